@@ -1,0 +1,55 @@
+"""Position bias from the click logs you already have."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from posbias.version import __version__
+
+if TYPE_CHECKING:
+    from posbias.checking import check as check
+    from posbias.errors import EstimateError as EstimateError
+    from posbias.errors import HarvestError as HarvestError
+    from posbias.errors import LogError as LogError
+    from posbias.errors import PosbiasError as PosbiasError
+    from posbias.estimators import AdjacentChain as AdjacentChain
+    from posbias.estimators import AllPairs as AllPairs
+    from posbias.estimators import PivotOne as PivotOne
+    from posbias.harvesting import harvest as harvest
+    from posbias.harvesting import intervention_sets as intervention_sets
+    from posbias.harvests import Harvest as Harvest
+    from posbias.harvests import merge as merge
+    from posbias.log import ClickLog as ClickLog
+    from posbias.simulation import World as World
+    from posbias.simulation import simulate as simulate
+
+# Where each public name lives: it is imported when first used, so that `posbias --help` answers in a blink.
+_HOMES = {
+    "AdjacentChain": "posbias.estimators",
+    "AllPairs": "posbias.estimators",
+    "ClickLog": "posbias.log",
+    "EstimateError": "posbias.errors",
+    "Harvest": "posbias.harvests",
+    "HarvestError": "posbias.errors",
+    "LogError": "posbias.errors",
+    "PivotOne": "posbias.estimators",
+    "PosbiasError": "posbias.errors",
+    "World": "posbias.simulation",
+    "check": "posbias.checking",
+    "harvest": "posbias.harvesting",
+    "intervention_sets": "posbias.harvesting",
+    "merge": "posbias.harvests",
+    "simulate": "posbias.simulation",
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'posbias' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
