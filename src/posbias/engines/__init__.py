@@ -1,0 +1,1 @@
+"""What runs the SQL of a harvest."""

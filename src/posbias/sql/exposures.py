@@ -1,0 +1,264 @@
+"""The harvest where the log itself tells the ranks (replay): pairs by the exposure they had."""
+
+from __future__ import annotations
+
+from posbias.sql.dialect import PACK
+from posbias.sql.shown import Plan, comma, shown
+from posbias.sql.steps import Step, render
+
+# What `bucket` holds for pairs that are not counted: without an id, or shown at several ranks by one ranker.
+NAMELESS, MOVING = -1, -2
+
+
+def _usable(plan: Plan) -> str:
+    return f"position BETWEEN 1 AND {plan.max_rank} AND clicks BETWEEN 0 AND impressions AND ranker IS NOT NULL"
+
+
+def profile(plan: Plan) -> str:
+    """Return rows, impressions and clicks by segment, ranker and position, and how many rows are not usable."""
+    d, schema = plan.dialect, plan.schema
+    name = d.as_text(d.quote(schema.ranker))
+    position = d.integer(d.quote(schema.position), schema.types[schema.position])
+    if schema.click is not None:
+        impressions, clicks = "1", d.click(d.quote(schema.click), schema.types[schema.click])
+    else:
+        impressions, clicks = (
+            d.integer(d.quote(column or ""), schema.types[column or ""])
+            for column in (schema.impressions, schema.clicks)
+        )
+    usable = "position >= 1 AND clicks BETWEEN 0 AND impressions AND name IS NOT NULL"
+    return render(
+        [
+            Step(
+                "typed",
+                "The columns that a ranker's traffic is counted from.",
+                f"SELECT {name} AS name, {position} AS position, {impressions} AS impressions, "
+                f"{clicks} AS clicks\nFROM log",
+            ),
+            Step(
+                "placed",
+                "Where each row was shown: 0 beyond M, -1 where the row cannot be used.",
+                "SELECT name, impressions, clicks,\n"
+                f"  CASE WHEN {usable} THEN CASE WHEN position <= {plan.max_rank} THEN position ELSE 0 END "
+                "ELSE -1 END AS position\nFROM typed",
+            ),
+            Step(
+                "profile",
+                "Rows, impressions and clicks by ranker and position.",
+                f"SELECT name, position, COUNT(*) AS row_count, {d.total('impressions')} AS impressions, "
+                f"{d.total('clicks')} AS clicks\nFROM placed\nGROUP BY name, position",
+            ),
+        ]
+    )
+
+
+def exposures(plan: Plan) -> str:
+    """Return pairs and clicks by bucket, the rank each ranker gave and the impressions it gave there.
+
+    One pass over (query, document) with conditional aggregates. Pairs that a ranker showed at several ranks
+    come back only as a count, under bucket MOVING.
+    """
+    d, segments = plan.dialect, plan.segments
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    packed = d.total(f"CASE WHEN ranker = {{i}} THEN {PACK} * CAST(impressions AS BIGINT) + clicks ELSE 0 END")
+    still = plan.each("(rank_{i} = least_{i} OR rank_{i} IS NULL)", " AND ")
+    ranks, impressions = plan.each("rank_{i}"), plan.each("impressions_{i}")
+    return render(
+        [
+            *shown(plan, ranks=False),
+            Step(
+                "pairs",
+                "Each (query, document) once: where each ranker showed it, how often, and the clicks there.",
+                f"SELECT {comma(segments, 'query', 'doc')},\n  "
+                + plan.each(
+                    "MAX(CASE WHEN ranker = {i} THEN position END) AS rank_{i}, "
+                    "MIN(CASE WHEN ranker = {i} THEN position END) AS least_{i}, "
+                    f"{packed} AS packed_{{i}}",
+                    ",\n  ",
+                )
+                + f"\nFROM shown\nWHERE {_usable(plan)}\nGROUP BY {comma(segments, 'query', 'doc')}",
+            ),
+            Step(
+                "still",
+                "The bucket of its query; pairs that cannot be told apart or that moved are marked instead.",
+                f"SELECT {comma(segments, ranks)},\n"
+                f"  CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {still} THEN {bucket} "
+                f"ELSE {MOVING} END AS bucket,\n  "
+                + plan.each(
+                    f"{d.high('packed_{i}')} AS impressions_{{i}}, {d.low('packed_{i}')} AS clicks_{{i}}",
+                    ",\n  ",
+                )
+                + "\nFROM pairs",
+            ),
+            Step(
+                "exposures",
+                "Pairs with the same ranks and exposure are one stratum.",
+                f"SELECT {comma(segments, 'bucket', ranks, impressions)}, COUNT(*) AS pairs,\n  "
+                + plan.each(f"{d.total('clicks_{i}')} AS clicks_{{i}}")
+                + f"\nFROM still\nGROUP BY {comma(segments, 'bucket', ranks, impressions)}",
+            ),
+        ]
+    )
+
+
+def _cells(plan: Plan) -> list[Step]:
+    keys = comma(plan.segments, "query", "doc", "ranker", "position")
+    return [
+        *shown(plan, ranks=False),
+        Step(
+            "cells",
+            "Each (query, document) at each rank by each ranker.",
+            f"SELECT {keys}, {plan.dialect.total('impressions')} AS impressions, "
+            f"{plan.dialect.total('clicks')} AS clicks\nFROM shown\n"
+            f"WHERE {_usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL\nGROUP BY {keys}",
+        ),
+    ]
+
+
+def cells(plan: Plan, *, moving_only: bool) -> str:
+    """Return the exposures by cell, for many rankers or for the pairs that a ranker showed at several ranks."""
+    d, segments = plan.dialect, plan.segments
+    ids = comma(segments, "query", "doc")
+    texts = " || ' ' || ".join(d.as_text(c) for c in ("ranker", "position", "impressions"))
+    having = "\nHAVING COUNT(*) > COUNT(DISTINCT ranker)" if moving_only else ""
+    bucket = d.bucket("c.query", plan.schema.types[plan.schema.query])
+    names = [f"c.{s}" for s in segments]
+    return render(
+        [
+            *_cells(plan),
+            Step(
+                "strata",
+                "The exposure of a pair as one text, so that pairs with the same exposure are one stratum.",
+                f"SELECT {ids}, {d.joined(texts, 'ranker, position')} AS stratum\nFROM cells\nGROUP BY {ids}{having}",
+            ),
+            Step(
+                "exposures",
+                "Pairs and clicks by stratum and cell.",
+                f"SELECT {comma(names)}{', ' if names else ''}{bucket} AS bucket, stratum, ranker, position AS "
+                "rank, impressions, COUNT(*) AS pairs, "
+                f"{d.total('clicks')} AS clicks\nFROM cells c\nJOIN strata s ON {_joined('c', 's', segments)}\n"
+                f"GROUP BY {comma(names, bucket, 'stratum', 'ranker', 'position', 'impressions')}",
+            ),
+        ]
+    )
+
+
+def _joined(left: str, right: str, segments: list[str]) -> str:
+    same = [f"{left}.{s} IS NOT DISTINCT FROM {right}.{s}" for s in segments]
+    return " AND ".join([*same, f"{left}.query = {right}.query", f"{left}.doc = {right}.doc"])
+
+
+def exposure_pair_sums(plan: Plan, weighting: str, first: int) -> str:
+    """Return ĉ and ¬ĉ by bucket, k and k', for when exposures do not compress.
+
+    `first` is the position at which page views are counted; only the traffic weighting needs them.
+    """
+    segments = plan.segments
+    ids = comma(segments, "query", "doc")
+    clicks, skips = {
+        "traffic": ("a.clicks / a.w", "(a.impressions - a.clicks) / a.w"),
+        "uniform": ("1.0 * a.clicks / a.impressions", "1.0 - 1.0 * a.clicks / a.impressions"),
+        "harmonic": (
+            "1.0 * a.clicks * b.impressions / (a.impressions + b.impressions)",
+            "1.0 * (a.impressions - a.clicks) * b.impressions / (a.impressions + b.impressions)",
+        ),
+    }[weighting]
+    bucket = plan.dialect.bucket("a.query", plan.schema.types[plan.schema.query])
+    names = [f"a.{s}" for s in segments]
+    on_views = " AND ".join([*(f"c.{s} IS NOT DISTINCT FROM v.{s}" for s in segments), "c.ranker = v.ranker"])
+    over = f"PARTITION BY {comma(segments)}" if segments else ""
+    steps = _cells(plan)
+    if weighting == "traffic":
+        steps += [
+            Step(
+                "views",
+                "The page views n_i of each ranker, as a share of all so that days add up.",
+                f"SELECT {comma(segments, 'ranker')}, 1.0 * SUM(impressions) / SUM(SUM(impressions)) "
+                f"OVER ({over}) AS n\nFROM cells\nWHERE position = {first}\n"
+                f"GROUP BY {comma(segments, 'ranker')}",
+            ),
+            Step(
+                "shared",
+                "A ranker that showed the pair at several ranks counts at each by its share.",
+                f"SELECT c.*, v.n * c.impressions / SUM(c.impressions) OVER (PARTITION BY "
+                f"{comma([f'c.{s}' for s in segments], 'c.query', 'c.doc', 'c.ranker')}) AS w\n"
+                f"FROM cells c\nJOIN views v ON {on_views}",
+            ),
+        ]
+    source, w = ("shared", ", SUM(w) AS w") if weighting == "traffic" else ("cells", "")
+    keys = comma(names, bucket, "a.rank", "b.rank")
+    return render(
+        [
+            *steps,
+            Step(
+                "ranked",
+                "Each (query, document) at each rank, all rankers together.",
+                f"SELECT {ids}, position AS rank, SUM(impressions) AS impressions, SUM(clicks) AS clicks{w}\n"
+                f"FROM {source}\nGROUP BY {ids}, position",
+            ),
+            Step(
+                "pair_sums",
+                "ĉ and ¬ĉ of every interventional set.",
+                f"SELECT {comma(names)}{', ' if names else ''}{bucket} AS bucket, a.rank AS rank, "
+                f"b.rank AS other, SUM({clicks}) AS clicks, SUM({skips}) AS skips\nFROM ranked a\n"
+                f"JOIN ranked b ON {_joined('a', 'b', segments)} AND a.rank <> b.rank\nGROUP BY {keys}",
+            ),
+        ]
+    )
+
+
+def totals(plan: Plan) -> str:
+    """Return impressions and clicks by bucket, ranker and position: what pair sums no longer tell."""
+    d = plan.dialect
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    return render(
+        [
+            *shown(plan, ranks=False),
+            Step(
+                "totals",
+                "Impressions and clicks by bucket, ranker and position.",
+                f"SELECT {comma(plan.segments, f'{bucket} AS bucket', 'ranker', 'position AS rank')}, "
+                f"{d.total('impressions')} AS impressions, {d.total('clicks')} AS clicks\nFROM shown\n"
+                f"WHERE {_usable(plan)}\nGROUP BY {comma(plan.segments, bucket, 'ranker', 'position')}",
+            ),
+        ]
+    )
+
+
+def set_sizes(plan: Plan) -> str:
+    """Return how many distinct (query, document) pairs were shown at both k and k'."""
+    return render(
+        [
+            *_cells(plan),
+            Step(
+                "ranked",
+                "Where each pair was shown.",
+                "SELECT DISTINCT query, doc, position AS rank\nFROM cells",
+            ),
+            Step(
+                "set_sizes",
+                "The size of every interventional set.",
+                "SELECT a.rank, b.rank, COUNT(*)\nFROM ranked a\nJOIN ranked b ON a.query = b.query AND "
+                "a.doc = b.doc AND a.rank <> b.rank\nGROUP BY a.rank, b.rank",
+            ),
+        ]
+    )
+
+
+def pair_counts(plan: Plan) -> str:
+    """Return how many (query, document) pairs there are, and how many were shown at several ranks."""
+    return render(
+        [
+            *_cells(plan),
+            Step(
+                "spread",
+                "At how many ranks each pair was shown.",
+                "SELECT query, doc, COUNT(DISTINCT position) AS ranks\nFROM cells\nGROUP BY query, doc",
+            ),
+            Step(
+                "pair_counts",
+                "All, and those at several ranks.",
+                "SELECT COUNT(*), SUM(CASE WHEN ranks > 1 THEN 1 ELSE 0 END)\nFROM spread",
+            ),
+        ]
+    )

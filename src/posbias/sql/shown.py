@@ -1,0 +1,125 @@
+"""The first step of every query: the log's rows with typed columns and the project's own names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from posbias.log import Schema
+from posbias.sql.dialect import DuckDB
+from posbias.sql.steps import Step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a harvest asks of the log: its columns, the rankers by number, M and the segments."""
+
+    schema: Schema
+    dialect: DuckDB
+    rankers: tuple[str, ...]
+    max_rank: int
+    by: tuple[str, ...] = ()
+
+    @property
+    def segments(self) -> list[str]:
+        """The names that segment columns have inside a query."""
+        return [f"segment_{i}" for i in range(len(self.by))]
+
+    def number(self, expression: str, type_: str) -> str:
+        """Return the number of the ranker that a column names, NULL for one that is not known."""
+        cases = " ".join(f"WHEN {self.dialect.value(name, type_)} THEN {i}" for i, name in enumerate(self.rankers))
+        return f"CASE {expression} {cases} END" if cases else "NULL"
+
+    def each(self, text: str, separator: str = ", ") -> str:
+        """Return a text once for each ranker, `{i}` replaced by its number."""
+        return separator.join(text.replace("{i}", str(i)) for i in range(len(self.rankers)))
+
+
+def comma(*parts: str | Sequence[str]) -> str:
+    """Return column lists joined, the empty ones left out."""
+    flat = [p for part in parts for p in ([part] if isinstance(part, str) else part)]
+    return ", ".join(p for p in flat if p)
+
+
+def shown(plan: Plan, *, ranks: bool) -> list[Step]:
+    """Return the steps that end in `shown`; with the ranks of every ranker where they are known."""
+    schema, d = plan.schema, plan.dialect
+    steps: list[Step] = []
+    source = "log"
+    if schema.drop_duplicates:
+        steps.append(once(plan))
+        source = "once"
+
+    def column(name: str) -> str:
+        return f"l.{d.quote(name)}"
+
+    def typed(name: str) -> str:
+        return d.integer(column(name), schema.types[name])
+
+    if schema.click is not None:
+        impressions, clicks = "1", d.click(column(schema.click), schema.types[schema.click])
+    else:
+        impressions, clicks = typed(schema.impressions or ""), typed(schema.clicks or "")
+    columns = [
+        f"{column(schema.query)} AS query",
+        f"{column(schema.doc)} AS doc",
+        f"{plan.number(column(schema.ranker), schema.types[schema.ranker])} AS ranker",
+        f"{typed(schema.position)} AS position",
+        f"{impressions} AS impressions",
+        f"{clicks} AS clicks",
+        *(f"{d.as_text(column(name))} AS segment_{i}" for i, name in enumerate(plan.by)),
+    ]
+    join = ""
+    if ranks and schema.layout == "wide":
+        for i, name in enumerate(plan.rankers):
+            columns.append(f"{typed(schema.rank_columns[name])} AS rank_{i}")
+    elif ranks:
+        steps.append(_placed(plan))
+        columns.append(plan.each("p.rank_{i}"))
+        join = f"\nLEFT JOIN placed p ON {_same(plan, 'query')} AND {_same(plan, 'doc')}"
+    select = "SELECT\n  " + ",\n  ".join(columns) + f"\nFROM {source} l{join}"
+    steps.append(Step("shown", "One row for each result shown, with typed columns.", select))
+    return steps
+
+
+def once(plan: Plan) -> Step:
+    """Drop what at-least-once logging wrote twice: a click counts if any copy has it."""
+    schema, d = plan.schema, plan.dialect
+    kept = [schema.impression or "", schema.query, schema.doc, schema.ranker, schema.position, *plan.by]
+    kept += schema.rank_columns.values()
+    keys = comma([d.quote(name) for name in dict.fromkeys(kept)])
+    click = d.quote(schema.click or "")
+    return Step(
+        "once",
+        "Each result of a page view once, however often it was logged.",
+        f"SELECT {keys}, MAX({click}) AS {click}\nFROM log\nGROUP BY {keys}",
+    )
+
+
+def _placed(plan: Plan) -> Step:
+    """Turn the long table of rankings into one row a (query, document); a rank given twice is no rank."""
+    schema, d = plan.schema, plan.dialect
+    number = plan.number(d.quote(schema.ranker), schema.rankings[schema.ranker])
+    rank = d.integer(d.quote(schema.rank), schema.rankings[schema.rank])
+    ranks = plan.each(
+        "CASE WHEN MIN(CASE WHEN ranker = {i} THEN place END) = MAX(CASE WHEN ranker = {i} THEN place END)"
+        " THEN MAX(CASE WHEN ranker = {i} THEN place END) END AS rank_{i}",
+        ",\n  ",
+    )
+    query, doc = d.quote(schema.query), d.quote(schema.doc)
+    return Step(
+        "placed",
+        "Where each ranker puts a document of a query.",
+        f"SELECT query, doc,\n  {ranks}\nFROM (\n  SELECT {query} AS query, {doc} AS doc, "
+        f"{number} AS ranker, {rank} AS place\n  FROM rankings\n) r\nGROUP BY query, doc",
+    )
+
+
+def _same(plan: Plan, role: str) -> str:
+    """Compare an id of the log with one of the rankings, as text where their types differ."""
+    schema, d = plan.schema, plan.dialect
+    name = getattr(schema, role)
+    left, right = f"l.{d.quote(name)}", f"p.{role}"
+    if schema.types[name] != schema.rankings[name]:
+        left, right = d.as_text(left), d.as_text(right)
+    return f"{left} = {right}"

@@ -1,0 +1,154 @@
+"""The harvest where every ranker's rank is known (wide, long): one aggregation by signature and ranker shown."""
+
+from __future__ import annotations
+
+import math
+
+from posbias.sql.shown import Plan, comma, shown
+from posbias.sql.steps import Step, render
+
+# What `code_0` holds instead of ranks for rows that cannot be counted.
+BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
+
+
+def codes(rankers: int, max_rank: int) -> list[range]:
+    """Return which rankers' ranks each 63-bit code holds, in base M + 1 with 0 for "not in the top M".
+
+    >>> codes(2, 10), codes(20, 10)
+    ([range(0, 2)], [range(0, 18), range(18, 20)])
+    """
+    fit = int(62 * math.log(2) / math.log(max_rank + 1))
+    return [range(start, min(start + fit, rankers)) for start in range(0, rankers, fit)]
+
+
+def signature_steps(plan: Plan) -> list[Step]:
+    """Return the steps that end in `signatures`."""
+    d, m = plan.dialect, plan.max_rank
+    groups = codes(len(plan.rankers), m)
+    own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
+    usable = "position >= 1 AND clicks BETWEEN 0 AND impressions AND query IS NOT NULL AND ranker IS NOT NULL"
+    digits = [
+        " + ".join(
+            f"{(m + 1) ** place} * CASE WHEN rank_{i} BETWEEN 1 AND {m} THEN rank_{i} ELSE 0 END"
+            for place, i in enumerate(group)
+        )
+        for group in groups
+    ]
+    first = (
+        f"CASE WHEN position = own AND position <= {m} AND {usable} THEN {digits[0]}\n"
+        f"    WHEN position > {m} THEN {BEYOND} WHEN {usable} THEN {CONTRADICTED} ELSE {UNUSABLE} END AS code_0"
+    )
+    keys = comma(plan.segments, "bucket", "ranker", [f"code_{i}" for i in range(len(groups))])
+    many = plan.schema.aggregated
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    rest = [f"{text} AS code_{i}" for i, text in enumerate(digits) if i > 0]
+    return [
+        *shown(plan, ranks=True),
+        Step(
+            "placed_by_own",
+            "The rank that the ranker shown gives the result; it must be where it was shown.",
+            f"SELECT *, {own} AS own\nFROM shown",
+        ),
+        Step(
+            "signed",
+            "The signature: the ranks of all rankers as one number, none where beyond M.",
+            f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'impressions', 'clicks')}, "
+            f"{bucket} AS bucket,\n"
+            f"  {comma(first, rest)}\nFROM placed_by_own",
+        ),
+        Step(
+            "signatures",
+            "Impressions and clicks by bucket, signature and ranker shown.",
+            f"SELECT {keys},\n  {d.total('impressions') if many else 'COUNT(*)'} AS impressions, "
+            f"{d.total('clicks')} AS clicks, COUNT(*) AS row_count\nFROM signed\nGROUP BY {keys}",
+        ),
+    ]
+
+
+def signatures(plan: Plan) -> str:
+    """Return the harvest of a wide or long log: impressions and clicks by bucket, signature, ranker shown."""
+    return render(signature_steps(plan))
+
+
+def signature_pairs(plan: Plan) -> str:
+    """Return how many distinct (query, document) pairs have each signature."""
+    *steps, _ = signature_steps(plan)
+    keys = comma([f"code_{i}" for i in range(len(codes(len(plan.rankers), plan.max_rank)))])
+    return render(
+        [
+            *steps,
+            Step(
+                "documents",
+                "Each (query, document) once.",
+                f"SELECT DISTINCT query, doc, {keys}\nFROM signed\nWHERE code_0 >= 0",
+            ),
+            Step(
+                "signature_pairs",
+                "How many have each signature.",
+                f"SELECT {keys}, COUNT(*) AS pairs\nFROM documents\nGROUP BY {keys}",
+            ),
+        ]
+    )
+
+
+def signature_pair_sums(plan: Plan, first: int) -> str:
+    """Return ĉ and ¬ĉ by bucket, k and k' (traffic weighting), for when signatures do not compress.
+
+    `first` is the position at which page views are counted.
+    """
+    segments = plan.segments
+    groups = codes(len(plan.rankers), plan.max_rank)
+    base = plan.max_rank + 1
+    ranks = [
+        f"CAST((code_{g} // {base**place}) % {base} AS INTEGER) AS rank_{i}"
+        for g, group in enumerate(groups)
+        for place, i in enumerate(group)
+    ]
+    own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
+    views = plan.each(
+        f"SUM(CASE WHEN ranker = {{i}} AND own = {first} THEN impressions ELSE 0 END) AS views_{{i}}", ",\n  "
+    )
+    weight = plan.each("CASE WHEN rank_{i} = own THEN views_{i} ELSE 0 END", " + ")
+    total = plan.each("views_{i}", " + ")
+    on = " AND ".join(f"o.{s} IS NOT DISTINCT FROM v.{s}" for s in segments) or "TRUE"
+    moved = "\nUNION ALL\n".join(
+        f"SELECT {comma(segments, 'bucket', 'own')}, rank_{j} AS other, clicks / w AS c, "
+        f"(impressions - clicks) / w AS s\nFROM weighted\nWHERE w > 0 AND views_{j} > 0 AND rank_{j} > 0 AND "
+        f"rank_{j} <> own" + "".join(f" AND NOT (rank_{i} = rank_{j} AND views_{i} > 0)" for i in range(j))
+        # A document counts once for each rank k', however many rankers put it there.
+        for j in range(len(plan.rankers))
+    )
+    keys = comma(segments, "bucket", "own", "other")
+    group_views = f"\nGROUP BY {comma(segments)}" if segments else ""
+    return render(
+        [
+            *signature_steps(plan),
+            Step(
+                "ranked",
+                "The signatures as ranks again.",
+                f"SELECT {comma(segments, 'bucket', 'ranker', 'impressions', 'clicks')},\n  "
+                + ",\n  ".join(ranks)
+                + "\nFROM signatures\nWHERE code_0 >= 0",
+            ),
+            Step("owned", "The rank at which each was shown.", f"SELECT *, {own} AS own\nFROM ranked"),
+            Step(
+                "views",
+                "The page views n_i of each ranker.",
+                f"SELECT {comma(segments, views)}\nFROM owned{group_views}",
+            ),
+            Step(
+                "weighted",
+                "w(q,d,k), as a share of all page views so that days add up.",
+                f"SELECT {comma([f'o.{s}' for s in segments])}{', ' if segments else ''}o.bucket, o.own, "
+                f"o.impressions, o.clicks, {plan.each('o.rank_{i}')}, {plan.each('v.views_{i}')},\n"
+                f"  1.0 * ({weight}) / ({total}) AS w\nFROM owned o\nJOIN views v ON {on}",
+            ),
+            Step("moved", "Each row once for every other rank k' of its document.", moved),
+            Step(
+                "pair_sums",
+                "ĉ and ¬ĉ of every interventional set.",
+                f"SELECT {comma(segments, 'bucket')}, own AS rank, other, SUM(c) AS clicks, SUM(s) AS skips\n"
+                f"FROM moved\nGROUP BY {keys}",
+            ),
+        ]
+    )
