@@ -1,0 +1,141 @@
+"""A harvest as one Parquet file: its counts as columns, everything else as JSON in the file's metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from posbias.errors import HarvestError
+from posbias.harvests import Harvest
+from posbias.interventions import WEIGHTINGS
+from posbias.sql.dialect import BUCKETS
+from posbias.strata import AnyArray, Cells, PairSums, floats, ints
+
+FORMAT_VERSION = 1
+_KEY = b"posbias.harvest"
+_TABLES: dict[str, type[Cells] | type[PairSums]] = {"cells": Cells, "pair_sums": PairSums}
+
+
+@contextmanager
+def written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield a name beside `path` to write to; it takes the place of `path` only once it is complete."""
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    if not target.parent.is_dir():
+        raise HarvestError(f"The folder {str(target.parent)!r} does not exist. Make it first, or choose another path.")
+    try:
+        yield str(part)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
+    """Write a harvest to one Parquet file, whole or not at all."""
+    columns = harvest.table.columns()
+    segment = columns.pop("segment")
+    labels = {
+        f"segment_{i}": pa.array([key[i] for key in harvest.segments], pa.string()).take(pa.array(segment))
+        for i in range(len(harvest.by))
+    }
+    about = {
+        "version": FORMAT_VERSION,
+        "table": "cells" if isinstance(harvest.table, Cells) else "pair_sums",
+        "max_rank": harvest.max_rank,
+        "rankers": list(harvest.rankers),
+        "page_views": harvest.page_views,
+        "layout": harvest.layout,
+        "weighting": harvest.weighting,
+        "by": list(harvest.by),
+        "buckets": BUCKETS,
+        "about": dict(harvest.about),
+        "warnings": list(harvest.warnings),
+    }
+    table = pa.table(labels | {name: pa.array(column) for name, column in columns.items()})
+    table = table.replace_schema_metadata({_KEY: json.dumps(about).encode()})
+    with written_whole(path) as part:
+        pq.write_table(table, part, compression="zstd")
+
+
+def is_harvest(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a saved harvest rather than a log."""
+    try:
+        return _KEY in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def load(path: str | os.PathLike[str]) -> Harvest:
+    """Read a harvest back, checking that it is one and that it is whole."""
+    name = os.fspath(path)
+    if not os.path.exists(name):
+        raise HarvestError(f"There is no file {name!r}.")
+    try:
+        table = pq.read_table(name)
+    except (pa.ArrowException, OSError) as error:
+        raise HarvestError(
+            f"{name!r} cannot be read as Parquet ({str(error).splitlines()[0]}). It may be truncated: harvest the log "
+            "again."
+        ) from None
+    metadata = (table.schema.metadata or {}).get(_KEY)
+    if metadata is None:
+        raise HarvestError(
+            f"{name!r} is a Parquet file but not a harvest. If it is a click log, harvest it first: posbias harvest."
+        )
+    try:
+        return _checked(json.loads(metadata), table)
+    except _DamagedError as error:
+        raise HarvestError(f"The harvest {name!r} is damaged: {error}. Harvest the log again.") from None
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise HarvestError(f"The harvest {name!r} is damaged ({error!r}). Harvest the log again.") from None
+
+
+class _DamagedError(Exception):
+    pass
+
+
+def _checked(about: dict[str, Any], table: pa.Table) -> Harvest:
+    if about["version"] > FORMAT_VERSION:
+        raise _DamagedError(
+            f"it has format version {about['version']} and this posbias reads up to {FORMAT_VERSION}; upgrade posbias"
+        )
+    kind = _TABLES[about["table"]]
+    names = [name for name in kind.__dataclass_fields__ if name != "segment"]
+    labels = [f"segment_{i}" for i in range(len(about["by"]))]
+    missing = [name for name in (*labels, *names) if name not in table.column_names]
+    if missing:
+        raise _DamagedError(f"it lacks the columns {', '.join(missing)}")
+    keys = list(zip(*(table.column(n).to_pylist() for n in labels), strict=True)) or [()] * table.num_rows
+    segments = sorted(set(keys), key=lambda key: [(v is not None, v or "") for v in key]) or [()]
+    number = {key: i for i, key in enumerate(segments)}
+    real = ("clicks", "skips") if kind is PairSums else ()
+    columns: dict[str, AnyArray] = {
+        name: floats(table.column(name)) if name in real else ints(table.column(name)) for name in names
+    }
+    m, rankers = about["max_rank"], len(about["rankers"])
+    for name, low, high in (("bucket", 0, BUCKETS - 1), ("rank", 1, m), ("ranker", -1, rankers - 1)):
+        if len(columns[name]) and not (low <= columns[name].min() and columns[name].max() <= high):
+            raise _DamagedError(f"its column {name} goes beyond {low} to {high}")
+    if about["weighting"] not in WEIGHTINGS:
+        raise _DamagedError(f"its weighting {about['weighting']!r} is not known")
+    if np.any(columns["clicks"] < 0):
+        raise _DamagedError("it has negative clicks")
+    return Harvest(
+        max_rank=m,
+        rankers=tuple(about["rankers"]),
+        layout=about["layout"],
+        weighting=about["weighting"],
+        by=tuple(about["by"]),
+        segments=tuple(segments),
+        table=kind(segment=np.array([number[key] for key in keys], dtype=np.int64), **columns),
+        about=about["about"],
+        warnings=tuple(about["warnings"]),
+    )

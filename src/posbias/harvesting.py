@@ -1,0 +1,377 @@
+"""From a ClickLog to a Harvest: which query to run, and what to do with rows that cannot be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from posbias.engines.duckdb import Engine, open_log
+from posbias.errors import LogError
+from posbias.harvests import Harvest
+from posbias.interventions import WEIGHTINGS, Weighting
+from posbias.log import ClickLog, listed, require
+from posbias.problems import explain_unusable
+from posbias.progress import Progress, silent
+from posbias.sql import exposures as exposure_sql
+from posbias.sql import signatures as signature_sql
+from posbias.sql.shown import Plan
+from posbias.strata import (
+    Cells,
+    IntArray,
+    PairSums,
+    cells_from_exposures,
+    cells_from_rows,
+    cells_from_signatures,
+    floats,
+    ints,
+    renumbered,
+    segment_numbers,
+)
+from posbias.version import __version__
+
+# Beyond this many rows of strata a harvest keeps sums over interventional sets instead.
+MAX_STRATA = 2_000_000
+# With more rankers than this, one pass with an aggregate for each of them costs more than grouping by them.
+_ONE_PASS = 8
+
+
+def harvest(
+    log: ClickLog,
+    *,
+    max_rank: int = 10,
+    by: Sequence[str] = (),
+    weighting: Weighting | None = None,
+    non_functional: Literal["share", "refuse"] = "share",
+    memory_limit: str | None = None,
+    threads: int | None = None,
+    progress: Progress = silent,
+    max_strata: int = MAX_STRATA,
+) -> Harvest:
+    """Harvest the interventions of a log: one aggregation, after which the log is no longer needed.
+
+    Arguments:
+        log: the click log.
+        max_rank: M; results shown or ranked beyond it are not counted.
+        by: segment columns; each segment gets its own counts in the same pass.
+        weighting: how much each (query, document) pair counts. "traffic" is the paper's and the default where ranks
+            are known (wide, long); "harmonic" is the default in replay; "uniform" counts each pair once. The last
+            two compare a pair only with itself, where it was shown at both ranks.
+        non_functional: in replay, a ranker that showed a document at several ranks for one query counts at each by
+            its "share" of impressions, or is "refuse"d with an error.
+        memory_limit, threads: limits of the engine, such as "2GB" and 4.
+        progress: called with what is being done and the share done.
+        max_strata: beyond this many rows, sums over interventional sets are kept in place of strata.
+
+    Example:
+        >>> import posbias
+        >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200)))
+        >>> posbias.harvest(log)
+        <Harvest of 2,000 page views (a: 1,002, b: 998), wide, ranks 1 to 10>
+
+    Reference: Agarwal et al., WSDM 2019, section 3.
+    """
+    if max_rank < 2:
+        raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
+    if weighting is not None and weighting not in WEIGHTINGS:
+        raise LogError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
+    with open_log(log, memory_limit=memory_limit, threads=threads, progress=progress) as engine:
+        for column in by:
+            require(column, engine.schema.types, flag="by")
+        known = engine.schema.layout != "replay"
+        chosen: Weighting = weighting or ("traffic" if known else "harmonic")
+        settings = _Settings(max_rank, tuple(by), chosen, non_functional, max_strata)
+        counted = (_count_signatures if known and chosen == "traffic" else _count_exposures)(engine, settings)
+        return Harvest(
+            max_rank=max_rank,
+            rankers=counted.rankers,
+            layout=engine.schema.layout,
+            weighting=chosen,
+            by=tuple(by),
+            segments=tuple(counted.segments),
+            table=counted.table,
+            about={
+                "posbias": __version__,
+                "engine": engine.dialect.name,
+                "made": datetime.now(UTC).isoformat(timespec="seconds"),
+                "source": repr(log),
+                **counted.rows,
+            },
+            warnings=tuple(counted.warnings),
+        )
+
+
+@dataclass(frozen=True)
+class _Settings:
+    max_rank: int
+    by: tuple[str, ...]
+    weighting: Weighting
+    non_functional: str
+    max_strata: int
+
+    def plan(self, engine: Engine, rankers: Sequence[str]) -> Plan:
+        return Plan(engine.schema, engine.dialect, tuple(rankers), self.max_rank, self.by)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    rankers: tuple[str, ...]
+    segments: list[tuple[str | None, ...]]
+    table: Cells | PairSums
+    rows: dict[str, int]
+    warnings: list[str]
+
+
+def known_rankers(engine: Engine) -> tuple[str, ...]:
+    """Return the rankers whose ranks are known: those of the rank columns, or of the rankings table."""
+    if engine.schema.layout == "wide":
+        return tuple(engine.schema.rank_columns)
+    name = engine.dialect.as_text(engine.dialect.quote(engine.schema.ranker))
+    return tuple(sorted(row[0] for row in engine.rows(f"SELECT DISTINCT {name} FROM rankings") if row[0]))
+
+
+def _count_signatures(engine: Engine, settings: _Settings) -> _Counted:
+    """Wide and long: one scan, in which rows that cannot be counted come back as groups of their own."""
+    plan = settings.plan(engine, known_rankers(engine))
+    answer = _collect(engine.batches(signature_sql.signatures(plan), "Harvesting"), settings.max_strata)
+    if answer is None:
+        return _sum_signatures(engine, plan)
+    code = ints(answer.column("code_0"))
+    rows = ints(answer.column("row_count"))
+    counts = {
+        "rows": int(rows.sum()),
+        "rows_counted": int(rows[code >= 0].sum()),
+        "rows_beyond": int(rows[code == signature_sql.BEYOND].sum()),
+        "rows_contradicted": int(rows[code == signature_sql.CONTRADICTED].sum()),
+    }
+    _refuse_unusable(engine, plan, counts["rows"], int(rows[code == signature_sql.UNUSABLE].sum()))
+    good = answer.filter(pa.array(code >= 0))
+    segment, segments = segment_numbers(good, plan.segments)
+    digits = signature_sql.codes(len(plan.rankers), settings.max_rank)
+    cells = cells_from_signatures(good, segment, digits, settings.max_rank + 1)
+    return _Counted(plan.rankers, segments, cells, counts, _contradictions(engine, counts))
+
+
+def _sum_signatures(engine: Engine, plan: Plan) -> _Counted:
+    """Wide and long with more signatures than are worth keeping: sums over interventional sets."""
+    totals = pa.Table.from_batches(list(engine.batches(exposure_sql.totals(plan), "Counting page views")))
+    first = _busiest(totals)
+    sums = pa.Table.from_batches(list(engine.batches(signature_sql.signature_pair_sums(plan, first), "Summing")))
+    table, segments = _pair_sums(totals, sums, plan)
+    rows = {"rows": engine.rows("SELECT COUNT(*) FROM log")[0][0]}
+    return _Counted(plan.rankers, segments, table, rows, [])
+
+
+def _count_exposures(engine: Engine, settings: _Settings) -> _Counted:
+    """Replay: a cheap look at the rankers, then one pass over (query, document)."""
+    plan = settings.plan(engine, ())
+    found = engine.rows(exposure_sql.profile(plan), "Looking at the rankers")
+    rows = {
+        "rows": sum(row[2] for row in found),
+        "rows_counted": sum(row[2] for row in found if row[1] > 0),
+        "rows_beyond": sum(row[2] for row in found if row[1] == 0),
+    }
+    _refuse_unusable(engine, plan, rows["rows"], sum(row[2] for row in found if row[1] < 0))
+    plan = settings.plan(engine, sorted({row[0] for row in found}))
+    one_pass = len(plan.rankers) <= _ONE_PASS
+    sql = exposure_sql.exposures(plan) if one_pass else exposure_sql.cells(plan, moving_only=False)
+    answer = _collect(engine.batches(sql, "Harvesting"), settings.max_strata)
+    if answer is None:
+        return _sum_exposures(engine, plan, settings, rows)
+    bucket = ints(answer.column("bucket"))
+    nameless = bucket == exposure_sql.NAMELESS
+    if nameless.any():
+        _refuse_unusable(engine, plan, rows["rows"], int(ints(answer.column("pairs"))[nameless].sum()))
+    tables = [answer.filter(pa.array(bucket >= 0))]
+    moving = int(ints(answer.column("pairs"))[bucket == exposure_sql.MOVING].sum()) if one_pass else 0
+    if moving:
+        _refuse_moving(settings, moving, int(ints(answer.column("pairs")).sum()))
+        more = _collect(
+            engine.batches(exposure_sql.cells(plan, moving_only=True), "Harvesting pairs that moved"),
+            settings.max_strata,
+        )
+        if more is None:
+            return _sum_exposures(engine, plan, settings, rows | {"moving_pairs": moving})
+        tables.append(more)
+    labels = pa.concat_tables([t.select(["bucket", *plan.segments]) for t in tables], promote_options="permissive")
+    segment, segments = segment_numbers(labels, plan.segments)
+    split = tables[0].num_rows
+    if one_pass:
+        parts = [cells_from_exposures(tables[0], segment[:split], len(plan.rankers))]
+    else:
+        parts = [cells_from_rows(tables[0], segment[:split])]
+        moving = _count_moving(parts[0])
+        if moving:
+            _refuse_moving(settings, moving, _count_pairs(parts[0]))
+    if len(tables) > 1:
+        parts.append(cells_from_rows(tables[1], segment[split:]))
+    cells = Cells.joined(renumbered(parts))
+    warnings = _moving_warning(moving, _count_pairs(cells)) + _traffic_warning(settings.weighting)
+    return _Counted(plan.rankers, segments, cells, rows | {"moving_pairs": moving}, warnings)
+
+
+def _sum_exposures(engine: Engine, plan: Plan, settings: _Settings, rows: dict[str, int]) -> _Counted:
+    """Replay with more strata than are worth keeping: sums over interventional sets by the weighting asked for."""
+    totals = pa.Table.from_batches(list(engine.batches(exposure_sql.totals(plan), "Counting page views")))
+    sql = exposure_sql.exposure_pair_sums(plan, settings.weighting, _busiest(totals))
+    sums = pa.Table.from_batches(list(engine.batches(sql, "Summing")))
+    table, segments = _pair_sums(totals, sums, plan)
+    return _Counted(plan.rankers, segments, table, rows, _traffic_warning(settings.weighting))
+
+
+def _collect(batches: Iterator[pa.RecordBatch], most: int) -> pa.Table | None:
+    """Return an answer, or None if it has more rows than asked for."""
+    kept, rows = [], 0
+    for batch in batches:
+        rows += batch.num_rows
+        if rows > most:
+            batches.close()  # type: ignore[attr-defined]
+            return None
+        kept.append(batch)
+    return pa.Table.from_batches(kept)
+
+
+def _busiest(totals: pa.Table) -> int:
+    rank = ints(totals.column("rank"))
+    return int(np.argmax(np.bincount(rank, weights=ints(totals.column("impressions")))))
+
+
+def _pair_sums(totals: pa.Table, sums: pa.Table, plan: Plan) -> tuple[PairSums, list[tuple[str | None, ...]]]:
+    labels = pa.concat_tables(
+        [t.select(["bucket", *plan.segments]) for t in (totals, sums)], promote_options="permissive"
+    )
+    segment, segments = segment_numbers(labels, plan.segments)
+    none = np.zeros(totals.num_rows, dtype=np.int64)
+    impressions, clicks = floats(totals.column("impressions")), floats(totals.column("clicks"))
+    return PairSums(
+        segment=segment,
+        bucket=ints(labels.column("bucket")),
+        ranker=np.concatenate([ints(totals.column("ranker")), np.full(sums.num_rows, -1)]),
+        rank=np.concatenate([ints(t.column("rank")) for t in (totals, sums)]),
+        other=np.concatenate([none, ints(sums.column("other"))]),
+        clicks=np.concatenate([clicks, floats(sums.column("clicks"))]),
+        skips=np.concatenate([impressions - clicks, floats(sums.column("skips"))]),
+    ), segments
+
+
+def _refuse_unusable(engine: Engine, plan: Plan, rows: int, unusable: int) -> None:
+    if rows == 0:
+        raise LogError("The log is empty: it has its columns but no row. Check the path, or the filter that made it.")
+    if unusable:
+        raise LogError(explain_unusable(engine, plan, unusable, rows))
+
+
+def _contradictions(engine: Engine, counts: dict[str, int]) -> list[str]:
+    found, rows = counts["rows_contradicted"], counts["rows"]
+    if not found:
+        return []
+    if counts["rows_counted"] == 0:
+        raise LogError(
+            f"All {found:,} rows within the top ranks were shown at a position that is not the rank their ranker gives "
+            "them. Ranks must count from 1 like positions; check the columns named by --ranks or the --rankings table."
+        )
+    return [
+        f"{found:,} of {rows:,} rows were left out: they were shown at a position that is not the rank their ranker "
+        "gives them. `posbias check` shows examples."
+    ]
+
+
+def _refuse_moving(settings: _Settings, moving: int, pairs: int) -> None:
+    if settings.non_functional == "refuse":
+        raise LogError(
+            f"{moving:,} of {pairs:,} (query, document) pairs were shown at several ranks by one and the same ranker, "
+            "so it is not a function of the query. Put into the query id what the ranking depends on (user, day, "
+            "filters), or let such pairs count by their shares with --non-functional share."
+        )
+
+
+def _moving_warning(moving: int, pairs: int) -> list[str]:
+    if not moving:
+        return []
+    return [
+        f"{moving:,} of {pairs:,} (query, document) pairs were shown at several ranks by one ranker; each rank counts "
+        "by its share."
+    ]
+
+
+def _traffic_warning(weighting: Weighting) -> list[str]:
+    if weighting != "traffic":
+        return []
+    return [
+        "Weighting by traffic in replay is biased when rankers get unequal traffic and queries rarely recur: a pair "
+        "enters only if both rankers happened to serve it. The default, harmonic, does not have this bias."
+    ]
+
+
+def _count_pairs(cells: Cells) -> int:
+    _, first = np.unique(cells.stratum, return_index=True)
+    return int(cells.pairs[first].sum())
+
+
+def _count_moving(cells: Cells) -> int:
+    """Return how many pairs a ranker showed at several ranks."""
+    size = int(cells.ranker.max(initial=0)) + 1
+    own, seen = np.unique(cells.stratum * size + cells.ranker, return_counts=True)
+    moving = np.unique(own[seen > 1] // size)
+    return _count_pairs(cells.where(np.isin(cells.stratum, moving)))
+
+
+def intervention_sets(log: ClickLog, *, max_rank: int = 10, **limits: Any) -> IntArray:
+    """Return how many distinct (query, document) pairs each interventional set S_{k,k'} holds, as an (M, M) table.
+
+    Counted on the log, since a wide harvest does not tell documents apart. Tables 1 and 2 of the paper.
+    """
+    with open_log(log, **limits) as engine:
+        return count_sets(engine, max_rank).sizes
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The sizes of the interventional sets, and how many pairs there are and lie in any of them."""
+
+    sizes: IntArray
+    pairs: int
+    moved: int
+
+
+def count_sets(engine: Engine, max_rank: int) -> Sets:
+    """Count the distinct (query, document) pairs of every interventional set on an opened log."""
+    if engine.schema.layout != "replay":
+        plan = Plan(engine.schema, engine.dialect, known_rankers(engine), max_rank)
+        answer = pa.Table.from_batches(list(engine.batches(signature_sql.signature_pairs(plan), "Counting sets")))
+        served = {row[0] for row in engine.rows(_served(plan))}
+        has = np.zeros((answer.num_rows, max_rank + 1), dtype=np.int64)
+        for g, group in enumerate(signature_sql.codes(len(plan.rankers), max_rank)):
+            code = ints(answer.column(f"code_{g}"))
+            for place, ranker in enumerate(group):
+                if ranker in served:
+                    has[np.arange(len(code)), code // (max_rank + 1) ** place % (max_rank + 1)] = 1
+        return _sized(has[:, 1:], ints(answer.column("pairs")))
+    counted = _count_exposures(engine, _Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
+    if isinstance(counted.table, Cells):
+        cells = counted.table
+        stratum, first, row = np.unique(cells.stratum, return_index=True, return_inverse=True)
+        has = np.zeros((len(stratum), max_rank), dtype=np.int64)
+        has[row, cells.rank - 1] = 1
+        return _sized(has, cells.pairs[first])
+    plan = Plan(engine.schema, engine.dialect, counted.rankers, max_rank)
+    sizes = np.zeros((max_rank, max_rank), dtype=np.int64)
+    for k, other, pairs in engine.rows(exposure_sql.set_sizes(plan), "Counting sets"):
+        sizes[k - 1, other - 1] = pairs
+    all_pairs, moved = engine.rows(exposure_sql.pair_counts(plan), "Counting pairs")[0]
+    return Sets(sizes, all_pairs, moved)
+
+
+def _served(plan: Plan) -> str:
+    schema, d = plan.schema, plan.dialect
+    return f"SELECT DISTINCT {plan.number(d.quote(schema.ranker), schema.types[schema.ranker])} FROM log"
+
+
+def _sized(has: IntArray, pairs: IntArray) -> Sets:
+    sizes = has.T @ (has * pairs[:, None])
+    np.fill_diagonal(sizes, 0)
+    return Sets(sizes, int(pairs.sum()), int(pairs[has.sum(axis=1) > 1].sum()))

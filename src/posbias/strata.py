@@ -1,0 +1,206 @@
+"""The small tables that a harvest is made of: cells of strata, or sums over interventional sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+AnyArray = npt.NDArray[Any]
+
+
+class _Columns:
+    """What all tables share: equal columns that are selected and joined together."""
+
+    def __len__(self) -> int:
+        return len(self.bucket)  # type: ignore[attr-defined]
+
+    def columns(self) -> dict[str, AnyArray]:
+        """Return the columns by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Self:
+        """Return the rows where the mask holds."""
+        return type(self)(**{name: column[mask] for name, column in self.columns().items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts."""
+        names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: np.concatenate([getattr(p, name) for p in parts]) for name in names})
+
+
+@dataclass(frozen=True)
+class Cells(_Columns):
+    """One row for each stratum, ranker and rank, with all the impressions and clicks there.
+
+    A stratum is a group of (query, document) pairs that the rankers treat alike: the same signature, or in
+    replay the same ranks and impressions. A ranker known to rank the pair without having shown it has a cell of no
+    impressions. `pairs` is 0 where the pairs of a stratum were not counted (signatures).
+    """
+
+    segment: IntArray
+    bucket: IntArray
+    stratum: IntArray
+    pairs: IntArray
+    ranker: IntArray
+    rank: IntArray
+    impressions: IntArray
+    clicks: IntArray
+
+
+@dataclass(frozen=True)
+class PairSums(_Columns):
+    """ĉ and ¬ĉ by bucket, k and k' (`rank`, `other`), for when strata do not compress.
+
+    Rows with `other` 0 hold the plain clicks and skips of a ranker at a rank, in every set or none.
+    """
+
+    segment: IntArray
+    bucket: IntArray
+    ranker: IntArray
+    rank: IntArray
+    other: IntArray
+    clicks: FloatArray
+    skips: FloatArray
+
+
+def tally(where: IntArray, values: AnyArray, size: int) -> FloatArray:
+    """Return the sum of the values at each of `size` places."""
+    return np.asarray(np.bincount(where, weights=values, minlength=size), dtype=np.float64)
+
+
+def ints(column: pa.ChunkedArray | pa.Array) -> IntArray:
+    """Return an integer column as int64, null as 0."""
+    return np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def floats(column: pa.ChunkedArray | pa.Array) -> FloatArray:
+    """Return a numeric column as float64."""
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def segment_numbers(table: pa.Table, names: Sequence[str]) -> tuple[IntArray, list[tuple[str | None, ...]]]:
+    """Return the number of each row's segment, and the segments by number (sorted, null first)."""
+    if not names:
+        return np.zeros(table.num_rows, dtype=np.int64), [()]
+    keys = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+    found = sorted(set(keys), key=lambda key: [(value is not None, value or "") for value in key])
+    number = {key: i for i, key in enumerate(found)}
+    return np.array([number[key] for key in keys], dtype=np.int64), found
+
+
+def cells_from_signatures(table: pa.Table, segment: IntArray, digits: Sequence[range], base: int) -> Cells:
+    """Return the cells of a wide or long harvest: every ranker's rank of every signature, seen or not."""
+    bucket, shown = ints(table.column("bucket")), ints(table.column("ranker"))
+    coded = np.stack([ints(table.column(f"code_{g}")) for g in range(len(digits))], axis=1)
+    keys, stratum = np.unique(np.column_stack([segment, bucket, coded]), axis=0, return_inverse=True)
+    ranks = np.column_stack(
+        [keys[:, 2 + g] // base**place % base for g, group in enumerate(digits) for place in range(len(group))]
+    )
+    impressions, clicks = np.zeros_like(ranks), np.zeros_like(ranks)
+    np.add.at(impressions, (stratum, shown), ints(table.column("impressions")))
+    np.add.at(clicks, (stratum, shown), ints(table.column("clicks")))
+    row, ranker = np.nonzero(ranks)
+    return Cells(
+        segment=keys[row, 0],
+        bucket=keys[row, 1],
+        stratum=row,
+        pairs=np.zeros(len(row), dtype=np.int64),
+        ranker=ranker,
+        rank=ranks[row, ranker],
+        impressions=impressions[row, ranker],
+        clicks=clicks[row, ranker],
+    )
+
+
+def cells_from_exposures(table: pa.Table, segment: IntArray, rankers: int) -> Cells:
+    """Return the cells of a replay harvest in which each ranker shows a pair at one rank."""
+
+    def by_ranker(name: str) -> IntArray:
+        return np.column_stack([ints(table.column(f"{name}_{i}")) for i in range(rankers)])
+
+    ranks, pairs = by_ranker("rank"), ints(table.column("pairs"))
+    row, ranker = np.nonzero(ranks)
+    return Cells(
+        segment=segment[row],
+        bucket=ints(table.column("bucket"))[row],
+        stratum=row,
+        pairs=pairs[row],
+        ranker=ranker,
+        rank=ranks[row, ranker],
+        impressions=by_ranker("impressions")[row, ranker] * pairs[row],
+        clicks=by_ranker("clicks")[row, ranker],
+    )
+
+
+def cells_from_rows(table: pa.Table, segment: IntArray) -> Cells:
+    """Return the cells of a replay harvest that the engine already gives one by one."""
+    bucket, pairs = ints(table.column("bucket")), ints(table.column("pairs"))
+    text = table.column("stratum").combine_chunks().dictionary_encode()
+    keys = np.column_stack([segment, bucket, ints(text.indices)])
+    _, stratum = np.unique(keys, axis=0, return_inverse=True)
+    return Cells(
+        segment=segment,
+        bucket=bucket,
+        stratum=stratum,
+        pairs=pairs,
+        ranker=ints(table.column("ranker")),
+        rank=ints(table.column("rank")),
+        impressions=ints(table.column("impressions")) * pairs,
+        clicks=ints(table.column("clicks")),
+    )
+
+
+def renumbered(parts: Sequence[Cells]) -> list[Cells]:
+    """Return the parts with strata numbered apart, so that joining them merges none."""
+    shifted, start = [], 0
+    for part in parts:
+        shifted.append(Cells(**{**part.columns(), "stratum": part.stratum + start}))
+        start += int(part.stratum.max(initial=-1)) + 1
+    return shifted
+
+
+def compressed(cells: Cells) -> Cells:
+    """Return the same cells with equal strata made one: equal signatures, or equal ranks and impressions a pair."""
+    order = np.lexsort((cells.rank, cells.ranker, cells.stratum))
+    cells = cells.where(order)  # type: ignore[arg-type]
+    _, first, size = np.unique(cells.stratum, return_index=True, return_counts=True)
+    each = np.where(cells.pairs > 0, cells.impressions // np.maximum(cells.pairs, 1), 0)
+    parts, start = [], 0
+    for length in np.unique(size):
+        rows = first[size == length][:, None] + np.arange(length)
+        key = np.column_stack(
+            [
+                cells.segment[rows[:, 0]],
+                cells.bucket[rows[:, 0]],
+                cells.ranker[rows],
+                cells.rank[rows],
+                each[rows],
+            ]
+        )
+        found, index, which = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        which = which.reshape(-1)
+        keep = rows[index]
+
+        def summed(values: IntArray, which: IntArray = which, rows: IntArray = rows, n: int = len(found)) -> IntArray:
+            total = np.zeros((n, rows.shape[1]), dtype=np.int64)
+            np.add.at(total, which, values[rows])
+            return total.reshape(-1)
+
+        part = cells.where(keep.reshape(-1))
+        columns = part.columns() | {
+            "stratum": np.repeat(np.arange(len(found)) + start, length),
+            "pairs": summed(cells.pairs),
+            "impressions": summed(cells.impressions),
+            "clicks": summed(cells.clicks),
+        }
+        parts.append(Cells(**columns))
+        start += len(found)
+    return Cells.joined(parts) if parts else cells
