@@ -1,0 +1,218 @@
+"""World: how the simulated users and rankers behave, and so the truth that an estimate is held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.errors import PosbiasError
+
+# Ranks are stored as int16.
+_MOST_CANDIDATES = int(np.iinfo(np.int16).max)
+
+
+@dataclass(frozen=True)
+class World:
+    """A simulated setting: rankers of known similarity, users of known position bias.
+
+    Clicks follow the position-based model of the paper, section "Robustness Analysis": at rank r a relevant
+    document is clicked with probability p_r = (1/r)^eta, an irrelevant one with p_r times `noise`.
+    A ranker scores a document by `quality` times its relevance plus Gaussian noise of variance 1.
+
+    Args:
+        rankers: Their names. They become values of `ranker` and columns `rank_<name>`.
+        similarity: The share of the rankers' noise that is common to all, from 0 (independent) to 1
+            (identical rankings, if they are also of one quality). By default 0 puts 8% of documents at the
+            same rank, 0.8 puts 19%, 0.99 puts 57%: `compare` measures it.
+        quality: How strongly the score follows relevance, for all rankers or for each.
+        traffic: Weights by which each page view is given to a ranker, independently. Equal if not given.
+        eta: Severity of the position bias: 0 is none. Not used where there are `segments`.
+        noise: The paper's epsilon minus, how often an irrelevant document is clicked against a relevant one.
+        max_rank: M, the results shown on a page.
+        candidates: Documents that a query ranks, `max_rank` + 5 if not given.
+        queries: Distinct queries.
+        repeats: Mean page views of a query, at least 1.
+        skew: How unequally queries recur: 0 gives each of them `repeats` page views, above that the number
+            is Poisson around a log-normal rate whose logarithm has this standard deviation.
+        relevant: Share of relevant documents.
+        segments: An eta for each value of a column `device`. A page view gets one at random, evenly.
+        seed: The same seed gives the same log, to the last byte.
+
+    Example:
+        >>> world = World(queries=100, repeats=20, similarity=0.7, traffic=(95, 5))
+        >>> world.propensity[:4].round(3).tolist()
+        [1.0, 0.5, 0.333, 0.25]
+        >>> world.shares
+        (0.95, 0.05)
+
+    Reference:
+        Agarwal, Zaitsev, Wang, Li, Najork, Joachims: Estimating Position Bias without Intrusive
+        Interventions. WSDM 2019.
+    """
+
+    rankers: tuple[str, ...] = ("a", "b")
+    similarity: float = 0.8
+    quality: float | tuple[float, ...] = 1.0
+    traffic: tuple[float, ...] | None = None
+    eta: float = 1.0
+    noise: float = 0.1
+    max_rank: int = 10
+    candidates: int | None = None
+    queries: int = 10_000
+    repeats: float = 10.0
+    skew: float = 0.0
+    relevant: float = 0.3
+    segments: Mapping[str, float] = field(default_factory=dict, hash=False)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rankers", "quality", "traffic"):
+            object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+        # A copy, so that the caller's mapping cannot change a frozen value.
+        if not isinstance(self.segments, Mapping):
+            raise PosbiasError(f"segments must map names to an eta, found {self.segments!r}: such as {{'phone': 1}}")
+        object.__setattr__(self, "segments", dict(self.segments))
+        _check_names("rankers", self.rankers)
+        _check_names("segments", tuple(self.segments))
+        self._check_numbers()
+        self._check_per_ranker("quality", self.qualities, "a number, or one for each ranker")
+        self._check_per_ranker("traffic", self.traffic or self.shares, "a weight of 0 or more for each ranker")
+        if not all(weight >= 0 for weight in self.shares):
+            raise PosbiasError(
+                f"traffic must be weights of 0 or more that are not all 0, found {self.traffic!r}: "
+                f"give each of {', '.join(self.rankers)} its share, such as 95 and 5"
+            )
+
+    def _check_numbers(self) -> None:
+        _check_whole("max_rank", self.max_rank, 1, _MOST_CANDIDATES)
+        _check_whole("queries", self.queries, 1)
+        _check_whole("seed", self.seed, 0)
+        if self.candidates is not None:
+            remedy = "; a page is filled from them, so raise candidates or lower max_rank"
+            _check_whole("candidates", self.candidates, self.max_rank, _MOST_CANDIDATES, remedy)
+        for name in ("similarity", "noise", "relevant"):
+            _check_range(name, getattr(self, name), 0, 1)
+        _check_range("eta", self.eta, 0, math.inf)
+        _check_range("repeats", self.repeats, 1, math.inf)
+        # Above 3 one query is most of the log, and what the mean is no longer shows in any sample.
+        _check_range("skew", self.skew, 0, 3)
+        for name, eta in self.segments.items():
+            _check_range(f"segments[{name!r}]", eta, 0, math.inf)
+
+    def _check_per_ranker(self, name: str, values: object, expected: str) -> None:
+        each = values if isinstance(values, tuple) else ()
+        if len(each) != len(self.rankers) or not all(_is_finite(value) for value in each):
+            raise PosbiasError(
+                f"{name} must be {expected}, found {getattr(self, name)!r} "
+                f"for {len(self.rankers)} rankers ({', '.join(self.rankers)})"
+            )
+
+    @property
+    def qualities(self) -> tuple[float, ...]:
+        """The quality of each ranker."""
+        if isinstance(self.quality, tuple):
+            return self.quality
+        return (self.quality,) * len(self.rankers)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of the traffic of each ranker; they sum to 1."""
+        weights = (1.0,) * len(self.rankers) if self.traffic is None else self.traffic
+        total = sum(weights)
+        return tuple(weight / total for weight in weights) if total else (math.nan,) * len(weights)
+
+    @property
+    def pool(self) -> int:
+        """How many candidates a query ranks."""
+        return self.max_rank + 5 if self.candidates is None else self.candidates
+
+    @property
+    def propensity(self) -> NDArray[np.float64]:
+        """The true p_r / p_1 for r = 1..M.
+
+        With segments it is that of the log as a whole: the mean of their curves, since a page view's segment
+        depends on nothing else.
+        """
+        return cast(NDArray[np.float64], self.curves.mean(axis=0))
+
+    @property
+    def curves(self) -> NDArray[np.float64]:
+        """The true curve of each segment, a row each; one row where there are no segments.
+
+        Example:
+            >>> World(max_rank=3, segments={"desktop": 0, "phone": 1}).curves.round(3).tolist()
+            [[1.0, 1.0, 1.0], [1.0, 0.5, 0.333]]
+        """
+        etas = np.array(list(self.segments.values()) or [self.eta], dtype=np.float64)
+        ranks = np.arange(1, self.max_rank + 1, dtype=np.float64)
+        # p_r = (1/r)^eta, section "Robustness Analysis".
+        return (1.0 / ranks) ** etas[:, None]
+
+    def truth(self) -> dict[str, Any]:
+        """Every parameter and the true propensities, ready for JSON.
+
+        Example:
+            >>> truth = World(max_rank=2, segments={"desktop": 0, "phone": 1}).truth()
+            >>> truth["propensity"], truth["segments"]["phone"]
+            ([1.0, 0.75], {'eta': 1, 'propensity': [1.0, 0.5]})
+        """
+        curves = self.curves.tolist()
+        segments = {
+            name: {"eta": eta, "propensity": curve}
+            for (name, eta), curve in zip(self.segments.items(), curves, strict=False)
+        }
+        return {
+            "propensity": self.propensity.tolist(),
+            "rankers": list(self.rankers),
+            "similarity": self.similarity,
+            "quality": list(self.qualities),
+            "traffic": list(self.shares),
+            # One eta would be untrue of a log in which each segment has its own.
+            "eta": None if segments else self.eta,
+            "noise": self.noise,
+            "max_rank": self.max_rank,
+            "candidates": self.pool,
+            "queries": self.queries,
+            "repeats": self.repeats,
+            "skew": self.skew,
+            "relevant": self.relevant,
+            "segments": segments,
+            "seed": self.seed,
+        }
+
+
+def _as_tuple(value: Any) -> Any:
+    """Lists and arrays become tuples, so that a world is hashable; a string stays one, to be refused."""
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) and bool(np.isfinite(value))
+
+
+def _check_names(what: str, names: object) -> None:
+    if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
+        raise PosbiasError(f"{what} must be names (non-empty strings), found {names!r}: such as ('a', 'b')")
+    if what == "rankers" and not names:
+        raise PosbiasError("rankers must name at least one ranker, found none: such as ('a', 'b')")
+    # Column names are compared without case in SQL, so rank_A and rank_a would be one column.
+    if len({name.casefold() for name in names}) < len(names):
+        raise PosbiasError(f"{what} must differ by more than upper and lower case, found {names!r}: rename one")
+
+
+def _check_whole(name: str, value: object, low: int, high: int | None = None, remedy: str = "") -> None:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or cast(int, value) < low or (high is not None and cast(int, value) > high):
+        bounds = f"of {low} or more" if high is None else f"from {low} to {high}"
+        raise PosbiasError(f"{name} must be a whole number {bounds}, found {value!r}{remedy}")
+
+
+def _check_range(name: str, value: object, low: float, high: float) -> None:
+    if not _is_finite(value) or not low <= cast(float, value) <= high:
+        bounds = f"of {low} or more" if high == math.inf else f"from {low} to {high}"
+        raise PosbiasError(f"{name} must be a number {bounds}, found {value!r}")
