@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from posbias.errors import HarvestError
 from posbias.harvests import Harvest
@@ -61,20 +60,30 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
     }
     table = pa.table(labels | {name: pa.array(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({_KEY: json.dumps(about).encode()})
+    import pyarrow.parquet as pq
+
     with written_whole(path) as part:
         pq.write_table(table, part, compression="zstd")
 
 
 def is_harvest(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a saved harvest rather than a log."""
+    """Return whether a file is a saved harvest rather than a log: whether its Parquet footer says so."""
     try:
-        return _KEY in (pq.read_schema(path).metadata or {})
-    except (pa.ArrowException, OSError):
+        with open(path, "rb") as file:
+            file.seek(-8, os.SEEK_END)
+            length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+            if magic != b"PAR1":
+                return False
+            file.seek(-8 - length, os.SEEK_END)
+            return _KEY in file.read(length)
+    except OSError:
         return False
 
 
 def load(path: str | os.PathLike[str]) -> Harvest:
     """Read a harvest back, checking that it is one and that it is whole."""
+    import pyarrow.parquet as pq
+
     name = os.fspath(path)
     if not os.path.exists(name):
         raise HarvestError(f"There is no file {name!r}.")

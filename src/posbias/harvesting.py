@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from posbias.problems import explain_unusable
 from posbias.progress import Progress, silent
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
+from posbias.sql.dialect import PACK
 from posbias.sql.shown import Plan
 from posbias.strata import (
     Cells,
@@ -31,6 +32,7 @@ from posbias.strata import (
     ints,
     renumbered,
     segment_numbers,
+    select,
 )
 from posbias.version import __version__
 
@@ -137,11 +139,20 @@ def known_rankers(engine: Engine) -> tuple[str, ...]:
 def _count_signatures(engine: Engine, settings: _Settings) -> _Counted:
     """Wide and long: one scan, in which rows that cannot be counted come back as groups of their own."""
     plan = settings.plan(engine, known_rankers(engine))
-    answer = _collect(engine.batches(signature_sql.signatures(plan), "Harvesting"), settings.max_strata)
+    answer = engine.table_up_to(signature_sql.signatures(plan), settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_signatures(engine, plan)
-    code = ints(answer.column("code_0"))
-    rows = ints(answer.column("row_count"))
+    counts = _count_rows(engine, plan, answer)
+    good = select(answer, ints(answer.column("code_0")) >= 0)
+    segment, segments = segment_numbers(good, plan.segments)
+    digits = signature_sql.codes(len(plan.rankers), settings.max_rank)
+    cells = cells_from_signatures(good, segment, digits, settings.max_rank + 1)
+    return _Counted(plan.rankers, segments, cells, counts, _contradictions(counts))
+
+
+def _count_rows(engine: Engine, plan: Plan, answer: pa.Table) -> dict[str, int]:
+    """Count the rows that are in a harvest by signature and those that are not; refuse those that cannot be."""
+    code, rows = ints(answer.column("code_0")), ints(answer.column("row_count"))
     counts = {
         "rows": int(rows.sum()),
         "rows_counted": int(rows[code >= 0].sum()),
@@ -149,21 +160,17 @@ def _count_signatures(engine: Engine, settings: _Settings) -> _Counted:
         "rows_contradicted": int(rows[code == signature_sql.CONTRADICTED].sum()),
     }
     _refuse_unusable(engine, plan, counts["rows"], int(rows[code == signature_sql.UNUSABLE].sum()))
-    good = answer.filter(pa.array(code >= 0))
-    segment, segments = segment_numbers(good, plan.segments)
-    digits = signature_sql.codes(len(plan.rankers), settings.max_rank)
-    cells = cells_from_signatures(good, segment, digits, settings.max_rank + 1)
-    return _Counted(plan.rankers, segments, cells, counts, _contradictions(engine, counts))
+    return counts
 
 
 def _sum_signatures(engine: Engine, plan: Plan) -> _Counted:
     """Wide and long with more signatures than are worth keeping: sums over interventional sets."""
-    totals = pa.Table.from_batches(list(engine.batches(exposure_sql.totals(plan), "Counting page views")))
-    first = _busiest(totals)
-    sums = pa.Table.from_batches(list(engine.batches(signature_sql.signature_pair_sums(plan, first), "Summing")))
+    totals = engine.table(signature_sql.signature_totals(plan), "Counting page views")
+    counts = _count_rows(engine, plan, totals)
+    totals = select(totals, ints(totals.column("code_0")) >= 0)
+    sums = engine.table(signature_sql.signature_pair_sums(plan, _busiest(totals, len(plan.rankers))), "Summing")
     table, segments = _pair_sums(totals, sums, plan)
-    rows = {"rows": engine.rows("SELECT COUNT(*) FROM log")[0][0]}
-    return _Counted(plan.rankers, segments, table, rows, [])
+    return _Counted(plan.rankers, segments, table, counts, _contradictions(counts))
 
 
 def _count_exposures(engine: Engine, settings: _Settings) -> _Counted:
@@ -177,23 +184,23 @@ def _count_exposures(engine: Engine, settings: _Settings) -> _Counted:
     }
     _refuse_unusable(engine, plan, rows["rows"], sum(row[2] for row in found if row[1] < 0))
     plan = settings.plan(engine, sorted({row[0] for row in found}))
-    one_pass = len(plan.rankers) <= _ONE_PASS
+    # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
+    fits = not engine.schema.aggregated or sum(row[3] or 0 for row in found) < PACK // 2
+    one_pass = len(plan.rankers) <= _ONE_PASS and fits
     sql = exposure_sql.exposures(plan) if one_pass else exposure_sql.cells(plan, moving_only=False)
-    answer = _collect(engine.batches(sql, "Harvesting"), settings.max_strata)
+    answer = engine.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_exposures(engine, plan, settings, rows)
     bucket = ints(answer.column("bucket"))
     nameless = bucket == exposure_sql.NAMELESS
     if nameless.any():
         _refuse_unusable(engine, plan, rows["rows"], int(ints(answer.column("pairs"))[nameless].sum()))
-    tables = [answer.filter(pa.array(bucket >= 0))]
+    tables = [select(answer, bucket >= 0)]
     moving = int(ints(answer.column("pairs"))[bucket == exposure_sql.MOVING].sum()) if one_pass else 0
     if moving:
         _refuse_moving(settings, moving, int(ints(answer.column("pairs")).sum()))
-        more = _collect(
-            engine.batches(exposure_sql.cells(plan, moving_only=True), "Harvesting pairs that moved"),
-            settings.max_strata,
-        )
+        sql = exposure_sql.cells(plan, moving_only=True)
+        more = engine.table_up_to(sql, settings.max_strata, "Harvesting pairs that moved")
         if more is None:
             return _sum_exposures(engine, plan, settings, rows | {"moving_pairs": moving})
         tables.append(more)
@@ -216,28 +223,19 @@ def _count_exposures(engine: Engine, settings: _Settings) -> _Counted:
 
 def _sum_exposures(engine: Engine, plan: Plan, settings: _Settings, rows: dict[str, int]) -> _Counted:
     """Replay with more strata than are worth keeping: sums over interventional sets by the weighting asked for."""
-    totals = pa.Table.from_batches(list(engine.batches(exposure_sql.totals(plan), "Counting page views")))
-    sql = exposure_sql.exposure_pair_sums(plan, settings.weighting, _busiest(totals))
-    sums = pa.Table.from_batches(list(engine.batches(sql, "Summing")))
+    totals = engine.table(exposure_sql.totals(plan), "Counting page views")
+    sql = exposure_sql.exposure_pair_sums(plan, settings.weighting, _busiest(totals, len(plan.rankers)))
+    sums = engine.table(sql, "Summing")
     table, segments = _pair_sums(totals, sums, plan)
     return _Counted(plan.rankers, segments, table, rows, _traffic_warning(settings.weighting))
 
 
-def _collect(batches: Iterator[pa.RecordBatch], most: int) -> pa.Table | None:
-    """Return an answer, or None if it has more rows than asked for."""
-    kept, rows = [], 0
-    for batch in batches:
-        rows += batch.num_rows
-        if rows > most:
-            batches.close()  # type: ignore[attr-defined]
-            return None
-        kept.append(batch)
-    return pa.Table.from_batches(kept)
-
-
-def _busiest(totals: pa.Table) -> int:
-    rank = ints(totals.column("rank"))
-    return int(np.argmax(np.bincount(rank, weights=ints(totals.column("impressions")))))
+def _busiest(totals: pa.Table, rankers: int) -> list[int]:
+    """Return the position, for each ranker, at which most was shown: there its page views are counted."""
+    ranker, rank = ints(totals.column("ranker")), ints(totals.column("rank"))
+    shown = np.zeros((rankers, int(rank.max(initial=1)) + 1))
+    np.add.at(shown, (ranker, rank), ints(totals.column("impressions")))
+    return [int(k) for k in np.argmax(shown, axis=1)]
 
 
 def _pair_sums(totals: pa.Table, sums: pa.Table, plan: Plan) -> tuple[PairSums, list[tuple[str | None, ...]]]:
@@ -265,7 +263,7 @@ def _refuse_unusable(engine: Engine, plan: Plan, rows: int, unusable: int) -> No
         raise LogError(explain_unusable(engine, plan, unusable, rows))
 
 
-def _contradictions(engine: Engine, counts: dict[str, int]) -> list[str]:
+def _contradictions(counts: dict[str, int]) -> list[str]:
     found, rows = counts["rows_contradicted"], counts["rows"]
     if not found:
         return []
@@ -342,7 +340,7 @@ def count_sets(engine: Engine, max_rank: int) -> Sets:
     """Count the distinct (query, document) pairs of every interventional set on an opened log."""
     if engine.schema.layout != "replay":
         plan = Plan(engine.schema, engine.dialect, known_rankers(engine), max_rank)
-        answer = pa.Table.from_batches(list(engine.batches(signature_sql.signature_pairs(plan), "Counting sets")))
+        answer = engine.table(signature_sql.signature_pairs(plan), "Counting sets")
         served = {row[0] for row in engine.rows(_served(plan))}
         has = np.zeros((answer.num_rows, max_rank + 1), dtype=np.int64)
         for g, group in enumerate(signature_sql.codes(len(plan.rankers), max_rank)):

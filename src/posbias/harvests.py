@@ -88,11 +88,12 @@ class Harvest:
         if self.traffic is not None:
             return self.traffic
         impressions = self.shown[0].sum(axis=0)
-        return np.asarray(impressions[:, :, self._busiest], dtype=np.float64)
+        return np.take_along_axis(impressions, self._busiest[None, :, None], axis=2)[:, :, 0].astype(np.float64)
 
     @property
-    def _busiest(self) -> int:
-        return int(np.argmax(self.shown[0].sum(axis=(0, 1, 2)))) if len(self.table) else 0
+    def _busiest(self) -> IntArray:
+        """The position, by ranker, at which most was shown."""
+        return np.asarray(np.argmax(self.shown[0].sum(axis=(0, 1)), axis=1))
 
     @property
     def page_views(self) -> dict[str, int]:
@@ -152,7 +153,7 @@ class Harvest:
     def _by_page(self) -> bool:
         """Whether every page view lies in one segment: then none shows more at a lower rank than at the first."""
         shown = self.shown[0].sum(axis=1)
-        return bool(np.all(shown <= shown[:, :, [self._busiest]]))
+        return bool(np.all(shown <= np.take_along_axis(shown, self._busiest[None, :, None], axis=2)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the harvest to one Parquet file, whole or not at all."""
@@ -181,8 +182,8 @@ def merge(harvests: Sequence[Harvest]) -> Harvest:
 
     For wide and long logs it equals the harvest of all of them together, to the last count. In replay a
     (query, document) seen in two parts stays two pairs, each compared only with itself in its own part: what a
-    document's click rate did between the parts then confounds nothing. Buckets are by query, so intervals still
-    resample whole queries.
+    document's click rate did between the parts then confounds nothing. The same goes for harvests that keep sums:
+    each part is weighted by its own traffic. Buckets are by query, so intervals still resample whole queries.
     """
     if not harvests:
         raise HarvestError("There is nothing to merge: give at least one harvest.")

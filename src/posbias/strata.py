@@ -78,12 +78,26 @@ def tally(where: IntArray, values: AnyArray, size: int) -> FloatArray:
 
 def ints(column: pa.ChunkedArray | pa.Array) -> IntArray:
     """Return an integer column as int64, null as 0."""
-    return np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    return _numbers(column, 0).astype(np.int64, copy=False)
 
 
 def floats(column: pa.ChunkedArray | pa.Array) -> FloatArray:
-    """Return a numeric column as float64."""
-    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    """Return a numeric column as float64, null as NaN."""
+    return _numbers(column, float("nan")).astype(np.float64, copy=False)
+
+
+def _numbers(column: pa.ChunkedArray | pa.Array, missing: float) -> AnyArray:
+    """Return a numeric column's memory as it is: Arrow's own conversion would import pandas where it is installed."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count:
+        array = array.fill_null(missing)
+    values = np.frombuffer(array.buffers()[1] or b"", dtype=array.type.to_pandas_dtype())
+    return values[array.offset : array.offset + len(array)]
+
+
+def select(table: pa.Table, mask: npt.NDArray[np.bool_]) -> pa.Table:
+    """Return the rows where the mask holds; the table itself where that is all of them."""
+    return table if mask.all() else table.filter(pa.array(mask))
 
 
 def segment_numbers(table: pa.Table, names: Sequence[str]) -> tuple[IntArray, list[tuple[str | None, ...]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from posbias.sql.dialect import PACK
 from posbias.sql.shown import Plan, comma, shown
 from posbias.sql.steps import Step, render
@@ -11,7 +13,9 @@ NAMELESS, MOVING = -1, -2
 
 
 def _usable(plan: Plan) -> str:
-    return f"position BETWEEN 1 AND {plan.max_rank} AND clicks BETWEEN 0 AND impressions AND ranker IS NOT NULL"
+    """Rows within the top M. The profile has shown that all of them can be counted."""
+    # An aggregated row of no impressions shows nothing anywhere.
+    return f"position <= {plan.max_rank}" + (" AND impressions > 0" if plan.schema.aggregated else "")
 
 
 def profile(plan: Plan) -> str:
@@ -63,6 +67,7 @@ def exposures(plan: Plan) -> str:
     packed = d.total(f"CASE WHEN ranker = {{i}} THEN {PACK} * CAST(impressions AS BIGINT) + clicks ELSE 0 END")
     still = plan.each("(rank_{i} = least_{i} OR rank_{i} IS NULL)", " AND ")
     ranks, impressions = plan.each("rank_{i}"), plan.each("impressions_{i}")
+    known = plan.each("COALESCE(rank_{i}, 0) AS rank_{i}")
     return render(
         [
             *shown(plan, ranks=False),
@@ -93,7 +98,7 @@ def exposures(plan: Plan) -> str:
             Step(
                 "exposures",
                 "Pairs with the same ranks and exposure are one stratum.",
-                f"SELECT {comma(segments, 'bucket', ranks, impressions)}, COUNT(*) AS pairs,\n  "
+                f"SELECT {comma(segments, 'bucket', known, impressions)}, COUNT(*) AS pairs,\n  "
                 + plan.each(f"{d.total('clicks_{i}')} AS clicks_{{i}}")
                 + f"\nFROM still\nGROUP BY {comma(segments, 'bucket', ranks, impressions)}",
             ),
@@ -148,10 +153,10 @@ def _joined(left: str, right: str, segments: list[str]) -> str:
     return " AND ".join([*same, f"{left}.query = {right}.query", f"{left}.doc = {right}.doc"])
 
 
-def exposure_pair_sums(plan: Plan, weighting: str, first: int) -> str:
+def exposure_pair_sums(plan: Plan, weighting: str, firsts: Sequence[int]) -> str:
     """Return ĉ and ¬ĉ by bucket, k and k', for when exposures do not compress.
 
-    `first` is the position at which page views are counted; only the traffic weighting needs them.
+    `firsts` are the positions at which each ranker's page views are counted; only the traffic weighting needs them.
     """
     segments = plan.segments
     ids = comma(segments, "query", "doc")
@@ -167,6 +172,7 @@ def exposure_pair_sums(plan: Plan, weighting: str, first: int) -> str:
     names = [f"a.{s}" for s in segments]
     on_views = " AND ".join([*(f"c.{s} IS NOT DISTINCT FROM v.{s}" for s in segments), "c.ranker = v.ranker"])
     over = f"PARTITION BY {comma(segments)}" if segments else ""
+    first = " ".join(f"WHEN {i} THEN {k}" for i, k in enumerate(firsts))
     steps = _cells(plan)
     if weighting == "traffic":
         steps += [
@@ -174,7 +180,7 @@ def exposure_pair_sums(plan: Plan, weighting: str, first: int) -> str:
                 "views",
                 "The page views n_i of each ranker, as a share of all so that days add up.",
                 f"SELECT {comma(segments, 'ranker')}, 1.0 * SUM(impressions) / SUM(SUM(impressions)) "
-                f"OVER ({over}) AS n\nFROM cells\nWHERE position = {first}\n"
+                f"OVER ({over}) AS n\nFROM cells\nWHERE position = CASE ranker {first} END\n"
                 f"GROUP BY {comma(segments, 'ranker')}",
             ),
             Step(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from posbias.sql.shown import Plan, comma, shown
 from posbias.sql.steps import Step, render
@@ -52,7 +53,7 @@ def signature_steps(plan: Plan) -> list[Step]:
         Step(
             "signed",
             "The signature: the ranks of all rankers as one number, none where beyond M.",
-            f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'impressions', 'clicks')}, "
+            f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'own', 'impressions', 'clicks')}, "
             f"{bucket} AS bucket,\n"
             f"  {comma(first, rest)}\nFROM placed_by_own",
         ),
@@ -91,10 +92,31 @@ def signature_pairs(plan: Plan) -> str:
     )
 
 
-def signature_pair_sums(plan: Plan, first: int) -> str:
+def signature_totals(plan: Plan) -> str:
+    """Return impressions and clicks by bucket, ranker and rank, and the rows that cannot be counted by `code_0`."""
+    d = plan.dialect
+    *steps, _ = signature_steps(plan)
+    impressions = d.total("impressions") if plan.schema.aggregated else "COUNT(*)"
+    code = "CASE WHEN code_0 < 0 THEN code_0 ELSE 0 END"
+    keys = [*plan.segments, "bucket", "ranker", "own"]
+    return render(
+        [
+            *steps,
+            Step(
+                "totals",
+                "What was shown at each rank.",
+                f"SELECT {comma(plan.segments, 'bucket', 'ranker')}, own AS rank, {code} AS code_0, "
+                f"{impressions} AS impressions, {d.total('clicks')} AS clicks, COUNT(*) AS row_count\n"
+                f"FROM signed\nGROUP BY {comma(keys, code)}",
+            ),
+        ]
+    )
+
+
+def signature_pair_sums(plan: Plan, firsts: Sequence[int]) -> str:
     """Return ĉ and ¬ĉ by bucket, k and k' (traffic weighting), for when signatures do not compress.
 
-    `first` is the position at which page views are counted.
+    `firsts` are the positions at which each ranker's page views are counted.
     """
     segments = plan.segments
     groups = codes(len(plan.rankers), plan.max_rank)
@@ -105,8 +127,9 @@ def signature_pair_sums(plan: Plan, first: int) -> str:
         for place, i in enumerate(group)
     ]
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
-    views = plan.each(
-        f"SUM(CASE WHEN ranker = {{i}} AND own = {first} THEN impressions ELSE 0 END) AS views_{{i}}", ",\n  "
+    views = ",\n  ".join(
+        f"SUM(CASE WHEN ranker = {i} AND own = {first} THEN impressions ELSE 0 END) AS views_{i}"
+        for i, first in enumerate(firsts)
     )
     weight = plan.each("CASE WHEN rank_{i} = own THEN views_{i} ELSE 0 END", " + ")
     total = plan.each("views_{i}", " + ")

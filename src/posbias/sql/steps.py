@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import dedent, indent
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,13 @@ def render(steps: Sequence[Step]) -> str:
     WITH
     -- What was shown.
     rows AS (
-      SELECT * FROM log
+    SELECT * FROM log
     )
     -- How many.
     SELECT COUNT(*) FROM rows
     """
     *inner, last = steps
-    tail = f"-- {last.why}\n{dedent(last.select).strip()}"
-    if not inner:
-        return tail
-    blocks = [f"-- {s.why}\n{s.name} AS (\n{indent(dedent(s.select).strip(), '  ')}\n)" for s in inner]
-    return "WITH\n" + ",\n".join(blocks) + "\n" + tail
+    # Texts are not indented: a literal or a quoted name may hold a newline, which must stay as it is.
+    blocks = [f"-- {s.why}\n{s.name} AS (\n{s.select}\n)" for s in inner]
+    start = "WITH\n" + ",\n".join(blocks) + "\n" if blocks else ""
+    return f"{start}-- {last.why}\n{last.select}"

@@ -1,0 +1,353 @@
+"""The contract of every estimator, their formulas against slow ones, and recovery of known curves."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import posbias
+from posbias.estimators import REGISTRY
+from posbias.harvests import Harvest
+from posbias.intervals import percentile, resample
+from posbias.strata import Cells
+
+ESTIMATORS = list(REGISTRY.values())
+
+
+def cells_of(rows: list[tuple[int, int, int, int, int, int]]) -> Cells:
+    """Cells from (bucket, stratum, ranker, rank, impressions, clicks)."""
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    bucket, stratum, ranker, rank, impressions, clicks = columns
+    zero = np.zeros(len(rows), dtype=np.int64)
+    return Cells(zero, bucket, stratum, zero, ranker, rank, impressions, clicks)
+
+
+def harvest_of(rows: list[tuple[int, int, int, int, int, int]], max_rank: int = 5) -> Harvest:
+    return Harvest(max_rank, ("a", "b"), "wide", "traffic", (), ((),), cells_of(rows))
+
+
+def swaps(*links: tuple[int, int, int, int], buckets: int = 8) -> Harvest:
+    """A harvest of swaps (k, k', clicks at k, clicks at k') of 1,000 impressions each, by either ranker."""
+    rows = []
+    for b in range(buckets):
+        for s, (k, other, c, c_other) in enumerate(links):
+            for ranker in (0, 1):
+                stratum = 100 * b + 2 * s + ranker
+                rows += [(b, stratum, ranker, k, 1000, c), (b, stratum, 1 - ranker, other, 1000, c_other)]
+    return harvest_of(rows)
+
+
+@pytest.fixture(scope="module")
+def world() -> posbias.World:
+    return posbias.World(queries=10_000, repeats=2, similarity=0.5)
+
+
+@pytest.fixture(scope="module")
+def harvest(world: posbias.World) -> Harvest:
+    return posbias.harvest(posbias.ClickLog(posbias.simulate(world)))
+
+
+# ---- The contract
+
+
+@pytest.mark.parametrize("make", ESTIMATORS)
+class TestContract:
+    def test_init_only_stores(self, make):
+        estimator = make(level=3, bootstrap=-1)
+        assert (estimator.level, estimator.bootstrap) == (3, -1)
+        assert repr(estimator) == f"{make.__name__}(level=3, bootstrap=-1)"
+
+    def test_fit_returns_self_and_fills_results(self, make, harvest):
+        estimator = make()
+        assert estimator.fit(harvest) is estimator
+        m = harvest.max_rank
+        assert estimator.propensity_.shape == (m,)
+        assert estimator.interval_.shape == (m, 2)
+        assert estimator.covariance_.shape == (m, m)
+        assert estimator.propensity_[0] == 1
+        assert np.all(estimator.interval_[0] == 1)
+        inside = (estimator.interval_[:, 0] <= estimator.propensity_) & (
+            estimator.propensity_ <= estimator.interval_[:, 1]
+        )
+        assert inside.all()
+
+    def test_recovers_the_curve_within_its_interval(self, make, harvest, world):
+        fitted = make(level=0.999).fit(harvest)
+        low, high = fitted.interval_.T
+        assert np.all((low <= world.propensity) & (world.propensity <= high))
+
+    def test_error_shrinks_with_data(self, make):
+        def error(queries: int) -> float:
+            errors = []
+            for seed in range(4):
+                world = posbias.World(queries=queries, repeats=4, similarity=0.6, max_rank=4, seed=seed)
+                harvested = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=4)
+                estimate = make(bootstrap=0).fit(harvested).propensity_
+                errors.append(np.mean((estimate - world.propensity) ** 2))
+            return float(np.sqrt(np.mean(errors)))
+
+        # A hundred times the data: a tenth of the error, with room for chance.
+        assert error(20_000) < error(200) / 3
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [({"level": 1.0}, "level"), ({"level": 0}, "level"), ({"bootstrap": -1}, "bootstrap")],
+    )
+    def test_bad_parameters_are_named(self, make, harvest, settings, message):
+        with pytest.raises(posbias.EstimateError, match=message):
+            make(**settings).fit(harvest)
+
+    def test_only_a_harvest_fits(self, make):
+        with pytest.raises(posbias.EstimateError, match=r"takes a Harvest, not a list"):
+            make().fit([1, 2, 3])
+
+    def test_not_fitted(self, make):
+        with pytest.raises(posbias.EstimateError, match="not fitted"):
+            make().summary()
+
+    def test_scale_does_not_matter(self, make, harvest):
+        many = posbias.merge([harvest, harvest, harvest])
+        once, thrice = make(bootstrap=0).fit(harvest), make(bootstrap=0).fit(many)
+        np.testing.assert_allclose(once.propensity_, thrice.propensity_, rtol=1e-9)
+
+    def test_names_of_rankers_do_not_matter(self, make, world):
+        table = posbias.simulate(world).to_pandas()
+        other = table.rename(columns={"rank_a": "rank_z", "rank_b": "rank_c"})
+        other["ranker"] = other["ranker"].map({"a": "z", "b": "c"})
+        estimates = [make(bootstrap=50).fit(posbias.harvest(posbias.ClickLog(frame))) for frame in (table, other)]
+        np.testing.assert_allclose(estimates[0].propensity_, estimates[1].propensity_, rtol=1e-9)
+        np.testing.assert_allclose(estimates[0].interval_, estimates[1].interval_, rtol=1e-9)
+
+    def test_merge_of_two_days_is_both_days(self, make, world):
+        table = posbias.simulate(world)
+        half = table.num_rows // 2
+        days = [posbias.harvest(posbias.ClickLog(t)) for t in (table.slice(0, half), table.slice(half))]
+        merged = make().fit(posbias.merge(days))
+        whole = make().fit(posbias.harvest(posbias.ClickLog(table)))
+        np.testing.assert_allclose(merged.propensity_, whole.propensity_, rtol=1e-9)
+        np.testing.assert_allclose(merged.interval_, whole.interval_, rtol=1e-9)
+
+    def test_the_seed_decides_the_interval_and_not_the_estimate(self, make, harvest):
+        one, same, other = (make(bootstrap=100, seed=seed).fit(harvest) for seed in (1, 1, 2))
+        np.testing.assert_array_equal(one.propensity_, other.propensity_)
+        np.testing.assert_array_equal(one.interval_, same.interval_)
+        assert not np.array_equal(one.interval_, other.interval_)
+
+    def test_no_resamples_no_interval(self, make, harvest):
+        fitted = make(bootstrap=0).fit(harvest)
+        assert np.isnan(fitted.interval_).all()
+        assert "1.000" in str(fitted.summary())
+
+    def test_a_wider_level_is_a_wider_interval(self, make, harvest):
+        narrow, wide = (make(level=level).fit(harvest).interval_[5] for level in (0.5, 0.99))
+        assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+    def test_positions_that_never_occur_are_not_invented(self, make):
+        world = posbias.World(queries=500, max_rank=4)
+        fitted = make(bootstrap=0).fit(posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=10))
+        assert [p.position for p in fitted.summary().positions] == [1, 2, 3, 4]
+        assert np.isnan(fitted.propensity_[4:]).all()
+
+    def test_plot_takes_and_returns_an_axes(self, make, harvest):
+        from matplotlib.figure import Figure
+
+        ax = Figure().add_subplot()
+        fitted = make(bootstrap=20).fit(harvest)
+        assert fitted.plot(ax) is ax
+        np.testing.assert_allclose(ax.lines[0].get_ydata(), fitted.propensity_)
+        assert fitted.plot(truth=[1, 0.5]).lines[1].get_label() == "truth"
+
+    def test_a_single_ranker_has_nothing_to_compare(self, make):
+        table = posbias.simulate(posbias.World(queries=50)).to_pandas()
+        with pytest.raises(posbias.EstimateError, match=r"Only one ranker served the log \(a\)"):
+            make().fit(posbias.harvest(posbias.ClickLog(table[table["ranker"] == "a"])))
+
+    def test_rankers_that_never_disagree_have_nothing_to_compare(self, make):
+        log = posbias.ClickLog(posbias.simulate(posbias.World(queries=50, similarity=1.0)))
+        with pytest.raises(posbias.EstimateError, match="no intervention to harvest"):
+            make().fit(posbias.harvest(log))
+
+    def test_no_click_at_all(self, make):
+        with pytest.raises(posbias.EstimateError, match="not a single click"):
+            make().fit(harvest_of([(0, 0, 0, 1, 10, 0), (0, 0, 1, 2, 10, 0)]))
+
+
+# ---- Formulas
+
+
+def test_pivot_one_and_chain_are_the_papers_formulas(harvest):
+    table = harvest.pairs()
+    c = [[Fraction(float(v)) for v in row] for row in table.clicks]
+    pivot = [1.0] + [float(c[k][0] / c[0][k]) for k in range(1, 10)]
+    chain = [Fraction(1)]
+    for k in range(1, 10):
+        chain.append(chain[-1] * c[k][k - 1] / c[k - 1][k])
+    np.testing.assert_allclose(posbias.PivotOne(bootstrap=0).fit(harvest).propensity_, pivot, rtol=1e-12)
+    np.testing.assert_allclose(
+        posbias.AdjacentChain(bootstrap=0).fit(harvest).propensity_, [float(p) for p in chain], rtol=1e-12
+    )
+
+
+def test_a_broken_chain_says_where_and_gives_no_number_beyond():
+    fitted = posbias.AdjacentChain(bootstrap=10).fit(swaps((1, 2, 400, 200), (2, 3, 300, 200), (3, 4, 90, 60)))
+    np.testing.assert_allclose(fitted.propensity_[:4], [1, 1 / 2, 1 / 3, 2 / 9])
+    assert np.isnan(fitted.propensity_[4])
+    assert "(4,5)" in fitted.reasons_[4]
+    fitted = posbias.AdjacentChain(bootstrap=10).fit(swaps((1, 2, 400, 200), (3, 4, 90, 60), (4, 5, 9, 6)))
+    assert np.isnan(fitted.propensity_[2:]).all()
+    assert [("(2,3)" in reason) for reason in fitted.reasons_[2:]] == [True] * 3
+
+
+def test_a_clickless_link_leaves_the_ranks_beyond_it_undefined():
+    fitted = posbias.AdjacentChain(bootstrap=10).fit(swaps((1, 2, 400, 200), (2, 3, 300, 0), (3, 4, 90, 60)))
+    assert fitted.propensity_[2] == 0
+    assert np.isnan(fitted.interval_[2]).all()
+    assert "without an interval" in fitted.reasons_[2]
+    assert np.isnan(fitted.propensity_[3:]).all()
+    assert "(2,3): no click at rank 3" in fitted.reasons_[3]
+
+
+def test_pivot_one_names_the_missing_set():
+    fitted = posbias.PivotOne(bootstrap=10).fit(swaps((1, 2, 400, 200), (2, 3, 300, 200), (1, 4, 0, 3)))
+    np.testing.assert_allclose(fitted.propensity_[:2], [1, 0.5])
+    assert np.isnan(fitted.propensity_[2:]).all()
+    assert "rank 3" in fitted.reasons_[2]
+    assert "no click at rank 1" in fitted.reasons_[3]
+
+
+def test_all_pairs_reaches_ranks_through_others_and_no_further():
+    links = ((1, 2, 400, 200), (2, 3, 300, 200), (4, 5, 90, 60))
+    fitted = posbias.AllPairs(bootstrap=20).fit(swaps(*links))
+    np.testing.assert_allclose(fitted.propensity_[:3], [1, 1 / 2, 1 / 3], rtol=1e-8)
+    assert np.isnan(fitted.propensity_[3:]).all()
+    assert all("connects it to rank 1" in reason for reason in fitted.reasons_[3:])
+
+
+def test_propensities_may_exceed_one_and_rise():
+    fitted = posbias.AllPairs(bootstrap=0).fit(swaps((1, 2, 200, 400), (2, 3, 100, 150)))
+    np.testing.assert_allclose(fitted.propensity_[:3], [1, 2, 3], rtol=1e-8)
+
+
+# ---- Intervals
+
+
+@pytest.mark.parametrize("make", ESTIMATORS)
+def test_resamples_recount_clicks_and_page_views(make, harvest):
+    """The batch equals harvesting each resample anew: buckets repeated, n_i recounted, ĉ and ¬ĉ from there."""
+    buckets = harvest.buckets
+    draws = resample(len(buckets), 5, seed=3)
+    batch = make().propensities(*harvest.interventions().tables(draws))
+    for counts, estimate in zip(draws.astype(int), batch, strict=True):
+        times = counts[np.searchsorted(buckets, harvest.table.bucket)]
+        columns = harvest.table.columns()
+        columns |= {"impressions": columns["impressions"] * times, "clicks": columns["clicks"] * times}
+        again = Harvest(10, harvest.rankers, "wide", "traffic", (), ((),), Cells(**columns))
+        assert again.page_views != harvest.page_views
+        np.testing.assert_allclose(make(bootstrap=0).fit(again).propensity_, estimate, rtol=1e-7)
+
+
+def test_percentiles():
+    drawn = np.column_stack([np.arange(1.0, 101), np.full(100, np.nan), np.append(np.arange(1.0, 97), [np.nan] * 4)])
+    drawn[:5, 0] = np.inf
+    bounds = percentile(drawn, 0.9)
+    np.testing.assert_array_equal(bounds[0], [10, 100])
+    assert np.isnan(bounds[1]).all()
+    np.testing.assert_array_equal(bounds[2], [5, 92])
+    assert np.isnan(percentile(np.where(np.arange(100)[:, None] < 6, np.nan, drawn), 0.9)[0]).all()
+
+
+@pytest.mark.parametrize(("layout", "traffic"), [("wide", (0.5, 0.5)), ("replay", (0.7, 0.3))])
+def test_intervals_cover_the_truth(layout, traffic):
+    """95% intervals of 200 logs: the share that covers, over ranks, within 4 standard errors of 95%."""
+    covered = []
+    for seed in range(200):
+        world = posbias.World(
+            queries=400, repeats=4, max_rank=5, similarity=0.6, traffic=traffic, quality=(1.5, 0.5), seed=seed
+        )
+        log = posbias.ClickLog(posbias.simulate(world, layout=layout))
+        fitted = posbias.AllPairs(bootstrap=300, seed=seed).fit(posbias.harvest(log, max_rank=5, threads=1))
+        low, high = fitted.interval_[1:].T
+        covered.append((low <= world.propensity[1:]) & (world.propensity[1:] <= high))
+    share = np.mean(covered)
+    # Ranks of one log go together: the standard error is that of the 200 means.
+    error = np.std(np.mean(covered, axis=1)) / np.sqrt(200)
+    assert abs(share - 0.95) < 4 * error, share
+
+
+# ---- Weighting
+
+
+def test_traffic_is_biased_in_replay_and_the_default_is_not():
+    """Unequal traffic, unequal rankers, rare repeats: impressions of pairs that both served are not as n_i."""
+    estimates: dict[str, list] = {"traffic": [], "harmonic": [], "uniform": []}
+    for seed in range(6):
+        world = posbias.World(
+            queries=60_000, repeats=1.5, skew=1.0, traffic=(0.95, 0.05), quality=(2.0, 0.2), similarity=0.3, seed=seed
+        )
+        log = posbias.ClickLog(posbias.simulate(world, layout="replay"))
+        harvested = posbias.harvest(log)
+        assert harvested.weighting == "harmonic"
+        for weighting, found in estimates.items():
+            found.append(posbias.AllPairs(weighting=weighting, bootstrap=0).fit(harvested).propensity_)
+    ratio = {name: np.mean(found, axis=0) / world.propensity for name, found in estimates.items()}
+    assert np.max(np.abs(ratio["traffic"] - 1)) > 0.5
+    assert np.max(np.abs(ratio["harmonic"] - 1)) < 0.1
+
+
+def test_asking_for_traffic_in_replay_warns(world):
+    log = posbias.ClickLog(posbias.simulate(world, layout="replay"))
+    assert not posbias.harvest(log).warnings
+    assert any("biased" in text for text in posbias.harvest(log, weighting="traffic").warnings)
+
+
+def test_a_harvest_by_signature_cannot_be_weighted_by_pairs(harvest):
+    with pytest.raises(posbias.HarvestError, match="--weighting harmonic"):
+        posbias.AllPairs(weighting="harmonic").fit(harvest)
+
+
+# ---- Segments
+
+
+def test_segments_have_curves_of_their_own():
+    world = posbias.World(queries=6000, segments={"phone": 1.6, "desk": 0.6}, max_rank=5)
+    harvested = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=5, by=["device"])
+    fitted = posbias.AllPairs(level=0.999).fit(harvested)
+    assert list(fitted.segments_) == ["desk", "phone"]
+    for name, part in fitted.segments_.items():
+        truth = world.curves[list(world.segments).index(name)]
+        low, high = part.interval_.T
+        assert np.all((low <= truth) & (truth <= high)), name
+    low, high = fitted.interval_.T
+    assert np.all((low <= world.propensity) & (world.propensity <= high))
+
+
+def test_a_segment_of_documents_is_weighted_by_the_traffic_of_pages():
+    """Where a page shows several segments, counting n_i within one would mistake what a ranker prefers for traffic."""
+    world = posbias.World(queries=20_000, repeats=2, max_rank=5, similarity=0.3)
+    table = posbias.simulate(world).to_pandas()
+    table["kind"] = np.where(table["doc_id"] % 3 == 0, "video", "text")
+    # Ranker a shows more videos at the top: page views of videos, counted at rank 1, would say it had more traffic.
+    harvested = posbias.harvest(posbias.ClickLog(table), max_rank=5, by=["kind"])
+    part = harvested.segment("video")
+    assert part.page_views == harvested.page_views
+    fitted = posbias.AdjacentChain(level=0.999).fit(harvested).segments_["video"]
+    low, high = fitted.interval_.T
+    assert np.all((low <= world.propensity) & (world.propensity <= high))
+
+
+def test_hundreds_of_segments_and_one_without_any_intervention():
+    table = posbias.simulate(posbias.World(queries=2000, repeats=3, max_rank=4)).to_pandas()
+    table["cohort"] = table["query_id"] % 300
+    table.loc[table["cohort"] == 7, ["ranker", "position"]] = None
+    table = table[table["ranker"].notna()]
+    lonely = posbias.simulate(posbias.World(queries=5, similarity=1.0, max_rank=4)).to_pandas()
+    lonely["cohort"] = 1000
+    both = __import__("pandas").concat([table, lonely])
+    harvested = posbias.harvest(posbias.ClickLog(both), max_rank=4, by=["cohort"])
+    fitted = posbias.AllPairs(bootstrap=10).fit(harvested)
+    assert len(fitted.segments_) == 300
+    alone = fitted.segments_["1000"]
+    assert np.isnan(alone.propensity_).all()
+    assert all(alone.reasons_)
