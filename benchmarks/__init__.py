@@ -1,0 +1,1 @@
+"""Ratios against the engine's own limit and against peers: `make bench` writes them to RESULTS.md."""

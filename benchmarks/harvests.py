@@ -1,0 +1,69 @@
+"""The harvest against what DuckDB itself needs to scan or group the same columns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import duckdb
+import numpy as np
+
+import posbias
+from benchmarks import data
+from benchmarks.timing import Ratio, compare, in_small_process, run_measured
+
+
+def measure_wide(millions: int, rankers: int, repeats: int) -> Ratio:
+    path = data.wide(millions, rankers)
+    ranks = ", ".join(f"SUM(rank_{name})" for name in "abcdefgh"[:rankers])
+    scan = f"SELECT MAX(query_id), MAX(ranker), SUM(position), SUM(clicked), {ranks} FROM read_parquet('{path}')"
+    return compare(
+        f"wide harvest, {rankers} rankers, {millions} million rows",
+        lambda: posbias.harvest(posbias.ClickLog(str(path))),
+        "a scan that aggregates the same columns",
+        lambda: _run(scan),
+        repeats=repeats,
+        promise="3" if rankers == 2 else "4.5",
+    )
+
+
+def measure_replay(millions: int, ids: str, repeats: int) -> Ratio:
+    path = data.replay(millions, ids)
+    group = (
+        "SELECT COUNT(*), SUM(n), SUM(c) FROM (SELECT query_id, doc_id, ranker, position, COUNT(*) AS n, "
+        f"SUM(clicked) AS c FROM read_parquet('{path}') GROUP BY query_id, doc_id, ranker, position)"
+    )
+    return compare(
+        f"replay harvest, {'string' if ids == 'str' else 'integer'} ids, {millions} million rows",
+        lambda: posbias.harvest(posbias.ClickLog(str(path))),
+        "GROUP BY query_id, doc_id, ranker, position",
+        lambda: _run(group),
+        repeats=repeats,
+        promise="1.5",
+    )
+
+
+def _run(sql: str) -> None:
+    with duckdb.connect() as con:
+        con.execute("SET preserve_insertion_order = false")
+        con.execute(sql).fetchall()
+
+
+def measure_memory(millions: int, limit: str = "2GB") -> str:
+    """Harvest under a memory limit in a process of its own; the counts must be the same."""
+    path = data.replay(millions, "str")
+    command = str(Path(sys.executable).with_name("posbias"))
+    with TemporaryDirectory() as folder:
+        limited, free = f"{folder}/limited.parquet", f"{folder}/free.parquet"
+        words = [command, "harvest", str(path), "-o", limited, "--memory-limit", limit]
+        seconds, memory = in_small_process(run_measured, words)
+        subprocess.run([command, "harvest", str(path), "-o", free], check=True)
+        one, other = (posbias.Harvest.load(name).pairs() for name in (limited, free))
+        same = np.array_equal(one.clicks, other.clicks) and np.array_equal(one.skips, other.skips)
+    verdict = "the same counts as without a limit" if same else "**OTHER COUNTS than without a limit**"
+    return (
+        f"Replay, string ids, {millions} million rows under `--memory-limit {limit}`: completes in {seconds:.0f} s "
+        f"with {verdict}; the whole process held at most {memory:.2f} GiB."
+    )

@@ -1,0 +1,77 @@
+"""Medians of repeated runs, the two sides of a ratio in turn, so that both see the same machine."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One comparison: what was measured, against what, and what is promised."""
+
+    what: str
+    against: str
+    seconds: float
+    base_seconds: float
+    promise: str
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / self.base_seconds
+
+    def row(self) -> str:
+        return (
+            f"| {self.what} | {self.against} | {self.seconds:.2f} s | {self.base_seconds:.2f} s | "
+            f"**{self.ratio:.2f}** | {self.promise} |"
+        )
+
+
+def compare(
+    what: str, run: Callable[[], object], against: str, base: Callable[[], object], *, repeats: int, promise: str
+) -> Ratio:
+    """Time two functions in turn and return the ratio of their medians; the first round only warms up."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for round_ in range(repeats + 1):
+        for side, function in enumerate((run, base)):
+            start = time.perf_counter()
+            function()
+            if round_ > 0:
+                times[side].append(time.perf_counter() - start)
+    return Ratio(what, against, statistics.median(times[0]), statistics.median(times[1]), promise)
+
+
+def table(ratios: Sequence[Ratio]) -> str:
+    head = "| what | against | time | time of that | ratio | at most |\n| --- | --- | ---: | ---: | ---: | --- |"
+    return "\n".join([head, *(r.row() for r in ratios)])
+
+
+def in_small_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function in a new Python process.
+
+    On Linux a program's peak memory starts from that of the process that started it, so programs are started
+    from small processes only, whatever the caller has in memory.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *args, **kwargs).result()
+
+
+def run_measured(command: Sequence[str]) -> tuple[float, float]:
+    """Run a command; return its seconds and the most memory it held, in GiB. Call it in a small process."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"`{' '.join(command)}` failed with {os.waitstatus_to_exitcode(status)}")
+    # Linux counts memory in KB.
+    return time.perf_counter() - start, usage.ru_maxrss / 2**20

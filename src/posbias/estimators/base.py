@@ -1,0 +1,202 @@
+"""What all estimators share: from a harvest to a curve with its interval, its reasons and its segments."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from posbias.curves import Curve, Position
+from posbias.errors import EstimateError
+from posbias.harvests import Harvest
+from posbias.intervals import covariance, percentile, resample
+from posbias.interventions import Interventions, Weighting
+from posbias.strata import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Reasons = list[str | None]
+
+
+class Estimator(ABC):
+    """An estimator of p_k / p_1 from the interventional sets of a harvest.
+
+    A new one defines `name`, `propensities` and `explain`, and has a line in `posbias.estimators.REGISTRY`.
+
+    Arguments:
+        weighting: how much each (query, document) pair counts; the harvest's own weighting by default.
+        level: the coverage of the intervals.
+        bootstrap: the number of resamples of the harvest's buckets; 0 for no interval.
+        seed: of the resamples. The estimate itself has none.
+
+    After `fit`: `propensity_` (length M, NaN where not identified), `interval_` (M × 2), `covariance_` (M × M),
+    `reasons_` (why a rank has no estimate or no interval), and `segments_`, a fitted estimator for each segment.
+    """
+
+    name: ClassVar[str]
+
+    propensity_: FloatArray
+    interval_: FloatArray
+    covariance_: FloatArray
+    reasons_: Reasons
+    segments_: dict[str, Self]
+    harvest_: Harvest
+
+    def __init__(
+        self,
+        *,
+        weighting: Weighting | None = None,
+        level: float = 0.95,
+        bootstrap: int = 1000,
+        seed: int = 0,
+    ) -> None:
+        self.weighting = weighting
+        self.level = level
+        self.bootstrap = bootstrap
+        self.seed = seed
+
+    @abstractmethod
+    def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
+        """Return p_k / p_1 as (..., M) from ĉ and ¬ĉ as (..., M, M); NaN where it is not identified."""
+
+    @abstractmethod
+    def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
+        """Return, for each rank, why ĉ and ¬ĉ do not identify it, or None."""
+
+    def fit(self, harvest: Harvest) -> Self:
+        """Estimate the curve of a harvest, and of each of its segments."""
+        self._check()
+        if not isinstance(harvest, Harvest):
+            raise EstimateError(
+                f"fit takes a Harvest, not a {type(harvest).__name__}. Make one with posbias.harvest(ClickLog(...))."
+            )
+        interventions = harvest.interventions(self.weighting)
+        if not np.any(interventions.clicks):
+            raise EstimateError(_nothing(harvest))
+        self._fit_one(harvest, interventions)
+        if harvest.by:
+            for key, label in zip(harvest.segments, segment_labels(harvest.segments), strict=True):
+                alone = harvest.segment(key)
+                part = type(self)(**self.parameters())
+                self.segments_[label] = part._fit_one(alone, alone.interventions(self.weighting))
+        return self
+
+    def _fit_one(self, harvest: Harvest, interventions: Interventions) -> Self:
+        clicks, skips = interventions.total()
+        self.harvest_ = harvest
+        self.segments_ = {}
+        self.propensity_ = self.propensities(clicks, skips)
+        self.reasons_ = [
+            None if np.isfinite(p) else reason or "not determined by this data"
+            for p, reason in zip(self.propensity_, self.explain(clicks, skips), strict=True)
+        ]
+        draws = resample(interventions.buckets, self.bootstrap, self.seed)
+        refits = self.propensities(*interventions.tables(draws))
+        self.interval_ = percentile(refits, self.level)
+        self.covariance_ = covariance(refits)
+        self._withhold_intervals(harvest)
+        return self
+
+    def _withhold_intervals(self, harvest: Harvest) -> None:
+        """Say which estimates have no interval that could be trusted."""
+        for k, p in enumerate(self.propensity_):
+            if np.isnan(p):
+                self.interval_[k] = np.nan
+            elif p == 0:
+                # Resamples of no clicks are all 0: that is not certainty.
+                self.interval_[k] = np.nan
+                self.reasons_[k] = f"no click at rank {k + 1} in its interventional sets: 0, without an interval"
+            elif self.bootstrap and np.isnan(self.interval_[k, 0]):
+                self.reasons_[k] = "too thin for an interval: not identified in over 5% of the resamples"
+
+    def _check(self) -> None:
+        if not 0 < self.level < 1:
+            raise EstimateError(f"level must lie between 0 and 1, such as 0.95, not {self.level!r}.")
+        if not isinstance(self.bootstrap, int) or self.bootstrap < 0:
+            raise EstimateError(f"bootstrap must be a number of resamples, 0 or more, not {self.bootstrap!r}.")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what the estimator was made with."""
+        return {name: getattr(self, name) for name in ("weighting", "level", "bootstrap", "seed")}
+
+    def curve(self) -> Curve:
+        """Return the fitted curve, rank by rank: the ranks at which anything was shown."""
+        harvest = self._fitted()
+        positions = tuple(
+            Position(
+                position=k + 1,
+                propensity=_number(self.propensity_[k]),
+                low=_number(self.interval_[k, 0]),
+                high=_number(self.interval_[k, 1]),
+                impressions=int(harvest.impressions[k]),
+                clicks=int(harvest.clicks[k]),
+                reason=self.reasons_[k],
+            )
+            for k in map(int, np.flatnonzero(harvest.impressions))
+        )
+        return Curve(
+            estimator=self.name,
+            max_rank=harvest.max_rank,
+            level=self.level,
+            weighting=self.weighting or harvest.weighting,
+            positions=positions,
+            page_views={name: n for name, n in harvest.page_views.items() if n},
+            segments={label: part.curve() for label, part in self.segments_.items()},
+        )
+
+    def summary(self) -> Curve:
+        """Return the fitted curve; it prints as a table."""
+        return self.curve()
+
+    def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None) -> Axes:
+        """Draw the curve with its band, and return the Axes."""
+        from posbias.plots import draw_curve
+
+        return draw_curve(self.curve(), ax, truth=truth)
+
+    def _fitted(self) -> Harvest:
+        if not hasattr(self, "harvest_"):
+            raise EstimateError(f"This {type(self).__name__} is not fitted yet: call fit(harvest) first.")
+        return self.harvest_
+
+    def __repr__(self) -> str:
+        defaults = {"weighting": None, "level": 0.95, "bootstrap": 1000, "seed": 0}
+        given = [f"{name}={v!r}" for name, v in self.parameters().items() if v != defaults[name]]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+def segment_labels(segments: tuple[tuple[str | None, ...], ...]) -> list[str]:
+    """Return a text for each segment; a missing value is null, and the text "null" is quoted."""
+    shown = [["null" if v is None else '"null"' if v == "null" else v for v in key] for key in segments]
+    return [", ".join(values) for values in shown]
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _nothing(harvest: Harvest) -> str:
+    """Say why there is nothing to estimate from."""
+    served = [name for name, n in harvest.page_views.items() if n]
+    if not harvest.clicks.sum():
+        return (
+            f"There is not a single click in the top {harvest.max_rank} ranks. Check the column of clicks, and that "
+            "page views without clicks are not all that was logged."
+        )
+    if len(served) < 2:
+        return (
+            f"Only one ranker served the log ({', '.join(served) or 'none'}). Propensities come from documents that "
+            "two rankers put at different ranks: add the log of another ranker, or of the same one before it changed."
+        )
+    if harvest.kind == "exposures":
+        return (
+            f"No (query, document) pair was both shown at two ranks and clicked. In replay a query must recur and be "
+            f"served by different rankers ({', '.join(served)}). Log each ranker's rank (--ranks or --rankings) so "
+            "that queries need not recur, or harvest a longer period."
+        )
+    return (
+        f"The rankers {', '.join(served)} never put a document that was clicked at two different ranks of the top "
+        f"{harvest.max_rank}: there is no intervention to harvest. Use rankers that differ more, or a longer period."
+    )
