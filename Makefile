@@ -14,7 +14,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --editable '.[dev]' -c constraints.txt
-	$(BIN)/python -m compileall -q $(VENV)/lib || true
+	$(BIN)/python -m compileall -q $(VENV)/lib src || true
 	touch $@
 
 demo: setup
