@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from posbias.estimators import AllPairs as AllPairs
     from posbias.estimators import PivotOne as PivotOne
     from posbias.harvesting import harvest as harvest
-    from posbias.harvesting import intervention_sets as intervention_sets
     from posbias.harvests import Harvest as Harvest
     from posbias.harvests import merge as merge
     from posbias.log import ClickLog as ClickLog
+    from posbias.set_sizes import intervention_sets as intervention_sets
     from posbias.simulation import World as World
     from posbias.simulation import simulate as simulate
 
@@ -38,7 +38,7 @@ _HOMES = {
     "World": "posbias.simulation",
     "check": "posbias.checking",
     "harvest": "posbias.harvesting",
-    "intervention_sets": "posbias.harvesting",
+    "intervention_sets": "posbias.set_sizes",
     "merge": "posbias.harvests",
     "simulate": "posbias.simulation",
 }

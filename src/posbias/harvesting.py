@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,6 @@ from posbias.sql.dialect import PACK
 from posbias.sql.shown import Plan
 from posbias.strata import (
     Cells,
-    IntArray,
     PairSums,
     cells_from_exposures,
     cells_from_rows,
@@ -86,8 +85,8 @@ def harvest(
             require(column, engine.schema.types, flag="by")
         known = engine.schema.layout != "replay"
         chosen: Weighting = weighting or ("traffic" if known else "harmonic")
-        settings = _Settings(max_rank, tuple(by), chosen, non_functional, max_strata)
-        counted = (_count_signatures if known and chosen == "traffic" else _count_exposures)(engine, settings)
+        settings = Settings(max_rank, tuple(by), chosen, non_functional, max_strata)
+        counted = (_count_signatures if known and chosen == "traffic" else count_exposures)(engine, settings)
         return Harvest(
             max_rank=max_rank,
             rankers=counted.rankers,
@@ -108,7 +107,9 @@ def harvest(
 
 
 @dataclass(frozen=True)
-class _Settings:
+class Settings:
+    """What a harvest was asked for."""
+
     max_rank: int
     by: tuple[str, ...]
     weighting: Weighting
@@ -116,6 +117,7 @@ class _Settings:
     max_strata: int
 
     def plan(self, engine: Engine, rankers: Sequence[str]) -> Plan:
+        """Return what to ask of the log."""
         return Plan(engine.schema, engine.dialect, tuple(rankers), self.max_rank, self.by)
 
 
@@ -136,7 +138,7 @@ def known_rankers(engine: Engine) -> tuple[str, ...]:
     return tuple(sorted(row[0] for row in engine.rows(f"SELECT DISTINCT {name} FROM rankings") if row[0]))
 
 
-def _count_signatures(engine: Engine, settings: _Settings) -> _Counted:
+def _count_signatures(engine: Engine, settings: Settings) -> _Counted:
     """Wide and long: one scan, in which rows that cannot be counted come back as groups of their own."""
     plan = settings.plan(engine, known_rankers(engine))
     answer = engine.table_up_to(signature_sql.signatures(plan), settings.max_strata, "Harvesting")
@@ -173,7 +175,7 @@ def _sum_signatures(engine: Engine, plan: Plan) -> _Counted:
     return _Counted(plan.rankers, segments, table, counts, _contradictions(counts))
 
 
-def _count_exposures(engine: Engine, settings: _Settings) -> _Counted:
+def count_exposures(engine: Engine, settings: Settings) -> _Counted:
     """Replay: a cheap look at the rankers, then one pass over (query, document)."""
     plan = settings.plan(engine, ())
     found = engine.rows(exposure_sql.profile(plan), "Looking at the rankers")
@@ -221,7 +223,7 @@ def _count_exposures(engine: Engine, settings: _Settings) -> _Counted:
     return _Counted(plan.rankers, segments, cells, rows | {"moving_pairs": moving}, warnings)
 
 
-def _sum_exposures(engine: Engine, plan: Plan, settings: _Settings, rows: dict[str, int]) -> _Counted:
+def _sum_exposures(engine: Engine, plan: Plan, settings: Settings, rows: dict[str, int]) -> _Counted:
     """Replay with more strata than are worth keeping: sums over interventional sets by the weighting asked for."""
     totals = engine.table(exposure_sql.totals(plan), "Counting page views")
     sql = exposure_sql.exposure_pair_sums(plan, settings.weighting, _busiest(totals, len(plan.rankers)))
@@ -278,7 +280,7 @@ def _contradictions(counts: dict[str, int]) -> list[str]:
     ]
 
 
-def _refuse_moving(settings: _Settings, moving: int, pairs: int) -> None:
+def _refuse_moving(settings: Settings, moving: int, pairs: int) -> None:
     if settings.non_functional == "refuse":
         raise LogError(
             f"{moving:,} of {pairs:,} (query, document) pairs were shown at several ranks by one and the same ranker, "
@@ -316,60 +318,3 @@ def _count_moving(cells: Cells) -> int:
     own, seen = np.unique(cells.stratum * size + cells.ranker, return_counts=True)
     moving = np.unique(own[seen > 1] // size)
     return _count_pairs(cells.where(np.isin(cells.stratum, moving)))
-
-
-def intervention_sets(log: ClickLog, *, max_rank: int = 10, **limits: Any) -> IntArray:
-    """Return how many distinct (query, document) pairs each interventional set S_{k,k'} holds, as an (M, M) table.
-
-    Counted on the log, since a wide harvest does not tell documents apart. Tables 1 and 2 of the paper.
-    """
-    with open_log(log, **limits) as engine:
-        return count_sets(engine, max_rank).sizes
-
-
-@dataclass(frozen=True)
-class Sets:
-    """The sizes of the interventional sets, and how many pairs there are and lie in any of them."""
-
-    sizes: IntArray
-    pairs: int
-    moved: int
-
-
-def count_sets(engine: Engine, max_rank: int) -> Sets:
-    """Count the distinct (query, document) pairs of every interventional set on an opened log."""
-    if engine.schema.layout != "replay":
-        plan = Plan(engine.schema, engine.dialect, known_rankers(engine), max_rank)
-        answer = engine.table(signature_sql.signature_pairs(plan), "Counting sets")
-        served = {row[0] for row in engine.rows(_served(plan))}
-        has = np.zeros((answer.num_rows, max_rank + 1), dtype=np.int64)
-        for g, group in enumerate(signature_sql.codes(len(plan.rankers), max_rank)):
-            code = ints(answer.column(f"code_{g}"))
-            for place, ranker in enumerate(group):
-                if ranker in served:
-                    has[np.arange(len(code)), code // (max_rank + 1) ** place % (max_rank + 1)] = 1
-        return _sized(has[:, 1:], ints(answer.column("pairs")))
-    counted = _count_exposures(engine, _Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
-    if isinstance(counted.table, Cells):
-        cells = counted.table
-        stratum, first, row = np.unique(cells.stratum, return_index=True, return_inverse=True)
-        has = np.zeros((len(stratum), max_rank), dtype=np.int64)
-        has[row, cells.rank - 1] = 1
-        return _sized(has, cells.pairs[first])
-    plan = Plan(engine.schema, engine.dialect, counted.rankers, max_rank)
-    sizes = np.zeros((max_rank, max_rank), dtype=np.int64)
-    for k, other, pairs in engine.rows(exposure_sql.set_sizes(plan), "Counting sets"):
-        sizes[k - 1, other - 1] = pairs
-    all_pairs, moved = engine.rows(exposure_sql.pair_counts(plan), "Counting pairs")[0]
-    return Sets(sizes, all_pairs, moved)
-
-
-def _served(plan: Plan) -> str:
-    schema, d = plan.schema, plan.dialect
-    return f"SELECT DISTINCT {plan.number(d.quote(schema.ranker), schema.types[schema.ranker])} FROM log"
-
-
-def _sized(has: IntArray, pairs: IntArray) -> Sets:
-    sizes = has.T @ (has * pairs[:, None])
-    np.fill_diagonal(sizes, 0)
-    return Sets(sizes, int(pairs.sum()), int(pairs[has.sum(axis=1) > 1].sum()))

@@ -1,17 +1,22 @@
-"""The click log: where it lies and what its columns mean."""
+"""The click log: where it lies, what its columns mean, and how one says what is wrong with it."""
 
 from __future__ import annotations
 
-import difflib
+import os
+import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from posbias.columns import guess
 from posbias.errors import LogError
 
 Layout = Literal["wide", "long", "replay"]
 
 DEFAULT_RANKS = "rank_{ranker}"
+# In place of a pattern: columns that look like ranks are not.
+NO_RANKS = "none"
+_ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks")
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,13 @@ class ClickLog:
         impression: the column of the page view. Optional; `impression_id` is taken where it exists.
         impressions, clicks: in place of `click`, the columns of a log that is already aggregated.
         ranks: the pattern of the columns that hold each ranker's rank (the wide layout). Columns named
-            `rank_<ranker>` are recognised without it.
-        rankings: the second table of the long layout: query, ranker, document, rank; a source like the first.
+            `rank_<ranker>` are recognised without it; "none" says that they are something else.
+        rankings: the second table of the long layout: query, ranker, document, rank; a source like the first, or
+            the name of a table in the same DuckDB file.
         rank: the column of `rankings` that holds the rank.
-        table, sql: what to read from a DuckDB file.
+        table: the table of a DuckDB file.
+        sql: a query to read in place of the source itself, which it calls `source`; in a DuckDB file it may name any
+            table. It filters or mends a log: `SELECT * REPLACE (position + 1 AS position) FROM source`.
         duplicates: "keep", or "drop" to count a result of a page view once however often it was logged.
 
     Example:
@@ -55,12 +63,12 @@ class ClickLog:
     duplicates: Literal["keep", "drop"] = "keep"
 
     def __post_init__(self) -> None:
-        if self.ranks is not None and self.ranks.count("{ranker}") != 1:
+        if self.ranks not in (None, NO_RANKS) and str(self.ranks).count("{ranker}") != 1:
             raise LogError(
                 f"ranks={self.ranks!r} must hold {{ranker}} once, where the ranker's name stands in the "
                 "column name: for example ranks='rank_{ranker}'."
             )
-        if self.ranks is not None and self.rankings is not None:
+        if self.ranks not in (None, NO_RANKS) and self.rankings is not None:
             raise LogError(
                 "ranks and rankings both say where the other rankers' ranks are. Give ranks for columns of the "
                 "log (wide) or rankings for a second table (long), not both."
@@ -71,17 +79,49 @@ class ClickLog:
             raise LogError(f"duplicates={self.duplicates!r} is not known. Use 'keep' or 'drop'.")
 
     def __repr__(self) -> str:
-        shown = repr(self.source) if isinstance(self.source, str | list) else f"<{_kind(self.source)}>"
         given = [
-            f"{name}={value!r}" if name != "rankings" or isinstance(value, str) else f"{name}=<{_kind(value)}>"
-            for name, value in vars(self).items()
-            if name != "source" and value is not type(self).__dataclass_fields__[name].default
+            f"{f.name}={_shown(getattr(self, f.name))}"
+            for f in fields(self)[1:]
+            if not (isinstance(getattr(self, f.name), str | None) and getattr(self, f.name) == f.default)
         ]
-        return f"ClickLog({', '.join([shown, *given])})"
+        return f"ClickLog({', '.join([_shown(self.source), *given])})"
 
 
-def _kind(source: Any) -> str:
-    return f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
+def _shown(value: Any) -> str:
+    if isinstance(value, os.PathLike):
+        return repr(os.fspath(value))
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return repr(value) if isinstance(value, str) else f"<{type(value).__module__.split('.')[0]}.{type(value).__name__}>"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a log: an "error" makes it unusable, a "warning" does not.
+
+    `name` is its kind, for programs, and `flags` is what to add to the command, where that is the remedy.
+    """
+
+    name: str
+    severity: Literal["error", "warning"]
+    what: str
+    count: int
+    example: str | None
+    remedy: str
+    flags: str = ""
+
+    def __str__(self) -> str:
+        example = f", for example {self.example}" if self.example else ""
+        flags = f" Add {self.flags}" if self.flags else ""
+        return f"{self.what}{example}. {self.remedy}{flags}"
+
+
+class UnusableLogError(LogError):
+    """A log that cannot even be opened, and the problem that is the reason."""
+
+    def __init__(self, name: str, what: str, remedy: str, *, count: int = 1, flags: str = "") -> None:
+        self.problem = Problem(name, "error", what, count, None, remedy, flags)
+        super().__init__(str(self.problem))
 
 
 @dataclass(frozen=True)
@@ -108,59 +148,70 @@ class Schema:
         """Whether a row stands for many impressions."""
         return self.click is None
 
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns that are used, by what they mean."""
+        return {role: getattr(self, role) for role in _ROLES if getattr(self, role) is not None}
+
+    def by_engine_names(self, names: Mapping[str, str]) -> Schema:
+        """Return the schema by the names that the engine gave columns which differ only by case."""
+        roles = {role: names.get(column, column) for role, column in self.roles.items()}
+        if self.layout == "long" and roles != self.roles:
+            twins = [column for column in self.roles.values() if names.get(column, column) != column]
+            raise UnusableLogError(
+                "names-differ-by-case",
+                f"the log has other columns that differ from {listed(twins)} only by upper and lower case",
+                "SQL does not tell them apart: rename or leave out the others.",
+            )
+        ranks = {ranker: names.get(column, column) for ranker, column in self.rank_columns.items()}
+        types = {names.get(column, column): type_ for column, type_ in self.types.items()}
+        return replace(self, rank_columns=ranks, types=types, **roles)  # type: ignore[arg-type]
+
 
 def resolve(log: ClickLog, columns: Mapping[str, str], rankings: Mapping[str, str]) -> Schema:
     """Match the names a log was given with the columns that exist (name -> SQL type)."""
-    for role in ("query", "doc", "ranker", "position"):
-        require(getattr(log, role), columns, flag=role)
+    wanted = {role: str(getattr(log, role)) for role in ("query", "doc", "ranker", "position", "click")}
+    if log.impression is not None:
+        wanted["impression"] = log.impression
+    by_name = log.click not in columns and {"impressions", "clicks"} <= columns.keys()
+    aggregated = log.impressions is not None or by_name
+    if aggregated:
+        del wanted["click"]
+        wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
+    _require_all(wanted, columns, "the log")
+    if log.impression is None and "impression_id" in columns:
+        wanted["impression"] = "impression_id"
+    if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
+        raise _no_page_view(columns, aggregated)
 
-    impressions, clicks = log.impressions, log.clicks
-    if impressions is None and log.click not in columns and {"impressions", "clicks"} <= columns.keys():
-        impressions, clicks = "impressions", "clicks"
-    if impressions is not None and clicks is not None:
-        require(impressions, columns, flag="impressions")
-        require(clicks, columns, flag="clicks")
-    else:
-        require(log.click, columns, flag="click")
-
-    impression = log.impression
-    if impression is not None:
-        require(impression, columns, flag="impression")
-    elif "impression_id" in columns:
-        impression = "impression_id"
-    if log.duplicates == "drop" and (impression is None or impressions is not None):
-        raise LogError(
-            "Duplicates can be dropped only where a row tells its page view, because without it a repeated "
-            "query looks the same as a row logged twice. Name the page view's column with --impression."
-        )
-
+    layout: Layout = "replay"
+    rank_columns: dict[str, str] = {}
     if log.rankings is not None:
-        for role in ("query", "doc", "ranker"):
-            require(getattr(log, role), rankings, flag=role, where="the rankings table")
-        require(log.rank, rankings, flag="rank", where="the rankings table")
-        layout: Layout = "long"
-        rank_columns: dict[str, str] = {}
-    else:
-        rank_columns = match_ranks(log.ranks or DEFAULT_RANKS, columns)
-        if log.ranks is not None and not rank_columns:
-            raise LogError(
-                f"No column fits ranks={log.ranks!r}. Columns found: {listed(columns)}. Put {{ranker}} where "
-                "the ranker's name stands, or leave ranks out to learn the ranks from recurring queries."
+        layout = "long"
+        shared = {role: wanted[role] for role in ("query", "doc", "ranker")}
+        _require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
+    elif log.ranks != NO_RANKS:
+        found = match_ranks(log.ranks or DEFAULT_RANKS, (c for c in columns if c not in wanted.values()))
+        if log.ranks is not None and not found:
+            raise UnusableLogError(
+                "missing-ranks",
+                f"No column fits ranks={log.ranks!r}",
+                f"Columns found: {listed(columns)}. Put {{ranker}} where the ranker's name stands, or leave ranks out "
+                "to learn the ranks from recurring queries.",
             )
-        layout = "wide" if log.ranks is not None or len(rank_columns) > 1 else "replay"
-        if layout == "replay":
-            rank_columns = {}
+        if log.ranks is not None or len(found) > 1:
+            layout, rank_columns = "wide", found
 
     return Schema(
         layout=layout,
-        query=log.query,
-        doc=log.doc,
-        ranker=log.ranker,
-        position=log.position,
-        click=None if impressions else log.click,
-        impression=impression,
-        impressions=impressions,
-        clicks=clicks,
+        query=wanted["query"],
+        doc=wanted["doc"],
+        ranker=wanted["ranker"],
+        position=wanted["position"],
+        click=wanted.get("click"),
+        impression=wanted.get("impression"),
+        impressions=wanted.get("impressions"),
+        clicks=wanted.get("clicks"),
         rank_columns=rank_columns,
         types=dict(columns),
         rankings=dict(rankings),
@@ -187,16 +238,48 @@ def match_ranks(pattern: str, columns: Iterable[str]) -> dict[str, str]:
 
 def require(column: str, columns: Mapping[str, str], *, flag: str, where: str = "the log") -> None:
     """Raise a LogError with the closest existing name if a column is missing."""
-    if column in columns:
+    _require_all({flag: column}, columns, where)
+
+
+def _require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
+    """Raise one error for all columns that are missing, with the flags that would probably name them."""
+    missing = {role: column for role, column in wanted.items() if column not in columns}
+    if not missing:
         return
-    near = difflib.get_close_matches(column, columns, n=1, cutoff=0.4)
-    folded = [c for c in columns if c.lower() == column.lower()]
-    guess = next(iter(folded or near), None)
-    hint = f" Did you mean {guess!r}?" if guess else ""
-    example = guess or "COLUMN"
-    raise LogError(
-        f"Column {column!r} is not in {where}.{hint} Columns found: {listed(columns)}. "
-        f"Name it with --{flag} {shell(example)} (in Python: {flag}={example!r})."
+    free = [column for column in columns if column not in wanted.values()]
+    guesses: dict[str, str] = {}
+    for role, column in missing.items():
+        meant = guess(role, column, [c for c in free if c not in guesses.values()])
+        if meant is not None:
+            guesses[role] = meant
+    names = listed(missing.values())
+    what = f"Column {names} is not in {where}" if len(missing) == 1 else f"Columns {names} are not in {where}"
+    python = ", ".join(f"{role}={guesses.get(role, 'COLUMN')!r}" for role in missing)
+    lead = ""
+    if len(missing) == len(guesses) == 1:
+        lead = f"Did you mean {listed(guesses.values())}? "
+    elif len(missing) > 2 and not guesses:
+        lead = "This does not look like a click log, which has one row for each result shown. "
+    raise UnusableLogError(
+        "missing-column",
+        what,
+        f"{lead}Columns found: {listed(columns)}. Say which to read, in Python by {python}.",
+        count=len(missing),
+        flags=" ".join(f"--{role} {shell(guesses.get(role, 'COLUMN'))}" for role in missing),
+    )
+
+
+def _no_page_view(columns: Mapping[str, str], aggregated: bool) -> LogError:
+    if aggregated:
+        return LogError(
+            "Duplicates cannot be dropped from an aggregated log: its counts no longer tell which rows were logged "
+            "twice. Drop them before adding up, and leave --duplicates out."
+        )
+    meant = guess("impression", "impression_id", columns)
+    return LogError(
+        "Duplicates can be dropped only where a row tells its page view, because without it a repeated query looks "
+        f"the same as a row logged twice. Name the page view's column: --impression {shell(meant or 'COLUMN')}. "
+        f"Columns found: {listed(columns)}."
     )
 
 
@@ -209,6 +292,4 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 
 def shell(text: str) -> str:
     """Return a name as one would type it in a shell."""
-    import shlex
-
     return shlex.quote(text)

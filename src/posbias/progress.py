@@ -25,11 +25,9 @@ def bar() -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with RichProgress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        tasks = {}
+        task = drawn.add_task("Starting", total=1.0)
 
         def report(doing: str, share: float) -> None:
-            if doing not in tasks:
-                tasks[doing] = drawn.add_task(doing, total=1.0)
-            drawn.update(tasks[doing], completed=share)
+            drawn.update(task, description=doing, completed=share)
 
         yield report

@@ -76,6 +76,22 @@ def tally(where: IntArray, values: AnyArray, size: int) -> FloatArray:
     return np.asarray(np.bincount(where, weights=values, minlength=size), dtype=np.float64)
 
 
+def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """Return the first row of each distinct combination of values (none negative), and which one each row has."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    size = 1
+    for column in columns:
+        span = int(column.max(initial=0)) + 1
+        if size * span >= 2**62:
+            # Too many for one number: count the combinations there are instead of those there could be.
+            found, key = np.unique(key, return_inverse=True)
+            size = len(found)
+        key = key * span + column
+        size *= span
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    return first, which
+
+
 def ints(column: pa.ChunkedArray | pa.Array) -> IntArray:
     """Return an integer column as int64, null as 0."""
     return _numbers(column, 0).astype(np.int64, copy=False)
@@ -113,18 +129,18 @@ def segment_numbers(table: pa.Table, names: Sequence[str]) -> tuple[IntArray, li
 def cells_from_signatures(table: pa.Table, segment: IntArray, digits: Sequence[range], base: int) -> Cells:
     """Return the cells of a wide or long harvest: every ranker's rank of every signature, seen or not."""
     bucket, shown = ints(table.column("bucket")), ints(table.column("ranker"))
-    coded = np.stack([ints(table.column(f"code_{g}")) for g in range(len(digits))], axis=1)
-    keys, stratum = np.unique(np.column_stack([segment, bucket, coded]), axis=0, return_inverse=True)
+    coded = [ints(table.column(f"code_{g}")) for g in range(len(digits))]
+    first, stratum = group([segment, bucket, *coded])
     ranks = np.column_stack(
-        [keys[:, 2 + g] // base**place % base for g, group in enumerate(digits) for place in range(len(group))]
+        [coded[g][first] // base**place % base for g, places in enumerate(digits) for place in range(len(places))]
     )
     impressions, clicks = np.zeros_like(ranks), np.zeros_like(ranks)
     np.add.at(impressions, (stratum, shown), ints(table.column("impressions")))
     np.add.at(clicks, (stratum, shown), ints(table.column("clicks")))
     row, ranker = np.nonzero(ranks)
     return Cells(
-        segment=keys[row, 0],
-        bucket=keys[row, 1],
+        segment=segment[first][row],
+        bucket=bucket[first][row],
         stratum=row,
         pairs=np.zeros(len(row), dtype=np.int64),
         ranker=ranker,
@@ -158,8 +174,7 @@ def cells_from_rows(table: pa.Table, segment: IntArray) -> Cells:
     """Return the cells of a replay harvest that the engine already gives one by one."""
     bucket, pairs = ints(table.column("bucket")), ints(table.column("pairs"))
     text = table.column("stratum").combine_chunks().dictionary_encode()
-    keys = np.column_stack([segment, bucket, ints(text.indices)])
-    _, stratum = np.unique(keys, axis=0, return_inverse=True)
+    _, stratum = group([segment, bucket, ints(text.indices)])
     return Cells(
         segment=segment,
         bucket=bucket,
@@ -190,31 +205,27 @@ def compressed(cells: Cells) -> Cells:
     parts, start = [], 0
     for length in np.unique(size):
         rows = first[size == length][:, None] + np.arange(length)
-        key = np.column_stack(
+        index, which = group(
             [
                 cells.segment[rows[:, 0]],
                 cells.bucket[rows[:, 0]],
-                cells.ranker[rows],
-                cells.rank[rows],
-                each[rows],
+                *(column[rows[:, i]] for column in (cells.ranker, cells.rank, each) for i in range(length)),
             ]
         )
-        found, index, which = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        which = which.reshape(-1)
         keep = rows[index]
 
-        def summed(values: IntArray, which: IntArray = which, rows: IntArray = rows, n: int = len(found)) -> IntArray:
+        def summed(values: IntArray, which: IntArray = which, rows: IntArray = rows, n: int = len(index)) -> IntArray:
             total = np.zeros((n, rows.shape[1]), dtype=np.int64)
             np.add.at(total, which, values[rows])
             return total.reshape(-1)
 
         part = cells.where(keep.reshape(-1))
         columns = part.columns() | {
-            "stratum": np.repeat(np.arange(len(found)) + start, length),
+            "stratum": np.repeat(np.arange(len(index)) + start, length),
             "pairs": summed(cells.pairs),
             "impressions": summed(cells.impressions),
             "clicks": summed(cells.clicks),
         }
         parts.append(Cells(**columns))
-        start += len(found)
+        start += len(index)
     return Cells.joined(parts) if parts else cells

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from posbias.engines.sources import find_files, is_path, one_format, reader
-from posbias.errors import LogError, PosbiasError
-from posbias.log import ClickLog, Schema, listed, resolve
+from posbias.engines.explaining import explained
+from posbias.engines.opening import open_rankings, open_source
+from posbias.engines.readers import select_files
+from posbias.errors import PosbiasError
+from posbias.log import ClickLog, Schema, resolve
 from posbias.progress import Progress, silent
 from posbias.sql.dialect import DuckDB
 
@@ -25,7 +26,7 @@ class Engine:
     dialect = DuckDB()
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, schema: Schema, files: list[str], progress: Progress
+        self, connection: duckdb.DuckDBPyConnection, schema: Schema, files: Sequence[str], progress: Progress
     ) -> None:
         self._connection = connection
         self._files = files
@@ -36,19 +37,33 @@ class Engine:
         """Return the columns and types of each file of the log, where it has several."""
         if len(self._files) < 2:
             return {}
-        with _explained():
-            text = self.dialect.text
-            return {f: _columns(self._connection, f"SELECT * FROM {reader([f], text)}") for f in self._files}
+        with explained():
+            return {
+                file: dict(row[:2] for row in self._connection.execute(f"DESCRIBE {text}").fetchall())
+                for file in self._files
+                for text in [select_files(self._connection, [file])]
+            }
 
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
         """Run a query whose answer is small."""
-        with _explained(), self._watched(doing):
+        with explained(), self._watched(doing):
             return self._connection.execute(sql).fetchall()
 
-    def batches(self, sql: str, doing: str = "") -> Iterator[pa.RecordBatch]:
-        """Run a query and return its answer in batches, so that one can stop reading."""
-        with _explained(), self._watched(doing):
-            yield from self._connection.sql(sql).to_arrow_reader(100_000)
+    def table(self, sql: str, doing: str = "") -> pa.Table:
+        """Run a query and return its answer."""
+        return self.table_up_to(sql, None, doing)
+
+    def table_up_to(self, sql: str, most: int | None, doing: str = "") -> pa.Table | None:
+        """Run a query and return its answer; None, without reading on, if it has more than `most` rows."""
+        with explained(), self._watched(doing):
+            reader = self._connection.sql(sql).to_arrow_reader(100_000)
+            batches, rows = [], 0
+            for batch in reader:
+                rows += batch.num_rows
+                if most is not None and rows > most:
+                    return None
+                batches.append(batch)
+            return pa.Table.from_batches(batches, schema=reader.schema)
 
     @contextmanager
     def _watched(self, doing: str) -> Iterator[None]:
@@ -61,6 +76,7 @@ class Engine:
             while not stop.wait(0.1):
                 self.progress(doing, max(self._connection.query_progress(), 0.0) / 100)
 
+        self.progress(doing, 0.0)
         # Joined before the query's answer is used: a thread alive at exit makes DuckDB print leak warnings.
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -84,14 +100,10 @@ def open_log(
         tempfile.TemporaryDirectory(prefix="posbias-") as spill,
         _connected(spill, memory_limit, threads) as con,
     ):
-        with _explained():
-            files = _define(con, "log", log.source, log.table, log.sql)
-            if log.rankings is not None:
-                _define(con, "rankings", log.rankings)
-            columns = _columns(con, "log")
-            ranked = _columns(con, "rankings") if log.rankings is not None else {}
-        schema = resolve(log, columns, ranked)
-        yield Engine(con, schema, files, progress)
+        opened = open_source(con, log)
+        rankings = {} if log.rankings is None else open_rankings(con, log).types
+        schema = resolve(log, opened.types, rankings).by_engine_names(opened.names)
+        yield Engine(con, schema, opened.files, progress)
 
 
 @contextmanager
@@ -112,101 +124,8 @@ def _connected(spill: str, memory_limit: str | None, threads: int | None) -> Ite
         # Row order has no meaning here, and keeping it costs memory.
         con.execute("SET preserve_insertion_order = false")
         con.execute("SET enable_progress_bar = false")
+        # Columns of Python objects get their type from all rows: ids may turn from numbers to text late.
+        con.execute("SET pandas_analyze_sample = 1000000000")
         yield con
     finally:
         con.close()
-
-
-def _define(
-    con: duckdb.DuckDBPyConnection, name: str, source: Any, table: str | None = None, sql: str | None = None
-) -> list[str]:
-    """Make a source selectable under a name, and return the files it is read from."""
-    if is_path(source):
-        files = find_files(source)
-        if one_format(files) == "duckdb":
-            _attach(con, name, files, table, sql)
-        elif table or sql:
-            raise LogError(f"table and sql go with a DuckDB file, and {files[0]!r} is not one.")
-        else:
-            con.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {reader(files, Engine.dialect.text)}")
-        return files
-    if isinstance(source, duckdb.DuckDBPyRelation):
-        source = source.to_arrow_reader()
-    if isinstance(source, pa.RecordBatchReader):
-        # It can be read only once, and we read a log more than once: into a table that may spill to disk.
-        con.register("stream", source)
-        con.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM stream")
-        con.unregister("stream")
-        return []
-    if hasattr(source, "collect") and hasattr(source, "lazy"):  # a Polars LazyFrame
-        source = source.collect()
-    if type(source).__module__.startswith("polars"):
-        source = source.to_arrow()
-    try:
-        con.register(name, source)
-    except (duckdb.Error, TypeError):
-        raise LogError(
-            f"A log cannot be read from a {type(source).__name__}. Give a path, glob or folder, a DuckDB "
-            "relation, or a pandas, Polars or Arrow table."
-        ) from None
-    return []
-
-
-def _attach(con: duckdb.DuckDBPyConnection, name: str, files: list[str], table: str | None, sql: str | None) -> None:
-    if len(files) > 1:
-        raise LogError(f"{len(files)} DuckDB files were given; a log is a table or query of one of them.")
-    quote, text = Engine.dialect.quote, Engine.dialect.text
-    con.execute(f"ATTACH {text(files[0])} AS source (READ_ONLY)")
-    con.execute("USE source")
-    tables = [
-        row[0]
-        for row in con.execute(
-            "SELECT table_name FROM duckdb_tables() WHERE database_name = 'source' "
-            "UNION ALL SELECT view_name FROM duckdb_views() "
-            "WHERE database_name = 'source' AND NOT internal"
-        ).fetchall()
-    ]
-    if sql is None and table is None:
-        if len(tables) != 1:
-            raise LogError(
-                f"{files[0]!r} holds {len(tables)} tables: {listed(sorted(tables))}. Say which one is the log "
-                "with --table NAME, or give a query with --sql."
-            )
-        table = tables[0]
-    if table is not None and table not in tables:
-        raise LogError(f"There is no table {table!r} in {files[0]!r}. Tables found: {listed(sorted(tables))}.")
-    body = sql.strip().rstrip(";") if sql is not None else f"SELECT * FROM source.{quote(table or '')}"
-    con.execute(f"CREATE TEMP VIEW {name} AS {body}")
-
-
-def _columns(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, str]:
-    return {row[0]: row[1] for row in con.execute(f"DESCRIBE {name}").fetchall()}
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Turn what DuckDB says into an error that names the file and a remedy."""
-    try:
-        yield
-    except duckdb.OutOfMemoryException as error:
-        raise PosbiasError(
-            "The memory limit is too small for this log, or the disk that takes what does not fit is full. "
-            f"Raise --memory-limit, lower --threads or free space in the temporary folder. ({first_line(error)})"
-        ) from None
-    except duckdb.Error as error:
-        raise LogError(f"The log cannot be read: {first_line(error)}. {_remedy(str(error))}") from None
-
-
-def first_line(error: Exception) -> str:
-    """Return the first sentence of an engine's error, without its class and its full stop."""
-    line = next((part for part in str(error).splitlines() if part.strip()), type(error).__name__)
-    return re.sub(r"^[A-Z][A-Za-z ]+ Error: ", "", line.strip()).rstrip(".")
-
-
-def _remedy(message: str) -> str:
-    low = message.lower()
-    if any(sign in low for sign in ("footer", "magic bytes", "too small", "truncated", "gzip", "eof", "end of")):
-        return "The file looks truncated or damaged: copy or write it again, or leave it out."
-    if "not found in" in low or "mismatch" in low or "union_by_name" in low:
-        return "The files do not fit together: give files of one layout, or convert the odd one."
-    return "Run `posbias check` on it, or open it with DuckDB to see the row in question."

@@ -1,15 +1,15 @@
-"""From what a user calls a log to something DuckDB can select from."""
+"""From what a user calls a log to the files that hold it."""
 
 from __future__ import annotations
 
+import difflib
 import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from posbias.errors import LogError
-from posbias.log import listed
+from posbias.log import UnusableLogError, listed
 
 _FORMATS = {
     "parquet": (".parquet", ".pq", ".parq"),
@@ -19,6 +19,8 @@ _FORMATS = {
 }
 _PACKED = (".gz", ".zst")
 _KNOWN = "Parquet (.parquet), CSV (.csv, .tsv, also .gz), JSON lines (.jsonl, .ndjson, also .gz) or DuckDB (.duckdb)"
+# What `posbias simulate` writes beside a log.
+_BESIDE = (".truth.json", ".rankings.")
 
 
 def file_format(path: str) -> str | None:
@@ -40,38 +42,57 @@ def is_path(source: Any) -> bool:
 
 
 def find_files(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the files that a path, glob, folder or list of them names, in a fixed order."""
+    """Return the files that a path, glob, folder or list of them names, each once, in a fixed order."""
     if isinstance(source, list | tuple):
-        return [name for one in source for name in find_files(one)]
-    text = os.fspath(source)  # type: ignore[arg-type]
+        if not source:
+            raise UnusableLogError("missing-file", "The list of files is empty", "Give at least one path.")
+        found = [name for one in source for name in _find(os.fspath(one))]
+    else:
+        found = _find(os.fspath(source))  # type: ignore[arg-type]
+    # Globs that overlap must not count a file twice.
+    return list({os.path.realpath(name): name for name in reversed(found)}.values())[::-1]
+
+
+def _find(text: str) -> list[str]:
     path = Path(text)
     if path.is_dir():
-        found = sorted(str(p) for p in path.rglob("*") if p.is_file() and _is_data(p))
+        found = sorted(str(p) for p in path.rglob("*") if p.is_file() and _is_data(p.relative_to(path)))
         if not found:
-            raise LogError(f"The folder {text!r} holds no log file. Expected {_KNOWN}.")
-    elif path.exists():
-        found = [text]
-    else:
-        found = sorted(name for name in glob.glob(text, recursive=True) if os.path.isfile(name))
-        if not found:
-            raise LogError(_missing(text))
+            raise UnusableLogError("missing-file", f"The folder {text!r} holds no log file", f"Expected {_KNOWN}.")
+        return found
+    if path.exists():
+        return [text]
+    # A file of this very name was looked for first: brackets and stars may belong to names.
+    found = sorted(name for name in glob.glob(text, recursive=True) if os.path.isfile(name))
+    if not found:
+        raise _missing(text)
     return found
 
 
 def _is_data(path: Path) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in path.parts[-1:])
-    # Truth files of the simulator lie beside logs.
-    return not hidden and file_format(path.name) is not None and not path.name.endswith(".truth.json")
+    """Return whether a file in a folder is part of a log: not hidden, not what Spark or the simulator adds."""
+    hidden = any(part.startswith((".", "_")) for part in path.parts)
+    return not hidden and file_format(path.name) is not None and not any(mark in path.name for mark in _BESIDE)
 
 
-def _missing(text: str) -> str:
+def _missing(text: str) -> UnusableLogError:
     folder = Path(text).parent
+    what = f"There is no file {text!r}"
+    if "://" in text:
+        return UnusableLogError(
+            "missing-file",
+            f"{text!r} is a remote address, and posbias reads local files",
+            "Copy it here, or in Python open it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
+        )
     if any(c in text for c in "*?["):
-        return f"No file fits {text!r}. Check the pattern and the folder it starts from ({os.getcwd()})."
-    if folder.is_dir():
-        near = listed((p.name for p in sorted(folder.iterdir()) if file_format(p.name)), most=5)
-        return f"There is no file {text!r}. Logs in that folder: {near}."
-    return f"There is no file {text!r}, and no folder {str(folder)!r}. Check the path."
+        what, remedy = f"No file fits {text!r}", f"Check the pattern and the folder it starts from ({os.getcwd()})."
+    elif not folder.is_dir():
+        what, remedy = f"{what}, and no folder {str(folder)!r}", "Check the path."
+    else:
+        others = sorted(p.name for p in folder.iterdir() if p.is_dir() or _is_data(Path(p.name)))
+        near = difflib.get_close_matches(Path(text).name, others, n=3, cutoff=0.5)
+        remedy = f"Did you mean {listed(near)}?" if near else f"That folder holds: {listed(others, most=5)}."
+    return UnusableLogError("missing-file", what, remedy)
 
 
 def one_format(files: Sequence[str]) -> str:
@@ -79,27 +100,19 @@ def one_format(files: Sequence[str]) -> str:
     formats = {name: file_format(name) for name in files}
     unknown = [name for name, kind in formats.items() if kind is None]
     if unknown:
-        raise LogError(f"The format of {unknown[0]!r} is not known by its name. Expected {_KNOWN}.")
+        raise UnusableLogError(
+            "unknown-format",
+            f"The format of {unknown[0]!r} is not known by its name",
+            f"Expected {_KNOWN}.",
+            count=len(unknown),
+        )
     kinds = sorted({kind for kind in formats.values() if kind})
     if len(kinds) > 1:
         firsts = ", ".join(next(f for f, kind in formats.items() if kind == k) for k in kinds)
-        raise LogError(f"The files are of several formats ({', '.join(kinds)}): {firsts}. Give one format at a time.")
+        raise UnusableLogError(
+            "mixed-formats",
+            f"The files are of several formats ({', '.join(kinds)}): {firsts}",
+            "Give one format at a time.",
+            count=len(kinds),
+        )
     return kinds[0]
-
-
-def reader(files: Sequence[str], quote_text: Any) -> str:
-    """Return the DuckDB table function that reads files of one format, file names as literals."""
-    kind = one_format(files)
-    names = "[" + ", ".join(quote_text(_literal(name)) for name in files) + "]"
-    many = ", union_by_name = true" if len(files) > 1 else ""
-    if kind == "parquet":
-        return f"read_parquet({names}{many}, hive_partitioning = false)"
-    if kind == "csv":
-        # Ids stay text as written ("007" is not 7), and a stray value is a finding instead of a failed read.
-        return f"read_csv({names}, header = true, all_varchar = true{many}, hive_partitioning = false)"
-    return f"read_json({names}{many}, hive_partitioning = false)"
-
-
-def _literal(name: str) -> str:
-    """Keep DuckDB from reading a file name as a glob: each special character becomes a class of one."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -28,7 +28,7 @@ class Plan:
     def number(self, expression: str, type_: str) -> str:
         """Return the number of the ranker that a column names, NULL for one that is not known."""
         cases = " ".join(f"WHEN {self.dialect.value(name, type_)} THEN {i}" for i, name in enumerate(self.rankers))
-        return f"CASE {expression} {cases} END" if cases else "NULL"
+        return f"CAST(CASE {expression} {cases} END AS SMALLINT)" if cases else "NULL"
 
     def each(self, text: str, separator: str = ", ") -> str:
         """Return a text once for each ranker, `{i}` replaced by its number."""

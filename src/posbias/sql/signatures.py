@@ -26,6 +26,8 @@ def signature_steps(plan: Plan) -> list[Step]:
     """Return the steps that end in `signatures`."""
     d, m = plan.dialect, plan.max_rank
     groups = codes(len(plan.rankers), m)
+    # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
+    narrow = "INTEGER" if (m + 1) ** len(groups[0]) < 2**31 else "BIGINT"
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
     usable = "position >= 1 AND clicks BETWEEN 0 AND impressions AND query IS NOT NULL AND ranker IS NOT NULL"
     digits = [
@@ -36,11 +38,13 @@ def signature_steps(plan: Plan) -> list[Step]:
         for group in groups
     ]
     first = (
-        f"CASE WHEN position = own AND position <= {m} AND {usable} THEN {digits[0]}\n"
-        f"    WHEN position > {m} THEN {BEYOND} WHEN {usable} THEN {CONTRADICTED} ELSE {UNUSABLE} END AS code_0"
+        f"CAST(CASE WHEN position = own AND position <= {m} AND {usable} THEN {digits[0]}\n"
+        f"    WHEN position > {m} THEN {BEYOND} WHEN {usable} THEN {CONTRADICTED} ELSE {UNUSABLE} END "
+        f"AS {narrow}) AS code_0"
     )
     keys = comma(plan.segments, "bucket", "ranker", [f"code_{i}" for i in range(len(groups))])
     many = plan.schema.aggregated
+    clicks = d.total("clicks") if many else "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     rest = [f"{text} AS code_{i}" for i, text in enumerate(digits) if i > 0]
     return [
@@ -61,7 +65,7 @@ def signature_steps(plan: Plan) -> list[Step]:
             "signatures",
             "Impressions and clicks by bucket, signature and ranker shown.",
             f"SELECT {keys},\n  {d.total('impressions') if many else 'COUNT(*)'} AS impressions, "
-            f"{d.total('clicks')} AS clicks, COUNT(*) AS row_count\nFROM signed\nGROUP BY {keys}",
+            f"{clicks} AS clicks, COUNT(*) AS row_count\nFROM signed\nGROUP BY {keys}",
         ),
     ]
 

@@ -1,0 +1,61 @@
+"""posbias check."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from posbias.cli.options import engine_options, given, log_options, make_log, show_json
+
+if TYPE_CHECKING:
+    from posbias.checks import Check
+
+
+@click.command()
+@log_options
+@engine_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(as_json: bool, **flags: Any) -> None:
+    """Look at a log: what is understood, and every problem with its remedy.
+
+    Exits with 1 if the log cannot be used.
+    """
+    from posbias.checking import check
+    from posbias.progress import bar
+
+    log = make_log(flags)
+    with bar() as progress:
+        found = check(log, progress=progress, **flags)
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        _show(found)
+        _show_next(click.get_current_context(), found)
+    sys.exit(0 if found.usable else 1)
+
+
+def _show(found: Check) -> None:
+    from posbias.checks import ERROR, WARNING
+
+    colors = {ERROR: "red", WARNING: "yellow"}
+    for line in str(found).splitlines():
+        click.secho(line, fg=colors.get(line[:1]))
+
+
+def _show_next(ctx: click.Context, found: Check) -> None:
+    """Say, on stderr, the command that comes next: with what was given, and the flags that mend the log."""
+    fixes = [p.flags for p in found.problems if p.flags and (p.severity == "error" or not found.usable)]
+    if found.usable:
+        command, fixes = "estimate", []
+    elif fixes and not any("COLUMN" in flags for flags in fixes):
+        command = "check"
+    else:
+        return
+    words = [*ctx.params["log"]]
+    for name in given(ctx):
+        if name not in ("log", "as_json") and not any(f"--{name} " in flags for flags in fixes):
+            words += [f"--{name.replace('_', '-')}", str(ctx.params[name])]
+    click.echo(" ".join(["Next: posbias", command, shlex.join(words), *dict.fromkeys(fixes)]), err=True)

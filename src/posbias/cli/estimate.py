@@ -1,0 +1,126 @@
+"""posbias estimate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from posbias.cli.options import engine_options, given, harvest_options, log_options, make_harvest, show_json, warn
+
+if TYPE_CHECKING:
+    from posbias.harvests import Harvest
+
+_PLOTS = (".png", ".svg", ".pdf")
+
+
+def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a picture that could not be written before anything is computed."""
+    if value is None:
+        return None
+    if not value.lower().endswith(_PLOTS):
+        raise click.BadParameter(f"a plot can be written as {', '.join(_PLOTS)}, not as {value!r}.")
+    return value
+
+
+@click.command()
+@log_options
+@click.option(
+    "--estimator",
+    type=click.Choice(["all-pairs", "pivot-one", "adjacent-chain"]),
+    default="all-pairs",
+    show_default=True,
+    help="How pairs of ranks make a curve.",
+)
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Coverage of the intervals.",
+)
+@click.option("--bootstrap", type=click.IntRange(0), default=1000, show_default=True, help="Resamples; 0 for none.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resamples.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--plot", metavar="FILE", callback=_plot, help="Draw the curve with its band as .png, .svg or .pdf.")
+@click.option("--truth", metavar="FILE", help="A simulated log's truth, to show beside the estimate.")
+@harvest_options
+@engine_options
+def estimate(
+    estimator: str,
+    level: float,
+    bootstrap: int,
+    seed: int,
+    as_json: bool,
+    as_csv: bool,
+    plot: str | None,
+    truth: str | None,
+    **flags: Any,
+) -> None:
+    """Estimate the propensity curve of a log or a harvest.
+
+    LOG is a click log, or a file that `posbias harvest` or `posbias merge` wrote.
+    """
+    from posbias.estimators import REGISTRY
+
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other: stdout holds one of them.")
+    if plot is not None:
+        from posbias.cli.outputs import check_output
+
+        check_output(plot)
+    known = None if truth is None else _read_truth(truth)
+    weighting = flags["weighting"]
+    made = _load(flags) or make_harvest(flags)
+    fitted = REGISTRY[estimator](weighting=weighting, level=level, bootstrap=bootstrap, seed=seed).fit(made)
+    curve = fitted.curve()
+    if as_json:
+        show_json(curve.to_dict())
+    elif as_csv:
+        click.echo(curve.to_csv(), nl=False)
+    else:
+        click.echo(curve.to_text(known))
+    if plot is not None:
+        from posbias.plots import save_plot
+
+        save_plot(curve, plot, truth=known)
+
+
+def _load(flags: dict[str, Any]) -> Harvest | None:
+    """Return the harvest if that is what was given instead of a log."""
+    from posbias.harvest_file import is_harvest, load
+
+    files = flags["log"]
+    if not any(is_harvest(path) for path in files):
+        return None
+    if len(files) > 1:
+        raise click.UsageError(
+            f"{len(files)} files were given, and a harvest among them. Join harvests first, with posbias merge."
+        )
+    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in ("log", "weighting")]
+    if unfit:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
+        raise click.UsageError(
+            f"{files[0]!r} is a harvest, for which {names} was decided when it was made. Leave it out."
+        )
+    made = load(files[0])
+    warn(made)
+    return made
+
+
+def _read_truth(path: str) -> list[float]:
+    import json
+
+    from posbias.errors import PosbiasError
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [float(p) for p in json.load(file)["propensity"]]
+    except FileNotFoundError:
+        raise PosbiasError(f"There is no truth file {path!r}. posbias simulate writes one beside the log.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise PosbiasError(
+            f'{path!r} is not a truth file: expected JSON with a list under "propensity" ({error!r}). posbias simulate '
+            "writes one beside the log."
+        ) from None

@@ -1,0 +1,25 @@
+"""posbias harvest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from posbias.cli.options import engine_options, harvest_options, log_options, make_harvest
+
+
+@click.command()
+@log_options
+@click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
+@harvest_options
+@engine_options
+def harvest(output: str, **flags: Any) -> None:
+    """Harvest the interventions of a log into one small file."""
+    from posbias.cli.outputs import check_output, refuse_overwriting
+
+    check_output(output)
+    refuse_overwriting(output, [*flags["log"], *filter(None, [flags["rankings"]])])
+    made = make_harvest(flags)
+    made.save(output)
+    click.echo(f"{made!r} written to {output}", err=True)

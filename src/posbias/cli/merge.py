@@ -1,0 +1,28 @@
+"""posbias merge."""
+
+from __future__ import annotations
+
+import click
+
+from posbias.cli.options import warn
+
+
+@click.command()
+@click.argument("harvests", nargs=-1, required=True, metavar="HARVEST...")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
+def merge(harvests: tuple[str, ...], output: str) -> None:
+    """Merge harvests, such as a week of days, into one.
+
+    For wide and long logs the result equals the harvest of all logs together. In replay each part keeps its own
+    pairs: see docs/log.md.
+    """
+    from posbias.cli.outputs import check_output, refuse_overwriting
+    from posbias.harvests import Harvest
+    from posbias.harvests import merge as merge_harvests
+
+    check_output(output)
+    refuse_overwriting(output, harvests)
+    made = merge_harvests([Harvest.load(path) for path in harvests])
+    warn(made)
+    made.save(output)
+    click.echo(f"{made!r} written to {output}", err=True)

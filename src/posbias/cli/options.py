@@ -1,0 +1,149 @@
+"""The flags that several commands share, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from posbias.harvests import Harvest
+    from posbias.log import ClickLog
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The columns of a log have the same names here as in ClickLog.
+_COLUMNS = {
+    "query": ("query_id", "The query's column."),
+    "doc": ("doc_id", "The document's column."),
+    "ranker": ("ranker", "The column of the ranker that was shown."),
+    "position": ("position", "The column of the position shown, from 1."),
+    "click": ("clicked", "The column of the click: 0 or 1, true or false."),
+}
+_OPTIONAL = {
+    "impression": ("COLUMN", "The page view's column.  [default: impression_id, if there]"),
+    "impressions": ("COLUMN", "With --clicks, in place of --click: impressions of an aggregated log."),
+    "clicks": ("COLUMN", "Clicks of an aggregated log."),
+    "ranks": ("PATTERN", "Columns with each ranker's rank, or none.  [default: rank_{ranker}, if there]"),
+    "rankings": ("FILE", "A second file, or table of a DuckDB file: query, ranker, document, rank."),
+    "table": ("NAME", "The table to read from a DuckDB file."),
+    "sql": ("QUERY", "A query to read in place of the log, which it calls source."),
+}
+_LOG_FLAGS = (*_COLUMNS, *_OPTIONAL, "rank", "duplicates")
+
+
+def log_options(command: F) -> F:
+    """Add the argument LOG and the flags that say what its columns mean."""
+    options = [click.argument("log", metavar="LOG...", nargs=-1, required=True)]
+    options += [
+        click.option(f"--{name}", default=default, show_default=True, metavar="COLUMN", help=text)
+        for name, (default, text) in _COLUMNS.items()
+    ]
+    options += [click.option(f"--{name}", metavar=metavar, help=text) for name, (metavar, text) in _OPTIONAL.items()]
+    options += [
+        click.option("--rank", default="rank", show_default=True, metavar="COLUMN", help="Rank in --rankings."),
+        click.option(
+            "--duplicates",
+            type=click.Choice(["keep", "drop"]),
+            default="keep",
+            show_default=True,
+            help="Rows of one page view logged twice.",
+        ),
+    ]
+    return _decorated(command, options)
+
+
+def harvest_options(command: F) -> F:
+    """Add the flags of a harvest."""
+    options = [
+        click.option("--by", multiple=True, metavar="COLUMN", help="Segment column; may be repeated."),
+        click.option(
+            "--weighting",
+            type=click.Choice(["traffic", "harmonic", "uniform"]),
+            help="How much each pair counts.  [default: traffic if ranks are known, else harmonic]",
+        ),
+        click.option(
+            "--non-functional",
+            type=click.Choice(["share", "refuse"]),
+            default="share",
+            show_default=True,
+            help="Rankers that show a document at several ranks for one query.",
+        ),
+    ]
+    return _decorated(command, options)
+
+
+def engine_options(command: F) -> F:
+    """Add M and the limits of the engine."""
+    options = [
+        click.option(
+            "--max-rank",
+            type=click.IntRange(2),
+            default=10,
+            show_default=True,
+            metavar="M",
+            help="Top ranks.",
+        ),
+        click.option(
+            "--memory-limit", metavar="SIZE", help="Memory of the engine, such as 2GB; the rest goes to disk."
+        ),
+        click.option("--threads", type=click.IntRange(1), help="Threads of the engine."),
+    ]
+    return _decorated(command, options)
+
+
+def _decorated(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def make_log(flags: dict[str, Any]) -> ClickLog:
+    """Return the ClickLog that the flags describe, taking them out of the flags."""
+    from posbias.harvest_file import is_harvest
+    from posbias.log import ClickLog
+
+    files = flags.pop("log")
+    for path in files:
+        if is_harvest(path):
+            raise click.UsageError(f"{path!r} is a harvest, not a log. It is read by: posbias estimate {path}")
+    return ClickLog(files[0] if len(files) == 1 else list(files), **{name: flags.pop(name) for name in _LOG_FLAGS})
+
+
+def make_harvest(flags: dict[str, Any]) -> Harvest:
+    """Harvest the log that the flags describe, taking their part out of the flags."""
+    from posbias.harvesting import harvest
+    from posbias.progress import bar
+
+    names = ("max_rank", "by", "weighting", "non_functional", "memory_limit", "threads")
+    log = make_log(flags)
+    with bar() as progress:
+        made = harvest(log, progress=progress, **{name: flags.pop(name) for name in names})
+    # After the bar is gone, which would draw over it.
+    warn(made)
+    return made
+
+
+def given(ctx: click.Context) -> list[str]:
+    """Return the names of the parameters that stand on the command line."""
+    return [name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+
+
+def warn(harvest: Harvest) -> None:
+    """Say on stderr what the user should know of a harvest."""
+    for text in harvest.warnings:
+        click.secho(f"Note: {text}", fg="yellow", err=True)
+
+
+def show_json(value: Any) -> None:
+    """Print a value as JSON; in plain ASCII where stdout knows nothing else."""
+    import json
+    import sys
+
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2, allow_nan=False)
+    click.echo(text)

@@ -1,0 +1,40 @@
+"""What is wrong with a place to write to, said before the work is done and not after."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from posbias.errors import PosbiasError
+
+
+def check_output(path: str) -> None:
+    """Refuse a path that could not be written."""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise PosbiasError(f"{path!r} is a folder. Name the file to write in it.")
+    if not os.path.isdir(folder):
+        raise PosbiasError(f"The folder {folder!r} does not exist. Make it first, or choose another path.")
+    if not os.access(folder, os.W_OK):
+        raise PosbiasError(
+            f"The folder {folder!r} cannot be written to. Choose another path, or change its permissions."
+        )
+
+
+def refuse_overwriting(path: str, sources: Iterable[str]) -> None:
+    """Refuse to write a result over what it comes from, or where the next run would read it as a part of the log."""
+    from posbias.engines.sources import find_files
+
+    target = os.path.realpath(path)
+    for source in sources:
+        if os.path.isdir(source) and target.startswith(os.path.realpath(source) + os.sep):
+            raise PosbiasError(
+                f"{path!r} lies in the folder that is being read, {source!r}: the next run would take it for a part of "
+                "the log. Write the result elsewhere."
+            )
+        try:
+            files = find_files(source)
+        except PosbiasError:
+            continue  # A table, or a file that is not there: reading it will say so.
+        if target in map(os.path.realpath, files):
+            raise PosbiasError(f"{path!r} is what is being read. Write the result to another file.")

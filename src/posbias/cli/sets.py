@@ -1,0 +1,42 @@
+"""posbias sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from posbias.cli.options import engine_options, log_options, make_log, show_json
+
+
+@click.command()
+@log_options
+@engine_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def sets(as_json: bool, **flags: Any) -> None:
+    """Count the distinct (query, document) pairs of every interventional set S_{k,k'}.
+
+    The table has the shape of Tables 1 and 2 of the paper.
+    """
+    from posbias.progress import bar
+    from posbias.set_sizes import intervention_sets
+
+    log = make_log(flags)
+    with bar() as progress:
+        sizes = intervention_sets(log, progress=progress, **flags)
+    m = len(sizes)
+    if as_json:
+        pairs = [(k, other) for k in range(m) for other in range(k + 1, m)]
+        show_json(
+            {
+                "max_rank": m,
+                "sets": [{"k": k + 1, "other": other + 1, "pairs": int(sizes[k, other])} for k, other in pairs],
+            }
+        )
+        return
+    width = max(6, len(f"{sizes.max():,}"))
+    click.echo("Distinct (query, document) pairs in S_{k,k'}: column k, row k'")
+    click.echo("".join([f"{'':>4}", *(f"{k:>{width + 1}}" for k in range(1, m))]))
+    for other in range(1, m):
+        cells = [f"{sizes[k, other]:,}" if k < other else "-" for k in range(m - 1)]
+        click.echo("".join([f"{other + 1:>4}", *(f"{cell:>{width + 1}}" for cell in cells)]))

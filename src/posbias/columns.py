@@ -1,0 +1,68 @@
+"""Which of a log's columns is probably meant, where none has the name that was expected."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+# What logs call the columns of each role, the surest name first. Case and punctuation do not matter.
+_OTHER_NAMES = {
+    "query": "query qid queryid searchid srchid search keyword keywords searchterm term question context contextid",
+    "doc": "doc docid did document documentid item itemid product productid result resultid listing listingid sku asin"
+    " url article articleid movieid hotelid propid content contentid ad adid",
+    "ranker": "ranker rankerid rankingfunction variant arm model modelid modelname policy algorithm algo treatment"
+    " group experimentgroup abgroup testgroup bucket system experiment cohort version",
+    "position": "position pos displayposition slot rank rankshown shownrank displayrank place positionindex index",
+    "click": "clicked click isclick isclicked wasclicked hasclick clickbool clk tapped label y",
+    "impression": "impressionid impression pageviewid pageview viewid requestid request serpid eventid searchid",
+    "impressions": "impressions impressioncount nimpressions numimpressions imps views viewcount shown"
+    " displays exposures",
+    "clicks": "clicks clickcount nclicks numclicks clickscount taps",
+    "rank": "rank position pos place",
+}
+# How logs name a column for each ranker's rank.
+_RANK_PATTERNS = (
+    "rank_{ranker}",
+    "{ranker}_rank",
+    "position_{ranker}",
+    "{ranker}_position",
+    "pos_{ranker}",
+    "{ranker}_pos",
+)
+
+
+def guess(role: str, wanted: str, columns: Iterable[str]) -> str | None:
+    """Return the column that is probably meant by a name that is not there, or None.
+
+    >>> guess("query", "query_id", ["request_id", "QID", "item"])
+    'QID'
+    >>> guess("query", "seach", ["clicks", "search"])
+    'search'
+    """
+    plain = {_plain(column): column for column in reversed(list(columns))}
+    if _plain(wanted) in plain:
+        return plain[_plain(wanted)]
+    near = difflib.get_close_matches(_plain(wanted), plain, n=1, cutoff=0.75)
+    other = [name for name in _OTHER_NAMES.get(role, "").split() if name in plain]
+    return next((plain[name] for name in (*near, *other)), None)
+
+
+def guess_ranks(columns: Iterable[str]) -> dict[str, list[str]]:
+    """Return patterns that two columns or more fit, each with those columns.
+
+    >>> guess_ranks(["bm25_rank", "bert_rank", "clicked"])
+    {'{ranker}_rank': ['bm25_rank', 'bert_rank']}
+    """
+    columns = list(columns)
+    found = {pattern: [c for c in columns if _fits(c, pattern)] for pattern in _RANK_PATTERNS}
+    return {pattern: fit for pattern, fit in found.items() if len(fit) > 1}
+
+
+def _fits(column: str, pattern: str) -> bool:
+    before, after = pattern.split("{ranker}")
+    return column.startswith(before) and column.endswith(after) and len(column) > len(before) + len(after)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.lower())

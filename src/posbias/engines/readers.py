@@ -1,0 +1,153 @@
+"""Files of one format as something DuckDB can select from, read the same whatever their first rows look like."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from collections.abc import Sequence
+from typing import cast
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from posbias.engines.explaining import explained
+from posbias.engines.sources import one_format
+from posbias.log import UnusableLogError
+from posbias.sql.dialect import INTEGERS, DuckDB
+
+_SQL = DuckDB()
+_DELIMITERS = (",", "\t", ";", "|")
+# A header is looked for in this many characters.
+_LONGEST_HEADER = 250_000
+
+
+def select_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> str:
+    """Return a SELECT that reads files of one format as one table; columns are matched by name."""
+    kind = one_format(files)
+    for name in files:
+        if os.path.getsize(name) == 0:
+            raise empty_file(name)
+        if not name.isprintable() and name.encode("utf-8", "ignore").decode() != name:
+            raise UnusableLogError("unreadable", f"The file name {name!r} is not text in UTF-8", "Rename the file.")
+    if kind == "csv":
+        return _select_csv(files)
+    if kind == "json":
+        return _select_json(con, files)
+    return f"SELECT * FROM read_parquet({_names(files)}, union_by_name = true, hive_types_autocast = false)"
+
+
+def original_names(files: Sequence[str]) -> list[str]:
+    """Return the columns as the first file names them: DuckDB renames one of two that differ only by case."""
+    kind = one_format(files)
+    if kind == "csv":
+        return list(read_header(files[0])[1])
+    if kind == "parquet":
+        try:
+            return list(pq.read_schema(files[0]).names)
+        except (pa.ArrowException, OSError):
+            return []  # DuckDB will say what is wrong with it.
+    return []
+
+
+def empty_file(name: str) -> UnusableLogError:
+    """Return the error that a file without a byte is."""
+    return UnusableLogError(
+        "empty-file", f"The file {name!r} is empty: it has no columns", "Leave it out, or write it again."
+    )
+
+
+def _select_csv(files: Sequence[str]) -> str:
+    """Return a SELECT over CSV files, one part for each header.
+
+    The header says what the columns are: DuckDB's own detection takes a file with one odd row for something else.
+    Values stay text as written ("007" is not 7), and a stray one is a finding instead of a failed read.
+    """
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name in files:
+        groups.setdefault(read_header(name), []).append(name)
+    return " UNION ALL BY NAME ".join(
+        f"SELECT * FROM read_csv({_names(group)}, delim = {_SQL.text(delimiter)}, columns = {_typed(header)}, "
+        "header = true, auto_detect = false, quote = '\"', escape = '\"', hive_types_autocast = false)"
+        for (delimiter, header), group in groups.items()
+    )
+
+
+def read_header(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return the delimiter and the column names of a CSV file."""
+    try:
+        with _open_text(name) as stream:
+            text = stream.read(_LONGEST_HEADER)
+        if not text.strip():
+            raise empty_file(name)
+        delimiter = max(_DELIMITERS, key=lambda d: len(_first_record(text, d)))
+        return delimiter, tuple(_first_record(text, delimiter))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UnusableLogError(
+            "not-a-log",
+            f"The file {name!r} is not CSV text in UTF-8 ({error})",
+            "Convert it to UTF-8, or give it the ending of what it is.",
+        ) from None
+    except (OSError, EOFError) as error:
+        raise UnusableLogError(
+            "damaged-file",
+            f"The file {name!r} cannot be unpacked ({str(error).splitlines()[0]})",
+            "It looks truncated or damaged: copy or write it again, or leave it out.",
+        ) from None
+
+
+def _first_record(text: str, delimiter: str) -> list[str]:
+    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+
+
+def _open_text(name: str) -> io.TextIOBase:
+    if name.lower().endswith(".zst"):
+        return io.TextIOWrapper(io.BufferedReader(pa.input_stream(name)), encoding="utf-8-sig", newline="")
+    opener = gzip.open if name.lower().endswith(".gz") else open
+    return cast(io.TextIOBase, opener(name, "rt", encoding="utf-8-sig", newline=""))
+
+
+def _typed(header: Sequence[str]) -> str:
+    """Return the columns of a header for `read_csv`, names made unique as DuckDB makes them."""
+    taken: set[str] = set()
+    parts = []
+    for place, column in enumerate(header):
+        name = base = column or f"column{place}"
+        number = 0
+        while name.lower() in taken:
+            number += 1
+            name = f"{base}_{number}"
+        taken.add(name.lower())
+        parts.append(f"{_SQL.text(name)}: 'VARCHAR'")
+    return "{" + ", ".join(parts) + "}"
+
+
+def _select_json(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> str:
+    """Return a SELECT over JSON files whose columns were looked up in every row, not in the first thousands.
+
+    A key may appear late, such as a rank that is left out where there is none, and an id may be a number here
+    and a text there. Dates and UUIDs stay the text that was written.
+    """
+    options = f"{_names(files)}, union_by_name = true, hive_types_autocast = false"
+    with explained():
+        found = con.execute(
+            f"DESCRIBE SELECT * FROM read_json({options}, sample_size = -1, maximum_sample_files = {len(files)})"
+        ).fetchall()
+    if [row[0] for row in found] == ["json"]:
+        raise UnusableLogError(
+            "not-a-log", f"{files[0]!r} holds no JSON objects", "Expected one object for each row: JSON lines."
+        )
+    kept = INTEGERS | {"BOOLEAN", "DOUBLE"}
+    columns = ", ".join(f"{_SQL.text(name)}: '{type_ if type_ in kept else 'VARCHAR'}'" for name, type_, *_ in found)
+    return f"SELECT * FROM read_json({options}, columns = {{{columns}}})"
+
+
+def _names(files: Sequence[str]) -> str:
+    return "[" + ", ".join(_SQL.text(_literal(name)) for name in files) + "]"
+
+
+def _literal(name: str) -> str:
+    """Keep DuckDB from reading a file name as a glob: each special character becomes a class of one."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -1,0 +1,796 @@
+"""`posbias.check` says what it understood, and every problem with its count, an example and a remedy."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import posbias
+from posbias.checks import Check
+from posbias.cli import cli
+from posbias.log import Problem
+from posbias.simulation.tables import rank
+
+Rows = list[dict[str, Any]]
+WORLD = posbias.World(queries=40, repeats=6, max_rank=5, seed=2)
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    return posbias.simulate(WORLD)
+
+
+@pytest.fixture
+def rows(table: pa.Table) -> Rows:
+    """The rows of a sound wide log, to be spoilt."""
+    return table.to_pylist()
+
+
+@pytest.fixture
+def replayed(rows: Rows) -> Rows:
+    return [{name: value for name, value in row.items() if not name.startswith("rank_")} for row in rows]
+
+
+def check(source: Any, **names: Any) -> Check:
+    source = pa.Table.from_pylist(source) if isinstance(source, list) else source
+    return posbias.check(posbias.ClickLog(source, **names), max_rank=5)
+
+
+def harvest(source: Any, **names: Any) -> posbias.Harvest:
+    source = pa.Table.from_pylist(source) if isinstance(source, list) else source
+    return posbias.harvest(posbias.ClickLog(source, **names), max_rank=5)
+
+
+def only(found: Check, name: str) -> Problem:
+    """The one problem of this kind; it must be told in full."""
+    named = [p for p in found.problems if p.name == name]
+    assert len(named) == 1, [p.name for p in found.problems]
+    problem = named[0]
+    text = " ".join(str(found).split())
+    for part in (problem.what, problem.example or "", problem.remedy, problem.flags):
+        assert " ".join(part.split()) in text
+    assert problem.remedy.endswith((".", "?"))
+    return problem
+
+
+# ---- What is understood
+
+
+def test_a_sound_log(table: pa.Table) -> None:
+    found = check(table)
+    assert found.usable
+    assert found.problems == ()
+    assert found.layout == "wide"
+    assert found.rows == len(table)
+    assert found.rows_beyond == 0
+    assert found.queries == 40
+    assert found.page_views == harvest(table).page_views
+    assert sum(found.page_views.values()) == 240
+    assert [p.position for p in found.positions] == [1, 2, 3, 4, 5]
+    for p in found.positions:
+        at = table.filter(pa.compute.field("position") == p.position)
+        assert (p.impressions, p.clicks) == (len(at), pa.compute.sum(at["clicked"]).as_py())
+    pairs = {(r["query_id"], r["doc_id"]): (r["rank_a"], r["rank_b"]) for r in table.to_pylist()}
+    assert found.documents == len(pairs)
+    assert found.moved == sum(a is not None and b is not None and a != b for a, b in pairs.values())
+
+
+def test_the_text_is_made_for_people(table: pa.Table) -> None:
+    text = str(check(table))
+    assert "wide: a column for each ranker's rank" in text
+    assert "rows        1,200" in text
+    assert "page views  240" in text
+    assert "rank  impressions      clicks  click rate\n   1          240" in text
+    assert text.endswith("No problem found. The log can be used.")
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_ranks_beyond_m_are_told(table: pa.Table) -> None:
+    found = posbias.check(posbias.ClickLog(table), max_rank=3)
+    assert found.rows_beyond == 480
+    assert [p.position for p in found.positions] == [1, 2, 3]
+    assert "480 of them beyond rank 3 and not counted" in str(found)
+
+
+def test_layouts(table: pa.Table, replayed: Rows) -> None:
+    found = check(replayed)
+    assert found.layout == "replay"
+    assert found.problems == ()
+    serving: dict[Any, set[str]] = {}
+    for row in replayed:
+        serving.setdefault(row["query_id"], set()).add(row["ranker"])
+    assert found.queries_shared == sum(len(names) > 1 for names in serving.values())
+    assert "served by several rankers" in str(found)
+    found = check(replayed, rankings=rank(WORLD))
+    assert (found.layout, found.problems, found.queries_shared) == ("long", (), None)
+    found = check(posbias.simulate(WORLD, aggregated=True))
+    assert found.problems == ()
+    assert found.page_views == harvest(table).page_views
+    assert "impressions=impressions, clicks=clicks" in " ".join(str(found).split())
+    assert check(table, ranks="none").layout == "replay"
+
+
+def test_page_views_without_their_ids(table: pa.Table) -> None:
+    assert check(table.drop_columns(["impression_id"])).page_views == check(table).page_views
+
+
+def test_json_has_every_attribute(table: pa.Table) -> None:
+    told = json.loads(json.dumps(check(table).to_dict()))
+    assert set(told) == {"usable", "version", *(f.name for f in fields(Check))}
+    assert told["positions"][0].keys() == {"position", "impressions", "clicks"}
+    spoilt = json.loads(json.dumps(check(table, query="qid").to_dict()))
+    assert spoilt["problems"][0].keys() == {"name", "severity", "what", "count", "example", "remedy", "flags"}
+    for name in told:
+        assert name in (Check.__doc__ or "") + (Check.to_dict.__doc__ or ""), f"{name} is not documented"
+
+
+# ---- Rows that cannot be counted
+
+
+@dataclass(frozen=True)
+class Spoilt:
+    """Three rows of a log that get a value, and what is said of them."""
+
+    column: str
+    value: Any
+    name: str
+    what: str
+    remedy: str
+
+
+SPOILT = {
+    "null query": Spoilt("query_id", None, "null", "no value in column 'query_id'", "Leave such rows out"),
+    "null doc": Spoilt("doc_id", None, "null", "no value in column 'doc_id'", "Leave such rows out"),
+    "null ranker": Spoilt("ranker", None, "null", "no value in column 'ranker'", "Leave such rows out"),
+    "null position": Spoilt("position", None, "null", "no value in column 'position'", "Leave such rows out"),
+    "null click": Spoilt("clicked", None, "null", "no value in column 'clicked'", "Leave such rows out"),
+    "fraction": Spoilt("position", 1.5, "not-a-position", "'position' that is not a whole number", "--position"),
+    "text": Spoilt("position", "top", "not-a-position", "'position' that is not a whole number", "--position"),
+    "nan": Spoilt("position", float("nan"), "not-a-position", "'position' that is not a whole number", "--position"),
+    "zero": Spoilt("position", 0, "zero-based", "positions seem to count from 0", "must count from 1"),
+    "negative": Spoilt("position", -1, "negative-position", "a negative position", "Leave such rows out"),
+    "click of 2": Spoilt("clicked", 2, "not-a-click", "neither 0 nor 1", "--impressions and --clicks"),
+    "click of -1": Spoilt("clicked", -1, "not-a-click", "neither 0 nor 1", "--impressions and --clicks"),
+    "half a click": Spoilt("clicked", 0.5, "not-a-click", "neither 0 nor 1", "--impressions and --clicks"),
+    "click as text": Spoilt("clicked", "yes", "not-a-click", "neither 0 nor 1", "A click is 0 or 1, or true or false"),
+}
+
+
+@pytest.mark.parametrize("ending", ["arrow", "csv"])
+@pytest.mark.parametrize("kind", SPOILT)
+def test_rows_that_cannot_be_counted(kind: str, ending: str, replayed: Rows, tmp_path: Path) -> None:
+    case = SPOILT[kind]
+    as_text = isinstance(case.value, str)
+    for row in replayed:
+        row[case.column] = str(row[case.column]) if as_text else row[case.column]
+    places = random.Random(1).sample(range(len(replayed)), 3)
+    for place in places:
+        replayed[place][case.column] = case.value
+    source: Any = to_table(replayed, case.column)
+    if ending == "csv":
+        source = tmp_path / "log.csv"
+        to_table(replayed, case.column).to_pandas().to_csv(source, index=False)
+    found = check(source)
+    # A NaN that pandas wrote is an empty field.
+    problem = only(found, "null" if (kind, ending) == ("nan", "csv") else case.name)
+    assert not found.usable
+    assert problem.severity == "error"
+    assert problem.count == 3
+    assert f"3 of {len(replayed):,} rows have " in problem.what
+    assert problem.example is not None
+    assert {"query_id=", "doc_id=", "ranker=", "position=", "clicked="} == {
+        part.split("=")[0] + "=" for part in problem.example.split(", ")
+    }
+    if (kind, ending) != ("nan", "csv"):
+        assert case.what in problem.what
+        assert case.remedy in problem.remedy
+        shown = "null" if case.value is None else str(case.value)
+        assert f"{case.column}={shown}".lower() in problem.example.lower()
+    # The harvest refuses them in the same words.
+    with pytest.raises(posbias.LogError) as refused:
+        harvest(source)
+    assert problem.what in str(refused.value)
+    assert problem.remedy in str(refused.value)
+
+
+def to_table(rows: Rows, spoilt: str) -> pa.Table:
+    """An Arrow table; a column of numbers with a fraction in it is one of floats."""
+    values = [row[spoilt] for row in rows]
+    type_ = pa.float64() if any(isinstance(v, float) for v in values) else None
+    table = pa.Table.from_pylist(rows)
+    return table.set_column(table.column_names.index(spoilt), spoilt, pa.array(values, type_))
+
+
+def test_every_problem_at_once(replayed: Rows) -> None:
+    replayed[0]["query_id"] = None
+    replayed[1]["position"] = 0
+    replayed[2]["clicked"] = 3
+    found = check(replayed)
+    assert {"null", "zero-based", "not-a-click"} <= {p.name for p in found.problems}
+    with pytest.raises(posbias.LogError, match="3 of 1,200 rows of the log cannot be used"):
+        harvest(replayed)
+
+
+def test_where_ranks_are_known_a_document_is_only_a_name(rows: Rows) -> None:
+    rows[5]["doc_id"] = None
+    found = check(rows)
+    assert only(found, "null").severity == "warning"
+    assert found.usable
+    assert harvest(rows).page_views == check(rows).page_views
+
+
+@pytest.mark.parametrize("ranks_too", [True, False])
+@pytest.mark.parametrize("ending", ["arrow", "csv"])
+def test_the_flag_that_mends_zero_based_positions(ending: str, ranks_too: bool, rows: Rows, tmp_path: Path) -> None:
+    want = harvest(rows)
+    for row in rows:
+        row["position"] -= 1
+        for name in ("rank_a", "rank_b") if ranks_too else ():
+            row[name] = None if row[name] is None else row[name] - 1
+    source: Any = pa.Table.from_pylist(rows)
+    if ending == "csv":
+        source.to_pandas().astype("Int64", errors="ignore").to_csv(tmp_path / "log.csv", index=False)
+        source = tmp_path / "log.csv"
+    problem = only(check(source), "zero-based")
+    assert problem.count == 240
+    flag, _, sql = problem.flags.partition(" ")
+    assert flag == "--sql"
+    mended = {"sql": sql.strip("'")}
+    assert check(source, **mended).problems == ()
+    np.testing.assert_array_equal(harvest(source, **mended).pairs().clicks, want.pairs().clicks)
+
+
+def test_aggregated_counts() -> None:
+    rows = posbias.simulate(WORLD, aggregated=True).to_pylist()
+    assert check(rows).problems == ()
+    rows[0] |= {"clicks": 9, "impressions": 3}
+    rows[1] |= {"clicks": -1}
+    rows[2] |= {"impressions": None}
+    found = check(rows)
+    exceeding = only(found, "clicks-exceed-impressions")
+    assert (exceeding.severity, exceeding.count) == ("error", 1)
+    assert "impressions=3, clicks=9" in (exceeding.example or "")
+    assert "not exchanged" in exceeding.remedy
+    assert [p.count for p in found.problems if p.name == "not-a-count"] == [1, 1]
+    with pytest.raises(posbias.LogError, match="more clicks in 'clicks' than impressions in 'impressions'"):
+        harvest(rows)
+
+
+# ---- Page views
+
+
+def test_one_result_twice_in_a_page_view(rows: Rows) -> None:
+    clean = harvest(rows)
+    again = [dict(row) for row in random.Random(0).sample(rows, 7)]
+    # A copy may have missed the click.
+    for row in again[:3]:
+        row["clicked"] = 0
+    problem = only(check([*rows, *again]), "duplicates")
+    assert (problem.severity, problem.count, problem.flags) == ("error", 7, "--duplicates drop")
+    assert any(
+        problem.example == f"impression_id={r['impression_id']}, query_id={r['query_id']}, doc_id={r['doc_id']}"
+        for r in again
+    )
+    dropped = check([*rows, *again], duplicates="drop")
+    assert dropped.problems == ()
+    for layout in (None, "none"):
+        one, other = harvest([*rows, *again], ranks=layout, duplicates="drop"), harvest(rows, ranks=layout)
+        np.testing.assert_array_equal(one.impressions, other.impressions)
+        np.testing.assert_array_equal(one.clicks, other.clicks)
+        np.testing.assert_array_equal(one.pairs().clicks, other.pairs().clicks)
+        np.testing.assert_array_equal(one.pairs().skips, other.pairs().skips)
+    assert harvest([*rows, *again]).impressions.sum() == clean.impressions.sum() + 7
+
+
+def test_dropping_duplicates_needs_the_page_view(rows: Rows) -> None:
+    renamed = [{("request" if n == "impression_id" else n): v for n, v in row.items()} for row in rows]
+    with pytest.raises(posbias.LogError, match="Name the page view's column: --impression request"):
+        check(renamed, duplicates="drop")
+    assert check(renamed, duplicates="drop", impression="request").problems == ()
+    with pytest.raises(posbias.LogError, match="cannot be dropped from an aggregated log"):
+        check(posbias.simulate(WORLD, aggregated=True), duplicates="drop")
+    rows[0]["impression_id"] = None
+    assert only(check(rows), "null").severity == "warning"
+    assert only(check(rows, duplicates="drop"), "null").severity == "error"
+
+
+def test_without_page_views_repeats_are_suspected(rows: Rows) -> None:
+    bare = [{("request_id" if n == "impression_id" else n): v for n, v in row.items()} for row in rows]
+    bottom = [row for row in bare if row["position"] == 5][:4]
+    problem = only(check([*bare, *bottom]), "crowded-position")
+    assert problem.severity == "warning"
+    assert 1 <= problem.count <= 4
+    assert (problem.example or "").endswith("position=5")
+    assert problem.flags == "--impression request_id"
+    assert only(check([*bare, *bottom], impression="request_id"), "duplicates").count == 4
+
+
+def test_two_results_at_one_position(replayed: Rows) -> None:
+    view = replayed[0]["impression_id"]
+    page = sorted((r for r in replayed if r["impression_id"] == view), key=lambda r: r["position"])
+    page[3]["position"] = page[2]["position"]
+    problem = only(check(replayed), "crowded-position")
+    assert (problem.severity, problem.count) == ("warning", 1)
+    assert problem.example == f"impression_id={view}, query_id={page[0]['query_id']}, position=3"
+    assert "'impression_id'" in problem.remedy
+
+
+def test_one_result_at_two_positions_of_a_page_view(replayed: Rows) -> None:
+    page = [r for r in replayed if r["impression_id"] == replayed[0]["impression_id"]]
+    page[0]["doc_id"] = page[1]["doc_id"]
+    problem = only(check(replayed), "moved-in-view")
+    assert (problem.severity, problem.count) == ("warning", 1)
+    assert f"doc_id={page[1]['doc_id']}" in (problem.example or "")
+    assert "not a session" in problem.remedy
+
+
+def test_a_page_view_of_two_rankers(replayed: Rows) -> None:
+    page = [r for r in replayed if r["impression_id"] == replayed[0]["impression_id"]]
+    page[0]["ranker"] = "b" if page[0]["ranker"] == "a" else "a"
+    problem = only(check(replayed), "mixed-view")
+    assert (problem.severity, problem.count) == ("warning", 1)
+    assert "1 of 240 page views" in problem.what
+    assert f"impression_id={page[0]['impression_id']}" in (problem.example or "")
+
+
+# ---- Rankers
+
+
+def test_a_position_that_contradicts_the_rank(rows: Rows) -> None:
+    for row in rows[:4]:
+        row[f"rank_{row['ranker']}"] = 5 if row["position"] < 5 else 1
+    rows[4][f"rank_{rows[4]['ranker']}"] = None
+    found = check(rows)
+    problem = only(found, "contradicted-rank")
+    assert (problem.severity, problem.count) == ("warning", 5)
+    assert "5 of 1,200 rows in the top 5" in problem.what
+    assert "position=" in (problem.example or "")
+    assert ", but rank " in (problem.example or "")
+    assert "left out" in problem.remedy
+    assert harvest(rows).about["rows_contradicted"] == 5
+
+
+@pytest.mark.parametrize("layout", ["wide", "long"])
+def test_ranks_from_zero(layout: str, rows: Rows, replayed: Rows) -> None:
+    if layout == "long":
+        shifted = [r | {"rank": r["rank"] - 1} for r in rank(WORLD).to_pylist()]
+        names: dict[str, Any] = {"rankings": pa.Table.from_pylist(shifted)}
+        source = replayed
+    else:
+        for row in rows:
+            row |= {n: None if row[n] is None else row[n] - 1 for n in ("rank_a", "rank_b")}
+        names, source = {}, rows
+    found = check(source, **names)
+    problem = only(found, "contradicted-rank")
+    assert problem.severity == "error"
+    assert not found.usable
+    assert "Ranks seem to count from 0" in problem.remedy
+    with pytest.raises(posbias.LogError, match="must count from 1"):
+        harvest(source, **names)
+    if layout == "wide":
+        assert check(source, sql=problem.flags.removeprefix("--sql ").strip("'")).problems == ()
+
+
+def test_a_ranker_that_is_not_a_function_in_replay(replayed: Rows) -> None:
+    views = {r["impression_id"]: r for r in replayed}
+    one = next(
+        v
+        for v, r in views.items()
+        if sum(o["query_id"] == r["query_id"] and o["ranker"] == r["ranker"] for o in views.values()) > 1
+    )
+    page = sorted((r for r in replayed if r["impression_id"] == one), key=lambda r: r["position"])
+    page[0]["position"], page[1]["position"] = 2, 1
+    found = check(replayed)
+    problem = only(found, "not-a-function")
+    assert (problem.severity, problem.count) == ("warning", 2)
+    assert f"2 of {found.documents:,} (query, document) pairs" in problem.what
+    assert problem.example in [f"query_id={r['query_id']}, doc_id={r['doc_id']}" for r in page[:2]]
+    assert "--non-functional refuse" in problem.remedy
+    assert harvest(replayed).about["moving_pairs"] == 2
+    with pytest.raises(posbias.LogError, match="2 of"):
+        posbias.harvest(posbias.ClickLog(pa.Table.from_pylist(replayed)), max_rank=5, non_functional="refuse")
+
+
+def test_moving_beyond_m_changes_nothing(replayed: Rows) -> None:
+    for row in replayed:
+        if row["position"] == 5:
+            row["position"] = 5 + row["impression_id"] % 3 + 1
+    found = posbias.check(posbias.ClickLog(pa.Table.from_pylist(replayed)), max_rank=4)
+    assert "not-a-function" not in [p.name for p in found.problems]
+
+
+def test_rank_columns_that_change(rows: Rows) -> None:
+    row = next(r for r in rows if r["ranker"] == "a" and r["rank_b"] is not None)
+    same = [r for r in rows if (r["query_id"], r["doc_id"]) == (row["query_id"], row["doc_id"])]
+    assert len(same) > 1
+    row["rank_b"] = row["rank_b"] % 5 + 1
+    problem = only(check(rows), "not-a-function")
+    assert (problem.severity, problem.count) == ("warning", 1)
+    assert problem.example == f"query_id={row['query_id']}, doc_id={row['doc_id']}"
+    assert "rank columns that differ" in problem.what
+
+
+def test_rankings_that_contradict_themselves(replayed: Rows) -> None:
+    rankings = rank(WORLD).to_pylist()
+    rankings.append(rankings[0] | {"rank": rankings[0]["rank"] % 5 + 1})
+    found = check(replayed, rankings=pa.Table.from_pylist(rankings))
+    problem = only(found, "not-a-function")
+    assert (problem.severity, problem.count) == ("warning", 1)
+    assert "several ranks by one ranker in the rankings table" in problem.what
+
+
+def test_a_ranker_without_rank_column(rows: Rows) -> None:
+    for row in rows:
+        if row["query_id"] < 10 and row["ranker"] == "a":
+            row["ranker"] = "c"
+    found = check(rows)
+    problem = only(found, "unknown-ranker")
+    assert problem.severity == "error"
+    assert problem.count == sum(r["ranker"] == "c" for r in rows)
+    assert "rank columns tell those of 'a', 'b'" in problem.what
+    assert "ranker=c" in (problem.example or "")
+    assert "--ranks none" in problem.remedy
+    with pytest.raises(posbias.LogError, match="whose ranks are not known"):
+        harvest(rows)
+    assert check(rows, ranks="none").usable
+
+
+def test_a_rank_column_of_nobody(rows: Rows) -> None:
+    for row in rows:
+        row["rank_score"] = 1
+    problem = only(check(rows), "idle-ranker")
+    assert (problem.severity, problem.count) == ("warning", 1)
+    assert "'rank_score'" in problem.what
+    assert "'a', 'b'" in problem.remedy
+
+
+def test_ranks_that_are_there_and_not_used(rows: Rows) -> None:
+    other = [
+        {{"rank_a": "a_rank", "rank_b": "b_rank"}.get(name, name): value for name, value in row.items()} for row in rows
+    ]
+    problem = only(check(other), "unused-ranks")
+    assert problem.flags == "--ranks '{ranker}_rank'"
+    assert check(other, ranks="{ranker}_rank").problems == ()
+    lone = [{name: value for name, value in row.items() if name != "rank_b"} for row in rows]
+    problem = only(check(lone), "unused-ranks")
+    assert "'rank_a' tells one ranker's rank" in problem.what
+    assert "'rank_b'" in problem.remedy
+
+
+def test_an_empty_rankings_table(replayed: Rows) -> None:
+    found = check(replayed, rankings=rank(WORLD).slice(0, 0))
+    assert only(found, "empty-rankings").severity == "error"
+    assert not found.usable
+    found = check(replayed, rankings=rank(WORLD).rename_columns(["query_id", "ranker", "item", "place"]))
+    problem = only(found, "missing-column")
+    assert "Columns 'doc_id', 'rank' are not in the rankings table" in problem.what
+    assert problem.flags == "--doc item --rank place"
+
+
+@pytest.mark.parametrize("layout", ["wide", "replay"])
+def test_a_single_ranker(layout: str, rows: Rows) -> None:
+    found = check([r for r in rows if r["ranker"] == "a"], ranks=None if layout == "wide" else "none")
+    problem = only(found, "single-ranker")
+    assert problem.severity == "error"
+    assert "'a'" in problem.what
+    assert "--ranker" in problem.remedy
+
+
+@pytest.mark.parametrize("layout", ["wide", "replay"])
+def test_rankers_that_never_disagree(layout: str, rows: Rows) -> None:
+    for row in rows:
+        row["rank_a"] = row["rank_b"] = row["position"]
+        row["doc_id"] = row["position"]
+    names = {"ranks": None if layout == "wide" else "none"}
+    found = check(rows, **names)
+    problem = only(found, "no-disagreement")
+    assert problem.severity == "error"
+    assert "'a', 'b'" in problem.what
+    assert "none of 200 (query, document) pairs" in problem.what
+    assert found.moved == 0
+    with pytest.raises(posbias.EstimateError):
+        posbias.AllPairs().fit(harvest(rows, **names))
+
+
+# ---- Clicks
+
+
+def test_no_click_and_nothing_but_clicks(rows: Rows) -> None:
+    problem = only(check([r | {"clicked": 0} for r in rows]), "no-clicks")
+    assert problem.severity == "error"
+    assert "1,200 results" in problem.what
+    problem = only(check([r for r in rows if r["clicked"]]), "only-clicks")
+    assert problem.severity == "error"
+    assert problem.count == sum(r["clicked"] for r in rows)
+
+
+def test_no_first_position(rows: Rows) -> None:
+    problem = only(check([r for r in rows if r["position"] > 1]), "no-first-position")
+    assert problem.severity == "warning"
+    assert "the first is 2" in problem.what
+
+
+# ---- Columns
+
+
+def test_missing_columns(rows: Rows) -> None:
+    own = {"query_id": "qid", "doc_id": "item", "ranker": "variant", "position": "pos", "clicked": "is_click"}
+    renamed = [{own.get(name, name): value for name, value in row.items()} for row in rows]
+    problem = only(check(renamed), "missing-column")
+    assert problem.count == 5
+    assert problem.what == "Columns 'query_id', 'doc_id', 'ranker', 'position', 'clicked' are not in the log"
+    assert (
+        "Columns found: 'qid', 'item', 'variant', 'pos', 'is_click', 'impression_id', 'rank_a', 'rank_b'"
+        in problem.remedy
+    )
+    assert problem.flags == "--query qid --doc item --ranker variant --position pos --click is_click"
+    words = problem.flags.replace("--", "").split()
+    assert check(renamed, **dict(zip(words[::2], words[1::2], strict=True))).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("role", "wanted", "column", "meant"),
+    [
+        ("query", "query_id", "qid", "qid"),
+        ("query", "quer_id", "query_id", "query_id"),
+        ("query", "query_id", "Query ID", "'Query ID'"),
+        ("doc", "doc_id", "product_id", "product_id"),
+        ("ranker", "ranker", "arm", "arm"),
+        ("position", "position", "slot", "slot"),
+        ("click", "clicked", "CLICKED", "CLICKED"),
+        ("click", "clicked", "tapped", "tapped"),
+        ("query", "query_id", "zzz", "COLUMN"),
+    ],
+)
+def test_the_closest_name(role: str, wanted: str, column: str, meant: str, table: pa.Table) -> None:
+    default = {"query": "query_id", "doc": "doc_id", "ranker": "ranker", "position": "position", "click": "clicked"}
+    names = [column if name == default[role] else name for name in table.column_names]
+    problem = only(check(table.rename_columns(names), **{role: wanted}), "missing-column")
+    assert problem.what == f"Column {wanted!r} is not in the log"
+    assert problem.flags == f"--{role} {meant}"
+    if meant != "COLUMN":
+        assert f"Did you mean {column!r}?" in problem.remedy
+
+
+def test_other_columns_that_are_not_there(table: pa.Table) -> None:
+    assert "--impression impression_id" in only(check(table, impression="impresion_id"), "missing-column").flags
+    assert only(check(table, ranks="{ranker}_rank"), "missing-ranks").severity == "error"
+    problem = only(check(table, impressions="shows", clicks="clicks"), "missing-column")
+    assert problem.what == "Columns 'shows', 'clicks' are not in the log"
+    with pytest.raises(posbias.LogError, match=r"must hold \{ranker\} once"):
+        posbias.ClickLog(table, ranks="rank_")
+    with pytest.raises(posbias.LogError, match="not both"):
+        posbias.ClickLog(table, ranks="rank_{ranker}", rankings=table)
+    with pytest.raises(posbias.LogError, match="Use 'keep' or 'drop'"):
+        posbias.ClickLog(table, duplicates="remove")  # type: ignore[arg-type]
+    with pytest.raises(posbias.LogError, match="2 or more"):
+        posbias.check(posbias.ClickLog(table), max_rank=1)
+
+
+# ---- Files
+
+
+def broken(path: Path, table: pa.Table, kind: str) -> Path:
+    frame = table.to_pandas()
+    if kind == "truncated Parquet":
+        pq.write_table(table, path)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif kind == "overwritten Parquet":
+        pq.write_table(table, path)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:100] + b"\0" * 2000 + whole[2100:])
+    elif kind == "truncated gzip":
+        frame.to_csv(path, index=False)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif kind == "not gzip":
+        path.write_bytes(b"hello")
+    elif kind == "truncated JSON":
+        frame.to_json(path, orient="records", lines=True)
+        path.write_bytes(path.read_bytes()[:-30])
+    elif kind == "Latin-1":
+        path.write_bytes("query_id,doc_id,ranker,position,clicked\ncafé,1,a,1,0\n".encode("latin-1"))
+    elif kind == "late Latin-1":
+        text = "query_id,doc_id,ranker,position,clicked\n" + "cafe,1,a,1,0\n" * 30_000 + "café,1,a,1,0\n"
+        path.write_bytes(text.encode("latin-1"))
+    elif kind == "picture":
+        path.write_bytes(bytes(random.Random(0).randbytes(5000)))
+    elif kind == "short row":
+        path.write_text("query_id,doc_id,ranker,position,clicked\n1,1,a,1,0\n1,2,a,2\n")
+    elif kind == "no JSON":
+        path.write_text("hello\nworld\n")
+    elif kind == "JSON numbers":
+        path.write_text("1\n2\n")
+    elif kind == "other table":
+        path.write_text("name,age\nann,33\n")
+    elif kind == "empty gzip":
+        path.write_bytes(gzip.compress(b""))
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "folder":
+        path.mkdir()
+    return path
+
+
+BROKEN = [
+    ("truncated Parquet", "log.parquet", "damaged-file", "log.parquet", "truncated or damaged"),
+    ("overwritten Parquet", "log.parquet", "damaged-file", "log.parquet", "truncated or damaged"),
+    ("truncated gzip", "log.csv.gz", "damaged-file", "log.csv.gz", "truncated or damaged"),
+    ("not gzip", "log.csv.gz", "damaged-file", "log.csv.gz", "truncated or damaged"),
+    ("truncated JSON", "log.jsonl", "damaged-file", "log.jsonl", "truncated or damaged"),
+    ("Latin-1", "log.csv", "not-a-log", "not CSV text in UTF-8", "Convert it to UTF-8"),
+    ("late Latin-1", "log.csv", "not-utf-8", "line 30002", "Convert the file to UTF-8"),
+    ("picture", "log.csv", "not-a-log", "not CSV text in UTF-8", "Convert it"),
+    ("picture", "log.parquet", "damaged-file", "log.parquet", "truncated or damaged"),
+    ("picture", "log.jsonl", "broken-row", "log.jsonl", "one JSON object for each row"),
+    ("short row", "log.csv", "broken-row", "line 3 of", "Mend or remove that row"),
+    ("no JSON", "log.jsonl", "broken-row", "log.jsonl", "one JSON object for each row"),
+    ("JSON numbers", "log.jsonl", "not-a-log", "log.jsonl", "JSON lines"),
+    ("other table", "log.csv", "missing-column", "'query_id'", "does not look like a click log"),
+    ("empty", "log.csv", "empty-file", "log.csv", "Leave it out"),
+    ("empty", "log.parquet", "empty-file", "log.parquet", "Leave it out"),
+    ("empty", "log.jsonl", "empty-file", "log.jsonl", "Leave it out"),
+    ("empty gzip", "log.csv.gz", "empty-file", "log.csv.gz", "Leave it out"),
+    ("folder", "log", "missing-file", "holds no log file", "Expected Parquet"),
+    ("none", "lgo.csv", "missing-file", "There is no file", "Did you mean 'log2.csv'?"),
+    ("none", "zzz", "missing-file", "There is no file", "That folder holds: 'log2.csv'"),
+    ("none", "x/log.csv", "missing-file", "and no folder", "Check the path"),
+    ("none", "*.jsonl", "missing-file", "No file fits", "Check the pattern"),
+    ("picture", "log.xlsx", "unknown-format", "is not known by its name", "Expected Parquet"),
+]
+
+
+@pytest.mark.parametrize(("kind", "file", "name", "what", "remedy"), BROKEN)
+def test_what_is_no_log(
+    kind: str, file: str, name: str, what: str, remedy: str, table: pa.Table, tmp_path: Path
+) -> None:
+    (tmp_path / "log2.csv").write_text("")
+    path = broken(tmp_path / file, table, kind)
+    found = check(str(path))
+    problem = only(found, name)
+    assert not found.usable
+    assert problem.severity == "error"
+    assert what in problem.what
+    assert remedy in problem.remedy
+    with pytest.raises(posbias.LogError) as refused:
+        harvest(str(path))
+    assert str(refused.value) == str(problem)
+
+
+def test_remote_addresses() -> None:
+    problem = only(check("s3://bucket/log.parquet"), "missing-file")
+    assert "remote address" in problem.what
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
+def test_columns_but_no_row(ending: str, table: pa.Table, tmp_path: Path) -> None:
+    source: Any = table.slice(0, 0)
+    if ending == "csv":
+        source.to_pandas().to_csv(tmp_path / "log.csv", index=False)
+        source = tmp_path / "log.csv"
+    elif ending == "parquet":
+        pq.write_table(source, tmp_path / "log.parquet")
+        source = tmp_path / "log.parquet"
+    for ranks in (None, "none"):
+        found = check(source, ranks=ranks)
+        problem = only(found, "empty-log")
+        assert not found.usable
+        assert "its columns but no row" in problem.what
+        with pytest.raises(posbias.LogError, match="it has its columns but no row"):
+            harvest(source, ranks=ranks)
+
+
+def files(table: pa.Table, folder: Path, change: Callable[[pa.Table], pa.Table]) -> str:
+    third = len(table) // 3
+    for i in range(3):
+        part = table.slice(i * third, third)
+        pq.write_table(change(part) if i == 1 else part, folder / f"{i}.parquet")
+    return str(folder / "*.parquet")
+
+
+def test_files_that_disagree_on_types(table: pa.Table, tmp_path: Path) -> None:
+    source = files(table, tmp_path, lambda t: t.set_column(0, "query_id", t["query_id"].cast(pa.string())))
+    found = check(source)
+    problem = only(found, "mixed-files")
+    assert (problem.severity, problem.count) == ("warning", 1)
+    assert "'query_id': BIGINT in 2 of 3; VARCHAR in 1 of 3" in problem.what
+    assert problem.example == f"VARCHAR in {tmp_path}/1.parquet"
+    assert "read as VARCHAR" in problem.remedy
+    assert harvest(source).page_views == harvest(table).page_views
+
+
+def test_files_that_do_not_fit_together(table: pa.Table, tmp_path: Path) -> None:
+    lists = pa.array([[1]] * (len(table) // 3))
+    problem = only(check(files(table, tmp_path, lambda t: t.set_column(3, "position", lists))), "mixed-files")
+    assert problem.severity == "error"
+    assert "do not fit together" in problem.remedy
+
+
+@pytest.mark.parametrize("column", ["clicked", "rank_b", "impression_id"])
+def test_files_that_lack_a_column(column: str, table: pa.Table, tmp_path: Path) -> None:
+    source = files(table, tmp_path, lambda t: t.drop_columns([column]))
+    found = check(source)
+    problem = only(found, "mixed-files")
+    assert problem.count == 1
+    assert problem.example == f"missing in {tmp_path}/1.parquet"
+    # Of the click every row needs one; a ranker may not have existed yet; page views are optional.
+    assert problem.severity == ("error" if column == "clicked" else "warning")
+    assert found.usable == (column != "clicked" and only_warnings(found))
+    if column == "impression_id":
+        dropping = [p for p in check(source, duplicates="drop").problems if p.name == "mixed-files"]
+        assert [p.severity for p in dropping] == ["error"]
+
+
+def only_warnings(found: Check) -> bool:
+    return all(p.severity == "warning" for p in found.problems)
+
+
+def test_files_of_several_formats(table: pa.Table, tmp_path: Path) -> None:
+    pq.write_table(table, tmp_path / "1.parquet")
+    table.to_pandas().to_csv(tmp_path / "2.csv", index=False)
+    problem = only(check(str(tmp_path)), "mixed-formats")
+    assert "csv, parquet" in problem.what
+
+
+# ---- On the command line
+
+
+def posbias_check(*args: str) -> Any:
+    return CliRunner().invoke(cli, ["check", *args])
+
+
+def test_the_command_exits_with_1_if_the_log_cannot_be_used(table: pa.Table, tmp_path: Path) -> None:
+    sound, spoilt = str(tmp_path / "sound.parquet"), str(tmp_path / "spoilt.csv")
+    pq.write_table(table, sound)
+    table.rename_columns(["qid", *table.column_names[1:]]).to_pandas().to_csv(spoilt, index=False)
+    shown = posbias_check(sound)
+    assert shown.exit_code == 0
+    assert shown.stdout == f"{posbias.check(posbias.ClickLog(sound))}\n"
+    assert shown.stderr == f"Next: posbias estimate {sound}\n"
+    shown = posbias_check(spoilt)
+    assert shown.exit_code == 1
+    assert shown.stdout.startswith("✗ Column 'query_id' is not in the log.")
+    assert shown.stderr == f"Next: posbias check {spoilt} --query qid\n"
+    # A warning is no reason to fail.
+    pq.write_table(table.append_column("rank_c", table["rank_a"]), sound)
+    assert posbias_check(sound).exit_code == 0
+    assert "! rank columns of rankers that served no row" in posbias_check(sound).stdout
+    for path, usable in ((sound, True), (spoilt, False)):
+        shown = posbias_check(path, "--json")
+        assert shown.exit_code == (0 if usable else 1)
+        assert json.loads(shown.stdout)["usable"] is usable
+        assert shown.stderr == ""
+
+
+def test_the_next_command_leads_to_a_working_one(table: pa.Table, tmp_path: Path) -> None:
+    """A newcomer's log: own names, positions from 0, logged twice. Each command says the next."""
+    frame = table.drop_columns(["rank_a", "rank_b"]).to_pandas()
+    frame["position"] -= 1
+    frame.columns = ["search term", "sku", "arm", "slot", "click", "request_id"]
+    path = tmp_path / "my log.csv"
+    pandas.concat([frame, frame[:7]]).to_csv(path, index=False)
+    command, seen = f"posbias check {shlex.quote(str(path))} --impression request_id --max-rank 5", []
+    for _ in range(6):
+        words = shlex.split(command)[1:]
+        shown = CliRunner().invoke(cli, words)
+        seen.append(words[0])
+        if words[0] == "estimate":
+            break
+        command = shown.stderr.removeprefix("Next: ").strip()
+    assert shown.exit_code == 0, shown.output
+    assert seen == ["check"] * (len(seen) - 1) + ["estimate"]
+    assert "all-pairs, harmonic weighting" in shown.stdout
+    for flag in ("--query 'search term'", "--sql", "--duplicates drop", "--max-rank 5"):
+        assert flag in command

@@ -1,0 +1,497 @@
+"""The command line: what it prints where, what it writes, how it fails, and that nothing half-done is left behind."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import click
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import posbias
+from posbias.cli import COMMANDS, cli
+from posbias.estimators import REGISTRY
+
+WORLD = posbias.World(queries=150, repeats=8, max_rank=6, seed=4, segments={"desk": 0.5, "phone": 1.5})
+POSITION = ["position", "propensity", "low", "high", "impressions", "clicks", "reason"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one log in several forms, not to be written to."""
+    folder = tmp_path_factory.mktemp("logs")
+    table = posbias.simulate(WORLD)
+    pq.write_table(table, folder / "log.parquet")
+    half = len(table) // 2
+    pq.write_table(table.slice(0, half), folder / "1.parquet")
+    pq.write_table(table.slice(half), folder / "2.parquet")
+    table.drop_columns(["rank_a", "rank_b"]).to_pandas().to_csv(folder / "replay.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def log(folder: Path) -> str:
+    return str(folder / "log.parquet")
+
+
+def run(*args: Any, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, [str(arg) for arg in args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def fails(*args: Any) -> str:
+    """Run a command that must fail as errors do: exit 2, a message on stderr, nothing on stdout."""
+    result = run(*args, code=2)
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def spawn(*args: Any, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from posbias.cli import main; main()", *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+# ---- estimate
+
+
+def test_the_json_of_an_estimate(log: str) -> None:
+    told = json.loads(run("estimate", log, "--json", "--max-rank", 6, "--bootstrap", 50).stdout)
+    assert list(told) == [
+        "estimator", "max_rank", "level", "weighting", "positions", "rankers", "page_views", "version"
+    ]  # fmt: skip
+    assert (told["estimator"], told["max_rank"], told["level"]) == ("all-pairs", 6, 0.95)
+    assert (told["weighting"], told["rankers"], told["version"]) == ("traffic", ["a", "b"], posbias.__version__)
+    assert sum(told["page_views"].values()) == 1200
+    assert [list(p) for p in told["positions"]] == [POSITION] * 6
+    fitted = posbias.AllPairs(bootstrap=50).fit(posbias.harvest(posbias.ClickLog(log), max_rank=6))
+    for name, values in (("propensity", fitted.propensity_), ("low", fitted.interval_[:, 0])):
+        np.testing.assert_array_equal([p[name] for p in told["positions"]], values)
+    assert [p["position"] for p in told["positions"]] == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_is_not_identified_is_null_with_a_reason(folder: Path, tmp_path: Path) -> None:
+    table = pq.read_table(folder / "log.parquet")
+    # Nothing was ever moved to or from rank 6.
+    still = table.filter((pa.compute.field("rank_a") < 6) & (pa.compute.field("rank_b") < 6))
+    last = table.filter((pa.compute.field("rank_a") == 6) & (pa.compute.field("rank_b") == 6))
+    pq.write_table(pa.concat_tables([still, last]), tmp_path / "log.parquet")
+    told = json.loads(run("estimate", tmp_path / "log.parquet", "--json", "--max-rank", 6, "--bootstrap", 20).stdout)
+    sixth = told["positions"][5]
+    assert (sixth["propensity"], sixth["low"], sixth["high"]) == (None, None, None)
+    assert sixth["reason"]
+    assert told["positions"][4]["reason"] is None
+
+
+def test_segments(log: str) -> None:
+    told = json.loads(run("estimate", log, "--json", "--by", "device", "--max-rank", 6, "--bootstrap", 20).stdout)
+    assert list(told["segments"]) == ["desk", "phone"]
+    for segment in told["segments"].values():
+        assert [list(p) for p in segment["positions"]] == [POSITION] * 6
+    clicks = [sum(s["positions"][k]["clicks"] for s in told["segments"].values()) for k in range(6)]
+    assert clicks == [p["clicks"] for p in told["positions"]]
+    rows = list(csv.DictReader(io.StringIO(run("estimate", log, "--csv", "--by", "device", "--bootstrap", 0).stdout)))
+    assert list(rows[0]) == ["segment", *POSITION]
+    assert [row["segment"] for row in rows] == [""] * 6 + ["desk"] * 6 + ["phone"] * 6
+    text = run("estimate", log, "--by", "device", "--bootstrap", 0).stdout
+    assert "\ndesk\n" in text
+    assert "\nphone\n" in text
+
+
+def test_the_csv_of_an_estimate(log: str) -> None:
+    args = ("estimate", log, "--max-rank", 6, "--bootstrap", 20, "--estimator", "pivot-one")
+    rows = list(csv.reader(io.StringIO(run(*args, "--csv").stdout)))
+    assert rows[0] == POSITION
+    told = json.loads(run(*args, "--json").stdout)
+    assert told["estimator"] == "pivot-one"
+    for row, position in zip(rows[1:], told["positions"], strict=True):
+        assert row == ["" if position[name] is None else str(position[name]) for name in POSITION]
+
+
+def test_the_text_of_an_estimate(log: str) -> None:
+    text = run("estimate", log, "--max-rank", 6).stdout
+    assert text.startswith("all-pairs, traffic weighting, 95% interval\nrank propensity")
+    assert len(text.splitlines()) == 8
+    assert "90% interval" in run("estimate", log, "--level", 0.9, "--bootstrap", 10).stdout
+
+
+def test_a_harvest_gives_the_estimate_of_its_log(folder: Path, log: str, tmp_path: Path) -> None:
+    whole = run("estimate", log, "--json", "--max-rank", 6).stdout
+    assert run("estimate", folder / "1.parquet", folder / "2.parquet", "--json", "--max-rank", 6).stdout == whole
+    for part in "12":
+        made = run("harvest", folder / f"{part}.parquet", "-o", tmp_path / f"{part}.h.parquet", "--max-rank", 6)
+        assert made.stdout == ""
+        assert "written to" in made.stderr
+    merged = tmp_path / "all.parquet"
+    run("merge", tmp_path / "1.h.parquet", tmp_path / "2.h.parquet", "-o", merged)
+    assert run("estimate", merged, "--json").stdout == whole
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["1.h.parquet", "2.h.parquet", "all.parquet"]
+
+
+def test_notes_go_to_stderr(folder: Path) -> None:
+    made = run("estimate", folder / "replay.csv", "--json", "--weighting", "traffic", "--bootstrap", 0)
+    assert made.stderr.startswith("Note: Weighting by traffic in replay is biased")
+    assert json.loads(made.stdout)["weighting"] == "traffic"
+
+
+def test_the_truth_beside_the_estimate(tmp_path: Path) -> None:
+    made = run("simulate", tmp_path / "log.csv.gz", "--queries", 60, "--max-rank", 4, "--rankers", "x, y")
+    assert made.stdout == ""
+    assert "2,400 rows of 600 page views" in made.stderr
+    text = run("estimate", tmp_path / "log.csv.gz", "--truth", tmp_path / "log.truth.json", "--bootstrap", 0).stdout
+    assert re.search(r"rank propensity +interval +truth", text)
+    assert [line.split()[2] for line in text.splitlines()[2:]] == ["1.000", "0.500", "0.333", "0.250"]
+    assert set(posbias.check(posbias.ClickLog(tmp_path / "log.csv.gz")).page_views) == {"x", "y"}
+
+
+def test_plots(log: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    made = run("estimate", log, "--bootstrap", 20, "--plot", tmp_path / "c.png")
+    assert made.stdout.startswith("all-pairs")
+    picture = (tmp_path / "c.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert picture.endswith(b"IEND\xaeB`\x82")
+    assert len(picture) > 5000
+    run("estimate", log, "--bootstrap", 20, "--plot", tmp_path / "c.SVG", "--by", "device", "--json")
+    assert ElementTree.parse(tmp_path / "c.SVG").getroot().tag.endswith("svg")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.SVG", "c.png"]
+
+
+# ---- sets
+
+
+def test_sets(log: str) -> None:
+    sizes = posbias.intervention_sets(posbias.ClickLog(log), max_rank=4)
+    told = json.loads(run("sets", log, "--max-rank", 4, "--json").stdout)
+    assert told["max_rank"] == 4
+    assert [(s["k"], s["other"]) for s in told["sets"]] == [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)]
+    assert all(s["pairs"] == sizes[s["k"] - 1, s["other"] - 1] for s in told["sets"])
+    lines = run("sets", log, "--max-rank", 4).stdout.splitlines()
+    assert lines[1].split() == ["1", "2", "3"]
+    assert [line.split() for line in lines[2:]] == [
+        ["2", str(sizes[0, 1]), "-", "-"],
+        ["3", str(sizes[0, 2]), str(sizes[1, 2]), "-"],
+        ["4", str(sizes[0, 3]), str(sizes[1, 3]), str(sizes[2, 3])],
+    ]
+
+
+# ---- Flags
+
+
+@pytest.mark.parametrize("name", ["check", "harvest", "sets", "estimate"])
+def test_every_argument_of_a_log_is_a_flag(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {f"--{f.name}" for f in fields(posbias.ClickLog) if f.name != "source"} <= options
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    for option in command.params:
+        assert isinstance(option, click.Argument) or option.help, option.name  # type: ignore[attr-defined]
+    assert run(name, "--help").stdout.startswith(f"Usage: cli {name}")
+    assert COMMANDS[name] in run("--help").stdout.replace("\n           ", "")
+
+
+def test_every_estimator_can_be_asked_for() -> None:
+    command = cli.get_command(click.Context(cli), "estimate")
+    assert command is not None
+    choice = next(p for p in command.params if p.name == "estimator").type
+    assert list(choice.choices) == list(REGISTRY)  # type: ignore[attr-defined]
+
+
+def test_column_flags(folder: Path, log: str, tmp_path: Path) -> None:
+    names = {"query_id": 'my "query"', "doc_id": "group by", "ranker": "order", "position": "pos", "clicked": "Click"}
+    table = pq.read_table(log)
+    columns = [names.get(n, n.replace("rank_", "rank of ")) for n in table.column_names]
+    pq.write_table(table.rename_columns(columns), tmp_path / "log.parquet")
+    flags = ["--query", 'my "query"', "--doc", "group by", "--ranker", "order", "--position", "pos", "--click", "Click"]
+    flags += ["--ranks", "rank of {ranker}", "--max-rank", "6", "--bootstrap", "0", "--json"]
+    want = run("estimate", log, "--max-rank", 6, "--bootstrap", 0, "--json").stdout
+    assert run("estimate", tmp_path / "log.parquet", *flags).stdout == want
+    with duckdb.connect(str(tmp_path / "log.duckdb")) as con:
+        con.execute(f"CREATE TABLE clicks AS SELECT * FROM '{log}'")
+        con.execute("CREATE TABLE other AS SELECT 1 AS x")
+    database = tmp_path / "log.duckdb"
+    for chosen in (["--table", "clicks"], ["--sql", "SELECT * FROM clicks"]):
+        assert run("estimate", database, *chosen, *flags[-5:]).stdout == want
+    run("simulate", tmp_path / "long.jsonl", "--layout", "long", "--queries", 60, "--max-rank", 4, "--aggregated")
+    rankings = ["--rankings", tmp_path / "long.rankings.jsonl", "--rank", "rank"]
+    counts = ["--impressions", "impressions", "--clicks", "clicks"]
+    assert "long: a second table" in run("check", tmp_path / "long.jsonl", *rankings, *counts).stdout
+
+
+# ---- Errors
+
+
+ERRORS: dict[str, tuple[list[str], str]] = {
+    "no such file": (["estimate", "nix.parquet"], "There is no file 'nix.parquet'"),
+    "no such column": (["estimate", "{log}", "--query", "qid"], "Did you mean 'query_id'?"),
+    "no such segment": (["estimate", "{log}", "--by", "devise"], "Did you mean 'device'?"),
+    "memory": (["estimate", "{log}", "--memory-limit", "much"], "Give a size such as 2GB"),
+    "no truth": (["estimate", "{log}", "--truth", "nix"], "There is no truth file 'nix'"),
+    "not a truth": (["estimate", "{log}", "--truth", "{log}"], "is not a truth file"),
+    "no clicks": (["estimate", "{log}", "--sql", "SELECT * REPLACE (0 AS clicked) FROM source"], "not a single click"),
+    "one ranker": (["estimate", "{log}", "--sql", "FROM source WHERE ranker = 'a'"], "Only one ranker"),
+    "not a harvest": (["merge", "{log}", "-o", "x.parquet"], "harvest it first: posbias harvest"),
+    "no harvest": (["merge", "nix.parquet", "-o", "x.parquet"], "There is no file 'nix.parquet'"),
+    "no folder": (["harvest", "{log}", "-o", "nix/h.parquet"], "The folder 'nix' does not exist"),
+    "a folder": (["harvest", "{log}", "-o", "."], "is a folder"),
+    "plot in no folder": (["estimate", "{log}", "--plot", "nix/c.png"], "The folder 'nix' does not exist"),
+    "simulate to nowhere": (["simulate", "nix/log.csv"], "nix"),
+    "simulate what": (["simulate", "log.xlsx"], "ending in .parquet"),
+    "simulate badly": (["simulate", "x.csv", "--similarity", "2"], "similarity must be a number from 0 to 1"),
+}
+USAGE: dict[str, tuple[list[str], str]] = {
+    "no such command": (["chekc"], "Did you mean 'check'?"),
+    "a log for a command": (["{log}"], "To look at that log, run: posbias check {log}"),
+    "nothing given": (["estimate"], "Missing argument 'LOG...'"),
+    "no output": (["harvest", "{log}"], "Missing option '-o' / '--output'"),
+    "no such flag": (["estimate", "{log}", "--qery", "q"], "'--query'?"),
+    "no such estimator": (["estimate", "{log}", "--estimator", "best"], "'all-pairs', 'pivot-one', 'adjacent-chain'"),
+    "level": (["estimate", "{log}", "--level", "95"], "95.0 is not in the range 0<x<1"),
+    "rank": (["estimate", "{log}", "--max-rank", "1"], "1 is not in the range x>=2"),
+    "plot": (["estimate", "{log}", "--plot", "c.gif"], "can be written as .png, .svg, .pdf, not as 'c.gif'"),
+    "both": (["estimate", "{log}", "--json", "--csv"], "exclude each other"),
+    "traffic": (["simulate", "x.csv", "--traffic", "a,b"], "such as 0.9,0.1, not 'a,b'"),
+    "segment": (["simulate", "x.csv", "--segment", "phone"], "expected NAME=ETA such as mobile=1.5"),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors(kind: str, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    args, message = ERRORS[kind]
+    stderr = fails(*(arg.replace("{log}", log) for arg in args))
+    assert stderr.startswith("Error: ")
+    assert message in stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", USAGE)
+def test_bad_usage(kind: str, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    args, message = USAGE[kind]
+    stderr = fails(*(arg.replace("{log}", log) for arg in args))
+    assert message.replace("{log}", log) in stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_harvest_is_not_a_log(log: str, tmp_path: Path) -> None:
+    made = tmp_path / "h.parquet"
+    run("harvest", log, "-o", made)
+    for command in (["check", made], ["sets", made], ["harvest", made, "-o", tmp_path / "i.parquet"]):
+        assert f"It is read by: posbias estimate {made}" in fails(*command)
+    assert "for which --max-rank, --by was decided" in fails("estimate", made, "--max-rank", 5, "--by", "device")
+    assert "Join harvests first, with posbias merge" in fails("estimate", made, log)
+    assert "--weighting uniform" in fails("estimate", made, "--weighting", "uniform")
+    made.write_bytes(made.read_bytes()[:-20])
+    assert "truncated" in fails("merge", made, "-o", tmp_path / "m.parquet")
+
+
+def test_nothing_is_written_over_what_is_read(folder: Path, tmp_path: Path) -> None:
+    days = tmp_path / "days"
+    days.mkdir()
+    for part in "12":
+        (days / f"{part}.parquet").write_bytes((folder / f"{part}.parquet").read_bytes())
+    before = contents(tmp_path)
+    one, link = days / "1.parquet", tmp_path / "link.parquet"
+    link.symlink_to(one)
+    for source in ([one], [days / "*.parquet"], [days], [days / "2.parquet", link], [link, "--rankings", one]):
+        assert re.search("is what is being read|lies in the folder", fails("harvest", *source, "-o", one))
+    assert "the next run would take it" in fails("harvest", days, "-o", days / "new.parquet")
+    link.unlink()
+    assert contents(tmp_path) == before
+    run("harvest", one, "-o", tmp_path / "h.parquet")
+    before = contents(tmp_path)
+    assert "is what is being read" in fails("merge", tmp_path / "h.parquet", "-o", tmp_path / "h.parquet")
+    assert contents(tmp_path) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def no_space(*args: Any, **options: Any) -> None:
+    """Write a little, as a full disk does."""
+    target = next(arg for arg in args if isinstance(arg, str) and arg.endswith(".part"))
+    Path(target).write_bytes(b"half")
+    raise OSError(errno.ENOSPC, "No space left on device", target)
+
+
+@pytest.mark.parametrize("kind", ["harvest", "merge", "plot"])
+def test_old_output_stays_when_a_run_fails(
+    kind: str, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    run("harvest", log, "-o", tmp_path / "in.parquet")
+    for name in ("out.parquet", "out.png"):
+        (tmp_path / name).write_bytes(b"old")
+    before = contents(tmp_path)
+    commands: dict[str, list[Any]] = {
+        "harvest": ["harvest", log, "-o", tmp_path / "out.parquet"],
+        "merge": ["merge", tmp_path / "in.parquet", "-o", tmp_path / "out.parquet"],
+        "plot": ["estimate", tmp_path / "in.parquet", "--bootstrap", 0, "--plot", tmp_path / "out.png"],
+    }
+    monkeypatch.setattr(pq, "write_table", no_space)
+    monkeypatch.setattr(Figure, "savefig", no_space)
+    failed = run(*commands[kind], code=2)
+    assert "No space left on device" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert contents(tmp_path) == before
+    # And when it fails before there is anything to write.
+    fails("harvest", log, "--query", "nix", "-o", tmp_path / "out.parquet")
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_that_cannot_be_written_to(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may write anywhere: what the system says is put into its mouth.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    for command in (["harvest", log, "-o", tmp_path / "h.parquet"], ["estimate", log, "--plot", tmp_path / "c.png"]):
+        assert "cannot be written to" in fails(*command)
+    if os.path.isdir("/proc"):
+        monkeypatch.undo()
+        assert "/proc" in fails("harvest", log, "-o", "/proc/h.parquet")
+
+
+# ---- The process
+
+
+def test_main_prints_errors_without_a_traceback(log: str) -> None:
+    with spawn("estimate", log, "--query", "qid") as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("Error: Column 'qid' is not in the log.")
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_has_seen_enough(log: str) -> None:
+    with spawn("estimate", log, "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+        process.wait(60)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ["numpy", "duckdb", "pyarrow", "rich", "scipy", "pandas", "polars", "matplotlib"]
+    code = (
+        "import sys\nfrom posbias.cli import main\n"
+        f"for args in ([], ['-h'], ['--version'], *([c, '--help'] for c in {list(COMMANDS)})):\n"
+        "    sys.argv = ['posbias', *args]\n"
+        "    try: main()\n    except SystemExit as stop: assert stop.code in (0, 2), stop.code\n"
+        f"print(*(set({heavy}) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == ""
+    assert "posbias check clicks.parquet" in done.stdout
+
+
+def on_terminal(*args: Any) -> tuple[str, str]:
+    """Run a command whose stderr is a terminal and whose stdout is not, and return what each got."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", "from posbias.cli import main; main()", *map(str, args)]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment)
+    os.close(theirs)
+    seen = b""
+    while True:
+        ready, _, _ = select.select([ours], [], [], 60)
+        try:
+            part = os.read(ours, 10_000) if ready else b""
+        except OSError:  # The other end of a terminal is gone.
+            part = b""
+        if not part:
+            break
+        seen += part
+    out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    return out.decode(), seen.decode()
+
+
+def test_a_bar_and_colours_on_a_terminal_and_silence_in_a_pipe(folder: Path) -> None:
+    args = ("estimate", folder / "replay.csv", "--json", "--bootstrap", 0)
+    out, seen = on_terminal(*args)
+    assert json.loads(out)["rankers"] == ["a", "b"]
+    assert "━" in seen
+    assert "Harvesting" in seen or "Looking at the rankers" in seen
+    with spawn(*args) as process:
+        assert process.communicate(timeout=60) == (out, "")
+    out, seen = on_terminal("estimate", folder / "replay.csv", "--query", "qid")
+    assert out == ""
+    assert "\x1b[31mError: Column 'qid' is not in the log" in seen
+
+
+def interrupt(process: subprocess.Popen[str], started: Callable[[], bool]) -> str:
+    """Press Ctrl-C once the work has begun."""
+    until = time.monotonic() + 60
+    while not started():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "Interrupted; nothing was written." in err
+    assert "Traceback" not in err
+    return err
+
+
+@pytest.mark.parametrize("command", ["harvest", "check"])
+def test_ctrl_c_while_reading_a_log(command: str, tmp_path: Path) -> None:
+    """A log that takes forever: a view over more rows than anyone has."""
+    (tmp_path / "spill").mkdir()
+    with duckdb.connect(str(tmp_path / "log.duckdb")) as con:
+        con.execute(
+            "CREATE VIEW clicks AS SELECT i % 1000003 AS query_id, i AS doc_id, 'a' AS ranker, 1 AS position, "
+            "hash(i) % 2 AS clicked FROM range(1000000000000) t(i)"
+        )
+    (tmp_path / "old.parquet").write_bytes(b"old")
+    before = contents(tmp_path)
+    output = ["-o", tmp_path / "old.parquet"] if command == "harvest" else []
+    environment = os.environ | {"TMPDIR": str(tmp_path / "spill")}
+    with spawn(command, tmp_path / "log.duckdb", "--threads", 1, *output, env=environment) as process:
+        interrupt(process, lambda: any((tmp_path / "spill").iterdir()))
+    assert contents(tmp_path) == before
+    assert list((tmp_path / "spill").iterdir()) == []
+
+
+def test_ctrl_c_while_simulating(tmp_path: Path) -> None:
+    (tmp_path / "log.parquet").write_bytes(b"old")
+    (tmp_path / "log.truth.json").write_bytes(b"old")
+    before = contents(tmp_path)
+    with spawn("simulate", tmp_path / "log.parquet", "--queries", 10_000_000) as process:
+        interrupt(process, lambda: len(list(tmp_path.iterdir())) > 2)
+    assert contents(tmp_path) == before
