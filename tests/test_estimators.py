@@ -323,7 +323,7 @@ def test_segments_have_curves_of_their_own():
     assert np.all((low <= world.propensity) & (world.propensity <= high))
 
 
-def test_a_segment_of_documents_is_weighted_by_the_traffic_of_pages():
+def test_a_segment_of_documents_is_weighted_by_the_traffic_of_pages(tmp_path):
     """Where a page shows several segments, counting n_i within one would mistake what a ranker prefers for traffic."""
     world = posbias.World(queries=20_000, repeats=2, max_rank=5, similarity=0.3)
     table = posbias.simulate(world).to_pandas()
@@ -332,6 +332,10 @@ def test_a_segment_of_documents_is_weighted_by_the_traffic_of_pages():
     harvested = posbias.harvest(posbias.ClickLog(table), max_rank=5, by=["kind"])
     part = harvested.segment("video")
     assert part.page_views == harvested.page_views
+    part.save(tmp_path / "video.parquet")
+    assert posbias.Harvest.load(tmp_path / "video.parquet").page_views == harvested.page_views
+    with pytest.raises(posbias.HarvestError, match="Merge whole harvests first"):
+        posbias.merge([part, part])
     fitted = posbias.AdjacentChain(level=0.999).fit(harvested).segments_["video"]
     low, high = fitted.interval_.T
     assert np.all((low <= world.propensity) & (world.propensity <= high))

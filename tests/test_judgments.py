@@ -77,6 +77,7 @@ def test_sparse_files_stay_sparse_and_full_ones_become_dense(tmp_path: Path) -> 
     sparse = load_letor(save(tmp_path, "1 qid:1 699:0.5\n0 qid:1 1:1 2:1\n"), cache=False)
     assert sparse.features.format == "csr"
     assert sparse.features.shape == (2, 699)
+    assert sparse.features.indices.dtype == sparse.features.indptr.dtype == np.int32
     full = load_letor(save(tmp_path, "1 qid:1 1:0.5 2:1\n0 qid:1 1:1 2:1\n"), cache=False)
     assert isinstance(full.features, np.ndarray)
 

@@ -98,7 +98,10 @@ def test_a_perfect_linear_order_is_learnt() -> None:
 def test_sparse_and_dense_features_train_the_same_ranker(judgments: Judgments) -> None:
     dense = judgments.take(np.arange(100))
     dense = Judgments(dense.offsets, dense.grades, np.where(dense.features > 0.7, dense.features, 0))
-    sparse = Judgments(dense.offsets, dense.grades, csr_array(dense.features))
+    features = csr_array(dense.features)
+    # As wide as scipy makes them for a large file.
+    features.indices, features.indptr = features.indices.astype(np.int64), features.indptr.astype(np.int64)
+    sparse = Judgments(dense.offsets, dense.grades, features)
     one, two = (train_ranker(each, np.arange(100)) for each in (dense, sparse))
     np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(rank_documents(dense, one), rank_documents(sparse, one))

@@ -96,6 +96,8 @@ class Curve:
     def __str__(self) -> str:
         return self.to_text()
 
+    __repr__ = __str__
+
 
 def _known(truth: Sequence[float], position: int) -> str:
     return f"{truth[position - 1]:>10.3f}" if position <= len(truth) else f"{'':>10}"

@@ -57,6 +57,7 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
         "buckets": BUCKETS,
         "about": dict(harvest.about),
         "warnings": list(harvest.warnings),
+        "traffic": None if harvest.traffic is None else harvest.traffic.tolist(),
     }
     table = pa.table(labels | {name: pa.array(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({_KEY: json.dumps(about).encode()})
@@ -147,4 +148,5 @@ def _checked(about: dict[str, Any], table: pa.Table) -> Harvest:
         table=kind(segment=np.array([number[key] for key in keys], dtype=np.int64), **columns),
         about=about["about"],
         warnings=tuple(about["warnings"]),
+        traffic=None if about["traffic"] is None else np.array(about["traffic"], dtype=np.float64),
     )

@@ -42,6 +42,7 @@ class Harvest:
         table: the counts themselves, as `Cells` or, where those would not compress, as `PairSums`.
         about: row counts, when and from what it was made.
         warnings: what the user should know about the rows that were and were not counted.
+        traffic: page views by bucket and ranker where the table itself does not tell them: in a segment of documents.
 
     Reference: Agarwal et al., WSDM 2019, section 3.
     """
@@ -188,6 +189,10 @@ def merge(harvests: Sequence[Harvest]) -> Harvest:
     if not harvests:
         raise HarvestError("There is nothing to merge: give at least one harvest.")
     first = harvests[0]
+    if any(h.traffic is not None for h in harvests):
+        raise HarvestError(
+            "Merge whole harvests first and take the segment of documents afterwards: it needs all page views."
+        )
     for name in ("max_rank", "by", "weighting", "kind"):
         found = list(dict.fromkeys(getattr(h, name) for h in harvests if len(h.table) or name != "kind"))
         if len(found) > 1:

@@ -15,6 +15,14 @@ from posbias.strata import IntArray
 BoolArray = npt.NDArray[np.bool_]
 
 
+def csr_features(values: npt.NDArray[np.float32], indices: Any, ends: Any, width: int) -> Any:
+    """Return sparse features, with 32-bit indices if they fit: scipy would widen both for the sake of one."""
+    from scipy.sparse import csr_array
+
+    small = np.int32 if len(values) < 2**31 else np.int64
+    return csr_array((values, indices.astype(small), ends.astype(small)), shape=(len(ends) - 1, width))
+
+
 # Compared by identity: arrays have no single truth value.
 @dataclass(frozen=True, eq=False)
 class Judgments:

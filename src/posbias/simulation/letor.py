@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posbias.errors import LogError
-from posbias.simulation.judgments import Judgments
+from posbias.simulation.judgments import Judgments, csr_features
 from posbias.simulation.learn import require_learn
 from posbias.simulation.letor_cache import read_cache, write_cache
 from posbias.strata import IntArray
@@ -114,8 +114,6 @@ def _read(path: Path) -> Iterator[list[bytes]]:
 
 
 def _assemble(pieces: list[_Piece], path: Path) -> Judgments:
-    from scipy.sparse import csr_array
-
     grades = _joined([piece.grades for piece in pieces], np.int8)
     if not len(grades):
         raise LogError(f"{path} holds no judgments: expected {_EXPECTED}.")
@@ -125,7 +123,7 @@ def _assemble(pieces: list[_Piece], path: Path) -> Judgments:
     ends = np.concatenate([[0], np.cumsum(_joined([piece.lengths for piece in pieces], np.int64))])
     width = int(indices.max()) + 1 if len(indices) else 1
     values = _joined([piece.values for piece in pieces], np.float32)
-    features: Any = csr_array((values, indices, ends), shape=(len(grades), width))
+    features = csr_features(values, indices, ends, width)
     if len(values) >= _DENSE_FROM * len(grades) * width:
         features = features.toarray()
     order, offsets = _group(_joined([piece.queries for piece in pieces], np.int64))

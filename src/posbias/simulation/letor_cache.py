@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from posbias.errors import PosbiasError
-from posbias.simulation.judgments import Judgments
+from posbias.simulation.judgments import Judgments, csr_features
 
 _KEY = b"posbias.letor"
 # Raise it when what is written, or how a file is read, changes.
@@ -71,16 +71,14 @@ def _key(stamp: os.stat_result) -> dict[str, int]:
 
 
 def _judgments(table: pa.Table, width: int, queries: int) -> Judgments:
-    from scipy.sparse import csr_array
-
     columns: dict[str, Any] = {name: table[name].combine_chunks() for name in table.column_names}
     sizes = np.bincount(columns["query"].to_numpy(), minlength=queries)
     grades = columns["grade"].to_numpy()
     values = columns["values"].flatten().to_numpy()
     features: Any
     if "indices" in columns:
-        parts = (values, columns["indices"].flatten().to_numpy(), columns["values"].offsets.to_numpy())
-        features = csr_array(parts, shape=(len(grades), width))
+        ends = columns["values"].offsets.to_numpy()
+        features = csr_features(values, columns["indices"].flatten().to_numpy(), ends, width)
     else:
         features = values.reshape(-1, width)
     return Judgments(np.concatenate([[0], np.cumsum(sizes)]), grades, features)

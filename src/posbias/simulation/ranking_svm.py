@@ -169,7 +169,10 @@ def _scaled(pairs: Any, signs: FloatArray, factors: FloatArray) -> Any:
         return pairs * signs[:, None] * factors
     from scipy.sparse import diags_array
 
-    return (diags_array(signs) @ pairs @ diags_array(factors)).tocsr()
+    scaled = (diags_array(signs) @ pairs @ diags_array(factors)).tocsr()
+    # liblinear takes 32-bit indices only, and scipy widens them where a file had more values than fit.
+    scaled.indices, scaled.indptr = scaled.indices.astype(np.int32), scaled.indptr.astype(np.int32)
+    return scaled
 
 
 def _top(judgments: Judgments, scores: npt.NDArray[Any], max_rank: int) -> IntArray:
