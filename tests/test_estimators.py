@@ -225,6 +225,12 @@ def test_all_pairs_reaches_ranks_through_others_and_no_further():
     assert all("connects it to rank 1" in reason for reason in fitted.reasons_[3:])
 
 
+def test_all_pairs_says_why_a_connected_rank_may_be_undetermined():
+    clicks = np.array([[0.0, 4, 4], [4, 0, 4], [4, 4, 0]])
+    reasons = posbias.AllPairs().explain(clicks, np.zeros((3, 3)))
+    assert all("several values fit equally well" in reason for reason in reasons)
+
+
 def test_propensities_may_exceed_one_and_rise():
     fitted = posbias.AllPairs(bootstrap=0).fit(swaps((1, 2, 200, 400), (2, 3, 100, 150)))
     np.testing.assert_allclose(fitted.propensity_[:3], [1, 2, 3], rtol=1e-8)

@@ -241,43 +241,42 @@ def _central_path(tables: _Tables, end: float) -> FloatArray:
     on_diagonal = np.arange(ranks), np.arange(ranks)
     weight = tables.both.copy()
     weight[on_diagonal] = tables.clicks.sum(axis=1)
+    unit = np.maximum(weight, _TINY)
     seen = np.maximum(tables.both + tables.skips + _mirror(tables.skips), _TINY)
     value = np.minimum(np.log(np.where(tables.both > 0, tables.both, seen) / seen) + 1, -1)
-    multiplier, mu = -weight / value, np.ones(batch)
+    multiplier, gap, mu = -weight / value, np.ones(batch), np.ones(batch)
     near, walking = np.full((ranks, batch), np.nan), np.arange(batch)
     for _ in range(_INTERIOR_STEPS):
-        x = value[on_diagonal]
-        pull, h = _pull(np.exp(x[:, None] + value), tables.skips)
+        pull, h = _pull(np.exp(value[on_diagonal][:, None] + value), tables.skips)
         push = tables.clicks - pull
         gradient = push + _mirror(push)
         gradient[on_diagonal] += push.sum(axis=1)
+        # Low click rates take the values far down, which a small gap alone does not show.
+        arrived = (gap < end) & ((np.abs(gradient - multiplier) / unit).max(axis=(0, 1)) < 1e-7)
 
         # Each u is in one pair only: eliminating it leaves M equations for x, as in G.
-        target, barrier = -mu * weight / value, -multiplier / value
-        force, curvature = gradient - target, np.maximum(h + _mirror(h) + barrier, _TINY)
-        diagonal = (h * (_mirror(h) + barrier) / curvature).sum(axis=1) * (1 + _RIDGE) + barrier[on_diagonal]
-        rest = force[on_diagonal] - (h * force / curvature).sum(axis=1)
-        x_step = _solve(-h * _mirror(h) / curvature, np.where(weight[on_diagonal] > 0, diagonal, 1), rest)
-        step = (force - h * x_step[:, None] - _mirror(h) * x_step) / curvature
+        nearness = -1 / value
+        target, barrier = mu * weight * nearness, multiplier * nearness
+        force, h_other = gradient - target, _mirror(h)
+        curvature = np.maximum(h + h_other + barrier, _TINY)
+        share = h / curvature
+        diagonal = (share * (h_other + barrier)).sum(axis=1) * (1 + _RIDGE) + barrier[on_diagonal]
+        rest = force[on_diagonal] - (share * force).sum(axis=1)
+        x_step = _solve(-share * h_other, np.where(weight[on_diagonal] > 0, diagonal, 1), rest)
+        step = force / curvature - share * x_step[:, None] - _mirror(share) * x_step
         step[on_diagonal] = x_step
         multiplier_step = target - multiplier + barrier * step
-
-        # Low click rates take the values far down, which a small gap alone does not show.
-        unit = np.maximum(weight, _TINY)
-        off, gap = np.abs(gradient - multiplier) / unit, -value * multiplier / unit
-        arrived = (off.max(axis=(0, 1)) < 1e-7) & (gap.max(axis=(0, 1)) < end)
-        loss = np.maximum(-step / value, -multiplier_step / np.maximum(multiplier, _TINY))
+        loss = np.maximum(step * nearness, -multiplier_step / np.maximum(multiplier, _TINY))
         factor = 0.99 / np.maximum(loss, np.abs(step) / _MAX_MOVE).max(axis=(0, 1), initial=0.99)
         value, multiplier = value + factor * step, multiplier + factor * multiplier_step
-        shrinkage = np.maximum(0.02, (1 - factor) ** 2)
-        mu = np.minimum(mu, shrinkage * (-value * multiplier / unit).max(axis=(0, 1)))
-
+        gap = (-value * multiplier / unit).max(axis=(0, 1))
+        mu = np.minimum(mu, gap * np.maximum(0.02, (1 - factor) ** 2))
         near[:, walking[arrived]] = np.where(weight > 0, value, _ABSENT)[on_diagonal][:, arrived]
         if arrived.all():
             break
         if arrived.any():
-            tables, walking, mu = tables.where(~arrived), walking[~arrived], mu[~arrived]
-            weight, value, multiplier = (part[..., ~arrived] for part in (weight, value, multiplier))
+            tables, walking, gap, mu = tables.where(~arrived), walking[~arrived], gap[~arrived], mu[~arrived]
+            weight, unit, value, multiplier = (part[..., ~arrived] for part in (weight, unit, value, multiplier))
     near -= near.max(axis=0)
     return np.where(near > -(end**0.5), 0, near)  # an interior point comes near a bound, but never on it
 
