@@ -474,6 +474,8 @@ def test_an_empty_rankings_table(replayed: Rows) -> None:
     found = check(replayed, rankings=rank(WORLD).slice(0, 0))
     assert only(found, "empty-rankings").severity == "error"
     assert not found.usable
+    with pytest.raises(posbias.LogError, match="leave --rankings out"):
+        harvest(replayed, rankings=rank(WORLD).slice(0, 0))
     found = check(replayed, rankings=rank(WORLD).rename_columns(["query_id", "ranker", "item", "place"]))
     problem = only(found, "missing-column")
     assert "Columns 'doc_id', 'rank' are not in the rankings table" in problem.what

@@ -19,7 +19,6 @@ from posbias.set_sizes import count_sets
 from posbias.shortages import (
     find_no_clicks,
     find_no_intervention,
-    find_no_rankings,
     find_no_rows,
     find_odd_rank_columns,
 )
@@ -69,8 +68,6 @@ def _check(engine: Engine, max_rank: int) -> Check:
     if not understood["rows"]:
         return Check((find_no_rows(),), **understood)
     problems = [*find_mixed_files(engine), *find_defects(engine, plan)]
-    if schema.layout == "long" and not rankers:
-        problems.append(find_no_rankings())
     if rankers and not _unusable(problems):
         problems += find_contradictions(engine, plan)
     problems += [*find_repeats(engine, plan), *find_moving(engine, plan)]

@@ -16,119 +16,103 @@ def find_repeats(engine: Engine, plan: Plan) -> list[Problem]:
     schema = plan.schema
     if schema.impression is None or schema.aggregated:
         return _find_crowded_queries(engine, plan)
-    return [*_find_twice(engine, plan), *_find_crowded_views(engine, plan)]
+    rows, places, results, lists, pages = engine.rows(_screen(plan), "Looking for repeats")[0]
+    found: list[Problem] = []
+    if places < rows:
+        found += _find_duplicates(engine, plan) + _find_crowded(engine, plan)
+    if results < rows:
+        found += _find_moved(engine, plan)
+    if pages < lists:
+        found += _find_mixed(engine, plan, pages)
+    return found
 
 
-def _views(plan: Plan) -> tuple[list[Step], str]:
-    """Return the steps that end in `views`, rows by short names, and how an example is shown."""
+def _views(plan: Plan) -> list[Step]:
+    """Return the steps that end in `views`: rows whose page view is known, by short names."""
     schema, d = plan.schema, plan.dialect
     names = zip("vqrdp", (schema.impression, schema.query, schema.ranker, schema.doc, schema.position), strict=True)
     columns = ", ".join(f"{d.quote(column or '')} AS {short}" for short, column in names)
     source = "once" if schema.drop_duplicates else "log"
-    view = Step(
-        "views",
-        "Rows whose page view is known.",
-        f"SELECT * FROM (SELECT {columns} FROM {source}) s\nWHERE v IS NOT NULL",
-    )
-    steps = [once(plan), view] if schema.drop_duplicates else [view]
-    label = " || ', ' || ".join(
-        f"{d.text(f'{column}=')} || COALESCE({d.as_text(short)}, 'null')"
-        for short, column in (("v", schema.impression), ("q", schema.query))
-    )
-    return steps, label
+    select = f"SELECT * FROM (SELECT {columns} FROM {source}) s\nWHERE v IS NOT NULL AND p IS NOT NULL"
+    views = Step("views", "Rows whose page view and position are known.", select)
+    return [once(plan), views] if schema.drop_duplicates else [views]
 
 
-def _find_twice(engine: Engine, plan: Plan) -> list[Problem]:
+def _screen(plan: Plan) -> str:
+    """Return a query that counts rows, places, results, lists and page views in one scan.
+
+    By their hashes, which is many times faster than by groups. In a sound log every row is a place and a result of its
+    own; hashes that collide only make us look closer.
+    """
+    keys = ("v, q, r, p", "v, q, r, d", "v, q, r", "v, q")
+    counts = ", ".join(f"COUNT(DISTINCT hash({key}))" for key in keys)
+    return render([*_views(plan), Step("screen", "All and distinct.", f"SELECT COUNT(*), {counts}\nFROM views")])
+
+
+def _look(engine: Engine, plan: Plan, keys: str, odd: str, count: str, shown: str) -> tuple[int, str]:
+    """Return how many groups of rows are odd, and an example by the columns to be shown."""
     schema, d = plan.schema, plan.dialect
-    steps, label = _views(plan)
-    label += f" || {d.text(f', {schema.doc}=')} || COALESCE({d.as_text('d')}, 'null')"
-    sql = render(
-        [
-            *steps,
-            Step(
-                "results",
-                "Each result of a page view: how often it was logged, and at how many positions.",
-                "SELECT v, q, r, d, COUNT(*) AS n, COUNT(DISTINCT p) AS places\nFROM views\nGROUP BY v, q, r, d",
-            ),
-            Step(
-                "pages",
-                "Each page view.",
-                "SELECT COUNT(DISTINCT r) AS rankers, SUM(n - places) AS again, "
-                f"MIN(CASE WHEN n > places THEN {label} END) AS again_example, "
-                "SUM(CASE WHEN places > 1 THEN 1 ELSE 0 END) AS moved, "
-                f"MIN(CASE WHEN places > 1 THEN {label} END) AS moved_example, MIN({label}) AS example\n"
-                "FROM results\nWHERE places > 0\nGROUP BY v, q",
-            ),
-            Step(
-                "twice",
-                "All together.",
-                "SELECT SUM(again), MIN(again_example), SUM(moved), MIN(moved_example), "
-                "SUM(CASE WHEN rankers > 1 THEN 1 ELSE 0 END), MIN(CASE WHEN rankers > 1 THEN example END), COUNT(*)\n"
-                "FROM pages",
-            ),
-        ]
-    )
-    again, again_example, moved, moved_example, mixed, mixed_example, pages = engine.rows(sql, "Looking for repeats")[0]
-    return [
-        *_problem(
-            "duplicates",
-            "error",
-            f"{again:,} rows repeat a result of the same page view at the same position, as at-least-once logging does"
-            if again
-            else "",
-            again,
-            again_example,
-            f"They differ in more than the click, so that --duplicates drop keeps them: check {schema.impression!r}."
-            if schema.drop_duplicates
-            else "They would be counted twice: drop them.",
-            "" if schema.drop_duplicates else "--duplicates drop",
-        ),
-        *_problem(
-            "moved-in-view",
-            "warning",
-            f"{moved:,} results stand at several positions of one page view" if moved else "",
-            moved,
-            moved_example,
-            f"Check that {schema.impression!r} names one page view, not a session. Each position is counted.",
-        ),
-        *_problem(
-            "mixed-view",
-            "warning",
-            f"{mixed:,} of {pages:,} page views hold results of several rankers" if mixed else "",
-            mixed,
-            mixed_example,
-            f"A page view is one ranker's list: check that {schema.impression!r} names one page view. If lists were "
-            "interleaved, a position is not the ranker's own rank.",
-        ),
-    ]
+    columns = dict(zip("vqdp", (schema.impression, schema.query, schema.doc, schema.position), strict=True))
+    label = " || ', ' || ".join(f"{d.text(f'{columns[c]}=')} || COALESCE({d.as_text(c)}, 'null')" for c in shown)
+    groups = f"SELECT {keys}, COUNT(*) AS n\nFROM views\nGROUP BY {keys}\nHAVING {odd}"
+    answer = f"SELECT {count}, MIN({label})\nFROM odd"
+    steps = [*_views(plan), Step("odd", "Groups that should not be.", groups), Step("count", "How many.", answer)]
+    found, example = engine.rows(render(steps), "Looking closer at repeats")[0]
+    return int(found or 0), example
 
 
-def _find_crowded_views(engine: Engine, plan: Plan) -> list[Problem]:
-    schema, d = plan.schema, plan.dialect
-    steps, label = _views(plan)
-    label += f" || {d.text(f', {schema.position}=')} || COALESCE({d.as_text('p')}, 'null')"
-    sql = render(
-        [
-            *steps,
-            Step(
-                "places",
-                "Each position of a page view.",
-                "SELECT v, q, p, COUNT(DISTINCT d) AS docs\nFROM views\nWHERE p IS NOT NULL\nGROUP BY v, q, r, p",
-            ),
-            Step(
-                "crowded", "Those with several results.", f"SELECT COUNT(*), MIN({label})\nFROM places\nWHERE docs > 1"
-            ),
-        ]
+def _find_duplicates(engine: Engine, plan: Plan) -> list[Problem]:
+    count, example = _look(engine, plan, "v, q, r, d, p", "COUNT(*) > 1", "SUM(n - 1)", "vqd")
+    dropping = plan.schema.drop_duplicates
+    return _problem(
+        "duplicates",
+        "error",
+        f"{count:,} rows repeat a result of the same page view at the same position, as at-least-once logging does",
+        count,
+        example,
+        f"They differ in more than the click, so that --duplicates drop keeps them: check {plan.schema.impression!r}."
+        if dropping
+        else "They would be counted twice: drop them.",
+        "" if dropping else "--duplicates drop",
     )
-    crowded, example = engine.rows(sql, "Looking for crowded positions")[0]
+
+
+def _find_crowded(engine: Engine, plan: Plan) -> list[Problem]:
+    schema = plan.schema
+    count, example = _look(engine, plan, "v, q, r, p", "MIN(d) <> MAX(d)", "COUNT(*)", "vqp")
     return _problem(
         "crowded-position",
         "warning",
-        f"{crowded:,} positions of a page view hold two or more results",
-        crowded,
+        f"{count:,} positions of a page view hold two or more results",
+        count,
         example,
         f"Check {schema.position!r} and {schema.impression!r}; in a grid, number the cells in reading order. Each "
         "result is counted.",
+    )
+
+
+def _find_moved(engine: Engine, plan: Plan) -> list[Problem]:
+    count, example = _look(engine, plan, "v, q, r, d", "MIN(p) <> MAX(p)", "COUNT(*)", "vqd")
+    return _problem(
+        "moved-in-view",
+        "warning",
+        f"{count:,} results stand at several positions of one page view",
+        count,
+        example,
+        f"Check that {plan.schema.impression!r} names one page view, not a session. Each position is counted.",
+    )
+
+
+def _find_mixed(engine: Engine, plan: Plan, pages: int) -> list[Problem]:
+    count, example = _look(engine, plan, "v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
+    return _problem(
+        "mixed-view",
+        "warning",
+        f"{count:,} of {pages:,} page views hold results of several rankers",
+        count,
+        example,
+        f"A page view is one ranker's list: check that {plan.schema.impression!r} names one page view. If lists were "
+        "interleaved, a position is not the ranker's own rank.",
     )
 
 

@@ -21,19 +21,6 @@ def find_no_rows() -> Problem:
     )
 
 
-def find_no_rankings() -> Problem:
-    """Return the problem of a long log whose second table names no ranker."""
-    return Problem(
-        "empty-rankings",
-        "error",
-        "The rankings table names no ranker: it is empty, or has no value in its ranker column",
-        0,
-        None,
-        "It must have a row for each query, ranker and document with the rank. Without such a table, leave --rankings "
-        "out to learn the ranks from recurring queries.",
-    )
-
-
 def find_no_intervention(views: Mapping[str, int], moved: int | None, documents: int | None) -> Iterator[Problem]:
     """Yield why nothing can be learnt from two ranks of one document: one ranker only, or rankers that agree."""
     if len(views) == 1 and not moved:

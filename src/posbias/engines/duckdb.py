@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from posbias.engines.explaining import explained
-from posbias.engines.opening import open_rankings, open_source
+from posbias.engines.opening import open_rankings, open_source, refuse_empty_rankings
 from posbias.engines.readers import select_files
 from posbias.errors import PosbiasError
 from posbias.log import ClickLog, Schema, resolve
@@ -103,6 +103,8 @@ def open_log(
         opened = open_source(con, log)
         rankings = {} if log.rankings is None else open_rankings(con, log).types
         schema = resolve(log, opened.types, rankings).by_engine_names(opened.names)
+        if schema.layout == "long":
+            refuse_empty_rankings(con, schema)
         yield Engine(con, schema, opened.files, progress)
 
 
