@@ -57,8 +57,8 @@ _PEER = (
 def _header(arguments: str) -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "numpy", "scipy", "pyarrow"))
     return (
-        "# Benchmarks\n\nRatios of one run; times are medians of repeated runs, both sides in turn on one "
-        f"machine. Written by `python -m benchmarks{' ' + arguments if arguments else ''}` (`make bench`) on {os.cpu_count()} "
+        "# Benchmarks\n\nRatios of one run; times are medians of repeated runs, both sides in turn on one machine. "
+        f"Written by `python -m benchmarks{' ' + arguments if arguments else ''}` (`make bench`) on {os.cpu_count()} "
         f"cores, Python {platform.python_version()}, {versions}."
     )
 

@@ -125,9 +125,9 @@ def to_markdown() -> str:
     """Measure and return the table, with what it shows."""
     lines = [
         "All fits batched, against L-BFGS-B with the analytic gradient on each resample: measured on 30 of them and "
-        "scaled up, CPU seconds with one BLAS thread. At tight tolerances its error in p is still the one shown (the worst "
-        "rank, median over fits); at scipy's default tolerances it is far from the maximum. With 50 queries the bounds bind. "
-        "At least 100 times faster is promised at M = 10, at least 20 at M = 50. Command: "
+        "scaled up, CPU seconds with one BLAS thread. At tight tolerances its error in p is still the one shown (the "
+        "worst rank, median over fits); at scipy's default tolerances it is far from the maximum. With 50 queries the "
+        "bounds bind. At least 100 times faster is promised at M = 10, at least 20 at M = 50. Command: "
         "`python -m benchmarks.bootstrap_fits`.",
         "",
         "| M | queries | bounds bind | batched | L-BFGS-B, tight | error | ratio | L-BFGS-B, default | error | ratio |",

@@ -270,16 +270,19 @@ def test_the_only_table_of_a_duckdb_file(database: Path, expected: posbias.Harve
 def test_one_of_several_tables(database: Path, expected: posbias.Harvest) -> None:
     run(
         database,
+        'CREATE TABLE "a.b" AS SELECT * FROM "my ""clicks"""',
         "CREATE TABLE other AS SELECT 1 AS x",
         "CREATE SCHEMA web",
         'CREATE TABLE web.clicks AS SELECT * FROM "my ""clicks"""',
         'CREATE VIEW source AS SELECT * FROM "my ""clicks"""',
     )
-    with pytest.raises(posbias.LogError, match=r"holds 4 tables: 'my \"clicks\"', 'other', 'source', 'web.clicks'"):
+    with pytest.raises(
+        posbias.LogError, match=r"holds 5 tables: 'a.b', 'my \"clicks\"', 'other', 'source', 'web.clicks'"
+    ):
         harvest(database)
     with pytest.raises(posbias.LogError, match=r"no table 'web.click' .* Did you mean 'web.clicks'"):
         harvest(database, table="web.click")
-    for name in ('my "clicks"', "web.clicks", "source"):
+    for name in ('my "clicks"', "a.b", "web.clicks", "source"):
         assert_same(harvest(database, table=name), expected)
     assert_same(harvest(database, sql="SELECT * FROM web.clicks"), expected)
     with pytest.raises(posbias.LogError, match=r"are not in the log\. This does not look like a click log"):

@@ -55,8 +55,9 @@ def open_rankings(con: duckdb.DuckDBPyConnection, log: ClickLog) -> Opened:
     """Make the second table of a long log selectable as `rankings`."""
     source = log.rankings
     with explained():
-        if isinstance(source, str) and source in _tables(con):
-            return _publish(con, "rankings", f"SELECT * FROM {_qualified(source)}", [], [])
+        tables = _tables(con)
+        if isinstance(source, str) and source in tables:
+            return _publish(con, "rankings", f"SELECT * FROM {tables[source]}", [], [])
         files = find_files(source) if is_path(source) else []
         if files and file_format(files[0]) == "duckdb":
             raise LogError(
@@ -135,7 +136,7 @@ def _open_database(con: duckdb.DuckDBPyConnection, files: Sequence[str], log: Cl
     con.execute(f"ATTACH {_SQL.text(files[0])} AS {_DATABASE} (READ_ONLY)")
     con.execute(f"USE {_DATABASE}")
     tables = _tables(con)
-    table = tables[0] if log.table is None and len(tables) == 1 else log.table
+    table = next(iter(tables)) if log.table is None and len(tables) == 1 else log.table
     if table is None and log.sql is None:
         raise UnusableLogError(
             "which-table",
@@ -152,24 +153,22 @@ def _open_database(con: duckdb.DuckDBPyConnection, files: Sequence[str], log: Cl
         )
     if table is None:
         return ""
-    rows = f"SELECT * FROM {_qualified(table)}"
+    rows = f"SELECT * FROM {tables[table]}"
     if "source" not in tables:
         con.execute(f"CREATE TEMP VIEW source AS {rows}")
     return rows
 
 
-def _tables(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the tables and views of the attached file, those of other schemas as schema.name."""
+def _tables(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the tables and views of the attached file, by what a user calls them: schema.name where not in main."""
     found = con.execute(
         f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{_DATABASE}' UNION ALL "
         f"SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = '{_DATABASE}' AND NOT internal"
     ).fetchall()
-    return sorted(name if schema == "main" else f"{schema}.{name}" for schema, name in found)
-
-
-def _qualified(table: str) -> str:
-    schema, _, name = table.rpartition(".")
-    return ".".join([_DATABASE, _SQL.quote(schema or "main"), _SQL.quote(name)])
+    return {
+        name if schema == "main" else f"{schema}.{name}": ".".join([_DATABASE, _SQL.quote(schema), _SQL.quote(name)])
+        for schema, name in sorted(found, key=lambda row: (row[0] != "main", row))
+    }
 
 
 def _publish(
