@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from posbias.checks import Check, Shown
-from posbias.disagreements import find_contradictions, find_mixed_files, find_moving
 from posbias.engines.duckdb import Engine, open_log
 from posbias.errors import LogError
 from posbias.harvesting import known_rankers
 from posbias.log import ClickLog, Problem, UnusableLogError
-from posbias.problems import find_defects
-from posbias.progress import Progress, silent
-from posbias.repeats import find_repeats
-from posbias.set_sizes import count_sets
-from posbias.shortages import (
+from posbias.problems.disagreements import find_contradictions, find_mixed_files, find_moving
+from posbias.problems.repeats import find_repeats
+from posbias.problems.rows import find_defects
+from posbias.problems.shortages import (
     find_no_clicks,
     find_no_intervention,
     find_no_rows,
     find_odd_rank_columns,
 )
+from posbias.progress import Progress, silent
+from posbias.set_sizes import count_sets
 from posbias.sql.exposures import profile
 from posbias.sql.shown import Plan
 

@@ -15,7 +15,7 @@ from posbias.errors import LogError
 from posbias.harvests import Harvest
 from posbias.interventions import WEIGHTINGS, Weighting
 from posbias.log import ClickLog, listed, require
-from posbias.problems import explain_unusable
+from posbias.problems.rows import explain_unusable
 from posbias.progress import Progress, silent
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
@@ -72,7 +72,7 @@ def harvest(
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200)))
         >>> posbias.harvest(log)
-        <Harvest of 2,000 page views (a: 1,002, b: 998), wide, ranks 1 to 10>
+        <Harvest of 2,000 page views (a: 1,008, b: 992), wide, ranks 1 to 10>
 
     Reference: Agarwal et al., WSDM 2019, section 3.
     """
@@ -86,6 +86,8 @@ def harvest(
         known = engine.schema.layout != "replay"
         chosen: Weighting = weighting or ("traffic" if known else "harmonic")
         settings = Settings(max_rank, tuple(by), chosen, non_functional, max_strata)
+        if engine.schema.drop_duplicates:
+            _refuse_pages_without_id(engine, settings)
         counted = (_count_signatures if known and chosen == "traffic" else count_exposures)(engine, settings)
         return Harvest(
             max_rank=max_rank,
@@ -263,6 +265,13 @@ def _refuse_unusable(engine: Engine, plan: Plan, rows: int, unusable: int) -> No
         raise LogError("The log is empty: it has its columns but no row. Check the path, or the filter that made it.")
     if unusable:
         raise LogError(explain_unusable(engine, plan, unusable, rows))
+
+
+def _refuse_pages_without_id(engine: Engine, settings: Settings) -> None:
+    """Rows of no page view cannot be told from repeats of each other, so none of them may be dropped as such."""
+    view = engine.dialect.quote(engine.schema.impression or "")
+    rows, known = engine.rows(f"SELECT COUNT(*), COUNT({view}) FROM log")[0]
+    _refuse_unusable(engine, settings.plan(engine, ()), rows, rows - known)
 
 
 def _contradictions(counts: dict[str, int]) -> list[str]:

@@ -19,6 +19,7 @@ COMMANDS = {
     "sets": "Count the (query, document) pairs of every interventional set.",
     "estimate": "Estimate the propensity curve of a log or a harvest.",
     "simulate": "Simulate a click log with a known propensity curve.",
+    "reproduce": "Reproduce a figure of the paper: numbers, picture and verdict.",
 }
 
 

@@ -17,7 +17,7 @@ class AdjacentChain(Estimator):
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=2000)))
         >>> AdjacentChain(bootstrap=0).fit(posbias.harvest(log)).propensity_[:3].round(2)
-        array([1.  , 0.51, 0.34])
+        array([1.  , 0.49, 0.32])
 
     Reference: Agarwal et al., WSDM 2019, section 4.1.
     """

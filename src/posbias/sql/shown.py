@@ -57,7 +57,9 @@ def shown(plan: Plan, *, ranks: bool) -> list[Step]:
         return d.integer(column(name), schema.types[name])
 
     if schema.click is not None:
-        impressions, clicks = "1", d.click(column(schema.click), schema.types[schema.click])
+        raw = column(schema.click)
+        # Rows taken once have their clicks as numbers already.
+        impressions, clicks = "1", raw if schema.drop_duplicates else d.click(raw, schema.types[schema.click])
     else:
         impressions, clicks = typed(schema.impressions or ""), typed(schema.clicks or "")
     columns = [
@@ -89,10 +91,11 @@ def once(plan: Plan) -> Step:
     kept += schema.rank_columns.values()
     keys = comma([d.quote(name) for name in dict.fromkeys(kept)])
     click = d.quote(schema.click or "")
+    typed = d.click(click, schema.types[schema.click or ""])
     return Step(
         "once",
         "Each result of a page view once, however often it was logged.",
-        f"SELECT {keys}, MAX({click}) AS {click}\nFROM log\nGROUP BY {keys}",
+        f"SELECT {keys}, MAX({typed}) AS {click}\nFROM log\nGROUP BY {keys}",
     )
 
 

@@ -16,7 +16,7 @@ def codes(rankers: int, max_rank: int) -> list[range]:
     """Return which rankers' ranks each 63-bit code holds, in base M + 1 with 0 for "not in the top M".
 
     >>> codes(2, 10), codes(20, 10)
-    ([range(0, 2)], [range(0, 18), range(18, 20)])
+    ([range(0, 2)], [range(0, 17), range(17, 20)])
     """
     fit = int(62 * math.log(2) / math.log(max_rank + 1))
     return [range(start, min(start + fit, rankers)) for start in range(0, rankers, fit)]
@@ -39,7 +39,8 @@ def signature_steps(plan: Plan) -> list[Step]:
     ]
     first = (
         f"CAST(CASE WHEN position = own AND position <= {m} AND {usable} THEN {digits[0]}\n"
-        f"    WHEN position > {m} THEN {BEYOND} WHEN {usable} THEN {CONTRADICTED} ELSE {UNUSABLE} END "
+        f"    WHEN {usable} THEN CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END "
+        f"ELSE {UNUSABLE} END "
         f"AS {narrow}) AS code_0"
     )
     keys = comma(plan.segments, "bucket", "ranker", [f"code_{i}" for i in range(len(groups))])

@@ -6,7 +6,7 @@ from collections import Counter
 
 from posbias.engines.duckdb import Engine
 from posbias.log import Problem
-from posbias.problems import count_from_one
+from posbias.problems.rows import count_from_one
 from posbias.sql.shown import Plan, shown
 from posbias.sql.steps import Step, render
 

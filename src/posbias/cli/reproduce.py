@@ -1,0 +1,45 @@
+"""posbias reproduce."""
+
+from __future__ import annotations
+
+import click
+
+# Also in `posbias.experiments.EXPERIMENTS`, whose import would make --help wait for numpy and the engine.
+_NAMES = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
+
+
+@click.command()
+@click.argument("name", type=click.Choice([*_NAMES, "all"]), metavar="NAME")
+@click.option("--quick", is_flag=True, help="Fewer queries, runs and points: all in under a minute.")
+@click.option(
+    "--data", metavar="PATH", help="A LETOR file of judgments such as Yahoo's set1.train.txt.  [default: generated]"
+)
+@click.option("--output", metavar="FOLDER", default="reproduction", show_default=True, help="Where to write.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed gives the same numbers."
+)
+def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) -> None:
+    """Reproduce a figure of the paper: numbers, picture and verdict.
+
+    NAME is synthetic (the recovered curve), a to f (robustness), arxiv, drive, or all. Each writes NAME.csv, NAME.png
+    and NAME.txt into the folder, and prints for each claim of the paper whether it holds, with our numbers.
+    """
+    from pathlib import Path
+
+    from posbias.errors import PosbiasError
+    from posbias.experiments import reproduce as run
+    from posbias.progress import bar
+
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise PosbiasError(f"{output!r} is a file. Name a folder to write to with --output.")
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = list(_NAMES) if name == "all" else [name]
+    held = claims = 0
+    with bar() as progress:
+        for outcome in run(chosen, quick=quick, data=data, seed=seed, progress=progress):
+            outcome.save(folder)
+            held += sum(verdict.holds for verdict in outcome.verdicts)
+            claims += len(outcome.verdicts)
+            click.echo(f"{outcome.name}\n{outcome.to_text()}\n")
+    click.echo(f"{held} of {claims} claims hold. Numbers and pictures are in {output}.")
