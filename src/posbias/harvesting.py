@@ -190,7 +190,8 @@ def count_exposures(engine: Engine, settings: Settings) -> _Counted:
     plan = settings.plan(engine, sorted({row[0] for row in found}))
     # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
     fits = not engine.schema.aggregated or sum(row[3] or 0 for row in found) < PACK // 2
-    one_pass = len(plan.rankers) <= _ONE_PASS and fits
+    masks = exposure_sql.masks(len(plan.rankers), settings.max_rank)
+    one_pass = len(plan.rankers) <= _ONE_PASS and bool(masks) and fits
     sql = exposure_sql.exposures(plan) if one_pass else exposure_sql.cells(plan, moving_only=False)
     answer = engine.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
@@ -212,7 +213,7 @@ def count_exposures(engine: Engine, settings: Settings) -> _Counted:
     segment, segments = segment_numbers(labels, plan.segments)
     split = tables[0].num_rows
     if one_pass:
-        parts = [cells_from_exposures(tables[0], segment[:split], len(plan.rankers))]
+        parts = [cells_from_exposures(tables[0], segment[:split], masks, settings.max_rank)]
     else:
         parts = [cells_from_rows(tables[0], segment[:split])]
         moving = _count_moving(parts[0])

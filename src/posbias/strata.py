@@ -150,13 +150,23 @@ def cells_from_signatures(table: pa.Table, segment: IntArray, digits: Sequence[r
     )
 
 
-def cells_from_exposures(table: pa.Table, segment: IntArray, rankers: int) -> Cells:
-    """Return the cells of a replay harvest in which each ranker shows a pair at one rank."""
+def cells_from_exposures(table: pa.Table, segment: IntArray, masks: Sequence[range], max_rank: int) -> Cells:
+    """Return the cells of a replay harvest in which each ranker shows a pair at one rank, given as a bit of a mask."""
+    rankers = sum(len(places) for places in masks)
 
     def by_ranker(name: str) -> IntArray:
         return np.column_stack([ints(table.column(f"{name}_{i}")) for i in range(rankers)])
 
-    ranks, pairs = by_ranker("rank"), ints(table.column("pairs"))
+    seen = [ints(table.column(f"seen_{g}")) for g in range(len(masks))]
+    bits = np.column_stack(
+        [
+            seen[g] >> place * max_rank & (1 << max_rank) - 1
+            for g, places in enumerate(masks)
+            for place in range(len(places))
+        ]
+    )
+    # One bit or none: frexp counts it from 1, and gives 0 for none.
+    ranks, pairs = np.frexp(bits)[1].astype(np.int64), ints(table.column("pairs"))
     row, ranker = np.nonzero(ranks)
     return Cells(
         segment=segment[row],

@@ -67,6 +67,18 @@ class DuckDB:
         """Return the lower counter of a packed sum."""
         return f"({packed} & {PACK - 1})"
 
+    def bit(self, place: str, *, wide: bool) -> str:
+        """Return a number with one bit set, the one at a place counted from 0."""
+        return f"(CAST(1 AS {'BIGINT' if wide else 'INTEGER'}) << ({place}))"
+
+    def union(self, bits: str) -> str:
+        """Return an aggregate: the bits that any row has."""
+        return f"BIT_OR({bits})"
+
+    def cut(self, bits: str, start: int, length: int) -> str:
+        """Return `length` bits from `start` on."""
+        return f"(({bits} >> {start}) & {2**length - 1})"
+
     def joined(self, expression: str, order: str) -> str:
         """Return an aggregate that joins texts with spaces in a fixed order."""
         return f"STRING_AGG({expression}, ' ' ORDER BY {order})"

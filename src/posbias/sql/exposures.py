@@ -56,31 +56,43 @@ def profile(plan: Plan) -> str:
     )
 
 
-def exposures(plan: Plan) -> str:
-    """Return pairs and clicks by bucket, the rank each ranker gave and the impressions it gave there.
+def masks(rankers: int, max_rank: int) -> list[range]:
+    """Return which rankers' ranks each mask of up to 62 bits holds, M bits for a ranker; none where M is too large.
 
-    One pass over (query, document) with conditional aggregates. Pairs that a ranker showed at several ranks
-    come back only as a count, under bucket MOVING.
+    >>> masks(2, 10), masks(8, 10), masks(2, 100)
+    ([range(0, 2)], [range(0, 6), range(6, 8)], [])
     """
-    d, segments = plan.dialect, plan.segments
+    fit = 62 // max_rank
+    return [range(start, min(start + fit, rankers)) for start in range(0, rankers, fit)] if fit else []
+
+
+def exposures(plan: Plan) -> str:
+    """Return pairs and clicks by bucket, the ranks at which rankers showed them and the impressions they gave.
+
+    One pass over (query, document). The ranks come as a mask: bit `M i + k - 1` of ranker i at rank k. Pairs that a
+    ranker showed at several ranks come back only as a count, under bucket MOVING.
+    """
+    d, m, segments = plan.dialect, plan.max_rank, plan.segments
+    groups = masks(len(plan.rankers), m)
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     packed = d.total(f"CASE WHEN ranker = {{i}} THEN {PACK} * CAST(impressions AS BIGINT) + clicks ELSE 0 END")
-    still = plan.each("(rank_{i} = least_{i} OR rank_{i} IS NULL)", " AND ")
-    ranks, impressions = plan.each("rank_{i}"), plan.each("impressions_{i}")
-    known = plan.each("COALESCE(rank_{i}, 0) AS rank_{i}")
+    seen = []
+    for g, group in enumerate(groups):
+        bit = d.bit(f"(ranker - {group[0]}) * {m} + position - 1", wide=len(group) * m > 30)
+        held = bit if len(groups) == 1 else f"CASE WHEN ranker BETWEEN {group[0]} AND {group[-1]} THEN {bit} ELSE 0 END"
+        seen.append(f"{d.union(held)} AS seen_{g}")
+    # A mask with one bit, or none, shares no bit with the number below it.
+    cuts = [d.cut(f"seen_{g}", (i - group[0]) * m, m) for g, group in enumerate(groups) for i in group]
+    still = " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in cuts)
+    ranks, impressions = [f"seen_{g}" for g in range(len(groups))], plan.each("impressions_{i}")
     return render(
         [
             *shown(plan, ranks=False),
             Step(
                 "pairs",
                 "Each (query, document) once: where each ranker showed it, how often, and the clicks there.",
-                f"SELECT {comma(segments, 'query', 'doc')},\n  "
-                + plan.each(
-                    "MAX(CASE WHEN ranker = {i} THEN position END) AS rank_{i}, "
-                    "MIN(CASE WHEN ranker = {i} THEN position END) AS least_{i}, "
-                    f"{packed} AS packed_{{i}}",
-                    ",\n  ",
-                )
+                f"SELECT {comma(segments, 'query', 'doc')},\n  {comma(seen)},\n  "
+                + plan.each(f"{packed} AS packed_{{i}}", ",\n  ")
                 + f"\nFROM shown\nWHERE {_usable(plan)}\nGROUP BY {comma(segments, 'query', 'doc')}",
             ),
             Step(
@@ -90,7 +102,8 @@ def exposures(plan: Plan) -> str:
                 f"  CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {still} THEN {bucket} "
                 f"ELSE {MOVING} END AS bucket,\n  "
                 + plan.each(
-                    f"{d.high('packed_{i}')} AS impressions_{{i}}, {d.low('packed_{i}')} AS clicks_{{i}}",
+                    f"CAST({d.high('packed_{i}')} AS INTEGER) AS impressions_{{i}}, "
+                    f"CAST({d.low('packed_{i}')} AS INTEGER) AS clicks_{{i}}",
                     ",\n  ",
                 )
                 + "\nFROM pairs",
@@ -98,7 +111,7 @@ def exposures(plan: Plan) -> str:
             Step(
                 "exposures",
                 "Pairs with the same ranks and exposure are one stratum.",
-                f"SELECT {comma(segments, 'bucket', known, impressions)}, COUNT(*) AS pairs,\n  "
+                f"SELECT {comma(segments, 'bucket', ranks, impressions)}, COUNT(*) AS pairs,\n  "
                 + plan.each(f"{d.total('clicks_{i}')} AS clicks_{{i}}")
                 + f"\nFROM still\nGROUP BY {comma(segments, 'bucket', ranks, impressions)}",
             ),
