@@ -29,7 +29,10 @@ def signature_steps(plan: Plan) -> list[Step]:
     # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
     narrow = "INTEGER" if (m + 1) ** len(groups[0]) < 2**31 else "BIGINT"
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
-    usable = "position >= 1 AND clicks BETWEEN 0 AND impressions AND query IS NOT NULL AND ranker IS NOT NULL"
+    sound = "clicks BETWEEN 0 AND impressions AND query IS NOT NULL"
+    # Most rows are placed where their ranker puts them, and so have a position and a ranker: one short test for those.
+    placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
+    usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
     digits = [
         " + ".join(
             f"{(m + 1) ** place} * CASE WHEN rank_{i} BETWEEN 1 AND {m} THEN rank_{i} ELSE 0 END"
@@ -38,7 +41,7 @@ def signature_steps(plan: Plan) -> list[Step]:
         for group in groups
     ]
     first = (
-        f"CAST(CASE WHEN position = own AND position <= {m} AND {usable} THEN {digits[0]}\n"
+        f"CAST(CASE WHEN {placed} THEN {digits[0]}\n"
         f"    WHEN {usable} THEN CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END "
         f"ELSE {UNUSABLE} END "
         f"AS {narrow}) AS code_0"
