@@ -15,6 +15,10 @@ FloatArray = npt.NDArray[np.float64]
 AnyArray = npt.NDArray[Any]
 
 
+# Up to this many possible combinations of values are looked up in a table.
+_DIRECT = 2**24
+
+
 class _Columns:
     """What all tables share: equal columns that are selected and joined together."""
 
@@ -88,7 +92,16 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
             size = len(found)
         key = key * span + column
         size *= span
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    if size > _DIRECT:
+        _, first, which = np.unique(key, return_index=True, return_inverse=True)
+        return first, which
+    # Few enough combinations to look each of them up in a table, which is much faster than sorting.
+    held = np.zeros(size, dtype=np.bool_)
+    held[key] = True
+    number = np.cumsum(held) - 1
+    which = number[key]
+    first = np.empty(int(held.sum()), dtype=np.int64)
+    first[which[::-1]] = np.arange(len(key))[::-1]
     return first, which
 
 
@@ -134,9 +147,12 @@ def cells_from_signatures(table: pa.Table, segment: IntArray, digits: Sequence[r
     ranks = np.column_stack(
         [coded[g][first] // base**place % base for g, places in enumerate(digits) for place in range(len(places))]
     )
-    impressions, clicks = np.zeros_like(ranks), np.zeros_like(ranks)
-    np.add.at(impressions, (stratum, shown), ints(table.column("impressions")))
-    np.add.at(clicks, (stratum, shown), ints(table.column("clicks")))
+    impressions, clicks = (
+        tally(stratum * ranks.shape[1] + shown, ints(table.column(name)), ranks.size)
+        .astype(np.int64)
+        .reshape(ranks.shape)
+        for name in ("impressions", "clicks")
+    )
     row, ranker = np.nonzero(ranks)
     return Cells(
         segment=segment[first][row],
