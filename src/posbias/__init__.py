@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from posbias.errors import HarvestError as HarvestError
     from posbias.errors import LogError as LogError
     from posbias.errors import PosbiasError as PosbiasError
+    from posbias.estimators import PBMEM as PBMEM
     from posbias.estimators import AdjacentChain as AdjacentChain
     from posbias.estimators import AllPairs as AllPairs
+    from posbias.estimators import NaiveCTR as NaiveCTR
     from posbias.estimators import PivotOne as PivotOne
+    from posbias.estimators import RegressionEM as RegressionEM
+    from posbias.estimators import SwapAdjacent as SwapAdjacent
+    from posbias.estimators import SwapOne as SwapOne
     from posbias.harvesting import harvest as harvest
     from posbias.harvests import Harvest as Harvest
     from posbias.harvests import merge as merge
@@ -33,8 +38,13 @@ _HOMES = {
     "Harvest": "posbias.harvests",
     "HarvestError": "posbias.errors",
     "LogError": "posbias.errors",
+    "NaiveCTR": "posbias.estimators",
+    "PBMEM": "posbias.estimators",
     "PivotOne": "posbias.estimators",
     "PosbiasError": "posbias.errors",
+    "RegressionEM": "posbias.estimators",
+    "SwapAdjacent": "posbias.estimators",
+    "SwapOne": "posbias.estimators",
     "World": "posbias.simulation",
     "check": "posbias.checking",
     "harvest": "posbias.harvesting",

@@ -32,8 +32,8 @@ class Curve:
 
     estimator: str
     max_rank: int
-    level: float
-    weighting: str
+    level: float | None
+    weighting: str | None
     positions: tuple[Position, ...]
     page_views: Mapping[str, int]
     segments: Mapping[str, Curve] = field(default_factory=dict)
@@ -74,7 +74,9 @@ class Curve:
 
     def to_text(self, truth: Sequence[float] | None = None) -> str:
         """Return the curve as a table, with the truth beside it where it is known."""
-        title = f"{self.estimator}, {self.weighting} weighting, {100 * self.level:g}% interval"
+        weighting = "" if self.weighting is None else f", {self.weighting} weighting"
+        interval = "no interval" if self.level is None else f"{100 * self.level:g}% interval"
+        title = f"{self.estimator}{weighting}, {interval}"
         blocks = [f"{title}\n{self._table(truth)}"]
         blocks += [f"{label}\n{curve._table(None)}" for label, curve in self.segments.items()]
         return "\n\n".join(blocks)

@@ -16,7 +16,7 @@ Layout = Literal["wide", "long", "replay"]
 DEFAULT_RANKS = "rank_{ranker}"
 # In place of a pattern: columns that look like ranks are not.
 NO_RANKS = "none"
-_ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks")
+_ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "original")
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class ClickLog:
         table: the table of a DuckDB file.
         sql: a query to read in place of the source itself, which it calls `source`; in a DuckDB file it may name any
             table. It filters or mends a log: `SELECT * REPLACE (position + 1 AS position) FROM source`.
+        original: the column of the rank before an experiment's swap. Optional; `original_rank` is taken if it exists.
         duplicates: "keep", or "drop" to count a result of a page view once however often it was logged.
 
     Example:
@@ -60,6 +61,7 @@ class ClickLog:
     rank: str = "rank"
     table: str | None = None
     sql: str | None = None
+    original: str | None = None
     duplicates: Literal["keep", "drop"] = "keep"
 
     def __post_init__(self) -> None:
@@ -137,6 +139,7 @@ class Schema:
     impression: str | None
     impressions: str | None
     clicks: str | None
+    original: str | None
     rank_columns: Mapping[str, str]
     types: Mapping[str, str]
     rankings: Mapping[str, str]
@@ -171,16 +174,16 @@ class Schema:
 def resolve(log: ClickLog, columns: Mapping[str, str], rankings: Mapping[str, str]) -> Schema:
     """Match the names a log was given with the columns that exist (name -> SQL type)."""
     wanted = {role: str(getattr(log, role)) for role in ("query", "doc", "ranker", "position", "click")}
-    if log.impression is not None:
-        wanted["impression"] = log.impression
+    wanted |= {role: name for role in ("impression", "original") if (name := getattr(log, role)) is not None}
     by_name = log.click not in columns and {"impressions", "clicks"} <= columns.keys()
     aggregated = log.impressions is not None or by_name
     if aggregated:
         del wanted["click"]
         wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
     _require_all(wanted, columns, "the log")
-    if log.impression is None and "impression_id" in columns:
-        wanted["impression"] = "impression_id"
+    for role, name in (("impression", "impression_id"), ("original", "original_rank")):
+        if getattr(log, role) is None and name in columns:
+            wanted[role] = name
     if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
         raise _no_page_view(columns, aggregated)
 
@@ -212,6 +215,7 @@ def resolve(log: ClickLog, columns: Mapping[str, str], rankings: Mapping[str, st
         impression=wanted.get("impression"),
         impressions=wanted.get("impressions"),
         clicks=wanted.get("clicks"),
+        original=wanted.get("original"),
         rank_columns=rank_columns,
         types=dict(columns),
         rankings=dict(rankings),

@@ -49,7 +49,8 @@ def draw_curve(curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] |
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
     rest = len(curve.segments) - len(shown)
-    title = f"{100 * curve.level:g}% interval" + (f"; {rest} more segments not drawn" if rest else "")
+    interval = "no interval" if curve.level is None else f"{100 * curve.level:g}% interval"
+    title = interval + (f"; {rest} more segments not drawn" if rest else "")
     ax.legend(frameon=False, title=title)
     return ax
 

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from posbias.harvests import Harvest
 
 _PLOTS = (".png", ".svg", ".pdf")
+# The names of both registries, which are imported only when used.
+_ESTIMATORS = (
+    *("all-pairs", "pivot-one", "adjacent-chain"),
+    *("swap-one", "swap-adjacent", "naive-ctr", "pbm-em", "regression-em"),
+)
 
 
 def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -27,11 +32,12 @@ def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @log_options
 @click.option(
     "--estimator",
-    type=click.Choice(["all-pairs", "pivot-one", "adjacent-chain"]),
+    type=click.Choice(_ESTIMATORS),
     default="all-pairs",
     show_default=True,
-    help="How pairs of ranks make a curve.",
+    help="How clicks make a curve.",
 )
+@click.option("--feature", multiple=True, metavar="COLUMN", help="Feature of regression-em; may be repeated.")
 @click.option(
     "--level",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -49,6 +55,7 @@ def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @engine_options
 def estimate(
     estimator: str,
+    feature: tuple[str, ...],
     level: float,
     bootstrap: int,
     seed: int,
@@ -62,8 +69,12 @@ def estimate(
 
     LOG is a click log, or a file that `posbias harvest` or `posbias merge` wrote.
     """
-    from posbias.estimators import REGISTRY
+    from posbias.cli.log_estimates import fit_log, refuse_harvest, refuse_unused
+    from posbias.estimators import LOG_REGISTRY, REGISTRY, CurveEstimator, NaiveCTR
 
+    kinds: dict[str, type[CurveEstimator]] = {**REGISTRY, **LOG_REGISTRY}
+    refuse_unused(kinds[estimator])
+    refuse_harvest(kinds[estimator], flags["log"])
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other: stdout holds one of them.")
     if plot is not None:
@@ -71,9 +82,17 @@ def estimate(
 
         check_output(plot)
     known = None if truth is None else _read_truth(truth)
-    weighting = flags["weighting"]
-    made = _load(flags) or make_harvest(flags)
-    fitted = REGISTRY[estimator](weighting=weighting, level=level, bootstrap=bootstrap, seed=seed).fit(made)
+    settings: dict[str, Any] = {"level": level, "bootstrap": bootstrap, "seed": seed}
+    loaded = _load(flags)
+    fitted: CurveEstimator
+    if estimator in REGISTRY:
+        weighting = flags["weighting"]
+        fitted = REGISTRY[estimator](weighting=weighting, **settings).fit(loaded or make_harvest(flags))
+    elif loaded is not None:
+        fitted = NaiveCTR(**settings).fit(loaded)
+    else:
+        settings |= {"max_rank": flags["max_rank"], "features": list(feature)}
+        fitted = fit_log(LOG_REGISTRY[estimator], settings, flags)
     curve = fitted.curve()
     if as_json:
         show_json(curve.to_dict())

@@ -29,6 +29,7 @@ _OPTIONAL = {
     "rankings": ("FILE", "A second file, or table of a DuckDB file: query, ranker, document, rank."),
     "table": ("NAME", "The table to read from a DuckDB file."),
     "sql": ("QUERY", "A query to read in place of the log, which it calls source."),
+    "original": ("COLUMN", "Rank before an experiment's swap.  [default: original_rank, if there]"),
 }
 _LOG_FLAGS = (*_COLUMNS, *_OPTIONAL, "rank", "duplicates")
 

@@ -1,12 +1,38 @@
-"""Estimators of the propensity curve: one file each, and one line here."""
+"""Estimators of the propensity curve: one file each, and one line here.
+
+Those of `REGISTRY` fit on a harvest; those of `LOG_REGISTRY` look at the rows of a log: explicit experiments, and what
+people use instead of either. `fits_on` of a class says which it takes.
+"""
 
 from __future__ import annotations
 
 from posbias.estimators.adjacent_chain import AdjacentChain
 from posbias.estimators.all_pairs import AllPairs
-from posbias.estimators.base import Estimator
+from posbias.estimators.base import CurveEstimator, Estimator
+from posbias.estimators.logged import LogEstimator
+from posbias.estimators.naive_ctr import NaiveCTR
+from posbias.estimators.pbm_em import PBMEM
 from posbias.estimators.pivot_one import PivotOne
+from posbias.estimators.regression_em import RegressionEM
+from posbias.estimators.swap import SwapAdjacent, SwapOne
 
 REGISTRY: dict[str, type[Estimator]] = {estimator.name: estimator for estimator in (AllPairs, PivotOne, AdjacentChain)}
+LOG_REGISTRY: dict[str, type[LogEstimator]] = {
+    estimator.name: estimator for estimator in (SwapOne, SwapAdjacent, NaiveCTR, PBMEM, RegressionEM)
+}
 
-__all__ = ["REGISTRY", "AdjacentChain", "AllPairs", "Estimator", "PivotOne"]
+__all__ = [
+    "LOG_REGISTRY",
+    "PBMEM",
+    "REGISTRY",
+    "AdjacentChain",
+    "AllPairs",
+    "CurveEstimator",
+    "Estimator",
+    "LogEstimator",
+    "NaiveCTR",
+    "PivotOne",
+    "RegressionEM",
+    "SwapAdjacent",
+    "SwapOne",
+]

@@ -1,8 +1,11 @@
-"""What all estimators share: from a harvest to a curve with its interval, its reasons and its segments."""
+"""What all estimators share: a curve with its interval, its reasons and its segments; and how a harvest becomes one."""
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +15,7 @@ from posbias.errors import EstimateError
 from posbias.harvests import Harvest
 from posbias.intervals import covariance, percentile, resample
 from posbias.interventions import Interventions, Weighting
-from posbias.strata import FloatArray
+from posbias.strata import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +23,123 @@ if TYPE_CHECKING:
 Reasons = list[str | None]
 
 
-class Estimator(ABC):
+@dataclass(frozen=True)
+class Evidence:
+    """What stands beside a curve: impressions and clicks by rank, the page views of each ranker, the weighting."""
+
+    impressions: IntArray
+    clicks: IntArray
+    page_views: Mapping[str, int]
+    weighting: str | None = None
+
+
+class CurveEstimator(ABC):
+    """An estimator of p_k / p_1: its results and what one does with them, whatever it is fitted on.
+
+    `__init__` only stores parameters, each in an attribute of its name. `fit` returns the estimator itself, after
+    which it has `propensity_` (length M, NaN where not identified), `interval_` (M × 2), `covariance_` (M × M),
+    `reasons_` (why a rank has no estimate or no interval), and `segments_`, a fitted estimator for each segment.
+    """
+
+    name: ClassVar[str]
+    # What `fit` takes: "harvest", "log", or both.
+    fits_on: ClassVar[tuple[str, ...]]
+    # Why a rank has the estimate 0.
+    clickless: ClassVar[str] = "no click at rank {rank}"
+
+    propensity_: FloatArray
+    interval_: FloatArray
+    covariance_: FloatArray
+    reasons_: Reasons
+    segments_: dict[str, Self]
+    evidence_: Evidence
+
+    def _keep(self, evidence: Evidence, propensity: FloatArray, reasons: Reasons, refits: FloatArray | None) -> None:
+        """Keep an estimate, why ranks have none, and the interval that its refits on resamples make, if any."""
+        self.evidence_ = evidence
+        self.segments_ = {}
+        self.propensity_ = propensity
+        self.reasons_ = [
+            None if np.isfinite(p) else reason or "not determined by this data"
+            for p, reason in zip(propensity, reasons, strict=True)
+        ]
+        refits = np.empty((0, len(propensity))) if refits is None else refits
+        self.interval_ = percentile(refits, self.parameters().get("level", np.nan))
+        self.covariance_ = covariance(refits)
+        self._withhold_intervals(resampled=len(refits) > 0)
+
+    def _withhold_intervals(self, *, resampled: bool) -> None:
+        """Say which estimates have no interval that could be trusted."""
+        for k, p in enumerate(self.propensity_):
+            if np.isnan(p):
+                self.interval_[k] = np.nan
+            elif p == 0:
+                # Resamples of no clicks are all 0: that is not certainty.
+                self.interval_[k] = np.nan
+                self.reasons_[k] = f"{self.clickless.format(rank=k + 1)}: 0, without an interval"
+            elif resampled and np.isnan(self.interval_[k, 0]):
+                self.reasons_[k] = "too thin for an interval: not identified in over 5% of the resamples"
+
+    def _check(self) -> None:
+        """Refuse parameters that mean nothing."""
+        given = self.parameters()
+        if "level" in given and not 0 < given["level"] < 1:
+            raise EstimateError(f"level must lie between 0 and 1, such as 0.95, not {given['level']!r}.")
+        bootstrap = given.get("bootstrap", 0)
+        if not isinstance(bootstrap, int) or bootstrap < 0:
+            raise EstimateError(f"bootstrap must be a number of resamples, 0 or more, not {bootstrap!r}.")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what the estimator was made with."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def curve(self) -> Curve:
+        """Return the fitted curve, rank by rank: the ranks at which anything was shown."""
+        self._require_fit()
+        seen = self.evidence_
+        positions = tuple(
+            Position(
+                position=k + 1,
+                propensity=_number(self.propensity_[k]),
+                low=_number(self.interval_[k, 0]),
+                high=_number(self.interval_[k, 1]),
+                impressions=int(seen.impressions[k]),
+                clicks=int(seen.clicks[k]),
+                reason=self.reasons_[k],
+            )
+            for k in map(int, np.flatnonzero(seen.impressions))
+        )
+        return Curve(
+            estimator=self.name,
+            max_rank=len(self.propensity_),
+            level=self.parameters().get("level"),
+            weighting=seen.weighting,
+            positions=positions,
+            page_views={name: n for name, n in seen.page_views.items() if n},
+            segments={label: part.curve() for label, part in self.segments_.items()},
+        )
+
+    def summary(self) -> Curve:
+        """Return the fitted curve; it prints as a table."""
+        return self.curve()
+
+    def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None) -> Axes:
+        """Draw the curve with its band, and return the Axes."""
+        from posbias.plots import draw_curve
+
+        return draw_curve(self.curve(), ax, truth=truth)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "evidence_"):
+            raise EstimateError(f"This {type(self).__name__} is not fitted yet: call fit({self.fits_on[0]}) first.")
+
+    def __repr__(self) -> str:
+        known = inspect.signature(type(self)).parameters
+        given = [f"{name}={v!r}" for name, v in self.parameters().items() if v != known[name].default]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+class Estimator(CurveEstimator):
     """An estimator of p_k / p_1 from the interventional sets of a harvest.
 
     A new one defines `name`, `propensities` and `explain`, and has a line in `posbias.estimators.REGISTRY`.
@@ -30,18 +149,11 @@ class Estimator(ABC):
         level: the coverage of the intervals.
         bootstrap: the number of resamples of the harvest's buckets; 0 for no interval.
         seed: of the resamples. The estimate itself has none.
-
-    After `fit`: `propensity_` (length M, NaN where not identified), `interval_` (M × 2), `covariance_` (M × M),
-    `reasons_` (why a rank has no estimate or no interval), and `segments_`, a fitted estimator for each segment.
     """
 
-    name: ClassVar[str]
+    fits_on = ("harvest",)
+    clickless = "no click at rank {rank} in its interventional sets"
 
-    propensity_: FloatArray
-    interval_: FloatArray
-    covariance_: FloatArray
-    reasons_: Reasons
-    segments_: dict[str, Self]
     harvest_: Harvest
 
     def __init__(
@@ -85,86 +197,17 @@ class Estimator(ABC):
 
     def _fit_one(self, harvest: Harvest, interventions: Interventions) -> Self:
         clicks, skips = interventions.total()
-        self.harvest_ = harvest
-        self.segments_ = {}
-        self.propensity_ = self.propensities(clicks, skips)
-        self.reasons_ = [
-            None if np.isfinite(p) else reason or "not determined by this data"
-            for p, reason in zip(self.propensity_, self.explain(clicks, skips), strict=True)
-        ]
         draws = resample(interventions.buckets, self.bootstrap, self.seed)
         refits = self.propensities(*interventions.tables(draws))
-        self.interval_ = percentile(refits, self.level)
-        self.covariance_ = covariance(refits)
-        self._withhold_intervals(harvest)
+        self.harvest_ = harvest
+        evidence = harvest_evidence(harvest, self.weighting or harvest.weighting)
+        self._keep(evidence, self.propensities(clicks, skips), self.explain(clicks, skips), refits)
         return self
 
-    def _withhold_intervals(self, harvest: Harvest) -> None:
-        """Say which estimates have no interval that could be trusted."""
-        for k, p in enumerate(self.propensity_):
-            if np.isnan(p):
-                self.interval_[k] = np.nan
-            elif p == 0:
-                # Resamples of no clicks are all 0: that is not certainty.
-                self.interval_[k] = np.nan
-                self.reasons_[k] = f"no click at rank {k + 1} in its interventional sets: 0, without an interval"
-            elif self.bootstrap and np.isnan(self.interval_[k, 0]):
-                self.reasons_[k] = "too thin for an interval: not identified in over 5% of the resamples"
 
-    def _check(self) -> None:
-        if not 0 < self.level < 1:
-            raise EstimateError(f"level must lie between 0 and 1, such as 0.95, not {self.level!r}.")
-        if not isinstance(self.bootstrap, int) or self.bootstrap < 0:
-            raise EstimateError(f"bootstrap must be a number of resamples, 0 or more, not {self.bootstrap!r}.")
-
-    def parameters(self) -> dict[str, Any]:
-        """Return what the estimator was made with."""
-        return {name: getattr(self, name) for name in ("weighting", "level", "bootstrap", "seed")}
-
-    def curve(self) -> Curve:
-        """Return the fitted curve, rank by rank: the ranks at which anything was shown."""
-        harvest = self._fitted()
-        positions = tuple(
-            Position(
-                position=k + 1,
-                propensity=_number(self.propensity_[k]),
-                low=_number(self.interval_[k, 0]),
-                high=_number(self.interval_[k, 1]),
-                impressions=int(harvest.impressions[k]),
-                clicks=int(harvest.clicks[k]),
-                reason=self.reasons_[k],
-            )
-            for k in map(int, np.flatnonzero(harvest.impressions))
-        )
-        return Curve(
-            estimator=self.name,
-            max_rank=harvest.max_rank,
-            level=self.level,
-            weighting=self.weighting or harvest.weighting,
-            positions=positions,
-            page_views={name: n for name, n in harvest.page_views.items() if n},
-            segments={label: part.curve() for label, part in self.segments_.items()},
-        )
-
-    def summary(self) -> Curve:
-        """Return the fitted curve; it prints as a table."""
-        return self.curve()
-
-    def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None) -> Axes:
-        """Draw the curve with its band, and return the Axes."""
-        from posbias.plots import draw_curve
-
-        return draw_curve(self.curve(), ax, truth=truth)
-
-    def _fitted(self) -> Harvest:
-        if not hasattr(self, "harvest_"):
-            raise EstimateError(f"This {type(self).__name__} is not fitted yet: call fit(harvest) first.")
-        return self.harvest_
-
-    def __repr__(self) -> str:
-        defaults = {"weighting": None, "level": 0.95, "bootstrap": 1000, "seed": 0}
-        given = [f"{name}={v!r}" for name, v in self.parameters().items() if v != defaults[name]]
-        return f"{type(self).__name__}({', '.join(given)})"
+def harvest_evidence(harvest: Harvest, weighting: str | None) -> Evidence:
+    """Return what a harvest shows beside a curve."""
+    return Evidence(harvest.impressions, harvest.clicks, harvest.page_views, weighting)
 
 
 def segment_labels(segments: tuple[tuple[str | None, ...], ...]) -> list[str]:

@@ -1,0 +1,169 @@
+"""What estimators share that fit on a log: its rows are counted by an engine, and the rest is NumPy."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from posbias.errors import EstimateError, LogError
+from posbias.estimators.base import CurveEstimator, Evidence, segment_labels
+from posbias.log import ClickLog, require
+from posbias.progress import Progress, silent
+from posbias.strata import AnyArray, IntArray, floats, ints, segment_numbers, tally
+
+if TYPE_CHECKING:
+    from posbias.engines.duckdb import Engine
+    from posbias.sql.shown import Plan
+
+Columns = Mapping[str, AnyArray]
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What was counted on a log: `totals` by bucket, ranker and rank, and the `rows` an estimator asked for."""
+
+    rankers: tuple[str, ...]
+    max_rank: int
+    totals: Columns
+    rows: Columns
+
+    def segment(self, number: int) -> Observations:
+        """Return those of one segment."""
+        totals, rows = (
+            {name: column[table["segment"] == number] for name, column in table.items()}
+            for table in (self.totals, self.rows)
+        )
+        return Observations(self.rankers, self.max_rank, totals, rows)
+
+    def evidence(self) -> Evidence:
+        """Return what stands beside the curve."""
+        shape = (len(self.rankers), self.max_rank)
+        where = np.ravel_multi_index((self.totals["ranker"], self.totals["rank"] - 1), shape)
+        impressions, clicks = (
+            tally(where, self.totals[name], shape[0] * shape[1]).astype(np.int64).reshape(shape)
+            for name in ("impressions", "clicks")
+        )
+        views = {name: int(n) for name, n in zip(self.rankers, impressions.max(axis=1), strict=True)}
+        return Evidence(impressions.sum(axis=0), clicks.sum(axis=0), views)
+
+
+class LogEstimator(CurveEstimator):
+    """An estimator of p_k / p_1 that looks at the rows of a log.
+
+    A new one defines `name`, `read` and `estimate`, has M among its parameters as `max_rank`, and a line in
+    `posbias.estimators.LOG_REGISTRY`.
+    """
+
+    fits_on: ClassVar[tuple[str, ...]] = ("log",)
+
+    max_rank: int
+
+    @abstractmethod
+    def read(self, engine: Engine, plan: Plan) -> tuple[pa.Table, pa.Table]:
+        """Return impressions and clicks by bucket, ranker and rank, and what else the estimate is made from."""
+
+    @abstractmethod
+    def estimate(self, observations: Observations) -> None:
+        """Estimate one curve, and keep it."""
+
+    def fit(
+        self,
+        log: ClickLog,
+        *,
+        by: Sequence[str] = (),
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        progress: Progress = silent,
+    ) -> Self:
+        """Estimate the curve of a log, and of each of its segments.
+
+        Arguments:
+            log: the click log.
+            by: segment columns; each segment gets its own curve too.
+            memory_limit, threads: limits of the engine, such as "2GB" and 4.
+            progress: called with what is being done and the share done.
+        """
+        from posbias.engines.duckdb import open_log
+
+        self._check()
+        if not isinstance(log, ClickLog):
+            raise EstimateError(
+                f"{type(self).__name__} looks at the rows of a log: fit takes a ClickLog, not a {type(log).__name__}."
+            )
+        with open_log(log, memory_limit=memory_limit, threads=threads, progress=progress) as engine:
+            for column in by:
+                require(column, engine.schema.types, flag="by")
+            plan = _plan(engine, self.max_rank, tuple(by))
+            totals, rows = self.read(engine, plan)
+            _refuse_nameless(engine, plan, totals)
+        labels = pa.concat_tables([t.select(plan.segments) for t in (totals, rows)]) if by else None
+        number, segments = (None, [()]) if labels is None else segment_numbers(labels, plan.segments)
+        split = totals.num_rows
+        observations = Observations(
+            plan.rankers,
+            self.max_rank,
+            _columns(totals, plan, None if number is None else number[:split]),
+            _columns(rows, plan, None if number is None else number[split:]),
+        )
+        if not observations.totals["clicks"].sum():
+            raise EstimateError(
+                f"There is not a single click in the top {self.max_rank} ranks. Check the column of clicks."
+            )
+        self.estimate(observations)
+        self._require_estimate()
+        if by:
+            for i, label in enumerate(segment_labels(tuple(segments))):
+                part = type(self)(**self.parameters())
+                part.estimate(observations.segment(i))
+                self.segments_[label] = part
+        return self
+
+    def _check(self) -> None:
+        super()._check()
+        if not isinstance(self.max_rank, int) or self.max_rank < 2:
+            raise EstimateError(f"max_rank must be 2 or more to compare ranks, not {self.max_rank!r}.")
+
+    def _require_estimate(self) -> None:
+        if np.isnan(self.propensity_[1:]).all():
+            raise EstimateError(f"No rank but the first could have an estimate: {self.reasons_[1]}.")
+
+
+def _plan(engine: Engine, max_rank: int, by: tuple[str, ...]) -> Plan:
+    """Return the plan of a log's queries, all rankers known by name; refuse rows that cannot be counted."""
+    from posbias.problems.rows import explain_unusable
+    from posbias.sql.exposures import profile
+    from posbias.sql.shown import Plan
+
+    plan = Plan(engine.schema, engine.dialect, (), max_rank, by)
+    found = engine.rows(profile(plan), "Looking at the rankers")
+    rows, unusable = sum(row[2] for row in found), sum(row[2] for row in found if row[1] < 0)
+    if rows == 0:
+        raise LogError("The log is empty: it has its columns but no row. Check the path, or the filter that made it.")
+    if unusable:
+        raise LogError(explain_unusable(engine, plan, unusable, rows))
+    return Plan(engine.schema, engine.dialect, tuple(sorted({row[0] for row in found})), max_rank, by)
+
+
+def _refuse_nameless(engine: Engine, plan: Plan, totals: pa.Table) -> None:
+    from posbias.problems.rows import explain_unusable
+    from posbias.sql.observations import NAMELESS
+
+    rows = ints(totals.column("row_count"))
+    nameless = int(rows[ints(totals.column("bucket")) == NAMELESS].sum())
+    if nameless:
+        raise LogError(explain_unusable(engine, plan, nameless, int(rows.sum())))
+
+
+def _columns(table: pa.Table, plan: Plan, segment: IntArray | None) -> Columns:
+    """Return an answer's numbers, and the number of each row's segment."""
+    columns: dict[str, AnyArray] = {
+        name: floats(table.column(name)) if pa.types.is_floating(table.schema.field(name).type) else ints(column)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if name not in plan.segments
+    }
+    return columns | {"segment": np.zeros(table.num_rows, dtype=np.int64) if segment is None else segment}

@@ -1,0 +1,116 @@
+"""NaiveCTR: click rates as they are, with no control for relevance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+
+from posbias.estimators.base import Evidence, Reasons, harvest_evidence, segment_labels
+from posbias.estimators.logged import LogEstimator, Observations
+from posbias.harvests import Harvest
+from posbias.intervals import resample
+from posbias.log import ClickLog
+from posbias.progress import Progress, silent
+from posbias.strata import FloatArray, tally
+
+if TYPE_CHECKING:
+    from posbias.engines.duckdb import Engine
+    from posbias.sql.shown import Plan
+
+
+class NaiveCTR(LogEstimator):
+    """p̂_k / p̂_1 = click rate at k / click rate at 1, whatever was shown there.
+
+    It is there to be compared with. Rankers put the better documents first, so that the curve falls by relevance and
+    by examination at once: it is steeper than the truth the better the rankers are, and more data do not mend it.
+    It fits on a log or a harvest.
+
+    Arguments:
+        max_rank: M; what a log shows beyond it is not counted. A harvest has its own.
+        level: the coverage of the intervals.
+        bootstrap: the number of resamples of whole queries; 0 for no interval.
+        seed: of the resamples. The estimate itself has none.
+
+    Example:
+        >>> import posbias
+        >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=2000)))
+        >>> NaiveCTR(bootstrap=0).fit(log).propensity_[:3].round(2)  # The truth is 1, 0.5, 0.33.
+        array([1.  , 0.43, 0.26])
+
+    Reference: Agarwal et al., WSDM 2019, section 5.2.
+    """
+
+    name = "naive-ctr"
+    fits_on = ("log", "harvest")
+
+    def __init__(self, *, max_rank: int = 10, level: float = 0.95, bootstrap: int = 1000, seed: int = 0) -> None:
+        self.max_rank = max_rank
+        self.level = level
+        self.bootstrap = bootstrap
+        self.seed = seed
+
+    def fit(
+        self,
+        log: ClickLog | Harvest,
+        *,
+        by: Sequence[str] = (),
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        progress: Progress = silent,
+    ) -> Self:
+        """Estimate the curve of a log or a harvest; the arguments after it are for a log."""
+        if not isinstance(log, Harvest):
+            return super().fit(log, by=by, memory_limit=memory_limit, threads=threads, progress=progress)
+        self._check()
+        self._fit_harvest(log)
+        self._require_estimate()
+        if log.by:
+            for key, label in zip(log.segments, segment_labels(log.segments), strict=True):
+                part = type(self)(**self.parameters())
+                self.segments_[label] = part._fit_harvest(log.segment(key))
+        return self
+
+    def read(self, engine: Engine, plan: Plan) -> tuple[pa.Table, pa.Table]:
+        """Return impressions and clicks by bucket, ranker and rank."""
+        from posbias.sql.observations import totals
+
+        table = engine.table(totals(plan), "Counting clicks")
+        return table, table
+
+    def estimate(self, observations: Observations) -> None:
+        """Estimate one curve, and keep it."""
+        rows, ranks = observations.totals, observations.max_rank
+        buckets, bucket = np.unique(rows["bucket"], return_inverse=True)
+        counts = [
+            tally(bucket * ranks + rows["rank"] - 1, rows[name], len(buckets) * ranks).reshape(-1, ranks)
+            for name in ("impressions", "clicks")
+        ]
+        self._fit_counts(counts[0], counts[1], observations.evidence())
+
+    def _fit_harvest(self, harvest: Harvest) -> Self:
+        impressions, clicks = harvest.shown.sum(axis=(1, 3)).astype(np.float64)
+        self._fit_counts(impressions, clicks, harvest_evidence(harvest, None))
+        return self
+
+    def _fit_counts(self, impressions: FloatArray, clicks: FloatArray, evidence: Evidence) -> None:
+        """Estimate from impressions and clicks by bucket and rank."""
+        draws = resample(len(impressions), self.bootstrap, self.seed)
+        shown, clicked = impressions.sum(axis=0), clicks.sum(axis=0)
+        refits = relative_rates(draws @ impressions, draws @ clicks)
+        self._keep(evidence, relative_rates(shown, clicked), explain_rates(shown, clicked), refits)
+
+
+def relative_rates(impressions: FloatArray, clicks: FloatArray) -> FloatArray:
+    """Return the click rate of each rank over that of rank 1; NaN where nothing was shown, or rank 1 not clicked."""
+    rate = np.divide(clicks, impressions, out=np.full(clicks.shape, np.nan), where=impressions > 0)
+    return np.asarray(np.divide(rate, rate[..., :1], out=np.full(rate.shape, np.nan), where=rate[..., :1] > 0))
+
+
+def explain_rates(impressions: FloatArray, clicks: FloatArray) -> Reasons:
+    """Return, for each rank, why there is no relative rate, or None."""
+    if not clicks[0]:
+        return ["no click at rank 1"] * len(clicks)
+    return [None if shown else f"nothing was shown at rank {k}" for k, shown in enumerate(impressions, start=1)]
