@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,15 +20,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure posbias and write benchmarks/RESULTS.md.")
-    parser.add_argument("--millions", type=int, nargs="+", default=[10, 100], help="rows of the logs, in millions")
-    parser.add_argument("--repeats", type=int, default=3, help="measured rounds of each comparison")
-    parser.add_argument("--logs", type=int, default=3, help="logs on which the peer is run")
-    options = parser.parse_args()
-
-    parts = [_header(" ".join(sys.argv[1:]))]
-    say("start-up ...")
+def engine(options: argparse.Namespace) -> str:
     ratios = [startup.measure()]
     for millions in options.millions:
         for rankers in (2, 3):
@@ -36,16 +29,46 @@ def main() -> None:
         for ids in ("int", "str"):
             say(f"replay, {ids} ids, {millions} million rows ...")
             ratios.append(harvests.measure_replay(millions, ids, options.repeats))
-    parts += ["## Against the engine itself", table(ratios)]
-    say("under a memory limit ...")
-    parts += ["## Memory", harvests.measure_memory(max(options.millions))]
-    say("bootstrap fits ...")
-    parts += ["## 1,000 bootstrap fits of AllPairs", bootstrap_fits.to_markdown()]
-    say("peer ...")
-    rows = peer.measure(logs=options.logs)
-    parts += ["## Against ultr-bias-toolkit", _PEER, peer.to_markdown(rows)]
-    RESULTS.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    print("\n\n".join(parts))
+    return table(ratios)
+
+
+# Part -> its heading and what measures it.
+PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
+    "engine": ("Against the engine itself", engine),
+    "memory": ("Memory", lambda options: harvests.measure_memory(max(options.millions))),
+    "fits": ("1,000 bootstrap fits of AllPairs", lambda options: bootstrap_fits.to_markdown()),
+    "peer": (
+        "Against ultr-bias-toolkit",
+        lambda options: f"{_PEER}\n\n{peer.to_markdown(peer.measure(logs=options.logs))}",
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure posbias and write benchmarks/RESULTS.md.")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which to measure anew")
+    parser.add_argument("--millions", type=int, nargs="+", default=[10, 100], help="rows of the logs, in millions")
+    parser.add_argument("--repeats", type=int, default=3, help="measured rounds of each comparison")
+    parser.add_argument("--logs", type=int, default=3, help="logs on which the peer is run")
+    options = parser.parse_args()
+
+    parts = _kept()
+    for name in options.parts:
+        say(f"{name} ...")
+        heading, measure = PARTS[name]
+        parts[heading] = measure(options)
+    ordered = [f"## {heading}\n\n{parts[heading]}" for heading, _ in PARTS.values() if heading in parts]
+    text = "\n\n".join([_header(), *ordered]) + "\n"
+    RESULTS.write_text(text, encoding="utf-8")
+    print(text)
+
+
+def _kept() -> dict[str, str]:
+    """Return the parts that RESULTS.md has already, by heading."""
+    if not RESULTS.exists():
+        return {}
+    blocks = RESULTS.read_text(encoding="utf-8").split("\n## ")[1:]
+    return {heading: body.strip() for heading, _, body in (block.partition("\n") for block in blocks)}
 
 
 _PEER = (
@@ -54,12 +77,12 @@ _PEER = (
 )
 
 
-def _header(arguments: str) -> str:
+def _header() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "numpy", "scipy", "pyarrow"))
     return (
-        "# Benchmarks\n\nRatios of one run; times are medians of repeated runs, both sides in turn on one machine. "
-        f"Written by `python -m benchmarks{' ' + arguments if arguments else ''}` (`make bench`) on {os.cpu_count()} "
-        f"cores, Python {platform.python_version()}, {versions}."
+        "# Benchmarks\n\nTimes are medians of repeated runs, both sides of a ratio in turn on one machine. Written by "
+        "`make bench` (`python -m benchmarks --parts engine memory fits peer`) on "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}."
     )
 
 
