@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from posbias.strata import Cells, FloatArray, IntArray, PairSums, tally
+from posbias.strata import Cells, FloatArray, IntArray, PairSums, group, tally
 
 Weighting = Literal["traffic", "uniform", "harmonic"]
 WEIGHTINGS: tuple[Weighting, ...] = ("traffic", "uniform", "harmonic")
@@ -91,16 +91,17 @@ def from_cells(
             pair, shares = pair * len(ranked.shares) + ranked.share[a], ranked.shares
         else:
             factor = 1 / (ranked.shares @ views.sum(axis=0))[ranked.share[a]]
-    group, column = np.unique(pair, return_inverse=True)
+    first, column = group([pair])
+    found = pair[first]
     row = np.searchsorted(buckets, ranked.bucket[a])
-    size = (len(buckets), len(group))
+    size = (len(buckets), len(found))
 
     def summed(values: FloatArray) -> FloatArray:
-        return tally(row * len(group) + column, values * factor, size[0] * size[1]).reshape(size)
+        return tally(row * len(found) + column, values * factor, size[0] * size[1]).reshape(size)
 
-    result_shares = None if shares is None else shares[group % len(shares)]
-    group = group if shares is None else group // len(shares)
-    return Interventions(max_rank, group, summed(clicks), summed(skips), views, result_shares)
+    each = None if shares is None else shares[found % len(shares)]
+    ranks = found if shares is None else found // len(shares)
+    return Interventions(max_rank, ranks, summed(clicks), summed(skips), views, each)
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,7 @@ class _Ranked:
 
     @classmethod
     def of(cls, cells: Cells, max_rank: int, rankers: int, *, shared: bool) -> _Ranked:
-        key = cells.stratum * (max_rank + 1) + cells.rank
-        _, first, row = np.unique(key, return_index=True, return_inverse=True)
+        first, row = group([cells.stratum, cells.rank])
         if shared and len(cells):
             share, shares = _shares(cells, row, len(first), rankers)
         else:
@@ -172,12 +172,12 @@ def from_pair_sums(
 ) -> Interventions:
     """Return the interventions of a harvest that kept only sums; the weighting was applied when it was made."""
     sums = sums.where(sums.other > 0)
-    group, column = np.unique((sums.rank - 1) * max_rank + sums.other - 1, return_inverse=True)
-    cell = np.searchsorted(buckets, sums.bucket) * len(group) + column
-    size = (len(buckets), len(group))
+    pairs, column = np.unique((sums.rank - 1) * max_rank + sums.other - 1, return_inverse=True)
+    cell = np.searchsorted(buckets, sums.bucket) * len(pairs) + column
+    size = (len(buckets), len(pairs))
     # Sums by traffic are kept per share of page views, so that days add up.
     scale = 1 / views.sum() if weighting == "traffic" else 1.0
     clicks, skips = (
         tally(cell, values * scale, size[0] * size[1]).reshape(size) for values in (sums.clicks, sums.skips)
     )
-    return Interventions(max_rank, group, clicks, skips, views, None)
+    return Interventions(max_rank, pairs, clicks, skips, views, None)
