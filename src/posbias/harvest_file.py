@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from posbias.answers import Answer, AnyArray, from_arrow, segment_numbers
 from posbias.errors import HarvestError
+from posbias.file_kinds import METADATA_KEY
 from posbias.harvests import Harvest
-from posbias.interventions import WEIGHTINGS
 from posbias.sql.dialect import BUCKETS
-from posbias.strata import AnyArray, Cells, PairSums, floats, ints
+from posbias.strata import Cells, PairSums
+from posbias.weightings import WEIGHTINGS
 
 FORMAT_VERSION = 1
-_KEY = b"posbias.harvest"
 _TABLES: dict[str, type[Cells] | type[PairSums]] = {"cells": Cells, "pair_sums": PairSums}
 
 
@@ -39,6 +39,9 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
 
 def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
     """Write a harvest to one Parquet file, whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     columns = harvest.table.columns()
     segment = columns.pop("segment")
     labels = {
@@ -60,29 +63,14 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
         "traffic": None if harvest.traffic is None else harvest.traffic.tolist(),
     }
     table = pa.table(labels | {name: pa.array(column) for name, column in columns.items()})
-    table = table.replace_schema_metadata({_KEY: json.dumps(about).encode()})
-    import pyarrow.parquet as pq
-
+    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(about).encode()})
     with written_whole(path) as part:
         pq.write_table(table, part, compression="zstd")
 
 
-def is_harvest(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a saved harvest rather than a log: whether its Parquet footer says so."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(-8, os.SEEK_END)
-            length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
-            if magic != b"PAR1":
-                return False
-            file.seek(-8 - length, os.SEEK_END)
-            return _KEY in file.read(length)
-    except OSError:
-        return False
-
-
 def load(path: str | os.PathLike[str]) -> Harvest:
     """Read a harvest back, checking that it is one and that it is whole."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     name = os.fspath(path)
@@ -95,13 +83,13 @@ def load(path: str | os.PathLike[str]) -> Harvest:
             f"{name!r} cannot be read as Parquet ({str(error).splitlines()[0]}). It may be truncated: harvest the log "
             "again."
         ) from None
-    metadata = (table.schema.metadata or {}).get(_KEY)
+    metadata = (table.schema.metadata or {}).get(METADATA_KEY)
     if metadata is None:
         raise HarvestError(
             f"{name!r} is a Parquet file but not a harvest. If it is a click log, harvest it first: posbias harvest."
         )
     try:
-        return _checked(json.loads(metadata), table)
+        return _checked(json.loads(metadata), from_arrow(table))
     except _DamagedError as error:
         raise HarvestError(f"The harvest {name!r} is damaged: {error}. Harvest the log again.") from None
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
@@ -112,7 +100,7 @@ class _DamagedError(Exception):
     pass
 
 
-def _checked(about: dict[str, Any], table: pa.Table) -> Harvest:
+def _checked(about: dict[str, Any], answer: Answer) -> Harvest:
     if about["version"] > FORMAT_VERSION:
         raise _DamagedError(
             f"it has format version {about['version']} and this posbias reads up to {FORMAT_VERSION}; upgrade posbias"
@@ -120,15 +108,13 @@ def _checked(about: dict[str, Any], table: pa.Table) -> Harvest:
     kind = _TABLES[about["table"]]
     names = [name for name in kind.__dataclass_fields__ if name != "segment"]
     labels = [f"segment_{i}" for i in range(len(about["by"]))]
-    missing = [name for name in (*labels, *names) if name not in table.column_names]
+    missing = [name for name in (*labels, *names) if name not in answer]
     if missing:
         raise _DamagedError(f"it lacks the columns {', '.join(missing)}")
-    keys = list(zip(*(table.column(n).to_pylist() for n in labels), strict=True)) or [()] * table.num_rows
-    segments = sorted(set(keys), key=lambda key: [(v is not None, v or "") for v in key]) or [()]
-    number = {key: i for i, key in enumerate(segments)}
+    segment, segments = segment_numbers(answer, labels)
     real = ("clicks", "skips") if kind is PairSums else ()
     columns: dict[str, AnyArray] = {
-        name: floats(table.column(name)) if name in real else ints(table.column(name)) for name in names
+        name: answer[name].astype(np.float64 if name in real else np.int64, copy=False) for name in names
     }
     m, rankers = about["max_rank"], len(about["rankers"])
     for name, low, high in (("bucket", 0, BUCKETS - 1), ("rank", 1, m), ("ranker", -1, rankers - 1)):
@@ -144,8 +130,8 @@ def _checked(about: dict[str, Any], table: pa.Table) -> Harvest:
         layout=about["layout"],
         weighting=about["weighting"],
         by=tuple(about["by"]),
-        segments=tuple(segments),
-        table=kind(segment=np.array([number[key] for key in keys], dtype=np.int64), **columns),
+        segments=tuple(segments or [()]),
+        table=kind(segment=segment, **columns),
         about=about["about"],
         warnings=tuple(about["warnings"]),
         traffic=None if about["traffic"] is None else np.array(about["traffic"], dtype=np.float64),

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from posbias.answers import FloatArray, IntArray, places
 from posbias.errors import HarvestError
-from posbias.interventions import WEIGHTINGS, Interventions, Weighting, from_cells, from_pair_sums
+from posbias.interventions import Interventions, from_cells, from_pair_sums
 from posbias.log import Layout, listed
-from posbias.strata import Cells, FloatArray, IntArray, PairSums, compressed, renumbered, tally
+from posbias.strata import Cells, PairSums, compressed, renumbered, tally
+from posbias.weightings import WEIGHTINGS, Weighting
 
 Segment = tuple[str | None, ...]
 
@@ -76,7 +78,7 @@ class Harvest:
         cells = self.table if isinstance(self.table, Cells) else self.table.where(self.table.other == 0)
         shape = (len(self.segments), len(self.buckets), len(self.rankers), self.max_rank)
         where = np.ravel_multi_index(
-            (cells.segment, np.searchsorted(self.buckets, cells.bucket), cells.ranker, cells.rank - 1), shape
+            (cells.segment, places(cells.bucket, self.buckets), cells.ranker, cells.rank - 1), shape
         )
         clicks = cells.clicks
         impressions = cells.impressions if isinstance(cells, Cells) else cells.clicks + cells.skips

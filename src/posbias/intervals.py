@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from posbias.strata import FloatArray
+from posbias.answers import FloatArray
 
 # More resamples than this share without an estimate leave a rank without an interval.
 MOST_UNDEFINED = 0.05

@@ -7,14 +7,12 @@ ranked at k' by another ranker, each divided by w(q,d,k); ¬ĉ likewise sums the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from posbias.strata import Cells, FloatArray, IntArray, PairSums, group, tally
-
-Weighting = Literal["traffic", "uniform", "harmonic"]
-WEIGHTINGS: tuple[Weighting, ...] = ("traffic", "uniform", "harmonic")
+from posbias.answers import FloatArray, IntArray, places
+from posbias.strata import Cells, PairSums, group, tally
+from posbias.weightings import Weighting
 
 # Above this many numbers (buckets x groups) the n_i of the whole log serve every resample.
 _MOST_GROUPED = 2 * 10**7
@@ -93,7 +91,7 @@ def from_cells(
             factor = 1 / (ranked.shares @ views.sum(axis=0))[ranked.share[a]]
     first, column = group([pair])
     found = pair[first]
-    row = np.searchsorted(buckets, ranked.bucket[a])
+    row = places(ranked.bucket[a], buckets)
     size = (len(buckets), len(found))
 
     def summed(values: FloatArray) -> FloatArray:
@@ -173,7 +171,7 @@ def from_pair_sums(
     """Return the interventions of a harvest that kept only sums; the weighting was applied when it was made."""
     sums = sums.where(sums.other > 0)
     pairs, column = np.unique((sums.rank - 1) * max_rank + sums.other - 1, return_inverse=True)
-    cell = np.searchsorted(buckets, sums.bucket) * len(pairs) + column
+    cell = places(sums.bucket, buckets) * len(pairs) + column
     size = (len(buckets), len(pairs))
     # Sums by traffic are kept per share of page views, so that days add up.
     scale = 1 / views.sum() if weighting == "traffic" else 1.0

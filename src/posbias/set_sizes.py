@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from posbias.answers import IntArray, rows_of
 from posbias.engines.duckdb import Engine, open_log
 from posbias.harvesting import MAX_STRATA, Settings, count_exposures, known_rankers
 from posbias.log import ClickLog
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
-from posbias.strata import Cells, IntArray, ints
+from posbias.strata import Cells
 
 
 def intervention_sets(log: ClickLog, *, max_rank: int = 10, **limits: Any) -> IntArray:
@@ -40,13 +41,13 @@ def count_sets(engine: Engine, max_rank: int) -> Sets:
         plan = Plan(engine.schema, engine.dialect, known_rankers(engine), max_rank)
         answer = engine.table(signature_sql.signature_pairs(plan), "Counting sets")
         served = {row[0] for row in engine.rows(_served(plan))}
-        has = np.zeros((answer.num_rows, max_rank + 1), dtype=np.int64)
+        has = np.zeros((rows_of(answer), max_rank + 1), dtype=np.int64)
         for g, group in enumerate(signature_sql.codes(len(plan.rankers), max_rank)):
-            code = ints(answer.column(f"code_{g}"))
+            code = answer[f"code_{g}"]
             for place, ranker in enumerate(group):
                 if ranker in served:
                     has[np.arange(len(code)), code // (max_rank + 1) ** place % (max_rank + 1)] = 1
-        return _sized(has[:, 1:], ints(answer.column("pairs")))
+        return _sized(has[:, 1:], answer["pairs"])
     counted = count_exposures(engine, Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
     if isinstance(counted.table, Cells):
         cells = counted.table

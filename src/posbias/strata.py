@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-AnyArray = npt.NDArray[Any]
-
+from posbias.answers import Answer, AnyArray, FloatArray, IntArray, rows_of, segment_numbers, stacked
 
 # Up to this many possible combinations of values are looked up in a table.
 _DIRECT = 2**24
@@ -105,52 +101,16 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     return first, which
 
 
-def ints(column: pa.ChunkedArray | pa.Array) -> IntArray:
-    """Return an integer column as int64, null as 0."""
-    return _numbers(column, 0).astype(np.int64, copy=False)
-
-
-def floats(column: pa.ChunkedArray | pa.Array) -> FloatArray:
-    """Return a numeric column as float64, null as NaN."""
-    return _numbers(column, float("nan")).astype(np.float64, copy=False)
-
-
-def _numbers(column: pa.ChunkedArray | pa.Array, missing: float) -> AnyArray:
-    """Return a numeric column's memory as it is: Arrow's own conversion would import pandas where it is installed."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if array.null_count:
-        array = array.fill_null(missing)
-    values = np.frombuffer(array.buffers()[1] or b"", dtype=array.type.to_pandas_dtype())
-    return values[array.offset : array.offset + len(array)]
-
-
-def select(table: pa.Table, mask: npt.NDArray[np.bool_]) -> pa.Table:
-    """Return the rows where the mask holds; the table itself where that is all of them."""
-    return table if mask.all() else table.filter(pa.array(mask))
-
-
-def segment_numbers(table: pa.Table, names: Sequence[str]) -> tuple[IntArray, list[tuple[str | None, ...]]]:
-    """Return the number of each row's segment, and the segments by number (sorted, null first)."""
-    if not names:
-        return np.zeros(table.num_rows, dtype=np.int64), [()]
-    keys = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
-    found = sorted(set(keys), key=lambda key: [(value is not None, value or "") for value in key])
-    number = {key: i for i, key in enumerate(found)}
-    return np.array([number[key] for key in keys], dtype=np.int64), found
-
-
-def cells_from_signatures(table: pa.Table, segment: IntArray, digits: Sequence[range], base: int) -> Cells:
+def cells_from_signatures(answer: Answer, segment: IntArray, digits: Sequence[range], base: int) -> Cells:
     """Return the cells of a wide or long harvest: every ranker's rank of every signature, seen or not."""
-    bucket, shown = ints(table.column("bucket")), ints(table.column("ranker"))
-    coded = [ints(table.column(f"code_{g}")) for g in range(len(digits))]
+    bucket, shown = answer["bucket"], answer["ranker"]
+    coded = [answer[f"code_{g}"] for g in range(len(digits))]
     first, stratum = group([segment, bucket, *coded])
     ranks = np.column_stack(
         [coded[g][first] // base**place % base for g, places in enumerate(digits) for place in range(len(places))]
     )
     impressions, clicks = (
-        tally(stratum * ranks.shape[1] + shown, ints(table.column(name)), ranks.size)
-        .astype(np.int64)
-        .reshape(ranks.shape)
+        tally(stratum * ranks.shape[1] + shown, answer[name], ranks.size).astype(np.int64).reshape(ranks.shape)
         for name in ("impressions", "clicks")
     )
     row, ranker = np.nonzero(ranks)
@@ -166,14 +126,14 @@ def cells_from_signatures(table: pa.Table, segment: IntArray, digits: Sequence[r
     )
 
 
-def cells_from_exposures(table: pa.Table, segment: IntArray, masks: Sequence[range], max_rank: int) -> Cells:
+def cells_from_exposures(answer: Answer, segment: IntArray, masks: Sequence[range], max_rank: int) -> Cells:
     """Return the cells of a replay harvest in which each ranker shows a pair at one rank, given as a bit of a mask."""
     rankers = sum(len(places) for places in masks)
 
     def by_ranker(name: str) -> IntArray:
-        return np.column_stack([ints(table.column(f"{name}_{i}")) for i in range(rankers)])
+        return np.column_stack([answer[f"{name}_{i}"] for i in range(rankers)])
 
-    seen = [ints(table.column(f"seen_{g}")) for g in range(len(masks))]
+    seen = [answer[f"seen_{g}"] for g in range(len(masks))]
     bits = np.column_stack(
         [
             seen[g] >> place * max_rank & (1 << max_rank) - 1
@@ -182,11 +142,11 @@ def cells_from_exposures(table: pa.Table, segment: IntArray, masks: Sequence[ran
         ]
     )
     # One bit or none: frexp counts it from 1, and gives 0 for none.
-    ranks, pairs = np.frexp(bits)[1].astype(np.int64), ints(table.column("pairs"))
+    ranks, pairs = np.frexp(bits)[1].astype(np.int64), answer["pairs"]
     row, ranker = np.nonzero(ranks)
     return Cells(
         segment=segment[row],
-        bucket=ints(table.column("bucket"))[row],
+        bucket=answer["bucket"][row],
         stratum=row,
         pairs=pairs[row],
         ranker=ranker,
@@ -196,21 +156,61 @@ def cells_from_exposures(table: pa.Table, segment: IntArray, masks: Sequence[ran
     )
 
 
-def cells_from_rows(table: pa.Table, segment: IntArray) -> Cells:
+def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:
     """Return the cells of a replay harvest that the engine already gives one by one."""
-    bucket, pairs = ints(table.column("bucket")), ints(table.column("pairs"))
-    text = table.column("stratum").combine_chunks().dictionary_encode()
-    _, stratum = group([segment, bucket, ints(text.indices)])
+    bucket, pairs = answer["bucket"], answer["pairs"]
+    texts = {text: i for i, text in enumerate(dict.fromkeys(answer["stratum"]))}
+    text = np.array([texts[text] for text in answer["stratum"]], dtype=np.int64)
+    _, stratum = group([segment, bucket, text])
     return Cells(
         segment=segment,
         bucket=bucket,
         stratum=stratum,
         pairs=pairs,
-        ranker=ints(table.column("ranker")),
-        rank=ints(table.column("rank")),
-        impressions=ints(table.column("impressions")) * pairs,
-        clicks=ints(table.column("clicks")),
+        ranker=answer["ranker"],
+        rank=answer["rank"],
+        impressions=answer["impressions"] * pairs,
+        clicks=answer["clicks"],
     )
+
+
+def busiest(totals: Answer, rankers: int) -> list[int]:
+    """Return the position, for each ranker, at which most was shown: there its page views are counted."""
+    ranker, rank = totals["ranker"], totals["rank"]
+    shown = np.zeros((rankers, int(rank.max(initial=1)) + 1))
+    np.add.at(shown, (ranker, rank), totals["impressions"])
+    return [int(k) for k in np.argmax(shown, axis=1)]
+
+
+def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairSums, list[tuple[str | None, ...]]]:
+    """Return what was shown at each rank and the sums over interventional sets as one table, and its segments."""
+    labels = stacked([totals, sums], ["bucket", *names])
+    segment, segments = segment_numbers(labels, names)
+    none = np.zeros(rows_of(totals), dtype=np.int64)
+    impressions, clicks = totals["impressions"], totals["clicks"]
+    return PairSums(
+        segment=segment,
+        bucket=labels["bucket"],
+        ranker=np.concatenate([totals["ranker"], np.full(rows_of(sums), -1)]),
+        rank=np.concatenate([t["rank"] for t in (totals, sums)]),
+        other=np.concatenate([none, sums["other"]]),
+        clicks=np.concatenate([clicks, sums["clicks"]]),
+        skips=np.concatenate([impressions - clicks, sums["skips"]]),
+    ), segments
+
+
+def count_pairs(cells: Cells) -> int:
+    """Return how many (query, document) pairs the strata hold."""
+    _, first = np.unique(cells.stratum, return_index=True)
+    return int(cells.pairs[first].sum())
+
+
+def count_moving(cells: Cells) -> int:
+    """Return how many pairs a ranker showed at several ranks."""
+    size = int(cells.ranker.max(initial=0)) + 1
+    own, seen = np.unique(cells.stratum * size + cells.ranker, return_counts=True)
+    moving = np.unique(own[seen > 1] // size)
+    return count_pairs(cells.where(np.isin(cells.stratum, moving)))
 
 
 def renumbered(parts: Sequence[Cells]) -> list[Cells]:

@@ -105,3 +105,17 @@ def main() -> NoReturn:
         click.echo("Interrupted; nothing was written.", err=True)
         sys.exit(130)
     sys.exit(0)
+
+
+def script() -> NoReturn:
+    """Run the command as a process of its own, which ends at once: taking the interpreter apart would take a while."""
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 1
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = code or 1
+    os._exit(code)

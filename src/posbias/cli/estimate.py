@@ -9,14 +9,13 @@ import click
 from posbias.cli.options import engine_options, given, harvest_options, log_options, make_harvest, show_json, warn
 
 if TYPE_CHECKING:
+    from posbias.estimators import CurveEstimator
     from posbias.harvests import Harvest
 
 _PLOTS = (".png", ".svg", ".pdf")
 # The names of both registries, which are imported only when used.
-_ESTIMATORS = (
-    *("all-pairs", "pivot-one", "adjacent-chain"),
-    *("swap-one", "swap-adjacent", "naive-ctr", "pbm-em", "regression-em"),
-)
+_OF_HARVESTS = ("all-pairs", "pivot-one", "adjacent-chain")
+_ESTIMATORS = (*_OF_HARVESTS, "swap-one", "swap-adjacent", "naive-ctr", "pbm-em", "regression-em")
 
 
 def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -69,12 +68,6 @@ def estimate(
 
     LOG is a click log, or a file that `posbias harvest` or `posbias merge` wrote.
     """
-    from posbias.cli.log_estimates import fit_log, refuse_harvest, refuse_unused
-    from posbias.estimators import LOG_REGISTRY, REGISTRY, CurveEstimator, NaiveCTR
-
-    kinds: dict[str, type[CurveEstimator]] = {**REGISTRY, **LOG_REGISTRY}
-    refuse_unused(kinds[estimator])
-    refuse_harvest(kinds[estimator], flags["log"])
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other: stdout holds one of them.")
     if plot is not None:
@@ -83,16 +76,17 @@ def estimate(
         check_output(plot)
     known = None if truth is None else _read_truth(truth)
     settings: dict[str, Any] = {"level": level, "bootstrap": bootstrap, "seed": seed}
-    loaded = _load(flags)
     fitted: CurveEstimator
-    if estimator in REGISTRY:
+    if estimator in _OF_HARVESTS:
+        if feature:
+            raise click.UsageError(f"{estimator} has no use for --feature. Leave it out.")
         weighting = flags["weighting"]
-        fitted = REGISTRY[estimator](weighting=weighting, **settings).fit(loaded or make_harvest(flags))
-    elif loaded is not None:
-        fitted = NaiveCTR(**settings).fit(loaded)
+        made = _load(flags) or make_harvest(flags)
+        from posbias.estimators import REGISTRY
+
+        fitted = REGISTRY[estimator](weighting=weighting, **settings).fit(made)
     else:
-        settings |= {"max_rank": flags["max_rank"], "features": list(feature)}
-        fitted = fit_log(LOG_REGISTRY[estimator], settings, flags)
+        fitted = _fit_log(estimator, settings | {"features": list(feature)}, flags)
     curve = fitted.curve()
     if as_json:
         show_json(curve.to_dict())
@@ -106,9 +100,23 @@ def estimate(
         save_plot(curve, plot, truth=known)
 
 
+def _fit_log(estimator: str, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
+    """Fit an estimator that looks at the rows of a log, or takes what it needs from a harvest."""
+    from posbias.cli.log_estimates import fit_log, refuse_harvest, refuse_unused
+    from posbias.estimators import LOG_REGISTRY, NaiveCTR
+
+    kind = LOG_REGISTRY[estimator]
+    refuse_unused(kind)
+    refuse_harvest(kind, flags["log"])
+    loaded = _load(flags)
+    if loaded is not None:
+        return NaiveCTR(**{name: settings[name] for name in ("level", "bootstrap", "seed")}).fit(loaded)
+    return fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
+
+
 def _load(flags: dict[str, Any]) -> Harvest | None:
     """Return the harvest if that is what was given instead of a log."""
-    from posbias.harvest_file import is_harvest, load
+    from posbias.file_kinds import is_harvest
 
     files = flags["log"]
     if not any(is_harvest(path) for path in files):
@@ -123,6 +131,8 @@ def _load(flags: dict[str, Any]) -> Harvest | None:
         raise click.UsageError(
             f"{files[0]!r} is a harvest, for which {names} was decided when it was made. Leave it out."
         )
+    from posbias.harvest_file import load
+
     made = load(files[0])
     warn(made)
     return made

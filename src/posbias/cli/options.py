@@ -102,7 +102,7 @@ def _decorated(command: F, options: Sequence[Callable[[F], F]]) -> F:
 
 def make_log(flags: dict[str, Any]) -> ClickLog:
     """Return the ClickLog that the flags describe, taking them out of the flags."""
-    from posbias.harvest_file import is_harvest
+    from posbias.file_kinds import is_harvest
     from posbias.log import ClickLog
 
     files = flags.pop("log")
@@ -114,8 +114,12 @@ def make_log(flags: dict[str, Any]) -> ClickLog:
 
 def make_harvest(flags: dict[str, Any]) -> Harvest:
     """Harvest the log that the flags describe, taking their part out of the flags."""
+    import threading
+
     from posbias.harvesting import harvest
     from posbias.progress import bar
+
+    threading.Thread(target=_import_numpy).start()
 
     names = ("max_rank", "by", "weighting", "non_functional", "memory_limit", "threads")
     log = make_log(flags)
@@ -124,6 +128,14 @@ def make_harvest(flags: dict[str, Any]) -> Harvest:
     # After the bar is gone, which would draw over it.
     warn(made)
     return made
+
+
+def _import_numpy() -> None:
+    """Import what is needed once the engine has answered: meanwhile it counts, without the interpreter."""
+    from importlib import import_module
+
+    for name in ("numpy.ma", "numpy.random"):
+        import_module(name)
 
 
 def given(ctx: click.Context) -> list[str]:

@@ -6,10 +6,9 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow as pa
 
 from posbias.engines.explaining import explained
 from posbias.engines.opening import open_rankings, open_source, refuse_empty_rankings
@@ -18,6 +17,9 @@ from posbias.errors import PosbiasError
 from posbias.log import ClickLog, Schema, resolve
 from posbias.progress import Progress, silent
 from posbias.sql.dialect import DuckDB
+
+if TYPE_CHECKING:
+    from posbias.answers import Answer
 
 
 class Engine:
@@ -49,21 +51,19 @@ class Engine:
         with explained(), self._watched(doing):
             return self._connection.execute(sql).fetchall()
 
-    def table(self, sql: str, doing: str = "") -> pa.Table:
+    def table(self, sql: str, doing: str = "") -> Answer:
         """Run a query and return its answer."""
-        return self.table_up_to(sql, None, doing)
-
-    def table_up_to(self, sql: str, most: int | None, doing: str = "") -> pa.Table | None:
-        """Run a query and return its answer; None, without reading on, if it has more than `most` rows."""
         with explained(), self._watched(doing):
-            reader = self._connection.sql(sql).to_arrow_reader(100_000)
-            batches, rows = [], 0
-            for batch in reader:
-                rows += batch.num_rows
-                if most is not None and rows > most:
-                    return None
-                batches.append(batch)
-            return pa.Table.from_batches(batches, schema=reader.schema)
+            answer = self._connection.execute(sql)
+            # NumPy only now: a command imports it while the engine counts.
+            from posbias.answers import plain
+
+            return {name: plain(column) for name, column in answer.fetchnumpy().items()}
+
+    def table_up_to(self, sql: str, most: int, doing: str = "") -> Answer | None:
+        """Run a query and return its answer; None if it has more than `most` rows."""
+        answer = self.table(f"SELECT * FROM (\n{sql}\n) answer LIMIT {most + 1}", doing)
+        return answer if len(next(iter(answer.values()))) <= most else None
 
     @contextmanager
     def _watched(self, doing: str) -> Iterator[None]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from posbias.columns import guess
 from posbias.engines.explaining import explained, gist
@@ -86,10 +85,10 @@ def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[
     """Make files or data selectable under a name, and return the columns as the source calls them."""
     if files:
         con.execute(f"CREATE TEMP VIEW {name} AS {select_files(con, files)}")
-        return original_names(files)
+        return original_names(con, files)
     if isinstance(source, duckdb.DuckDBPyRelation):
         source = source.to_arrow_reader()
-    if isinstance(source, pa.RecordBatchReader):
+    if type(source).__name__ == "RecordBatchReader":
         # It can be read only once, and we read a log more than once: into a table that may spill to disk.
         con.register("stream", source)
         con.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM stream")
@@ -97,7 +96,9 @@ def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[
         return list(source.schema.names)
     if type(source).__module__.startswith("polars"):
         source = _from_polars(source)
-    if isinstance(source, pa.RecordBatch):
+    if type(source).__name__ == "RecordBatch":
+        import pyarrow as pa
+
         source = pa.Table.from_batches([source])
     try:
         _register(con, name, source)
@@ -120,7 +121,7 @@ def _register(con: duckdb.DuckDBPyConnection, name: str, source: Any) -> None:
         con.register(name, source.copy())
 
 
-def _from_polars(frame: Any) -> pa.Table:
+def _from_polars(frame: Any) -> Any:
     import polars
 
     if isinstance(frame, polars.LazyFrame):

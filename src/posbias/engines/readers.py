@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from posbias.engines.explaining import explained
 from posbias.engines.sources import one_format
@@ -39,17 +37,24 @@ def select_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> str:
     return f"SELECT * FROM read_parquet({_names(files)}, union_by_name = true, hive_types_autocast = false)"
 
 
-def original_names(files: Sequence[str]) -> list[str]:
+def original_names(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[str]:
     """Return the columns as the first file names them: DuckDB renames one of two that differ only by case."""
     kind = one_format(files)
     if kind == "csv":
         return list(read_header(files[0])[1])
     if kind == "parquet":
-        try:
-            return list(pq.read_schema(files[0]).names)
-        except (pa.ArrowException, OSError):
-            return []  # DuckDB will say what is wrong with it.
+        return _parquet_columns(con.execute(f"SELECT name, num_children FROM parquet_schema({_names(files[:1])})"))
     return []
+
+
+def _parquet_columns(schema: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the names of columns from a schema that lists them depth-first under its root, nested fields included."""
+    names, inside = [], 0
+    for name, children in schema.fetchall()[1:]:
+        if not inside:
+            names.append(name)
+        inside += (children or 0) - (1 if inside else 0)
+    return names
 
 
 def empty_file(name: str) -> UnusableLogError:
@@ -104,6 +109,8 @@ def _first_record(text: str, delimiter: str) -> list[str]:
 
 def _open_text(name: str) -> io.TextIOBase:
     if name.lower().endswith(".zst"):
+        import pyarrow as pa
+
         return io.TextIOWrapper(io.BufferedReader(pa.input_stream(name)), encoding="utf-8-sig", newline="")
     opener = gzip.open if name.lower().endswith(".gz") else open
     return cast(io.TextIOBase, opener(name, "rt", encoding="utf-8-sig", newline=""))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from posbias.answers import FloatArray
 from posbias.estimators.base import Estimator, Reasons
 from posbias.estimators.bounded_likelihood import BoolArray, maximise
-from posbias.strata import FloatArray
 
 
 class AllPairs(Estimator):

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from posbias.answers import FloatArray, IntArray
 from posbias.curves import Curve, Position
 from posbias.errors import EstimateError
 from posbias.harvests import Harvest
 from posbias.intervals import covariance, percentile, resample
-from posbias.interventions import Interventions, Weighting
-from posbias.strata import FloatArray, IntArray
+from posbias.interventions import Interventions
+from posbias.weightings import Weighting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-import pyarrow as pa
 
+from posbias.answers import Answer, AnyArray, IntArray, rows_of, segment_numbers, stacked
 from posbias.errors import EstimateError, LogError
 from posbias.estimators.base import CurveEstimator, Evidence, segment_labels
 from posbias.log import ClickLog, require
 from posbias.progress import Progress, silent
-from posbias.strata import AnyArray, IntArray, floats, ints, segment_numbers, tally
+from posbias.strata import tally
 
 if TYPE_CHECKING:
     from posbias.engines.duckdb import Engine
@@ -64,7 +64,7 @@ class LogEstimator(CurveEstimator):
     max_rank: int
 
     @abstractmethod
-    def read(self, engine: Engine, plan: Plan) -> tuple[pa.Table, pa.Table]:
+    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
         """Return impressions and clicks by bucket, ranker and rank, and what else the estimate is made from."""
 
     @abstractmethod
@@ -101,9 +101,9 @@ class LogEstimator(CurveEstimator):
             plan = _plan(engine, self.max_rank, tuple(by))
             totals, rows = self.read(engine, plan)
             _refuse_nameless(engine, plan, totals)
-        labels = pa.concat_tables([t.select(plan.segments) for t in (totals, rows)]) if by else None
+        labels = stacked([totals, rows], plan.segments) if by else None
         number, segments = (None, [()]) if labels is None else segment_numbers(labels, plan.segments)
-        split = totals.num_rows
+        split = rows_of(totals)
         observations = Observations(
             plan.rankers,
             self.max_rank,
@@ -149,21 +149,17 @@ def _plan(engine: Engine, max_rank: int, by: tuple[str, ...]) -> Plan:
     return Plan(engine.schema, engine.dialect, tuple(sorted({row[0] for row in found})), max_rank, by)
 
 
-def _refuse_nameless(engine: Engine, plan: Plan, totals: pa.Table) -> None:
+def _refuse_nameless(engine: Engine, plan: Plan, totals: Answer) -> None:
     from posbias.problems.rows import explain_unusable
     from posbias.sql.observations import NAMELESS
 
-    rows = ints(totals.column("row_count"))
-    nameless = int(rows[ints(totals.column("bucket")) == NAMELESS].sum())
+    rows = totals["row_count"]
+    nameless = int(rows[totals["bucket"] == NAMELESS].sum())
     if nameless:
         raise LogError(explain_unusable(engine, plan, nameless, int(rows.sum())))
 
 
-def _columns(table: pa.Table, plan: Plan, segment: IntArray | None) -> Columns:
+def _columns(answer: Answer, plan: Plan, segment: IntArray | None) -> Columns:
     """Return an answer's numbers, and the number of each row's segment."""
-    columns: dict[str, AnyArray] = {
-        name: floats(table.column(name)) if pa.types.is_floating(table.schema.field(name).type) else ints(column)
-        for name, column in zip(table.column_names, table.columns, strict=True)
-        if name not in plan.segments
-    }
-    return columns | {"segment": np.zeros(table.num_rows, dtype=np.int64) if segment is None else segment}
+    columns = {name: column for name, column in answer.items() if name not in plan.segments}
+    return columns | {"segment": np.zeros(rows_of(answer), dtype=np.int64) if segment is None else segment}

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import pyarrow as pa
 
+from posbias.answers import Answer, FloatArray
 from posbias.estimators.base import Evidence, Reasons, harvest_evidence, segment_labels
 from posbias.estimators.logged import LogEstimator, Observations
 from posbias.harvests import Harvest
 from posbias.intervals import resample
 from posbias.log import ClickLog
 from posbias.progress import Progress, silent
-from posbias.strata import FloatArray, tally
+from posbias.strata import tally
 
 if TYPE_CHECKING:
     from posbias.engines.duckdb import Engine
@@ -73,7 +73,7 @@ class NaiveCTR(LogEstimator):
                 self.segments_[label] = part._fit_harvest(log.segment(key))
         return self
 
-    def read(self, engine: Engine, plan: Plan) -> tuple[pa.Table, pa.Table]:
+    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
         """Return impressions and clicks by bucket, ranker and rank."""
         from posbias.sql.observations import totals
 

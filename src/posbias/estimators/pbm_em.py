@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from posbias.answers import Answer, FloatArray, IntArray
 from posbias.errors import EstimateError, LogError
 from posbias.estimators.base import Reasons
 from posbias.estimators.logged import Columns, LogEstimator, Observations
-from posbias.strata import FloatArray, IntArray, tally
+from posbias.strata import tally
 
 if TYPE_CHECKING:
     from posbias.engines.duckdb import Engine
@@ -66,12 +66,12 @@ class PBMEM(LogEstimator):
         if self.prior < 0:
             raise EstimateError(f"prior must be a number of imagined impressions, 0 or more, not {self.prior!r}.")
 
-    def read(self, engine: Engine, plan: Plan) -> tuple[pa.Table, pa.Table]:
+    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
         """Return the totals, and impressions and clicks of each pair at each rank."""
         from posbias.sql.observations import pair_positions, totals
 
         table = engine.table(pair_positions(plan), "Counting pairs")
-        nameless = table.column("item").null_count
+        nameless = int((table["item"] < 0).sum())
         if nameless:
             raise LogError(
                 f"There are rows with no value in column {plan.schema.doc!r} ({nameless:,} groups of them by query and "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from posbias.answers import FloatArray
 from posbias.estimators.base import Estimator, Reasons
-from posbias.strata import FloatArray
 
 
 class PivotOne(Estimator):

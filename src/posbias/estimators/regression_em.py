@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
+from posbias.answers import Answer, FloatArray, IntArray
 from posbias.errors import EstimateError, LogError
 from posbias.estimators.logged import LogEstimator, Observations
 from posbias.estimators.naive_ctr import explain_rates
 from posbias.estimators.pbm_em import ShownItems, check_iterations, posteriors, ratio
 from posbias.log import listed, require
 from posbias.sql.dialect import INTEGERS
-from posbias.strata import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from posbias.engines.duckdb import Engine
@@ -100,7 +99,7 @@ class RegressionEM(LogEstimator):
             raise EstimateError(f"The model {self.model!r} is not known. Use one of {listed(_MODELS)}.")
         _require_sklearn()
 
-    def read(self, engine: Engine, plan: Plan) -> tuple[pa.Table, pa.Table]:
+    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
         """Return the totals, and impressions and clicks of each vector of features at each rank."""
         from posbias.sql.observations import feature_positions, totals
 

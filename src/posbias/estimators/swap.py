@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from posbias.answers import Answer, FloatArray, IntArray
 from posbias.errors import EstimateError, LogError
 from posbias.estimators.adjacent_chain import AdjacentChain
 from posbias.estimators.base import Estimator, Reasons
@@ -16,7 +16,7 @@ from posbias.estimators.logged import Columns, LogEstimator, Observations
 from posbias.estimators.pivot_one import PivotOne
 from posbias.intervals import resample
 from posbias.log import listed
-from posbias.strata import FloatArray, IntArray, ints, tally
+from posbias.strata import tally
 
 if TYPE_CHECKING:
     from posbias.engines.duckdb import Engine
@@ -54,7 +54,7 @@ class _Swap(LogEstimator):
     def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
         """Return, for each rank, why ĉ and ¬ĉ do not identify it, or None."""
 
-    def read(self, engine: Engine, plan: Plan) -> tuple[pa.Table, pa.Table]:
+    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
         """Return impressions and clicks by bucket, ranker, original rank, rank shown and the last rank of the page."""
         from posbias.sql.swaps import NO_RANK, swaps
 
@@ -67,14 +67,14 @@ class _Swap(LogEstimator):
                 "Add --original COLUMN"
             )
         table = engine.table(swaps(plan, column), "Counting swaps")
-        rows, original = ints(table.column("row_count")), ints(table.column("original"))
+        rows, original = table["row_count"], table["original"]
         bad = int(rows[original == NO_RANK].sum())
         if bad:
             raise LogError(
                 f"{bad:,} of {rows.sum():,} rows have a value in {column!r} that is not a rank. Ranks before the swap "
                 "count from 1 like positions. Where a result was no part of the experiment, leave the value out."
             )
-        if not table.num_rows:
+        if not len(rows):
             raise EstimateError(
                 f"No row within the top {plan.max_rank} has a value in {column!r}: nothing was swapped."
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from posbias.answers import FloatArray, IntArray
 from posbias.estimators import AllPairs
 from posbias.experiments.blends import agreeing
 from posbias.experiments.figures import Line, draw_curves
@@ -18,7 +19,6 @@ from posbias.simulation.ranking_svm import ndcg, rank_documents, same_rank_share
 from posbias.simulation.sessions import simulate_sessions, simulate_swaps
 from posbias.simulation.traffic import split_views
 from posbias.simulation.users import PositionBased
-from posbias.strata import FloatArray, IntArray
 
 _RANKS = 21
 _RANKERS = ("f1", "f2", "f3")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from posbias.answers import FloatArray, IntArray
 from posbias.simulation.judgments import Judgments
 from posbias.simulation.ranking_svm import rank_documents, same_rank_share
-from posbias.strata import FloatArray, IntArray
 
 _STEPS = 12
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from posbias.answers import FloatArray
 from posbias.experiments.outcomes import Verdict
 from posbias.simulation.judgments import BoolArray
-from posbias.strata import FloatArray
 
 Errors = Mapping[str, FloatArray]
 

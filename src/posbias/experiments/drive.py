@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
+from posbias.answers import FloatArray, IntArray
 from posbias.estimators import AllPairs
 from posbias.experiments.blends import cautious_ranker
 from posbias.experiments.figures import Line, draw_curves
@@ -21,7 +22,6 @@ from posbias.simulation.ranking_svm import rank_documents
 from posbias.simulation.sessions import simulate_sessions, simulate_swaps
 from posbias.simulation.traffic import split_views
 from posbias.simulation.users import AtMostOneClick, PositionBased
-from posbias.strata import FloatArray, IntArray
 
 _RANKS = 5
 # 75.26% of the queries had identical top 5; of the others, 74.5% of the results were in place. Where two results trade

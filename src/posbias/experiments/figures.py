@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from posbias.answers import FloatArray
 from posbias.errors import PosbiasError
 from posbias.experiments.claims import mean_and_spread
-from posbias.strata import FloatArray
 
 _COLORS = {
     "AllPairs": "#c1272d",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from posbias.answers import FloatArray, IntArray
 from posbias.errors import PosbiasError
 from posbias.experiments.outcomes import seed_of
 from posbias.harvesting import harvest
@@ -25,7 +26,6 @@ from posbias.simulation.ranking_svm import rank_documents, sample_queries, train
 from posbias.simulation.sessions import simulate_sessions
 from posbias.simulation.traffic import sweeps
 from posbias.simulation.users import User
-from posbias.strata import FloatArray, IntArray
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from posbias.answers import FloatArray
 from posbias.errors import EstimateError
 from posbias.estimators import AdjacentChain, AllPairs, Estimator, PivotOne
 from posbias.experiments import claims
@@ -16,7 +17,6 @@ from posbias.experiments.outcomes import Outcome, Row, Verdict, seed_of
 from posbias.harvests import Harvest
 from posbias.simulation.ranking_svm import same_rank_share
 from posbias.simulation.users import PositionBased
-from posbias.strata import FloatArray
 
 ESTIMATORS: dict[str, type[Estimator]] = {
     "AllPairs": AllPairs,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from posbias.answers import IntArray
 from posbias.experiments.outcomes import Row
-from posbias.strata import IntArray
 
 
 def set_rows(sizes: IntArray) -> list[Row]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from posbias.answers import FloatArray
 from posbias.estimators import AllPairs
 from posbias.experiments.figures import Line, draw_curves
 from posbias.experiments.laboratory import Laboratory
 from posbias.experiments.outcomes import Outcome, Verdict, seed_of
 from posbias.simulation.users import PositionBased
-from posbias.strata import FloatArray
 
 # The normal quantile of a two-sided 99% interval.
 _Z99 = 2.5758

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from posbias.answers import IntArray
 from posbias.errors import PosbiasError
-from posbias.strata import IntArray
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from posbias.answers import IntArray
 from posbias.errors import LogError
 from posbias.simulation.judgments import Judgments, csr_features
 from posbias.simulation.learn import require_learn
 from posbias.simulation.letor_cache import read_cache, write_cache
-from posbias.strata import IntArray
 
 # scikit-learn appends each line's qid to an array that it copies: pieces keep that from being quadratic.
 _LINES_AT_ONCE = 5_000

@@ -8,10 +8,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from posbias.answers import FloatArray, IntArray
 from posbias.errors import PosbiasError
 from posbias.simulation.judgments import Judgments
 from posbias.simulation.learn import require_learn
-from posbias.strata import FloatArray, IntArray
 
 # Pairs of one query overlap in what they teach, and without a bound the few longest queries would be most of them.
 _PAIRS_PER_QUERY = 20

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from posbias.answers import IntArray
 from posbias.errors import PosbiasError
 from posbias.simulation.judgments import BoolArray, Judgments
 from posbias.simulation.users import Segmented, User
-from posbias.strata import IntArray
 
 
 def simulate_sessions(

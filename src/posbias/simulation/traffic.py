@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from posbias.answers import IntArray
 from posbias.errors import PosbiasError
 from posbias.simulation.judgments import Judgments
-from posbias.strata import IntArray
 
 
 def sweeps(queries: int, times: int = 1) -> IntArray:

@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from posbias.answers import FloatArray, IntArray
 from posbias.errors import PosbiasError
 from posbias.simulation.judgments import BoolArray
-from posbias.strata import FloatArray, IntArray
 
 Grades = npt.NDArray[Any]
 

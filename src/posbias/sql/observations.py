@@ -45,7 +45,7 @@ def totals(plan: Plan) -> str:
 
 
 def pair_positions(plan: Plan) -> str:
-    """Return impressions and clicks of each (query, document) at each rank; pairs by number, NULL without an id."""
+    """Return impressions and clicks of each (query, document) at each rank; pairs by number, -1 without an id."""
     keys = comma(plan.segments, "query", "doc", "position")
     return render(
         [
@@ -59,7 +59,8 @@ def pair_positions(plan: Plan) -> str:
                 "pair_positions",
                 "The pairs as numbers without gaps.",
                 f"SELECT {comma(plan.segments, 'position AS rank', 'impressions', 'clicks')},\n"
-                "  CASE WHEN doc IS NOT NULL THEN DENSE_RANK() OVER (ORDER BY query, doc) - 1 END AS item\nFROM cells",
+                "  CASE WHEN doc IS NOT NULL THEN DENSE_RANK() OVER (ORDER BY query, doc) - 1 ELSE -1 END AS item\n"
+                "FROM cells",
             ),
         ]
     )
