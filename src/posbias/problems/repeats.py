@@ -45,7 +45,7 @@ def _screen(plan: Plan) -> str:
     own; hashes that collide only make us look closer.
     """
     keys = ("v, q, r, p", "v, q, r, d", "v, q, r", "v, q")
-    counts = ", ".join(f"COUNT(DISTINCT hash({key}))" for key in keys)
+    counts = ", ".join(f"COUNT(DISTINCT {plan.dialect.hashed(key)})" for key in keys)
     return render([*_views(plan), Step("screen", "All and distinct.", f"SELECT COUNT(*), {counts}\nFROM views")])
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from posbias.engines.duckdb import Engine
 from posbias.log import Problem, Schema, listed, shell
-from posbias.sql.dialect import DuckDB
+from posbias.sql.dialect import Dialect
 from posbias.sql.shown import Plan
 
 _DROP = "Leave such rows out, or repair the job that writes the log."
@@ -125,7 +125,7 @@ def _typed(plan: Plan, column: str) -> str:
     return plan.dialect.integer(plan.dialect.quote(column), plan.schema.types[column])
 
 
-def row_text(schema: Schema, d: DuckDB) -> str:
+def row_text(schema: Schema, d: Dialect) -> str:
     """Return an expression that shows a row of the log by its columns, for an example."""
     roles = ("query", "doc", "ranker", "position", "click", "impressions", "clicks")
     names = list(dict.fromkeys(schema.roles[role] for role in roles if role in schema.roles))
@@ -155,10 +155,10 @@ def count_from_one(engine: Engine, plan: Plan) -> str:
     schema, d = plan.schema, plan.dialect
     columns = [schema.position, *(schema.rank_columns[name] for name in plan.rankers if schema.layout == "wide")]
     least = engine.rows(f"SELECT {', '.join(f'MIN({_typed(plan, c)})' for c in columns)} FROM log")[0]
-    added = ", ".join(
-        f"CAST({d.quote(c)} AS INTEGER) + 1 AS {d.quote(c)}" for c, low in zip(columns, least, strict=True) if low == 0
-    )
-    return f"--sql {shell(f'SELECT * REPLACE ({added}) FROM source')}"
+    added = {
+        d.quote(c): f"{d.cast(d.quote(c), 'INTEGER')} + 1" for c, low in zip(columns, least, strict=True) if low == 0
+    }
+    return f"--sql {shell(d.replacing(added))}"
 
 
 def explain_unusable(engine: Engine, plan: Plan, unusable: int, rows: int) -> str:

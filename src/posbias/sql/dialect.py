@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
 BUCKETS = 256
 # Room for 2^31 impressions and as many clicks of one (query, document, ranker) in one packed 64-bit sum.
 PACK = 2**32
 
+# Types go by DuckDB's names, whatever the engine calls them.
 INTEGERS = frozenset(
     ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
 )
+_NARROW = INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
 
 
-class DuckDB:
-    """The hooks of DuckDB's SQL."""
+class Dialect(ABC):
+    """The hooks of a dialect; those defined here are SQL as most engines speak it."""
 
-    name = "duckdb"
+    name: str
+    # What the dialect calls a type, where not by DuckDB's name.
+    types: Mapping[str, str] = {}
 
     def quote(self, identifier: str) -> str:
         """Return a column or table name as an identifier, whatever characters it has."""
@@ -24,22 +31,35 @@ class DuckDB:
         """Return a string as a literal."""
         return "'" + value.replace("'", "''") + "'"
 
-    def value(self, text: str, type_: str) -> str:
-        """Return what a value of this column type is when it prints as `text`; NULL if nothing does."""
-        return self.text(text) if type_ == "VARCHAR" else f"TRY_CAST({self.text(text)} AS {type_})"
+    def cast(self, expression: str, type_: str) -> str:
+        """Return a value as another type, failing where it cannot be."""
+        return f"CAST({expression} AS {self.types.get(type_, type_)})"
 
     def as_text(self, expression: str) -> str:
         """Return any value as text."""
-        return f"CAST({expression} AS VARCHAR)"
+        return self.cast(expression, "VARCHAR")
+
+    def attempt(self, expression: str, type_: str) -> str:
+        """Return a value as another type, or NULL where it cannot be."""
+        return f"TRY_{self.cast(expression, type_)}"
+
+    def value(self, text: str, type_: str) -> str:
+        """Return what a value of this column type is when it prints as `text`; NULL if nothing does."""
+        return self.text(text) if type_ == "VARCHAR" else self.attempt(self.text(text), type_)
 
     def integer(self, expression: str, type_: str) -> str:
         """Return a whole number, or NULL where the value is not one."""
         if type_ in INTEGERS:
             return expression
         if type_ == "BOOLEAN":
-            return f"CAST({expression} AS INTEGER)"
-        number = f"TRY_CAST({expression} AS DOUBLE)"
-        return f"CASE WHEN TRY_CAST({number} AS BIGINT) = {number} THEN TRY_CAST({number} AS BIGINT) END"
+            return self.cast(expression, "INTEGER")
+        number = self.number(expression, type_)
+        whole = self.attempt(number, "BIGINT")
+        return f"CASE WHEN {whole} = {number} THEN {whole} END"
+
+    def number(self, expression: str, type_: str) -> str:
+        """Return a value of a type that is no integer as a double, NULL where it is none."""
+        return self.attempt(expression, "DOUBLE")
 
     def click(self, expression: str, type_: str) -> str:
         """Return a click as a whole number; text may also say true or false."""
@@ -49,27 +69,43 @@ class DuckDB:
         number = self.integer(expression, type_)
         return f"CASE {truth} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {number} END"
 
+    @abstractmethod
+    def hashed(self, columns: str) -> str:
+        """Return a 64-bit hash of one or several columns."""
+
     def bucket(self, expression: str, type_: str) -> str:
         """Return the bucket of a query: the same id lands in the same one, whatever integer width held it."""
-        if type_ in INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}:
-            expression = f"CAST({expression} AS BIGINT)"
-        return f"CAST(hash({expression}) & {BUCKETS - 1} AS SMALLINT)"
+        if type_ in _NARROW:
+            expression = self.cast(expression, "BIGINT")
+        return self.cast(f"{self.hashed(expression)} & {BUCKETS - 1}", "SMALLINT")
 
     def total(self, expression: str) -> str:
         """Return a sum as a 64-bit integer, failing rather than wrapping where it does not fit."""
-        return f"CAST(SUM({expression}) AS BIGINT)"
+        return self.cast(f"SUM({expression})", "BIGINT")
+
+    @abstractmethod
+    def joined(self, expression: str, order: str) -> str:
+        """Return an aggregate that joins texts with spaces in a fixed order."""
+
+    def replacing(self, columns: Mapping[str, str]) -> str:
+        """Return a SELECT of all columns of `source`, with some (by their quoted names) replaced."""
+        return f"SELECT * REPLACE ({', '.join(f'{e} AS {c}' for c, e in columns.items())}) FROM source"
+
+    def quotient(self, expression: str, divisor: int) -> str:
+        """Return a whole number divided by another, rounded down."""
+        return f"({expression} // {divisor})"
 
     def high(self, packed: str) -> str:
         """Return the upper counter of a packed sum."""
-        return f"({packed} >> 32)"
+        return self.cast(f"{packed} >> 32", "INTEGER")
 
     def low(self, packed: str) -> str:
         """Return the lower counter of a packed sum."""
-        return f"({packed} & {PACK - 1})"
+        return self.cast(f"{packed} & {PACK - 1}", "INTEGER")
 
     def bit(self, place: str, *, wide: bool) -> str:
         """Return a number with one bit set, the one at a place counted from 0."""
-        return f"(CAST(1 AS {'BIGINT' if wide else 'INTEGER'}) << ({place}))"
+        return f"({self.cast('1', 'BIGINT' if wide else 'INTEGER')} << ({place}))"
 
     def union(self, bits: str) -> str:
         """Return an aggregate: the bits that any row has."""
@@ -79,6 +115,14 @@ class DuckDB:
         """Return `length` bits from `start` on."""
         return f"(({bits} >> {start}) & {2**length - 1})"
 
-    def joined(self, expression: str, order: str) -> str:
-        """Return an aggregate that joins texts with spaces in a fixed order."""
+
+class DuckDB(Dialect):
+    """The hooks of DuckDB."""
+
+    name = "duckdb"
+
+    def hashed(self, columns: str) -> str:  # noqa: D102
+        return f"hash({columns})"
+
+    def joined(self, expression: str, order: str) -> str:  # noqa: D102
         return f"STRING_AGG({expression}, ' ' ORDER BY {order})"

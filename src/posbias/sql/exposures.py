@@ -75,7 +75,8 @@ def exposures(plan: Plan) -> str:
     d, m, segments = plan.dialect, plan.max_rank, plan.segments
     groups = masks(len(plan.rankers), m)
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
-    packed = d.total(f"CASE WHEN ranker = {{i}} THEN {PACK} * CAST(impressions AS BIGINT) + clicks ELSE 0 END")
+    big = d.cast("impressions", "BIGINT")
+    packed = d.total(f"CASE WHEN ranker = {{i}} THEN {PACK} * {big} + clicks ELSE 0 END")
     seen = []
     for g, group in enumerate(groups):
         bit = d.bit(f"(ranker - {group[0]}) * {m} + position - 1", wide=len(group) * m > 30)
@@ -102,8 +103,7 @@ def exposures(plan: Plan) -> str:
                 f"  CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {still} THEN {bucket} "
                 f"ELSE {MOVING} END AS bucket,\n  "
                 + plan.each(
-                    f"CAST({d.high('packed_{i}')} AS INTEGER) AS impressions_{{i}}, "
-                    f"CAST({d.low('packed_{i}')} AS INTEGER) AS clicks_{{i}}",
+                    f"{d.high('packed_{i}')} AS impressions_{{i}}, {d.low('packed_{i}')} AS clicks_{{i}}",
                     ",\n  ",
                 )
                 + "\nFROM pairs",
@@ -175,10 +175,10 @@ def exposure_pair_sums(plan: Plan, weighting: str, firsts: Sequence[int]) -> str
     ids = comma(segments, "query", "doc")
     clicks, skips = {
         "traffic": ("a.clicks / a.w", "(a.impressions - a.clicks) / a.w"),
-        "uniform": ("1.0 * a.clicks / a.impressions", "1.0 - 1.0 * a.clicks / a.impressions"),
+        "uniform": ("1e0 * a.clicks / a.impressions", "1e0 - 1e0 * a.clicks / a.impressions"),
         "harmonic": (
-            "1.0 * a.clicks * b.impressions / (a.impressions + b.impressions)",
-            "1.0 * (a.impressions - a.clicks) * b.impressions / (a.impressions + b.impressions)",
+            "1e0 * a.clicks * b.impressions / (a.impressions + b.impressions)",
+            "1e0 * (a.impressions - a.clicks) * b.impressions / (a.impressions + b.impressions)",
         ),
     }[weighting]
     bucket = plan.dialect.bucket("a.query", plan.schema.types[plan.schema.query])
@@ -192,7 +192,7 @@ def exposure_pair_sums(plan: Plan, weighting: str, firsts: Sequence[int]) -> str
             Step(
                 "views",
                 "The page views n_i of each ranker, as a share of all so that days add up.",
-                f"SELECT {comma(segments, 'ranker')}, 1.0 * SUM(impressions) / SUM(SUM(impressions)) "
+                f"SELECT {comma(segments, 'ranker')}, 1e0 * SUM(impressions) / SUM(SUM(impressions)) "
                 f"OVER ({over}) AS n\nFROM cells\nWHERE position = CASE ranker {first} END\n"
                 f"GROUP BY {comma(segments, 'ranker')}",
             ),

@@ -99,4 +99,4 @@ def feature_positions(plan: Plan, features: Sequence[str]) -> str:
 
 
 def _number(text: str) -> str:
-    return f"CASE {text} WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 ELSE CAST({text} AS DOUBLE) END"
+    return f"CASE {text} WHEN 'true' THEN 1e0 WHEN 'false' THEN 0e0 ELSE CAST({text} AS DOUBLE) END"

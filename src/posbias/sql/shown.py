@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from posbias.log import Schema
-from posbias.sql.dialect import DuckDB
+from posbias.sql.dialect import Dialect
 from posbias.sql.steps import Step
 
 
@@ -15,7 +15,7 @@ class Plan:
     """What a harvest asks of the log: its columns, the rankers by number, M and the segments."""
 
     schema: Schema
-    dialect: DuckDB
+    dialect: Dialect
     rankers: tuple[str, ...]
     max_rank: int
     by: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Plan:
     def number(self, expression: str, type_: str) -> str:
         """Return the number of the ranker that a column names, NULL for one that is not known."""
         cases = " ".join(f"WHEN {self.dialect.value(name, type_)} THEN {i}" for i, name in enumerate(self.rankers))
-        return f"CAST(CASE {expression} {cases} END AS SMALLINT)" if cases else "NULL"
+        return self.dialect.cast(f"CASE {expression} {cases} END", "SMALLINT") if cases else "NULL"
 
     def each(self, text: str, separator: str = ", ") -> str:
         """Return a text once for each ranker, `{i}` replaced by its number."""

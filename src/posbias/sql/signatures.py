@@ -33,18 +33,20 @@ def signature_steps(plan: Plan) -> list[Step]:
     # Most rows are placed where their ranker puts them, and so have a position and a ranker: one short test for those.
     placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
     usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
+    # A rank times a power of the base needs as many bits as the code itself.
     digits = [
         " + ".join(
-            f"{(m + 1) ** place} * CASE WHEN rank_{i} BETWEEN 1 AND {m} THEN rank_{i} ELSE 0 END"
+            f"{d.cast(str((m + 1) ** place), narrow if g == 0 else 'BIGINT')} * "
+            f"CASE WHEN rank_{i} BETWEEN 1 AND {m} THEN rank_{i} ELSE 0 END"
             for place, i in enumerate(group)
         )
-        for group in groups
+        for g, group in enumerate(groups)
     ]
-    first = (
-        f"CAST(CASE WHEN {placed} THEN {digits[0]}\n"
+    first = d.cast(
+        f"CASE WHEN {placed} THEN {digits[0]}\n"
         f"    WHEN {usable} THEN CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END "
-        f"ELSE {UNUSABLE} END "
-        f"AS {narrow}) AS code_0"
+        f"ELSE {UNUSABLE} END",
+        narrow,
     )
     keys = comma(plan.segments, "bucket", "ranker", [f"code_{i}" for i in range(len(groups))])
     many = plan.schema.aggregated
@@ -63,7 +65,7 @@ def signature_steps(plan: Plan) -> list[Step]:
             "The signature: the ranks of all rankers as one number, none where beyond M.",
             f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'own', 'impressions', 'clicks')}, "
             f"{bucket} AS bucket,\n"
-            f"  {comma(first, rest)}\nFROM placed_by_own",
+            f"  {comma(f'{first} AS code_0', rest)}\nFROM placed_by_own",
         ),
         Step(
             "signatures",
@@ -126,11 +128,11 @@ def signature_pair_sums(plan: Plan, firsts: Sequence[int]) -> str:
 
     `firsts` are the positions at which each ranker's page views are counted.
     """
-    segments = plan.segments
+    segments, d = plan.segments, plan.dialect
     groups = codes(len(plan.rankers), plan.max_rank)
     base = plan.max_rank + 1
     ranks = [
-        f"CAST((code_{g} // {base**place}) % {base} AS INTEGER) AS rank_{i}"
+        d.cast(f"{d.quotient(f'code_{g}', base**place)} % {base}", "INTEGER") + f" AS rank_{i}"
         for g, group in enumerate(groups)
         for place, i in enumerate(group)
     ]
@@ -172,7 +174,7 @@ def signature_pair_sums(plan: Plan, firsts: Sequence[int]) -> str:
                 "w(q,d,k), as a share of all page views so that days add up.",
                 f"SELECT {comma([f'o.{s}' for s in segments])}{', ' if segments else ''}o.bucket, o.own, "
                 f"o.impressions, o.clicks, {plan.each('o.rank_{i}')}, {plan.each('v.views_{i}')},\n"
-                f"  1.0 * ({weight}) / ({total}) AS w\nFROM owned o\nJOIN views v ON {on}",
+                f"  1e0 * ({weight}) / ({total}) AS w\nFROM owned o\nJOIN views v ON {on}",
             ),
             Step("moved", "Each row once for every other rank k' of its document.", moved),
             Step(

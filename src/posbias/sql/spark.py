@@ -1,0 +1,41 @@
+"""What Spark says differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posbias.sql.dialect import Dialect
+
+
+class Spark(Dialect):
+    """The hooks of Spark 4, and of Databricks, which speaks the same."""
+
+    name = "spark"
+    types: Mapping[str, str] = {"VARCHAR": "STRING"}
+
+    def quote(self, identifier: str) -> str:  # noqa: D102
+        return "`" + identifier.replace("`", "``") + "`"
+
+    def text(self, value: str) -> str:  # noqa: D102
+        # Two quotes inside a literal are none at all, and a backslash escapes.
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    def number(self, expression: str, type_: str) -> str:  # noqa: D102
+        number = super().number(expression, type_)
+        if type_ != "VARCHAR":
+            return number
+        # Java reads 3d and 3f as numbers.
+        return f"CASE WHEN RIGHT(LOWER({expression}), 1) NOT IN ('d', 'f') THEN {number} END"
+
+    def hashed(self, columns: str) -> str:  # noqa: D102
+        return f"xxhash64({columns})"
+
+    def joined(self, expression: str, order: str) -> str:  # noqa: D102
+        return f"LISTAGG({expression}, ' ') WITHIN GROUP (ORDER BY {order})"
+
+    def replacing(self, columns: Mapping[str, str]) -> str:  # noqa: D102
+        named = ", ".join(f"{expression} AS {column}" for column, expression in columns.items())
+        return f"SELECT * EXCEPT ({', '.join(columns)}), {named} FROM source"
+
+    def quotient(self, expression: str, divisor: int) -> str:  # noqa: D102
+        return f"({expression} DIV {divisor})"
