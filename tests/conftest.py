@@ -1,13 +1,22 @@
-"""In CI nothing is skipped: a skipped test is a failure unless its reason is listed here."""
+"""What all tests share: engines to run on, and in CI nothing is skipped unless its reason is listed here."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
+import hypothesis
 import pytest
 
+import posbias.engines
+
+from . import sparks
+
 # Reasons for which a test may be skipped even in CI, by how they start.
-ALLOWED: tuple[str, ...] = ()
+ALLOWED: tuple[str, ...] = ("Spark reads a byte that is not UTF-8",)
+# On Spark, where a query takes a second, a property is tried on this many logs; DuckDB tries it on many more.
+SPARK_EXAMPLES = 3
 
 
 def reason_of(report: pytest.TestReport) -> str:
@@ -19,7 +28,34 @@ def reason_of(report: pytest.TestReport) -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if report.skipped and os.environ.get("CI") and not reason_of(report).startswith(ALLOWED or ("\0",)):
+    if report.skipped and os.environ.get("CI") and not reason_of(report).startswith(ALLOWED):
         report.outcome = "failed"
         report.longrepr = f"skipped in CI, where nothing may be: {reason_of(report)}"
     return report
+
+
+@pytest.fixture(scope="module", params=posbias.engines.ENGINES)
+def each_engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test on every engine: what is opened without naming one is opened by it."""
+    if request.param == "spark":
+        sparks.session()
+    before = posbias.engines.DEFAULT
+    posbias.engines.DEFAULT = request.param
+    yield request.param
+    posbias.engines.DEFAULT = before
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: Any) -> Any:
+    """Try a property on fewer logs where each takes long."""
+    spark = getattr(item, "callspec", None) and "spark" in item.callspec.params.values()
+    test = getattr(item, "obj", None)
+    usual = getattr(test, "_hypothesis_internal_use_settings", None)
+    if not (spark and usual):
+        return (yield)
+    fewer = hypothesis.settings(usual, max_examples=min(usual.max_examples, SPARK_EXAMPLES))
+    test._hypothesis_internal_use_settings = fewer
+    try:
+        return (yield)
+    finally:
+        test._hypothesis_internal_use_settings = usual

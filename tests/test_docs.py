@@ -43,6 +43,7 @@ RUN = {
     "docs/harvest_file.md": {"pycon"},
     "docs/log.md": {"console", "pycon"},
     "docs/tutorial.md": {"console", "pycon"},
+    "docs/warehouse.md": {"console", "pycon"},
 }
 WIDTH = "100"
 

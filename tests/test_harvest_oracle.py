@@ -39,6 +39,8 @@ from .logs import (
     uuid_ids,
 )
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 max_ranks = st.sampled_from([4, 3, 6, 10, 2])
 devices = st.sampled_from(["phone", "desk top", "it's"])
 

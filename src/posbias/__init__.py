@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from posbias.harvests import Harvest as Harvest
     from posbias.harvests import merge as merge
     from posbias.log import ClickLog as ClickLog
+    from posbias.queries import harvest_sql as harvest_sql
     from posbias.set_sizes import intervention_sets as intervention_sets
     from posbias.simulation import World as World
     from posbias.simulation import simulate as simulate
@@ -48,6 +49,7 @@ _HOMES = {
     "World": "posbias.simulation",
     "check": "posbias.checking",
     "harvest": "posbias.harvesting",
+    "harvest_sql": "posbias.queries",
     "intervention_sets": "posbias.set_sizes",
     "merge": "posbias.harvests",
     "simulate": "posbias.simulation",

@@ -56,6 +56,8 @@ def select(answer: Answer, mask: npt.NDArray[np.bool_]) -> Answer:
 
 def stacked(answers: Sequence[Answer], names: Sequence[str]) -> Answer:
     """Return some columns of several answers, one answer under the other."""
+    if len(answers) == 1:
+        return {name: answers[0][name] for name in names}
     return {name: np.concatenate([answer[name] for answer in answers]) for name in names}
 
 

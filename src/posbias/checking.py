@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from posbias.checks import Check, Shown
-from posbias.engines.duckdb import Engine, open_log
+from posbias.engines import Engine, EngineName, open_log
 from posbias.errors import LogError
 from posbias.harvesting import known_rankers
 from posbias.log import ClickLog, Problem, UnusableLogError
@@ -30,6 +30,7 @@ def check(
     log: ClickLog,
     *,
     max_rank: int = 10,
+    engine: EngineName | None = None,
     memory_limit: str | None = None,
     threads: int | None = None,
     progress: Progress = silent,
@@ -45,8 +46,8 @@ def check(
     if max_rank < 2:
         raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
     try:
-        with open_log(log, memory_limit=memory_limit, threads=threads, progress=progress) as engine:
-            return _check(engine, max_rank)
+        with open_log(log, engine=engine, memory_limit=memory_limit, threads=threads, progress=progress) as opened:
+            return _check(opened, max_rank)
     except UnusableLogError as error:
         # What keeps a log from being opened at all is its first problem: a missing column, a truncated file.
         return Check(problems=(error.problem,), max_rank=max_rank)

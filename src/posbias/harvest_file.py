@@ -13,7 +13,7 @@ import numpy as np
 
 from posbias.answers import Answer, AnyArray, from_arrow, segment_numbers
 from posbias.errors import HarvestError
-from posbias.file_kinds import METADATA_KEY
+from posbias.file_kinds import METADATA_KEY, is_export
 from posbias.harvests import Harvest
 from posbias.sql.dialect import BUCKETS
 from posbias.strata import Cells, PairSums
@@ -69,13 +69,17 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Harvest:
-    """Read a harvest back, checking that it is one and that it is whole."""
+    """Read a harvest back, saved or exported by a warehouse, checking that it is one and that it is whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     name = os.fspath(path)
     if not os.path.exists(name):
         raise HarvestError(f"There is no file {name!r}.")
+    if is_export(name):
+        from posbias.exports import load_export
+
+        return load_export(name)
     try:
         table = pq.read_table(name)
     except (pa.ArrowException, OSError) as error:

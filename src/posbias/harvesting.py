@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from posbias.engines.duckdb import Engine, open_log
+from posbias.engines import Engine, EngineName, open_log
 from posbias.errors import LogError
 from posbias.log import ClickLog, listed, require
 from posbias.progress import Progress, silent
@@ -46,6 +46,7 @@ def harvest(
     by: Sequence[str] = (),
     weighting: Weighting | None = None,
     non_functional: Literal["share", "refuse"] = "share",
+    engine: EngineName | None = None,
     memory_limit: str | None = None,
     threads: int | None = None,
     progress: Progress = silent,
@@ -62,7 +63,9 @@ def harvest(
             two compare a pair only with itself, where it was shown at both ranks.
         non_functional: in replay, a ranker that showed a document at several ranks for one query counts at each by
             its "share" of impressions, or is "refuse"d with an error.
-        memory_limit, threads: limits of the engine, such as "2GB" and 4.
+        engine: "duckdb" (embedded, the default) or "spark" (the active session; the log may then be a DataFrame, a
+            table or a path that the cluster sees).
+        memory_limit, threads: limits of DuckDB, such as "2GB" and 4.
         progress: called with what is being done and the share done.
         max_strata: beyond this many rows, sums over interventional sets are kept in place of strata.
 
@@ -78,28 +81,28 @@ def harvest(
         raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
     if weighting is not None and weighting not in WEIGHTINGS:
         raise LogError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
-    with open_log(log, memory_limit=memory_limit, threads=threads, progress=progress) as engine:
+    with open_log(log, engine=engine, memory_limit=memory_limit, threads=threads, progress=progress) as opened:
         for column in by:
-            require(column, engine.schema.types, flag="by")
-        known = engine.schema.layout != "replay"
+            require(column, opened.schema.types, flag="by")
+        known = opened.schema.layout != "replay"
         chosen: Weighting = weighting or ("traffic" if known else "harmonic")
         settings = Settings(max_rank, tuple(by), chosen, non_functional, max_strata)
-        if engine.schema.drop_duplicates:
-            refuse_pages_without_id(engine, settings.plan(engine, ()))
-        counted = (_count_signatures if known and chosen == "traffic" else count_exposures)(engine, settings)
+        if opened.schema.drop_duplicates:
+            refuse_pages_without_id(opened, settings.plan(opened, ()))
+        counted = (_count_signatures if known and chosen == "traffic" else count_exposures)(opened, settings)
         from posbias.harvests import Harvest
 
         return Harvest(
             max_rank=max_rank,
             rankers=counted.rankers,
-            layout=engine.schema.layout,
+            layout=opened.schema.layout,
             weighting=chosen,
             by=tuple(by),
             segments=tuple(counted.segments),
             table=counted.table,
             about={
                 "posbias": __version__,
-                "engine": engine.dialect.name,
+                "engine": opened.dialect.name,
                 "made": datetime.now(UTC).isoformat(timespec="seconds"),
                 "source": repr(log),
                 **counted.rows,
@@ -231,7 +234,9 @@ def count_exposures(engine: Engine, settings: Settings) -> _Counted:
     if len(tables) > 1:
         parts.append(strata.cells_from_rows(tables[1], segment[split:]))
     cells = strata.Cells.joined(strata.renumbered(parts))
-    warnings = moving_warning(moving, strata.count_pairs(cells)) + traffic_warning(settings.weighting)
+    warnings = traffic_warning(settings.weighting)
+    if moving:
+        warnings = [moving_warning(moving, strata.count_pairs(cells)), *warnings]
     return _Counted(plan.rankers, segments, cells, rows | {"moving_pairs": moving}, warnings)
 
 

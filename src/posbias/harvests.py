@@ -32,7 +32,8 @@ class PairTable:
 class Harvest:
     """Impressions and clicks by bucket, stratum and ranker: what every estimator is computed from.
 
-    Made by `posbias.harvest`, joined by `posbias.merge`, kept by `save` and `Harvest.load`.
+    Made by `posbias.harvest`, joined by `posbias.merge`, kept by `save` and `Harvest.load`, which also reads what a
+    warehouse answered to the query of `posbias.harvest_sql`.
 
     Attributes:
         max_rank: M, the number of top ranks harvested.
@@ -166,7 +167,7 @@ class Harvest:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Harvest:
-        """Read a harvest that `save` wrote."""
+        """Read a harvest that `save` wrote, or the exported answer to a query of `harvest_sql`."""
         from posbias.harvest_file import load
 
         return load(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posbias.engines.duckdb import Engine
+from posbias.engines import Engine
 from posbias.errors import LogError
 from posbias.problems.rows import explain_unusable
 from posbias.sql.shown import Plan
@@ -50,14 +50,12 @@ def refuse_moving(non_functional: str, moving: int, pairs: int) -> None:
         )
 
 
-def moving_warning(moving: int, pairs: int) -> list[str]:
+def moving_warning(moving: int, pairs: int) -> str:
     """Return what to say of pairs that one ranker showed at several ranks."""
-    if not moving:
-        return []
-    return [
+    return (
         f"{moving:,} of {pairs:,} (query, document) pairs were shown at several ranks by one ranker; each rank counts "
         "by its share."
-    ]
+    )
 
 
 def traffic_warning(weighting: Weighting) -> list[str]:

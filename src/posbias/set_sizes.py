@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from posbias.answers import IntArray, rows_of
-from posbias.engines.duckdb import Engine, open_log
+from posbias.engines import Engine, open_log
 from posbias.harvesting import MAX_STRATA, Settings, count_exposures, known_rankers
 from posbias.log import ClickLog
 from posbias.sql import exposures as exposure_sql

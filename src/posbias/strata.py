@@ -32,6 +32,8 @@ class _Columns:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the rows of all parts."""
+        if len(parts) == 1:
+            return parts[0]
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         return cls(**{name: np.concatenate([getattr(p, name) for p in parts]) for name in names})
 
@@ -128,32 +130,28 @@ def cells_from_signatures(answer: Answer, segment: IntArray, digits: Sequence[ra
 
 def cells_from_exposures(answer: Answer, segment: IntArray, masks: Sequence[range], max_rank: int) -> Cells:
     """Return the cells of a replay harvest in which each ranker shows a pair at one rank, given as a bit of a mask."""
-    rankers = sum(len(places) for places in masks)
-
-    def by_ranker(name: str) -> IntArray:
-        return np.column_stack([answer[f"{name}_{i}"] for i in range(rankers)])
-
-    seen = [answer[f"seen_{g}"] for g in range(len(masks))]
-    bits = np.column_stack(
-        [
-            seen[g] >> place * max_rank & (1 << max_rank) - 1
-            for g, places in enumerate(masks)
-            for place in range(len(places))
-        ]
-    )
-    # One bit or none: frexp counts it from 1, and gives 0 for none.
-    ranks, pairs = np.frexp(bits)[1].astype(np.int64), answer["pairs"]
-    row, ranker = np.nonzero(ranks)
-    return Cells(
-        segment=segment[row],
-        bucket=answer["bucket"][row],
-        stratum=row,
-        pairs=pairs[row],
-        ranker=ranker,
-        rank=ranks[row, ranker],
-        impressions=by_ranker("impressions")[row, ranker] * pairs[row],
-        clicks=by_ranker("clicks")[row, ranker],
-    )
+    bits = [
+        answer[f"seen_{g}"] >> place * max_rank & (1 << max_rank) - 1
+        for g, rankers in enumerate(masks)
+        for place in range(len(rankers))
+    ]
+    rows = [np.flatnonzero(held) for held in bits]
+    # Filled in place: there may be millions, and each copy costs as much as counting them did.
+    cells = Cells(*(np.empty(sum(map(len, rows)), dtype=np.int64) for _ in fields(Cells)))
+    start = 0
+    for ranker, row in enumerate(rows):
+        part = slice(start, start + len(row))
+        start = part.stop
+        cells.stratum[part] = row
+        cells.ranker[part] = ranker
+        # It is one bit, which frexp counts from 1.
+        cells.rank[part] = np.frexp(bits[ranker][row])[1]
+        np.take(segment, row, out=cells.segment[part], mode="clip")
+        np.take(answer["bucket"], row, out=cells.bucket[part], mode="clip")
+        np.take(answer["pairs"], row, out=cells.pairs[part], mode="clip")
+        np.take(answer[f"clicks_{ranker}"], row, out=cells.clicks[part], mode="clip")
+        np.multiply(answer[f"impressions_{ranker}"][row], cells.pairs[part], out=cells.impressions[part])
+    return cells
 
 
 def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:

@@ -17,6 +17,7 @@ COMMANDS = {
     "harvest": "Harvest the interventions of a log into one small file.",
     "merge": "Merge harvests, such as a week of days, into one.",
     "sets": "Count the (query, document) pairs of every interventional set.",
+    "sql": "Print the harvest as a query to run in a warehouse.",
     "estimate": "Estimate the propensity curve of a log or a harvest.",
     "simulate": "Simulate a click log with a known propensity curve.",
     "reproduce": "Reproduce a figure of the paper: numbers, picture and verdict.",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.options import engine_options, given, log_options, make_log, show_json
+from posbias.cli.engines import engine_options, running
+from posbias.cli.options import given, log_options, make_log, show_json
 
 if TYPE_CHECKING:
     from posbias.checks import Check
@@ -24,11 +25,10 @@ def check(as_json: bool, **flags: Any) -> None:
     Exits with 1 if the log cannot be used.
     """
     from posbias.checking import check
-    from posbias.progress import bar
 
     log = make_log(flags)
-    with bar() as progress:
-        found = check(log, progress=progress, **flags)
+    with running(flags) as engine:
+        found = check(log, **engine, **flags)
     if as_json:
         show_json(found.to_dict())
     else:
@@ -57,5 +57,7 @@ def _show_next(ctx: click.Context, found: Check) -> None:
     words = [*ctx.params["log"]]
     for name in given(ctx):
         if name not in ("log", "as_json") and not any(f"--{name} " in flags for flags in fixes):
-            words += [f"--{name.replace('_', '-')}", str(ctx.params[name])]
+            flag, value = f"--{name.replace('_', '-')}", ctx.params[name]
+            each = [f"{key}={text}" for key, text in value.items()] if isinstance(value, dict) else [str(value)]
+            words += [word for text in each for word in (flag, text)]
     click.echo(" ".join(["Next: posbias", command, shlex.join(words), *dict.fromkeys(fixes)]), err=True)

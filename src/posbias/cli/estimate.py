@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.options import engine_options, given, harvest_options, log_options, make_harvest, show_json, warn
+from posbias.cli.engines import engine_options, make_harvest
+from posbias.cli.options import given, harvest_options, log_options, show_json, warn
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
@@ -66,7 +67,8 @@ def estimate(
 ) -> None:
     """Estimate the propensity curve of a log or a harvest.
 
-    LOG is a click log, or a file that `posbias harvest` or `posbias merge` wrote.
+    LOG is a click log, a file that `posbias harvest` or `posbias merge` wrote, or the exported result of a query that
+    `posbias sql` printed.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other: stdout holds one of them.")

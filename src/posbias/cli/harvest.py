@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from posbias.cli.options import engine_options, harvest_options, log_options, make_harvest
+from posbias.cli.engines import engine_options, make_harvest
+from posbias.cli.options import harvest_options, log_options
 
 
 @click.command()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from posbias.cli.engines import running
 from posbias.cli.options import given, make_log
 
 if TYPE_CHECKING:
@@ -48,14 +49,11 @@ def refuse_harvest(kind: type[CurveEstimator], files: tuple[str, ...]) -> None:
 
 def fit_log(kind: type[LogEstimator], settings: dict[str, Any], flags: dict[str, Any]) -> LogEstimator:
     """Fit an estimator on the log that the flags describe."""
-    from posbias.progress import bar
-
     takes = inspect.signature(kind).parameters
     estimator = kind(**{name: value for name, value in settings.items() if name in takes})
-    limits = {name: flags[name] for name in ("by", "memory_limit", "threads")}
     log = make_log(flags)
-    with bar() as progress:
-        estimator.fit(log, progress=progress, **limits)
+    with running(flags) as engine:
+        estimator.fit(log, by=flags["by"], **engine)
     if not getattr(estimator, "converged_", True):
         stopped = (
             f"{kind.name} stopped after {getattr(estimator, 'iterations_', 0)} iterations, its curve still moving."

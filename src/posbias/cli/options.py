@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -36,13 +36,18 @@ _LOG_FLAGS = (*_COLUMNS, *_OPTIONAL, "rank", "duplicates")
 
 def log_options(command: F) -> F:
     """Add the argument LOG and the flags that say what its columns mean."""
-    options = [click.argument("log", metavar="LOG...", nargs=-1, required=True)]
-    options += [
-        click.option(f"--{name}", default=default, show_default=True, metavar="COLUMN", help=text)
-        for name, (default, text) in _COLUMNS.items()
-    ]
-    options += [click.option(f"--{name}", metavar=metavar, help=text) for name, (metavar, text) in _OPTIONAL.items()]
-    options += [
+    argument = click.argument("log", metavar="LOG...", nargs=-1, required=True)
+    return decorated(command, [argument, *column_options(_OPTIONAL)])
+
+
+def column_options(optional: Mapping[str, tuple[str, str]]) -> list[Callable[[F], F]]:
+    """Return the flags that say what columns mean; the optional ones by name, with what they take and their help."""
+    return [
+        *(
+            click.option(f"--{name}", default=default, show_default=True, metavar="COLUMN", help=text)
+            for name, (default, text) in _COLUMNS.items()
+        ),
+        *(click.option(f"--{name}", metavar=metavar, help=text) for name, (metavar, text) in optional.items()),
         click.option("--rank", default="rank", show_default=True, metavar="COLUMN", help="Rank in --rankings."),
         click.option(
             "--duplicates",
@@ -52,7 +57,6 @@ def log_options(command: F) -> F:
             help="Rows of one page view logged twice.",
         ),
     ]
-    return _decorated(command, options)
 
 
 def harvest_options(command: F) -> F:
@@ -72,29 +76,11 @@ def harvest_options(command: F) -> F:
             help="Rankers that show a document at several ranks for one query.",
         ),
     ]
-    return _decorated(command, options)
+    return decorated(command, options)
 
 
-def engine_options(command: F) -> F:
-    """Add M and the limits of the engine."""
-    options = [
-        click.option(
-            "--max-rank",
-            type=click.IntRange(2),
-            default=10,
-            show_default=True,
-            metavar="M",
-            help="Top ranks.",
-        ),
-        click.option(
-            "--memory-limit", metavar="SIZE", help="Memory of the engine, such as 2GB; the rest goes to disk."
-        ),
-        click.option("--threads", type=click.IntRange(1), help="Threads of the engine."),
-    ]
-    return _decorated(command, options)
-
-
-def _decorated(command: F, options: Sequence[Callable[[F], F]]) -> F:
+def decorated(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    """Return a command with options added in their order."""
     for option in reversed(options):
         command = option(command)
     return command
@@ -110,32 +96,6 @@ def make_log(flags: dict[str, Any]) -> ClickLog:
         if is_harvest(path):
             raise click.UsageError(f"{path!r} is a harvest, not a log. It is read by: posbias estimate {path}")
     return ClickLog(files[0] if len(files) == 1 else list(files), **{name: flags.pop(name) for name in _LOG_FLAGS})
-
-
-def make_harvest(flags: dict[str, Any]) -> Harvest:
-    """Harvest the log that the flags describe, taking their part out of the flags."""
-    import threading
-
-    from posbias.harvesting import harvest
-    from posbias.progress import bar
-
-    threading.Thread(target=_import_numpy).start()
-
-    names = ("max_rank", "by", "weighting", "non_functional", "memory_limit", "threads")
-    log = make_log(flags)
-    with bar() as progress:
-        made = harvest(log, progress=progress, **{name: flags.pop(name) for name in names})
-    # After the bar is gone, which would draw over it.
-    warn(made)
-    return made
-
-
-def _import_numpy() -> None:
-    """Import what is needed once the engine has answered: meanwhile it counts, without the interpreter."""
-    from importlib import import_module
-
-    for name in ("numpy.ma", "numpy.random"):
-        import_module(name)
 
 
 def given(ctx: click.Context) -> list[str]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from posbias.cli.options import engine_options, log_options, make_log, show_json
+from posbias.cli.engines import engine_options, running
+from posbias.cli.options import log_options, make_log, show_json
 
 
 @click.command()
@@ -18,12 +19,11 @@ def sets(as_json: bool, **flags: Any) -> None:
 
     The table has the shape of Tables 1 and 2 of the paper.
     """
-    from posbias.progress import bar
     from posbias.set_sizes import intervention_sets
 
     log = make_log(flags)
-    with bar() as progress:
-        sizes = intervention_sets(log, progress=progress, **flags)
+    with running(flags) as engine:
+        sizes = intervention_sets(log, **engine, **flags)
     m = len(sizes)
     if as_json:
         pairs = [(k, other) for k in range(m) for other in range(k + 1, m)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from posbias.engines.engine import Engine
 from posbias.engines.explaining import explained
-from posbias.engines.opening import open_rankings, open_source, refuse_empty_rankings
+from posbias.engines.opening import open_rankings, open_source
 from posbias.engines.readers import select_files
 from posbias.errors import PosbiasError
 from posbias.log import ClickLog, Schema, resolve
@@ -22,18 +22,17 @@ if TYPE_CHECKING:
     from posbias.answers import Answer
 
 
-class Engine:
-    """A DuckDB connection with one log opened as `log`, and its rankings, if it has any, as `rankings`."""
+class DuckDBEngine(Engine):
+    """A log in a DuckDB connection."""
 
     dialect = DuckDB()
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, schema: Schema, files: Sequence[str], progress: Progress
     ) -> None:
+        super().__init__(schema, progress)
         self._connection = connection
         self._files = files
-        self.schema = schema
-        self.progress = progress
 
     def file_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns and types of each file of the log, where it has several."""
@@ -48,43 +47,21 @@ class Engine:
 
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
         """Run a query whose answer is small."""
-        with explained(), self._watched(doing):
+        with explained(), self.watched(doing):
             return self._connection.execute(sql).fetchall()
 
     def table(self, sql: str, doing: str = "") -> Answer:
         """Run a query and return its answer."""
-        with explained(), self._watched(doing):
+        with explained(), self.watched(doing):
             answer = self._connection.execute(sql)
             # NumPy only now: a command imports it while the engine counts.
             from posbias.answers import plain
 
             return {name: plain(column) for name, column in answer.fetchnumpy().items()}
 
-    def table_up_to(self, sql: str, most: int, doing: str = "") -> Answer | None:
-        """Run a query and return its answer; None if it has more than `most` rows."""
-        answer = self.table(f"SELECT * FROM (\n{sql}\n) answer LIMIT {most + 1}", doing)
-        return answer if len(next(iter(answer.values()))) <= most else None
-
-    @contextmanager
-    def _watched(self, doing: str) -> Iterator[None]:
-        if not doing or self.progress is silent:
-            yield
-            return
-        stop = threading.Event()
-
-        def watch() -> None:
-            while not stop.wait(0.1):
-                self.progress(doing, max(self._connection.query_progress(), 0.0) / 100)
-
-        self.progress(doing, 0.0)
-        # Joined before the query's answer is used: a thread alive at exit makes DuckDB print leak warnings.
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            watcher.join()
+    def done(self) -> float:
+        """Return the share of the running query that is done."""
+        return max(self._connection.query_progress(), 0.0) / 100
 
 
 @contextmanager
@@ -103,9 +80,10 @@ def open_log(
         opened = open_source(con, log)
         rankings = {} if log.rankings is None else open_rankings(con, log).types
         schema = resolve(log, opened.types, rankings).by_engine_names(opened.names)
+        engine = DuckDBEngine(con, schema, opened.files, progress)
         if schema.layout == "long":
-            refuse_empty_rankings(con, schema)
-        yield Engine(con, schema, opened.files, progress)
+            engine.refuse_empty_rankings()
+        yield engine
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import duckdb
 from posbias.errors import PosbiasError
 from posbias.log import UnusableLogError
 
-# What a message of DuckDB contains -> the name of the problem, and what to do.
-_REMEDIES = {
+# What a message of an engine contains -> the name of the problem, and what to do.
+REMEDIES = {
     r"not utf-8|invalid unicode": ("not-utf-8", "Convert the file to UTF-8."),
     r"no space left": ("disk", "Free space in the temporary folder, or point TMPDIR to another."),
     r"footer|magic bytes|too small|truncated|gzip|eof|end of|decompress|corrupt|snappy|zstd|checksum|invalid page": (
@@ -48,7 +48,7 @@ def explained() -> Iterator[None]:
     except duckdb.Error as error:
         low = str(error).lower()
         name, remedy = next(
-            (found for pattern, found in _REMEDIES.items() if re.search(pattern, low)),
+            (found for pattern, found in REMEDIES.items() if re.search(pattern, low)),
             ("unreadable", "Open it with DuckDB to see what is wrong, or write it again as Parquet."),
         )
         raise UnusableLogError(name, f"The log cannot be read: {gist(error)}", remedy) from None

@@ -14,7 +14,7 @@ from posbias.engines.explaining import explained, gist
 from posbias.engines.readers import original_names, select_files
 from posbias.engines.sources import file_format, find_files, is_path, one_format
 from posbias.errors import LogError
-from posbias.log import ClickLog, Schema, UnusableLogError, listed
+from posbias.log import ClickLog, UnusableLogError, listed
 from posbias.sql.dialect import DuckDB
 
 _SQL = DuckDB()
@@ -65,20 +65,6 @@ def open_rankings(con: duckdb.DuckDBPyConnection, log: ClickLog) -> Opened:
             )
         _define(con, "rankings_source", source, files)
         return _publish(con, "rankings", "SELECT * FROM rankings_source", files, [])
-
-
-def refuse_empty_rankings(con: duckdb.DuckDBPyConnection, schema: Schema) -> None:
-    """Refuse a second table that names no ranker: nothing would be known of any row."""
-    name = _SQL.as_text(_SQL.quote(schema.ranker))
-    with explained():
-        found = con.execute(f"SELECT 1 FROM rankings WHERE {name} <> '' LIMIT 1").fetchall()
-    if not found:
-        raise UnusableLogError(
-            "empty-rankings",
-            f"The rankings table names no ranker: it is empty, or has no value in column {schema.ranker!r}",
-            "It must have a row for each query, ranker and document with the rank. Without such a table, leave "
-            "--rankings out to learn the ranks from recurring queries.",
-        )
 
 
 def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> list[str]:

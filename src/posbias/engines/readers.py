@@ -25,16 +25,21 @@ _LONGEST_HEADER = 250_000
 def select_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> str:
     """Return a SELECT that reads files of one format as one table; columns are matched by name."""
     kind = one_format(files)
-    for name in files:
-        if os.path.getsize(name) == 0:
-            raise empty_file(name)
-        if not name.isprintable() and name.encode("utf-8", "ignore").decode() != name:
-            raise UnusableLogError("unreadable", f"The file name {name!r} is not text in UTF-8", "Rename the file.")
+    refuse_unreadable(files)
     if kind == "csv":
         return _select_csv(files)
     if kind == "json":
         return _select_json(con, files)
     return f"SELECT * FROM read_parquet({_names(files)}, union_by_name = true, hive_types_autocast = false)"
+
+
+def refuse_unreadable(files: Sequence[str]) -> None:
+    """Refuse files without a byte, and names that are not text."""
+    for name in files:
+        if os.path.getsize(name) == 0:
+            raise empty_file(name)
+        if not name.isprintable() and name.encode("utf-8", "ignore").decode() != name:
+            raise UnusableLogError("unreadable", f"The file name {name!r} is not text in UTF-8", "Rename the file.")
 
 
 def original_names(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[str]:

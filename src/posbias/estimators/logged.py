@@ -17,7 +17,7 @@ from posbias.progress import Progress, silent
 from posbias.strata import tally
 
 if TYPE_CHECKING:
-    from posbias.engines.duckdb import Engine
+    from posbias.engines import Engine, EngineName
     from posbias.sql.shown import Plan
 
 Columns = Mapping[str, AnyArray]
@@ -76,6 +76,7 @@ class LogEstimator(CurveEstimator):
         log: ClickLog,
         *,
         by: Sequence[str] = (),
+        engine: EngineName | None = None,
         memory_limit: str | None = None,
         threads: int | None = None,
         progress: Progress = silent,
@@ -85,22 +86,23 @@ class LogEstimator(CurveEstimator):
         Arguments:
             log: the click log.
             by: segment columns; each segment gets its own curve too.
-            memory_limit, threads: limits of the engine, such as "2GB" and 4.
+            engine: "duckdb" (embedded, the default) or "spark" (the active session).
+            memory_limit, threads: limits of DuckDB, such as "2GB" and 4.
             progress: called with what is being done and the share done.
         """
-        from posbias.engines.duckdb import open_log
+        from posbias.engines import open_log
 
         self._check()
         if not isinstance(log, ClickLog):
             raise EstimateError(
                 f"{type(self).__name__} looks at the rows of a log: fit takes a ClickLog, not a {type(log).__name__}."
             )
-        with open_log(log, memory_limit=memory_limit, threads=threads, progress=progress) as engine:
+        with open_log(log, engine=engine, memory_limit=memory_limit, threads=threads, progress=progress) as opened:
             for column in by:
-                require(column, engine.schema.types, flag="by")
-            plan = _plan(engine, self.max_rank, tuple(by))
-            totals, rows = self.read(engine, plan)
-            _refuse_nameless(engine, plan, totals)
+                require(column, opened.schema.types, flag="by")
+            plan = _plan(opened, self.max_rank, tuple(by))
+            totals, rows = self.read(opened, plan)
+            _refuse_nameless(opened, plan, totals)
         labels = stacked([totals, rows], plan.segments) if by else None
         number, segments = (None, [()]) if labels is None else segment_numbers(labels, plan.segments)
         split = rows_of(totals)

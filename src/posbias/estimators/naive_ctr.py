@@ -17,7 +17,7 @@ from posbias.progress import Progress, silent
 from posbias.strata import tally
 
 if TYPE_CHECKING:
-    from posbias.engines.duckdb import Engine
+    from posbias.engines import Engine, EngineName
     from posbias.sql.shown import Plan
 
 
@@ -57,13 +57,14 @@ class NaiveCTR(LogEstimator):
         log: ClickLog | Harvest,
         *,
         by: Sequence[str] = (),
+        engine: EngineName | None = None,
         memory_limit: str | None = None,
         threads: int | None = None,
         progress: Progress = silent,
     ) -> Self:
         """Estimate the curve of a log or a harvest; the arguments after it are for a log."""
         if not isinstance(log, Harvest):
-            return super().fit(log, by=by, memory_limit=memory_limit, threads=threads, progress=progress)
+            return super().fit(log, by=by, engine=engine, memory_limit=memory_limit, threads=threads, progress=progress)
         self._check()
         self._fit_harvest(log)
         self._require_estimate()

@@ -15,7 +15,7 @@ from posbias.estimators.logged import Columns, LogEstimator, Observations
 from posbias.strata import tally
 
 if TYPE_CHECKING:
-    from posbias.engines.duckdb import Engine
+    from posbias.engines import Engine
     from posbias.sql.shown import Plan
 
 

@@ -16,7 +16,7 @@ from posbias.log import listed, require
 from posbias.sql.dialect import INTEGERS
 
 if TYPE_CHECKING:
-    from posbias.engines.duckdb import Engine
+    from posbias.engines import Engine
     from posbias.sql.shown import Plan
 
 # The curve must stand still for so many iterations: one step may be small by chance, and long before EM is done.

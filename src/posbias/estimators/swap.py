@@ -19,7 +19,7 @@ from posbias.log import listed
 from posbias.strata import tally
 
 if TYPE_CHECKING:
-    from posbias.engines.duckdb import Engine
+    from posbias.engines import Engine
     from posbias.sql.shown import Plan
 
 _MOST_NUMBERS = 10**7

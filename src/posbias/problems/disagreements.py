@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from posbias.engines.duckdb import Engine
+from posbias.engines import Engine
 from posbias.log import Problem
 from posbias.problems.rows import count_from_one
 from posbias.sql.shown import Plan, shown

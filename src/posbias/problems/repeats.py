@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from posbias.columns import guess
-from posbias.engines.duckdb import Engine
+from posbias.engines import Engine
 from posbias.log import Problem, shell
 from posbias.sql.shown import Plan, once
 from posbias.sql.steps import Step, render

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from posbias.engines.duckdb import Engine
+from posbias.engines import Engine
 from posbias.log import Problem, Schema, listed, shell
 from posbias.sql.dialect import Dialect
 from posbias.sql.shown import Plan

@@ -19,6 +19,9 @@ class Plan:
     rankers: tuple[str, ...]
     max_rank: int
     by: tuple[str, ...] = ()
+    # What the tables are called.
+    log: str = "log"
+    rankings: str = "rankings"
 
     @property
     def segments(self) -> list[str]:
@@ -29,6 +32,10 @@ class Plan:
         """Return the number of the ranker that a column names, NULL for one that is not known."""
         cases = " ".join(f"WHEN {self.dialect.value(name, type_)} THEN {i}" for i, name in enumerate(self.rankers))
         return self.dialect.cast(f"CASE {expression} {cases} END", "SMALLINT") if cases else "NULL"
+
+    def click_of_copies(self, typed: str) -> str:
+        """Return the click of a result that was logged several times: a click if any copy has it."""
+        return f"MAX({typed})"
 
     def each(self, text: str, separator: str = ", ") -> str:
         """Return a text once for each ranker, `{i}` replaced by its number."""
@@ -45,7 +52,7 @@ def shown(plan: Plan, *, ranks: bool) -> list[Step]:
     """Return the steps that end in `shown`; with the ranks of every ranker where they are known."""
     schema, d = plan.schema, plan.dialect
     steps: list[Step] = []
-    source = "log"
+    source = plan.log
     if schema.drop_duplicates:
         steps.append(once(plan))
         source = "once"
@@ -95,7 +102,7 @@ def once(plan: Plan) -> Step:
     return Step(
         "once",
         "Each result of a page view once, however often it was logged.",
-        f"SELECT {keys}, MAX({typed}) AS {click}\nFROM log\nGROUP BY {keys}",
+        f"SELECT {keys}, {plan.click_of_copies(typed)} AS {click}\nFROM {plan.log}\nGROUP BY {keys}",
     )
 
 
@@ -114,7 +121,7 @@ def _placed(plan: Plan) -> Step:
         "placed",
         "Where each ranker puts a document of a query.",
         f"SELECT query, doc,\n  {ranks}\nFROM (\n  SELECT {query} AS query, {doc} AS doc, "
-        f"{number} AS ranker, {rank} AS place\n  FROM rankings\n) r\nGROUP BY query, doc",
+        f"{number} AS ranker, {rank} AS place\n  FROM {plan.rankings}\n) r\nGROUP BY query, doc",
     )
 
 

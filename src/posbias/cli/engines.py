@@ -1,0 +1,109 @@
+"""The flags that say what runs the harvest, and the running of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from posbias.cli.options import F, decorated, make_log, warn
+
+if TYPE_CHECKING:
+    from posbias.harvests import Harvest
+
+
+def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Return NAME=VALUE pairs as a mapping."""
+    bad = [value for value in values if "=" not in value]
+    if bad:
+        raise click.BadParameter(f"expected NAME=VALUE, such as spark.executor.memory=4g, not {bad[0]!r}.")
+    return dict(value.split("=", 1) for value in values)
+
+
+def engine_options(command: F) -> F:
+    """Add M, the engine and its limits."""
+    options = [
+        click.option(
+            "--max-rank",
+            type=click.IntRange(2),
+            default=10,
+            show_default=True,
+            metavar="M",
+            help="Top ranks.",
+        ),
+        click.option(
+            "--engine",
+            type=click.Choice(["duckdb", "spark"]),
+            default="duckdb",
+            show_default=True,
+            help="What runs the harvest: DuckDB in this process, or Spark.",
+        ),
+        click.option("--memory-limit", metavar="SIZE", help="Memory of DuckDB, such as 2GB; the rest goes to disk."),
+        click.option("--threads", type=click.IntRange(1), help="Threads of DuckDB."),
+        click.option(
+            "--spark-master",
+            metavar="URL",
+            help="Where Spark runs: local[*], spark://HOST:PORT, yarn.  [default: local[*]]",
+        ),
+        click.option(
+            "--spark-conf",
+            multiple=True,
+            metavar="NAME=VALUE",
+            callback=_settings,
+            help="A setting of Spark; may be repeated.",
+        ),
+    ]
+    return decorated(command, options)
+
+
+@contextmanager
+def running(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what the engine's flags become as arguments of the library, taking them out of the flags.
+
+    A Spark session lives as long as the block, and a bar shows the progress on a terminal.
+    """
+    from posbias.progress import bar
+
+    limits = {name: flags.pop(name) for name in ("engine", "memory_limit", "threads")}
+    master, conf = flags.pop("spark_master"), flags.pop("spark_conf")
+    if limits["engine"] != "spark":
+        if master is not None or conf:
+            raise click.UsageError("--spark-master and --spark-conf go with --engine spark.")
+        with bar() as progress:
+            yield {**limits, "progress": progress}
+        return
+    from posbias.engines.spark import start_session
+
+    with bar() as progress:
+        progress("Starting Spark", 0.0)
+        session = start_session(master, conf)
+        try:
+            yield {**limits, "progress": progress}
+        finally:
+            session.stop()
+
+
+def make_harvest(flags: dict[str, Any]) -> Harvest:
+    """Harvest the log that the flags describe, taking their part out of the flags."""
+    import threading
+
+    from posbias.harvesting import harvest
+
+    threading.Thread(target=_import_numpy).start()
+    log = make_log(flags)
+    settings = {name: flags.pop(name) for name in ("max_rank", "by", "weighting", "non_functional")}
+    with running(flags) as engine:
+        made = harvest(log, **settings, **engine)
+    # After the bar is gone, which would draw over it.
+    warn(made)
+    return made
+
+
+def _import_numpy() -> None:
+    """Import what is needed once the engine has answered: meanwhile it counts, without the interpreter."""
+    from importlib import import_module
+
+    for name in ("numpy.ma", "numpy.random"):
+        import_module(name)

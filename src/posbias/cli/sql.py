@@ -1,0 +1,68 @@
+"""posbias sql."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from posbias.cli.options import F, column_options, decorated, harvest_options
+
+# The names of the registry in posbias.sql.warehouses, which is imported only when used.
+_DIALECTS = (
+    "bigquery",
+    "snowflake",
+    "redshift",
+    "databricks",
+    "trino",
+    "clickhouse",
+    "postgres",
+    "spark",
+    "duckdb",
+)
+_OPTIONAL = {
+    "impression": ("COLUMN", "The page view's column, for --duplicates drop.  [default: impression_id]"),
+    "impressions": ("COLUMN", "With --clicks, in place of --click: impressions of an aggregated log."),
+    "clicks": ("COLUMN", "Clicks of an aggregated log."),
+    "ranks": ("PATTERN", "Columns with each ranker's rank, with --rankers.  [default: rank_{ranker}]"),
+    "rankings": ("TABLE", "A second table, with --rankers: query, ranker, document, rank."),
+}
+
+
+def _table_options(command: F) -> F:
+    options = [
+        click.option("--dialect", type=click.Choice(_DIALECTS), required=True, help="Whose SQL."),
+        click.option(
+            "--table",
+            required=True,
+            metavar="TABLE",
+            help="The log, such as project.dataset.table; a part that holds a dot stands in double quotes.",
+        ),
+        *column_options(_OPTIONAL),
+        click.option(
+            "--rankers",
+            multiple=True,
+            metavar="NAME",
+            help="A ranker whose ranks are known; repeat for each. Without any, recurring queries tell the ranks.",
+        ),
+    ]
+    return decorated(command, options)
+
+
+@click.command()
+@_table_options
+@harvest_options
+@click.option("--max-rank", type=click.IntRange(2), default=10, show_default=True, metavar="M", help="Top ranks.")
+def sql(**flags: Any) -> None:
+    """Print the harvest as a query to run in a warehouse.
+
+    Its whole result, exported as CSV or Parquet, is a harvest: posbias estimate FILE. Positions, ranks and counts must
+    be whole numbers in the table, and a click a number or a boolean.
+    """
+    from posbias.queries import harvest_sql
+
+    click.echo(harvest_sql(**flags), nl=False)
+    if sys.stdout.isatty():
+        note = "Run it in the warehouse, export the whole result as CSV or Parquet, then: posbias estimate FILE"
+        click.secho(f"Note: {note}", fg="yellow", err=True)

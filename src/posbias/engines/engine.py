@@ -1,0 +1,80 @@
+"""What every engine can do: answer the queries of a harvest about one opened log."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from posbias.log import Schema, UnusableLogError
+from posbias.progress import Progress, silent
+from posbias.sql.dialect import Dialect
+
+if TYPE_CHECKING:
+    from posbias.answers import Answer
+
+
+class Engine(ABC):
+    """One log opened as `log`, and its rankings, if it has any, as `rankings`."""
+
+    dialect: Dialect
+
+    def __init__(self, schema: Schema, progress: Progress) -> None:
+        self.schema = schema
+        self.progress = progress
+
+    @abstractmethod
+    def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
+        """Run a query whose answer is small."""
+
+    @abstractmethod
+    def table(self, sql: str, doing: str = "") -> Answer:
+        """Run a query and return its answer."""
+
+    def table_up_to(self, sql: str, most: int, doing: str = "") -> Answer | None:
+        """Run a query and return its answer; None if it has more than `most` rows."""
+        answer = self.table(f"SELECT * FROM (\n{sql}\n) answer LIMIT {most + 1}", doing)
+        return answer if len(next(iter(answer.values()))) <= most else None
+
+    @abstractmethod
+    def file_columns(self) -> dict[str, dict[str, str]]:
+        """Return the columns and types of each file of the log, where it has several."""
+
+    @abstractmethod
+    def done(self) -> float:
+        """Return the share of the running query that is done."""
+
+    @contextmanager
+    def watched(self, doing: str) -> Iterator[None]:
+        """Tell the progress of the query that runs inside."""
+        if not doing or self.progress is silent:
+            yield
+            return
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(0.1):
+                self.progress(doing, self.done())
+
+        self.progress(doing, 0.0)
+        # Joined before the query's answer is used: a thread alive at exit makes DuckDB print leak warnings.
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            watcher.join()
+
+    def refuse_empty_rankings(self) -> None:
+        """Refuse a second table that names no ranker: nothing would be known of any row."""
+        name = self.dialect.as_text(self.dialect.quote(self.schema.ranker))
+        if not self.rows(f"SELECT 1 FROM rankings WHERE {name} <> '' LIMIT 1"):
+            raise UnusableLogError(
+                "empty-rankings",
+                f"The rankings table names no ranker: it is empty, or has no value in column {self.schema.ranker!r}",
+                "It must have a row for each query, ranker and document with the rank. Without such a table, leave "
+                "--rankings out to learn the ranks from recurring queries.",
+            )

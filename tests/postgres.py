@@ -1,0 +1,88 @@
+"""A real PostgreSQL server: a temporary cluster on the loopback, made for a test session and gone after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+# Nothing outlives the session, so nothing needs to be safe on the disk.
+SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=32MB")
+
+
+def programs() -> Path:
+    """The folder of initdb and postgres: Debian's, or wherever they are on the path."""
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4].split(".")[0]))
+    found = debian[-1] if debian else shutil.which("initdb")
+    if not found:
+        pytest.skip("PostgreSQL is not installed: apt install postgresql")
+    return Path(found).resolve().parent
+
+
+@dataclass(frozen=True)
+class Server:
+    address: str
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.address, autocommit=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Server]:
+    """A running server. PostgreSQL refuses to run as root: then it runs as the user of Debian's package."""
+    bin_, folder = programs(), Path(tempfile.mkdtemp(prefix="posbias-postgres-", dir="/tmp"))
+    owner = pwd.getpwnam("postgres") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    os.chown(folder, owner.pw_uid, owner.pw_gid)
+    user: dict[str, Any] = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+    common: dict[str, Any] = {"cwd": folder, **(user if os.geteuid() == 0 else {})}
+    process = None
+    try:
+        data, port = folder / "data", free_port()
+        made = subprocess.run(
+            [bin_ / "initdb", "-D", data, "-U", "posbias", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N"],
+            capture_output=True,
+            text=True,
+            **common,
+        )
+        assert made.returncode == 0, made.stderr
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen(
+                [
+                    *(bin_ / "postgres", "-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1"),
+                    *(word for setting in SETTINGS for word in ("-c", setting)),
+                ],
+                stdout=log,
+                stderr=log,
+                **common,
+            )
+        for _ in range(200):
+            asked = [bin_ / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+            if subprocess.run(asked).returncode == 0 or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        assert process.poll() is None, (folder / "log").read_text()
+        yield Server(f"host=127.0.0.1 port={port} user=posbias dbname=postgres")
+    finally:
+        if process is not None:
+            # SIGINT is a fast shutdown: it ends connections that are still open.
+            process.send_signal(2)
+            process.wait(timeout=30)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,106 @@
+"""The harvest on a real standalone cluster, by the command: ten million rows, and a worker that dies in the middle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import posbias
+from posbias.simulation import write
+
+from .clusters import HOST, Cluster, ask, cluster, free_port, wait_until
+from .sparks import assert_same_counts, event_log, read_events
+
+ROWS = 10_000_000
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "clicks.parquet"
+    write(posbias.World(queries=ROWS // 100, repeats=10, seed=4), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(log: Path) -> posbias.Harvest:
+    return posbias.harvest(posbias.ClickLog(log))
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+def start_harvest(master: str, log: Path, output: Path, **settings: object) -> subprocess.Popen[str]:
+    """Start `posbias harvest` on the cluster, with one executor on each worker and tasks that take a second."""
+    conf = {
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.executor.cores": 1,
+        "spark.executor.memory": "768m",
+        "spark.sql.shuffle.partitions": 4,
+        "spark.sql.files.maxPartitionBytes": 2 * 2**20,
+        **settings,
+    }
+    flags = [flag for name, value in conf.items() for flag in ("--spark-conf", f"{name}={value}")]
+    command = ["harvest", str(log), "-o", str(output), "--engine", "spark", "--spark-master", master, *flags]
+    return subprocess.Popen(
+        [sys.executable, "-c", "from posbias.cli import script; script()", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(harvest: subprocess.Popen[str], output: Path) -> posbias.Harvest:
+    _, errors = harvest.communicate(timeout=300)
+    assert harvest.returncode == 0, errors
+    return posbias.Harvest.load(output)
+
+
+def test_ten_million_rows(running: Cluster, log: Path, expected: posbias.Harvest, tmp_path: Path) -> None:
+    found = finish(start_harvest(running.url, log, tmp_path / "harvest.parquet"), tmp_path / "harvest.parquet")
+    assert found.about["engine"] == "spark"
+    assert found.about["rows"] == ROWS
+    assert_same_counts(found, expected)
+
+
+def test_a_worker_killed_in_the_middle(tmp_path: Path, log: Path, expected: posbias.Harvest) -> None:
+    page, events, output = free_port(), tmp_path / "events", tmp_path / "harvest.parquet"
+    with cluster(tmp_path) as started:
+        harvest = start_harvest(
+            started.url,
+            log,
+            output,
+            **{
+                "spark.ui.enabled": "true",
+                "spark.ui.port": page,
+                **event_log(events),
+                # Results of a stage are lost with the worker that held them, and are computed again.
+                "spark.sql.files.maxPartitionBytes": 2**20,
+            },
+        )
+        try:
+            wait_until(lambda: harvest.poll() is not None or working_on_both(page), "tasks done by both executors")
+            assert harvest.poll() is None, harvest.communicate()[1]
+            started.kill_worker(0)
+            found = finish(harvest, output)
+        finally:
+            harvest.kill()
+    assert_same_counts(found, expected)
+    told = [event["Event"] for event in read_events(events)]
+    assert "SparkListenerExecutorRemoved" in told, "the worker died too late to be missed"
+    assert told.index("SparkListenerExecutorRemoved") < len(told) - 1 - told[::-1].index("SparkListenerTaskEnd")
+
+
+def working_on_both(page: int) -> bool:
+    """Whether both executors have done some tasks of the harvest and have others in work."""
+    applications = ask(f"http://{HOST}:{page}/api/v1/applications") or [{}]
+    executors = ask(f"http://{HOST}:{page}/api/v1/applications/{applications[0].get('id')}/executors") or []
+    busy = [e for e in executors if e["id"] != "driver" and e["completedTasks"] > 1 and e["activeTasks"] > 0]
+    return len(busy) == 2
