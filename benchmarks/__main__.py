@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import bootstrap_fits, harvests, peer, startup
+from benchmarks import bootstrap_fits, harvests, peer, spark, startup
 from benchmarks.timing import table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -37,6 +37,7 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     "engine": ("Against the engine itself", engine),
     "memory": ("Memory", lambda options: harvests.measure_memory(max(options.millions))),
     "fits": ("1,000 bootstrap fits of AllPairs", lambda options: bootstrap_fits.to_markdown()),
+    "spark": ("On Spark", lambda options: spark.text(options.millions, options.repeats)),
     "peer": (
         "Against ultr-bias-toolkit",
         lambda options: f"{_PEER}\n\n{peer.to_markdown(peer.measure(logs=options.logs))}",
@@ -81,7 +82,7 @@ def _header() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "numpy", "scipy", "pyarrow"))
     return (
         "# Benchmarks\n\nTimes are medians of repeated runs, both sides of a ratio in turn on one machine. Written by "
-        "`make bench` (`python -m benchmarks --parts engine memory fits peer`) on "
+        "`make bench` (`python -m benchmarks --parts engine memory fits spark peer`) on "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}."
     )
 

@@ -38,7 +38,7 @@ def ask(url: str) -> Any:
         return None
 
 
-def wait_until(condition: Any, what: str, seconds: float = 90) -> Any:
+def wait_until(condition: Any, what: str, seconds: float = 180) -> Any:
     """Return the first true value of a condition, tried until it is."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -146,7 +146,11 @@ def known_rankers(engine: Engine) -> tuple[str, ...]:
 def _count_signatures(engine: Engine, settings: Settings) -> _Counted:
     """Wide and long: one scan, in which rows that cannot be counted come back as groups of their own."""
     plan = settings.plan(engine, known_rankers(engine))
-    answer = engine.table_up_to(signature_sql.signatures(plan), settings.max_strata, "Harvesting")
+    sql = signature_sql.signatures(plan)
+    if signature_sql.most_signatures(plan) <= settings.max_strata:
+        answer: Answer | None = engine.table(sql, "Harvesting")
+    else:
+        answer = engine.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_signatures(engine, plan)
     from posbias.answers import segment_numbers, select

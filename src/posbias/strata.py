@@ -108,24 +108,19 @@ def cells_from_signatures(answer: Answer, segment: IntArray, digits: Sequence[ra
     bucket, shown = answer["bucket"], answer["ranker"]
     coded = [answer[f"code_{g}"] for g in range(len(digits))]
     first, stratum = group([segment, bucket, *coded])
-    ranks = np.column_stack(
-        [coded[g][first] // base**place % base for g, places in enumerate(digits) for place in range(len(places))]
-    )
+    ranks = [coded[g][first] // base**place % base for g, rankers in enumerate(digits) for place in range(len(rankers))]
+    own = stratum * len(ranks) + shown
     impressions, clicks = (
-        tally(stratum * ranks.shape[1] + shown, answer[name], ranks.size).astype(np.int64).reshape(ranks.shape)
-        for name in ("impressions", "clicks")
+        tally(own, answer[name], len(first) * len(ranks)).astype(np.int64) for name in ("impressions", "clicks")
     )
-    row, ranker = np.nonzero(ranks)
-    return Cells(
-        segment=segment[first][row],
-        bucket=bucket[first][row],
-        stratum=row,
-        pairs=np.zeros(len(row), dtype=np.int64),
-        ranker=ranker,
-        rank=ranks[row, ranker],
-        impressions=impressions[row, ranker],
-        clicks=clicks[row, ranker],
-    )
+    rows = [np.flatnonzero(rank) for rank in ranks]
+    cells, parts = _allotted(rows, segment[first], bucket[first])
+    cells.pairs[:] = 0
+    for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
+        cells.rank[part] = ranks[ranker][row]
+        cells.impressions[part] = impressions[ranker :: len(ranks)][row]
+        cells.clicks[part] = clicks[ranker :: len(ranks)][row]
+    return cells
 
 
 def cells_from_exposures(answer: Answer, segment: IntArray, masks: Sequence[range], max_rank: int) -> Cells:
@@ -136,22 +131,30 @@ def cells_from_exposures(answer: Answer, segment: IntArray, masks: Sequence[rang
         for place in range(len(rankers))
     ]
     rows = [np.flatnonzero(held) for held in bits]
-    # Filled in place: there may be millions, and each copy costs as much as counting them did.
-    cells = Cells(*(np.empty(sum(map(len, rows)), dtype=np.int64) for _ in fields(Cells)))
-    start = 0
-    for ranker, row in enumerate(rows):
-        part = slice(start, start + len(row))
-        start = part.stop
-        cells.stratum[part] = row
-        cells.ranker[part] = ranker
+    cells, parts = _allotted(rows, segment, answer["bucket"])
+    for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
         # It is one bit, which frexp counts from 1.
         cells.rank[part] = np.frexp(bits[ranker][row])[1]
-        np.take(segment, row, out=cells.segment[part], mode="clip")
-        np.take(answer["bucket"], row, out=cells.bucket[part], mode="clip")
-        np.take(answer["pairs"], row, out=cells.pairs[part], mode="clip")
-        np.take(answer[f"clicks_{ranker}"], row, out=cells.clicks[part], mode="clip")
+        cells.pairs[part] = answer["pairs"][row]
+        cells.clicks[part] = answer[f"clicks_{ranker}"][row]
         np.multiply(answer[f"impressions_{ranker}"][row], cells.pairs[part], out=cells.impressions[part])
     return cells
+
+
+def _allotted(rows: Sequence[IntArray], segment: IntArray, bucket: IntArray) -> tuple[Cells, list[slice]]:
+    """Return cells to be filled, one for each of a ranker's strata (`rows`), and where each ranker's are.
+
+    There may be millions, and each copy of them costs as much as counting them did.
+    """
+    ends = np.cumsum([len(row) for row in rows]).tolist()
+    parts = [slice(end - len(row), end) for row, end in zip(rows, ends, strict=True)]
+    cells = Cells(*(np.empty(ends[-1], dtype=np.int64) for _ in fields(Cells)))
+    for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
+        cells.stratum[part] = row
+        cells.ranker[part] = ranker
+        cells.segment[part] = segment[row]
+        cells.bucket[part] = bucket[row]
+    return cells, parts
 
 
 def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:

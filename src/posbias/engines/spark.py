@@ -38,7 +38,7 @@ class SparkEngine(Engine):
         self._session = session
         self._views = views
         self._files = files
-        self._group = f"posbias-{uuid.uuid4().hex}"
+        self._group = ""
 
     def frame(self, sql: str) -> DataFrame:
         """Return a query as a DataFrame that is not computed yet."""
@@ -67,19 +67,27 @@ class SparkEngine(Engine):
 
     def done(self) -> float:
         """Return the share of the tasks of the running query that are done."""
+        if not self._has_context:
+            return 0.0
         tracker = self._session.sparkContext.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
         tasks = sum(stage.numTasks for stage in stages if stage)
         return sum(stage.numCompletedTasks for stage in stages if stage) / tasks if tasks else 0.0
 
+    @property
+    def _has_context(self) -> bool:
+        """Whether jobs can be watched from here: a session of Spark Connect has its context elsewhere."""
+        return hasattr(self._session, "_jsparkSession")
+
     @contextmanager
     def _grouped(self, doing: str) -> Iterator[None]:
         """Run jobs as a group that can be watched and, when the user has had enough, cancelled."""
-        if not hasattr(self._session, "_jsparkSession"):
-            yield  # A Spark Connect session has no context here.
+        if not self._has_context:
+            yield
             return
         context = self._session.sparkContext
+        self._group = f"posbias-{uuid.uuid4().hex}"
         context.setJobGroup(self._group, f"posbias: {doing or 'looking'}", interruptOnCancel=True)
         try:
             yield
@@ -141,7 +149,7 @@ def start_session(master: str | None = None, conf: Mapping[str, str] | None = No
         raise PosbiasError(INSTALL_JAVA)
     from pyspark.sql import SparkSession
 
-    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    master = master or "local[*]"
     chosen = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     if master.startswith("local"):
         half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**21

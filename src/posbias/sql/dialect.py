@@ -22,6 +22,8 @@ class Dialect(ABC):
     name: str
     # What the dialect calls a type, where not by DuckDB's name.
     types: Mapping[str, str] = {}
+    # Whether rows are grouped faster by one number than by several columns.
+    one_key = False
 
     def quote(self, identifier: str) -> str:
         """Return a column or table name as an identifier, whatever characters it has."""

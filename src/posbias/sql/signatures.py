@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from posbias.sql.dialect import BUCKETS
 from posbias.sql.shown import Plan, comma, shown
 from posbias.sql.steps import Step, render
 
@@ -22,8 +23,8 @@ def codes(rankers: int, max_rank: int) -> list[range]:
     return [range(start, min(start + fit, rankers)) for start in range(0, rankers, fit)]
 
 
-def signature_steps(plan: Plan) -> list[Step]:
-    """Return the steps that end in `signatures`."""
+def _signed(plan: Plan) -> list[Step]:
+    """Return the steps that end in `signed`: each row with its bucket and signature."""
     d, m = plan.dialect, plan.max_rank
     groups = codes(len(plan.rankers), m)
     # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
@@ -48,9 +49,6 @@ def signature_steps(plan: Plan) -> list[Step]:
         f"ELSE {UNUSABLE} END",
         narrow,
     )
-    keys = comma(plan.segments, "bucket", "ranker", [f"code_{i}" for i in range(len(groups))])
-    many = plan.schema.aggregated
-    clicks = d.total("clicks") if many else "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     rest = [f"{text} AS code_{i}" for i, text in enumerate(digits) if i > 0]
     return [
@@ -67,13 +65,53 @@ def signature_steps(plan: Plan) -> list[Step]:
             f"{bucket} AS bucket,\n"
             f"  {comma(f'{first} AS code_0', rest)}\nFROM placed_by_own",
         ),
+    ]
+
+
+def signature_steps(plan: Plan) -> list[Step]:
+    """Return the steps that end in `signatures`."""
+    d, groups = plan.dialect, codes(len(plan.rankers), plan.max_rank)
+    many = plan.schema.aggregated
+    impressions = d.total("impressions") if many else "COUNT(*)"
+    clicks = d.total("clicks") if many else "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
+    counts = f"{impressions} AS impressions, {clicks} AS clicks, COUNT(*) AS row_count"
+    # All that the bucket, the ranker (or none) and the code may be.
+    shown_by, signed_as = len(plan.rankers) + 1, (plan.max_rank + 1) ** len(groups[0]) - UNUSABLE
+    if not d.one_key or len(groups) > 1 or BUCKETS * shown_by * signed_as >= 2**62:
+        keys = comma(plan.segments, "bucket", "ranker", [f"code_{i}" for i in range(len(groups))])
+        why = "Impressions and clicks by bucket, signature and ranker shown."
+        return [*_signed(plan), Step("signatures", why, f"SELECT {keys},\n  {counts}\nFROM signed\nGROUP BY {keys}")]
+    key = f"({d.cast('bucket', 'BIGINT')} * {shown_by} + COALESCE(ranker, {len(plan.rankers)})) * {signed_as}"
+    keys = comma(plan.segments, "packed")
+    ranker = f"NULLIF({d.quotient('packed', signed_as)} % {shown_by}, {len(plan.rankers)})"
+    return [
+        *_signed(plan),
+        Step(
+            "keyed",
+            "Bucket, ranker shown and signature as one number, which is grouped faster than three.",
+            f"SELECT {comma(plan.segments, 'impressions', 'clicks')},\n  {key} + code_0 - {UNUSABLE} AS packed\n"
+            "FROM signed",
+        ),
+        Step(
+            "counted",
+            "Impressions and clicks by that number.",
+            f"SELECT {keys},\n  {counts}\nFROM keyed\nGROUP BY {keys}",
+        ),
         Step(
             "signatures",
-            "Impressions and clicks by bucket, signature and ranker shown.",
-            f"SELECT {keys},\n  {d.total('impressions') if many else 'COUNT(*)'} AS impressions, "
-            f"{clicks} AS clicks, COUNT(*) AS row_count\nFROM signed\nGROUP BY {keys}",
+            "The three again.",
+            f"SELECT {comma(plan.segments)}{', ' if plan.segments else ''}"
+            f"{d.cast(d.quotient('packed', shown_by * signed_as), 'SMALLINT')} AS bucket,\n"
+            f"  {d.cast(ranker, 'SMALLINT')} AS ranker, packed % {signed_as} + {UNUSABLE} AS code_0,\n"
+            "  impressions, clicks, row_count\nFROM counted",
         ),
     ]
+
+
+def most_signatures(plan: Plan) -> float:
+    """Return how many rows the harvest can have at most: without end where there are segments."""
+    rankers = len(plan.rankers)
+    return math.inf if plan.by else BUCKETS * (rankers + 1) * ((plan.max_rank + 1) ** rankers - UNUSABLE)
 
 
 def signatures(plan: Plan) -> str:
@@ -83,7 +121,7 @@ def signatures(plan: Plan) -> str:
 
 def signature_pairs(plan: Plan) -> str:
     """Return how many distinct (query, document) pairs have each signature."""
-    *steps, _ = signature_steps(plan)
+    steps = _signed(plan)
     keys = comma([f"code_{i}" for i in range(len(codes(len(plan.rankers), plan.max_rank)))])
     return render(
         [
@@ -105,7 +143,7 @@ def signature_pairs(plan: Plan) -> str:
 def signature_totals(plan: Plan) -> str:
     """Return impressions and clicks by bucket, ranker and rank, and the rows that cannot be counted by `code_0`."""
     d = plan.dialect
-    *steps, _ = signature_steps(plan)
+    steps = _signed(plan)
     impressions = d.total("impressions") if plan.schema.aggregated else "COUNT(*)"
     code = "CASE WHEN code_0 < 0 THEN code_0 ELSE 0 END"
     keys = [*plan.segments, "bucket", "ranker", "own"]

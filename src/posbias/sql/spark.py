@@ -12,6 +12,7 @@ class Spark(Dialect):
 
     name = "spark"
     types: Mapping[str, str] = {"VARCHAR": "STRING"}
+    one_key = True
 
     def quote(self, identifier: str) -> str:  # noqa: D102
         return "`" + identifier.replace("`", "``") + "`"
