@@ -75,8 +75,10 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
     environment = os.environ | {
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": HOST,
-        # A worker that does not answer is given up after seconds, not after a minute.
-        "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=10",
+        # A worker that is silent is given up sooner than after a minute. Workers must know it too: they speak up
+        # four times as often.
+        "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=20",
+        "SPARK_WORKER_OPTS": "-Dspark.worker.timeout=20",
         "SPARK_DAEMON_MEMORY": "256m",
     }
 

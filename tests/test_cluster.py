@@ -58,7 +58,10 @@ def start_harvest(master: str, log: Path, output: Path, **settings: object) -> s
 
 
 def finish(harvest: subprocess.Popen[str], output: Path) -> posbias.Harvest:
-    _, errors = harvest.communicate(timeout=300)
+    try:
+        _, errors = harvest.communicate(timeout=300)
+    finally:
+        harvest.kill()
     assert harvest.returncode == 0, errors
     return posbias.Harvest.load(output)
 
