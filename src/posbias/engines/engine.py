@@ -30,8 +30,8 @@ class Engine(ABC):
         """Run a query whose answer is small."""
 
     @abstractmethod
-    def table(self, sql: str, doing: str = "") -> Answer:
-        """Run a query and return its answer."""
+    def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
+        """Run a query and return its answer; `few_groups` says that its keys can only have some million values."""
 
     def table_up_to(self, sql: str, most: int, doing: str = "") -> Answer | None:
         """Run a query and return its answer; None if it has more than `most` rows."""

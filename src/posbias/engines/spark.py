@@ -49,7 +49,7 @@ class SparkEngine(Engine):
         with explained(), self._grouped(doing), self.watched(doing):
             return [tuple(row) for row in self.frame(sql).collect()]
 
-    def table(self, sql: str, doing: str = "") -> Answer:
+    def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
         """Run a query and return its answer."""
         from posbias.answers import from_arrow
 

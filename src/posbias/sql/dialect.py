@@ -22,8 +22,10 @@ class Dialect(ABC):
     name: str
     # What the dialect calls a type, where not by DuckDB's name.
     types: Mapping[str, str] = {}
-    # Whether rows are grouped faster by one number than by several columns.
-    one_key = False
+    # Keys of a harvest by signature that become one number, which is grouped faster but is harder to read.
+    packed: tuple[str, ...] = ("ranker", "code_0")
+    # The narrowest type that holds a bucket.
+    bucket_type = "SMALLINT"
 
     def quote(self, identifier: str) -> str:
         """Return a column or table name as an identifier, whatever characters it has."""
@@ -79,7 +81,7 @@ class Dialect(ABC):
         """Return the bucket of a query: the same id lands in the same one, whatever integer width held it."""
         if type_ in _NARROW:
             expression = self.cast(expression, "BIGINT")
-        return self.cast(f"{self.hashed(expression)} & {BUCKETS - 1}", "SMALLINT")
+        return self.cast(f"{self.hashed(expression)} & {BUCKETS - 1}", self.bucket_type)
 
     def total(self, expression: str) -> str:
         """Return a sum as a 64-bit integer, failing rather than wrapping where it does not fit."""
@@ -122,6 +124,8 @@ class DuckDB(Dialect):
     """The hooks of DuckDB."""
 
     name = "duckdb"
+    # One byte: a table of all groups there can be stays small.
+    bucket_type = "UTINYINT"
 
     def hashed(self, columns: str) -> str:  # noqa: D102
         return f"hash({columns})"

@@ -28,7 +28,7 @@ def _signed(plan: Plan) -> list[Step]:
     d, m = plan.dialect, plan.max_rank
     groups = codes(len(plan.rankers), m)
     # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
-    narrow = "INTEGER" if (m + 1) ** len(groups[0]) < 2**31 else "BIGINT"
+    narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
     sound = "clicks BETWEEN 0 AND impressions AND query IS NOT NULL"
     # Most rows are placed where their ranker puts them, and so have a position and a ranker: one short test for those.
@@ -75,22 +75,27 @@ def signature_steps(plan: Plan) -> list[Step]:
     impressions = d.total("impressions") if many else "COUNT(*)"
     clicks = d.total("clicks") if many else "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
     counts = f"{impressions} AS impressions, {clicks} AS clicks, COUNT(*) AS row_count"
-    # All that the bucket, the ranker (or none) and the code may be.
-    shown_by, signed_as = len(plan.rankers) + 1, (plan.max_rank + 1) ** len(groups[0]) - UNUSABLE
-    if not d.one_key or len(groups) > 1 or BUCKETS * shown_by * signed_as >= 2**62:
+    size, nobody = _values(plan), len(plan.rankers)
+    span = (nobody + 1) * size
+    if not d.packed or len(groups) > 1 or BUCKETS * span >= 2**62:
         keys = comma(plan.segments, "bucket", "ranker", [f"code_{i}" for i in range(len(groups))])
         why = "Impressions and clicks by bucket, signature and ranker shown."
         return [*_signed(plan), Step("signatures", why, f"SELECT {keys},\n  {counts}\nFROM signed\nGROUP BY {keys}")]
-    key = f"({d.cast('bucket', 'BIGINT')} * {shown_by} + COALESCE(ranker, {len(plan.rankers)})) * {signed_as}"
-    keys = comma(plan.segments, "packed")
-    ranker = f"NULLIF({d.quotient('packed', signed_as)} % {shown_by}, {len(plan.rankers)})"
+    # Constants by ranker in place of a product: DuckDB then knows how large the number can be.
+    starts = " ".join(f"WHEN {i} THEN {i * size - UNUSABLE}" for i in range(nobody))
+    packed = f"CASE ranker {starts} ELSE {nobody * size - UNUSABLE} END + code_0"
+    bucket, apart = "bucket", "bucket"
+    if "bucket" in d.packed:
+        packed, apart = f"{d.cast('bucket', 'BIGINT')} * {span} + {packed}", ""
+        bucket = f"{d.cast(d.quotient('packed', span), 'SMALLINT')} AS bucket"
+    ranker = d.cast(f"NULLIF({d.quotient('packed', size)} % {nobody + 1}, {nobody})", "SMALLINT")
+    keys = comma(plan.segments, apart, "packed")
     return [
         *_signed(plan),
         Step(
             "keyed",
-            "Bucket, ranker shown and signature as one number, which is grouped faster than three.",
-            f"SELECT {comma(plan.segments, 'impressions', 'clicks')},\n  {key} + code_0 - {UNUSABLE} AS packed\n"
-            "FROM signed",
+            f"As one number, which is grouped faster: {', '.join(d.packed)}.",
+            f"SELECT {comma(plan.segments, apart, 'impressions', 'clicks')},\n  {packed} AS packed\nFROM signed",
         ),
         Step(
             "counted",
@@ -99,19 +104,22 @@ def signature_steps(plan: Plan) -> list[Step]:
         ),
         Step(
             "signatures",
-            "The three again.",
-            f"SELECT {comma(plan.segments)}{', ' if plan.segments else ''}"
-            f"{d.cast(d.quotient('packed', shown_by * signed_as), 'SMALLINT')} AS bucket,\n"
-            f"  {d.cast(ranker, 'SMALLINT')} AS ranker, packed % {signed_as} + {UNUSABLE} AS code_0,\n"
-            "  impressions, clicks, row_count\nFROM counted",
+            "What the number was made of.",
+            f"SELECT {comma(plan.segments, bucket, f'{ranker} AS ranker')},\n"
+            f"  packed % {size} + {UNUSABLE} AS code_0, impressions, clicks, row_count\nFROM counted",
         ),
     ]
 
 
+def _values(plan: Plan) -> int:
+    """Return how many values `code_0` may have."""
+    return int((plan.max_rank + 1) ** len(codes(len(plan.rankers), plan.max_rank)[0])) - UNUSABLE
+
+
 def most_signatures(plan: Plan) -> float:
     """Return how many rows the harvest can have at most: without end where there are segments."""
-    rankers = len(plan.rankers)
-    return math.inf if plan.by else BUCKETS * (rankers + 1) * ((plan.max_rank + 1) ** rankers - UNUSABLE)
+    one_code = len(codes(len(plan.rankers), plan.max_rank)) == 1
+    return BUCKETS * (len(plan.rankers) + 1) * _values(plan) if one_code and not plan.by else math.inf
 
 
 def signatures(plan: Plan) -> str:

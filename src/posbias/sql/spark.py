@@ -12,7 +12,7 @@ class Spark(Dialect):
 
     name = "spark"
     types: Mapping[str, str] = {"VARCHAR": "STRING"}
-    one_key = True
+    packed: tuple[str, ...] = ("bucket", "ranker", "code_0")
 
     def quote(self, identifier: str) -> str:  # noqa: D102
         return "`" + identifier.replace("`", "``") + "`"

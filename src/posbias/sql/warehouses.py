@@ -13,7 +13,7 @@ class Warehouse(Dialect):
     """The hooks of a query that is printed: plain casts, which fail in the warehouse where a value does not fit."""
 
     # A printed query is read by people too.
-    one_key = False
+    packed: tuple[str, ...] = ()
     # What a printed query ends with.
     ending = ""
 
