@@ -187,16 +187,11 @@ def signature_pair_sums(plan: Plan, firsts: Sequence[int]) -> str:
         f"SUM(CASE WHEN ranker = {i} AND own = {first} THEN impressions ELSE 0 END) AS views_{i}"
         for i, first in enumerate(firsts)
     )
-    weight = plan.each("CASE WHEN rank_{i} = own THEN views_{i} ELSE 0 END", " + ")
-    total = plan.each("views_{i}", " + ")
+    weight = plan.each("CASE WHEN o.rank_{i} = o.own THEN v.views_{i} ELSE 0 END", " + ")
+    total = plan.each("v.views_{i}", " + ")
     on = " AND ".join(f"o.{s} IS NOT DISTINCT FROM v.{s}" for s in segments) or "TRUE"
-    moved = "\nUNION ALL\n".join(
-        f"SELECT {comma(segments, 'bucket', 'own')}, rank_{j} AS other, clicks / w AS c, "
-        f"(impressions - clicks) / w AS s\nFROM weighted\nWHERE w > 0 AND views_{j} > 0 AND rank_{j} > 0 AND "
-        f"rank_{j} <> own" + "".join(f" AND NOT (rank_{i} = rank_{j} AND views_{i} > 0)" for i in range(j))
-        # A document counts once for each rank k', however many rankers put it there.
-        for j in range(len(plan.rankers))
-    )
+    # The ranks of rankers that showed nothing are no interventions.
+    served = plan.each("CASE WHEN v.views_{i} > 0 THEN o.rank_{i} ELSE 0 END AS rank_{i}", ",\n  ")
     keys = comma(segments, "bucket", "own", "other")
     group_views = f"\nGROUP BY {comma(segments)}" if segments else ""
     return render(
@@ -218,11 +213,17 @@ def signature_pair_sums(plan: Plan, firsts: Sequence[int]) -> str:
             Step(
                 "weighted",
                 "w(q,d,k), as a share of all page views so that days add up.",
-                f"SELECT {comma([f'o.{s}' for s in segments])}{', ' if segments else ''}o.bucket, o.own, "
-                f"o.impressions, o.clicks, {plan.each('o.rank_{i}')}, {plan.each('v.views_{i}')},\n"
-                f"  1e0 * ({weight}) / ({total}) AS w\nFROM owned o\nJOIN views v ON {on}",
+                f"SELECT {comma([f'o.{s}' for s in segments], 'o.bucket', 'o.own', 'o.impressions', 'o.clicks')},\n"
+                f"  {served},\n  1e0 * ({weight}) / ({total}) AS w\nFROM owned o\nJOIN views v ON {on}",
             ),
-            Step("moved", "Each row once for every other rank k' of its document.", moved),
+            Step("others", "The ranks k'.", " UNION ALL ".join(f"SELECT {k} AS other" for k in range(1, base))),
+            Step(
+                "moved",
+                "Each row once for every other rank k' of its document, however many rankers put it there.",
+                f"SELECT {comma(segments, 'bucket', 'own', 'other')},\n"
+                "  clicks / w AS c, (impressions - clicks) / w AS s"
+                f"\nFROM weighted\nJOIN others ON other <> own AND other IN ({plan.each('rank_{i}')})\nWHERE w > 0",
+            ),
             Step(
                 "pair_sums",
                 "ĉ and ¬ĉ of every interventional set.",
