@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 BUCKETS = 256
@@ -16,10 +15,13 @@ INTEGERS = frozenset(
 _NARROW = INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
 
 
-class Dialect(ABC):
+class Dialect:
     """The hooks of a dialect; those defined here are SQL as most engines speak it."""
 
     name: str
+    # A 64-bit hash of columns, and an aggregate that joins texts with spaces in a fixed order.
+    hash_of: str
+    join_of = "LISTAGG({0}, ' ') WITHIN GROUP (ORDER BY {1})"
     # What the dialect calls a type, where not by DuckDB's name.
     types: Mapping[str, str] = {}
     # Keys of a harvest by signature that become one number, which is grouped faster but is harder to read.
@@ -73,9 +75,9 @@ class Dialect(ABC):
         number = self.integer(expression, type_)
         return f"CASE {truth} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {number} END"
 
-    @abstractmethod
     def hashed(self, columns: str) -> str:
         """Return a 64-bit hash of one or several columns."""
+        return self.hash_of.format(columns)
 
     def bucket(self, expression: str, type_: str) -> str:
         """Return the bucket of a query: the same id lands in the same one, whatever integer width held it."""
@@ -87,9 +89,9 @@ class Dialect(ABC):
         """Return a sum as a 64-bit integer, failing rather than wrapping where it does not fit."""
         return self.cast(f"SUM({expression})", "BIGINT")
 
-    @abstractmethod
     def joined(self, expression: str, order: str) -> str:
         """Return an aggregate that joins texts with spaces in a fixed order."""
+        return self.join_of.format(expression, order)
 
     def replacing(self, columns: Mapping[str, str]) -> str:
         """Return a SELECT of all columns of `source`, with some (by their quoted names) replaced."""
@@ -124,11 +126,7 @@ class DuckDB(Dialect):
     """The hooks of DuckDB."""
 
     name = "duckdb"
+    hash_of = "hash({})"
+    join_of = "STRING_AGG({0}, ' ' ORDER BY {1})"
     # One byte: a table of all groups there can be stays small.
     bucket_type = "UTINYINT"
-
-    def hashed(self, columns: str) -> str:  # noqa: D102
-        return f"hash({columns})"
-
-    def joined(self, expression: str, order: str) -> str:  # noqa: D102
-        return f"STRING_AGG({expression}, ' ' ORDER BY {order})"

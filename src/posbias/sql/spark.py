@@ -11,6 +11,7 @@ class Spark(Dialect):
     """The hooks of Spark 4, and of Databricks, which speaks the same."""
 
     name = "spark"
+    hash_of = "xxhash64({})"
     types: Mapping[str, str] = {"VARCHAR": "STRING"}
     packed: tuple[str, ...] = ("bucket", "ranker", "code_0")
 
@@ -27,12 +28,6 @@ class Spark(Dialect):
             return number
         # Java reads 3d and 3f as numbers.
         return f"CASE WHEN RIGHT(LOWER({expression}), 1) NOT IN ('d', 'f') THEN {number} END"
-
-    def hashed(self, columns: str) -> str:  # noqa: D102
-        return f"xxhash64({columns})"
-
-    def joined(self, expression: str, order: str) -> str:  # noqa: D102
-        return f"LISTAGG({expression}, ' ') WITHIN GROUP (ORDER BY {order})"
 
     def replacing(self, columns: Mapping[str, str]) -> str:  # noqa: D102
         named = ", ".join(f"{expression} AS {column}" for column, expression in columns.items())

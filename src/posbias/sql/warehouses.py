@@ -41,6 +41,27 @@ class Warehouse(Dialect):
         return f"{hashed} & {BUCKETS - 1}"
 
 
+class Escaping(Warehouse):
+    """One in which a backslash escapes inside quotes."""
+
+    def text(self, value: str) -> str:  # noqa: D102
+        return _escaped(value, "'")
+
+
+class Backticked(Escaping):
+    """And in which names stand in backticks."""
+
+    def quote(self, identifier: str) -> str:  # noqa: D102
+        return _escaped(identifier, "`")
+
+
+def _escaped(value: str, quote: str) -> str:
+    """Return a text in quotes, all on one line."""
+    for character, written in (("\\", "\\\\"), (quote, f"\\{quote}"), ("\n", "\\n"), ("\r", "\\r")):
+        value = value.replace(character, written)
+    return f"{quote}{value}{quote}"
+
+
 class PrintedDuckDB(Warehouse, DuckDB):
     """DuckDB, by a hash of the query's text: other buckets than those of the engine."""
 
@@ -51,10 +72,8 @@ class PrintedSpark(Warehouse, Spark):
     """Spark 3 and 4."""
 
     name = "spark sql"
-
-    def joined(self, expression: str, order: str) -> str:  # noqa: D102
-        # LISTAGG is not there before Spark 4 and Databricks Runtime 16.4.
-        return f"ARRAY_JOIN(SORT_ARRAY(COLLECT_LIST({expression})), ' ')"
+    # LISTAGG is not there before Spark 4 and Databricks Runtime 16.4.
+    join_of = "ARRAY_JOIN(SORT_ARRAY(COLLECT_LIST({0})), ' ')"
 
 
 class Databricks(PrintedSpark):
@@ -67,35 +86,24 @@ class Postgres(Warehouse):
     """PostgreSQL 11 and later, which have the hash."""
 
     name = "postgres"
-
-    def hashed(self, columns: str) -> str:  # noqa: D102
-        return f"HASHTEXTEXTENDED({columns}, 0)"
-
-    def joined(self, expression: str, order: str) -> str:  # noqa: D102
-        return f"STRING_AGG({expression}, ' ' ORDER BY {order})"
+    hash_of = "HASHTEXTEXTENDED({}, 0)"
+    join_of = DuckDB.join_of
 
 
-class Redshift(Warehouse):
+class Redshift(Escaping):
     """Amazon Redshift."""
 
     name = "redshift"
+    hash_of = "FARMFINGERPRINT64({})"
     # A VARCHAR without a length is cut after 256 bytes.
     types: Mapping[str, str] = {"VARCHAR": "VARCHAR(65535)"}
 
-    def text(self, value: str) -> str:  # noqa: D102
-        return f"'{_escaped(value)}'"
 
-    def hashed(self, columns: str) -> str:  # noqa: D102
-        return f"FARMFINGERPRINT64({columns})"
-
-    def joined(self, expression: str, order: str) -> str:  # noqa: D102
-        return f"LISTAGG({expression}, ' ') WITHIN GROUP (ORDER BY {order})"
-
-
-class Snowflake(Warehouse):
+class Snowflake(Escaping):
     """Snowflake."""
 
     name = "snowflake"
+    hash_of = "HASH({})"
 
     def quote(self, identifier: str) -> str:  # noqa: D102
         # A name that was created without quotes is kept in capitals.
@@ -105,57 +113,35 @@ class Snowflake(Warehouse):
     def exact(self, identifier: str) -> str:  # noqa: D102
         return super().quote(identifier)
 
-    def text(self, value: str) -> str:  # noqa: D102
-        return f"'{_escaped(value)}'"
-
-    def hashed(self, columns: str) -> str:  # noqa: D102
-        return f"HASH({columns})"
-
     def remainder(self, hashed: str) -> str:  # noqa: D102
         return f"MOD(ABS({hashed}), {BUCKETS})"
 
-    def joined(self, expression: str, order: str) -> str:  # noqa: D102
-        return f"LISTAGG({expression}, ' ') WITHIN GROUP (ORDER BY {order})"
 
-
-class BigQuery(Warehouse):
+class BigQuery(Backticked):
     """Google BigQuery."""
 
     name = "bigquery"
+    hash_of = "FARM_FINGERPRINT({})"
+    join_of = DuckDB.join_of
     types: Mapping[str, str] = {"VARCHAR": "STRING", "SMALLINT": "INT64", "INTEGER": "INT64", "BIGINT": "INT64"}
-
-    def quote(self, identifier: str) -> str:  # noqa: D102
-        return f"`{_escaped(identifier, quote='`')}`"
-
-    def text(self, value: str) -> str:  # noqa: D102
-        return f"'{_escaped(value)}'"
-
-    def hashed(self, columns: str) -> str:  # noqa: D102
-        return f"FARM_FINGERPRINT({columns})"
-
-    def joined(self, expression: str, order: str) -> str:  # noqa: D102
-        return f"STRING_AGG({expression}, ' ' ORDER BY {order})"
 
 
 class Trino(Warehouse):
     """Trino, Starburst and Amazon Athena."""
 
     name = "trino"
-
-    def hashed(self, columns: str) -> str:  # noqa: D102
-        return f"FROM_BIG_ENDIAN_64(XXHASH64(TO_UTF8({columns})))"
+    hash_of = "FROM_BIG_ENDIAN_64(XXHASH64(TO_UTF8({})))"
 
     def remainder(self, hashed: str) -> str:  # noqa: D102
         return f"BITWISE_AND({hashed}, {BUCKETS - 1})"
 
-    def joined(self, expression: str, order: str) -> str:  # noqa: D102
-        return f"LISTAGG({expression}, ' ') WITHIN GROUP (ORDER BY {order})"
 
-
-class ClickHouse(Warehouse):
+class ClickHouse(Backticked):
     """ClickHouse."""
 
     name = "clickhouse"
+    hash_of = "cityHash64({})"
+    join_of = "arrayStringConcat(arraySort(groupArray({0})), ' ')"
     types: Mapping[str, str] = {
         "VARCHAR": "Nullable(String)",
         "SMALLINT": "Nullable(Int16)",
@@ -165,27 +151,8 @@ class ClickHouse(Warehouse):
     # As in other engines: a column's name means the column, not an alias, and what is not joined is NULL.
     ending = "\nSETTINGS prefer_column_name_to_alias = 1, join_use_nulls = 1"
 
-    def quote(self, identifier: str) -> str:  # noqa: D102
-        return f"`{_escaped(identifier, quote='`')}`"
-
-    def text(self, value: str) -> str:  # noqa: D102
-        return f"'{_escaped(value)}'"
-
-    def hashed(self, columns: str) -> str:  # noqa: D102
-        return f"cityHash64({columns})"
-
     def remainder(self, hashed: str) -> str:  # noqa: D102
         return f"bitAnd({hashed}, {BUCKETS - 1})"
-
-    def joined(self, expression: str, order: str) -> str:  # noqa: D102
-        return f"arrayStringConcat(arraySort(groupArray({expression})), ' ')"
-
-
-def _escaped(value: str, quote: str = "'") -> str:
-    """Return a text as it stands in quotes where a backslash escapes, all on one line."""
-    for character, written in (("\\", "\\\\"), (quote, f"\\{quote}"), ("\n", "\\n"), ("\r", "\\r")):
-        value = value.replace(character, written)
-    return value
 
 
 DIALECTS: dict[str, Warehouse] = {
