@@ -17,7 +17,7 @@ from posbias.export_file import DamagedError, numbers, read_columns, texts
 from posbias.export_strata import cells_from_texts, parsed
 from posbias.harvests import Harvest
 from posbias.log import listed
-from posbias.refusals import contradictions, moving_warning, refuse_moving, traffic_warning
+from posbias.refusals import contradictions, counts_by_code, moving_warning, refuse_moving, traffic_warning
 from posbias.sql import exports as export_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialect import BUCKETS
@@ -172,12 +172,7 @@ def _from_signatures(about: dict[str, Any], columns: Mapping[str, Any]) -> _Coun
     _refuse_repeats([number, *(answer[name] for name in ("bucket", "ranker", *coded)), absent.astype(np.int64)])
 
     rows = answer["row_count"]
-    counts = {
-        "rows": int(rows.sum()),
-        "rows_counted": int(rows[counted].sum()),
-        "rows_beyond": int(rows[first == signature_sql.BEYOND].sum()),
-        "rows_contradicted": int(rows[first == signature_sql.CONTRADICTED].sum()),
-    }
+    counts = counts_by_code(first, rows)
     unusable = first == signature_sql.UNUSABLE
     known = listed(rankers)
     _refuse_unusable(

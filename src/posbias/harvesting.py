@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from posbias.engines import Engine, EngineName, open_log
-from posbias.errors import LogError
-from posbias.log import ClickLog, listed, require
+from posbias.log import ClickLog, require
 from posbias.progress import Progress, silent
 from posbias.refusals import (
     contradictions,
+    counts_by_code,
     moving_warning,
     refuse_moving,
     refuse_pages_without_id,
+    refuse_settings,
     refuse_unusable,
     traffic_warning,
 )
@@ -24,7 +25,7 @@ from posbias.sql import signatures as signature_sql
 from posbias.sql.dialect import PACK
 from posbias.sql.shown import Plan
 from posbias.version import __version__
-from posbias.weightings import WEIGHTINGS, Weighting
+from posbias.weightings import Weighting, default_weighting
 
 # NumPy is imported only when the engine has answered: it takes as long as harvesting a million rows, and the command
 # imports it meanwhile.
@@ -77,15 +78,12 @@ def harvest(
 
     Reference: Agarwal et al., WSDM 2019, section 3.
     """
-    if max_rank < 2:
-        raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
-    if weighting is not None and weighting not in WEIGHTINGS:
-        raise LogError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
+    refuse_settings(max_rank, weighting)
     with open_log(log, engine=engine, memory_limit=memory_limit, threads=threads, progress=progress) as opened:
         for column in by:
             require(column, opened.schema.types, flag="by")
         known = opened.schema.layout != "replay"
-        chosen: Weighting = weighting or ("traffic" if known else "harmonic")
+        chosen = weighting or default_weighting(ranks_known=known)
         settings = Settings(max_rank, tuple(by), chosen, non_functional, max_strata)
         if opened.schema.drop_duplicates:
             refuse_pages_without_id(opened, settings.plan(opened, ()))
@@ -167,12 +165,7 @@ def _count_signatures(engine: Engine, settings: Settings) -> _Counted:
 def _count_rows(engine: Engine, plan: Plan, answer: Answer) -> dict[str, int]:
     """Count the rows that are in a harvest by signature and those that are not; refuse those that cannot be."""
     code, rows = answer["code_0"], answer["row_count"]
-    counts = {
-        "rows": int(rows.sum()),
-        "rows_counted": int(rows[code >= 0].sum()),
-        "rows_beyond": int(rows[code == signature_sql.BEYOND].sum()),
-        "rows_contradicted": int(rows[code == signature_sql.CONTRADICTED].sum()),
-    }
+    counts = counts_by_code(code, rows)
     refuse_unusable(engine, plan, counts["rows"], int(rows[code == signature_sql.UNUSABLE].sum()))
     return counts
 

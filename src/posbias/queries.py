@@ -8,11 +8,12 @@ from typing import Literal
 
 from posbias.errors import LogError
 from posbias.log import DEFAULT_RANKS, NO_RANKS, ClickLog, Layout, Schema, listed
+from posbias.refusals import refuse_settings
 from posbias.sql.dialect import BUCKETS
 from posbias.sql.exports import ExportPlan, printed
 from posbias.sql.warehouses import DIALECTS, Warehouse
 from posbias.version import __version__
-from posbias.weightings import WEIGHTINGS, Weighting
+from posbias.weightings import Weighting, default_weighting
 
 # The table is not opened, so no column has a type that is known.
 _UNKNOWN = "UNKNOWN"
@@ -69,10 +70,7 @@ def harvest_sql(
     """
     if dialect not in DIALECTS:
         raise LogError(f"The dialect {dialect!r} is not known. Use one of {listed(DIALECTS)}.")
-    if max_rank < 2:
-        raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
-    if weighting is not None and weighting not in WEIGHTINGS:
-        raise LogError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
+    refuse_settings(max_rank, weighting)
     log = ClickLog(
         table,
         query=query,
@@ -89,7 +87,7 @@ def harvest_sql(
         duplicates=duplicates,
     )
     schema = _schema(log, rankers, by)
-    chosen: Weighting = weighting or ("harmonic" if schema.layout == "replay" else "traffic")
+    chosen = weighting or default_weighting(ranks_known=schema.layout != "replay")
     counted = "signatures" if schema.layout != "replay" and chosen == "traffic" else "exposures"
     named = tuple(sorted(set(rankers)))
     hooks = DIALECTS[dialect]

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from posbias.engines import Engine
 from posbias.errors import LogError
+from posbias.log import listed
 from posbias.problems.rows import explain_unusable
 from posbias.sql.shown import Plan
-from posbias.weightings import Weighting
+from posbias.sql.signatures import BEYOND, CONTRADICTED
+from posbias.weightings import WEIGHTINGS, Weighting
+
+if TYPE_CHECKING:
+    from posbias.answers import IntArray
+
+
+def refuse_settings(max_rank: int, weighting: Weighting | None) -> None:
+    """Refuse what no harvest can be made with."""
+    if max_rank < 2:
+        raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
+    if weighting is not None and weighting not in WEIGHTINGS:
+        raise LogError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
 
 
 def refuse_unusable(engine: Engine, plan: Plan, rows: int, unusable: int) -> None:
@@ -22,6 +37,16 @@ def refuse_pages_without_id(engine: Engine, plan: Plan) -> None:
     view = engine.dialect.quote(engine.schema.impression or "")
     rows, known = engine.rows(f"SELECT COUNT(*), COUNT({view}) FROM log")[0]
     refuse_unusable(engine, plan, rows, rows - known)
+
+
+def counts_by_code(code: IntArray, rows: IntArray) -> dict[str, int]:
+    """Return how many rows of a harvest by signature are counted, and how many are not and why."""
+    return {
+        "rows": int(rows.sum()),
+        "rows_counted": int(rows[code >= 0].sum()),
+        "rows_beyond": int(rows[code == BEYOND].sum()),
+        "rows_contradicted": int(rows[code == CONTRADICTED].sum()),
+    }
 
 
 def contradictions(counts: dict[str, int]) -> list[str]:
