@@ -417,6 +417,24 @@ def test_merged_sums_and_sums_over_segments_weigh_each_part_by_its_own_traffic(l
         assert_equal(make().pairs(), want, 3)
 
 
+@pytest.mark.parametrize("max_strata", [0, 10_000])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_harvests_that_come_one_by_one_are_added_up_in_turns(
+    layout: str, max_strata: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = told(layout, [*shown("A", "xyz", "x") * 4, *shown("B", "yzx", "y") * 2], A="xyz", B="yzx")
+    day = harvest(log, 3, max_strata=max_strata)
+    at_once = posbias.merge([day] * 5)
+    monkeypatch.setattr("posbias.harvests._AT_ONCE", len(day.table))
+    in_turns = posbias.merge(iter([day] * 5))
+    assert in_turns.page_views == at_once.page_views
+    np.testing.assert_allclose(in_turns.pairs().clicks, at_once.pairs().clicks, rtol=1e-12)
+    np.testing.assert_allclose(in_turns.pairs().skips, at_once.pairs().skips, rtol=1e-12)
+    assert len(in_turns.table) == len(day.table)
+    assert in_turns.about["parts"] == 5
+    assert in_turns.about["rows"] == 5 * day.about["rows"]
+
+
 @examples(25)
 @given(st.data(), st.sampled_from(LAYOUTS), max_ranks)
 def test_saved_and_loaded_is_the_same(data: Any, layout: str, M: int) -> None:

@@ -23,7 +23,10 @@ import posbias
 from posbias.engines.duckdb import open_log
 from posbias.engines.opening import _from_polars
 from posbias.engines.sources import find_files
+from posbias.simulation import write
 from posbias.simulation.tables import rank
+from posbias.sql.shown import Plan
+from posbias.sql.signatures import signatures
 
 WORLD = posbias.World(queries=150, repeats=8, max_rank=6, seed=3)
 
@@ -99,6 +102,17 @@ WRITERS: dict[str, Callable[[pa.Table, Path], Path]] = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_files(name: str, table: pa.Table, expected: posbias.Harvest, tmp_path: Path) -> None:
     assert_same(harvest(WRITERS[name](table, tmp_path / name)), expected)
+
+
+@pytest.mark.parametrize(("rankers", "threads", "by_place"), [(2, 64, True), (3, 2, True), (3, 64, False)])
+def test_few_signatures_are_counted_by_place(rankers: int, threads: int, by_place: bool, tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    names = tuple("abc"[:rankers])
+    write(posbias.World(rankers=names, queries=50), path)
+    with open_log(posbias.ClickLog(path), threads=threads) as engine, engine._by_place(few_groups=True):
+        [(_, text)] = engine.rows(f"EXPLAIN {signatures(Plan(engine.schema, engine.dialect, names, 6))}")
+    assert ("perfect hash" in text.lower()) == by_place
+    assert_same(harvest(path), harvest(pq.read_table(path)))
 
 
 def test_an_array_of_json_is_read_like_json_lines(table: pa.Table, expected: posbias.Harvest, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,10 +14,12 @@ from posbias.answers import FloatArray, IntArray, places
 from posbias.errors import HarvestError
 from posbias.interventions import Interventions, from_cells, from_pair_sums
 from posbias.log import Layout, listed
-from posbias.strata import Cells, PairSums, compressed, renumbered, tally
+from posbias.strata import Cells, PairSums, added, compressed, renumbered, tally
 from posbias.weightings import WEIGHTINGS, Weighting
 
 Segment = tuple[str | None, ...]
+# A merge holds some of so many rows at once: a year of days needs no more memory than a month of them.
+_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -181,16 +183,27 @@ class Harvest:
         )
 
 
-def merge(harvests: Sequence[Harvest]) -> Harvest:
+def merge(harvests: Iterable[Harvest]) -> Harvest:
     """Return one harvest of several, such as a week of days.
+
+    They may come one by one, from an iterator: those that came are added up before there are too many to hold.
 
     For wide and long logs it equals the harvest of all of them together, to the last count. In replay a
     (query, document) seen in two parts stays two pairs, each compared only with itself in its own part: what a
     document's click rate did between the parts then confounds nothing. The same goes for harvests that keep sums:
     each part is weighted by its own traffic. Buckets are by query, so intervals still resample whole queries.
     """
-    if not harvests:
+    held: list[Harvest] = []
+    for harvest in harvests:
+        held.append(harvest)
+        if sum(len(h.table) for h in held[1:]) > max(_AT_ONCE, len(held[0].table)):
+            held = [_merged(held)]
+    if not held:
         raise HarvestError("There is nothing to merge: give at least one harvest.")
+    return _merged(held)
+
+
+def _merged(harvests: Sequence[Harvest]) -> Harvest:
     first = harvests[0]
     if any(h.traffic is not None for h in harvests):
         raise HarvestError(
@@ -210,10 +223,10 @@ def merge(harvests: Sequence[Harvest]) -> Harvest:
     )
     tables = [_renamed(h, rankers, segments) for h in harvests]
     if isinstance(first.table, PairSums):
-        table: Cells | PairSums = PairSums.joined([t for t in tables if isinstance(t, PairSums)])
+        table: Cells | PairSums = added(PairSums.joined([t for t in tables if isinstance(t, PairSums)]))
     else:
         table = compressed(Cells.joined(renumbered([t for t in tables if isinstance(t, Cells)])))
-    warnings = list(dict.fromkeys(w for h in harvests for w in h.warnings))
+    warnings = [w for h in harvests for w in h.warnings]
     if len(engines) > 1:
         warnings.append(
             "The harvests come from engines that put queries into different buckets: a query that recurs in both is "
@@ -227,7 +240,9 @@ def merge(harvests: Sequence[Harvest]) -> Harvest:
         "source": ", ".join(dict.fromkeys(str(h.about.get("source", "?")) for h in harvests)),
         "parts": sum(h.about.get("parts", 1) for h in harvests),
     }
-    return replace(first, rankers=rankers, segments=segments, table=table, about=about, warnings=tuple(warnings))
+    return replace(
+        first, rankers=rankers, segments=segments, table=table, about=about, warnings=tuple(dict.fromkeys(warnings))
+    )
 
 
 def _renamed(harvest: Harvest, rankers: tuple[str, ...], segments: tuple[Segment, ...]) -> Cells | PairSums:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -108,19 +108,27 @@ def cells_from_signatures(answer: Answer, segment: IntArray, digits: Sequence[ra
     bucket, shown = answer["bucket"], answer["ranker"]
     coded = [answer[f"code_{g}"] for g in range(len(digits))]
     first, stratum = group([segment, bucket, *coded])
-    ranks = [coded[g][first] // base**place % base for g, rankers in enumerate(digits) for place in range(len(rankers))]
-    own = stratum * len(ranks) + shown
+    ranks = [rank for code, rankers in zip(coded, digits, strict=True) for rank in _digits(code[first], rankers, base)]
+    own = shown * len(first) + stratum
     impressions, clicks = (
-        tally(own, answer[name], len(first) * len(ranks)).astype(np.int64) for name in ("impressions", "clicks")
+        tally(own, answer[name], len(ranks) * len(first)).astype(np.int64).reshape(len(ranks), -1)
+        for name in ("impressions", "clicks")
     )
     rows = [np.flatnonzero(rank) for rank in ranks]
     cells, parts = _allotted(rows, segment[first], bucket[first])
-    cells.pairs[:] = 0
     for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
         cells.rank[part] = ranks[ranker][row]
-        cells.impressions[part] = impressions[ranker :: len(ranks)][row]
-        cells.clicks[part] = clicks[ranker :: len(ranks)][row]
+        cells.impressions[part] = impressions[ranker][row]
+        cells.clicks[part] = clicks[ranker][row]
     return cells
+
+
+def _digits(code: IntArray, places: Sequence[int], base: int) -> Iterator[IntArray]:
+    """Yield the digits of numbers, the lowest first."""
+    for _ in places:
+        rest = code // base
+        yield code - rest * base
+        code = rest
 
 
 def cells_from_exposures(answer: Answer, segment: IntArray, masks: Sequence[range], max_rank: int) -> Cells:
@@ -142,18 +150,20 @@ def cells_from_exposures(answer: Answer, segment: IntArray, masks: Sequence[rang
 
 
 def _allotted(rows: Sequence[IntArray], segment: IntArray, bucket: IntArray) -> tuple[Cells, list[slice]]:
-    """Return cells to be filled, one for each of a ranker's strata (`rows`), and where each ranker's are.
+    """Return cells to be filled, 0 until then, one for each of a ranker's strata (`rows`), and where each ranker's are.
 
     There may be millions, and each copy of them costs as much as counting them did.
     """
     ends = np.cumsum([len(row) for row in rows]).tolist()
     parts = [slice(end - len(row), end) for row, end in zip(rows, ends, strict=True)]
-    cells = Cells(*(np.empty(ends[-1], dtype=np.int64) for _ in fields(Cells)))
+    cells = Cells(*(np.zeros(ends[-1], dtype=np.int64) for _ in fields(Cells)))
+    segmented = segment.any()
     for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
         cells.stratum[part] = row
         cells.ranker[part] = ranker
-        cells.segment[part] = segment[row]
         cells.bucket[part] = bucket[row]
+        if segmented:
+            cells.segment[part] = segment[row]
     return cells, parts
 
 
@@ -198,6 +208,15 @@ def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairS
         clicks=np.concatenate([clicks, sums["clicks"]]),
         skips=np.concatenate([impressions - clicks, sums["skips"]]),
     ), segments
+
+
+def added(sums: PairSums) -> PairSums:
+    """Return the same sums with those of one set in one row."""
+    # Rows over all rankers carry ranker -1.
+    first, which = group([sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
+    columns = {name: column[first] for name, column in sums.columns().items()}
+    columns |= {name: tally(which, getattr(sums, name), len(first)) for name in ("clicks", "skips")}
+    return PairSums(**columns)
 
 
 def count_pairs(cells: Cells) -> int:

@@ -19,10 +19,17 @@ def merge(harvests: tuple[str, ...], output: str) -> None:
     from posbias.cli.outputs import check_output, refuse_overwriting
     from posbias.harvests import Harvest
     from posbias.harvests import merge as merge_harvests
+    from posbias.progress import bar
 
     check_output(output)
     refuse_overwriting(output, harvests)
-    made = merge_harvests([Harvest.load(path) for path in harvests])
+    with bar() as progress:
+
+        def load(number: int) -> Harvest:
+            progress("Merging", number / len(harvests))
+            return Harvest.load(harvests[number])
+
+        made = merge_harvests(map(load, range(len(harvests))))
     warn(made)
     made.save(output)
     click.echo(f"{made!r} written to {output}", err=True)
