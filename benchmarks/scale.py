@@ -3,7 +3,7 @@
 python -m benchmarks.scale                     # writes benchmarks/SCALE.md
 python -m benchmarks.scale --parts rankers     # measures one part anew
 
-Costs on Spark are what its event log says: core-seconds of its tasks, and what they wrote to be shuffled.
+Costs on Spark are what its event log says: core-seconds of tasks, and what they wrote to be shuffled.
 """
 
 from __future__ import annotations
@@ -12,31 +12,36 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 import numpy as np
 
 import posbias
 from benchmarks import data
 from benchmarks.timing import in_small_process, run_measured
+from posbias.answers import FloatArray
+from posbias.engines.spark import start_session
+from posbias.log import Layout
 from posbias.simulation import World, write
 
 RESULTS = Path(__file__).with_name("SCALE.md")
 COMMAND = str(Path(sys.executable).with_name("posbias"))
 SIZES = (1, 3, 10, 30, 100)
-# A run on Spark takes a session of its own.
-MILLIONS = (1, 10, 100)
+_FITTED = "Fitted exponents in rows, from 1 to 100 million (and from 10 million on, where fixed costs matter less)"
 
 
-def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """Return the slope of log cost against log size: 1 where cost grows linearly."""
-    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
+def exponents(costs: Sequence[float]) -> str:
+    """Return the slope of log cost against log rows, 1 where cost grows linearly: over all sizes, and large ones."""
+    large = SIZES.index(10)
+    slopes = [np.polyfit(np.log(SIZES[i:]), np.log(costs[i:]), 1)[0] for i in (0, large)]
+    return f"{slopes[0]:.2f} ({slopes[1]:.2f})"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -63,9 +68,9 @@ def on_duckdb() -> str:
                 size = os.path.getsize(f"{folder}/h.parquet")
             what = f"{len(kept.table):,} ({kept.kind})"
             rows.append([f"{layout}, {millions} million", f"{seconds[-1]:.2f} s", f"{memory:.2f} GiB", what, _mb(size)])
-        fitted.append(f"{layout} {exponent(SIZES, seconds):.2f}")
+        fitted.append(f"{layout} {exponents(seconds)}")
     head = ("rows", "time", "peak memory", "rows of the harvest", "its file")
-    return f"{table(head, rows)}\n\nFitted exponent of time in rows: {', '.join(fitted)}."
+    return f"{table(head, rows)}\n\n{_FITTED}: time, {', '.join(fitted)}."
 
 
 def _warm_seconds(path: str) -> float:
@@ -78,108 +83,155 @@ def _warm_seconds(path: str) -> float:
     return times[-1]
 
 
-def on_spark() -> str:
-    """Core-seconds and shuffle of the harvest on Spark from 1 to 100 million rows."""
-    rows, fitted = [], []
-    for layout in ("wide", "replay"):
-        costs = [_spark_cost(log_of(layout, millions)) for millions in MILLIONS]
-        for millions, (cpu, run, written, records) in zip(MILLIONS, costs, strict=True):
-            rows.append(
-                [
-                    f"{layout}, {millions} million",
-                    f"{run:.1f}",
-                    f"{cpu:.1f}",
-                    _mb(written),
-                    f"{records / 1e6:.2f} million",
-                ]
-            )
-        for name, place in (("core-seconds", 1), ("shuffle bytes", 2)):
-            slope = exponent(MILLIONS, [cost[place] for cost in costs])
-            fitted.append(f"{layout}, {name}: {slope:.2f}")
-    head = ("rows", "core-seconds of tasks", "of them on the CPU", "shuffled", "records shuffled")
-    return (
-        f"{table(head, rows)}\n\nFitted exponents in rows, from {MILLIONS[0]} to {MILLIONS[-1]} million: "
-        f"{'; '.join(fitted)}."
-    )
+class Meter:
+    """A Spark session whose event log tells what a harvest cost there."""
 
-
-def _spark_cost(log: Path) -> tuple[float, float, float, float]:
-    """Return CPU seconds and seconds of all tasks, and the bytes and records that they wrote to be shuffled."""
-    with TemporaryDirectory() as folder:
-        events = Path(folder) / "events"
-        events.mkdir()
+    def __enter__(self) -> Self:
+        self._folder = TemporaryDirectory()
         settings = {
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
-            "spark.eventLog.dir": events.as_uri(),
+            "spark.eventLog.dir": Path(self._folder.name).as_uri(),
         }
-        flags = [flag for name, value in settings.items() for flag in ("--spark-conf", f"{name}={value}")]
-        command = [COMMAND, "harvest", str(log), "-o", f"{folder}/h.parquet", "--engine", "spark", *flags]
-        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+        self._session = start_session(conf=settings)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.stop()
+        self._folder.cleanup()
+
+    def cost(self, log: Path, **options: int) -> Cost:
+        """Return the cost of a harvest, after one that only warms up."""
+        for _ in range(2):
+            before = self._total()
+            posbias.harvest(posbias.ClickLog(log), engine="spark", **options)  # type: ignore[arg-type]
+        return Cost(*(self._total() - before))
+
+    def _total(self) -> FloatArray:
+        """Add up what all tasks cost until now."""
+        self._session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         total = np.zeros(4)
-        for path in events.rglob("events_*"):
+        for path in Path(self._folder.name).rglob("events_*"):
             for line in path.read_text().splitlines():
                 event = json.loads(line)
                 if event["Event"] == "SparkListenerTaskEnd":
                     metrics = event["Task Metrics"]
                     shuffle = metrics["Shuffle Write Metrics"]
                     total += (
-                        metrics["Executor CPU Time"] / 1e9,
                         metrics["Executor Run Time"] / 1e3,
+                        metrics["Executor CPU Time"] / 1e9,
                         shuffle["Shuffle Bytes Written"],
                         shuffle["Shuffle Records Written"],
                     )
-    return float(total[0]), float(total[1]), float(total[2]), float(total[3])
+        return total
 
 
-def _harvested(world: World, layout: str, **options: object) -> tuple[float, posbias.Harvest, int]:
-    """Simulate a log and return the time of its harvest (the median of three), the harvest, and its file's size."""
+@dataclass(frozen=True)
+class Cost:
+    """What all tasks of a harvest took and wrote to be shuffled."""
+
+    seconds: float
+    cpu_seconds: float
+    shuffled: float
+    records: float
+
+
+def on_spark() -> str:
+    """Core-seconds and shuffle of the harvest on Spark from 1 to 100 million rows."""
+    rows, fitted = [], []
+    with Meter() as meter:
+        for layout in ("wide", "replay"):
+            costs = [meter.cost(log_of(layout, millions)) for millions in SIZES]
+            for millions, cost in zip(SIZES, costs, strict=True):
+                times = f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}"
+                rows.append(
+                    [f"{layout}, {millions} million", *times, _mb(cost.shuffled), f"{cost.records / 1e6:.2f} million"]
+                )
+            for name in ("seconds", "shuffled"):
+                what = "core-seconds" if name == "seconds" else "bytes shuffled"
+                fitted.append(f"{what}, {layout} {exponents([getattr(cost, name) for cost in costs])}")
+    head = ("rows", "core-seconds of tasks", "of them on the CPU", "shuffled", "records shuffled")
+    return f"{table(head, rows)}\n\n{_FITTED}: {'; '.join(fitted)}."
+
+
+def _measured(meter: Meter, world: World, layout: Layout) -> tuple[str, str, str, str]:
+    """Simulate a log; return its harvest's time, its rows, its file's size, and what it shuffles on Spark."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
-        write(world, path, layout)  # type: ignore[arg-type]
-        times = []
-        for _ in range(3):
-            start = time.perf_counter()
-            kept = posbias.harvest(posbias.ClickLog(path), max_rank=world.max_rank, **options)  # type: ignore[arg-type]
-            times.append(time.perf_counter() - start)
+        write(world, path, layout)
+        took, kept, size = _harvested(path, max_rank=world.max_rank)
+        shuffled = meter.cost(path, max_rank=world.max_rank).shuffled
+    return took, kept, size, _mb(shuffled)
+
+
+def _harvested(log: Path, **options: int) -> tuple[str, str, str]:
+    """Return the time of a harvest on DuckDB (the median of three), its rows, and its file's size."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        kept = posbias.harvest(posbias.ClickLog(log), **options)  # type: ignore[arg-type]
+        times.append(time.perf_counter() - start)
+    with TemporaryDirectory() as folder:
         kept.save(f"{folder}/h.parquet")
-        return sorted(times)[1], kept, os.path.getsize(f"{folder}/h.parquet")
+        size = os.path.getsize(f"{folder}/h.parquet")
+    return f"{sorted(times)[1]:.2f} s", f"{len(kept.table):,} ({kept.kind})", _mb(size)
+
+
+COLUMNS = ("time", "rows of the harvest", "its file", "shuffled on Spark")
+
+
+def _by(what: str, worlds: Mapping[str, World]) -> str:
+    """Measure several worlds in both layouts."""
+    with Meter() as meter:
+        rows = [
+            [f"{layout}, {name}", *_measured(meter, world, layout)]
+            for layout in ("wide", "replay")
+            for name, world in worlds.items()
+        ]
+    return table((what, *COLUMNS), rows)
 
 
 def by_queries() -> str:
     """10 million rows of fewer or more queries."""
-    rows = []
-    for layout in ("wide", "replay"):
-        for queries in (10_000, 100_000, 1_000_000):
-            took, kept, size = _harvested(World(queries=queries, repeats=1_000_000 / queries), layout)
-            rows.append([f"{layout}, {queries:,}", f"{took:.2f} s", f"{len(kept.table):,} ({kept.kind})", _mb(size)])
-    return table(("queries", "time", "rows of the harvest", "its file"), rows)
+    queries = (10_000, 100_000, 1_000_000)
+    return _by("queries", {f"{n:,}": World(queries=n, repeats=1_000_000 / n) for n in queries})
 
 
 def by_rankers() -> str:
-    """2 million rows, wide, of 2 to 50 rankers that differ as much as by default."""
+    """2 million rows of 2 to 50 rankers that differ as much as by default."""
+    rankers = (2, 3, 5, 8, 12, 20, 50)
+    return _by("rankers", {str(n): World(rankers=_names(n), queries=20_000, repeats=10) for n in rankers})
+
+
+def past_the_limit() -> str:
+    """Wide logs with more signatures than are kept."""
     rows = []
-    for rankers in (2, 3, 5, 8, 12, 20, 50):
-        names = tuple(f"r{i:02}" for i in range(rankers))
-        took, kept, size = _harvested(World(rankers=names, queries=20_000, repeats=10), "wide")
-        wide = f"{took:.2f} s", f"{len(kept.table):,} ({kept.kind})", _mb(size)
-        took, kept, size = _harvested(World(rankers=names, queries=20_000, repeats=10), "replay")
-        rows.append([str(rankers), *wide, f"{took:.2f} s", f"{len(kept.table):,} ({kept.kind})"])
-    head = ("rankers", "wide: time", "rows of the harvest", "its file", "replay: time", "rows of the harvest")
-    return table(head, rows)
+    for rankers, millions in ((12, 6), (20, 6), (50, 6)):
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "log.parquet"
+            write(World(rankers=_names(rankers), queries=millions * 10_000, repeats=10), path, "wide")
+            rows.append([f"{rankers}, {millions} million rows", *_harvested(path)])
+    return table(("rankers", *COLUMNS[:3]), rows)
+
+
+def as_sums() -> str:
+    """What it costs when strata of replay turn out to be too many."""
+    log, rows = log_of("replay", 10), []
+    with Meter() as meter:
+        for name, limit in (("strata", 2_000_000), ("sums", 100_000)):
+            cost = meter.cost(log, max_strata=limit)
+            took, kept, size = _harvested(log, max_strata=limit)
+            rows.append([name, took, kept, size, f"{cost.seconds:.1f}", _mb(cost.shuffled)])
+    return table(("kept as", *COLUMNS[:3], "core-seconds on Spark", COLUMNS[3]), rows)
+
+
+def _names(rankers: int) -> tuple[str, ...]:
+    return tuple(f"r{i:02}" for i in range(rankers))
 
 
 def by_max_rank() -> str:
     """2 million rows, 2 rankers, of pages of 5 to 100 results."""
-    rows = []
-    for m in (5, 10, 20, 50, 100):
-        world = World(max_rank=m, queries=200_000 // m, repeats=10)
-        wide, kept, size = _harvested(world, "wide")
-        replay, other, _ = _harvested(world, "replay")
-        cells = [f"{len(h.table):,} ({h.kind})" for h in (kept, other)]
-        rows.append([str(m), f"{wide:.2f} s", cells[0], _mb(size), f"{replay:.2f} s", cells[1]])
-    head = ("M", "wide: time", "rows of the harvest", "its file", "replay: time", "rows of the harvest")
-    return table(head, rows)
+    return _by("M", {str(m): World(max_rank=m, queries=200_000 // m, repeats=10) for m in (5, 10, 20, 50, 100)})
 
 
 def over_a_year() -> str:
@@ -222,6 +274,8 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "spark": ("Rows, on Spark", on_spark),
     "queries": ("Queries: 10 million rows", by_queries),
     "rankers": ("Rankers: 2 million rows", by_rankers),
+    "limit": ("Rankers: more signatures than are kept, wide", past_the_limit),
+    "sums": ("Strata and sums: replay, 10 million rows", as_sums),
     "ranks": ("M: 2 million rows, two rankers", by_max_rank),
     "year": ("A year of days: 365 harvests of 200,000 rows", over_a_year),
 }
@@ -246,8 +300,8 @@ def _header() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "pyspark", "numpy"))
     return (
         f"# How cost grows\n\nWritten by `python -m benchmarks.scale` on {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}, {versions}. Times on DuckDB are of a warm process; those on Spark are of "
-        "one run, all of its tasks added up."
+        f"Python {platform.python_version()}, {versions}. Times on DuckDB are of a warm process; costs on Spark are "
+        "of a warm session, all tasks added up."
     )
 
 

@@ -236,6 +236,21 @@ def test_index_links_every_page() -> None:
     assert linked >= {page.name for page in DOCS.glob("*.md")} - {"README.md"}
 
 
+def test_tables_of_costs_are_those_that_were_measured() -> None:
+    measured = (ROOT / "benchmarks" / "SCALE.md").read_text(encoding="utf-8").splitlines()
+    page = (DOCS / "scale.md").read_text(encoding="utf-8")
+    told = [line for line in page.splitlines() if line.startswith(("|", "Fitted"))]
+    extrapolated = [line for line in told if line not in measured]
+    assert len(told) > 60
+    # Of these alone the page says that they are extrapolated: a head and three rows.
+    assert [line.split(" | ")[0] for line in extrapolated] == [
+        "| layout",
+        "| wide",
+        "| replay",
+        "| replay, kept as sums",
+    ]
+
+
 def test_every_command_is_documented() -> None:
     from posbias.cli import COMMANDS
 
