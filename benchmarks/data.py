@@ -11,6 +11,11 @@ from posbias.simulation import World, write
 DATA = Path(__file__).parent / "data"
 
 
+def log_of(layout: str, millions: int) -> Path:
+    """The log of two rankers and integer ids."""
+    return wide(millions, 2) if layout == "wide" else replay(millions, "int")
+
+
 def wide(millions: int, rankers: int) -> Path:
     """A wide log whose queries do not recur: 10 results on each page."""
     path = DATA / f"wide-{rankers}-{millions}m.parquet"

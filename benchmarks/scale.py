@@ -49,17 +49,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def log_of(layout: str, millions: int) -> Path:
-    return data.wide(millions, 2) if layout == "wide" else data.replay(millions, "int")
-
-
 def on_duckdb() -> str:
     """Time of the harvest from 1 to 100 million rows in a warm process, and the peak memory of one of its own."""
     rows, fitted = [], []
     for layout in ("wide", "replay"):
         seconds = []
         for millions in SIZES:
-            path = log_of(layout, millions)
+            path = data.log_of(layout, millions)
             seconds.append(in_small_process(_warm_seconds, str(path)))
             with TemporaryDirectory() as folder:
                 words = [COMMAND, "harvest", str(path), "-o", f"{folder}/h.parquet"]
@@ -141,7 +137,7 @@ def on_spark() -> str:
     rows, fitted = [], []
     with Meter() as meter:
         for layout in ("wide", "replay"):
-            costs = [meter.cost(log_of(layout, millions)) for millions in SIZES]
+            costs = [meter.cost(data.log_of(layout, millions)) for millions in SIZES]
             for millions, cost in zip(SIZES, costs, strict=True):
                 times = f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}"
                 rows.append(
@@ -216,7 +212,7 @@ def past_the_limit() -> str:
 
 def as_sums() -> str:
     """What it costs when strata of replay turn out to be too many."""
-    log, rows = log_of("replay", 10), []
+    log, rows = data.log_of("replay", 10), []
     with Meter() as meter:
         for name, limit in (("strata", 2_000_000), ("sums", 100_000)):
             cost = meter.cost(log, max_strata=limit)

@@ -15,7 +15,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import posbias
@@ -53,13 +52,9 @@ class Row:
         )
 
 
-def log_of(layout: str, millions: int) -> Path:
-    return data.wide(millions, 2) if layout == "wide" else data.replay(millions, "int")
-
-
 def measure(session: SparkSession, layout: str, millions: int, repeats: int) -> Row:
     """Time the three in turn."""
-    path = log_of(layout, millions)
+    path = data.log_of(layout, millions)
     log = posbias.ClickLog(str(path))
 
     def group() -> object:

@@ -36,7 +36,7 @@ def _signed(plan: Plan) -> list[Step]:
     usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
     # A rank times a power of the base needs as many bits as the code itself.
     digits = [
-        " + ".join(
+        "\n      + ".join(
             f"{d.cast(str((m + 1) ** place), narrow if g == 0 else 'BIGINT')} * "
             f"CASE WHEN rank_{i} BETWEEN 1 AND {m} THEN rank_{i} ELSE 0 END"
             for place, i in enumerate(group)
@@ -44,9 +44,8 @@ def _signed(plan: Plan) -> list[Step]:
         for g, group in enumerate(groups)
     ]
     first = d.cast(
-        f"CASE WHEN {placed} THEN {digits[0]}\n"
-        f"    WHEN {usable} THEN CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END "
-        f"ELSE {UNUSABLE} END",
+        f"CASE\n    WHEN {placed} THEN\n      {digits[0]}\n    WHEN {usable} THEN\n"
+        f"      CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END",
         narrow,
     )
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
@@ -61,9 +60,8 @@ def _signed(plan: Plan) -> list[Step]:
         Step(
             "signed",
             "The signature: the ranks of all rankers as one number, none where beyond M.",
-            f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'own', 'impressions', 'clicks')}, "
-            f"{bucket} AS bucket,\n"
-            f"  {comma(f'{first} AS code_0', rest)}\nFROM placed_by_own",
+            f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'own', 'impressions', 'clicks')},\n"
+            f"  {bucket} AS bucket,\n  {comma(f'{first} AS code_0', rest)}\nFROM placed_by_own",
         ),
     ]
 
