@@ -109,11 +109,11 @@ def cells_from_signatures(answer: Answer, segment: IntArray, digits: Sequence[ra
     coded = [answer[f"code_{g}"] for g in range(len(digits))]
     first, stratum = group([segment, bucket, *coded])
     ranks = [rank for code, rankers in zip(coded, digits, strict=True) for rank in _digits(code[first], rankers, base)]
+    # Every row is the only one of its signature and ranker.
     own = shown * len(first) + stratum
-    impressions, clicks = (
-        tally(own, answer[name], len(ranks) * len(first)).astype(np.int64).reshape(len(ranks), -1)
-        for name in ("impressions", "clicks")
-    )
+    impressions, clicks = np.zeros((2, len(ranks), len(first)), dtype=np.int64)
+    impressions.reshape(-1)[own] = answer["impressions"]
+    clicks.reshape(-1)[own] = answer["clicks"]
     rows = [np.flatnonzero(rank) for rank in ranks]
     cells, parts = _allotted(rows, segment[first], bucket[first])
     for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
