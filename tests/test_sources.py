@@ -104,11 +104,17 @@ def test_files(name: str, table: pa.Table, expected: posbias.Harvest, tmp_path: 
     assert_same(harvest(WRITERS[name](table, tmp_path / name)), expected)
 
 
-@pytest.mark.parametrize(("rankers", "threads", "by_place"), [(2, 64, True), (3, 2, True), (3, 64, False)])
-def test_few_signatures_are_counted_by_place(rankers: int, threads: int, by_place: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rankers", "threads", "large", "by_place"),
+    [(2, 64, 2**25, True), (3, 2, 0, True), (3, 2, 2**25, False), (3, 64, 0, False)],
+)
+def test_few_signatures_are_counted_by_place(
+    rankers: int, threads: int, large: int, by_place: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "log.parquet"
     names = tuple("abc"[:rankers])
     write(posbias.World(rankers=names, queries=50), path)
+    monkeypatch.setattr("posbias.engines.duckdb._LARGE", large)
     with open_log(posbias.ClickLog(path), threads=threads) as engine, engine._by_place(few_groups=True):
         [(_, text)] = engine.rows(f"EXPLAIN {signatures(Plan(engine.schema, engine.dialect, names, 6))}")
     assert ("perfect hash" in text.lower()) == by_place

@@ -146,7 +146,8 @@ def _count_signatures(engine: Engine, settings: Settings) -> _Counted:
     plan = settings.plan(engine, known_rankers(engine))
     sql = signature_sql.signatures(plan)
     if signature_sql.most_signatures(plan) <= settings.max_strata:
-        answer: Answer | None = engine.table(sql, "Harvesting", few_groups=True)
+        # Sums take several times the room of counts: such a table is for counts.
+        answer: Answer | None = engine.table(sql, "Harvesting", few_groups=not plan.schema.aggregated)
     else:
         answer = engine.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:

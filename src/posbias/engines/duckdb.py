@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,11 @@ from posbias.sql.dialect import DuckDB
 
 if TYPE_CHECKING:
     from posbias.answers import Answer
+
+
+# From this many bytes of files on a table of 2^22 groups is worth its making: it takes 64 MB in every thread, and one
+# thread alone adds them up.
+_LARGE = 2**25
 
 
 class DuckDBEngine(Engine):
@@ -65,9 +71,9 @@ class DuckDBEngine(Engine):
         if not few_groups:
             yield
             return
-        # Every thread has such a table, 2^22 groups are 64 MB, and one thread alone adds them up.
         [(threads,)] = self._connection.execute("SELECT current_setting('threads')").fetchall()
-        self._connection.execute(f"SET perfect_ht_threshold = {22 if threads <= 4 else 18}")
+        large = threads <= 4 and sum(map(os.path.getsize, self._files)) >= _LARGE
+        self._connection.execute(f"SET perfect_ht_threshold = {22 if large else 18}")
         try:
             yield
         finally:
