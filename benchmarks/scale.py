@@ -26,9 +26,9 @@ import numpy as np
 import posbias
 from benchmarks import data
 from benchmarks.timing import in_small_process, run_measured
-from posbias.answers import FloatArray
-from posbias.engines.spark import start_session
-from posbias.log import Layout
+from posbias.arrays import FloatArray
+from posbias.engines.spark.engine import start_session
+from posbias.logs.schemas import Layout
 from posbias.simulation import World, write
 
 RESULTS = Path(__file__).with_name("SCALE.md")

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import posbias
-from posbias.engines.spark import start_session
-from posbias.strata import Cells, compressed
+from posbias.engines.spark.engine import start_session
+from posbias.harvesting.strata import Cells, compressed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,9 +19,9 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
-from posbias.checks import Check
 from posbias.cli import cli
-from posbias.log import Problem
+from posbias.findings import Problem
+from posbias.judging.checks import Check
 from posbias.simulation.tables import rank
 
 pytestmark = pytest.mark.usefixtures("each_engine")

@@ -9,9 +9,9 @@ import pytest
 
 import posbias
 from posbias.estimators import REGISTRY
-from posbias.harvests import Harvest
-from posbias.intervals import percentile, resample
-from posbias.strata import Cells
+from posbias.estimators.intervals import percentile, resample
+from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.strata import Cells
 
 ESTIMATORS = list(REGISTRY.values())
 

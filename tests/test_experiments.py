@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from posbias.cli import cli
 from posbias.cli.reproduce import _NAMES
 from posbias.errors import PosbiasError
-from posbias.experiments import EXPERIMENTS, reproduce
-from posbias.experiments.blends import agreeing, cautious_ranker
-from posbias.experiments.claims import data_factor, judge_data, judge_overlap
-from posbias.experiments.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
-from posbias.experiments.outcomes import Outcome, Verdict, seed_of
-from posbias.experiments.robustness import STUDIES, inverse_error
+from posbias.reproduction import EXPERIMENTS, reproduce
+from posbias.reproduction.blends import agreeing, cautious_ranker
+from posbias.reproduction.claims import data_factor, judge_data, judge_overlap
+from posbias.reproduction.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
+from posbias.reproduction.outcomes import Outcome, Verdict, seed_of
+from posbias.reproduction.robustness import STUDIES, inverse_error
 from posbias.simulation import PositionBased, generate_judgments, rank_documents, same_rank_share
 
 # The verdicts that do not hold, by the beginning of their claim; docs/reproduction.md says why.
@@ -60,7 +60,7 @@ def test_command_names_are_those_of_the_registry() -> None:
 
 def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Sizes(queries=600, runs=2, every=3)
-    monkeypatch.setattr("posbias.experiments.QUICK", tiny)
+    monkeypatch.setattr("posbias.reproduction.QUICK", tiny)
     folder = tmp_path / "new" / "folder"
     done = CliRunner().invoke(cli, ["reproduce", "e", "--quick", "--output", str(folder)])
     assert done.exit_code == 0, done.output
@@ -88,7 +88,7 @@ def test_judgments_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ]
     path = tmp_path / "train.txt"
     path.write_text("\n".join(lines) + "\n", "utf-8")
-    monkeypatch.setattr("posbias.experiments.QUICK", Sizes(queries=250, runs=2, every=3))
+    monkeypatch.setattr("posbias.reproduction.QUICK", Sizes(queries=250, runs=2, every=3))
     (outcome,) = reproduce(["f"], quick=True, data=str(path))
     assert all(row["mse"] > 0 for row in outcome.rows if row["estimator"] == "AllPairs")
 
@@ -128,7 +128,7 @@ def test_views_are_whole_sweeps_and_a_sample_without_repeats() -> None:
 
 
 def test_harvest_in_pieces_counts_every_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.experiments.laboratory._VIEWS_AT_ONCE", 100)
+    monkeypatch.setattr("posbias.reproduction.laboratory._VIEWS_AT_ONCE", 100)
     lab = Laboratory(generate_judgments(300))
     views = lab.views(2, seed=0)
     harvest = lab.harvest(lab.rankers(0.1, 0.5, 0), {"a": views, "b": views[:400]}, PositionBased(), seed=0)

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 import posbias
 from posbias.cli import cli
-from posbias.file_kinds import is_export, is_harvest
+from posbias.harvesting.file_kinds import is_export, is_harvest
 
 from .logs import Row
 from .warehouses import EXPORTS, run_duckdb, to_csv, to_parquet

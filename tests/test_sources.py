@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import posbias
-from posbias.engines.duckdb import open_log
-from posbias.engines.opening import _from_polars
-from posbias.engines.sources import find_files
+from posbias.engines.duckdb.engine import open_log
+from posbias.engines.duckdb.opening import _from_polars
+from posbias.engines.files import find_files
 from posbias.simulation import write
 from posbias.simulation.tables import rank
 from posbias.sql.shown import Plan

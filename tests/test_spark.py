@@ -22,7 +22,7 @@ import pytest
 import posbias
 from posbias.engines import open_log
 from posbias.errors import PosbiasError
-from posbias.harvesting import MAX_STRATA, Settings, known_rankers
+from posbias.harvesting.counting import MAX_STRATA, Settings, known_rankers
 from posbias.sql import exposures, signatures
 
 from . import sparks

@@ -12,8 +12,8 @@ import pytest
 
 import posbias
 from posbias.estimators import SwapAdjacent, SwapOne
+from posbias.estimators.intervals import resample
 from posbias.estimators.logged import Observations
-from posbias.intervals import resample
 from posbias.simulation import PositionBased, generate_judgments, rank_documents, simulate_swaps, sweeps
 
 SWAPS = [SwapOne, SwapAdjacent]

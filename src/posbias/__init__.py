@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from posbias.version import __version__
 
 if TYPE_CHECKING:
-    from posbias.checking import check as check
     from posbias.errors import EstimateError as EstimateError
     from posbias.errors import HarvestError as HarvestError
     from posbias.errors import LogError as LogError
@@ -21,12 +20,13 @@ if TYPE_CHECKING:
     from posbias.estimators import RegressionEM as RegressionEM
     from posbias.estimators import SwapAdjacent as SwapAdjacent
     from posbias.estimators import SwapOne as SwapOne
-    from posbias.harvesting import harvest as harvest
-    from posbias.harvests import Harvest as Harvest
-    from posbias.harvests import merge as merge
-    from posbias.log import ClickLog as ClickLog
-    from posbias.queries import harvest_sql as harvest_sql
-    from posbias.set_sizes import intervention_sets as intervention_sets
+    from posbias.harvesting.counting import harvest as harvest
+    from posbias.harvesting.harvests import Harvest as Harvest
+    from posbias.harvesting.merging import merge as merge
+    from posbias.harvesting.set_sizes import intervention_sets as intervention_sets
+    from posbias.harvesting.warehouse.queries import harvest_sql as harvest_sql
+    from posbias.judging.checking import check as check
+    from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.simulation import World as World
     from posbias.simulation import simulate as simulate
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "AdjacentChain": "posbias.estimators",
     "AllPairs": "posbias.estimators",
-    "ClickLog": "posbias.log",
+    "ClickLog": "posbias.logs.click_log",
     "EstimateError": "posbias.errors",
-    "Harvest": "posbias.harvests",
+    "Harvest": "posbias.harvesting.harvests",
     "HarvestError": "posbias.errors",
     "LogError": "posbias.errors",
     "NaiveCTR": "posbias.estimators",
@@ -47,11 +47,11 @@ _HOMES = {
     "SwapAdjacent": "posbias.estimators",
     "SwapOne": "posbias.estimators",
     "World": "posbias.simulation",
-    "check": "posbias.checking",
-    "harvest": "posbias.harvesting",
-    "harvest_sql": "posbias.queries",
-    "intervention_sets": "posbias.set_sizes",
-    "merge": "posbias.harvests",
+    "check": "posbias.judging.checking",
+    "harvest": "posbias.harvesting.counting",
+    "harvest_sql": "posbias.harvesting.warehouse.queries",
+    "intervention_sets": "posbias.harvesting.set_sizes",
+    "merge": "posbias.harvesting.merging",
     "simulate": "posbias.simulation",
 }
 __all__ = ["__version__", *_HOMES]

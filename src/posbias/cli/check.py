@@ -12,7 +12,7 @@ from posbias.cli.engines import engine_options, running
 from posbias.cli.options import given, log_options, make_log, show_json
 
 if TYPE_CHECKING:
-    from posbias.checks import Check
+    from posbias.judging.checks import Check
 
 
 @click.command()
@@ -24,7 +24,7 @@ def check(as_json: bool, **flags: Any) -> None:
 
     Exits with 1 if the log cannot be used.
     """
-    from posbias.checking import check
+    from posbias.judging.checking import check
 
     log = make_log(flags)
     with running(flags) as engine:
@@ -38,7 +38,7 @@ def check(as_json: bool, **flags: Any) -> None:
 
 
 def _show(found: Check) -> None:
-    from posbias.checks import ERROR, WARNING
+    from posbias.judging.checks import ERROR, WARNING
 
     colors = {ERROR: "red", WARNING: "yellow"}
     for line in str(found).splitlines():

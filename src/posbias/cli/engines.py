@@ -11,7 +11,7 @@ import click
 from posbias.cli.options import F, decorated, make_log, warn
 
 if TYPE_CHECKING:
-    from posbias.harvests import Harvest
+    from posbias.harvesting.harvests import Harvest
 
 
 def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -74,7 +74,7 @@ def running(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
         with bar() as progress:
             yield {**limits, "progress": progress}
         return
-    from posbias.engines.spark import start_session
+    from posbias.engines.spark.engine import start_session
 
     with bar() as progress:
         progress("Starting Spark", 0.0)
@@ -89,7 +89,7 @@ def make_harvest(flags: dict[str, Any]) -> Harvest:
     """Harvest the log that the flags describe, taking their part out of the flags."""
     import threading
 
-    from posbias.harvesting import harvest
+    from posbias.harvesting.counting import harvest
 
     threading.Thread(target=_import_numpy).start()
     log = make_log(flags)

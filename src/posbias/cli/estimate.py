@@ -11,7 +11,7 @@ from posbias.cli.options import given, harvest_options, log_options, show_json, 
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
-    from posbias.harvests import Harvest
+    from posbias.harvesting.harvests import Harvest
 
 _PLOTS = (".png", ".svg", ".pdf")
 # The names of both registries, which are imported only when used.
@@ -97,7 +97,7 @@ def estimate(
     else:
         click.echo(curve.to_text(known))
     if plot is not None:
-        from posbias.plots import save_plot
+        from posbias.curves.plots import save_plot
 
         save_plot(curve, plot, truth=known)
 
@@ -118,7 +118,7 @@ def _fit_log(estimator: str, settings: dict[str, Any], flags: dict[str, Any]) ->
 
 def _load(flags: dict[str, Any]) -> Harvest | None:
     """Return the harvest if that is what was given instead of a log."""
-    from posbias.file_kinds import is_harvest
+    from posbias.harvesting.file_kinds import is_harvest
 
     files = flags["log"]
     if not any(is_harvest(path) for path in files):
@@ -133,7 +133,7 @@ def _load(flags: dict[str, Any]) -> Harvest | None:
         raise click.UsageError(
             f"{files[0]!r} is a harvest, for which {names} was decided when it was made. Leave it out."
         )
-    from posbias.harvest_file import load
+    from posbias.harvesting.files import load
 
     made = load(files[0])
     warn(made)

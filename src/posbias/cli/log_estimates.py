@@ -37,7 +37,7 @@ def refuse_unused(kind: type[CurveEstimator]) -> None:
 
 def refuse_harvest(kind: type[CurveEstimator], files: tuple[str, ...]) -> None:
     """Refuse a harvest where rows are needed."""
-    from posbias.file_kinds import is_harvest
+    from posbias.harvesting.file_kinds import is_harvest
 
     for path in files:
         if "harvest" not in kind.fits_on and is_harvest(path):

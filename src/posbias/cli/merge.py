@@ -17,8 +17,8 @@ def merge(harvests: tuple[str, ...], output: str) -> None:
     pairs: see docs/log.md.
     """
     from posbias.cli.outputs import check_output, refuse_overwriting
-    from posbias.harvests import Harvest
-    from posbias.harvests import merge as merge_harvests
+    from posbias.harvesting.harvests import Harvest
+    from posbias.harvesting.merging import merge as merge_harvests
     from posbias.progress import bar
 
     check_output(output)

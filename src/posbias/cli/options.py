@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from posbias.harvests import Harvest
-    from posbias.log import ClickLog
+    from posbias.harvesting.harvests import Harvest
+    from posbias.logs.click_log import ClickLog
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,8 +88,8 @@ def decorated(command: F, options: Sequence[Callable[[F], F]]) -> F:
 
 def make_log(flags: dict[str, Any]) -> ClickLog:
     """Return the ClickLog that the flags describe, taking them out of the flags."""
-    from posbias.file_kinds import is_harvest
-    from posbias.log import ClickLog
+    from posbias.harvesting.file_kinds import is_harvest
+    from posbias.logs.click_log import ClickLog
 
     files = flags.pop("log")
     for path in files:

@@ -23,7 +23,7 @@ def check_output(path: str) -> None:
 
 def refuse_overwriting(path: str, sources: Iterable[str]) -> None:
     """Refuse to write a result over what it comes from, or where the next run would read it as a part of the log."""
-    from posbias.engines.sources import find_files
+    from posbias.engines.files import find_files
 
     target = os.path.realpath(path)
     for source in sources:

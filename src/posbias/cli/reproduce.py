@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-# Also in `posbias.experiments.EXPERIMENTS`, whose import would make --help wait for numpy and the engine.
+# Also in `posbias.reproduction.EXPERIMENTS`, whose import would make --help wait for numpy and the engine.
 _NAMES = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
 
 
@@ -27,8 +27,8 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
     from pathlib import Path
 
     from posbias.errors import PosbiasError
-    from posbias.experiments import reproduce as run
     from posbias.progress import bar
+    from posbias.reproduction import reproduce as run
 
     folder = Path(output)
     if folder.exists() and not folder.is_dir():

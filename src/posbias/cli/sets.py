@@ -19,7 +19,7 @@ def sets(as_json: bool, **flags: Any) -> None:
 
     The table has the shape of Tables 1 and 2 of the paper.
     """
-    from posbias.set_sizes import intervention_sets
+    from posbias.harvesting.set_sizes import intervention_sets
 
     log = make_log(flags)
     with running(flags) as engine:

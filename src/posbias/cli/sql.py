@@ -60,7 +60,7 @@ def sql(**flags: Any) -> None:
     Its whole result, exported as CSV or Parquet, is a harvest: posbias estimate FILE. Positions, ranks and counts must
     be whole numbers in the table, and a click a number or a boolean.
     """
-    from posbias.queries import harvest_sql
+    from posbias.harvesting.warehouse.queries import harvest_sql
 
     click.echo(harvest_sql(**flags), nl=False)
     if sys.stdout.isatty():

@@ -7,8 +7,9 @@ from typing import Literal
 
 from posbias.engines.engine import Engine
 from posbias.errors import PosbiasError
-from posbias.log import ClickLog, listed
+from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
+from posbias.wording import listed
 
 EngineName = Literal["duckdb", "spark"]
 ENGINES: tuple[EngineName, ...] = ("duckdb", "spark")
@@ -34,7 +35,7 @@ def open_log(
     if chosen == "duckdb":
         if framed:
             raise PosbiasError("The log is a Spark DataFrame, which DuckDB cannot read. Leave engine='duckdb' out.")
-        from posbias.engines import duckdb
+        from posbias.engines.duckdb import engine as duckdb
 
         return duckdb.open_log(log, memory_limit=memory_limit, threads=threads, progress=progress)
     if memory_limit is not None or threads is not None:
@@ -42,6 +43,6 @@ def open_log(
             "The memory limit and the number of threads are DuckDB's. Spark has settings of its own, such as "
             "spark.executor.memory and spark.executor.cores: give them to the session, or with --spark-conf NAME=VALUE."
         )
-    from posbias.engines import spark
+    from posbias.engines.spark import engine as spark
 
     return spark.open_log(log, progress=progress)

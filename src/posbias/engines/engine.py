@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from posbias.log import Schema, UnusableLogError
+from posbias.findings import UnusableLogError
+from posbias.logs.schemas import Schema
 from posbias.progress import Progress, silent
 from posbias.sql.dialect import Dialect
 
 if TYPE_CHECKING:
-    from posbias.answers import Answer
+    from posbias.engines.answers import Answer
 
 
 class Engine(ABC):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from posbias.answers import FloatArray
+from posbias.arrays import BoolArray, FloatArray
 from posbias.estimators.base import Estimator, Reasons
-from posbias.estimators.bounded_likelihood import BoolArray, maximise
+from posbias.estimators.bounded_likelihood import maximise
 
 
 class AllPairs(Estimator):

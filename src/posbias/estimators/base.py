@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from posbias.answers import FloatArray, IntArray
-from posbias.curves import Curve, Position
+from posbias.arrays import FloatArray, IntArray
+from posbias.curves.curve import Curve, Position
 from posbias.errors import EstimateError
-from posbias.harvests import Harvest
-from posbias.intervals import covariance, percentile, resample
-from posbias.interventions import Interventions
-from posbias.weightings import Weighting
+from posbias.estimators.intervals import covariance, percentile, resample
+from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.interventions import Interventions
+from posbias.logs.weightings import Weighting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,7 +126,7 @@ class CurveEstimator(ABC):
 
     def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None) -> Axes:
         """Draw the curve with its band, and return the Axes."""
-        from posbias.plots import draw_curve
+        from posbias.curves.plots import draw_curve
 
         return draw_curve(self.curve(), ax, truth=truth)
 

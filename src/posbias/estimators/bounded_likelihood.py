@@ -24,8 +24,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+from posbias.arrays import BoolArray, FloatArray
+
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 _TINY = float(np.finfo(np.float64).tiny)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from posbias.answers import Answer, AnyArray, IntArray, rows_of, segment_numbers, stacked
+from posbias.arrays import AnyArray, IntArray, tally
+from posbias.engines.answers import Answer, rows_of, segment_numbers, stacked
 from posbias.errors import EstimateError, LogError
 from posbias.estimators.base import CurveEstimator, Evidence, segment_labels
-from posbias.log import ClickLog, require
+from posbias.logs.click_log import ClickLog
+from posbias.logs.schemas import require
 from posbias.progress import Progress, silent
-from posbias.strata import tally
 
 if TYPE_CHECKING:
     from posbias.engines import Engine, EngineName
@@ -137,7 +138,7 @@ class LogEstimator(CurveEstimator):
 
 def _plan(engine: Engine, max_rank: int, by: tuple[str, ...]) -> Plan:
     """Return the plan of a log's queries, all rankers known by name; refuse rows that cannot be counted."""
-    from posbias.problems.rows import explain_unusable
+    from posbias.harvesting.defects import explain_unusable
     from posbias.sql.exposures import profile
     from posbias.sql.shown import Plan
 
@@ -152,7 +153,7 @@ def _plan(engine: Engine, max_rank: int, by: tuple[str, ...]) -> Plan:
 
 
 def _refuse_nameless(engine: Engine, plan: Plan, totals: Answer) -> None:
-    from posbias.problems.rows import explain_unusable
+    from posbias.harvesting.defects import explain_unusable
     from posbias.sql.observations import NAMELESS
 
     rows = totals["row_count"]

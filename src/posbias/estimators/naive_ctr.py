@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from posbias.answers import Answer, FloatArray
+from posbias.arrays import FloatArray, tally
+from posbias.engines.answers import Answer
 from posbias.estimators.base import Evidence, Reasons, harvest_evidence, segment_labels
+from posbias.estimators.intervals import resample
 from posbias.estimators.logged import LogEstimator, Observations
-from posbias.harvests import Harvest
-from posbias.intervals import resample
-from posbias.log import ClickLog
+from posbias.harvesting.harvests import Harvest
+from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
-from posbias.strata import tally
 
 if TYPE_CHECKING:
     from posbias.engines import Engine, EngineName

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from posbias.answers import Answer, FloatArray, IntArray
+from posbias.arrays import BoolArray, FloatArray, IntArray, tally
+from posbias.engines.answers import Answer
 from posbias.errors import EstimateError, LogError
 from posbias.estimators.base import Reasons
 from posbias.estimators.logged import Columns, LogEstimator, Observations
-from posbias.strata import tally
 
 if TYPE_CHECKING:
     from posbias.engines import Engine
@@ -153,7 +152,7 @@ class ShownItems:
         """Return the sum of values of each item."""
         return tally(self.item, values, self.items)
 
-    def linked(self) -> npt.NDArray[np.bool_]:
+    def linked(self) -> BoolArray:
         """Return which ranks a chain of items, each clicked and shown at two ranks, connects to rank 1."""
         from scipy.sparse.csgraph import connected_components
 
@@ -184,7 +183,7 @@ def check_iterations(iterations: int) -> None:
         raise EstimateError(f"iterations must be a whole number of 1 or more, not {iterations!r}.")
 
 
-def _explain(shown: ShownItems, linked: npt.NDArray[np.bool_]) -> Reasons:
+def _explain(shown: ShownItems, linked: BoolArray) -> Reasons:
     if not shown.by_rank(shown.clicks)[0]:
         return ["no click at rank 1"] * shown.ranks
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from posbias.answers import FloatArray
+from posbias.arrays import FloatArray
 from posbias.estimators.base import Estimator, Reasons
 
 

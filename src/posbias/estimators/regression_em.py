@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posbias.answers import Answer, FloatArray, IntArray
+from posbias.arrays import FloatArray, IntArray
+from posbias.engines.answers import Answer
 from posbias.errors import EstimateError, LogError
 from posbias.estimators.logged import LogEstimator, Observations
 from posbias.estimators.naive_ctr import explain_rates
 from posbias.estimators.pbm_em import ShownItems, check_iterations, posteriors, ratio
-from posbias.log import listed, require
+from posbias.logs.schemas import require
 from posbias.sql.dialect import INTEGERS
+from posbias.wording import listed
 
 if TYPE_CHECKING:
     from posbias.engines import Engine

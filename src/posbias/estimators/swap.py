@@ -6,17 +6,16 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from posbias.answers import Answer, FloatArray, IntArray
+from posbias.arrays import BoolArray, FloatArray, IntArray, tally
+from posbias.engines.answers import Answer
 from posbias.errors import EstimateError, LogError
 from posbias.estimators.adjacent_chain import AdjacentChain
 from posbias.estimators.base import Estimator, Reasons
+from posbias.estimators.intervals import resample
 from posbias.estimators.logged import Columns, LogEstimator, Observations
 from posbias.estimators.pivot_one import PivotOne
-from posbias.intervals import resample
-from posbias.log import listed
-from posbias.strata import tally
+from posbias.wording import listed
 
 if TYPE_CHECKING:
     from posbias.engines import Engine
@@ -125,7 +124,7 @@ class _Counts:
         self._shape = (self.buckets, len(groups), max_rank)
         self.original, self.shown = rows["original"], rows["rank"]
 
-    def at(self, where: npt.NDArray[np.bool_], rank: IntArray) -> FloatArray:
+    def at(self, where: BoolArray, rank: IntArray) -> FloatArray:
         """Return those of the rows where the mask holds, by `rank` of the row: (2, buckets, groups, M)."""
         cell = np.ravel_multi_index((self._bucket[where], self._group[where], rank[where] - 1), self._shape)
         size = int(np.prod(self._shape))

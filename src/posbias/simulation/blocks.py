@@ -14,6 +14,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from posbias.arrays import BoolArray, FloatArray, IntArray
 from posbias.simulation.world import World
 
 # About as many rows as a row group of a Parquet file, and a few dozen megabytes in flight.
@@ -41,7 +42,7 @@ class Block:
     number: int
     first_query: int
     first_view: int
-    views: NDArray[np.int64]
+    views: IntArray
 
     def rng(self, world: World, stream: _Stream, part: int = 0) -> np.random.Generator:
         """The generator of one quantity of this block: a spawned seed, without state."""
@@ -60,8 +61,8 @@ class Block:
 class Rankings:
     """What all rankers think of a block's queries; the axes are query, ranker, then candidate or rank."""
 
-    documents: NDArray[np.int64]  # query, candidate -> document
-    relevant: NDArray[np.bool_]  # query, candidate -> relevance
+    documents: IntArray  # query, candidate -> document
+    relevant: BoolArray  # query, candidate -> relevance
     order: NDArray[np.int16]  # query, ranker, rank - 1 -> candidate
     ranks: NDArray[np.int16]  # query, ranker, candidate -> rank
 
@@ -70,11 +71,11 @@ class Rankings:
 class Pages:
     """Pages shown: single views, or all alike (one query, ranker and segment) added up."""
 
-    query: NDArray[np.int64]  # within the block
-    ranker: NDArray[np.int64]
-    segment: NDArray[np.int64]
-    impressions: NDArray[np.int64]
-    clicks: NDArray[np.int64] | NDArray[np.bool_]  # page, rank - 1
+    query: IntArray  # within the block
+    ranker: IntArray
+    segment: IntArray
+    impressions: IntArray
+    clicks: IntArray | BoolArray  # page, rank - 1
 
 
 def plan(world: World) -> Iterator[Block]:
@@ -137,13 +138,13 @@ def add_up(world: World, pages: Iterable[Pages]) -> Pages:
     )
 
 
-def count_same(world: World, rankings: Rankings) -> NDArray[np.int64]:
+def count_same(world: World, rankings: Rankings) -> IntArray:
     """For each two rankers, at how many ranks up to M of a block's queries they have the same document."""
     shown = rankings.order[:, :, : world.max_rank]
     return np.array([[np.count_nonzero(shown[:, i] == shown[:, j]) for j in _all(world)] for i in _all(world)])
 
 
-def compare(world: World) -> NDArray[np.float64]:
+def compare(world: World) -> FloatArray:
     """Measure how alike each two rankers are: the share of ranks 1..M at which both have the same document.
 
     It is the similarity that the paper reports above its figure on ranker overlap, averaged over queries.
@@ -156,7 +157,7 @@ def compare(world: World) -> NDArray[np.float64]:
         True
     """
     same = sum(count_same(world, draw_rankings(world, block)) for block in plan(world))
-    return cast(NDArray[np.float64], same / (world.queries * world.max_rank))
+    return cast(FloatArray, same / (world.queries * world.max_rank))
 
 
 def _all(world: World) -> range:
@@ -167,7 +168,7 @@ def _views_per_block(world: World) -> int:
     return max(1, _BLOCK_ROWS // world.max_rank)
 
 
-def _draw_views(world: World, queries: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _draw_views(world: World, queries: int, rng: np.random.Generator) -> IntArray:
     """How often each query is viewed: at least once, and `repeats` on average."""
     if not world.skew:
         # A fraction is left to chance, so that the mean holds: 2.5 is 2 or 3.
@@ -176,7 +177,7 @@ def _draw_views(world: World, queries: int, rng: np.random.Generator) -> NDArray
     return 1 + rng.poisson((world.repeats - 1) * rates)
 
 
-def _draw_slice(world: World, rankings: Rankings, query: NDArray[np.int64], rng: np.random.Generator) -> Pages:
+def _draw_slice(world: World, rankings: Rankings, query: IntArray, rng: np.random.Generator) -> Pages:
     pages = len(query)
     bounds = np.cumsum(world.shares)
     # Divided by its end, because shares that sum to 0.999… would leave a gap.

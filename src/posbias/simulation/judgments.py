@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posbias.answers import IntArray
+from posbias.arrays import BoolArray, IntArray
 from posbias.errors import PosbiasError
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 def csr_features(values: npt.NDArray[np.float32], indices: Any, ends: Any, width: int) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posbias.answers import IntArray
+from posbias.arrays import IntArray
 from posbias.errors import LogError
 from posbias.simulation.judgments import Judgments, csr_features
 from posbias.simulation.learn import require_learn

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from posbias.answers import FloatArray, IntArray
+from posbias.arrays import FloatArray, IntArray
 from posbias.errors import PosbiasError
 from posbias.simulation.judgments import Judgments
 from posbias.simulation.learn import require_learn

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from posbias.answers import IntArray
+from posbias.arrays import BoolArray, IntArray
 from posbias.errors import PosbiasError
-from posbias.simulation.judgments import BoolArray, Judgments
+from posbias.simulation.judgments import Judgments
 from posbias.simulation.users import Segmented, User
 
 

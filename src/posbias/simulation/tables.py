@@ -13,17 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from posbias.arrays import IntArray
 from posbias.errors import PosbiasError
-from posbias.simulation.blocks import (
-    Block,
-    Pages,
-    Rankings,
-    add_up,
-    count_same,
-    draw_pages,
-    draw_rankings,
-    plan,
-)
+from posbias.simulation.blocks import Block, Pages, Rankings, add_up, count_same, draw_pages, draw_rankings, plan
 from posbias.simulation.world import World
 
 Layout = Literal["wide", "long", "replay"]
@@ -55,7 +47,7 @@ class Piece:
     rankings: pa.Table | None
     queries: int
     page_views: int
-    same: NDArray[np.int64]
+    same: IntArray
 
 
 def simulate(world: World, layout: Layout = "wide", *, aggregated: bool = False, ids: Ids = "int") -> pa.Table:
@@ -187,7 +179,7 @@ def _positions(world: World) -> NDArray[np.int16]:
     return np.arange(1, world.max_rank + 1, dtype=np.int16)
 
 
-def _ids(form: Form, letter: str, numbers: NDArray[np.int64]) -> pa.Array:
+def _ids(form: Form, letter: str, numbers: IntArray) -> pa.Array:
     ids = pa.array(numbers)
     return pc.binary_join_element_wise(letter, ids.cast(pa.string()), "") if form.ids == "str" else ids
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from posbias.answers import IntArray
+from posbias.arrays import IntArray
 from posbias.errors import PosbiasError
 from posbias.simulation.judgments import Judgments
 

@@ -12,9 +12,8 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from posbias.answers import FloatArray, IntArray
+from posbias.arrays import BoolArray, FloatArray, IntArray
 from posbias.errors import PosbiasError
-from posbias.simulation.judgments import BoolArray
 
 Grades = npt.NDArray[Any]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from posbias.arrays import FloatArray
 from posbias.errors import PosbiasError
 
 # Ranks are stored as int16.
@@ -132,16 +132,16 @@ class World:
         return self.max_rank + 5 if self.candidates is None else self.candidates
 
     @property
-    def propensity(self) -> NDArray[np.float64]:
+    def propensity(self) -> FloatArray:
         """The true p_r / p_1 for r = 1..M.
 
         With segments it is that of the log as a whole: the mean of their curves, since a page view's segment
         depends on nothing else.
         """
-        return cast(NDArray[np.float64], self.curves.mean(axis=0))
+        return cast(FloatArray, self.curves.mean(axis=0))
 
     @property
-    def curves(self) -> NDArray[np.float64]:
+    def curves(self) -> FloatArray:
         """The true curve of each segment, a row each; one row where there are no segments.
 
         Example:

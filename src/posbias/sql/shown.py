@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from posbias.log import Schema
+from posbias.logs.schemas import Schema
 from posbias.sql.dialect import Dialect
 from posbias.sql.steps import Step
 

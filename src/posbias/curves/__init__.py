@@ -1,0 +1,1 @@
+"""The curve as a value: a table, JSON or CSV, a picture."""

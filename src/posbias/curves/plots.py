@@ -1,0 +1,77 @@
+"""Pictures of a curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posbias.curves.curve import Curve
+from posbias.errors import PosbiasError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Up to this many segments get a line of their own; more would hide each other.
+_MOST_SEGMENTS = 8
+
+
+def _figure_class() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PosbiasError(
+            "Plots need matplotlib, which is not installed. Install it with: pip install 'posbias[plot]'"
+        ) from None
+    return Figure
+
+
+def draw_curve(curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] | Any = None) -> Axes:
+    """Draw a curve with its band, its segments beside it, and the truth where it is known."""
+    if ax is None:
+        figure = _figure_class()(figsize=(7, 4.2), layout="constrained")
+        ax = figure.add_subplot()
+    shown = list(curve.segments.items())[:_MOST_SEGMENTS]
+    _draw_line(ax, curve, "all" if shown else curve.estimator, "C0", wide=True)
+    for i, (label, part) in enumerate(shown, start=1):
+        # A label from the log is text, never markup: matplotlib reads $ as mathematics.
+        _draw_line(ax, part, label.replace("$", r"\$"), f"C{i}", wide=False)
+    if truth is not None:
+        ax.plot(
+            np.arange(1, len(truth) + 1), truth, color="black", linestyle=":", linewidth=1.2, label="truth", zorder=3
+        )
+    ax.set_xlabel("rank")
+    ax.set_ylabel("propensity relative to rank 1")
+    ax.set_ylim(bottom=0)
+    ranks = [p.position for p in curve.positions]
+    ax.set_xticks(ranks if len(ranks) <= 25 else ranks[::5])
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    rest = len(curve.segments) - len(shown)
+    interval = "no interval" if curve.level is None else f"{100 * curve.level:g}% interval"
+    title = interval + (f"; {rest} more segments not drawn" if rest else "")
+    ax.legend(frameon=False, title=title)
+    return ax
+
+
+def _draw_line(ax: Axes, curve: Curve, label: str, color: str, *, wide: bool) -> None:
+    def column(name: str) -> Any:
+        values = [getattr(p, name) for p in curve.positions]
+        return np.array([np.nan if v is None else v for v in values], dtype=float)
+
+    ranks = column("position")
+    ax.fill_between(ranks, column("low"), column("high"), color=color, alpha=0.18, linewidth=0)
+    ax.plot(ranks, column("propensity"), color=color, marker="o", markersize=4 if wide else 3, label=label)
+
+
+def save_plot(curve: Curve, path: str, *, truth: Sequence[float] | None = None) -> None:
+    """Write the picture of a curve as PNG or SVG, whole or not at all."""
+    from posbias.writing import written_whole
+
+    ending = path.rsplit(".", 1)[-1].lower()
+    if ending not in ("png", "svg", "pdf"):
+        raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {path!r}.")
+    figure: Any = draw_curve(curve, truth=truth).figure
+    with written_whole(path) as part:
+        figure.savefig(part, format=ending, dpi=160)

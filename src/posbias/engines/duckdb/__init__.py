@@ -1,0 +1,1 @@
+"""The embedded engine, which spills to disk under a memory limit."""

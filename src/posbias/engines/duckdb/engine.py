@@ -1,0 +1,132 @@
+"""The default engine: an embedded DuckDB that spills to disk under a memory limit."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from posbias.engines.duckdb.errors import explained
+from posbias.engines.duckdb.opening import open_rankings, open_source
+from posbias.engines.duckdb.readers import select_files
+from posbias.engines.engine import Engine
+from posbias.errors import PosbiasError
+from posbias.logs.click_log import ClickLog
+from posbias.logs.schemas import Schema, resolve
+from posbias.progress import Progress, silent
+from posbias.sql.dialect import DuckDB
+
+if TYPE_CHECKING:
+    from posbias.engines.answers import Answer
+
+
+# From this many bytes of files on a table of 2^22 groups is worth its making: it takes 64 MB in every thread, and one
+# thread alone adds them up.
+_LARGE = 2**25
+
+
+class DuckDBEngine(Engine):
+    """A log in a DuckDB connection."""
+
+    dialect = DuckDB()
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, schema: Schema, files: Sequence[str], progress: Progress
+    ) -> None:
+        super().__init__(schema, progress)
+        self._connection = connection
+        self._files = files
+
+    def file_columns(self) -> dict[str, dict[str, str]]:
+        """Return the columns and types of each file of the log, where it has several."""
+        if len(self._files) < 2:
+            return {}
+        with explained():
+            return {
+                file: dict(row[:2] for row in self._connection.execute(f"DESCRIBE {text}").fetchall())
+                for file in self._files
+                for text in [select_files(self._connection, [file])]
+            }
+
+    def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
+        """Run a query whose answer is small."""
+        with explained(), self.watched(doing):
+            return self._connection.execute(sql).fetchall()
+
+    def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
+        """Run a query and return its answer."""
+        with explained(), self.watched(doing), self._by_place(few_groups):
+            answer = self._connection.execute(sql)
+            # NumPy only now: a command imports it while the engine counts.
+            from posbias.engines.answers import plain
+
+            return {name: plain(column) for name, column in answer.fetchnumpy().items()}
+
+    @contextmanager
+    def _by_place(self, few_groups: bool) -> Iterator[None]:
+        """Count in a table with a place for every group there can be, where that is small: faster than hashing."""
+        if not few_groups:
+            yield
+            return
+        [(threads,)] = self._connection.execute("SELECT current_setting('threads')").fetchall()
+        large = threads <= 4 and sum(map(os.path.getsize, self._files)) >= _LARGE
+        self._connection.execute(f"SET perfect_ht_threshold = {22 if large else 18}")
+        try:
+            yield
+        finally:
+            self._connection.execute("RESET perfect_ht_threshold")
+
+    def done(self) -> float:
+        """Return the share of the running query that is done."""
+        return max(self._connection.query_progress(), 0.0) / 100
+
+
+@contextmanager
+def open_log(
+    log: ClickLog,
+    *,
+    memory_limit: str | None = None,
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> Iterator[Engine]:
+    """Open a log in an embedded DuckDB for as long as the block lasts."""
+    with (
+        tempfile.TemporaryDirectory(prefix="posbias-") as spill,
+        _connected(spill, memory_limit, threads) as con,
+    ):
+        opened = open_source(con, log)
+        rankings = {} if log.rankings is None else open_rankings(con, log).types
+        schema = resolve(log, opened.types, rankings).by_engine_names(opened.names)
+        engine = DuckDBEngine(con, schema, opened.files, progress)
+        if schema.layout == "long":
+            engine.refuse_empty_rankings()
+        yield engine
+
+
+@contextmanager
+def _connected(spill: str, memory_limit: str | None, threads: int | None) -> Iterator[duckdb.DuckDBPyConnection]:
+    con = duckdb.connect(":memory:", config={"temp_directory": spill})
+    try:
+        if memory_limit is not None:
+            try:
+                con.execute("SET memory_limit = ?", [memory_limit])
+            except duckdb.Error:
+                raise PosbiasError(
+                    f"The memory limit {memory_limit!r} is not understood. Give a size such as 2GB or 500MB."
+                ) from None
+        if threads is not None:
+            if threads < 1:
+                raise PosbiasError(f"The number of threads must be 1 or more, not {threads}.")
+            con.execute("SET threads = ?", [threads])
+        # Row order has no meaning here, and keeping it costs memory.
+        con.execute("SET preserve_insertion_order = false")
+        con.execute("SET enable_progress_bar = false")
+        # Columns of Python objects get their type from all rows: ids may turn from numbers to text late.
+        con.execute("SET pandas_analyze_sample = 1000000000")
+        yield con
+    finally:
+        con.close()

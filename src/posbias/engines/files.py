@@ -1,0 +1,119 @@
+"""From what a user calls a log to the files that hold it."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from posbias.findings import UnusableLogError
+from posbias.wording import listed
+
+_FORMATS = {
+    "parquet": (".parquet", ".pq", ".parq"),
+    "csv": (".csv", ".tsv", ".txt"),
+    "json": (".jsonl", ".ndjson", ".json"),
+    "duckdb": (".duckdb", ".ddb", ".db"),
+}
+_PACKED = (".gz", ".zst")
+_KNOWN = "Parquet (.parquet), CSV (.csv, .tsv, also .gz), JSON lines (.jsonl, .ndjson, also .gz) or DuckDB (.duckdb)"
+# What `posbias simulate` writes beside a log.
+_BESIDE = (".truth.json", ".rankings.")
+
+
+def file_format(path: str) -> str | None:
+    """Return which format a file name stands for.
+
+    >>> file_format("logs/day.csv.gz")
+    'csv'
+    """
+    name = path.lower()
+    for ending in _PACKED:
+        name = name.removesuffix(ending)
+    return next((kind for kind, endings in _FORMATS.items() if name.endswith(endings)), None)
+
+
+def is_path(source: Any) -> bool:
+    """Return whether a source names files, rather than being the data itself."""
+    one = isinstance(source, str | os.PathLike)
+    return one or (isinstance(source, list | tuple) and all(isinstance(s, str | os.PathLike) for s in source))
+
+
+def find_files(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return the files that a path, glob, folder or list of them names, each once, in a fixed order."""
+    if isinstance(source, list | tuple):
+        if not source:
+            raise UnusableLogError("missing-file", "The list of files is empty", "Give at least one path.")
+        found = [name for one in source for name in _find(os.fspath(one))]
+    else:
+        found = _find(os.fspath(source))  # type: ignore[arg-type]
+    # Globs that overlap must not count a file twice.
+    return list({os.path.realpath(name): name for name in reversed(found)}.values())[::-1]
+
+
+def _find(text: str) -> list[str]:
+    path = Path(text)
+    if path.is_dir():
+        found = sorted(str(p) for p in path.rglob("*") if p.is_file() and _is_data(p.relative_to(path)))
+        if not found:
+            raise UnusableLogError("missing-file", f"The folder {text!r} holds no log file", f"Expected {_KNOWN}.")
+        return found
+    if path.exists():
+        return [text]
+    # A file of this very name was looked for first: brackets and stars may belong to names.
+    found = sorted(name for name in glob.glob(text, recursive=True) if os.path.isfile(name))
+    if not found:
+        raise _missing(text)
+    return found
+
+
+def _is_data(path: Path) -> bool:
+    """Return whether a file in a folder is part of a log: not hidden, not what Spark or the simulator adds."""
+    hidden = any(part.startswith((".", "_")) for part in path.parts)
+    return not hidden and file_format(path.name) is not None and not any(mark in path.name for mark in _BESIDE)
+
+
+def _missing(text: str) -> UnusableLogError:
+    folder = Path(text).parent
+    what = f"There is no file {text!r}"
+    if "://" in text:
+        return UnusableLogError(
+            "missing-file",
+            f"{text!r} is a remote address, and posbias reads local files",
+            "Copy it here, or in Python open it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
+        )
+    if any(c in text for c in "*?["):
+        what, remedy = f"No file fits {text!r}", f"Check the pattern and the folder it starts from ({os.getcwd()})."
+    elif not folder.is_dir():
+        what, remedy = f"{what}, and no folder {str(folder)!r}", "Check the path."
+    else:
+        others = sorted(p.name for p in folder.iterdir() if p.is_dir() or _is_data(Path(p.name)))
+        near = difflib.get_close_matches(Path(text).name, others, n=3, cutoff=0.5)
+        remedy = f"Did you mean {listed(near)}?" if near else f"That folder holds: {listed(others, most=5)}."
+    return UnusableLogError("missing-file", what, remedy)
+
+
+def one_format(files: Sequence[str]) -> str:
+    """Return the one format of all files, or say which two there are."""
+    formats = {name: file_format(name) for name in files}
+    unknown = [name for name, kind in formats.items() if kind is None]
+    if unknown:
+        raise UnusableLogError(
+            "unknown-format",
+            f"The format of {unknown[0]!r} is not known by its name",
+            f"Expected {_KNOWN}.",
+            count=len(unknown),
+        )
+    kinds = sorted({kind for kind in formats.values() if kind})
+    if len(kinds) > 1:
+        firsts = ", ".join(next(f for f, kind in formats.items() if kind == k) for k in kinds)
+        raise UnusableLogError(
+            "mixed-formats",
+            f"The files are of several formats ({', '.join(kinds)}): {firsts}",
+            "Give one format at a time.",
+            count=len(kinds),
+        )
+    return kinds[0]

@@ -1,0 +1,68 @@
+"""What the first bytes of a file tell, before an engine reads it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from collections.abc import Sequence
+from typing import cast
+
+from posbias.findings import UnusableLogError
+
+_DELIMITERS = (",", "\t", ";", "|")
+# A header is looked for in this many characters.
+_LONGEST_HEADER = 250_000
+
+
+def refuse_unreadable(files: Sequence[str]) -> None:
+    """Refuse files without a byte, and names that are not text."""
+    for name in files:
+        if os.path.getsize(name) == 0:
+            raise empty_file(name)
+        if not name.isprintable() and name.encode("utf-8", "ignore").decode() != name:
+            raise UnusableLogError("unreadable", f"The file name {name!r} is not text in UTF-8", "Rename the file.")
+
+
+def read_header(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return the delimiter and the column names of a CSV file."""
+    try:
+        with _open_text(name) as stream:
+            text = stream.read(_LONGEST_HEADER)
+        if not text.strip():
+            raise empty_file(name)
+        delimiter = max(_DELIMITERS, key=lambda d: len(_first_record(text, d)))
+        return delimiter, tuple(_first_record(text, delimiter))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UnusableLogError(
+            "not-a-log",
+            f"The file {name!r} is not CSV text in UTF-8 ({error})",
+            "Convert it to UTF-8, or give it the ending of what it is.",
+        ) from None
+    except (OSError, EOFError) as error:
+        raise UnusableLogError(
+            "damaged-file",
+            f"The file {name!r} cannot be unpacked ({str(error).splitlines()[0]})",
+            "It looks truncated or damaged: copy or write it again, or leave it out.",
+        ) from None
+
+
+def _first_record(text: str, delimiter: str) -> list[str]:
+    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+
+
+def _open_text(name: str) -> io.TextIOBase:
+    if name.lower().endswith(".zst"):
+        import pyarrow as pa
+
+        return io.TextIOWrapper(io.BufferedReader(pa.input_stream(name)), encoding="utf-8-sig", newline="")
+    opener = gzip.open if name.lower().endswith(".gz") else open
+    return cast(io.TextIOBase, opener(name, "rt", encoding="utf-8-sig", newline=""))
+
+
+def empty_file(name: str) -> UnusableLogError:
+    """Return the error that a file without a byte is."""
+    return UnusableLogError(
+        "empty-file", f"The file {name!r} is empty: it has no columns", "Leave it out, or write it again."
+    )

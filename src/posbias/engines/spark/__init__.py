@@ -1,0 +1,1 @@
+"""The engine for logs that outgrow one machine."""

@@ -1,0 +1,195 @@
+"""The engine for logs that outgrow one machine: the same queries on Spark, of which only the answers come back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from posbias.engines.engine import Engine
+from posbias.engines.spark.errors import INSTALL_JAVA, explained
+from posbias.errors import PosbiasError
+from posbias.logs.click_log import ClickLog
+from posbias.logs.schemas import Schema, resolve
+from posbias.progress import Progress
+from posbias.sql.spark import Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from posbias.engines.answers import Answer
+
+_INSTALL_SPARK = "Spark is not installed. Install it with: pip install 'posbias[spark]'"
+
+
+class SparkEngine(Engine):
+    """A log in a Spark session."""
+
+    dialect = Spark()
+
+    def __init__(
+        self, session: SparkSession, schema: Schema, views: Mapping[str, str], files: list[str], progress: Progress
+    ) -> None:
+        super().__init__(schema, progress)
+        self._session = session
+        self._views = views
+        self._files = files
+        self._group = ""
+
+    def frame(self, sql: str) -> DataFrame:
+        """Return a query as a DataFrame that is not computed yet."""
+        return _select(self._session, sql, self._views)
+
+    def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
+        """Run a query whose answer is small."""
+        with explained(), self._grouped(doing), self.watched(doing):
+            return [tuple(row) for row in self.frame(sql).collect()]
+
+    def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
+        """Run a query and return its answer."""
+        from posbias.engines.answers import from_arrow
+
+        with explained(), self._grouped(doing), self.watched(doing):
+            return from_arrow(self.frame(sql).toArrow())
+
+    def file_columns(self) -> dict[str, dict[str, str]]:
+        """Return the columns and types of each file of the log, where it has several."""
+        from posbias.engines.spark.sources import read_files, types_of
+
+        if len(self._files) < 2:
+            return {}
+        with explained():
+            return {file: types_of(read_files(self._session, [file])) for file in self._files}
+
+    def done(self) -> float:
+        """Return the share of the tasks of the running query that are done."""
+        if not self._has_context:
+            return 0.0
+        tracker = self._session.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+        tasks = sum(stage.numTasks for stage in stages if stage)
+        return sum(stage.numCompletedTasks for stage in stages if stage) / tasks if tasks else 0.0
+
+    @property
+    def _has_context(self) -> bool:
+        """Whether jobs can be watched from here: a session of Spark Connect has its context elsewhere."""
+        return hasattr(self._session, "_jsparkSession")
+
+    @contextmanager
+    def _grouped(self, doing: str) -> Iterator[None]:
+        """Run jobs as a group that can be watched and, when the user has had enough, cancelled."""
+        if not self._has_context:
+            yield
+            return
+        context = self._session.sparkContext
+        self._group = f"posbias-{uuid.uuid4().hex}"
+        context.setJobGroup(self._group, f"posbias: {doing or 'looking'}", interruptOnCancel=True)
+        try:
+            yield
+        except KeyboardInterrupt:
+            context.cancelJobGroup(self._group)
+            raise
+        finally:
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+            context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+@contextmanager
+def open_log(log: ClickLog, *, progress: Progress) -> Iterator[SparkEngine]:
+    """Open a log in the session of its DataFrame, or the active one; one is started where there is none."""
+    session = _session_of(log)
+    from posbias.engines.spark.sources import open_rankings, open_source
+
+    with explained():
+        opened = open_source(session, log)
+        second = None if log.rankings is None else open_rankings(session, log)
+    views: dict[str, str] = {}
+    try:
+        for name, found in (("log", opened), ("rankings", second)):
+            if found is not None:
+                # Under a name of its own: the session is the user's, and may have a `log` already.
+                views[name] = f"posbias_{name}_{uuid.uuid4().hex}"
+                found.frame.createOrReplaceTempView(views[name])
+        schema = resolve(log, opened.types, second.types if second else {}).by_engine_names(opened.names)
+        engine = SparkEngine(session, schema, views, opened.files, progress)
+        if schema.layout == "long":
+            engine.refuse_empty_rankings()
+        yield engine
+    finally:
+        for view in views.values():
+            session.catalog.dropTempView(view)
+
+
+def _select(session: SparkSession, sql: str, views: Mapping[str, str]) -> DataFrame:
+    """Return a query that calls views of the session by other names."""
+    named = ",\n".join(f"{name} AS (SELECT * FROM {view})" for name, view in views.items())
+    return session.sql(f"WITH {named}\nSELECT * FROM (\n{sql}\n) answer")
+
+
+def _session_of(log: ClickLog) -> SparkSession:
+    _require_spark()
+    from pyspark.sql import SparkSession
+
+    if type(log.source).__module__.startswith("pyspark."):
+        session: SparkSession = log.source.sparkSession
+        return session
+    return SparkSession.getActiveSession() or start_session()
+
+
+def start_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a Spark session that keeps quiet; on one machine it may take half of the memory."""
+    _require_spark()
+    java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
+    if shutil.which("java") is None and not os.access(java, os.X_OK):
+        raise PosbiasError(INSTALL_JAVA)
+    from pyspark.sql import SparkSession
+
+    master = master or "local[*]"
+    chosen = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    if master.startswith("local"):
+        half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**21
+        chosen |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": f"{max(half, 1024)}m",
+        }
+    builder = SparkSession.builder.master(master).appName("posbias")
+    for name, value in (chosen | dict(conf or {})).items():
+        builder = builder.config(name, value)
+    with explained(), _hushed():
+        return builder.getOrCreate()
+
+
+def _require_spark() -> None:
+    try:
+        with warnings.catch_warnings():
+            # It warns of new versions of pandas, which is not used here.
+            warnings.simplefilter("ignore", FutureWarning)
+            import pyspark.sql  # noqa: F401
+    except ModuleNotFoundError:
+        raise PosbiasError(_INSTALL_SPARK) from None
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Keep what the Java process that starts here writes to stderr, banners and stack traces, off the terminal."""
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as words:
+        os.dup2(words.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            words.seek(0)
+            said = words.read().decode(errors="replace").strip().splitlines()
+            error.add_note("\n".join(said[-5:]))
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

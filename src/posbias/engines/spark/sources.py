@@ -1,0 +1,250 @@
+"""Any source as a Spark DataFrame: a DataFrame, a table, files that the cluster sees, or data in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posbias.engines.files import file_format, find_files, is_path, one_format
+from posbias.engines.headers import read_header, refuse_unreadable
+from posbias.engines.spark.errors import explained
+from posbias.errors import LogError
+from posbias.findings import UnusableLogError
+from posbias.logs.click_log import ClickLog
+from posbias.sql.dialect import INTEGERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Spark's names of types -> those that the rest of the code goes by.
+_TYPES = {"INT": "INTEGER", "STRING": "VARCHAR", "LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
+# What an Arrow table may hold that Spark does not read -> what it reads.
+_READABLE = {
+    "UTINYINT": "SMALLINT",
+    "USMALLINT": "INTEGER",
+    "UINTEGER": "BIGINT",
+    "UBIGINT": "DECIMAL(20, 0)",
+    "HUGEINT": "DECIMAL(38, 0)",
+    "UHUGEINT": "DECIMAL(38, 0)",
+    "UUID": "VARCHAR",
+    "TIME": "VARCHAR",
+    "BIT": "VARCHAR",
+}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A DataFrame with the files it is read from, if they are known, and its columns as `opening.Opened` has them."""
+
+    frame: DataFrame
+    files: list[str]
+    types: dict[str, str]
+    names: dict[str, str]
+
+
+def open_source(session: SparkSession, log: ClickLog) -> Opened:
+    """Return the rows of a log, by the query of the user's own where there is one."""
+    name = log.table if log.table is not None else log.source
+    frame, files, names = _find(session, name)
+    if log.sql is None:
+        return _opened(frame, files, names)
+    view = f"posbias_source_{os.urandom(8).hex()}"
+    frame.createOrReplaceTempView(view)
+    try:
+        body = log.sql.strip().rstrip(";")
+        chosen = session.sql(f"WITH source AS (SELECT * FROM {view})\nSELECT * FROM (\n{body}\n) chosen")
+        return _opened(chosen, files, chosen.columns)
+    finally:
+        session.catalog.dropTempView(view)
+
+
+def open_rankings(session: SparkSession, log: ClickLog) -> Opened:
+    """Return the second table of a long log."""
+    return _opened(*_find(session, log.rankings))
+
+
+def _find(session: SparkSession, source: Any) -> tuple[DataFrame, list[str], list[str]]:
+    """Return a source as a DataFrame, its files where they are on this machine, and its columns as it calls them."""
+    if type(source).__module__.startswith("pyspark."):
+        return source, [], source.columns
+    if not is_path(source):
+        return _from_memory(session, source)
+    if isinstance(source, str) and "://" in source:
+        frame = _read_remote(session, source)
+        return frame, [], frame.columns
+    if isinstance(source, str) and not os.path.exists(source) and _is_table(session, source):
+        frame = session.table(source)
+        return frame, [], frame.columns
+    files = find_files(source)
+    frame = read_files(session, files, source if isinstance(source, str | os.PathLike) else None)
+    return frame, files, frame.columns
+
+
+def _is_table(session: SparkSession, name: str) -> bool:
+    from pyspark.errors import PySparkException
+
+    try:
+        return session.catalog.tableExists(name)
+    except PySparkException:
+        return False  # Not even a name of one, such as a path or a glob.
+
+
+def _read_remote(session: SparkSession, address: str) -> DataFrame:
+    """Read what only Spark can reach; what has no ending that tells otherwise is Parquet."""
+    kind = file_format(address.rstrip("/*")) or "parquet"
+    if kind == "csv":
+        return session.read.csv(address, header=True, escape='"', multiLine=True, mode="FAILFAST")
+    if kind == "json":
+        return session.read.json(address, mode="FAILFAST")
+    return session.read.option("mergeSchema", "true").parquet(address)
+
+
+def read_files(session: SparkSession, files: Sequence[str], folder: str | os.PathLike[str] | None = None) -> DataFrame:
+    """Read files of one format as one table; columns are matched by name."""
+    kind = one_format(files)
+    refuse_unreadable(files)
+    if kind == "csv":
+        return _read_csv(session, files)
+    if kind == "json":
+        with explained(files[0]):
+            return session.read.json([_literal(file) for file in files], mode="FAILFAST")
+    if kind == "duckdb":
+        raise LogError(
+            f"Spark cannot read the DuckDB file {files[0]!r}. Leave --engine spark out, or export its table to Parquet."
+        )
+    reader = session.read
+    if folder is not None and os.path.isdir(folder):
+        # Folders named column=value are columns, as text.
+        reader = reader.option("basePath", os.fspath(folder))
+    groups: dict[str, list[str]] = {}
+    for file in files:
+        groups.setdefault(_parquet_schema(file), []).append(file)
+    return _union([reader.parquet(*map(_literal, group)) for group in groups.values()])
+
+
+def _parquet_schema(file: str) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return str(pq.read_schema(file).remove_metadata())
+    except (pa.ArrowException, OSError) as error:
+        raise UnusableLogError(
+            "damaged-file",
+            f"The log cannot be read: {file!r}: {str(error).splitlines()[0]}",
+            "The file looks truncated or damaged: copy or write it again, or leave it out.",
+        ) from None
+
+
+def _read_csv(session: SparkSession, files: Sequence[str]) -> DataFrame:
+    """Read CSV files, one part for each header; values stay text as written."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for file in files:
+        groups.setdefault(read_header(file), []).append(file)
+    parts = []
+    for (delimiter, header), group in groups.items():
+        places = [StructField(f"column_{i}", StringType()) for i in range(len(header))]
+        frame = session.read.csv(
+            [_literal(file) for file in group],
+            schema=StructType(places),
+            header=True,
+            sep=delimiter,
+            escape='"',
+            multiLine=True,
+            mode="FAILFAST",
+        )
+        parts.append(frame.toDF(*(name or f"column{i}" for i, name in enumerate(header))))
+    return _union(parts)
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    """Put tables under each other by the names of their columns; where types differ, whole numbers widen, else text."""
+    from pyspark.sql import functions
+
+    found: dict[str, set[str]] = {}
+    for frame in frames:
+        for name, type_ in types_of(frame).items():
+            found.setdefault(name, set()).add(type_)
+    for i, frame in enumerate(frames):
+        for name in frame.columns if len(frames) > 1 else ():
+            if len(found[name]) > 1:
+                _refuse_nested(name, found[name])
+                wider = "bigint" if found[name] <= INTEGERS else "string"
+                frames[i] = frames[i].withColumn(name, functions.col(_quoted(name)).cast(wider))
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+
+
+def _refuse_nested(name: str, types: set[str]) -> None:
+    if any("<" in type_ for type_ in types):
+        raise UnusableLogError(
+            "mixed-files",
+            f"The files disagree on column {name!r}: {' and '.join(sorted(types))}",
+            "The files do not fit together: give files of one layout, or convert the odd one.",
+        )
+
+
+def _from_memory(session: SparkSession, source: Any) -> tuple[DataFrame, list[str], list[str]]:
+    """Hand a pandas, Polars or Arrow table to Spark through Arrow, as types that Spark knows."""
+    import duckdb
+
+    from posbias.engines.duckdb import opening
+    from posbias.sql.dialect import DuckDB
+
+    con = duckdb.connect(":memory:")
+    try:
+        con.execute("SET pandas_analyze_sample = 1000000000")
+        opened = opening.open_source(con, ClickLog(source))
+        quote = DuckDB().quote
+        columns = []
+        for original, name in opened.names.items():
+            type_ = opened.types[original]
+            readable = _READABLE.get(type_)
+            columns.append(f"CAST({quote(name)} AS {readable}) AS {quote(name)}" if readable else quote(name))
+        table = con.sql(f"SELECT {', '.join(columns)} FROM log").to_arrow_table()
+    finally:
+        con.close()
+    return session.createDataFrame(table), [], list(opened.names)
+
+
+def _opened(frame: DataFrame, files: list[str], originals: Sequence[str]) -> Opened:
+    """Tell the columns of a DataFrame; names that differ only by case, which Spark takes for one, get a number."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for column in originals:
+        name, number = column, 0
+        while name.lower() in taken:
+            number += 1
+            name = f"{column}_{number}"
+        taken.add(name.lower())
+        names[column] = name
+    if list(names.values()) != frame.columns:
+        frame = frame.toDF(*names.values())
+    types = types_of(frame)
+    return Opened(frame, files, {original: types[name] for original, name in names.items()}, names)
+
+
+def types_of(frame: DataFrame) -> dict[str, str]:
+    """Return the columns of a DataFrame and their types, by the names that the rest of the code goes by."""
+    return {field.name: _type_name(field.dataType.simpleString()) for field in frame.schema.fields}
+
+
+def _type_name(spark: str) -> str:
+    name = spark.upper()
+    if name.startswith(("VARCHAR", "CHAR")):
+        return "VARCHAR"
+    return _TYPES.get(name, name)
+
+
+def _literal(file: str) -> str:
+    """Keep Spark from reading a file name as a glob."""
+    return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in Path(file).absolute().as_posix())
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

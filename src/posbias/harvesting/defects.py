@@ -1,0 +1,172 @@
+"""What can be wrong with single rows of a log, each with how often, an example and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from posbias.engines import Engine
+from posbias.findings import Problem
+from posbias.logs.schemas import Schema
+from posbias.sql.dialect import Dialect
+from posbias.sql.shown import Plan
+from posbias.wording import listed, shell
+
+_DROP = "Leave such rows out, or repair the job that writes the log."
+
+
+@dataclass(frozen=True)
+class _Defect:
+    """A condition on a row, and what it means if it holds."""
+
+    name: str
+    condition: str
+    what: str
+    remedy: str
+    severity: Literal["error", "warning"] = "error"
+
+
+def _defects(plan: Plan) -> Iterator[_Defect]:
+    yield from _missing_values(plan)
+    yield from _bad_positions(plan)
+    yield from _bad_counts(plan) if plan.schema.aggregated else _bad_clicks(plan)
+    if plan.rankers:
+        yield _unknown_ranker(plan)
+
+
+def _missing_values(plan: Plan) -> Iterator[_Defect]:
+    schema, d = plan.schema, plan.dialect
+    # Where ranks are known the document is only a name: the harvest counts the row, or leaves it out as unranked.
+    doc: Literal["error", "warning"] = "error" if schema.layout == "replay" else "warning"
+    for name in (schema.query, schema.ranker, schema.position, schema.click):
+        if name is not None:
+            yield _Defect("null", f"{d.quote(name)} IS NULL", f"no value in column {name!r}", _DROP)
+    yield _Defect("null", f"{d.quote(schema.doc)} IS NULL", f"no value in column {schema.doc!r}", _DROP, doc)
+    if schema.impression is not None:
+        yield _Defect(
+            "null",
+            f"{d.quote(schema.impression)} IS NULL",
+            f"no value in column {schema.impression!r}",
+            "With --duplicates drop they would all be taken for one page view: leave such rows out."
+            if schema.drop_duplicates
+            else "Whether they were logged twice cannot be told.",
+            "error" if schema.drop_duplicates else "warning",
+        )
+
+
+def _bad_positions(plan: Plan) -> Iterator[_Defect]:
+    column = plan.schema.position
+    raw, position = plan.dialect.quote(column), _typed(plan, column)
+    yield _Defect(
+        "not-a-position",
+        f"{raw} IS NOT NULL AND {position} IS NULL",
+        f"a position in {column!r} that is not a whole number",
+        "Positions are ranks: 1, 2, 3 and so on. Name the right column with --position.",
+    )
+    yield _Defect(
+        "zero-based",
+        f"{position} = 0",
+        f"a position of 0 in {column!r}: positions seem to count from 0",
+        "They must count from 1, as must ranks: add 1 to them.",
+    )
+    yield _Defect("negative-position", f"{position} < 0", f"a negative position in {column!r}", _DROP)
+
+
+def _bad_clicks(plan: Plan) -> Iterator[_Defect]:
+    column = plan.schema.click or ""
+    raw = plan.dialect.quote(column)
+    click = plan.dialect.click(raw, plan.schema.types[column])
+    yield _Defect(
+        "not-a-click",
+        f"{raw} IS NOT NULL AND NOT COALESCE({click} BETWEEN 0 AND 1, FALSE)",
+        f"a click in {column!r} that is neither 0 nor 1",
+        "A click is 0 or 1, or true or false. If a row counts clicks over many impressions, name both columns with "
+        "--impressions and --clicks; if it counts several clicks on one result shown, write 1.",
+    )
+
+
+def _bad_counts(plan: Plan) -> Iterator[_Defect]:
+    impressions, clicks = plan.schema.impressions or "", plan.schema.clicks or ""
+    for column in (impressions, clicks):
+        yield _Defect(
+            "not-a-count",
+            f"NOT COALESCE({_typed(plan, column)} >= 0, FALSE)",
+            f"a count in {column!r} that is not a whole number of 0 or more",
+            _DROP,
+        )
+    yield _Defect(
+        "clicks-exceed-impressions",
+        f"{_typed(plan, clicks)} > {_typed(plan, impressions)}",
+        f"more clicks in {clicks!r} than impressions in {impressions!r}",
+        "Each click belongs to an impression, and one impression has one click at most: check that the two columns are "
+        "not exchanged, and that a second click on the same result is not counted.",
+    )
+
+
+def _unknown_ranker(plan: Plan) -> _Defect:
+    schema, d = plan.schema, plan.dialect
+    known = listed(plan.rankers)
+    remedy = "Add its ranks, or leave its rows out."
+    if schema.layout == "wide":
+        remedy = (
+            "Add a column with its ranks, or leave its rows out; if the columns are called otherwise, give their "
+            "pattern with --ranks 'rank_{ranker}'; if they are no ranks at all, say --ranks none."
+        )
+    where = "rankings table tells" if schema.layout == "long" else "log's rank columns tell"
+    raw = d.quote(schema.ranker)
+    return _Defect(
+        "unknown-ranker",
+        f"{raw} IS NOT NULL AND ({plan.number(raw, schema.types[schema.ranker])}) IS NULL",
+        f"a ranker in {schema.ranker!r} whose ranks are not known: the {where} those of {known}",
+        remedy,
+    )
+
+
+def _typed(plan: Plan, column: str) -> str:
+    return plan.dialect.integer(plan.dialect.quote(column), plan.schema.types[column])
+
+
+def row_text(schema: Schema, d: Dialect) -> str:
+    """Return an expression that shows a row of the log by its columns, for an example."""
+    roles = ("query", "doc", "ranker", "position", "click", "impressions", "clicks")
+    names = list(dict.fromkeys(schema.roles[role] for role in roles if role in schema.roles))
+    return " || ', ' || ".join(f"{d.text(f'{n}=')} || COALESCE({d.as_text(d.quote(n))}, 'null')" for n in names)
+
+
+def find_defects(engine: Engine, plan: Plan) -> list[Problem]:
+    """Return what is wrong with rows, in one scan of the log."""
+    defects = list(_defects(plan))
+    row = row_text(plan.schema, plan.dialect)
+    parts = [
+        f"COALESCE(SUM(CASE WHEN {f.condition} THEN 1 ELSE 0 END), 0), MIN(CASE WHEN {f.condition} THEN {row} END)"
+        for f in defects
+    ]
+    rows, *found = engine.rows(f"SELECT COUNT(*), {', '.join(parts)} FROM log", "Looking for problems")[0]
+    problems = []
+    for f, count, example in zip(defects, found[::2], found[1::2], strict=True):
+        if count:
+            what = f"{count:,} of {rows:,} rows have {f.what}"
+            flags = count_from_one(engine, plan) if f.name == "zero-based" else ""
+            problems.append(Problem(f.name, f.severity, what, int(count), example, f.remedy, flags))
+    return problems
+
+
+def count_from_one(engine: Engine, plan: Plan) -> str:
+    """Return the flag that adds 1 to what counts from 0: positions, and the ranks of a wide log."""
+    schema, d = plan.schema, plan.dialect
+    columns = [schema.position, *(schema.rank_columns[name] for name in plan.rankers if schema.layout == "wide")]
+    least = engine.rows(f"SELECT {', '.join(f'MIN({_typed(plan, c)})' for c in columns)} FROM log")[0]
+    added = {
+        d.quote(c): f"{d.cast(d.quote(c), 'INTEGER')} + 1" for c, low in zip(columns, least, strict=True) if low == 0
+    }
+    return f"--sql {shell(d.replacing(added))}"
+
+
+def explain_unusable(engine: Engine, plan: Plan, unusable: int, rows: int) -> str:
+    """Return why rows of a log cannot be counted."""
+    reasons = "\n".join(f"  - {p}" for p in find_defects(engine, plan) if p.severity == "error")
+    # A harvest stops at the first kind of defect that it meets; the user wants to know of all.
+    bad = " OR ".join(f"({defect.condition})" for defect in _defects(plan) if defect.severity == "error")
+    unusable = max(unusable, engine.rows(f"SELECT COUNT(*) FROM log WHERE {bad}")[0][0])
+    return f"{unusable:,} of {rows:,} rows of the log cannot be used:\n{reasons}"

@@ -1,0 +1,182 @@
+"""The harvest: all that estimation needs to know of a log, in a table of kilobytes to a few megabytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from posbias.arrays import FloatArray, IntArray, places, tally
+from posbias.errors import HarvestError
+from posbias.harvesting.interventions import Interventions, from_cells, from_pair_sums
+from posbias.harvesting.strata import Cells, PairSums
+from posbias.logs.schemas import Layout
+from posbias.logs.weightings import WEIGHTINGS, Weighting
+from posbias.wording import listed
+
+Segment = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class PairTable:
+    """ĉ and ¬ĉ of every interventional set: `clicks[k-1, k'-1]` is ĉ_k^{k,k'}, `skips` likewise ¬ĉ."""
+
+    clicks: FloatArray
+    skips: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Harvest:
+    """Impressions and clicks by bucket, stratum and ranker: what every estimator is computed from.
+
+    Made by `posbias.harvest`, joined by `posbias.merge`, kept by `save` and `Harvest.load`, which also reads what a
+    warehouse answered to the query of `posbias.harvest_sql`.
+
+    Attributes:
+        max_rank: M, the number of top ranks harvested.
+        rankers: the rankers' names, sorted.
+        layout: how the ranks were known: "wide", "long" or "replay".
+        weighting: the weighting of pairs that estimators use unless told otherwise.
+        by: the segment columns.
+        segments: the segments found, each a tuple of values.
+        table: the counts themselves, as `Cells` or, where those would not compress, as `PairSums`.
+        about: row counts, when and from what it was made.
+        warnings: what the user should know about the rows that were and were not counted.
+        traffic: page views by bucket and ranker where the table itself does not tell them: in a segment of documents.
+
+    Reference: Agarwal et al., WSDM 2019, section 3.
+    """
+
+    max_rank: int
+    rankers: tuple[str, ...]
+    layout: Layout
+    weighting: Weighting
+    by: tuple[str, ...]
+    segments: tuple[Segment, ...]
+    table: Cells | PairSums
+    about: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    traffic: FloatArray | None = None
+
+    @property
+    def kind(self) -> str:
+        """What the table holds: "signatures", "exposures" or "pairs"."""
+        if isinstance(self.table, PairSums):
+            return "pairs"
+        return "exposures" if np.any(self.table.pairs > 0) else "signatures"
+
+    @cached_property
+    def buckets(self) -> IntArray:
+        """The buckets that hold anything."""
+        return np.unique(self.table.bucket)
+
+    @cached_property
+    def shown(self) -> IntArray:
+        """Impressions and clicks by segment, bucket (as in `buckets`), ranker and rank: (2, S, B, m, M)."""
+        cells = self.table if isinstance(self.table, Cells) else self.table.where(self.table.other == 0)
+        shape = (len(self.segments), len(self.buckets), len(self.rankers), self.max_rank)
+        where = np.ravel_multi_index(
+            (cells.segment, places(cells.bucket, self.buckets), cells.ranker, cells.rank - 1), shape
+        )
+        clicks = cells.clicks
+        impressions = cells.impressions if isinstance(cells, Cells) else cells.clicks + cells.skips
+        counts = [tally(where, c, int(np.prod(shape))) for c in (impressions, clicks)]
+        return np.rint(np.stack(counts)).astype(np.int64).reshape(2, *shape)
+
+    @cached_property
+    def views(self) -> FloatArray:
+        """Page views by bucket and ranker: what was shown at the busiest position; in whole pages, the first."""
+        if self.traffic is not None:
+            return self.traffic
+        impressions = self.shown[0].sum(axis=0)
+        return np.take_along_axis(impressions, self._busiest[None, :, None], axis=2)[:, :, 0].astype(np.float64)
+
+    @property
+    def _busiest(self) -> IntArray:
+        """The position, by ranker, at which most was shown."""
+        return np.asarray(np.argmax(self.shown[0].sum(axis=(0, 1)), axis=1))
+
+    @property
+    def page_views(self) -> dict[str, int]:
+        """n_i: the page views that each ranker served."""
+        return {name: int(n) for name, n in zip(self.rankers, self.views.sum(axis=0), strict=True)}
+
+    @property
+    def impressions(self) -> IntArray:
+        """Impressions by rank."""
+        return np.asarray(self.shown[0].sum(axis=(0, 1, 2)))
+
+    @property
+    def clicks(self) -> IntArray:
+        """Clicks by rank."""
+        return np.asarray(self.shown[1].sum(axis=(0, 1, 2)))
+
+    def interventions(self, weighting: Weighting | None = None) -> Interventions:
+        """Return ĉ and ¬ĉ by bucket, ready to be resampled."""
+        weighting = self.weighting if weighting is None else weighting
+        if weighting not in WEIGHTINGS:
+            raise HarvestError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
+        if isinstance(self.table, PairSums):
+            if weighting != self.weighting:
+                raise HarvestError(
+                    f"This harvest keeps sums weighted by {self.weighting!r}, because strata did not compress, and "
+                    f"cannot be weighted anew by {weighting!r}. Harvest the log again with --weighting {weighting}."
+                )
+            return from_pair_sums(self.table, weighting, self.max_rank, self.buckets, self.views)
+        if weighting != "traffic" and self.kind == "signatures" and len(self.table):
+            raise HarvestError(
+                f"This harvest counts by signature and cannot tell (query, document) pairs apart, which the weighting "
+                f"{weighting!r} needs. Harvest the log again with --weighting {weighting}."
+            )
+        return from_cells(self.table, weighting, self.max_rank, self.buckets, self.views)
+
+    def pairs(self, weighting: Weighting | None = None) -> PairTable:
+        """Return ĉ and ¬ĉ of every interventional set."""
+        return PairTable(*self.interventions(weighting).total())
+
+    def segment(self, key: Segment | str) -> Harvest:
+        """Return the harvest of one segment alone.
+
+        Its n_i are the page views of the segment; where a segment is a property of the document, so that one page
+        shows several, they are those of the whole log.
+        """
+        wanted = (key,) if isinstance(key, str) else tuple(key)
+        if wanted not in self.segments:
+            raise HarvestError(f"There is no segment {wanted!r}. Segments: {listed(map(str, self.segments))}.")
+        mask = self.table.segment == self.segments.index(wanted)
+        columns = self.table.where(mask).columns() | {"segment": np.zeros(int(mask.sum()), dtype=np.int64)}
+        table = type(self.table)(**columns)
+        kept = np.isin(self.buckets, table.bucket)
+        traffic = None if self._by_page else self.views[kept]
+        return replace(self, by=(), segments=((),), table=table, traffic=traffic)
+
+    @property
+    def _by_page(self) -> bool:
+        """Whether every page view lies in one segment: then none shows more at a lower rank than at the first."""
+        shown = self.shown[0].sum(axis=1)
+        return bool(np.all(shown <= np.take_along_axis(shown, self._busiest[None, :, None], axis=2)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the harvest to one Parquet file, whole or not at all."""
+        from posbias.harvesting.files import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Harvest:
+        """Read a harvest that `save` wrote, or the exported answer to a query of `harvest_sql`."""
+        from posbias.harvesting.files import load
+
+        return load(path)
+
+    def __repr__(self) -> str:
+        traffic = ", ".join(f"{name}: {n:,}" for name, n in self.page_views.items())
+        by = f", {len(self.segments)} segments by {', '.join(self.by)}" if self.by else ""
+        return (
+            f"<Harvest of {sum(self.page_views.values()):,} page views ({traffic}), {self.layout}, "
+            f"ranks 1 to {self.max_rank}{by}>"
+        )

@@ -1,0 +1,75 @@
+"""The sizes of the interventional sets, counted on the log: Tables 1 and 2 of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from posbias.arrays import IntArray
+from posbias.engines import Engine, open_log
+from posbias.engines.answers import rows_of
+from posbias.harvesting.counting import MAX_STRATA, Settings, count_exposures, known_rankers
+from posbias.harvesting.strata import Cells
+from posbias.logs.click_log import ClickLog
+from posbias.sql import exposures as exposure_sql
+from posbias.sql import signatures as signature_sql
+from posbias.sql.shown import Plan
+
+
+def intervention_sets(log: ClickLog, *, max_rank: int = 10, **limits: Any) -> IntArray:
+    """Return how many distinct (query, document) pairs each interventional set S_{k,k'} holds, as an (M, M) table.
+
+    Counted on the log, since a wide harvest does not tell documents apart. Tables 1 and 2 of the paper.
+    """
+    with open_log(log, **limits) as engine:
+        return count_sets(engine, max_rank).sizes
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The sizes of the interventional sets, and how many pairs there are and lie in any of them."""
+
+    sizes: IntArray
+    pairs: int
+    moved: int
+
+
+def count_sets(engine: Engine, max_rank: int) -> Sets:
+    """Count the distinct (query, document) pairs of every interventional set on an opened log."""
+    if engine.schema.layout != "replay":
+        plan = Plan(engine.schema, engine.dialect, known_rankers(engine), max_rank)
+        answer = engine.table(signature_sql.signature_pairs(plan), "Counting sets")
+        served = {row[0] for row in engine.rows(_served(plan))}
+        has = np.zeros((rows_of(answer), max_rank + 1), dtype=np.int64)
+        for g, group in enumerate(signature_sql.codes(len(plan.rankers), max_rank)):
+            code = answer[f"code_{g}"]
+            for place, ranker in enumerate(group):
+                if ranker in served:
+                    has[np.arange(len(code)), code // (max_rank + 1) ** place % (max_rank + 1)] = 1
+        return _sized(has[:, 1:], answer["pairs"])
+    counted = count_exposures(engine, Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
+    if isinstance(counted.table, Cells):
+        cells = counted.table
+        stratum, first, row = np.unique(cells.stratum, return_index=True, return_inverse=True)
+        has = np.zeros((len(stratum), max_rank), dtype=np.int64)
+        has[row, cells.rank - 1] = 1
+        return _sized(has, cells.pairs[first])
+    plan = Plan(engine.schema, engine.dialect, counted.rankers, max_rank)
+    sizes = np.zeros((max_rank, max_rank), dtype=np.int64)
+    for k, other, pairs in engine.rows(exposure_sql.set_sizes(plan), "Counting sets"):
+        sizes[k - 1, other - 1] = pairs
+    all_pairs, moved = engine.rows(exposure_sql.pair_counts(plan), "Counting pairs")[0]
+    return Sets(sizes, all_pairs, moved)
+
+
+def _served(plan: Plan) -> str:
+    schema, d = plan.schema, plan.dialect
+    return f"SELECT DISTINCT {plan.number(d.quote(schema.ranker), schema.types[schema.ranker])} FROM log"
+
+
+def _sized(has: IntArray, pairs: IntArray) -> Sets:
+    sizes = has.T @ (has * pairs[:, None])
+    np.fill_diagonal(sizes, 0)
+    return Sets(sizes, int(pairs.sum()), int(pairs[has.sum(axis=1) > 1].sum()))

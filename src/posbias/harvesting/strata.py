@@ -1,0 +1,244 @@
+"""The small tables that a harvest is made of: cells of strata, or sums over interventional sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+
+from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, group, tally
+from posbias.engines.answers import Answer, rows_of, segment_numbers, stacked
+
+
+class _Columns:
+    """What all tables share: equal columns that are selected and joined together."""
+
+    def __len__(self) -> int:
+        return len(self.bucket)  # type: ignore[attr-defined]
+
+    def columns(self) -> dict[str, AnyArray]:
+        """Return the columns by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def where(self, mask: BoolArray) -> Self:
+        """Return the rows where the mask holds."""
+        return type(self)(**{name: column[mask] for name, column in self.columns().items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts."""
+        if len(parts) == 1:
+            return parts[0]
+        names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: np.concatenate([getattr(p, name) for p in parts]) for name in names})
+
+
+@dataclass(frozen=True)
+class Cells(_Columns):
+    """One row for each stratum, ranker and rank, with all the impressions and clicks there.
+
+    A stratum is a group of (query, document) pairs that the rankers treat alike: the same signature, or in
+    replay the same ranks and impressions. A ranker known to rank the pair without having shown it has a cell of no
+    impressions. `pairs` is 0 where the pairs of a stratum were not counted (signatures).
+    """
+
+    segment: IntArray
+    bucket: IntArray
+    stratum: IntArray
+    pairs: IntArray
+    ranker: IntArray
+    rank: IntArray
+    impressions: IntArray
+    clicks: IntArray
+
+
+@dataclass(frozen=True)
+class PairSums(_Columns):
+    """ĉ and ¬ĉ by bucket, k and k' (`rank`, `other`), for when strata do not compress.
+
+    Rows with `other` 0 hold the plain clicks and skips of a ranker at a rank, in every set or none.
+    """
+
+    segment: IntArray
+    bucket: IntArray
+    ranker: IntArray
+    rank: IntArray
+    other: IntArray
+    clicks: FloatArray
+    skips: FloatArray
+
+
+def cells_from_signatures(answer: Answer, segment: IntArray, digits: Sequence[range], base: int) -> Cells:
+    """Return the cells of a wide or long harvest: every ranker's rank of every signature, seen or not."""
+    bucket, shown = answer["bucket"], answer["ranker"]
+    coded = [answer[f"code_{g}"] for g in range(len(digits))]
+    first, stratum = group([segment, bucket, *coded])
+    ranks = [rank for code, rankers in zip(coded, digits, strict=True) for rank in _digits(code[first], rankers, base)]
+    # Every row is the only one of its signature and ranker.
+    own = shown * len(first) + stratum
+    impressions, clicks = np.zeros((2, len(ranks), len(first)), dtype=np.int64)
+    impressions.reshape(-1)[own] = answer["impressions"]
+    clicks.reshape(-1)[own] = answer["clicks"]
+    rows = [np.flatnonzero(rank) for rank in ranks]
+    cells, parts = _allotted(rows, segment[first], bucket[first])
+    for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
+        cells.rank[part] = ranks[ranker][row]
+        cells.impressions[part] = impressions[ranker][row]
+        cells.clicks[part] = clicks[ranker][row]
+    return cells
+
+
+def _digits(code: IntArray, places: Sequence[int], base: int) -> Iterator[IntArray]:
+    """Yield the digits of numbers, the lowest first."""
+    for _ in places:
+        rest = code // base
+        yield code - rest * base
+        code = rest
+
+
+def cells_from_exposures(answer: Answer, segment: IntArray, masks: Sequence[range], max_rank: int) -> Cells:
+    """Return the cells of a replay harvest in which each ranker shows a pair at one rank, given as a bit of a mask."""
+    bits = [
+        answer[f"seen_{g}"] >> place * max_rank & (1 << max_rank) - 1
+        for g, rankers in enumerate(masks)
+        for place in range(len(rankers))
+    ]
+    rows = [np.flatnonzero(held) for held in bits]
+    cells, parts = _allotted(rows, segment, answer["bucket"])
+    for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
+        # It is one bit, which frexp counts from 1.
+        cells.rank[part] = np.frexp(bits[ranker][row])[1]
+        cells.pairs[part] = answer["pairs"][row]
+        cells.clicks[part] = answer[f"clicks_{ranker}"][row]
+        np.multiply(answer[f"impressions_{ranker}"][row], cells.pairs[part], out=cells.impressions[part])
+    return cells
+
+
+def _allotted(rows: Sequence[IntArray], segment: IntArray, bucket: IntArray) -> tuple[Cells, list[slice]]:
+    """Return cells to be filled, 0 until then, one for each of a ranker's strata (`rows`), and where each ranker's are.
+
+    There may be millions, and each copy of them costs as much as counting them did.
+    """
+    ends = np.cumsum([len(row) for row in rows]).tolist()
+    parts = [slice(end - len(row), end) for row, end in zip(rows, ends, strict=True)]
+    cells = Cells(*(np.zeros(ends[-1], dtype=np.int64) for _ in fields(Cells)))
+    segmented = segment.any()
+    for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
+        cells.stratum[part] = row
+        cells.ranker[part] = ranker
+        cells.bucket[part] = bucket[row]
+        if segmented:
+            cells.segment[part] = segment[row]
+    return cells, parts
+
+
+def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:
+    """Return the cells of a replay harvest that the engine already gives one by one."""
+    bucket, pairs = answer["bucket"], answer["pairs"]
+    texts = {text: i for i, text in enumerate(dict.fromkeys(answer["stratum"]))}
+    text = np.array([texts[text] for text in answer["stratum"]], dtype=np.int64)
+    _, stratum = group([segment, bucket, text])
+    return Cells(
+        segment=segment,
+        bucket=bucket,
+        stratum=stratum,
+        pairs=pairs,
+        ranker=answer["ranker"],
+        rank=answer["rank"],
+        impressions=answer["impressions"] * pairs,
+        clicks=answer["clicks"],
+    )
+
+
+def busiest(totals: Answer, rankers: int) -> list[int]:
+    """Return the position, for each ranker, at which most was shown: there its page views are counted."""
+    ranker, rank = totals["ranker"], totals["rank"]
+    shown = np.zeros((rankers, int(rank.max(initial=1)) + 1))
+    np.add.at(shown, (ranker, rank), totals["impressions"])
+    return [int(k) for k in np.argmax(shown, axis=1)]
+
+
+def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairSums, list[tuple[str | None, ...]]]:
+    """Return what was shown at each rank and the sums over interventional sets as one table, and its segments."""
+    labels = stacked([totals, sums], ["bucket", *names])
+    segment, segments = segment_numbers(labels, names)
+    none = np.zeros(rows_of(totals), dtype=np.int64)
+    impressions, clicks = totals["impressions"], totals["clicks"]
+    return PairSums(
+        segment=segment,
+        bucket=labels["bucket"],
+        ranker=np.concatenate([totals["ranker"], np.full(rows_of(sums), -1)]),
+        rank=np.concatenate([t["rank"] for t in (totals, sums)]),
+        other=np.concatenate([none, sums["other"]]),
+        clicks=np.concatenate([clicks, sums["clicks"]]),
+        skips=np.concatenate([impressions - clicks, sums["skips"]]),
+    ), segments
+
+
+def added(sums: PairSums) -> PairSums:
+    """Return the same sums with those of one set in one row."""
+    # Rows over all rankers carry ranker -1.
+    first, which = group([sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
+    columns = {name: column[first] for name, column in sums.columns().items()}
+    columns |= {name: tally(which, getattr(sums, name), len(first)) for name in ("clicks", "skips")}
+    return PairSums(**columns)
+
+
+def count_pairs(cells: Cells) -> int:
+    """Return how many (query, document) pairs the strata hold."""
+    _, first = np.unique(cells.stratum, return_index=True)
+    return int(cells.pairs[first].sum())
+
+
+def count_moving(cells: Cells) -> int:
+    """Return how many pairs a ranker showed at several ranks."""
+    size = int(cells.ranker.max(initial=0)) + 1
+    own, seen = np.unique(cells.stratum * size + cells.ranker, return_counts=True)
+    moving = np.unique(own[seen > 1] // size)
+    return count_pairs(cells.where(np.isin(cells.stratum, moving)))
+
+
+def renumbered(parts: Sequence[Cells]) -> list[Cells]:
+    """Return the parts with strata numbered apart, so that joining them merges none."""
+    shifted, start = [], 0
+    for part in parts:
+        shifted.append(Cells(**{**part.columns(), "stratum": part.stratum + start}))
+        start += int(part.stratum.max(initial=-1)) + 1
+    return shifted
+
+
+def compressed(cells: Cells) -> Cells:
+    """Return the same cells with equal strata made one: equal signatures, or equal ranks and impressions a pair."""
+    order = np.lexsort((cells.rank, cells.ranker, cells.stratum))
+    cells = cells.where(order)  # type: ignore[arg-type]
+    _, first, size = np.unique(cells.stratum, return_index=True, return_counts=True)
+    each = np.where(cells.pairs > 0, cells.impressions // np.maximum(cells.pairs, 1), 0)
+    parts, start = [], 0
+    for length in np.unique(size):
+        rows = first[size == length][:, None] + np.arange(length)
+        index, which = group(
+            [
+                cells.segment[rows[:, 0]],
+                cells.bucket[rows[:, 0]],
+                *(column[rows[:, i]] for column in (cells.ranker, cells.rank, each) for i in range(length)),
+            ]
+        )
+        keep = rows[index]
+
+        def summed(values: IntArray, which: IntArray = which, rows: IntArray = rows, n: int = len(index)) -> IntArray:
+            total = np.zeros((n, rows.shape[1]), dtype=np.int64)
+            np.add.at(total, which, values[rows])
+            return total.reshape(-1)
+
+        part = cells.where(keep.reshape(-1))
+        columns = part.columns() | {
+            "stratum": np.repeat(np.arange(len(index)) + start, length),
+            "pairs": summed(cells.pairs),
+            "impressions": summed(cells.impressions),
+            "clicks": summed(cells.clicks),
+        }
+        parts.append(Cells(**columns))
+        start += len(index)
+    return Cells.joined(parts) if parts else cells

@@ -1,0 +1,202 @@
+"""The harvest as a query to run in a warehouse, from which posbias reads only the small answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from posbias.errors import LogError
+from posbias.harvesting.refusals import refuse_settings
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKS, ClickLog
+from posbias.logs.schemas import Layout, Schema
+from posbias.logs.weightings import Weighting, default_weighting
+from posbias.sql.dialect import BUCKETS
+from posbias.sql.exports import ExportPlan, printed
+from posbias.sql.warehouses import DIALECTS, Warehouse
+from posbias.version import __version__
+from posbias.wording import listed
+
+# The table is not opened, so no column has a type that is known.
+_UNKNOWN = "UNKNOWN"
+
+
+def harvest_sql(
+    dialect: str,
+    table: str,
+    *,
+    query: str = "query_id",
+    doc: str = "doc_id",
+    ranker: str = "ranker",
+    position: str = "position",
+    click: str = "clicked",
+    impression: str | None = None,
+    impressions: str | None = None,
+    clicks: str | None = None,
+    ranks: str | None = None,
+    rankings: str | None = None,
+    rank: str = "rank",
+    rankers: Sequence[str] = (),
+    duplicates: Literal["keep", "drop"] = "keep",
+    max_rank: int = 10,
+    by: Sequence[str] = (),
+    weighting: Weighting | None = None,
+    non_functional: Literal["share", "refuse"] = "share",
+) -> str:
+    """Return the query whose result, exported as CSV or Parquet, is a harvest: `Harvest.load` reads it.
+
+    The table is not opened: positions, ranks and counts must be whole numbers there, and a click a number or a boolean.
+
+    Arguments:
+        dialect: "bigquery", "snowflake", "redshift", "databricks", "trino", "clickhouse", "postgres", "spark" or
+            "duckdb".
+        table: the log, with dots between the parts of its name; a part that holds a dot stands in double quotes.
+        query, doc, ranker, position, click, impressions, clicks: the columns, as in `ClickLog`.
+        impression: the column of the page view, needed to drop duplicates; `impression_id` by default.
+        rankers: the names of the rankers whose ranks are known (wide and long). Replay learns them from the log.
+        ranks: the pattern of the columns that hold their ranks (wide), `rank_{ranker}` by default.
+        rankings, rank: the second table of the long layout, and its column of the rank.
+        duplicates: "keep", or "drop" to count a result of a page view once however often it was logged.
+        max_rank, by, weighting, non_functional: as in `harvest`.
+
+    Example:
+        >>> sql = harvest_sql("bigquery", "shop.search.clicks", rankers=["a", "b"])
+        >>> print(sql[: sql.index("SELECT")])
+        -- The counts that posbias estimates position bias from, in one scan of the log.
+        -- Export the whole result as CSV or Parquet, and read it with: posbias estimate FILE
+        WITH
+        -- One row for each result shown, with typed columns.
+        shown AS (
+
+    Reference: Agarwal et al., WSDM 2019, section 3.
+    """
+    if dialect not in DIALECTS:
+        raise LogError(f"The dialect {dialect!r} is not known. Use one of {listed(DIALECTS)}.")
+    refuse_settings(max_rank, weighting)
+    log = ClickLog(
+        table,
+        query=query,
+        doc=doc,
+        ranker=ranker,
+        position=position,
+        click=click,
+        impression=impression,
+        impressions=impressions,
+        clicks=clicks,
+        ranks=ranks,
+        rankings=rankings,
+        rank=rank,
+        duplicates=duplicates,
+    )
+    schema = _schema(log, rankers, by)
+    chosen = weighting or default_weighting(ranks_known=schema.layout != "replay")
+    counted = "signatures" if schema.layout != "replay" and chosen == "traffic" else "exposures"
+    named = tuple(sorted(set(rankers)))
+    hooks = DIALECTS[dialect]
+    plan = ExportPlan(
+        schema,
+        hooks,
+        named if counted == "signatures" else (),
+        max_rank,
+        tuple(by),
+        log=table_name(hooks, table),
+        rankings="" if rankings is None else table_name(hooks, rankings),
+    )
+    about = {
+        "posbias": __version__,
+        "dialect": hooks.name,
+        "layout": schema.layout,
+        "max_rank": max_rank,
+        "weighting": chosen,
+        "non_functional": non_functional,
+        "by": list(by),
+        "rankers": list(plan.rankers),
+        "buckets": BUCKETS,
+        "source": table,
+    }
+    sql = printed(plan, hooks, counted, about)
+    for name in (table, rankings or ""):
+        # Some engines would take the table for the step itself.
+        if f"\n{name.lower()} AS (" in sql:
+            raise LogError(f"The query has a step called {name!r} like the table. Write its schema too: schema.{name}")
+    return sql
+
+
+def _schema(log: ClickLog, rankers: Sequence[str], by: Sequence[str]) -> Schema:
+    """Return what the log must hold for the query to run."""
+    layout, rank_columns = _layout(log, rankers)
+    aggregated = log.impressions is not None
+    if log.duplicates == "drop" and aggregated:
+        raise LogError(
+            "Duplicates cannot be dropped from an aggregated log: its counts no longer tell which rows were logged "
+            "twice. Drop them before adding up, and leave --duplicates out."
+        )
+    schema = Schema(
+        layout=layout,
+        query=log.query,
+        doc=log.doc,
+        ranker=log.ranker,
+        position=log.position,
+        click=None if aggregated else log.click,
+        impression=log.impression or "impression_id",
+        impressions=log.impressions,
+        clicks=log.clicks,
+        original=None,
+        rank_columns=rank_columns,
+        types={},
+        rankings=dict.fromkeys((log.query, log.doc, log.ranker, log.rank), _UNKNOWN),
+        rank=log.rank,
+        drop_duplicates=log.duplicates == "drop",
+    )
+    columns = (*schema.roles.values(), *rank_columns.values(), *by)
+    return replace(schema, types=dict.fromkeys(columns, _UNKNOWN))
+
+
+def _layout(log: ClickLog, rankers: Sequence[str]) -> tuple[Layout, dict[str, str]]:
+    """Return the layout, and in the wide one the column of each ranker's rank."""
+    wide = log.ranks not in (None, NO_RANKS)
+    if not rankers and (wide or log.rankings is not None):
+        raise LogError(
+            "The query must name every ranker whose ranks are known, because the table is not opened. Name them, in "
+            "Python by rankers=['NAME', 'NAME']. Add --rankers NAME --rankers NAME"
+        )
+    if log.rankings is not None:
+        return "long", {}
+    if not rankers:
+        return "replay", {}
+    if log.ranks == NO_RANKS:
+        raise LogError("Without rank columns (ranks 'none') the rankers are learned from the log. Leave --rankers out.")
+    pattern = log.ranks or DEFAULT_RANKS
+    return "wide", {name: pattern.replace("{ranker}", name) for name in sorted(set(rankers))}
+
+
+def table_name(dialect: Warehouse, name: str) -> str:
+    """Return the name of a table as it stands in a query, each part in quotes whatever characters it has.
+
+    >>> table_name(DIALECTS["postgres"], 'shop."my.clicks"')
+    '"shop"."my.clicks"'
+    """
+    return ".".join(dialect.exact(part) if exact else dialect.quote(part) for part, exact in _parts(name))
+
+
+def _parts(name: str) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a name between its dots, and whether a part was given in quotes."""
+    rest: str | None = name
+    while rest is not None:
+        quote = rest[:1]
+        if quote in ('"', "`"):
+            # Two quotes are one that belongs to the name.
+            pieces = rest[1:].replace(quote * 2, "\0").split(quote, 1)
+            part, after = pieces[0].replace("\0", quote), "".join(pieces[1:]).replace("\0", quote * 2)
+            if len(pieces) < 2 or after[:1] not in ("", "."):
+                raise LogError(f"The table name {name!r} has a part whose quotes do not close at its end.")
+            rest = after[1:] if after else None
+        else:
+            part, dot, after = rest.partition(".")
+            rest = after if dot else None
+        if not part:
+            raise LogError(
+                f"The table name {name!r} has an empty part. Write schema.table, or project.dataset.table; a part that "
+                "holds a dot stands in double quotes."
+            )
+        yield part, quote in ('"', "`")

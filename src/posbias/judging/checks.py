@@ -1,0 +1,161 @@
+"""What was found out about a log, as a value: for people as a text, for programs as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from posbias.findings import Problem
+from posbias.version import __version__
+
+_LAYOUTS = {
+    "wide": "wide: a column for each ranker's rank",
+    "long": "long: a second table of rankings",
+    "replay": "replay: ranks are learnt from recurring queries",
+}
+_WIDTH = 100
+_MOST_RANKERS = 12
+ERROR, WARNING = "✗", "!"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What was shown at one position."""
+
+    position: int
+    impressions: int
+    clicks: int
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was understood of a log, and its problems.
+
+    Attributes:
+        problems: everything that is wrong, each with `name` (its kind), `severity` ("error" or "warning"), `what`,
+            `count`, `example`, `remedy` and `flags` (what to add to the command).
+        layout: "wide", "long" or "replay"; None, as all that follows, if the log could not be opened.
+        max_rank: M; what lies beyond is not harvested.
+        columns: the columns in use, by what they mean.
+        ranks: the rank column of each ranker, in a wide log.
+        rows: rows in all.
+        rows_beyond: rows shown beyond the top M.
+        queries: distinct queries.
+        queries_shared: in replay, queries that more than one ranker served.
+        page_views: page views of each ranker.
+        positions: impressions and clicks at each position of the top M.
+        documents: distinct (query, document) pairs in the top M; None if rows are too defective to count.
+        moved: those of them that lie at different ranks by different rankers; None likewise.
+    """
+
+    problems: tuple[Problem, ...]
+    layout: str | None = None
+    max_rank: int = 10
+    columns: Mapping[str, str] = field(default_factory=dict)
+    ranks: Mapping[str, str] = field(default_factory=dict)
+    rows: int = 0
+    rows_beyond: int = 0
+    queries: int = 0
+    queries_shared: int | None = None
+    page_views: Mapping[str, int] = field(default_factory=dict)
+    positions: tuple[Shown, ...] = ()
+    documents: int | None = None
+    moved: int | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether the log can be harvested."""
+        return not any(p.severity == "error" for p in self.problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the check as `--json` prints it: the attributes by name, and `usable` and `version`."""
+        return {"usable": self.usable, **asdict(self), "version": __version__}
+
+    def __str__(self) -> str:
+        parts = (self._understood(), self._click_rates(), self._complaints())
+        return "\n\n".join(part for part in parts if part)
+
+    def _understood(self) -> str:
+        if self.layout is None:
+            return ""
+        lines = _fact("layout", _LAYOUTS[self.layout])
+        lines += _fact("columns", ", ".join(f"{role}={name}" for role, name in self.columns.items()))
+        if self.ranks:
+            lines += _fact("ranks", _some(list(self.ranks.values())))
+        beyond = (
+            f", {self.rows_beyond:,} of them beyond rank {self.max_rank} and not counted" if self.rows_beyond else ""
+        )
+        lines += _fact("rows", f"{self.rows:,}{beyond}")
+        shared = self.queries_shared
+        several = "" if shared is None else f", {_share(shared, self.queries)} served by several rankers"
+        lines += _fact("queries", f"{self.queries:,}{several}")
+        lines += _fact("page views", f"{sum(self.page_views.values()):,}")
+        lines += self._traffic()
+        if self.documents is not None and self.moved is not None:
+            moved = _share(self.moved, self.documents)
+            lines += _fact("documents", f"{self.documents:,} of a query; the rankers put {moved} at different ranks")
+        return "\n".join(lines)
+
+    def _traffic(self) -> list[str]:
+        views = sum(self.page_views.values())
+        shown = sorted(self.page_views.items(), key=lambda item: -item[1])[:_MOST_RANKERS]
+        width = max((len(name) for name, _ in shown), default=0)
+        digits = max((len(f"{n:,}") for _, n in shown), default=0)
+        lines = [f"{'':12}{name:<{width}}  {n:>{digits},}  {n / max(views, 1):>6.1%}" for name, n in shown]
+        more = len(self.page_views) - len(shown)
+        return [*lines, f"{'':12}and {more} more"] if more else lines
+
+    def _click_rates(self) -> str:
+        if not self.positions:
+            return ""
+        lines = ["rank  impressions      clicks  click rate"]
+        for p in self.positions:
+            rate = f"{p.clicks / p.impressions:.2%}" if p.impressions else "–"
+            lines.append(f"{p.position:>4} {p.impressions:>12,} {p.clicks:>11,} {rate:>11}")
+        return "\n".join(lines)
+
+    def _complaints(self) -> str:
+        if not self.problems:
+            return "No problem found. The log can be used."
+        blocks = [_block(p) for p in sorted(self.problems, key=lambda p: p.severity != "error")]
+        verdict = "The log can be used." if self.usable else "The log cannot be used as it is."
+        return "\n\n".join([*blocks, verdict])
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of them ({part / whole:.1%})" if whole else f"{part:,}"
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_RANKERS
+    return ", ".join(names[:_MOST_RANKERS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _fact(name: str, text: str) -> list[str]:
+    """Return a line of what was understood, wrapped under itself."""
+    return _wrapped(text, f"{name:<12}", " " * 12)
+
+
+def _block(problem: Problem) -> str:
+    mark = ERROR if problem.severity == "error" else WARNING
+    lines = _wrapped(f"{problem.what}.", f"{mark} ", "  ")
+    if problem.example:
+        lines += _wrapped(problem.example, "    example  ", " " * 13)
+    lines += _wrapped(problem.remedy, "    remedy   ", " " * 13)
+    # What is there to be copied stands on one line.
+    return "\n".join([*lines, f"    add      {problem.flags}"] if problem.flags else lines)
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    # Ids, names and commands are never broken, and a line break in one is shown as such.
+    lines = textwrap.wrap(
+        text.replace("\r", "\\r").replace("\n", "\\n"),
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines or [first.rstrip()]

@@ -1,0 +1,1 @@
+"""The log: where it lies, what its columns mean, which layout they make."""

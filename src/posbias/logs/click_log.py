@@ -1,0 +1,91 @@
+"""The click log: where it lies, what its columns mean, and how one says what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from posbias.errors import LogError
+
+DEFAULT_RANKS = "rank_{ranker}"
+# In place of a pattern: columns that look like ranks are not.
+NO_RANKS = "none"
+
+
+@dataclass(frozen=True)
+class ClickLog:
+    """A click log: one row for each result shown, with the user's own column names.
+
+    Arguments:
+        source: a path, glob or folder of Parquet, CSV or JSON lines files, or a list of paths; a DuckDB file
+            (with `table` or `sql`) or relation; a pandas, Polars or Arrow table.
+        query, doc, ranker, position, click: the columns every log has.
+        impression: the column of the page view. Optional; `impression_id` is taken where it exists.
+        impressions, clicks: in place of `click`, the columns of a log that is already aggregated.
+        ranks: the pattern of the columns that hold each ranker's rank (the wide layout). Columns named
+            `rank_<ranker>` are recognised without it; "none" says that they are something else.
+        rankings: the second table of the long layout: query, ranker, document, rank; a source like the first, or
+            the name of a table in the same DuckDB file.
+        rank: the column of `rankings` that holds the rank.
+        table: the table of a DuckDB file.
+        sql: a query to read in place of the source itself, which it calls `source`; in a DuckDB file it may name any
+            table. It filters or mends a log: `SELECT * REPLACE (position + 1 AS position) FROM source`.
+        original: the column of the rank before an experiment's swap. Optional; `original_rank` is taken if it exists.
+        duplicates: "keep", or "drop" to count a result of a page view once however often it was logged.
+
+    Example:
+        >>> ClickLog("clicks.parquet", query="qid", click="tapped")
+        ClickLog('clicks.parquet', query='qid', click='tapped')
+
+    Reference: Agarwal et al., WSDM 2019, section 3.3.
+    """
+
+    source: Any
+    query: str = "query_id"
+    doc: str = "doc_id"
+    ranker: str = "ranker"
+    position: str = "position"
+    click: str = "clicked"
+    impression: str | None = None
+    impressions: str | None = None
+    clicks: str | None = None
+    ranks: str | None = None
+    rankings: Any = None
+    rank: str = "rank"
+    table: str | None = None
+    sql: str | None = None
+    original: str | None = None
+    duplicates: Literal["keep", "drop"] = "keep"
+
+    def __post_init__(self) -> None:
+        if self.ranks not in (None, NO_RANKS) and str(self.ranks).count("{ranker}") != 1:
+            raise LogError(
+                f"ranks={self.ranks!r} must hold {{ranker}} once, where the ranker's name stands in the "
+                "column name: for example ranks='rank_{ranker}'."
+            )
+        if self.ranks not in (None, NO_RANKS) and self.rankings is not None:
+            raise LogError(
+                "ranks and rankings both say where the other rankers' ranks are. Give ranks for columns of the "
+                "log (wide) or rankings for a second table (long), not both."
+            )
+        if (self.impressions is None) != (self.clicks is None):
+            raise LogError("An aggregated log has both impressions and clicks: give both columns or neither.")
+        if self.duplicates not in ("keep", "drop"):
+            raise LogError(f"duplicates={self.duplicates!r} is not known. Use 'keep' or 'drop'.")
+
+    def __repr__(self) -> str:
+        given = [
+            f"{f.name}={_shown(getattr(self, f.name))}"
+            for f in fields(self)[1:]
+            if not (isinstance(getattr(self, f.name), str | None) and getattr(self, f.name) == f.default)
+        ]
+        return f"ClickLog({', '.join([_shown(self.source), *given])})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, os.PathLike):
+        return repr(os.fspath(value))
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return repr(value) if isinstance(value, str) else f"<{type(value).__module__.split('.')[0]}.{type(value).__name__}>"

@@ -1,0 +1,178 @@
+"""What a log turned out to hold: its columns matched with what the user calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from posbias.errors import LogError
+from posbias.findings import UnusableLogError
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKS, ClickLog
+from posbias.logs.columns import guess
+from posbias.wording import listed, shell
+
+Layout = Literal["wide", "long", "replay"]
+
+_ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "original")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a log turned out to hold: the columns that are there, with their types, and the layout they make."""
+
+    layout: Layout
+    query: str
+    doc: str
+    ranker: str
+    position: str
+    click: str | None
+    impression: str | None
+    impressions: str | None
+    clicks: str | None
+    original: str | None
+    rank_columns: Mapping[str, str]
+    types: Mapping[str, str]
+    rankings: Mapping[str, str]
+    rank: str
+    drop_duplicates: bool
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether a row stands for many impressions."""
+        return self.click is None
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns that are used, by what they mean."""
+        return {role: getattr(self, role) for role in _ROLES if getattr(self, role) is not None}
+
+    def by_engine_names(self, names: Mapping[str, str]) -> Schema:
+        """Return the schema by the names that the engine gave columns which differ only by case."""
+        roles = {role: names.get(column, column) for role, column in self.roles.items()}
+        if self.layout == "long" and roles != self.roles:
+            twins = [column for column in self.roles.values() if names.get(column, column) != column]
+            raise UnusableLogError(
+                "names-differ-by-case",
+                f"the log has other columns that differ from {listed(twins)} only by upper and lower case",
+                "SQL does not tell them apart: rename or leave out the others.",
+            )
+        ranks = {ranker: names.get(column, column) for ranker, column in self.rank_columns.items()}
+        types = {names.get(column, column): type_ for column, type_ in self.types.items()}
+        return replace(self, rank_columns=ranks, types=types, **roles)  # type: ignore[arg-type]
+
+
+def resolve(log: ClickLog, columns: Mapping[str, str], rankings: Mapping[str, str]) -> Schema:
+    """Match the names a log was given with the columns that exist (name -> SQL type)."""
+    wanted = {role: str(getattr(log, role)) for role in ("query", "doc", "ranker", "position", "click")}
+    wanted |= {role: name for role in ("impression", "original") if (name := getattr(log, role)) is not None}
+    by_name = log.click not in columns and {"impressions", "clicks"} <= columns.keys()
+    aggregated = log.impressions is not None or by_name
+    if aggregated:
+        del wanted["click"]
+        wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
+    _require_all(wanted, columns, "the log")
+    for role, name in (("impression", "impression_id"), ("original", "original_rank")):
+        if getattr(log, role) is None and name in columns:
+            wanted[role] = name
+    if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
+        raise _no_page_view(columns, aggregated)
+
+    layout: Layout = "replay"
+    rank_columns: dict[str, str] = {}
+    if log.rankings is not None:
+        layout = "long"
+        shared = {role: wanted[role] for role in ("query", "doc", "ranker")}
+        _require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
+    elif log.ranks != NO_RANKS:
+        found = match_ranks(log.ranks or DEFAULT_RANKS, (c for c in columns if c not in wanted.values()))
+        if log.ranks is not None and not found:
+            raise UnusableLogError(
+                "missing-ranks",
+                f"No column fits ranks={log.ranks!r}",
+                f"Columns found: {listed(columns)}. Put {{ranker}} where the ranker's name stands, or leave ranks out "
+                "to learn the ranks from recurring queries.",
+            )
+        if log.ranks is not None or len(found) > 1:
+            layout, rank_columns = "wide", found
+
+    return Schema(
+        layout=layout,
+        query=wanted["query"],
+        doc=wanted["doc"],
+        ranker=wanted["ranker"],
+        position=wanted["position"],
+        click=wanted.get("click"),
+        impression=wanted.get("impression"),
+        impressions=wanted.get("impressions"),
+        clicks=wanted.get("clicks"),
+        original=wanted.get("original"),
+        rank_columns=rank_columns,
+        types=dict(columns),
+        rankings=dict(rankings),
+        rank=log.rank,
+        drop_duplicates=log.duplicates == "drop",
+    )
+
+
+def match_ranks(pattern: str, columns: Iterable[str]) -> dict[str, str]:
+    """Return ranker -> column for the columns that fit the pattern.
+
+    >>> match_ranks("rank_{ranker}", ["rank_a", "rank_b", "position"])
+    {'a': 'rank_a', 'b': 'rank_b'}
+    """
+    before, after = pattern.split("{ranker}")
+    size = len(before) + len(after)
+    found = {
+        column[len(before) : len(column) - len(after)]: column
+        for column in columns
+        if column.startswith(before) and column.endswith(after) and len(column) > size
+    }
+    return dict(sorted(found.items()))
+
+
+def require(column: str, columns: Mapping[str, str], *, flag: str, where: str = "the log") -> None:
+    """Raise a LogError with the closest existing name if a column is missing."""
+    _require_all({flag: column}, columns, where)
+
+
+def _require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
+    """Raise one error for all columns that are missing, with the flags that would probably name them."""
+    missing = {role: column for role, column in wanted.items() if column not in columns}
+    if not missing:
+        return
+    free = [column for column in columns if column not in wanted.values()]
+    guesses: dict[str, str] = {}
+    for role, column in missing.items():
+        meant = guess(role, column, [c for c in free if c not in guesses.values()])
+        if meant is not None:
+            guesses[role] = meant
+    names = listed(missing.values())
+    what = f"Column {names} is not in {where}" if len(missing) == 1 else f"Columns {names} are not in {where}"
+    python = ", ".join(f"{role}={guesses.get(role, 'COLUMN')!r}" for role in missing)
+    lead = ""
+    if len(missing) == len(guesses) == 1:
+        lead = f"Did you mean {listed(guesses.values())}? "
+    elif len(missing) > 2 and not guesses:
+        lead = "This does not look like a click log, which has one row for each result shown. "
+    raise UnusableLogError(
+        "missing-column",
+        what,
+        f"{lead}Columns found: {listed(columns)}. Say which to read, in Python by {python}.",
+        count=len(missing),
+        flags=" ".join(f"--{role} {shell(guesses.get(role, 'COLUMN'))}" for role in missing),
+    )
+
+
+def _no_page_view(columns: Mapping[str, str], aggregated: bool) -> LogError:
+    if aggregated:
+        return LogError(
+            "Duplicates cannot be dropped from an aggregated log: its counts no longer tell which rows were logged "
+            "twice. Drop them before adding up, and leave --duplicates out."
+        )
+    meant = guess("impression", "impression_id", columns)
+    return LogError(
+        "Duplicates can be dropped only where a row tells its page view, because without it a repeated query looks "
+        f"the same as a row logged twice. Name the page view's column: --impression {shell(meant or 'COLUMN')}. "
+        f"Columns found: {listed(columns)}."
+    )

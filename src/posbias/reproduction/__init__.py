@@ -1,0 +1,59 @@
+"""The paper's experiments: each a function from a laboratory to an outcome, and one line in a registry.
+
+Reference: Agarwal et al., Estimating Position Bias without Intrusive Interventions, WSDM 2019, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from posbias.errors import PosbiasError
+from posbias.progress import Progress, silent
+from posbias.reproduction.arxiv import run_arxiv
+from posbias.reproduction.drive import run_drive
+from posbias.reproduction.laboratory import FULL, QUICK, Laboratory, open_laboratory
+from posbias.reproduction.outcomes import Outcome, Verdict
+from posbias.reproduction.robustness import STUDIES, run_study
+from posbias.reproduction.synthetic import run_synthetic
+
+EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
+    "synthetic": run_synthetic,
+    **{name: partial(run_study, name=name) for name in STUDIES},
+    "arxiv": run_arxiv,
+    "drive": run_drive,
+}
+
+__all__ = ["EXPERIMENTS", "Laboratory", "Outcome", "Verdict", "reproduce"]
+
+
+def reproduce(
+    names: Sequence[str],
+    *,
+    quick: bool = False,
+    data: str | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Iterator[Outcome]:
+    """Run experiments on one set of judgments, and yield each outcome as it is there.
+
+    Arguments:
+        names: of `EXPERIMENTS`. Those that share rankers train them once.
+        quick: fewer queries, runs and points: seconds in place of minutes.
+        data: a LETOR file of judgments, in place of generated ones.
+        seed: of everything that is drawn.
+        progress: called with what is being done and the share done.
+    """
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise PosbiasError(f"There is no experiment {name!r}. Use one of {', '.join(EXPERIMENTS)}.")
+    progress("judgments", 0.0)
+    lab = open_laboratory(data, QUICK if quick else FULL, seed)
+    for number, name in enumerate(names):
+        lab.progress = partial(_report, progress, number, len(names))
+        yield EXPERIMENTS[name](lab)
+
+
+def _report(progress: Progress, number: int, of: int, doing: str, share: float) -> None:
+    """Report the share of all experiments, from the share of one."""
+    progress(doing, (number + share) / of)

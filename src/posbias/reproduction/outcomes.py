@@ -1,0 +1,90 @@
+"""What an experiment comes to: numbers, a picture, and whether the paper's claims hold; and the files of it."""
+
+from __future__ import annotations
+
+import csv
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from posbias.writing import written_whole
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim of the paper, what we found, and whether that bears it out.
+
+    Example:
+        >>> print(Verdict("AllPairs is better", "MSE 0.1 against 0.2", True))
+        HOLDS: AllPairs is better. Found: MSE 0.1 against 0.2.
+    """
+
+    claim: str
+    found: str
+    holds: bool
+
+    def __str__(self) -> str:
+        return f"{'HOLDS' if self.holds else 'DOES NOT HOLD'}: {self.claim}. Found: {self.found}."
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one experiment.
+
+    Arguments:
+        name: the experiment, and the beginning of its files' names.
+        rows: the numbers, a row for each point of each line of the figure.
+        figure: the picture, a matplotlib Figure.
+        verdicts: the paper's claims about it.
+        tables: further tables by name, such as the sizes of the interventional sets.
+        notes: what else was measured, in sentences.
+    """
+
+    name: str
+    rows: Sequence[Row]
+    figure: Any
+    verdicts: tuple[Verdict, ...]
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        """Return the verdicts, a line each, and the notes."""
+        return "\n".join([*map(str, self.verdicts), *self.notes])
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write NAME.csv, NAME.png, NAME.txt and NAME-TABLE.csv, each whole or not at all."""
+        folder = Path(folder)
+        files = {folder / f"{self.name}.csv": self.rows}
+        files |= {folder / f"{self.name}-{table}.csv": rows for table, rows in self.tables.items()}
+        for path, rows in files.items():
+            _write_rows(path, rows)
+        picture, text = folder / f"{self.name}.png", folder / f"{self.name}.txt"
+        with written_whole(picture) as part:
+            self.figure.savefig(part, format="png", dpi=130)
+        with written_whole(text) as part:
+            Path(part).write_text(self.to_text() + "\n", "utf-8")
+        return [*files, picture, text]
+
+
+def seed_of(*parts: object) -> int:
+    """Return a seed that is the same in every process, and another for other parts."""
+    return zlib.crc32("/".join(map(str, parts)).encode())
+
+
+def _write_rows(path: Path, rows: Sequence[Row]) -> None:
+    with written_whole(path) as part, open(part, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _plain(value) for name, value in row.items()} for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    """What is not known is left empty, and numbers have no more digits than mean something."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.6g}"
+    return value
