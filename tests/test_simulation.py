@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from posbias.errors import PosbiasError
-from posbias.simulation import World, Written, blocks, compare, files, rank, simulate, tables, write
+from posbias.simulation import World, Written, agreement, blocks, files, rank, simulate, tables, write
 from posbias.version import __version__
 
 SMALL = World(queries=60, repeats=4, skew=1, similarity=0.6, max_rank=4, candidates=6, seed=3)
@@ -152,7 +152,7 @@ def test_traffic(traffic: tuple[float, ...]) -> None:
 
 
 def test_similarity() -> None:
-    same = [compare(World(queries=1000, similarity=s))[0, 1] for s in (0, 0.5, 0.9, 1)]
+    same = [agreement(World(queries=1000, similarity=s))[0, 1] for s in (0, 0.5, 0.9, 1)]
     assert same == sorted(same)
     assert same[0] < 0.15
     assert same[-1] == 1
@@ -160,9 +160,9 @@ def test_similarity() -> None:
     assert ask("SELECT * FROM log WHERE rank_a IS DISTINCT FROM rank_b", log=log) == []
 
 
-def test_compare_is_the_share_of_documents_at_the_same_rank() -> None:
+def test_agreement_is_the_share_of_documents_at_the_same_rank() -> None:
     world = World(queries=200, rankers=("a", "b", "c"), quality=(1, 1, 4))
-    found = compare(world)
+    found = agreement(world)
     sql = """SELECT a.ranker, b.ranker, count(*) / 2000 FROM rankings AS a
              JOIN rankings AS b USING (query_id, doc_id, rank) GROUP BY ALL"""
     for first, second, share in ask(sql, rankings=rank(world)):
@@ -174,7 +174,7 @@ def test_compare_is_the_share_of_documents_at_the_same_rank() -> None:
 
 
 def views_by_query(world: World) -> np.ndarray:
-    return np.concatenate([block.views for block in blocks.plan(world)])
+    return np.concatenate([block.views for block in blocks.blocks_of(world)])
 
 
 def test_repeats() -> None:
@@ -208,7 +208,7 @@ def test_the_seed_alone_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_blocks_are_independent_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch, 80)
-    assert len(list(blocks.plan(SMALL))) > 5
+    assert len(list(blocks.blocks_of(SMALL))) > 5
     log = simulate(SMALL)
     assert set(log["query_id"].to_pylist()) == set(range(60))
     pages = ask("SELECT list(doc_id ORDER BY position) FROM log GROUP BY query_id, ranker", log=log)
@@ -286,7 +286,7 @@ def test_truth(tmp_path: Path) -> None:
     assert (truth["rows"], truth["page_views"]) == (written.rows, written.page_views)
     assert written.rows == written.page_views * 4
     assert truth["version"] == __version__
-    assert np.allclose(truth["same_rank"], compare(world))
+    assert np.allclose(truth["same_rank"], agreement(world))
     parameters = {parameter.name for parameter in dataclasses.fields(World)}
     assert parameters <= set(truth)
     assert json.loads(write(SMALL, tmp_path / "log.csv").truth.read_text())["eta"] == 1
@@ -391,8 +391,8 @@ def test_a_world_is_a_value() -> None:
     [
         ("log.txt", {}, r"ending in \.parquet, \.csv"),
         (".parquet", {}, "ending in"),
-        ("nowhere/log.parquet", {}, "directory that exists"),
-        ("folder.parquet", {}, "found the directory"),
+        ("nowhere/log.parquet", {}, "does not exist"),
+        ("folder.parquet", {}, "is a folder"),
         ("log.parquet", {"layout": "tall"}, "layout must be one of wide, long, replay, found 'tall'"),
         ("log.parquet", {"ids": "uuid"}, "ids must be one of int, str"),
     ],

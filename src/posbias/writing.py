@@ -3,22 +3,89 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import stat
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from posbias.errors import PosbiasError
+
+_DRAFT = ".posbias-{}.part"
 
 
 @contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield a name beside `path` to write to; it takes the place of `path` only once it is complete."""
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with all_written_whole([path]) as drafts:
+        yield drafts[0]
+
+
+@contextmanager
+def all_written_whole(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[str]]:
+    """Yield a name beside each path to write to; they take the places of the paths, in order, once all are complete."""
+    targets = [writable(path) for path in paths]
+    for folder in {target.parent for target in targets}:
+        _sweep(folder)
+    with ExitStack() as held:
+        drafts = [held.enter_context(_draft(target)) for target in targets]
+        yield drafts
+        for draft, target in zip(drafts, targets, strict=True):
+            os.replace(draft, target)
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """Return the file that a path stands for, links followed; refuse what is no place for a file."""
+    name = os.fspath(path)
+    if not name:
+        raise PosbiasError("The path to write to is empty. Name a file.")
+    target = Path(os.path.realpath(name))
+    if target.is_dir():
+        raise PosbiasError(f"{name!r} is a folder. Name the file to write in it.")
+    if target.exists() and not target.is_file():
+        raise PosbiasError(f"{name!r} is a device or a pipe, which would be replaced by a file. Name a file.")
     if not target.parent.is_dir():
         raise PosbiasError(f"The folder {str(target.parent)!r} does not exist. Make it first, or choose another path.")
+    if not os.access(target.parent, os.W_OK):
+        raise PosbiasError(
+            f"The folder {str(target.parent)!r} cannot be written to. Choose another path, or change its permissions."
+        )
+    return target
+
+
+@contextmanager
+def _draft(target: Path) -> Iterator[str]:
+    """Yield an empty file beside the target, with its permissions, that goes away unless it is renamed."""
+    draft = target.with_name(_DRAFT.format(uuid.uuid4().hex))
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
     try:
-        yield str(part)
-        os.replace(part, target)
+        _lock(descriptor)
+        if target.exists():
+            os.chmod(draft, stat.S_IMODE(target.stat().st_mode))
+        yield str(draft)
     finally:
-        part.unlink(missing_ok=True)
+        os.close(descriptor)
+        draft.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove drafts of runs that were killed: nobody holds their locks."""
+    for draft in folder.glob(_DRAFT.format("*")):
+        with suppress(OSError):
+            descriptor = os.open(draft, os.O_RDWR)
+            try:
+                if _lock(descriptor):
+                    draft.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Hold a file for as long as it is open, and return whether that could be: it ends with the process."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True

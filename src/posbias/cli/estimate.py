@@ -73,9 +73,9 @@ def estimate(
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other: stdout holds one of them.")
     if plot is not None:
-        from posbias.cli.outputs import check_output
+        from posbias.writing import writable
 
-        check_output(plot)
+        writable(plot)
     known = None if truth is None else _read_truth(truth)
     settings: dict[str, Any] = {"level": level, "bootstrap": bootstrap, "seed": seed}
     fitted: CurveEstimator

@@ -17,9 +17,10 @@ from posbias.cli.options import harvest_options, log_options
 @engine_options
 def harvest(output: str, **flags: Any) -> None:
     """Harvest the interventions of a log into one small file."""
-    from posbias.cli.outputs import check_output, refuse_overwriting
+    from posbias.cli.outputs import refuse_overwriting
+    from posbias.writing import writable
 
-    check_output(output)
+    writable(output)
     refuse_overwriting(output, [*flags["log"], *filter(None, [flags["rankings"]])])
     made = make_harvest(flags)
     made.save(output)

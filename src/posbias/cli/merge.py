@@ -16,12 +16,13 @@ def merge(harvests: tuple[str, ...], output: str) -> None:
     For wide and long logs the result equals the harvest of all logs together. In replay each part keeps its own
     pairs: see docs/log.md.
     """
-    from posbias.cli.outputs import check_output, refuse_overwriting
+    from posbias.cli.outputs import refuse_overwriting
     from posbias.harvesting.harvests import Harvest
     from posbias.harvesting.merging import merge as merge_harvests
     from posbias.progress import bar
+    from posbias.writing import writable
 
-    check_output(output)
+    writable(output)
     refuse_overwriting(output, harvests)
     with bar() as progress:
 

@@ -8,19 +8,6 @@ from collections.abc import Iterable
 from posbias.errors import PosbiasError
 
 
-def check_output(path: str) -> None:
-    """Refuse a path that could not be written."""
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path):
-        raise PosbiasError(f"{path!r} is a folder. Name the file to write in it.")
-    if not os.path.isdir(folder):
-        raise PosbiasError(f"The folder {folder!r} does not exist. Make it first, or choose another path.")
-    if not os.access(folder, os.W_OK):
-        raise PosbiasError(
-            f"The folder {folder!r} cannot be written to. Choose another path, or change its permissions."
-        )
-
-
 def refuse_overwriting(path: str, sources: Iterable[str]) -> None:
     """Refuse to write a result over what it comes from, or where the next run would read it as a part of the log."""
     from posbias.engines.files import find_files

@@ -9,6 +9,8 @@ import numpy as np
 
 from posbias.curves.curve import Curve
 from posbias.errors import PosbiasError
+from posbias.extras import optional
+from posbias.writing import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,20 +19,10 @@ if TYPE_CHECKING:
 _MOST_SEGMENTS = 8
 
 
-def _figure_class() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PosbiasError(
-            "Plots need matplotlib, which is not installed. Install it with: pip install 'posbias[plot]'"
-        ) from None
-    return Figure
-
-
 def draw_curve(curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] | Any = None) -> Axes:
     """Draw a curve with its band, its segments beside it, and the truth where it is known."""
     if ax is None:
-        figure = _figure_class()(figsize=(7, 4.2), layout="constrained")
+        figure = optional("matplotlib.figure", "Plots need").Figure(figsize=(7, 4.2), layout="constrained")
         ax = figure.add_subplot()
     shown = list(curve.segments.items())[:_MOST_SEGMENTS]
     _draw_line(ax, curve, "all" if shown else curve.estimator, "C0", wide=True)
@@ -67,8 +59,6 @@ def _draw_line(ax: Axes, curve: Curve, label: str, color: str, *, wide: bool) ->
 
 def save_plot(curve: Curve, path: str, *, truth: Sequence[float] | None = None) -> None:
     """Write the picture of a curve as PNG or SVG, whole or not at all."""
-    from posbias.writing import written_whole
-
     ending = path.rsplit(".", 1)[-1].lower()
     if ending not in ("png", "svg", "pdf"):
         raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {path!r}.")

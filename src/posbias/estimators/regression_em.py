@@ -13,6 +13,7 @@ from posbias.errors import EstimateError, LogError
 from posbias.estimators.logged import LogEstimator, Observations
 from posbias.estimators.naive_ctr import explain_rates
 from posbias.estimators.pbm_em import ShownItems, check_iterations, posteriors, ratio
+from posbias.extras import optional
 from posbias.logs.schemas import require
 from posbias.sql.dialect import INTEGERS
 from posbias.wording import listed
@@ -99,7 +100,7 @@ class RegressionEM(LogEstimator):
             )
         if isinstance(self.model, str) and self.model not in _MODELS:
             raise EstimateError(f"The model {self.model!r} is not known. Use one of {listed(_MODELS)}.")
-        _require_sklearn()
+        optional("sklearn", "RegressionEM needs")
 
     def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
         """Return the totals, and impressions and clicks of each vector of features at each rank."""
@@ -201,12 +202,3 @@ def _refit(model: Any, vectors: FloatArray, positive: FloatArray, negative: Floa
     rows, labels = np.concatenate([yes, no]), np.repeat([1, 0], [len(yes), len(no)])
     model.fit(vectors[rows], labels, sample_weight=np.concatenate([positive[yes], negative[no]]))
     return np.asarray(model.predict_proba(vectors)[:, 1], dtype=np.float64)
-
-
-def _require_sklearn() -> None:
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
-        raise EstimateError(
-            "RegressionEM needs scikit-learn, which is not installed. Install it with: pip install 'posbias[learn]'"
-        ) from None

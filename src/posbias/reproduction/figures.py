@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from posbias.arrays import FloatArray
-from posbias.errors import PosbiasError
+from posbias.extras import optional
 from posbias.reproduction.claims import mean_and_spread
 
 _COLORS = {
@@ -46,13 +46,7 @@ class Axis:
 
 def new_axes(width: float = 5.6, height: float = 3.9) -> tuple[Any, Any]:
     """Return a Figure and its Axes, without touching the state of pyplot."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PosbiasError(
-            "Figures need matplotlib, which is not installed. Install it with: pip install 'posbias[plot]'"
-        ) from None
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = optional("matplotlib.figure", "Figures need").Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,14 +1,14 @@
 """Click logs with known truth: for a demo, for tests, for benchmarks and for the paper's experiments.
 
 A `World` says how users and rankers behave, `simulate` gives its click log as a table, `write` streams it
-to a file of any size with the truth beside it, and `compare` says how alike the rankers turned out.
+to a file of any size with the truth beside it, and `agreement` says how alike the rankers turned out.
 
 The paper's way goes from `Judgments` (`load_letor`, `generate_judgments`) over Ranking SVMs (`sample_queries`,
 `train_ranker`, `rank_documents`) and a user (`PositionBased`, …) to the log of `simulate_sessions` or, with explicit
 swaps, of `simulate_swaps`.
 """
 
-from posbias.simulation.blocks import compare
+from posbias.simulation.blocks import agreement
 from posbias.simulation.files import Written, write
 from posbias.simulation.generated import generate_judgments
 from posbias.simulation.judgments import Judgments
@@ -32,7 +32,7 @@ __all__ = [
     "User",
     "World",
     "Written",
-    "compare",
+    "agreement",
     "generate_judgments",
     "load_letor",
     "ndcg",

@@ -78,7 +78,7 @@ class Pages:
     clicks: IntArray | BoolArray  # page, rank - 1
 
 
-def plan(world: World) -> Iterator[Block]:
+def blocks_of(world: World) -> Iterator[Block]:
     """Cut a world into blocks and draw how often each query is viewed."""
     scores = world.pool * len(world.rankers)
     size = max(1, min(int(_views_per_block(world) / world.repeats), _BLOCK_SCORES // scores))
@@ -144,19 +144,19 @@ def count_same(world: World, rankings: Rankings) -> IntArray:
     return np.array([[np.count_nonzero(shown[:, i] == shown[:, j]) for j in _all(world)] for i in _all(world)])
 
 
-def compare(world: World) -> FloatArray:
+def agreement(world: World) -> FloatArray:
     """Measure how alike each two rankers are: the share of ranks 1..M at which both have the same document.
 
     It is the similarity that the paper reports above its figure on ranker overlap, averaged over queries.
     It takes every query of the world; `dataclasses.replace(world, queries=1000)` gives a quick answer.
 
     Example:
-        >>> compare(World(queries=500, similarity=1)).tolist()
+        >>> agreement(World(queries=500, similarity=1)).tolist()
         [[1.0, 1.0], [1.0, 1.0]]
-        >>> bool(compare(World(queries=500, similarity=0))[0, 1] < 0.2)
+        >>> bool(agreement(World(queries=500, similarity=0))[0, 1] < 0.2)
         True
     """
-    same = sum(count_same(world, draw_rankings(world, block)) for block in plan(world))
+    same = sum(count_same(world, draw_rankings(world, block)) for block in blocks_of(world))
     return cast(FloatArray, same / (world.queries * world.max_rank))
 
 

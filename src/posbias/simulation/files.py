@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ from posbias.errors import PosbiasError
 from posbias.simulation.tables import Form, Ids, Layout, draw
 from posbias.simulation.world import World
 from posbias.version import __version__
+from posbias.writing import all_written_whole
 
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
 _ROW_GROUP = 1_000_000
@@ -73,7 +73,9 @@ def write(
     truth = log.with_name(f"{stem}.truth.json")
     rankings = log.with_name(f"{stem}.rankings{suffix}") if layout == "long" else None
     # The log is put in place last: where a new one stands, what belongs to it stands too.
-    with _replacing([truth, *([rankings] if rankings else []), log]) as drafts:
+    paths = [truth, *([rankings] if rankings else []), log]
+    with all_written_whole(paths) as written:
+        drafts: dict[Path | None, Path] = dict(zip(paths, map(Path, written), strict=True))
         rows = queries = page_views = 0
         same: Any = 0
         with (
@@ -201,25 +203,7 @@ def _split(path: Path) -> tuple[str, str]:
             break
     else:
         raise PosbiasError(f"path must be a file name ending in {', '.join(_SUFFIXES)}, found {str(path)!r}")
-    if path.is_dir():
-        raise PosbiasError(f"path must be a file, found the directory {str(path)!r}: name a file inside it")
-    if not path.parent.is_dir():
-        raise PosbiasError(f"path must lie in a directory that exists, found none at {path.parent}: make it")
     return path.name[: -len(suffix)], path.name[-len(suffix) :]
-
-
-@contextmanager
-def _replacing(paths: list[Path]) -> Iterator[dict[Path | None, Path]]:
-    """Give a draft to write beside each path, and put the drafts in place only if all went well."""
-    tag = uuid.uuid4().hex[:12]
-    drafts: dict[Path | None, Path] = {path: path.with_name(f".{path.name}.{tag}.tmp") for path in paths}
-    try:
-        yield drafts
-        for path in paths:
-            os.replace(drafts[path], path)
-    finally:
-        for draft in drafts.values():
-            draft.unlink(missing_ok=True)
 
 
 def _plain(value: object) -> object:

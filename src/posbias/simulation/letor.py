@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from posbias.arrays import IntArray
-from posbias.errors import LogError
+from posbias.errors import LogError, PosbiasError
+from posbias.extras import optional
 from posbias.simulation.judgments import Judgments, csr_features
-from posbias.simulation.learn import require_learn
 from posbias.simulation.letor_cache import read_cache, write_cache
 
 # scikit-learn appends each line's qid to an array that it copies: pieces keep that from being quadratic.
@@ -60,7 +60,7 @@ def load_letor(path: str | os.PathLike[str], *, cache: bool = True) -> Judgments
     judgments = _assemble(list(_parse(path)), path)
     if cache:
         # A read-only folder or a full disk costs time at the next load, and nothing else.
-        with suppress(OSError):
+        with suppress(OSError, PosbiasError):
             write_cache(path, stamp, judgments)
     return judgments
 
@@ -77,7 +77,7 @@ class _Piece:
 
 
 def _parse(path: Path) -> Iterator[_Piece]:
-    load = require_learn("datasets").load_svmlight_file
+    load = optional("sklearn.datasets", "Files of judgments need").load_svmlight_file
     first_line = 1
     for lines in _read(path):
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from posbias.errors import PosbiasError
 from posbias.simulation.judgments import Judgments, csr_features
+from posbias.writing import written_whole
 
 _KEY = b"posbias.letor"
 # Raise it when what is written, or how a file is read, changes.
@@ -46,12 +46,8 @@ def write_cache(path: Path, stamp: os.stat_result, judgments: Judgments) -> None
     metadata = {_KEY: json.dumps(_key(stamp) | {"width": width, "queries": judgments.queries})}
     table = pa.table(columns).replace_schema_metadata(metadata)
     target = cache_path(path)
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.tmp")
-    try:
+    with written_whole(target) as draft:
         pq.write_table(table, draft, compression="zstd", use_dictionary=False, row_group_size=50_000)
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def read_cache(path: Path, stamp: os.stat_result) -> Judgments | None:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from posbias.arrays import FloatArray, IntArray
 from posbias.errors import PosbiasError
+from posbias.extras import optional
 from posbias.simulation.judgments import Judgments
-from posbias.simulation.learn import require_learn
 
 # Pairs of one query overlap in what they teach, and without a bound the few longest queries would be most of them.
 _PAIRS_PER_QUERY = 20
@@ -74,7 +74,7 @@ def train_ranker(
 
     Reference: Joachims, Optimizing Search Engines using Clickthrough Data, KDD 2002.
     """
-    svm, exceptions = require_learn("svm"), require_learn("exceptions")
+    svm, exceptions = (optional(f"sklearn.{module}", "Ranking SVMs need") for module in ("svm", "exceptions"))
     query_ids = np.asarray(query_ids, dtype=np.int64)
     better, worse = _draw_pairs(judgments, query_ids, max_pairs, seed)
     pairs = judgments.features[better] - judgments.features[worse]

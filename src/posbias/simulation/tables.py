@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from posbias.arrays import IntArray
 from posbias.errors import PosbiasError
-from posbias.simulation.blocks import Block, Pages, Rankings, add_up, count_same, draw_pages, draw_rankings, plan
+from posbias.simulation.blocks import (
+    Block,
+    Pages,
+    Rankings,
+    add_up,
+    blocks_of,
+    count_same,
+    draw_pages,
+    draw_rankings,
+)
 from posbias.simulation.world import World
 
 Layout = Literal["wide", "long", "replay"]
@@ -78,7 +87,7 @@ def rank(world: World, *, ids: Ids = "int") -> pa.Table:
         (2000, ['query_id', 'ranker', 'doc_id', 'rank'])
     """
     form = Form(ids=ids)
-    tables = (_rankings_table(world, form, block, draw_rankings(world, block)) for block in plan(world))
+    tables = (_rankings_table(world, form, block, draw_rankings(world, block)) for block in blocks_of(world))
     return pa.concat_tables(tables).combine_chunks()
 
 
@@ -100,7 +109,7 @@ def draw(world: World, form: Form) -> Generator[Piece]:
 
 def _tasks(world: World, form: Form) -> Iterator[tuple[Block, range]]:
     """What is drawn at once: a slice, or all slices of a block where they are to be added up."""
-    for block in plan(world):
+    for block in blocks_of(world):
         parts = range(len(block.slices(world)))
         if form.aggregated:
             yield block, parts

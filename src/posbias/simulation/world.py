@@ -28,7 +28,7 @@ class World:
         rankers: Their names. They become values of `ranker` and columns `rank_<name>`.
         similarity: The share of the rankers' noise that is common to all, from 0 (independent) to 1
             (identical rankings, if they are also of one quality). By default 0 puts 8% of documents at the
-            same rank, 0.8 puts 19%, 0.99 puts 57%: `compare` measures it.
+            same rank, 0.8 puts 19%, 0.99 puts 57%: `agreement` measures it.
         quality: How strongly the score follows relevance, for all rankers or for each.
         traffic: Weights by which each page view is given to a ranker, independently. Equal if not given.
         eta: Severity of the position bias: 0 is none. Not used where there are `segments`.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from posbias.engines.engine import Engine
 from posbias.engines.spark.errors import INSTALL_JAVA, explained
 from posbias.errors import PosbiasError
+from posbias.extras import optional
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schemas import Schema, resolve
 from posbias.progress import Progress
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from posbias.engines.answers import Answer
-
-_INSTALL_SPARK = "Spark is not installed. Install it with: pip install 'posbias[spark]'"
 
 
 class SparkEngine(Engine):
@@ -168,13 +167,10 @@ def start_session(master: str | None = None, conf: Mapping[str, str] | None = No
 
 
 def _require_spark() -> None:
-    try:
-        with warnings.catch_warnings():
-            # It warns of new versions of pandas, which is not used here.
-            warnings.simplefilter("ignore", FutureWarning)
-            import pyspark.sql  # noqa: F401
-    except ModuleNotFoundError:
-        raise PosbiasError(_INSTALL_SPARK) from None
+    with warnings.catch_warnings():
+        # It warns of new versions of pandas, which is not used here.
+        warnings.simplefilter("ignore", FutureWarning)
+        optional("pyspark.sql", "The engine Spark needs")
 
 
 @contextmanager

@@ -1,0 +1,84 @@
+"""Files are written whole or not at all, and only where a file belongs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posbias.errors import PosbiasError
+from posbias.writing import all_written_whole, written_whole
+
+
+def write(path: Path, text: str) -> None:
+    with written_whole(path) as draft:
+        Path(draft).write_text(text)
+
+
+def test_the_old_file_stands_until_the_new_one_is_complete(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("old")
+    with written_whole(path) as draft:
+        Path(draft).write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_failed_write_leaves_everything_as_it_was(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), all_written_whole([path, tmp_path / "y"]) as drafts:
+        for draft in drafts:
+            Path(draft).write_text("half")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_permissions_stay_and_links_are_followed(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("old")
+    path.chmod(0o600)
+    (tmp_path / "link").symlink_to(path)
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_a_device_a_folder_and_nothing_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, word in ((tmp_path / "pipe", "pipe"), ("/dev/null", "device"), (tmp_path, "folder"), ("", "empty")):
+        with pytest.raises(PosbiasError, match=word):
+            write(path, "x")
+    assert Path("/dev/null").is_char_device()
+    with pytest.raises(PosbiasError, match="does not exist"):
+        write(tmp_path / "no" / "x", "x")
+
+
+def test_what_a_killed_run_left_is_cleaned_up_by_the_next_and_what_another_is_writing_is_not(tmp_path):
+    code = (
+        "import sys, time; from posbias.writing import written_whole\n"
+        "with written_whole(sys.argv[1]) as draft:\n    print(draft, flush=True); time.sleep(600)"
+    )
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code, tmp_path / name], stdout=subprocess.PIPE, text=True)
+        for name in "ab"
+    ]
+    try:
+        dead, alive = (Path(run.stdout.readline().strip()) for run in runs)
+        runs[0].send_signal(signal.SIGKILL)
+        runs[0].wait()
+        assert dead.exists()
+        write(tmp_path / "c", "new")
+        assert not dead.exists()
+        assert alive.exists()
+    finally:
+        for run in runs:
+            run.kill()
+            run.communicate()
