@@ -27,7 +27,7 @@ import posbias
 from benchmarks import data
 from benchmarks.timing import in_small_process, run_measured
 from posbias.arrays import FloatArray
-from posbias.engines.spark.engine import start_session
+from posbias.engines.spark.opened import start_session
 from posbias.logs.schemas import Layout
 from posbias.simulation import World, write
 

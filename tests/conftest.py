@@ -34,7 +34,7 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-@pytest.fixture(scope="module", params=posbias.engines.ENGINES)
+@pytest.fixture(scope="module", params=[*posbias.engines.ENGINES])
 def each_engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a test on every engine: what is opened without naming one is opened by it."""
     if request.param == "spark":

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import posbias
-from posbias.engines.spark.engine import start_session
+from posbias.engines.spark.opened import start_session
 from posbias.harvesting.strata import Cells, compressed
 
 if TYPE_CHECKING:

@@ -273,7 +273,9 @@ def test_intervals_cover_the_truth(layout, traffic):
             queries=400, repeats=4, max_rank=5, similarity=0.6, traffic=traffic, quality=(1.5, 0.5), seed=seed
         )
         log = posbias.ClickLog(posbias.simulate(world, layout=layout))
-        fitted = posbias.AllPairs(bootstrap=300, seed=seed).fit(posbias.harvest(log, max_rank=5, threads=1))
+        fitted = posbias.AllPairs(bootstrap=300, seed=seed).fit(
+            posbias.harvest(log, max_rank=5, engine=posbias.DuckDB(threads=1))
+        )
         low, high = fitted.interval_[1:].T
         covered.append((low <= world.propensity[1:]) & (world.propensity[1:] <= high))
     share = np.mean(covered)

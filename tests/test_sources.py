@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import posbias
-from posbias.engines.duckdb.engine import open_log
+from posbias.engines import open_log
 from posbias.engines.duckdb.opening import _from_polars
 from posbias.engines.files import find_files
 from posbias.simulation import write
@@ -114,8 +114,8 @@ def test_few_signatures_are_counted_by_place(
     path = tmp_path / "log.parquet"
     names = tuple("abc"[:rankers])
     write(posbias.World(rankers=names, queries=50), path)
-    monkeypatch.setattr("posbias.engines.duckdb._LARGE", large)
-    with open_log(posbias.ClickLog(path), threads=threads) as engine, engine._by_place(few_groups=True):
+    monkeypatch.setattr("posbias.engines.duckdb.opened._LARGE", large)
+    with open_log(posbias.ClickLog(path), posbias.DuckDB(threads=threads)) as engine, engine._by_place(few_groups=True):
         [(_, text)] = engine.rows(f"EXPLAIN {signatures(Plan(engine.schema, engine.dialect, names, 6))}")
     assert ("perfect hash" in text.lower()) == by_place
     assert_same(harvest(path), harvest(pq.read_table(path)))
@@ -599,3 +599,23 @@ def test_repr_says_what_was_given(table: pa.Table) -> None:
         == "ClickLog(['a.csv', 'b.csv'])"
     )
     assert repr(posbias.ClickLog(table, rankings=table)) == "ClickLog(<pyarrow.Table>, rankings=<pyarrow.Table>)"
+
+
+# ---- Engines as values
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"threads": 0}, {"threads": 100_000}, {"threads": 2.5}, {"threads": True}, {"memory_limit": 2}],
+)
+def test_limits_that_are_none_are_refused(limits):
+    with pytest.raises(posbias.PosbiasError, match=f"{next(iter(limits))} must be"):
+        posbias.DuckDB(**limits)
+
+
+def test_an_engine_is_a_value_and_its_limits_reach_the_connection(tmp_path):
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=20)))
+    with open_log(log, posbias.DuckDB(memory_limit="123MiB", threads=1)) as opened:
+        settings = opened.rows("SELECT current_setting('memory_limit'), current_setting('threads')")
+    assert settings == [("123.0 MiB", 1)]
+    assert posbias.DuckDB(threads=1) == posbias.DuckDB(threads=1)

@@ -18,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import posbias
+from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.errors import PosbiasError
 from posbias.harvesting.counting import MAX_STRATA, Settings, known_rankers
@@ -250,9 +252,10 @@ def test_without_pyspark_it_says_what_to_install(table: pa.Table, monkeypatch: p
 # ---- Errors
 
 
-def test_limits_of_duckdb_are_not_sparks(table: pa.Table) -> None:
-    with pytest.raises(PosbiasError, match=r"spark\.executor\.memory"):
-        posbias.harvest(posbias.ClickLog(table), engine="spark", memory_limit="2GB")
+def test_limits_of_duckdb_are_not_sparks() -> None:
+    found = CliRunner().invoke(cli, ["check", "x.parquet", "--engine", "spark", "--memory-limit", "2GB"])
+    assert found.exit_code == 2
+    assert "spark.executor.memory" in found.stderr
 
 
 def test_an_engine_that_is_none() -> None:

@@ -212,7 +212,7 @@ def test_intervals_cover_the_truth():
     for seed in range(60):
         make = SWAPS[seed % 2]
         log = log_of(swapped(make, 1500, 4, seed=seed))
-        fitted = make(max_rank=4, bootstrap=200, seed=seed).fit(log, threads=1)
+        fitted = make(max_rank=4, bootstrap=200, seed=seed).fit(log, engine=posbias.DuckDB(threads=1))
         low, high = fitted.interval_[1:].T
         truth = 1 / np.arange(2, 5)
         covered.append((low <= truth) & (truth <= high))

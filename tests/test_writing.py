@@ -32,10 +32,15 @@ def test_the_old_file_stands_until_the_new_one_is_complete(tmp_path):
 def test_a_failed_write_leaves_everything_as_it_was(tmp_path):
     path = tmp_path / "x"
     path.write_text("old")
-    with pytest.raises(ZeroDivisionError), all_written_whole([path, tmp_path / "y"]) as drafts:
-        for draft in drafts:
-            Path(draft).write_text("half")
-        raise ZeroDivisionError
+
+    def write_halves() -> None:
+        with all_written_whole([path, tmp_path / "y"]) as drafts:
+            for draft in drafts:
+                Path(draft).write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_halves()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["x"]
 

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow
 import pyarrow.parquet
 
-from posbias.sql.spark import Spark
+from posbias.sql.spark import SparkDialect
 
 from . import postgres, sparks
 from .logs import Row
@@ -69,7 +69,7 @@ def run_spark() -> Iterator[Run]:
             fields = [f.with_type(pyarrow.int64()) if pyarrow.types.is_null(f.type) else f for f in table.schema]
             frame = session.createDataFrame(table.cast(pyarrow.schema(fields)))
             frame.createOrReplaceTempView(f"staged_{i}")
-            session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {Spark().quote(name)} AS SELECT * FROM staged_{i}")
+            session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {SparkDialect().quote(name)} AS SELECT * FROM staged_{i}")
         return [row.asDict() for row in session.sql(sql).collect()]
 
     yield run

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from posbias.version import __version__
 
 if TYPE_CHECKING:
+    from posbias.engines.duckdb import DuckDB as DuckDB
+    from posbias.engines.spark import Spark as Spark
     from posbias.errors import EstimateError as EstimateError
     from posbias.errors import HarvestError as HarvestError
     from posbias.errors import LogError as LogError
@@ -35,6 +37,7 @@ _HOMES = {
     "AdjacentChain": "posbias.estimators",
     "AllPairs": "posbias.estimators",
     "ClickLog": "posbias.logs.click_log",
+    "DuckDB": "posbias.engines.duckdb",
     "EstimateError": "posbias.errors",
     "Harvest": "posbias.harvesting.harvests",
     "HarvestError": "posbias.errors",
@@ -44,6 +47,7 @@ _HOMES = {
     "PivotOne": "posbias.estimators",
     "PosbiasError": "posbias.errors",
     "RegressionEM": "posbias.estimators",
+    "Spark": "posbias.engines.spark",
     "SwapAdjacent": "posbias.estimators",
     "SwapOne": "posbias.estimators",
     "World": "posbias.simulation",

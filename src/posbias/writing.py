@@ -44,11 +44,12 @@ def writable(path: str | os.PathLike[str]) -> Path:
         raise PosbiasError(f"{name!r} is a folder. Name the file to write in it.")
     if target.exists() and not target.is_file():
         raise PosbiasError(f"{name!r} is a device or a pipe, which would be replaced by a file. Name a file.")
+    folder = os.path.dirname(name) or "."
     if not target.parent.is_dir():
-        raise PosbiasError(f"The folder {str(target.parent)!r} does not exist. Make it first, or choose another path.")
+        raise PosbiasError(f"The folder {folder!r} does not exist. Make it first, or choose another path.")
     if not os.access(target.parent, os.W_OK):
         raise PosbiasError(
-            f"The folder {str(target.parent)!r} cannot be written to. Choose another path, or change its permissions."
+            f"The folder {folder!r} cannot be written to. Choose another path, or change its permissions."
         )
     return target
 

@@ -66,21 +66,29 @@ def running(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """
     from posbias.progress import bar
 
-    limits = {name: flags.pop(name) for name in ("engine", "memory_limit", "threads")}
+    name, memory_limit, threads = (flags.pop(flag) for flag in ("engine", "memory_limit", "threads"))
     master, conf = flags.pop("spark_master"), flags.pop("spark_conf")
-    if limits["engine"] != "spark":
+    if name != "spark":
+        from posbias.engines.duckdb import DuckDB
+
         if master is not None or conf:
             raise click.UsageError("--spark-master and --spark-conf go with --engine spark.")
         with bar() as progress:
-            yield {**limits, "progress": progress}
+            yield {"engine": DuckDB(memory_limit, threads), "progress": progress}
         return
-    from posbias.engines.spark.engine import start_session
+    from posbias.engines.spark import Spark
+    from posbias.engines.spark.opened import start_session
 
+    if memory_limit is not None or threads is not None:
+        raise click.UsageError(
+            "--memory-limit and --threads are DuckDB's. Spark has settings of its own, such as spark.executor.memory "
+            "and spark.executor.cores: give them with --spark-conf NAME=VALUE."
+        )
     with bar() as progress:
         progress("Starting Spark", 0.0)
         session = start_session(master, conf)
         try:
-            yield {**limits, "progress": progress}
+            yield {"engine": Spark(session), "progress": progress}
         finally:
             session.stop()
 

@@ -18,7 +18,7 @@ from posbias.logs.schemas import require
 from posbias.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from posbias.engines import Engine, EngineName
+    from posbias.engines import EngineChoice, OpenLog
     from posbias.sql.shown import Plan
 
 Columns = Mapping[str, AnyArray]
@@ -65,7 +65,7 @@ class LogEstimator(CurveEstimator):
     max_rank: int
 
     @abstractmethod
-    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
+    def read(self, engine: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
         """Return impressions and clicks by bucket, ranker and rank, and what else the estimate is made from."""
 
     @abstractmethod
@@ -77,9 +77,7 @@ class LogEstimator(CurveEstimator):
         log: ClickLog,
         *,
         by: Sequence[str] = (),
-        engine: EngineName | None = None,
-        memory_limit: str | None = None,
-        threads: int | None = None,
+        engine: EngineChoice | None = None,
         progress: Progress = silent,
     ) -> Self:
         """Estimate the curve of a log, and of each of its segments.
@@ -87,8 +85,7 @@ class LogEstimator(CurveEstimator):
         Arguments:
             log: the click log.
             by: segment columns; each segment gets its own curve too.
-            engine: "duckdb" (embedded, the default) or "spark" (the active session).
-            memory_limit, threads: limits of DuckDB, such as "2GB" and 4.
+            engine: "duckdb" (embedded, the default), "spark", or a value such as `posbias.DuckDB(threads=4)`.
             progress: called with what is being done and the share done.
         """
         from posbias.engines import open_log
@@ -98,7 +95,7 @@ class LogEstimator(CurveEstimator):
             raise EstimateError(
                 f"{type(self).__name__} looks at the rows of a log: fit takes a ClickLog, not a {type(log).__name__}."
             )
-        with open_log(log, engine=engine, memory_limit=memory_limit, threads=threads, progress=progress) as opened:
+        with open_log(log, engine=engine, progress=progress) as opened:
             for column in by:
                 require(column, opened.schema.types, flag="by")
             plan = _plan(opened, self.max_rank, tuple(by))
@@ -136,7 +133,7 @@ class LogEstimator(CurveEstimator):
             raise EstimateError(f"No rank but the first could have an estimate: {self.reasons_[1]}.")
 
 
-def _plan(engine: Engine, max_rank: int, by: tuple[str, ...]) -> Plan:
+def _plan(engine: OpenLog, max_rank: int, by: tuple[str, ...]) -> Plan:
     """Return the plan of a log's queries, all rankers known by name; refuse rows that cannot be counted."""
     from posbias.harvesting.defects import explain_unusable
     from posbias.sql.exposures import profile
@@ -152,7 +149,7 @@ def _plan(engine: Engine, max_rank: int, by: tuple[str, ...]) -> Plan:
     return Plan(engine.schema, engine.dialect, tuple(sorted({row[0] for row in found})), max_rank, by)
 
 
-def _refuse_nameless(engine: Engine, plan: Plan, totals: Answer) -> None:
+def _refuse_nameless(engine: OpenLog, plan: Plan, totals: Answer) -> None:
     from posbias.harvesting.defects import explain_unusable
     from posbias.sql.observations import NAMELESS
 

@@ -17,7 +17,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from posbias.engines import Engine, EngineName
+    from posbias.engines import EngineChoice, OpenLog
     from posbias.sql.shown import Plan
 
 
@@ -57,14 +57,12 @@ class NaiveCTR(LogEstimator):
         log: ClickLog | Harvest,
         *,
         by: Sequence[str] = (),
-        engine: EngineName | None = None,
-        memory_limit: str | None = None,
-        threads: int | None = None,
+        engine: EngineChoice | None = None,
         progress: Progress = silent,
     ) -> Self:
         """Estimate the curve of a log or a harvest; the arguments after it are for a log."""
         if not isinstance(log, Harvest):
-            return super().fit(log, by=by, engine=engine, memory_limit=memory_limit, threads=threads, progress=progress)
+            return super().fit(log, by=by, engine=engine, progress=progress)
         self._check()
         self._fit_harvest(log)
         self._require_estimate()
@@ -74,7 +72,7 @@ class NaiveCTR(LogEstimator):
                 self.segments_[label] = part._fit_harvest(log.segment(key))
         return self
 
-    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
+    def read(self, engine: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
         """Return impressions and clicks by bucket, ranker and rank."""
         from posbias.sql.observations import totals
 

@@ -14,7 +14,7 @@ from posbias.estimators.base import Reasons
 from posbias.estimators.logged import Columns, LogEstimator, Observations
 
 if TYPE_CHECKING:
-    from posbias.engines import Engine
+    from posbias.engines import OpenLog
     from posbias.sql.shown import Plan
 
 
@@ -65,7 +65,7 @@ class PBMEM(LogEstimator):
         if self.prior < 0:
             raise EstimateError(f"prior must be a number of imagined impressions, 0 or more, not {self.prior!r}.")
 
-    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
+    def read(self, engine: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
         """Return the totals, and impressions and clicks of each pair at each rank."""
         from posbias.sql.observations import pair_positions, totals
 

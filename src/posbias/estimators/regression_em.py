@@ -19,7 +19,7 @@ from posbias.sql.dialect import INTEGERS
 from posbias.wording import listed
 
 if TYPE_CHECKING:
-    from posbias.engines import Engine
+    from posbias.engines import OpenLog
     from posbias.sql.shown import Plan
 
 # The curve must stand still for so many iterations: one step may be small by chance, and long before EM is done.
@@ -102,7 +102,7 @@ class RegressionEM(LogEstimator):
             raise EstimateError(f"The model {self.model!r} is not known. Use one of {listed(_MODELS)}.")
         optional("sklearn", "RegressionEM needs")
 
-    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
+    def read(self, engine: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
         """Return the totals, and impressions and clicks of each vector of features at each rank."""
         from posbias.sql.observations import feature_positions, totals
 

@@ -18,7 +18,7 @@ from posbias.estimators.pivot_one import PivotOne
 from posbias.wording import listed
 
 if TYPE_CHECKING:
-    from posbias.engines import Engine
+    from posbias.engines import OpenLog
     from posbias.sql.shown import Plan
 
 _MOST_NUMBERS = 10**7
@@ -53,7 +53,7 @@ class _Swap(LogEstimator):
     def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
         """Return, for each rank, why ĉ and ¬ĉ do not identify it, or None."""
 
-    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
+    def read(self, engine: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
         """Return impressions and clicks by bucket, ranker, original rank, rank shown and the last rank of the page."""
         from posbias.sql.swaps import NO_RANK, swaps
 

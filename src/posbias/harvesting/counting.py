@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from posbias.engines import Engine, EngineName, open_log
+from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.harvesting.refusals import (
     contradictions,
     counts_by_code,
@@ -48,9 +48,7 @@ def harvest(
     by: Sequence[str] = (),
     weighting: Weighting | None = None,
     non_functional: Literal["share", "refuse"] = "share",
-    engine: EngineName | None = None,
-    memory_limit: str | None = None,
-    threads: int | None = None,
+    engine: EngineChoice | None = None,
     progress: Progress = silent,
     max_strata: int = MAX_STRATA,
 ) -> Harvest:
@@ -65,9 +63,8 @@ def harvest(
             two compare a pair only with itself, where it was shown at both ranks.
         non_functional: in replay, a ranker that showed a document at several ranks for one query counts at each by
             its "share" of impressions, or is "refuse"d with an error.
-        engine: "duckdb" (embedded, the default) or "spark" (the active session; the log may then be a DataFrame, a
-            table or a path that the cluster sees).
-        memory_limit, threads: limits of DuckDB, such as "2GB" and 4.
+        engine: "duckdb" (embedded, the default) or "spark"; or a value with settings of its own, such as
+            `posbias.DuckDB(memory_limit="2GB")` or `posbias.Spark(master="yarn")`.
         progress: called with what is being done and the share done.
         max_strata: beyond this many rows, sums over interventional sets are kept in place of strata.
 
@@ -80,7 +77,7 @@ def harvest(
     Reference: Agarwal et al., WSDM 2019, section 3.
     """
     refuse_settings(max_rank, weighting)
-    with open_log(log, engine=engine, memory_limit=memory_limit, threads=threads, progress=progress) as opened:
+    with open_log(log, engine, progress) as opened:
         for column in by:
             require(column, opened.schema.types, flag="by")
         known = opened.schema.layout != "replay"
@@ -120,9 +117,9 @@ class Settings:
     non_functional: str
     max_strata: int
 
-    def plan(self, engine: Engine, rankers: Sequence[str]) -> Plan:
+    def plan(self, opened: OpenLog, rankers: Sequence[str]) -> Plan:
         """Return what to ask of the log."""
-        return Plan(engine.schema, engine.dialect, tuple(rankers), self.max_rank, self.by)
+        return Plan(opened.schema, opened.dialect, tuple(rankers), self.max_rank, self.by)
 
 
 @dataclass(frozen=True)
@@ -134,29 +131,29 @@ class _Counted:
     warnings: list[str]
 
 
-def known_rankers(engine: Engine) -> tuple[str, ...]:
+def known_rankers(opened: OpenLog) -> tuple[str, ...]:
     """Return the rankers whose ranks are known: those of the rank columns, or of the rankings table."""
-    if engine.schema.layout == "wide":
-        return tuple(engine.schema.rank_columns)
-    name = engine.dialect.as_text(engine.dialect.quote(engine.schema.ranker))
-    return tuple(sorted(row[0] for row in engine.rows(f"SELECT DISTINCT {name} FROM rankings") if row[0]))
+    if opened.schema.layout == "wide":
+        return tuple(opened.schema.rank_columns)
+    name = opened.dialect.as_text(opened.dialect.quote(opened.schema.ranker))
+    return tuple(sorted(row[0] for row in opened.rows(f"SELECT DISTINCT {name} FROM rankings") if row[0]))
 
 
-def _count_signatures(engine: Engine, settings: Settings) -> _Counted:
+def _count_signatures(opened: OpenLog, settings: Settings) -> _Counted:
     """Wide and long: one scan, in which rows that cannot be counted come back as groups of their own."""
-    plan = settings.plan(engine, known_rankers(engine))
+    plan = settings.plan(opened, known_rankers(opened))
     sql = signature_sql.signatures(plan)
     if signature_sql.most_signatures(plan) <= settings.max_strata:
         # Sums take several times the room of counts: such a table is for counts.
-        answer: Answer | None = engine.table(sql, "Harvesting", few_groups=not plan.schema.aggregated)
+        answer: Answer | None = opened.table(sql, "Harvesting", few_groups=not plan.schema.aggregated)
     else:
-        answer = engine.table_up_to(sql, settings.max_strata, "Harvesting")
+        answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
-        return _sum_signatures(engine, plan)
+        return _sum_signatures(opened, plan)
     from posbias.engines.answers import segment_numbers, select
     from posbias.harvesting.strata import cells_from_signatures
 
-    counts = _count_rows(engine, plan, answer)
+    counts = _count_rows(opened, plan, answer)
     good = select(answer, answer["code_0"] >= 0)
     segment, segments = segment_numbers(good, plan.segments)
     digits = signature_sql.codes(len(plan.rankers), settings.max_rank)
@@ -164,61 +161,61 @@ def _count_signatures(engine: Engine, settings: Settings) -> _Counted:
     return _Counted(plan.rankers, segments, cells, counts, contradictions(counts))
 
 
-def _count_rows(engine: Engine, plan: Plan, answer: Answer) -> dict[str, int]:
+def _count_rows(opened: OpenLog, plan: Plan, answer: Answer) -> dict[str, int]:
     """Count the rows that are in a harvest by signature and those that are not; refuse those that cannot be."""
     code, rows = answer["code_0"], answer["row_count"]
     counts = counts_by_code(code, rows)
-    refuse_unusable(engine, plan, counts["rows"], int(rows[code == signature_sql.UNUSABLE].sum()))
+    refuse_unusable(opened, plan, counts["rows"], int(rows[code == signature_sql.UNUSABLE].sum()))
     return counts
 
 
-def _sum_signatures(engine: Engine, plan: Plan) -> _Counted:
+def _sum_signatures(opened: OpenLog, plan: Plan) -> _Counted:
     """Wide and long with more signatures than are worth keeping: sums over interventional sets."""
     from posbias.engines.answers import select
     from posbias.harvesting.strata import busiest, pair_sums
 
-    totals = engine.table(signature_sql.signature_totals(plan), "Counting page views")
-    counts = _count_rows(engine, plan, totals)
+    totals = opened.table(signature_sql.signature_totals(plan), "Counting page views")
+    counts = _count_rows(opened, plan, totals)
     totals = select(totals, totals["code_0"] >= 0)
-    sums = engine.table(signature_sql.signature_pair_sums(plan, busiest(totals, len(plan.rankers))), "Summing")
+    sums = opened.table(signature_sql.signature_pair_sums(plan, busiest(totals, len(plan.rankers))), "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)
     return _Counted(plan.rankers, segments, table, counts, contradictions(counts))
 
 
-def count_exposures(engine: Engine, settings: Settings) -> _Counted:
+def count_exposures(opened: OpenLog, settings: Settings) -> _Counted:
     """Replay: a cheap look at the rankers, then one pass over (query, document)."""
-    plan = settings.plan(engine, ())
-    found = engine.rows(exposure_sql.profile(plan), "Looking at the rankers")
+    plan = settings.plan(opened, ())
+    found = opened.rows(exposure_sql.profile(plan), "Looking at the rankers")
     rows = {
         "rows": sum(row[2] for row in found),
         "rows_counted": sum(row[2] for row in found if row[1] > 0),
         "rows_beyond": sum(row[2] for row in found if row[1] == 0),
     }
-    refuse_unusable(engine, plan, rows["rows"], sum(row[2] for row in found if row[1] < 0))
-    plan = settings.plan(engine, sorted({row[0] for row in found}))
+    refuse_unusable(opened, plan, rows["rows"], sum(row[2] for row in found if row[1] < 0))
+    plan = settings.plan(opened, sorted({row[0] for row in found}))
     # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
-    fits = not engine.schema.aggregated or sum(row[3] or 0 for row in found) < PACK // 2
+    fits = not opened.schema.aggregated or sum(row[3] or 0 for row in found) < PACK // 2
     masks = exposure_sql.masks(len(plan.rankers), settings.max_rank)
     one_pass = len(plan.rankers) <= _ONE_PASS and bool(masks) and fits
     sql = exposure_sql.exposures(plan) if one_pass else exposure_sql.cells(plan, moving_only=False)
-    answer = engine.table_up_to(sql, settings.max_strata, "Harvesting")
+    answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
-        return _sum_exposures(engine, plan, settings, rows)
+        return _sum_exposures(opened, plan, settings, rows)
     from posbias.engines.answers import rows_of, segment_numbers, select, stacked
     from posbias.harvesting import strata
 
     bucket = answer["bucket"]
     nameless = bucket == exposure_sql.NAMELESS
     if nameless.any():
-        refuse_unusable(engine, plan, rows["rows"], int(answer["pairs"][nameless].sum()))
+        refuse_unusable(opened, plan, rows["rows"], int(answer["pairs"][nameless].sum()))
     tables = [select(answer, bucket >= 0)]
     moving = int(answer["pairs"][bucket == exposure_sql.MOVING].sum()) if one_pass else 0
     if moving:
         refuse_moving(settings.non_functional, moving, int(answer["pairs"].sum()))
         sql = exposure_sql.cells(plan, moving_only=True)
-        more = engine.table_up_to(sql, settings.max_strata, "Harvesting pairs that moved")
+        more = opened.table_up_to(sql, settings.max_strata, "Harvesting pairs that moved")
         if more is None:
-            return _sum_exposures(engine, plan, settings, rows | {"moving_pairs": moving})
+            return _sum_exposures(opened, plan, settings, rows | {"moving_pairs": moving})
         tables.append(more)
     labels = stacked(tables, ["bucket", *plan.segments])
     segment, segments = segment_numbers(labels, plan.segments)
@@ -239,12 +236,12 @@ def count_exposures(engine: Engine, settings: Settings) -> _Counted:
     return _Counted(plan.rankers, segments, cells, rows | {"moving_pairs": moving}, warnings)
 
 
-def _sum_exposures(engine: Engine, plan: Plan, settings: Settings, rows: dict[str, int]) -> _Counted:
+def _sum_exposures(opened: OpenLog, plan: Plan, settings: Settings, rows: dict[str, int]) -> _Counted:
     """Replay with more strata than are worth keeping: sums over interventional sets by the weighting asked for."""
     from posbias.harvesting.strata import busiest, pair_sums
 
-    totals = engine.table(exposure_sql.totals(plan), "Counting page views")
+    totals = opened.table(exposure_sql.totals(plan), "Counting page views")
     sql = exposure_sql.exposure_pair_sums(plan, settings.weighting, busiest(totals, len(plan.rankers)))
-    sums = engine.table(sql, "Summing")
+    sums = opened.table(sql, "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)
     return _Counted(plan.rankers, segments, table, rows, traffic_warning(settings.weighting))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from posbias.engines import Engine
+from posbias.engines import OpenLog
 from posbias.findings import Problem
 from posbias.logs.schemas import Schema
 from posbias.sql.dialect import Dialect
@@ -134,7 +134,7 @@ def row_text(schema: Schema, d: Dialect) -> str:
     return " || ', ' || ".join(f"{d.text(f'{n}=')} || COALESCE({d.as_text(d.quote(n))}, 'null')" for n in names)
 
 
-def find_defects(engine: Engine, plan: Plan) -> list[Problem]:
+def find_defects(opened: OpenLog, plan: Plan) -> list[Problem]:
     """Return what is wrong with rows, in one scan of the log."""
     defects = list(_defects(plan))
     row = row_text(plan.schema, plan.dialect)
@@ -142,31 +142,31 @@ def find_defects(engine: Engine, plan: Plan) -> list[Problem]:
         f"COALESCE(SUM(CASE WHEN {f.condition} THEN 1 ELSE 0 END), 0), MIN(CASE WHEN {f.condition} THEN {row} END)"
         for f in defects
     ]
-    rows, *found = engine.rows(f"SELECT COUNT(*), {', '.join(parts)} FROM log", "Looking for problems")[0]
+    rows, *found = opened.rows(f"SELECT COUNT(*), {', '.join(parts)} FROM log", "Looking for problems")[0]
     problems = []
     for f, count, example in zip(defects, found[::2], found[1::2], strict=True):
         if count:
             what = f"{count:,} of {rows:,} rows have {f.what}"
-            flags = count_from_one(engine, plan) if f.name == "zero-based" else ""
+            flags = count_from_one(opened, plan) if f.name == "zero-based" else ""
             problems.append(Problem(f.name, f.severity, what, int(count), example, f.remedy, flags))
     return problems
 
 
-def count_from_one(engine: Engine, plan: Plan) -> str:
+def count_from_one(opened: OpenLog, plan: Plan) -> str:
     """Return the flag that adds 1 to what counts from 0: positions, and the ranks of a wide log."""
     schema, d = plan.schema, plan.dialect
     columns = [schema.position, *(schema.rank_columns[name] for name in plan.rankers if schema.layout == "wide")]
-    least = engine.rows(f"SELECT {', '.join(f'MIN({_typed(plan, c)})' for c in columns)} FROM log")[0]
+    least = opened.rows(f"SELECT {', '.join(f'MIN({_typed(plan, c)})' for c in columns)} FROM log")[0]
     added = {
         d.quote(c): f"{d.cast(d.quote(c), 'INTEGER')} + 1" for c, low in zip(columns, least, strict=True) if low == 0
     }
     return f"--sql {shell(d.replacing(added))}"
 
 
-def explain_unusable(engine: Engine, plan: Plan, unusable: int, rows: int) -> str:
+def explain_unusable(opened: OpenLog, plan: Plan, unusable: int, rows: int) -> str:
     """Return why rows of a log cannot be counted."""
-    reasons = "\n".join(f"  - {p}" for p in find_defects(engine, plan) if p.severity == "error")
+    reasons = "\n".join(f"  - {p}" for p in find_defects(opened, plan) if p.severity == "error")
     # A harvest stops at the first kind of defect that it meets; the user wants to know of all.
     bad = " OR ".join(f"({defect.condition})" for defect in _defects(plan) if defect.severity == "error")
-    unusable = max(unusable, engine.rows(f"SELECT COUNT(*) FROM log WHERE {bad}")[0][0])
+    unusable = max(unusable, opened.rows(f"SELECT COUNT(*) FROM log WHERE {bad}")[0][0])
     return f"{unusable:,} of {rows:,} rows of the log cannot be used:\n{reasons}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from posbias.engines import Engine
+from posbias.engines import OpenLog
 from posbias.errors import LogError
 from posbias.harvesting.defects import explain_unusable
 from posbias.logs.weightings import WEIGHTINGS, Weighting
@@ -24,19 +24,19 @@ def refuse_settings(max_rank: int, weighting: Weighting | None) -> None:
         raise LogError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
 
 
-def refuse_unusable(engine: Engine, plan: Plan, rows: int, unusable: int) -> None:
+def refuse_unusable(opened: OpenLog, plan: Plan, rows: int, unusable: int) -> None:
     """Refuse a log without rows, or with rows that cannot be counted, saying why."""
     if rows == 0:
         raise LogError("The log is empty: it has its columns but no row. Check the path, or the filter that made it.")
     if unusable:
-        raise LogError(explain_unusable(engine, plan, unusable, rows))
+        raise LogError(explain_unusable(opened, plan, unusable, rows))
 
 
-def refuse_pages_without_id(engine: Engine, plan: Plan) -> None:
+def refuse_pages_without_id(opened: OpenLog, plan: Plan) -> None:
     """Rows of no page view cannot be told from repeats of each other, so none of them may be dropped as such."""
-    view = engine.dialect.quote(engine.schema.impression or "")
-    rows, known = engine.rows(f"SELECT COUNT(*), COUNT({view}) FROM log")[0]
-    refuse_unusable(engine, plan, rows, rows - known)
+    view = opened.dialect.quote(opened.schema.impression or "")
+    rows, known = opened.rows(f"SELECT COUNT(*), COUNT({view}) FROM log")[0]
+    refuse_unusable(opened, plan, rows, rows - known)
 
 
 def counts_by_code(code: IntArray, rows: IntArray) -> dict[str, int]:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from posbias.arrays import IntArray
-from posbias.engines import Engine, open_log
+from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.engines.answers import rows_of
 from posbias.harvesting.counting import MAX_STRATA, Settings, count_exposures, known_rankers
 from posbias.harvesting.strata import Cells
 from posbias.logs.click_log import ClickLog
+from posbias.progress import Progress, silent
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
 
 
-def intervention_sets(log: ClickLog, *, max_rank: int = 10, **limits: Any) -> IntArray:
+def intervention_sets(
+    log: ClickLog, *, max_rank: int = 10, engine: EngineChoice | None = None, progress: Progress = silent
+) -> IntArray:
     """Return how many distinct (query, document) pairs each interventional set S_{k,k'} holds, as an (M, M) table.
 
     Counted on the log, since a wide harvest does not tell documents apart. Tables 1 and 2 of the paper.
     """
-    with open_log(log, **limits) as engine:
-        return count_sets(engine, max_rank).sizes
+    with open_log(log, engine, progress) as opened:
+        return count_sets(opened, max_rank).sizes
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,12 @@ class Sets:
     moved: int
 
 
-def count_sets(engine: Engine, max_rank: int) -> Sets:
+def count_sets(opened: OpenLog, max_rank: int) -> Sets:
     """Count the distinct (query, document) pairs of every interventional set on an opened log."""
-    if engine.schema.layout != "replay":
-        plan = Plan(engine.schema, engine.dialect, known_rankers(engine), max_rank)
-        answer = engine.table(signature_sql.signature_pairs(plan), "Counting sets")
-        served = {row[0] for row in engine.rows(_served(plan))}
+    if opened.schema.layout != "replay":
+        plan = Plan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
+        answer = opened.table(signature_sql.signature_pairs(plan), "Counting sets")
+        served = {row[0] for row in opened.rows(_served(plan))}
         has = np.zeros((rows_of(answer), max_rank + 1), dtype=np.int64)
         for g, group in enumerate(signature_sql.codes(len(plan.rankers), max_rank)):
             code = answer[f"code_{g}"]
@@ -49,18 +51,18 @@ def count_sets(engine: Engine, max_rank: int) -> Sets:
                 if ranker in served:
                     has[np.arange(len(code)), code // (max_rank + 1) ** place % (max_rank + 1)] = 1
         return _sized(has[:, 1:], answer["pairs"])
-    counted = count_exposures(engine, Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
+    counted = count_exposures(opened, Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
     if isinstance(counted.table, Cells):
         cells = counted.table
         stratum, first, row = np.unique(cells.stratum, return_index=True, return_inverse=True)
         has = np.zeros((len(stratum), max_rank), dtype=np.int64)
         has[row, cells.rank - 1] = 1
         return _sized(has, cells.pairs[first])
-    plan = Plan(engine.schema, engine.dialect, counted.rankers, max_rank)
+    plan = Plan(opened.schema, opened.dialect, counted.rankers, max_rank)
     sizes = np.zeros((max_rank, max_rank), dtype=np.int64)
-    for k, other, pairs in engine.rows(exposure_sql.set_sizes(plan), "Counting sets"):
+    for k, other, pairs in opened.rows(exposure_sql.set_sizes(plan), "Counting sets"):
         sizes[k - 1, other - 1] = pairs
-    all_pairs, moved = engine.rows(exposure_sql.pair_counts(plan), "Counting pairs")[0]
+    all_pairs, moved = opened.rows(exposure_sql.pair_counts(plan), "Counting pairs")[0]
     return Sets(sizes, all_pairs, moved)
 
 

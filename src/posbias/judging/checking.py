@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from posbias.engines import Engine, EngineName, open_log
+from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import LogError
 from posbias.findings import Problem, UnusableLogError
 from posbias.harvesting.counting import known_rankers
@@ -26,9 +26,7 @@ def check(
     log: ClickLog,
     *,
     max_rank: int = 10,
-    engine: EngineName | None = None,
-    memory_limit: str | None = None,
-    threads: int | None = None,
+    engine: EngineChoice | None = None,
     progress: Progress = silent,
 ) -> Check:
     """Look at a log and say what was understood and what is wrong.
@@ -42,18 +40,18 @@ def check(
     if max_rank < 2:
         raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
     try:
-        with open_log(log, engine=engine, memory_limit=memory_limit, threads=threads, progress=progress) as opened:
+        with open_log(log, engine, progress) as opened:
             return _check(opened, max_rank)
     except UnusableLogError as error:
         # What keeps a log from being opened at all is its first problem: a missing column, a truncated file.
         return Check(problems=(error.problem,), max_rank=max_rank)
 
 
-def _check(engine: Engine, max_rank: int) -> Check:
-    schema = engine.schema
-    rankers = known_rankers(engine) if schema.layout != "replay" else ()
-    plan = Plan(schema, engine.dialect, rankers, max_rank)
-    found = engine.rows(profile(plan), "Counting")
+def _check(opened: OpenLog, max_rank: int) -> Check:
+    schema = opened.schema
+    rankers = known_rankers(opened) if schema.layout != "replay" else ()
+    plan = Plan(schema, opened.dialect, rankers, max_rank)
+    found = opened.rows(profile(plan), "Counting")
     understood: dict[str, Any] = {
         "layout": schema.layout,
         "max_rank": max_rank,
@@ -64,19 +62,19 @@ def _check(engine: Engine, max_rank: int) -> Check:
     }
     if not understood["rows"]:
         return Check((find_no_rows(),), **understood)
-    problems = [*find_mixed_files(engine), *find_defects(engine, plan)]
+    problems = [*find_mixed_files(opened), *find_defects(opened, plan)]
     if rankers and not _unusable(problems):
-        problems += find_contradictions(engine, plan)
-    problems += [*find_repeats(engine, plan), *find_moving(engine, plan)]
-    sets = None if _unusable([p for p in problems if p.name != "duplicates"]) else count_sets(engine, max_rank)
-    page_views = _page_views(engine, found)
+        problems += find_contradictions(opened, plan)
+    problems += [*find_repeats(opened, plan), *find_moving(opened, plan)]
+    sets = None if _unusable([p for p in problems if p.name != "duplicates"]) else count_sets(opened, max_rank)
+    page_views = _page_views(opened, found)
     positions = _positions(found)
     problems += [
         *find_odd_rank_columns(schema, sorted({row[0] for row in found if row[0] is not None})),
         *find_no_intervention(page_views, sets.moved if sets else None, sets.pairs if sets else None),
         *find_no_clicks(positions),
     ]
-    queries, shared = _queries(engine)
+    queries, shared = _queries(opened)
     return Check(
         problems=tuple(problems),
         **understood,
@@ -103,29 +101,29 @@ def _positions(found: list[tuple[Any, ...]]) -> tuple[Shown, ...]:
     return tuple(Shown(p, shown[p], clicks[p]) for p in sorted(shown))
 
 
-def _queries(engine: Engine) -> tuple[int, int]:
+def _queries(opened: OpenLog) -> tuple[int, int]:
     """Return how many queries there are, and in replay how many of them several rankers served."""
-    query, ranker = (engine.dialect.quote(name) for name in (engine.schema.query, engine.schema.ranker))
-    if engine.schema.layout != "replay":
-        return engine.rows(f"SELECT COUNT(DISTINCT {query}) FROM log", "Counting queries")[0][0], 0
+    query, ranker = (opened.dialect.quote(name) for name in (opened.schema.query, opened.schema.ranker))
+    if opened.schema.layout != "replay":
+        return opened.rows(f"SELECT COUNT(DISTINCT {query}) FROM log", "Counting queries")[0][0], 0
     sql = (
         "SELECT COUNT(*), COUNT(CASE WHEN low <> high THEN 1 END) FROM (SELECT MIN(r) AS low, MAX(r) AS high "
         f"FROM (SELECT {query} AS q, {ranker} AS r FROM log) s WHERE q IS NOT NULL GROUP BY q) t"
     )
-    queries, shared = engine.rows(sql, "Counting queries")[0]
+    queries, shared = opened.rows(sql, "Counting queries")[0]
     return queries, shared
 
 
-def _page_views(engine: Engine, found: list[tuple[Any, ...]]) -> dict[str, int]:
+def _page_views(opened: OpenLog, found: list[tuple[Any, ...]]) -> dict[str, int]:
     """Page views by ranker: by their ids where there are any, else by what was shown at the busiest position."""
-    schema, d = engine.schema, engine.dialect
+    schema, d = opened.schema, opened.dialect
     if schema.impression is not None and not schema.aggregated:
         name, view, query = (d.quote(c) for c in (schema.ranker, schema.impression, schema.query))
         sql = (
             f"SELECT r, COUNT(*) FROM (SELECT DISTINCT {d.as_text(name)} AS r, {view} AS v, {query} AS q FROM log) t "
             "WHERE r IS NOT NULL AND v IS NOT NULL GROUP BY r ORDER BY r"
         )
-        return dict(engine.rows(sql, "Counting page views"))
+        return dict(opened.rows(sql, "Counting page views"))
     most: dict[str, int] = {}
     for name, position, _, shown, _ in found:
         if position > 0 and name is not None:

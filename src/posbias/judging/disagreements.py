@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from posbias.engines import Engine
+from posbias.engines import OpenLog
 from posbias.findings import Problem
 from posbias.harvesting.defects import count_from_one
 from posbias.sql.shown import Plan, shown
 from posbias.sql.steps import Step, render
 
 
-def find_contradictions(engine: Engine, plan: Plan) -> list[Problem]:
+def find_contradictions(opened: OpenLog, plan: Plan) -> list[Problem]:
     """Return rows shown at a position that is not the rank their own ranker gives them (wide and long)."""
     schema, d = plan.schema, plan.dialect
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
@@ -47,13 +47,13 @@ def find_contradictions(engine: Engine, plan: Plan) -> list[Problem]:
             ),
         ]
     )
-    rows, count, less_by_one, example = engine.rows(sql, "Comparing positions with ranks")[0]
+    rows, count, less_by_one, example = opened.rows(sql, "Comparing positions with ranks")[0]
     if not count:
         return []
     flags = ""
     if less_by_one == rows:
         remedy = f"Ranks seem to count from 0, and must count from 1 like {schema.position!r}: add 1 to them."
-        flags = count_from_one(engine, plan) if schema.layout == "wide" else ""
+        flags = count_from_one(opened, plan) if schema.layout == "wide" else ""
     else:
         remedy = (
             "They are left out of the harvest. If results are moved after ranking (advertisements, blending), log the "
@@ -73,7 +73,7 @@ def find_contradictions(engine: Engine, plan: Plan) -> list[Problem]:
     ]
 
 
-def find_moving(engine: Engine, plan: Plan) -> list[Problem]:
+def find_moving(opened: OpenLog, plan: Plan) -> list[Problem]:
     """Return (query, document) pairs for which a ranker is not a function of the query."""
     schema, d, m = plan.schema, plan.dialect, plan.max_rank
     names = {"q": schema.query, "d": schema.doc}
@@ -121,7 +121,7 @@ def find_moving(engine: Engine, plan: Plan) -> list[Problem]:
             ),
         ]
     )
-    pairs, count, example = engine.rows(sql, "Looking for rankers that changed their mind")[0]
+    pairs, count, example = opened.rows(sql, "Looking for rankers that changed their mind")[0]
     if not count:
         return []
     return [
@@ -136,10 +136,10 @@ def find_moving(engine: Engine, plan: Plan) -> list[Problem]:
     ]
 
 
-def find_mixed_files(engine: Engine) -> list[Problem]:
+def find_mixed_files(opened: OpenLog) -> list[Problem]:
     """Return columns in use whose type differs between the files of a log, or that some file lacks."""
-    files = engine.file_columns()
-    schema = engine.schema
+    files = opened.file_columns()
+    schema = opened.schema
     ranks = list(schema.rank_columns.values())
     problems = []
     for column in [*schema.roles.values(), *ranks]:

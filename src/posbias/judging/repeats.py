@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from posbias.engines import Engine
+from posbias.engines import OpenLog
 from posbias.findings import Problem
 from posbias.logs.columns import guess
 from posbias.sql.shown import Plan, once
@@ -12,19 +12,19 @@ from posbias.sql.steps import Step, render
 from posbias.wording import shell
 
 
-def find_repeats(engine: Engine, plan: Plan) -> list[Problem]:
+def find_repeats(opened: OpenLog, plan: Plan) -> list[Problem]:
     """Return results logged twice in a page view, and page views with two results at one position."""
     schema = plan.schema
     if schema.impression is None or schema.aggregated:
-        return _find_crowded_queries(engine, plan)
-    rows, places, results, lists, pages = engine.rows(_screen(plan), "Looking for repeats")[0]
+        return _find_crowded_queries(opened, plan)
+    rows, places, results, lists, pages = opened.rows(_screen(plan), "Looking for repeats")[0]
     found: list[Problem] = []
     if places < rows:
-        found += _find_duplicates(engine, plan) + _find_crowded(engine, plan)
+        found += _find_duplicates(opened, plan) + _find_crowded(opened, plan)
     if results < rows:
-        found += _find_moved(engine, plan)
+        found += _find_moved(opened, plan)
     if pages < lists:
-        found += _find_mixed(engine, plan, pages)
+        found += _find_mixed(opened, plan, pages)
     return found
 
 
@@ -50,7 +50,7 @@ def _screen(plan: Plan) -> str:
     return render([*_views(plan), Step("screen", "All and distinct.", f"SELECT COUNT(*), {counts}\nFROM views")])
 
 
-def _look(engine: Engine, plan: Plan, keys: str, odd: str, count: str, shown: str) -> tuple[int, str]:
+def _look(opened: OpenLog, plan: Plan, keys: str, odd: str, count: str, shown: str) -> tuple[int, str]:
     """Return how many groups of rows are odd, and an example by the columns to be shown."""
     schema, d = plan.schema, plan.dialect
     columns = dict(zip("vqdp", (schema.impression, schema.query, schema.doc, schema.position), strict=True))
@@ -58,12 +58,12 @@ def _look(engine: Engine, plan: Plan, keys: str, odd: str, count: str, shown: st
     groups = f"SELECT {keys}, COUNT(*) AS n\nFROM views\nGROUP BY {keys}\nHAVING {odd}"
     answer = f"SELECT {count}, MIN({label})\nFROM odd"
     steps = [*_views(plan), Step("odd", "Groups that should not be.", groups), Step("count", "How many.", answer)]
-    found, example = engine.rows(render(steps), "Looking closer at repeats")[0]
+    found, example = opened.rows(render(steps), "Looking closer at repeats")[0]
     return int(found or 0), example
 
 
-def _find_duplicates(engine: Engine, plan: Plan) -> list[Problem]:
-    count, example = _look(engine, plan, "v, q, r, d, p", "COUNT(*) > 1", "SUM(n - 1)", "vqd")
+def _find_duplicates(opened: OpenLog, plan: Plan) -> list[Problem]:
+    count, example = _look(opened, plan, "v, q, r, d, p", "COUNT(*) > 1", "SUM(n - 1)", "vqd")
     dropping = plan.schema.drop_duplicates
     return _problem(
         "duplicates",
@@ -78,9 +78,9 @@ def _find_duplicates(engine: Engine, plan: Plan) -> list[Problem]:
     )
 
 
-def _find_crowded(engine: Engine, plan: Plan) -> list[Problem]:
+def _find_crowded(opened: OpenLog, plan: Plan) -> list[Problem]:
     schema = plan.schema
-    count, example = _look(engine, plan, "v, q, r, p", "MIN(d) <> MAX(d)", "COUNT(*)", "vqp")
+    count, example = _look(opened, plan, "v, q, r, p", "MIN(d) <> MAX(d)", "COUNT(*)", "vqp")
     return _problem(
         "crowded-position",
         "warning",
@@ -92,8 +92,8 @@ def _find_crowded(engine: Engine, plan: Plan) -> list[Problem]:
     )
 
 
-def _find_moved(engine: Engine, plan: Plan) -> list[Problem]:
-    count, example = _look(engine, plan, "v, q, r, d", "MIN(p) <> MAX(p)", "COUNT(*)", "vqd")
+def _find_moved(opened: OpenLog, plan: Plan) -> list[Problem]:
+    count, example = _look(opened, plan, "v, q, r, d", "MIN(p) <> MAX(p)", "COUNT(*)", "vqd")
     return _problem(
         "moved-in-view",
         "warning",
@@ -104,8 +104,8 @@ def _find_moved(engine: Engine, plan: Plan) -> list[Problem]:
     )
 
 
-def _find_mixed(engine: Engine, plan: Plan, pages: int) -> list[Problem]:
-    count, example = _look(engine, plan, "v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
+def _find_mixed(opened: OpenLog, plan: Plan, pages: int) -> list[Problem]:
+    count, example = _look(opened, plan, "v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
     return _problem(
         "mixed-view",
         "warning",
@@ -117,7 +117,7 @@ def _find_mixed(engine: Engine, plan: Plan, pages: int) -> list[Problem]:
     )
 
 
-def _find_crowded_queries(engine: Engine, plan: Plan) -> list[Problem]:
+def _find_crowded_queries(opened: OpenLog, plan: Plan) -> list[Problem]:
     """Without page views: a query's ranker cannot show more results at a lower position than at the first."""
     schema, d = plan.schema, plan.dialect
     names = zip("qrp", (schema.query, schema.ranker, schema.position), strict=True)
@@ -147,7 +147,7 @@ def _find_crowded_queries(engine: Engine, plan: Plan) -> list[Problem]:
             Step("crowded", "Those with more.", f"SELECT COUNT(*), MIN({label})\nFROM compared\nWHERE n > top"),
         ]
     )
-    crowded, example = engine.rows(sql, "Looking for repeats")[0]
+    crowded, example = opened.rows(sql, "Looking for repeats")[0]
     flags = ""
     if schema.aggregated:
         remedy = "Count results again from the log that was added up, each once for a page view."

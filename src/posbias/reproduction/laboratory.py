@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from posbias.arrays import FloatArray, IntArray
+from posbias.engines.duckdb import DuckDB
 from posbias.errors import PosbiasError
 from posbias.harvesting.counting import harvest
 from posbias.harvesting.harvests import Harvest
@@ -135,7 +136,7 @@ class Laboratory:
         for piece in range(pieces):
             part = {name: np.array_split(ids, pieces)[piece] for name, ids in views.items()}
             log = simulate_sessions(self.judgments, rankings, part, user, seed=seed_of(seed, piece))
-            yield harvest(ClickLog(log), max_rank=_width(rankings), threads=1)
+            yield harvest(ClickLog(log), max_rank=_width(rankings), engine=DuckDB(threads=1))
 
     def map(self, work: Callable[[Task], Result], tasks: Sequence[Task], doing: str) -> list[Result]:
         """Do independent pieces of work, some at a time, and report how many are done."""

@@ -122,7 +122,7 @@ class Dialect:
         return f"(({bits} >> {start}) & {2**length - 1})"
 
 
-class DuckDB(Dialect):
+class DuckDBDialect(Dialect):
     """The hooks of DuckDB."""
 
     name = "duckdb"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from posbias.sql.dialect import Dialect
 
 
-class Spark(Dialect):
+class SparkDialect(Dialect):
     """The hooks of Spark 4, and of Databricks, which speaks the same."""
 
     name = "spark"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from posbias.sql.dialect import BUCKETS, Dialect, DuckDB
-from posbias.sql.spark import Spark
+from posbias.sql.dialect import BUCKETS, Dialect, DuckDBDialect
+from posbias.sql.spark import SparkDialect
 
 
 class Warehouse(Dialect):
@@ -62,13 +62,13 @@ def _escaped(value: str, quote: str) -> str:
     return f"{quote}{value}{quote}"
 
 
-class PrintedDuckDB(Warehouse, DuckDB):
+class PrintedDuckDB(Warehouse, DuckDBDialect):
     """DuckDB, by a hash of the query's text: other buckets than those of the engine."""
 
     name = "duckdb sql"
 
 
-class PrintedSpark(Warehouse, Spark):
+class PrintedSpark(Warehouse, SparkDialect):
     """Spark 3 and 4."""
 
     name = "spark sql"
@@ -87,7 +87,7 @@ class Postgres(Warehouse):
 
     name = "postgres"
     hash_of = "HASHTEXTEXTENDED({}, 0)"
-    join_of = DuckDB.join_of
+    join_of = DuckDBDialect.join_of
 
 
 class Redshift(Escaping):
@@ -122,7 +122,7 @@ class BigQuery(Backticked):
 
     name = "bigquery"
     hash_of = "FARM_FINGERPRINT({})"
-    join_of = DuckDB.join_of
+    join_of = DuckDBDialect.join_of
     types: Mapping[str, str] = {"VARCHAR": "STRING", "SMALLINT": "INT64", "INTEGER": "INT64", "BIGINT": "INT64"}
 
 

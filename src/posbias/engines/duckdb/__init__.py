@@ -1,1 +1,52 @@
 """The embedded engine, which spills to disk under a memory limit."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from posbias.errors import PosbiasError
+from posbias.progress import Progress
+
+if TYPE_CHECKING:
+    from posbias.engines.opened import OpenLog
+    from posbias.logs.click_log import ClickLog
+
+_MOST_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class DuckDB:
+    """DuckDB in this process: the engine of every log that does not say otherwise.
+
+    Arguments:
+        memory_limit: how much memory it may take, such as "2GB"; what does not fit goes to disk.
+        threads: how many threads it may use, by default one for each core.
+
+    Example:
+        >>> import posbias
+        >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200)))
+        >>> posbias.harvest(log, engine=DuckDB(memory_limit="2GB", threads=2))
+        <Harvest of 2,000 page views (a: 1,008, b: 992), wide, ranks 1 to 10>
+    """
+
+    memory_limit: str | None = None
+    threads: int | None = None
+
+    name: ClassVar = "duckdb"
+
+    def __post_init__(self) -> None:
+        if self.memory_limit is not None and not isinstance(self.memory_limit, str):
+            raise PosbiasError(f"memory_limit must be a size such as '2GB', not {self.memory_limit!r}.")
+        whole = isinstance(self.threads, int) and not isinstance(self.threads, bool)
+        if self.threads is not None and not (whole and 1 <= self.threads <= _MOST_THREADS):
+            raise PosbiasError(f"threads must be a whole number from 1 to {_MOST_THREADS:,}, not {self.threads!r}.")
+
+    def open(self, log: ClickLog, progress: Progress) -> AbstractContextManager[OpenLog]:
+        """Open a log for as long as a block lasts."""
+        from posbias.engines.duckdb.opened import open_log
+
+        if type(log.source).__module__.startswith("pyspark."):
+            raise PosbiasError("The log is a Spark DataFrame, which DuckDB cannot read. Leave engine='duckdb' out.")
+        return open_log(log, memory_limit=self.memory_limit, threads=self.threads, progress=progress)

@@ -16,10 +16,10 @@ from posbias.errors import LogError
 from posbias.findings import UnusableLogError
 from posbias.logs.click_log import ClickLog
 from posbias.logs.columns import guess
-from posbias.sql.dialect import DuckDB
+from posbias.sql.dialect import DuckDBDialect
 from posbias.wording import listed
 
-_SQL = DuckDB()
+_SQL = DuckDBDialect()
 # What a DuckDB file is called once attached.
 _DATABASE = "log_database"
 

@@ -10,9 +10,9 @@ from posbias.engines.duckdb.errors import explained
 from posbias.engines.files import one_format
 from posbias.engines.headers import read_header, refuse_unreadable
 from posbias.findings import UnusableLogError
-from posbias.sql.dialect import INTEGERS, DuckDB
+from posbias.sql.dialect import INTEGERS, DuckDBDialect
 
-_SQL = DuckDB()
+_SQL = DuckDBDialect()
 
 
 def select_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> str:

@@ -194,13 +194,13 @@ def _from_memory(session: SparkSession, source: Any) -> tuple[DataFrame, list[st
     import duckdb
 
     from posbias.engines.duckdb import opening
-    from posbias.sql.dialect import DuckDB
+    from posbias.sql.dialect import DuckDBDialect
 
     con = duckdb.connect(":memory:")
     try:
         con.execute("SET pandas_analyze_sample = 1000000000")
         opened = opening.open_source(con, ClickLog(source))
-        quote = DuckDB().quote
+        quote = DuckDBDialect().quote
         columns = []
         for original, name in opened.names.items():
             type_ = opened.types[original]

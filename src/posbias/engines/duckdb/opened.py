@@ -13,12 +13,12 @@ import duckdb
 from posbias.engines.duckdb.errors import explained
 from posbias.engines.duckdb.opening import open_rankings, open_source
 from posbias.engines.duckdb.readers import select_files
-from posbias.engines.engine import Engine
+from posbias.engines.opened import OpenLog
 from posbias.errors import PosbiasError
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schemas import Schema, resolve
 from posbias.progress import Progress, silent
-from posbias.sql.dialect import DuckDB
+from posbias.sql.dialect import DuckDBDialect
 
 if TYPE_CHECKING:
     from posbias.engines.answers import Answer
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _LARGE = 2**25
 
 
-class DuckDBEngine(Engine):
+class DuckDBLog(OpenLog):
     """A log in a DuckDB connection."""
 
-    dialect = DuckDB()
+    dialect = DuckDBDialect()
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, schema: Schema, files: Sequence[str], progress: Progress
@@ -92,7 +92,7 @@ def open_log(
     memory_limit: str | None = None,
     threads: int | None = None,
     progress: Progress = silent,
-) -> Iterator[Engine]:
+) -> Iterator[OpenLog]:
     """Open a log in an embedded DuckDB for as long as the block lasts."""
     with (
         tempfile.TemporaryDirectory(prefix="posbias-") as spill,
@@ -101,7 +101,7 @@ def open_log(
         opened = open_source(con, log)
         rankings = {} if log.rankings is None else open_rankings(con, log).types
         schema = resolve(log, opened.types, rankings).by_engine_names(opened.names)
-        engine = DuckDBEngine(con, schema, opened.files, progress)
+        engine = DuckDBLog(con, schema, opened.files, progress)
         if schema.layout == "long":
             engine.refuse_empty_rankings()
         yield engine
@@ -119,8 +119,6 @@ def _connected(spill: str, memory_limit: str | None, threads: int | None) -> Ite
                     f"The memory limit {memory_limit!r} is not understood. Give a size such as 2GB or 500MB."
                 ) from None
         if threads is not None:
-            if threads < 1:
-                raise PosbiasError(f"The number of threads must be 1 or more, not {threads}.")
             con.execute("SET threads = ?", [threads])
         # Row order has no meaning here, and keeping it costs memory.
         con.execute("SET preserve_insertion_order = false")

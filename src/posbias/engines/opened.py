@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from posbias.engines.answers import Answer
 
 
-class Engine(ABC):
+class OpenLog(ABC):
     """One log opened as `log`, and its rankings, if it has any, as `rankings`."""
 
     dialect: Dialect

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from posbias.engines.engine import Engine
+from posbias.engines.opened import OpenLog
 from posbias.engines.spark.errors import INSTALL_JAVA, explained
 from posbias.errors import PosbiasError
 from posbias.extras import optional
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schemas import Schema, resolve
 from posbias.progress import Progress
-from posbias.sql.spark import Spark
+from posbias.sql.spark import SparkDialect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from posbias.engines.answers import Answer
 
 
-class SparkEngine(Engine):
+class SparkLog(OpenLog):
     """A log in a Spark session."""
 
-    dialect = Spark()
+    dialect = SparkDialect()
 
     def __init__(
         self, session: SparkSession, schema: Schema, views: Mapping[str, str], files: list[str], progress: Progress
@@ -100,9 +100,8 @@ class SparkEngine(Engine):
 
 
 @contextmanager
-def open_log(log: ClickLog, *, progress: Progress) -> Iterator[SparkEngine]:
-    """Open a log in the session of its DataFrame, or the active one; one is started where there is none."""
-    session = _session_of(log)
+def open_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Iterator[SparkLog]:
+    """Open a log in a session."""
     from posbias.engines.spark.sources import open_rankings, open_source
 
     with explained():
@@ -116,7 +115,7 @@ def open_log(log: ClickLog, *, progress: Progress) -> Iterator[SparkEngine]:
                 views[name] = f"posbias_{name}_{uuid.uuid4().hex}"
                 found.frame.createOrReplaceTempView(views[name])
         schema = resolve(log, opened.types, second.types if second else {}).by_engine_names(opened.names)
-        engine = SparkEngine(session, schema, views, opened.files, progress)
+        engine = SparkLog(session, schema, views, opened.files, progress)
         if schema.layout == "long":
             engine.refuse_empty_rankings()
         yield engine
@@ -131,14 +130,15 @@ def _select(session: SparkSession, sql: str, views: Mapping[str, str]) -> DataFr
     return session.sql(f"WITH {named}\nSELECT * FROM (\n{sql}\n) answer")
 
 
-def _session_of(log: ClickLog) -> SparkSession:
+def session_of(log: ClickLog, master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    """Return the session of a log's DataFrame, else the active one; one is started where there is none."""
     _require_spark()
     from pyspark.sql import SparkSession
 
     if type(log.source).__module__.startswith("pyspark."):
         session: SparkSession = log.source.sparkSession
         return session
-    return SparkSession.getActiveSession() or start_session()
+    return SparkSession.getActiveSession() or start_session(master, conf)
 
 
 def start_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
