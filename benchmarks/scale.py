@@ -28,8 +28,7 @@ from benchmarks import data
 from benchmarks.timing import in_small_process, run_measured
 from posbias.arrays import FloatArray
 from posbias.engines.spark.opened import start_session
-from posbias.logs.schemas import Layout
-from posbias.simulation import World, write
+from posbias.simulation import Layout, World, write
 
 RESULTS = Path(__file__).with_name("SCALE.md")
 COMMAND = str(Path(sys.executable).with_name("posbias"))

@@ -20,7 +20,8 @@ from click.testing import CliRunner
 
 import posbias
 from posbias.cli import cli
-from posbias.findings import Problem
+from posbias.cli.flags import as_flags
+from posbias.findings import Finding
 from posbias.judging.checks import Check
 from posbias.simulation.tables import rank
 
@@ -56,13 +57,13 @@ def harvest(source: Any, **names: Any) -> posbias.Harvest:
     return posbias.harvest(posbias.ClickLog(source, **names), max_rank=5)
 
 
-def only(found: Check, name: str) -> Problem:
+def only(found: Check, name: str) -> Finding:
     """The one problem of this kind; it must be told in full."""
-    named = [p for p in found.problems if p.name == name]
-    assert len(named) == 1, [p.name for p in found.problems]
+    named = [p for p in found.findings if p.code == name]
+    assert len(named) == 1, [p.code for p in found.findings]
     problem = named[0]
-    text = " ".join(str(found).split())
-    for part in (problem.what, problem.example or "", problem.remedy, problem.flags):
+    text = " ".join(found.to_text(as_flags).split())
+    for part in (problem.message, problem.example or "", problem.remedy, as_flags(problem.arguments)):
         assert " ".join(part.split()) in text
     assert problem.remedy.endswith((".", "?"))
     return problem
@@ -74,7 +75,7 @@ def only(found: Check, name: str) -> Problem:
 def test_a_sound_log(table: pa.Table) -> None:
     found = check(table)
     assert found.usable
-    assert found.problems == ()
+    assert found.findings == ()
     assert found.layout == "wide"
     assert found.rows == len(table)
     assert found.rows_beyond == 0
@@ -110,16 +111,16 @@ def test_ranks_beyond_m_are_told(table: pa.Table) -> None:
 def test_layouts(table: pa.Table, replayed: Rows) -> None:
     found = check(replayed)
     assert found.layout == "replay"
-    assert found.problems == ()
+    assert found.findings == ()
     serving: dict[Any, set[str]] = {}
     for row in replayed:
         serving.setdefault(row["query_id"], set()).add(row["ranker"])
     assert found.queries_shared == sum(len(names) > 1 for names in serving.values())
     assert "served by several rankers" in str(found)
     found = check(replayed, rankings=rank(WORLD))
-    assert (found.layout, found.problems, found.queries_shared) == ("long", (), None)
+    assert (found.layout, found.findings, found.queries_shared) == ("long", (), None)
     found = check(posbias.simulate(WORLD, aggregated=True))
-    assert found.problems == ()
+    assert found.findings == ()
     assert found.page_views == harvest(table).page_views
     assert "impressions=impressions, clicks=clicks" in " ".join(str(found).split())
     assert check(table, ranks="none").layout == "replay"
@@ -134,7 +135,9 @@ def test_json_has_every_attribute(table: pa.Table) -> None:
     assert set(told) == {"usable", "version", *(f.name for f in fields(Check))}
     assert told["positions"][0].keys() == {"position", "impressions", "clicks"}
     spoilt = json.loads(json.dumps(check(table, query="qid").to_dict()))
-    assert spoilt["problems"][0].keys() == {"name", "severity", "what", "count", "example", "remedy", "flags"}
+    assert spoilt["findings"][0].keys() == {
+        *("code", "severity", "message", "count", "example", "evidence", "remedy", "add")
+    }
     for name in told:
         assert name in (Check.__doc__ or "") + (Check.to_dict.__doc__ or ""), f"{name} is not documented"
 
@@ -159,14 +162,14 @@ SPOILT = {
     "null ranker": Spoilt("ranker", None, "null", "no value in column 'ranker'", "Leave such rows out"),
     "null position": Spoilt("position", None, "null", "no value in column 'position'", "Leave such rows out"),
     "null click": Spoilt("clicked", None, "null", "no value in column 'clicked'", "Leave such rows out"),
-    "fraction": Spoilt("position", 1.5, "not-a-position", "'position' that is not a whole number", "--position"),
-    "text": Spoilt("position", "top", "not-a-position", "'position' that is not a whole number", "--position"),
-    "nan": Spoilt("position", float("nan"), "not-a-position", "'position' that is not a whole number", "--position"),
+    "fraction": Spoilt("position", 1.5, "not-a-position", "'position' that is not a whole number", "(position)"),
+    "text": Spoilt("position", "top", "not-a-position", "'position' that is not a whole number", "(position)"),
+    "nan": Spoilt("position", float("nan"), "not-a-position", "'position' that is not a whole number", "(position)"),
     "zero": Spoilt("position", 0, "zero-based", "positions seem to count from 0", "must count from 1"),
     "negative": Spoilt("position", -1, "negative-position", "a negative position", "Leave such rows out"),
-    "click of 2": Spoilt("clicked", 2, "not-a-click", "neither 0 nor 1", "--impressions and --clicks"),
-    "click of -1": Spoilt("clicked", -1, "not-a-click", "neither 0 nor 1", "--impressions and --clicks"),
-    "half a click": Spoilt("clicked", 0.5, "not-a-click", "neither 0 nor 1", "--impressions and --clicks"),
+    "click of 2": Spoilt("clicked", 2, "not-a-click", "neither 0 nor 1", "(impressions and clicks)"),
+    "click of -1": Spoilt("clicked", -1, "not-a-click", "neither 0 nor 1", "(impressions and clicks)"),
+    "half a click": Spoilt("clicked", 0.5, "not-a-click", "neither 0 nor 1", "(impressions and clicks)"),
     "click as text": Spoilt("clicked", "yes", "not-a-click", "neither 0 nor 1", "A click is 0 or 1, or true or false"),
 }
 
@@ -191,20 +194,20 @@ def test_rows_that_cannot_be_counted(kind: str, ending: str, replayed: Rows, tmp
     assert not found.usable
     assert problem.severity == "error"
     assert problem.count == 3
-    assert f"3 of {len(replayed):,} rows have " in problem.what
+    assert f"3 of {len(replayed):,} rows have " in problem.message
     assert problem.example is not None
     assert {"query_id=", "doc_id=", "ranker=", "position=", "clicked="} == {
         part.split("=")[0] + "=" for part in problem.example.split(", ")
     }
     if (kind, ending) != ("nan", "csv"):
-        assert case.what in problem.what
+        assert case.what in problem.message
         assert case.remedy in problem.remedy
         shown = "null" if case.value is None else str(case.value)
         assert f"{case.column}={shown}".lower() in problem.example.lower()
     # The harvest refuses them in the same words.
     with pytest.raises(posbias.LogError) as refused:
         harvest(source)
-    assert problem.what in str(refused.value)
+    assert problem.message in str(refused.value)
     assert problem.remedy in str(refused.value)
 
 
@@ -221,7 +224,7 @@ def test_every_problem_at_once(replayed: Rows) -> None:
     replayed[1]["position"] = 0
     replayed[2]["clicked"] = 3
     found = check(replayed)
-    assert {"null", "zero-based", "not-a-click"} <= {p.name for p in found.problems}
+    assert {"null", "zero-based", "not-a-click"} <= {p.code for p in found.findings}
     with pytest.raises(posbias.LogError, match="3 of 1,200 rows of the log cannot be used"):
         harvest(replayed)
 
@@ -248,16 +251,16 @@ def test_the_flag_that_mends_zero_based_positions(ending: str, ranks_too: bool, 
         source = tmp_path / "log.csv"
     problem = only(check(source), "zero-based")
     assert problem.count == 240
-    flag, _, sql = problem.flags.partition(" ")
+    flag, _, sql = as_flags(problem.arguments).partition(" ")
     assert flag == "--sql"
     mended = {"sql": sql.strip("'")}
-    assert check(source, **mended).problems == ()
+    assert check(source, **mended).findings == ()
     np.testing.assert_array_equal(harvest(source, **mended).pairs().clicks, want.pairs().clicks)
 
 
 def test_aggregated_counts() -> None:
     rows = posbias.simulate(WORLD, aggregated=True).to_pylist()
-    assert check(rows).problems == ()
+    assert check(rows).findings == ()
     rows[0] |= {"clicks": 9, "impressions": 3}
     rows[1] |= {"clicks": -1}
     rows[2] |= {"impressions": None}
@@ -266,7 +269,7 @@ def test_aggregated_counts() -> None:
     assert (exceeding.severity, exceeding.count) == ("error", 1)
     assert "impressions=3, clicks=9" in (exceeding.example or "")
     assert "not exchanged" in exceeding.remedy
-    assert [p.count for p in found.problems if p.name == "not-a-count"] == [1, 1]
+    assert [p.count for p in found.findings if p.code == "not-a-count"] == [1, 1]
     with pytest.raises(posbias.LogError, match="more clicks in 'clicks' than impressions in 'impressions'"):
         harvest(rows)
 
@@ -281,13 +284,13 @@ def test_one_result_twice_in_a_page_view(rows: Rows) -> None:
     for row in again[:3]:
         row["clicked"] = 0
     problem = only(check([*rows, *again]), "duplicates")
-    assert (problem.severity, problem.count, problem.flags) == ("error", 7, "--duplicates drop")
+    assert (problem.severity, problem.count, as_flags(problem.arguments)) == ("error", 7, "--duplicates drop")
     assert any(
         problem.example == f"impression_id={r['impression_id']}, query_id={r['query_id']}, doc_id={r['doc_id']}"
         for r in again
     )
     dropped = check([*rows, *again], duplicates="drop")
-    assert dropped.problems == ()
+    assert dropped.findings == ()
     for layout in (None, "none"):
         one, other = harvest([*rows, *again], ranks=layout, duplicates="drop"), harvest(rows, ranks=layout)
         np.testing.assert_array_equal(one.impressions, other.impressions)
@@ -299,9 +302,9 @@ def test_one_result_twice_in_a_page_view(rows: Rows) -> None:
 
 def test_dropping_duplicates_needs_the_page_view(rows: Rows) -> None:
     renamed = [{("request" if n == "impression_id" else n): v for n, v in row.items()} for row in rows]
-    with pytest.raises(posbias.LogError, match="Name the page view's column: --impression request"):
+    with pytest.raises(posbias.LogError, match="Name the page view.s column.* Add impression=.request"):
         check(renamed, duplicates="drop")
-    assert check(renamed, duplicates="drop", impression="request").problems == ()
+    assert check(renamed, duplicates="drop", impression="request").findings == ()
     with pytest.raises(posbias.LogError, match="cannot be dropped from an aggregated log"):
         check(posbias.simulate(WORLD, aggregated=True), duplicates="drop")
     rows[0]["impression_id"] = None
@@ -316,7 +319,7 @@ def test_without_page_views_repeats_are_suspected(rows: Rows) -> None:
     assert problem.severity == "warning"
     assert 1 <= problem.count <= 4
     assert (problem.example or "").endswith("position=5")
-    assert problem.flags == "--impression request_id"
+    assert as_flags(problem.arguments) == "--impression request_id"
     assert only(check([*bare, *bottom], impression="request_id"), "duplicates").count == 4
 
 
@@ -344,7 +347,7 @@ def test_a_page_view_of_two_rankers(replayed: Rows) -> None:
     page[0]["ranker"] = "b" if page[0]["ranker"] == "a" else "a"
     problem = only(check(replayed), "mixed-view")
     assert (problem.severity, problem.count) == ("warning", 1)
-    assert "1 of 240 page views" in problem.what
+    assert "1 of 240 page views" in problem.message
     assert f"impression_id={page[0]['impression_id']}" in (problem.example or "")
 
 
@@ -358,7 +361,7 @@ def test_a_position_that_contradicts_the_rank(rows: Rows) -> None:
     found = check(rows)
     problem = only(found, "contradicted-rank")
     assert (problem.severity, problem.count) == ("warning", 5)
-    assert "5 of 1,200 rows in the top 5" in problem.what
+    assert "5 of 1,200 rows in the top 5" in problem.message
     assert "position=" in (problem.example or "")
     assert ", but rank " in (problem.example or "")
     assert "left out" in problem.remedy
@@ -383,7 +386,7 @@ def test_ranks_from_zero(layout: str, rows: Rows, replayed: Rows) -> None:
     with pytest.raises(posbias.LogError, match="must count from 1"):
         harvest(source, **names)
     if layout == "wide":
-        assert check(source, sql=problem.flags.removeprefix("--sql ").strip("'")).problems == ()
+        assert check(source, sql=as_flags(problem.arguments).removeprefix("--sql ").strip("'")).findings == ()
 
 
 def test_a_ranker_that_is_not_a_function_in_replay(replayed: Rows) -> None:
@@ -398,10 +401,10 @@ def test_a_ranker_that_is_not_a_function_in_replay(replayed: Rows) -> None:
     found = check(replayed)
     problem = only(found, "not-a-function")
     assert (problem.severity, problem.count) == ("warning", 2)
-    assert f"2 of {found.documents:,} (query, document) pairs" in problem.what
+    assert f"2 of {found.documents:,} (query, document) pairs" in problem.message
     assert problem.example in [f"query_id={r['query_id']}, doc_id={r['doc_id']}" for r in page[:2]]
-    assert "--non-functional refuse" in problem.remedy
-    assert harvest(replayed).about["moving_pairs"] == 2
+    assert "non_functional='refuse'" in problem.remedy
+    assert harvest(replayed).about["non_functional_pairs"] == 2
     with pytest.raises(posbias.LogError, match="2 of"):
         posbias.harvest(posbias.ClickLog(pa.Table.from_pylist(replayed)), max_rank=5, non_functional="refuse")
 
@@ -411,7 +414,7 @@ def test_moving_beyond_m_changes_nothing(replayed: Rows) -> None:
         if row["position"] == 5:
             row["position"] = 5 + row["impression_id"] % 3 + 1
     found = posbias.check(posbias.ClickLog(pa.Table.from_pylist(replayed)), max_rank=4)
-    assert "not-a-function" not in [p.name for p in found.problems]
+    assert "not-a-function" not in [p.code for p in found.findings]
 
 
 def test_rank_columns_that_change(rows: Rows) -> None:
@@ -422,7 +425,7 @@ def test_rank_columns_that_change(rows: Rows) -> None:
     problem = only(check(rows), "not-a-function")
     assert (problem.severity, problem.count) == ("warning", 1)
     assert problem.example == f"query_id={row['query_id']}, doc_id={row['doc_id']}"
-    assert "rank columns that differ" in problem.what
+    assert "rank columns that differ" in problem.message
 
 
 def test_rankings_that_contradict_themselves(replayed: Rows) -> None:
@@ -431,7 +434,7 @@ def test_rankings_that_contradict_themselves(replayed: Rows) -> None:
     found = check(replayed, rankings=pa.Table.from_pylist(rankings))
     problem = only(found, "not-a-function")
     assert (problem.severity, problem.count) == ("warning", 1)
-    assert "several ranks by one ranker in the rankings table" in problem.what
+    assert "several ranks by one ranker in the rankings table" in problem.message
 
 
 def test_a_ranker_without_rank_column(rows: Rows) -> None:
@@ -442,9 +445,9 @@ def test_a_ranker_without_rank_column(rows: Rows) -> None:
     problem = only(found, "unknown-ranker")
     assert problem.severity == "error"
     assert problem.count == sum(r["ranker"] == "c" for r in rows)
-    assert "rank columns tell those of 'a', 'b'" in problem.what
+    assert "rank columns tell those of 'a', 'b'" in problem.message
     assert "ranker=c" in (problem.example or "")
-    assert "--ranks none" in problem.remedy
+    assert "ranks='none'" in problem.remedy
     with pytest.raises(posbias.LogError, match="whose ranks are not known"):
         harvest(rows)
     assert check(rows, ranks="none").usable
@@ -455,7 +458,7 @@ def test_a_rank_column_of_nobody(rows: Rows) -> None:
         row["rank_score"] = 1
     problem = only(check(rows), "idle-ranker")
     assert (problem.severity, problem.count) == ("warning", 1)
-    assert "'rank_score'" in problem.what
+    assert "'rank_score'" in problem.message
     assert "'a', 'b'" in problem.remedy
 
 
@@ -464,11 +467,11 @@ def test_ranks_that_are_there_and_not_used(rows: Rows) -> None:
         {{"rank_a": "a_rank", "rank_b": "b_rank"}.get(name, name): value for name, value in row.items()} for row in rows
     ]
     problem = only(check(other), "unused-ranks")
-    assert problem.flags == "--ranks '{ranker}_rank'"
-    assert check(other, ranks="{ranker}_rank").problems == ()
+    assert as_flags(problem.arguments) == "--ranks '{ranker}_rank'"
+    assert check(other, ranks="{ranker}_rank").findings == ()
     lone = [{name: value for name, value in row.items() if name != "rank_b"} for row in rows]
     problem = only(check(lone), "unused-ranks")
-    assert "'rank_a' tells one ranker's rank" in problem.what
+    assert "'rank_a' tells one ranker's rank" in problem.message
     assert "'rank_b'" in problem.remedy
 
 
@@ -476,12 +479,12 @@ def test_an_empty_rankings_table(replayed: Rows) -> None:
     found = check(replayed, rankings=rank(WORLD).slice(0, 0))
     assert only(found, "empty-rankings").severity == "error"
     assert not found.usable
-    with pytest.raises(posbias.LogError, match="leave --rankings out"):
+    with pytest.raises(posbias.LogError, match="leave rankings out"):
         harvest(replayed, rankings=rank(WORLD).slice(0, 0))
     found = check(replayed, rankings=rank(WORLD).rename_columns(["query_id", "ranker", "item", "place"]))
     problem = only(found, "missing-column")
-    assert "Columns 'doc_id', 'rank' are not in the rankings table" in problem.what
-    assert problem.flags == "--doc item --rank place"
+    assert "Columns 'doc_id', 'rank' are not in the rankings table" in problem.message
+    assert as_flags(problem.arguments) == "--doc item --rank place"
 
 
 @pytest.mark.parametrize("layout", ["wide", "replay"])
@@ -489,8 +492,8 @@ def test_a_single_ranker(layout: str, rows: Rows) -> None:
     found = check([r for r in rows if r["ranker"] == "a"], ranks=None if layout == "wide" else "none")
     problem = only(found, "single-ranker")
     assert problem.severity == "error"
-    assert "'a'" in problem.what
-    assert "--ranker" in problem.remedy
+    assert "'a'" in problem.message
+    assert "(ranker)" in problem.remedy
 
 
 @pytest.mark.parametrize("layout", ["wide", "replay"])
@@ -502,8 +505,8 @@ def test_rankers_that_never_disagree(layout: str, rows: Rows) -> None:
     found = check(rows, **names)
     problem = only(found, "no-disagreement")
     assert problem.severity == "error"
-    assert "'a', 'b'" in problem.what
-    assert "none of 200 (query, document) pairs" in problem.what
+    assert "'a', 'b'" in problem.message
+    assert "none of 200 (query, document) pairs" in problem.message
     assert found.moved == 0
     with pytest.raises(posbias.EstimateError):
         posbias.AllPairs().fit(harvest(rows, **names))
@@ -515,7 +518,7 @@ def test_rankers_that_never_disagree(layout: str, rows: Rows) -> None:
 def test_no_click_and_nothing_but_clicks(rows: Rows) -> None:
     problem = only(check([r | {"clicked": 0} for r in rows]), "no-clicks")
     assert problem.severity == "error"
-    assert "1,200 results" in problem.what
+    assert "1,200 results" in problem.message
     problem = only(check([r for r in rows if r["clicked"]]), "only-clicks")
     assert problem.severity == "error"
     assert problem.count == sum(r["clicked"] for r in rows)
@@ -524,7 +527,7 @@ def test_no_click_and_nothing_but_clicks(rows: Rows) -> None:
 def test_no_first_position(rows: Rows) -> None:
     problem = only(check([r for r in rows if r["position"] > 1]), "no-first-position")
     assert problem.severity == "warning"
-    assert "the first is 2" in problem.what
+    assert "the first is 2" in problem.message
 
 
 # ---- Columns
@@ -535,14 +538,14 @@ def test_missing_columns(rows: Rows) -> None:
     renamed = [{own.get(name, name): value for name, value in row.items()} for row in rows]
     problem = only(check(renamed), "missing-column")
     assert problem.count == 5
-    assert problem.what == "Columns 'query_id', 'doc_id', 'ranker', 'position', 'clicked' are not in the log"
+    assert problem.message == "Columns 'query_id', 'doc_id', 'ranker', 'position', 'clicked' are not in the log"
     assert (
         "Columns found: 'qid', 'item', 'variant', 'pos', 'is_click', 'impression_id', 'rank_a', 'rank_b'"
         in problem.remedy
     )
-    assert problem.flags == "--query qid --doc item --ranker variant --position pos --click is_click"
-    words = problem.flags.replace("--", "").split()
-    assert check(renamed, **dict(zip(words[::2], words[1::2], strict=True))).problems == ()
+    assert as_flags(problem.arguments) == "--query qid --doc item --ranker variant --position pos --click is_click"
+    words = as_flags(problem.arguments).replace("--", "").split()
+    assert check(renamed, **dict(zip(words[::2], words[1::2], strict=True))).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -563,17 +566,19 @@ def test_the_closest_name(role: str, wanted: str, column: str, meant: str, table
     default = {"query": "query_id", "doc": "doc_id", "ranker": "ranker", "position": "position", "click": "clicked"}
     names = [column if name == default[role] else name for name in table.column_names]
     problem = only(check(table.rename_columns(names), **{role: wanted}), "missing-column")
-    assert problem.what == f"Column {wanted!r} is not in the log"
-    assert problem.flags == f"--{role} {meant}"
+    assert problem.message == f"Column {wanted!r} is not in the log"
+    assert as_flags(problem.arguments) == f"--{role} {meant}"
     if meant != "COLUMN":
         assert f"Did you mean {column!r}?" in problem.remedy
 
 
 def test_other_columns_that_are_not_there(table: pa.Table) -> None:
-    assert "--impression impression_id" in only(check(table, impression="impresion_id"), "missing-column").flags
+    assert "--impression impression_id" in as_flags(
+        only(check(table, impression="impresion_id"), "missing-column").arguments
+    )
     assert only(check(table, ranks="{ranker}_rank"), "missing-ranks").severity == "error"
     problem = only(check(table, impressions="shows", clicks="clicks"), "missing-column")
-    assert problem.what == "Columns 'shows', 'clicks' are not in the log"
+    assert problem.message == "Columns 'shows', 'clicks' are not in the log"
     with pytest.raises(posbias.LogError, match=r"must hold \{ranker\} once"):
         posbias.ClickLog(table, ranks="rank_")
     with pytest.raises(posbias.LogError, match="not both"):
@@ -670,7 +675,7 @@ def test_what_is_no_log(
     assert not found.usable
     assert problem.severity == "error"
     # Spark knows the file, and not the line.
-    assert what in problem.what or (spark and file in problem.what)
+    assert what in problem.message or (spark and file in problem.message)
     assert remedy in problem.remedy
     with pytest.raises(posbias.LogError) as refused:
         harvest(str(path))
@@ -682,7 +687,7 @@ def test_remote_addresses(each_engine: str) -> None:
     if each_engine == "spark":
         assert "connector" in only(found, "unreadable").remedy
     else:
-        assert "remote address" in only(found, "missing-file").what
+        assert "remote address" in only(found, "missing-file").message
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
@@ -698,7 +703,7 @@ def test_columns_but_no_row(ending: str, table: pa.Table, tmp_path: Path) -> Non
         found = check(source, ranks=ranks)
         problem = only(found, "empty-log")
         assert not found.usable
-        assert "its columns but no row" in problem.what
+        assert "its columns but no row" in problem.message
         with pytest.raises(posbias.LogError, match="it has its columns but no row"):
             harvest(source, ranks=ranks)
 
@@ -716,7 +721,7 @@ def test_files_that_disagree_on_types(table: pa.Table, tmp_path: Path) -> None:
     found = check(source)
     problem = only(found, "mixed-files")
     assert (problem.severity, problem.count) == ("warning", 1)
-    assert "'query_id': BIGINT in 2 of 3; VARCHAR in 1 of 3" in problem.what
+    assert "'query_id': BIGINT in 2 of 3; VARCHAR in 1 of 3" in problem.message
     assert problem.example == f"VARCHAR in {tmp_path}/1.parquet"
     assert "read as VARCHAR" in problem.remedy
     assert harvest(source).page_views == harvest(table).page_views
@@ -740,19 +745,19 @@ def test_files_that_lack_a_column(column: str, table: pa.Table, tmp_path: Path) 
     assert problem.severity == ("error" if column == "clicked" else "warning")
     assert found.usable == (column != "clicked" and only_warnings(found))
     if column == "impression_id":
-        dropping = [p for p in check(source, duplicates="drop").problems if p.name == "mixed-files"]
+        dropping = [p for p in check(source, duplicates="drop").findings if p.code == "mixed-files"]
         assert [p.severity for p in dropping] == ["error"]
 
 
 def only_warnings(found: Check) -> bool:
-    return all(p.severity == "warning" for p in found.problems)
+    return all(p.severity == "warning" for p in found.findings)
 
 
 def test_files_of_several_formats(table: pa.Table, tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "1.parquet")
     table.to_pandas().to_csv(tmp_path / "2.csv", index=False)
     problem = only(check(str(tmp_path)), "mixed-formats")
-    assert "csv, parquet" in problem.what
+    assert "csv, parquet" in problem.message
 
 
 # ---- On the command line

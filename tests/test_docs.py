@@ -306,7 +306,7 @@ def test_every_problem_of_a_log_is_described() -> None:
 
 def problem_names() -> set[str]:
     """Return the names of the problems that the package makes: what the calls that make them begin with."""
-    makers = {"Problem", "UnusableLogError", "_Defect", "_problem"}
+    makers = {"Finding", "unusable", "_Defect", "_finding"}
     calls = [
         node
         for module in (ROOT / "src" / "posbias").rglob("*.py")

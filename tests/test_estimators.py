@@ -306,8 +306,8 @@ def test_traffic_is_biased_in_replay_and_the_default_is_not():
 
 def test_asking_for_traffic_in_replay_warns(world):
     log = posbias.ClickLog(posbias.simulate(world, layout="replay"))
-    assert not posbias.harvest(log).warnings
-    assert any("biased" in text for text in posbias.harvest(log, weighting="traffic").warnings)
+    assert not posbias.harvest(log).findings
+    assert any("biased" in f.message for f in posbias.harvest(log, weighting="traffic").findings)
 
 
 def test_a_harvest_by_signature_cannot_be_weighted_by_pairs(harvest):

@@ -104,7 +104,7 @@ def test_buckets_of_an_engine_and_of_a_query_differ(tmp_path: Path) -> None:
     with run_duckdb() as execute:
         path = to_csv(execute(posbias.harvest_sql("duckdb", "clicks", **WIDE), {"clicks": log}), tmp_path)
     merged = posbias.merge([posbias.Harvest.load(path), posbias.harvest(posbias.ClickLog(log))])
-    assert "different buckets" in merged.warnings[-1]
+    assert "different buckets" in merged.findings[-1].message
 
 
 def test_logs_are_not_taken_for_exports(tmp_path: Path) -> None:

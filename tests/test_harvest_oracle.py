@@ -288,7 +288,7 @@ def test_rankings_with_gaps(log: Log, M: int) -> None:
     assert_equal(harvested.pairs(), expected(kept, M), M)
     gone = sum(row["position"] <= M for row in log.rows) - sum(row["position"] <= M for row in kept.rows)
     assert harvested.about["rows_contradicted"] == gone
-    assert bool(gone) == any("left out" in text for text in harvested.warnings)
+    assert bool(gone) == any("left out" in finding.message for finding in harvested.findings)
 
 
 @examples(15)

@@ -97,7 +97,7 @@ def test_files_whose_types_differ(tmp_path: Path, table: pa.Table, spark: Any) -
     log = posbias.ClickLog(tmp_path)
     found = posbias.harvest(log, engine="spark")
     assert found.page_views == posbias.harvest(log, engine="duckdb").page_views
-    assert any(p.name == "mixed-files" for p in posbias.check(log, engine="spark").problems)
+    assert any(p.code == "mixed-files" for p in posbias.check(log, engine="spark").findings)
 
 
 def test_a_query_in_place_of_the_log(clicks_table: str, table: pa.Table, spark: Any) -> None:
@@ -279,7 +279,7 @@ def test_a_truncated_file(tmp_path: Path, table: pa.Table, spark: Any) -> None:
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:-500])
     (tmp_path / "whole.parquet").unlink()
     found = posbias.check(posbias.ClickLog(tmp_path), engine="spark")
-    assert [p.name for p in found.problems] == ["damaged-file"]
+    assert [p.code for p in found.findings] == ["damaged-file"]
 
 
 def test_flags_of_spark_go_with_spark(tmp_path: Path) -> None:

@@ -117,10 +117,10 @@ def test_answers_are_those_of_duckdb_in_all_but_buckets(
     options = {"max_rank": M, "weighting": weighting, "by": ["device"]}
     exported = load(answer(engine, log, DEVICE, **options))
     harvested = posbias.harvest(click_log(log, DEVICE), **options)
-    for name in ("max_rank", "rankers", "layout", "weighting", "by", "segments", "page_views", "warnings", "kind"):
+    for name in ("max_rank", "rankers", "layout", "weighting", "by", "segments", "page_views", "findings", "kind"):
         assert getattr(exported, name) == getattr(harvested, name), name
     np.testing.assert_array_equal(exported.shown.sum(axis=2), harvested.shown.sum(axis=2))
-    counts = [name for name in harvested.about if name.startswith("rows") or name == "moving_pairs"]
+    counts = [name for name in harvested.about if name.startswith("rows") or name == "non_functional_pairs"]
     assert [exported.about[name] for name in counts] == [harvested.about[name] for name in counts]
     for key in harvested.segments:
         one, other = exported.segment(key).pairs(), harvested.segment(key).pairs()
@@ -286,7 +286,7 @@ def test_in_replay_a_document_must_have_an_id(engine: Any) -> None:
 
 
 def test_a_ranker_that_was_not_named_is_refused(engine: Any) -> None:
-    with pytest.raises(posbias.LogError, match=r"1 of 2 rows .*\n.*the query names 'A', 'B'.*--rankers"):
+    with pytest.raises(posbias.LogError, match=r"1 of 2 rows .*\n.*the query names 'A', 'B'.*rankers"):
         load(answer(engine, Log("wide", [GOOD, GOOD | {"ranker": "C"}], ("A", "B"))))
 
 
@@ -301,21 +301,21 @@ def test_rows_shown_elsewhere_are_left_out_with_a_warning(engine: Any) -> None:
     rows = [GOOD, GOOD | {"ranker": "B"}]
     exported = load(answer(engine, Log("wide", rows, ("A", "B"))))
     assert exported.about["rows_contradicted"] == 1
-    assert "1 of 2 rows were left out" in exported.warnings[0]
+    assert "1 of 2 rows were left out" in exported.findings[0].message
     with pytest.raises(posbias.LogError, match="All 1 rows within the top ranks"):
         load(answer(engine, Log("wide", rows[1:], ("A", "B"))))
 
 
 def test_a_ranker_that_is_no_function_is_refused_if_asked_for(engine: Any) -> None:
     rows = [{**GOOD, "ranks": {}, "position": k} for k in (1, 2)]
-    assert "1 of 1 (query, document) pairs" in load(answer(engine, Log("replay", rows))).warnings[0]
+    assert "1 of 1 (query, document) pairs" in load(answer(engine, Log("replay", rows))).findings[0].message
     with pytest.raises(posbias.LogError, match="not a function of the query"):
         load(answer(engine, Log("replay", rows), non_functional="refuse"))
 
 
 def test_traffic_in_replay_is_warned_of(engine: Any) -> None:
     exported = load(answer(engine, Log("replay", [{**GOOD, "ranks": {}}]), weighting="traffic"))
-    assert "Weighting by traffic in replay is biased" in exported.warnings[0]
+    assert "Weighting by traffic in replay is biased" in exported.findings[0].message
 
 
 def test_an_empty_log_is_refused(engine: Any, tmp_path: Path) -> None:
@@ -473,9 +473,9 @@ def test_a_table_in_backticks_is_the_same() -> None:
         ({"dialect": "oracle"}, "The dialect 'oracle' is not known. Use one of 'bigquery'"),
         ({"max_rank": 1}, "max_rank must be 2 or more"),
         ({"weighting": "none"}, "The weighting 'none' is not known"),
-        ({"ranks": "rank_{ranker}"}, "must name every ranker .* Add --rankers NAME"),
+        ({"ranks": "rank_{ranker}"}, "must name every ranker .* Add rankers="),
         ({"rankings": "ranked"}, "must name every ranker"),
-        ({"ranks": "none", "rankers": ["a"]}, "Leave --rankers out"),
+        ({"ranks": "none", "rankers": ["a"]}, "Leave rankers out"),
         ({"ranks": "rank"}, r"must hold {ranker} once"),
         ({"impressions": "n"}, "both columns or neither"),
         ({"impressions": "n", "clicks": "c", "duplicates": "drop"}, "cannot be dropped from an aggregated log"),

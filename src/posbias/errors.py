@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from posbias.wording import Arguments, as_python
+
+Spelling = Callable[[Arguments], str]
+
 
 class PosbiasError(Exception):
-    """Anything posbias refuses to do, with the reason and the remedy in its message."""
+    """Anything posbias refuses to do, with the reason and the remedy in its message.
+
+    `arguments` are what to give where that is the remedy, by their names in Python; the command tells its flags.
+    """
+
+    def __init__(self, message: str, arguments: Mapping[str, str | list[str]] | None = None) -> None:
+        self.message = message
+        self.arguments = dict(arguments or {})
+        super().__init__(message)
+
+    def told(self, spell: Spelling) -> str:
+        """Return the message with the arguments that would help, spelled as the reader would write them."""
+        return with_arguments(self.message, self.arguments, spell)
+
+    def __str__(self) -> str:
+        return self.told(as_python)
 
 
 class LogError(PosbiasError):
@@ -17,3 +38,8 @@ class HarvestError(PosbiasError):
 
 class EstimateError(PosbiasError):
     """The harvest holds nothing from which the propensities asked for could be estimated."""
+
+
+def with_arguments(message: str, arguments: Arguments, spell: Spelling) -> str:
+    """Return a message followed by the arguments to give, if there are any."""
+    return f"{message} Add {spell(arguments)}" if arguments else message

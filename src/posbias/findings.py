@@ -1,37 +1,143 @@
-"""What is said to the user, as a value."""
+"""What is said to the user of a log, a harvest or a curve, as a value that is printed, saved and added up one way."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from posbias.errors import LogError
+from posbias.errors import LogError, Spelling, with_arguments
+from posbias.wording import Arguments, as_python, printable
+
+Severity = Literal["error", "warning"]
+MARKS: dict[Severity, str] = {"error": "✗", "warning": "!"}
+_WIDTH = 100
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong with a log: an "error" makes it unusable, a "warning" does not.
+class Finding:
+    """One thing that was found: an "error" keeps the data from being used, a "warning" does not.
 
-    `name` is its kind, for programs, and `flags` is what to add to the command, where that is the remedy.
+    Attributes:
+        code: its kind, for programs; it stays the same between versions.
+        severity: "error" or "warning".
+        what: what was found, where `{count}` and the names of numbers in the evidence stand for them.
+        count: how often.
+        example: where it was found, for example.
+        evidence: numbers and names that bear it out.
+        remedy: what to do, in words.
+        arguments: what to give to ClickLog or a function to mend it, by name, where that is the remedy.
     """
 
-    name: str
-    severity: Literal["error", "warning"]
+    code: str
+    severity: Severity
     what: str
-    count: int
-    example: str | None
-    remedy: str
-    flags: str = ""
+    count: int = 0
+    example: str | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    remedy: str = ""
+    arguments: Arguments = field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        """What was found, as the beginning of a sentence, with its numbers."""
+        text = self.what
+        for name, value in {"count": self.count, **self.evidence}.items():
+            if isinstance(value, int):
+                text = text.replace(f"{{{name}}}", f"{value:,}")
+        return text
+
+    def told(self, spell: Spelling = as_python) -> str:
+        """Return all of it on one line, with arguments spelled as the reader would write them."""
+        example = f", for example {self.example}" if self.example else ""
+        return with_arguments(f"{self.message}{example}. {self.remedy}".rstrip(), self.arguments, spell)
+
+    def block(self, spell: Spelling = as_python) -> str:
+        """Return it as a few lines under its mark."""
+        lines = wrapped(f"{self.message}.", f"{MARKS[self.severity]} ", "  ")
+        if self.example:
+            lines += wrapped(self.example, "    example  ", " " * 13)
+        if self.remedy:
+            lines += wrapped(self.remedy, "    remedy   ", " " * 13)
+        # What is there to be copied stands on one line.
+        return "\n".join([*lines, f"    add      {printable(spell(self.arguments))}"] if self.arguments else lines)
+
+    def to_dict(self, spell: Spelling = as_python) -> dict[str, Any]:
+        """Return it as `--json` prints it."""
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "message": self.message,
+            "count": self.count,
+            "example": self.example,
+            "evidence": dict(self.evidence),
+            "remedy": self.remedy,
+            "add": spell(self.arguments),
+        }
 
     def __str__(self) -> str:
-        example = f", for example {self.example}" if self.example else ""
-        flags = f" Add {self.flags}" if self.flags else ""
-        return f"{self.what}{example}. {self.remedy}{flags}"
+        return self.told()
 
 
 class UnusableLogError(LogError):
-    """A log that cannot even be opened, and the problem that is the reason."""
+    """A log that cannot be used, with the findings that are the reason."""
 
-    def __init__(self, name: str, what: str, remedy: str, *, count: int = 1, flags: str = "") -> None:
-        self.problem = Problem(name, "error", what, count, None, remedy, flags)
-        super().__init__(str(self.problem))
+    def __init__(self, *findings: Finding, lead: str = "") -> None:
+        self.findings = findings
+        self.lead = lead
+        super().__init__(self.told(as_python))
+
+    def told(self, spell: Spelling) -> str:
+        """Return the findings with the arguments that would help, spelled as the reader would write them."""
+        if not self.lead:
+            return "\n".join(finding.told(spell) for finding in self.findings)
+        return "\n".join([self.lead, *(f"  - {finding.told(spell)}" for finding in self.findings)])
+
+
+def unusable(
+    code: str, what: str, remedy: str, *, count: int = 1, arguments: Arguments | None = None
+) -> UnusableLogError:
+    """Return the error of a log that cannot even be opened."""
+    return UnusableLogError(Finding(code, "error", what, count, remedy=remedy, arguments=arguments or {}))
+
+
+def any_error(findings: Iterable[Finding]) -> bool:
+    """Return whether any of the findings keeps the data from being used."""
+    return any(finding.severity == "error" for finding in findings)
+
+
+def added(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings of several parts, such as days, as those of the whole: what is the same is said once.
+
+    >>> day = Finding("left-out", "warning", "{count} of {rows} rows were left out", 2, evidence={"rows": 1000})
+    >>> [finding.message for finding in added([day, day, day])]
+    ['6 of 3,000 rows were left out']
+    """
+    found: dict[tuple[str, str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.code, finding.severity, finding.what)
+        found[key] = _sum(found[key], finding) if key in found else finding
+    return tuple(found.values())
+
+
+def _sum(one: Finding, other: Finding) -> Finding:
+    evidence = dict(one.evidence)
+    for name, value in other.evidence.items():
+        numbers = isinstance(value, int) and isinstance(evidence.get(name), int)
+        evidence[name] = evidence[name] + value if numbers else evidence.get(name, value)
+    return replace(one, count=one.count + other.count, evidence=evidence, example=one.example or other.example)
+
+
+def wrapped(text: str, first: str, rest: str) -> list[str]:
+    """Return a text as lines under each other, the first of them indented otherwise."""
+    # Ids, names and commands are never broken, and a line break in one is shown as such.
+    lines = textwrap.wrap(
+        printable(text),
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines or [first.rstrip()]

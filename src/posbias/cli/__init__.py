@@ -67,7 +67,7 @@ class _Lazy(click.Group):
         try:
             return super().invoke(ctx)
         except PosbiasError as error:
-            raise _FailedError(str(error)) from None
+            raise _FailedError(_told(error)) from None
         except BrokenPipeError:
             # The reader of a pipe has seen enough; what is left to flush at exit goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,6 +76,14 @@ class _Lazy(click.Group):
             named = error.filename is not None and error.strerror is not None
             what = f"{error.strerror}: {os.fsdecode(error.filename)!r}" if named else str(error)
             raise _FailedError(f"{what}. Check the path, its permissions and the space that is left.") from None
+
+
+def _told(error: PosbiasError) -> str:
+    """Return an error with the flags that would help; what it quotes from files does not steer the terminal."""
+    from posbias.cli.flags import as_flags
+    from posbias.wording import printable
+
+    return "\n".join(map(printable, error.told(as_flags).split("\n")))
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

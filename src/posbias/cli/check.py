@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posbias.cli.engines import engine_options, running
+from posbias.cli.flags import as_flags
 from posbias.cli.options import given, log_options, make_log, show_json
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def check(as_json: bool, **flags: Any) -> None:
     with running(flags) as engine:
         found = check(log, **engine, **flags)
     if as_json:
-        show_json(found.to_dict())
+        show_json(found.to_dict(as_flags))
     else:
         _show(found)
         _show_next(click.get_current_context(), found)
@@ -38,16 +39,17 @@ def check(as_json: bool, **flags: Any) -> None:
 
 
 def _show(found: Check) -> None:
-    from posbias.judging.checks import ERROR, WARNING
+    from posbias.findings import MARKS
 
-    colors = {ERROR: "red", WARNING: "yellow"}
-    for line in str(found).splitlines():
+    colors = {MARKS["error"]: "red", MARKS["warning"]: "yellow"}
+    for line in found.to_text(as_flags).splitlines():
         click.secho(line, fg=colors.get(line[:1]))
 
 
 def _show_next(ctx: click.Context, found: Check) -> None:
     """Say, on stderr, the command that comes next: with what was given, and the flags that mend the log."""
-    fixes = [p.flags for p in found.problems if p.flags and (p.severity == "error" or not found.usable)]
+    mending = [f.arguments for f in found.findings if f.arguments and (f.severity == "error" or not found.usable)]
+    fixes = [as_flags(arguments) for arguments in mending]
     if found.usable:
         command, fixes = "estimate", []
     elif fixes and not any("COLUMN" in flags for flags in fixes):

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from posbias.cli.flags import as_flags
+from posbias.wording import printable
+
 if TYPE_CHECKING:
     from posbias.harvesting.harvests import Harvest
     from posbias.logs.click_log import ClickLog
@@ -105,8 +108,8 @@ def given(ctx: click.Context) -> list[str]:
 
 def warn(harvest: Harvest) -> None:
     """Say on stderr what the user should know of a harvest."""
-    for text in harvest.warnings:
-        click.secho(f"Note: {text}", fg="yellow", err=True)
+    for finding in harvest.findings:
+        click.secho(f"Note: {printable(finding.told(as_flags))}", fg="yellow", err=True)
 
 
 def show_json(value: Any) -> None:

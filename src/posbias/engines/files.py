@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from posbias.findings import UnusableLogError
+from posbias.findings import UnusableLogError, unusable
 from posbias.wording import listed
 
 _FORMATS = {
@@ -46,7 +46,7 @@ def find_files(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     """Return the files that a path, glob, folder or list of them names, each once, in a fixed order."""
     if isinstance(source, list | tuple):
         if not source:
-            raise UnusableLogError("missing-file", "The list of files is empty", "Give at least one path.")
+            raise unusable("missing-file", "The list of files is empty", "Give at least one path.")
         found = [name for one in source for name in _find(os.fspath(one))]
     else:
         found = _find(os.fspath(source))  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ def _find(text: str) -> list[str]:
     if path.is_dir():
         found = sorted(str(p) for p in path.rglob("*") if p.is_file() and _is_data(p.relative_to(path)))
         if not found:
-            raise UnusableLogError("missing-file", f"The folder {text!r} holds no log file", f"Expected {_KNOWN}.")
+            raise unusable("missing-file", f"The folder {text!r} holds no log file", f"Expected {_KNOWN}.")
         return found
     if path.exists():
         return [text]
@@ -80,7 +80,7 @@ def _missing(text: str) -> UnusableLogError:
     folder = Path(text).parent
     what = f"There is no file {text!r}"
     if "://" in text:
-        return UnusableLogError(
+        return unusable(
             "missing-file",
             f"{text!r} is a remote address, and posbias reads local files",
             "Copy it here, or in Python open it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
@@ -93,7 +93,7 @@ def _missing(text: str) -> UnusableLogError:
         others = sorted(p.name for p in folder.iterdir() if p.is_dir() or _is_data(Path(p.name)))
         near = difflib.get_close_matches(Path(text).name, others, n=3, cutoff=0.5)
         remedy = f"Did you mean {listed(near)}?" if near else f"That folder holds: {listed(others, most=5)}."
-    return UnusableLogError("missing-file", what, remedy)
+    return unusable("missing-file", what, remedy)
 
 
 def one_format(files: Sequence[str]) -> str:
@@ -101,7 +101,7 @@ def one_format(files: Sequence[str]) -> str:
     formats = {name: file_format(name) for name in files}
     unknown = [name for name, kind in formats.items() if kind is None]
     if unknown:
-        raise UnusableLogError(
+        raise unusable(
             "unknown-format",
             f"The format of {unknown[0]!r} is not known by its name",
             f"Expected {_KNOWN}.",
@@ -110,7 +110,7 @@ def one_format(files: Sequence[str]) -> str:
     kinds = sorted({kind for kind in formats.values() if kind})
     if len(kinds) > 1:
         firsts = ", ".join(next(f for f, kind in formats.items() if kind == k) for k in kinds)
-        raise UnusableLogError(
+        raise unusable(
             "mixed-formats",
             f"The files are of several formats ({', '.join(kinds)}): {firsts}",
             "Give one format at a time.",

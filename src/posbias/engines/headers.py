@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import cast
 
-from posbias.findings import UnusableLogError
+from posbias.findings import UnusableLogError, unusable
 
 _DELIMITERS = (",", "\t", ";", "|")
 # A header is looked for in this many characters.
@@ -22,7 +22,7 @@ def refuse_unreadable(files: Sequence[str]) -> None:
         if os.path.getsize(name) == 0:
             raise empty_file(name)
         if not name.isprintable() and name.encode("utf-8", "ignore").decode() != name:
-            raise UnusableLogError("unreadable", f"The file name {name!r} is not text in UTF-8", "Rename the file.")
+            raise unusable("unreadable", f"The file name {name!r} is not text in UTF-8", "Rename the file.")
 
 
 def read_header(name: str) -> tuple[str, tuple[str, ...]]:
@@ -35,13 +35,13 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
         delimiter = max(_DELIMITERS, key=lambda d: len(_first_record(text, d)))
         return delimiter, tuple(_first_record(text, delimiter))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UnusableLogError(
+        raise unusable(
             "not-a-log",
             f"The file {name!r} is not CSV text in UTF-8 ({error})",
             "Convert it to UTF-8, or give it the ending of what it is.",
         ) from None
     except (OSError, EOFError) as error:
-        raise UnusableLogError(
+        raise unusable(
             "damaged-file",
             f"The file {name!r} cannot be unpacked ({str(error).splitlines()[0]})",
             "It looks truncated or damaged: copy or write it again, or leave it out.",
@@ -63,6 +63,4 @@ def _open_text(name: str) -> io.TextIOBase:
 
 def empty_file(name: str) -> UnusableLogError:
     """Return the error that a file without a byte is."""
-    return UnusableLogError(
-        "empty-file", f"The file {name!r} is empty: it has no columns", "Leave it out, or write it again."
-    )
+    return unusable("empty-file", f"The file {name!r} is empty: it has no columns", "Leave it out, or write it again.")

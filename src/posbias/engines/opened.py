@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from posbias.findings import UnusableLogError
+from posbias.findings import unusable
 from posbias.logs.schemas import Schema
 from posbias.progress import Progress, silent
 from posbias.sql.dialect import Dialect
@@ -73,9 +73,9 @@ class OpenLog(ABC):
         """Refuse a second table that names no ranker: nothing would be known of any row."""
         name = self.dialect.as_text(self.dialect.quote(self.schema.ranker))
         if not self.rows(f"SELECT 1 FROM rankings WHERE {name} <> '' LIMIT 1"):
-            raise UnusableLogError(
+            raise unusable(
                 "empty-rankings",
                 f"The rankings table names no ranker: it is empty, or has no value in column {self.schema.ranker!r}",
                 "It must have a row for each query, ranker and document with the rank. Without such a table, leave "
-                "--rankings out to learn the ranks from recurring queries.",
+                "rankings out to learn the ranks from recurring queries.",
             )

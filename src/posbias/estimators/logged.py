@@ -97,7 +97,7 @@ class LogEstimator(CurveEstimator):
             )
         with open_log(log, engine=engine, progress=progress) as opened:
             for column in by:
-                require(column, opened.schema.types, flag="by")
+                require(column, opened.schema.types, argument="by")
             plan = _plan(opened, self.max_rank, tuple(by))
             totals, rows = self.read(opened, plan)
             _refuse_nameless(opened, plan, totals)
@@ -145,7 +145,7 @@ def _plan(engine: OpenLog, max_rank: int, by: tuple[str, ...]) -> Plan:
     if rows == 0:
         raise LogError("The log is empty: it has its columns but no row. Check the path, or the filter that made it.")
     if unusable:
-        raise LogError(explain_unusable(engine, plan, unusable, rows))
+        raise explain_unusable(engine, plan, unusable, rows)
     return Plan(engine.schema, engine.dialect, tuple(sorted({row[0] for row in found})), max_rank, by)
 
 
@@ -156,7 +156,7 @@ def _refuse_nameless(engine: OpenLog, plan: Plan, totals: Answer) -> None:
     rows = totals["row_count"]
     nameless = int(rows[totals["bucket"] == NAMELESS].sum())
     if nameless:
-        raise LogError(explain_unusable(engine, plan, nameless, int(rows.sum())))
+        raise explain_unusable(engine, plan, nameless, int(rows.sum()))
 
 
 def _columns(answer: Answer, plan: Plan, segment: IntArray | None) -> Columns:

@@ -108,7 +108,7 @@ class RegressionEM(LogEstimator):
 
         types = engine.schema.types
         for column in self.features:
-            require(column, types, flag="feature")
+            require(column, types, argument="features")
             if types[column].split("(")[0] not in _NUMBERS:
                 raise LogError(
                     f"The feature {column!r} is of type {types[column]}. Features are numbers or booleans: encode it "

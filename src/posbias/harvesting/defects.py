@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from posbias.engines import OpenLog
-from posbias.findings import Problem
+from posbias.findings import Finding, Severity, UnusableLogError
 from posbias.logs.schemas import Schema
 from posbias.sql.dialect import Dialect
 from posbias.sql.shown import Plan
-from posbias.wording import listed, shell
+from posbias.wording import Arguments, listed
 
 _DROP = "Leave such rows out, or repair the job that writes the log."
 
@@ -20,11 +19,11 @@ _DROP = "Leave such rows out, or repair the job that writes the log."
 class _Defect:
     """A condition on a row, and what it means if it holds."""
 
-    name: str
+    code: str
     condition: str
     what: str
     remedy: str
-    severity: Literal["error", "warning"] = "error"
+    severity: Severity = "error"
 
 
 def _defects(plan: Plan) -> Iterator[_Defect]:
@@ -38,7 +37,7 @@ def _defects(plan: Plan) -> Iterator[_Defect]:
 def _missing_values(plan: Plan) -> Iterator[_Defect]:
     schema, d = plan.schema, plan.dialect
     # Where ranks are known the document is only a name: the harvest counts the row, or leaves it out as unranked.
-    doc: Literal["error", "warning"] = "error" if schema.layout == "replay" else "warning"
+    doc: Severity = "warning" if schema.layout.ranks_known else "error"
     for name in (schema.query, schema.ranker, schema.position, schema.click):
         if name is not None:
             yield _Defect("null", f"{d.quote(name)} IS NULL", f"no value in column {name!r}", _DROP)
@@ -48,7 +47,7 @@ def _missing_values(plan: Plan) -> Iterator[_Defect]:
             "null",
             f"{d.quote(schema.impression)} IS NULL",
             f"no value in column {schema.impression!r}",
-            "With --duplicates drop they would all be taken for one page view: leave such rows out."
+            "With duplicates='drop' they would all be taken for one page view: leave such rows out."
             if schema.drop_duplicates
             else "Whether they were logged twice cannot be told.",
             "error" if schema.drop_duplicates else "warning",
@@ -62,7 +61,7 @@ def _bad_positions(plan: Plan) -> Iterator[_Defect]:
         "not-a-position",
         f"{raw} IS NOT NULL AND {position} IS NULL",
         f"a position in {column!r} that is not a whole number",
-        "Positions are ranks: 1, 2, 3 and so on. Name the right column with --position.",
+        "Positions are ranks: 1, 2, 3 and so on. Name the right column (position).",
     )
     yield _Defect(
         "zero-based",
@@ -81,8 +80,8 @@ def _bad_clicks(plan: Plan) -> Iterator[_Defect]:
         "not-a-click",
         f"{raw} IS NOT NULL AND NOT COALESCE({click} BETWEEN 0 AND 1, FALSE)",
         f"a click in {column!r} that is neither 0 nor 1",
-        "A click is 0 or 1, or true or false. If a row counts clicks over many impressions, name both columns with "
-        "--impressions and --clicks; if it counts several clicks on one result shown, write 1.",
+        "A click is 0 or 1, or true or false. If a row counts clicks over many impressions, name both columns "
+        "(impressions and clicks); if it counts several clicks on one result shown, write 1.",
     )
 
 
@@ -108,12 +107,13 @@ def _unknown_ranker(plan: Plan) -> _Defect:
     schema, d = plan.schema, plan.dialect
     known = listed(plan.rankers)
     remedy = "Add its ranks, or leave its rows out."
-    if schema.layout == "wide":
+    where = "rankings table tells"
+    if schema.layout.ranks_in == "columns":
         remedy = (
             "Add a column with its ranks, or leave its rows out; if the columns are called otherwise, give their "
-            "pattern with --ranks 'rank_{ranker}'; if they are no ranks at all, say --ranks none."
+            "pattern, such as ranks='rank_{ranker}'; if they are no ranks at all, say ranks='none'."
         )
-    where = "rankings table tells" if schema.layout == "long" else "log's rank columns tell"
+        where = "log's rank columns tell"
     raw = d.quote(schema.ranker)
     return _Defect(
         "unknown-ranker",
@@ -134,7 +134,7 @@ def row_text(schema: Schema, d: Dialect) -> str:
     return " || ', ' || ".join(f"{d.text(f'{n}=')} || COALESCE({d.as_text(d.quote(n))}, 'null')" for n in names)
 
 
-def find_defects(opened: OpenLog, plan: Plan) -> list[Problem]:
+def find_defects(opened: OpenLog, plan: Plan) -> list[Finding]:
     """Return what is wrong with rows, in one scan of the log."""
     defects = list(_defects(plan))
     row = row_text(plan.schema, plan.dialect)
@@ -143,30 +143,37 @@ def find_defects(opened: OpenLog, plan: Plan) -> list[Problem]:
         for f in defects
     ]
     rows, *found = opened.rows(f"SELECT COUNT(*), {', '.join(parts)} FROM log", "Looking for problems")[0]
-    problems = []
-    for f, count, example in zip(defects, found[::2], found[1::2], strict=True):
-        if count:
-            what = f"{count:,} of {rows:,} rows have {f.what}"
-            flags = count_from_one(opened, plan) if f.name == "zero-based" else ""
-            problems.append(Problem(f.name, f.severity, what, int(count), example, f.remedy, flags))
-    return problems
+    return [
+        Finding(
+            f.code,
+            f.severity,
+            f"{{count}} of {{rows}} rows have {f.what}",
+            int(count),
+            example,
+            {"rows": int(rows)},
+            f.remedy,
+            count_from_one(opened, plan) if f.code == "zero-based" else {},
+        )
+        for f, count, example in zip(defects, found[::2], found[1::2], strict=True)
+        if count
+    ]
 
 
-def count_from_one(opened: OpenLog, plan: Plan) -> str:
-    """Return the flag that adds 1 to what counts from 0: positions, and the ranks of a wide log."""
+def count_from_one(opened: OpenLog, plan: Plan) -> Arguments:
+    """Return the argument that adds 1 to what counts from 0: positions, and the ranks of a wide log."""
     schema, d = plan.schema, plan.dialect
-    columns = [schema.position, *(schema.rank_columns[name] for name in plan.rankers if schema.layout == "wide")]
+    columns = [schema.position, *(schema.rank_columns[name] for name in plan.rankers if schema.rank_columns)]
     least = opened.rows(f"SELECT {', '.join(f'MIN({_typed(plan, c)})' for c in columns)} FROM log")[0]
     added = {
         d.quote(c): f"{d.cast(d.quote(c), 'INTEGER')} + 1" for c, low in zip(columns, least, strict=True) if low == 0
     }
-    return f"--sql {shell(d.replacing(added))}"
+    return {"sql": d.replacing(added)}
 
 
-def explain_unusable(opened: OpenLog, plan: Plan, unusable: int, rows: int) -> str:
-    """Return why rows of a log cannot be counted."""
-    reasons = "\n".join(f"  - {p}" for p in find_defects(opened, plan) if p.severity == "error")
+def explain_unusable(opened: OpenLog, plan: Plan, unusable: int, rows: int) -> UnusableLogError:
+    """Return, as an error, why rows of a log cannot be counted."""
+    reasons = [finding for finding in find_defects(opened, plan) if finding.severity == "error"]
     # A harvest stops at the first kind of defect that it meets; the user wants to know of all.
     bad = " OR ".join(f"({defect.condition})" for defect in _defects(plan) if defect.severity == "error")
     unusable = max(unusable, opened.rows(f"SELECT COUNT(*) FROM log WHERE {bad}")[0][0])
-    return f"{unusable:,} of {rows:,} rows of the log cannot be used:\n{reasons}"
+    return UnusableLogError(*reasons, lead=f"{unusable:,} of {rows:,} rows of the log cannot be used:")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,17 @@ import numpy as np
 from posbias.arrays import AnyArray
 from posbias.engines.answers import Answer, from_arrow, segment_numbers
 from posbias.errors import HarvestError
+from posbias.findings import Finding
+from posbias.harvesting.counts import Kind
 from posbias.harvesting.file_kinds import METADATA_KEY, is_export
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells, PairSums
+from posbias.logs.layouts import LAYOUTS
 from posbias.logs.weightings import WEIGHTINGS
 from posbias.sql.dialect import BUCKETS
 from posbias.writing import written_whole
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _TABLES: dict[str, type[Cells] | type[PairSums]] = {"cells": Cells, "pair_sums": PairSums}
 
 
@@ -36,15 +41,16 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
     about = {
         "version": FORMAT_VERSION,
         "table": "cells" if isinstance(harvest.table, Cells) else "pair_sums",
+        "kind": harvest.kind,
         "max_rank": harvest.max_rank,
         "rankers": list(harvest.rankers),
         "page_views": harvest.page_views,
-        "layout": harvest.layout,
+        "layout": harvest.layout.value,
         "weighting": harvest.weighting,
         "by": list(harvest.by),
         "buckets": BUCKETS,
         "about": dict(harvest.about),
-        "warnings": list(harvest.warnings),
+        "findings": [asdict(finding) for finding in harvest.findings],
         "traffic": None if harvest.traffic is None else harvest.traffic.tolist(),
     }
     table = pa.table(labels | {name: pa.array(column) for name, column in columns.items()})
@@ -113,15 +119,31 @@ def _checked(about: dict[str, Any], answer: Answer) -> Harvest:
         raise _DamagedError(f"its weighting {about['weighting']!r} is not known")
     if np.any(columns["clicks"] < 0):
         raise _DamagedError("it has negative clicks")
+    table = kind(segment=segment, **columns)
     return Harvest(
         max_rank=m,
         rankers=tuple(about["rankers"]),
-        layout=about["layout"],
+        layout=LAYOUTS[about["layout"]],
         weighting=about["weighting"],
         by=tuple(about["by"]),
         segments=tuple(segments or [()]),
-        table=kind(segment=segment, **columns),
+        kind=about.get("kind") or _kind(table),
+        table=table,
         about=about["about"],
-        warnings=tuple(about["warnings"]),
+        findings=_findings(about),
         traffic=None if about["traffic"] is None else np.array(about["traffic"], dtype=np.float64),
     )
+
+
+def _findings(about: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Return what is said of a harvest; the first version kept only the texts."""
+    if about["version"] == 1:
+        return tuple(Finding("note", "warning", text.removesuffix(".")) for text in about["warnings"])
+    return tuple(Finding(**finding) for finding in about["findings"])
+
+
+def _kind(table: Cells | PairSums) -> Kind:
+    """Return what a table holds where the file, of the first version, does not say."""
+    if isinstance(table, PairSums):
+        return "pairs"
+    return "exposures" if np.any(table.pairs > 0) else "signatures"

@@ -12,13 +12,18 @@ import numpy as np
 
 from posbias.arrays import FloatArray, IntArray, places, tally
 from posbias.errors import HarvestError
+from posbias.findings import Finding
+from posbias.harvesting.counts import Kind
 from posbias.harvesting.interventions import Interventions, from_cells, from_pair_sums
+from posbias.harvesting.page_views import busiest, count_page_views
 from posbias.harvesting.strata import Cells, PairSums
-from posbias.logs.schemas import Layout
+from posbias.logs.layouts import Layout
 from posbias.logs.weightings import WEIGHTINGS, Weighting
-from posbias.wording import listed
+from posbias.wording import listed, printable
 
 Segment = tuple[str | None, ...]
+# So many rankers are named in a line about a harvest.
+_MOST_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -39,13 +44,14 @@ class Harvest:
     Attributes:
         max_rank: M, the number of top ranks harvested.
         rankers: the rankers' names, sorted.
-        layout: how the ranks were known: "wide", "long" or "replay".
+        layout: how the ranks were known: wide, long or replay.
         weighting: the weighting of pairs that estimators use unless told otherwise.
         by: the segment columns.
         segments: the segments found, each a tuple of values.
+        kind: what the table holds: strata by "signatures" or by "exposures", or sums over "pairs" of ranks.
         table: the counts themselves, as `Cells` or, where those would not compress, as `PairSums`.
         about: row counts, when and from what it was made.
-        warnings: what the user should know about the rows that were and were not counted.
+        findings: what the user should know about the rows that were and were not counted.
         traffic: page views by bucket and ranker where the table itself does not tell them: in a segment of documents.
 
     Reference: Agarwal et al., WSDM 2019, section 3.
@@ -57,17 +63,11 @@ class Harvest:
     weighting: Weighting
     by: tuple[str, ...]
     segments: tuple[Segment, ...]
+    kind: Kind
     table: Cells | PairSums
     about: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     traffic: FloatArray | None = None
-
-    @property
-    def kind(self) -> str:
-        """What the table holds: "signatures", "exposures" or "pairs"."""
-        if isinstance(self.table, PairSums):
-            return "pairs"
-        return "exposures" if np.any(self.table.pairs > 0) else "signatures"
 
     @cached_property
     def buckets(self) -> IntArray:
@@ -92,13 +92,7 @@ class Harvest:
         """Page views by bucket and ranker: what was shown at the busiest position; in whole pages, the first."""
         if self.traffic is not None:
             return self.traffic
-        impressions = self.shown[0].sum(axis=0)
-        return np.take_along_axis(impressions, self._busiest[None, :, None], axis=2)[:, :, 0].astype(np.float64)
-
-    @property
-    def _busiest(self) -> IntArray:
-        """The position, by ranker, at which most was shown."""
-        return np.asarray(np.argmax(self.shown[0].sum(axis=(0, 1)), axis=1))
+        return count_page_views(self.shown[0].sum(axis=0)).astype(np.float64)
 
     @property
     def page_views(self) -> dict[str, int]:
@@ -124,13 +118,15 @@ class Harvest:
             if weighting != self.weighting:
                 raise HarvestError(
                     f"This harvest keeps sums weighted by {self.weighting!r}, because strata did not compress, and "
-                    f"cannot be weighted anew by {weighting!r}. Harvest the log again with --weighting {weighting}."
+                    f"cannot be weighted anew by {weighting!r}. Harvest the log again.",
+                    {"weighting": weighting},
                 )
             return from_pair_sums(self.table, weighting, self.max_rank, self.buckets, self.views)
-        if weighting != "traffic" and self.kind == "signatures" and len(self.table):
+        if weighting != "traffic" and self.kind == "signatures":
             raise HarvestError(
                 f"This harvest counts by signature and cannot tell (query, document) pairs apart, which the weighting "
-                f"{weighting!r} needs. Harvest the log again with --weighting {weighting}."
+                f"{weighting!r} needs. Harvest the log again.",
+                {"weighting": weighting},
             )
         return from_cells(self.table, weighting, self.max_rank, self.buckets, self.views)
 
@@ -158,7 +154,8 @@ class Harvest:
     def _by_page(self) -> bool:
         """Whether every page view lies in one segment: then none shows more at a lower rank than at the first."""
         shown = self.shown[0].sum(axis=1)
-        return bool(np.all(shown <= np.take_along_axis(shown, self._busiest[None, :, None], axis=2)))
+        views = count_page_views(shown, busiest(shown.sum(axis=0)))
+        return bool(np.all(shown <= views[..., None]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the harvest to one Parquet file, whole or not at all."""
@@ -174,7 +171,10 @@ class Harvest:
         return load(path)
 
     def __repr__(self) -> str:
-        traffic = ", ".join(f"{name}: {n:,}" for name, n in self.page_views.items())
+        shown = sorted(self.page_views.items(), key=lambda item: -item[1])[:_MOST_SHOWN]
+        more = len(self.rankers) - len(shown)
+        traffic = ", ".join(f"{printable(name)}: {n:,}" for name, n in sorted(shown))
+        traffic += f" and {more:,} more rankers" if more else ""
         by = f", {len(self.segments)} segments by {', '.join(self.by)}" if self.by else ""
         return (
             f"<Harvest of {sum(self.page_views.values()):,} page views ({traffic}), {self.layout}, "

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from posbias.errors import HarvestError
+from posbias.findings import added
 from posbias.harvesting.harvests import Harvest, Segment
-from posbias.harvesting.strata import Cells, PairSums, added, compressed, renumbered
+from posbias.harvesting.notes import OTHER_BUCKETS
+from posbias.harvesting.row_counts import RowCounts
+from posbias.harvesting.strata import Cells, PairSums, compressed, renumbered, summed
 from posbias.wording import listed
 
 # A merge holds some of so many rows at once: a year of days needs no more memory than a month of them.
@@ -42,8 +45,11 @@ def _merged(harvests: Sequence[Harvest]) -> Harvest:
         raise HarvestError(
             "Merge whole harvests first and take the segment of documents afterwards: it needs all page views."
         )
+    # A day of which nothing was counted fits any other.
+    counted = [h for h in harvests if len(h.table)] or harvests[:1]
+    kind = counted[0].kind
     for name in ("max_rank", "by", "weighting", "kind"):
-        found = list(dict.fromkeys(getattr(h, name) for h in harvests if len(h.table) or name != "kind"))
+        found = list(dict.fromkeys(getattr(h, name) for h in (counted if name == "kind" else harvests)))
         if len(found) > 1:
             raise HarvestError(
                 f"These harvests differ in {name.replace('_', ' ')}: {listed(map(str, found))}. Harvest the logs again "
@@ -55,26 +61,24 @@ def _merged(harvests: Sequence[Harvest]) -> Harvest:
         sorted({s for h in harvests for s in h.segments}, key=lambda s: [(v is not None, v or "") for v in s])
     )
     tables = [_renamed(h, rankers, segments) for h in harvests]
-    if isinstance(first.table, PairSums):
-        table: Cells | PairSums = added(PairSums.joined([t for t in tables if isinstance(t, PairSums)]))
+    if kind == "pairs":
+        table: Cells | PairSums = summed(PairSums.joined([t for t in tables if isinstance(t, PairSums)]))
     else:
         table = compressed(Cells.joined(renumbered([t for t in tables if isinstance(t, Cells)])))
-    warnings = [w for h in harvests for w in h.warnings]
+    findings = [finding for h in harvests for finding in h.findings if finding.code != OTHER_BUCKETS.code]
     if len(engines) > 1:
-        warnings.append(
-            "The harvests come from engines that put queries into different buckets: a query that recurs in both is "
-            "resampled in two parts, so intervals may be a little narrow."
-        )
+        findings.append(OTHER_BUCKETS)
     about = dict(first.about) | {
-        key: sum(h.about.get(key, 0) for h in harvests)
-        for key in ("rows", "rows_counted", "rows_beyond", "rows_contradicted", "moving_pairs")
+        field.name: sum(h.about.get(field.name, 0) for h in harvests)
+        for field in fields(RowCounts)
+        if field.name != "rows_unusable"
     }
     about |= {
         "source": ", ".join(dict.fromkeys(str(h.about.get("source", "?")) for h in harvests)),
         "parts": sum(h.about.get("parts", 1) for h in harvests),
     }
     return replace(
-        first, rankers=rankers, segments=segments, table=table, about=about, warnings=tuple(dict.fromkeys(warnings))
+        first, rankers=rankers, segments=segments, kind=kind, table=table, about=about, findings=added(findings)
     )
 
 

@@ -9,7 +9,9 @@ import numpy as np
 from posbias.arrays import IntArray
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.engines.answers import rows_of
-from posbias.harvesting.counting import MAX_STRATA, Settings, count_exposures, known_rankers
+from posbias.harvesting.counts import MAX_STRATA, Settings
+from posbias.harvesting.exposures import count_exposures
+from posbias.harvesting.signatures import known_rankers
 from posbias.harvesting.strata import Cells
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
@@ -40,16 +42,14 @@ class Sets:
 
 def count_sets(opened: OpenLog, max_rank: int) -> Sets:
     """Count the distinct (query, document) pairs of every interventional set on an opened log."""
-    if opened.schema.layout != "replay":
+    if opened.schema.layout.ranks_known:
         plan = Plan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
         answer = opened.table(signature_sql.signature_pairs(plan), "Counting sets")
         served = {row[0] for row in opened.rows(_served(plan))}
         has = np.zeros((rows_of(answer), max_rank + 1), dtype=np.int64)
-        for g, group in enumerate(signature_sql.codes(len(plan.rankers), max_rank)):
-            code = answer[f"code_{g}"]
-            for place, ranker in enumerate(group):
-                if ranker in served:
-                    has[np.arange(len(code)), code // (max_rank + 1) ** place % (max_rank + 1)] = 1
+        for ranker, rank in enumerate(plan.coding.ranks(answer)):
+            if ranker in served:
+                has[np.arange(len(rank)), rank] = 1
         return _sized(has[:, 1:], answer["pairs"])
     counted = count_exposures(opened, Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
     if isinstance(counted.table, Cells):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, group, tally
 from posbias.engines.answers import Answer, rows_of, segment_numbers, stacked
+from posbias.harvesting.page_views import busiest
+from posbias.sql.codes import Coding, Masks
 
 
 class _Columns:
@@ -70,12 +72,11 @@ class PairSums(_Columns):
     skips: FloatArray
 
 
-def cells_from_signatures(answer: Answer, segment: IntArray, digits: Sequence[range], base: int) -> Cells:
+def cells_from_signatures(answer: Answer, segment: IntArray, coding: Coding) -> Cells:
     """Return the cells of a wide or long harvest: every ranker's rank of every signature, seen or not."""
     bucket, shown = answer["bucket"], answer["ranker"]
-    coded = [answer[f"code_{g}"] for g in range(len(digits))]
-    first, stratum = group([segment, bucket, *coded])
-    ranks = [rank for code, rankers in zip(coded, digits, strict=True) for rank in _digits(code[first], rankers, base)]
+    first, stratum = group([segment, bucket, *(answer[name] for name in coding.names)])
+    ranks = list(coding.ranks({name: answer[name][first] for name in coding.names}))
     # Every row is the only one of its signature and ranker.
     own = shown * len(first) + stratum
     impressions, clicks = np.zeros((2, len(ranks), len(first)), dtype=np.int64)
@@ -90,21 +91,9 @@ def cells_from_signatures(answer: Answer, segment: IntArray, digits: Sequence[ra
     return cells
 
 
-def _digits(code: IntArray, places: Sequence[int], base: int) -> Iterator[IntArray]:
-    """Yield the digits of numbers, the lowest first."""
-    for _ in places:
-        rest = code // base
-        yield code - rest * base
-        code = rest
-
-
-def cells_from_exposures(answer: Answer, segment: IntArray, masks: Sequence[range], max_rank: int) -> Cells:
+def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks) -> Cells:
     """Return the cells of a replay harvest in which each ranker shows a pair at one rank, given as a bit of a mask."""
-    bits = [
-        answer[f"seen_{g}"] >> place * max_rank & (1 << max_rank) - 1
-        for g, rankers in enumerate(masks)
-        for place in range(len(rankers))
-    ]
+    bits = list(masks.bits(answer))
     rows = [np.flatnonzero(held) for held in bits]
     cells, parts = _allotted(rows, segment, answer["bucket"])
     for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
@@ -152,12 +141,12 @@ def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:
     )
 
 
-def busiest(totals: Answer, rankers: int) -> list[int]:
-    """Return the position, for each ranker, at which most was shown: there its page views are counted."""
+def busiest_ranks(totals: Answer, rankers: int) -> list[int]:
+    """Return the rank, for each ranker, at which its page views are counted."""
     ranker, rank = totals["ranker"], totals["rank"]
-    shown = np.zeros((rankers, int(rank.max(initial=1)) + 1))
-    np.add.at(shown, (ranker, rank), totals["impressions"])
-    return [int(k) for k in np.argmax(shown, axis=1)]
+    shown = np.zeros((rankers, int(rank.max(initial=1))))
+    np.add.at(shown, (ranker, rank - 1), totals["impressions"])
+    return [int(k) + 1 for k in busiest(shown)]
 
 
 def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairSums, list[tuple[str | None, ...]]]:
@@ -177,7 +166,7 @@ def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairS
     ), segments
 
 
-def added(sums: PairSums) -> PairSums:
+def summed(sums: PairSums) -> PairSums:
     """Return the same sums with those of one set in one row."""
     # Rows over all rankers carry ranker -1.
     first, which = group([sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
@@ -192,12 +181,12 @@ def count_pairs(cells: Cells) -> int:
     return int(cells.pairs[first].sum())
 
 
-def count_moving(cells: Cells) -> int:
+def count_non_functional(cells: Cells) -> int:
     """Return how many pairs a ranker showed at several ranks."""
     size = int(cells.ranker.max(initial=0)) + 1
     own, seen = np.unique(cells.stratum * size + cells.ranker, return_counts=True)
-    moving = np.unique(own[seen > 1] // size)
-    return count_pairs(cells.where(np.isin(cells.stratum, moving)))
+    several = np.unique(own[seen > 1] // size)
+    return count_pairs(cells.where(np.isin(cells.stratum, several)))
 
 
 def renumbered(parts: Sequence[Cells]) -> list[Cells]:
@@ -227,17 +216,17 @@ def compressed(cells: Cells) -> Cells:
         )
         keep = rows[index]
 
-        def summed(values: IntArray, which: IntArray = which, rows: IntArray = rows, n: int = len(index)) -> IntArray:
-            total = np.zeros((n, rows.shape[1]), dtype=np.int64)
-            np.add.at(total, which, values[rows])
-            return total.reshape(-1)
+        def total(values: IntArray, which: IntArray = which, rows: IntArray = rows, n: int = len(index)) -> IntArray:
+            sums = np.zeros((n, rows.shape[1]), dtype=np.int64)
+            np.add.at(sums, which, values[rows])
+            return sums.reshape(-1)
 
         part = cells.where(keep.reshape(-1))
         columns = part.columns() | {
             "stratum": np.repeat(np.arange(len(index)) + start, length),
-            "pairs": summed(cells.pairs),
-            "impressions": summed(cells.impressions),
-            "clicks": summed(cells.clicks),
+            "pairs": total(cells.pairs),
+            "impressions": total(cells.impressions),
+            "clicks": total(cells.clicks),
         }
         parts.append(Cells(**columns))
         start += len(index)

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from posbias.findings import Problem
+from posbias.errors import Spelling
+from posbias.findings import Finding, any_error, wrapped
+from posbias.harvesting.profiles import Shown
+from posbias.logs.layouts import Layout
 from posbias.version import __version__
+from posbias.wording import as_python, printable
 
-_LAYOUTS = {
-    "wide": "wide: a column for each ranker's rank",
-    "long": "long: a second table of rankings",
-    "replay": "replay: ranks are learnt from recurring queries",
-}
-_WIDTH = 100
 _MOST_RANKERS = 12
-ERROR, WARNING = "✗", "!"
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What was shown at one position."""
-
-    position: int
-    impressions: int
-    clicks: int
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was understood of a log, and its problems.
+    """What was understood of a log, and what is wrong with it.
 
     Attributes:
-        problems: everything that is wrong, each with `name` (its kind), `severity` ("error" or "warning"), `what`,
-            `count`, `example`, `remedy` and `flags` (what to add to the command).
-        layout: "wide", "long" or "replay"; None, as all that follows, if the log could not be opened.
+        findings: everything that is wrong, each with its `code`, `severity`, `message`, `count`, `example`, `evidence`,
+            `remedy` and the `arguments` that would mend it.
+        layout: wide, long or replay; None, as all that follows, if the log could not be opened.
         max_rank: M; what lies beyond is not harvested.
         columns: the columns in use, by what they mean.
         ranks: the rank column of each ranker, in a wide log.
@@ -50,8 +37,8 @@ class Check:
         moved: those of them that lie at different ranks by different rankers; None likewise.
     """
 
-    problems: tuple[Problem, ...]
-    layout: str | None = None
+    findings: tuple[Finding, ...]
+    layout: Layout | None = None
     max_rank: int = 10
     columns: Mapping[str, str] = field(default_factory=dict)
     ranks: Mapping[str, str] = field(default_factory=dict)
@@ -67,20 +54,30 @@ class Check:
     @property
     def usable(self) -> bool:
         """Whether the log can be harvested."""
-        return not any(p.severity == "error" for p in self.problems)
+        return not any_error(self.findings)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, spell: Spelling = as_python) -> dict[str, Any]:
         """Return the check as `--json` prints it: the attributes by name, and `usable` and `version`."""
-        return {"usable": self.usable, **asdict(self), "version": __version__}
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        told |= {
+            "findings": [finding.to_dict(spell) for finding in self.findings],
+            "layout": self.layout and self.layout.value,
+            "positions": [shown._asdict() for shown in self.positions],
+        }
+        return {"usable": self.usable, **told, "version": __version__}
+
+    def to_text(self, spell: Spelling = as_python) -> str:
+        """Return the check for people, with arguments that would help spelled as they would write them."""
+        parts = (self._understood(), self._click_rates(), self._complaints(spell))
+        return "\n\n".join(part for part in parts if part)
 
     def __str__(self) -> str:
-        parts = (self._understood(), self._click_rates(), self._complaints())
-        return "\n\n".join(part for part in parts if part)
+        return self.to_text()
 
     def _understood(self) -> str:
         if self.layout is None:
             return ""
-        lines = _fact("layout", _LAYOUTS[self.layout])
+        lines = _fact("layout", f"{self.layout}: {self.layout.words}")
         lines += _fact("columns", ", ".join(f"{role}={name}" for role, name in self.columns.items()))
         if self.ranks:
             lines += _fact("ranks", _some(list(self.ranks.values())))
@@ -103,7 +100,7 @@ class Check:
         shown = sorted(self.page_views.items(), key=lambda item: -item[1])[:_MOST_RANKERS]
         width = max((len(name) for name, _ in shown), default=0)
         digits = max((len(f"{n:,}") for _, n in shown), default=0)
-        lines = [f"{'':12}{name:<{width}}  {n:>{digits},}  {n / max(views, 1):>6.1%}" for name, n in shown]
+        lines = [f"{'':12}{printable(name):<{width}}  {n:>{digits},}  {n / max(views, 1):>6.1%}" for name, n in shown]
         more = len(self.page_views) - len(shown)
         return [*lines, f"{'':12}and {more} more"] if more else lines
 
@@ -116,10 +113,10 @@ class Check:
             lines.append(f"{p.position:>4} {p.impressions:>12,} {p.clicks:>11,} {rate:>11}")
         return "\n".join(lines)
 
-    def _complaints(self) -> str:
-        if not self.problems:
+    def _complaints(self, spell: Spelling) -> str:
+        if not self.findings:
             return "No problem found. The log can be used."
-        blocks = [_block(p) for p in sorted(self.problems, key=lambda p: p.severity != "error")]
+        blocks = [finding.block(spell) for finding in sorted(self.findings, key=lambda f: f.severity != "error")]
         verdict = "The log can be used." if self.usable else "The log cannot be used as it is."
         return "\n\n".join([*blocks, verdict])
 
@@ -135,27 +132,4 @@ def _some(names: list[str]) -> str:
 
 def _fact(name: str, text: str) -> list[str]:
     """Return a line of what was understood, wrapped under itself."""
-    return _wrapped(text, f"{name:<12}", " " * 12)
-
-
-def _block(problem: Problem) -> str:
-    mark = ERROR if problem.severity == "error" else WARNING
-    lines = _wrapped(f"{problem.what}.", f"{mark} ", "  ")
-    if problem.example:
-        lines += _wrapped(problem.example, "    example  ", " " * 13)
-    lines += _wrapped(problem.remedy, "    remedy   ", " " * 13)
-    # What is there to be copied stands on one line.
-    return "\n".join([*lines, f"    add      {problem.flags}"] if problem.flags else lines)
-
-
-def _wrapped(text: str, first: str, rest: str) -> list[str]:
-    # Ids, names and commands are never broken, and a line break in one is shown as such.
-    lines = textwrap.wrap(
-        text.replace("\r", "\\r").replace("\n", "\\n"),
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return lines or [first.rstrip()]
+    return wrapped(text, f"{name:<12}", " " * 12)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from posbias.engines import OpenLog
-from posbias.findings import Problem
+from posbias.findings import Finding, Severity
+from posbias.judging.looks import Look
 from posbias.logs.columns import guess
 from posbias.sql.shown import Plan, once
 from posbias.sql.steps import Step, render
-from posbias.wording import shell
+from posbias.wording import Arguments
 
 
-def find_repeats(opened: OpenLog, plan: Plan) -> list[Problem]:
+def find_repeats(look: Look) -> list[Finding]:
     """Return results logged twice in a page view, and page views with two results at one position."""
+    opened, plan = look.opened, look.plan
     schema = plan.schema
     if schema.impression is None or schema.aggregated:
         return _find_crowded_queries(opened, plan)
     rows, places, results, lists, pages = opened.rows(_screen(plan), "Looking for repeats")[0]
-    found: list[Problem] = []
+    found: list[Finding] = []
     if places < rows:
         found += _find_duplicates(opened, plan) + _find_crowded(opened, plan)
     if results < rows:
@@ -62,29 +64,29 @@ def _look(opened: OpenLog, plan: Plan, keys: str, odd: str, count: str, shown: s
     return int(found or 0), example
 
 
-def _find_duplicates(opened: OpenLog, plan: Plan) -> list[Problem]:
+def _find_duplicates(opened: OpenLog, plan: Plan) -> list[Finding]:
     count, example = _look(opened, plan, "v, q, r, d, p", "COUNT(*) > 1", "SUM(n - 1)", "vqd")
     dropping = plan.schema.drop_duplicates
-    return _problem(
+    return _finding(
         "duplicates",
         "error",
-        f"{count:,} rows repeat a result of the same page view at the same position, as at-least-once logging does",
+        "{count} rows repeat a result of the same page view at the same position, as at-least-once logging does",
         count,
         example,
-        f"They differ in more than the click, so that --duplicates drop keeps them: check {plan.schema.impression!r}."
+        f"They differ in more than the click, so that duplicates='drop' keeps them: check {plan.schema.impression!r}."
         if dropping
         else "They would be counted twice: drop them.",
-        "" if dropping else "--duplicates drop",
+        {} if dropping else {"duplicates": "drop"},
     )
 
 
-def _find_crowded(opened: OpenLog, plan: Plan) -> list[Problem]:
+def _find_crowded(opened: OpenLog, plan: Plan) -> list[Finding]:
     schema = plan.schema
     count, example = _look(opened, plan, "v, q, r, p", "MIN(d) <> MAX(d)", "COUNT(*)", "vqp")
-    return _problem(
+    return _finding(
         "crowded-position",
         "warning",
-        f"{count:,} positions of a page view hold two or more results",
+        "{count} positions of a page view hold two or more results",
         count,
         example,
         f"Check {schema.position!r} and {schema.impression!r}; in a grid, number the cells in reading order. Each "
@@ -92,32 +94,33 @@ def _find_crowded(opened: OpenLog, plan: Plan) -> list[Problem]:
     )
 
 
-def _find_moved(opened: OpenLog, plan: Plan) -> list[Problem]:
+def _find_moved(opened: OpenLog, plan: Plan) -> list[Finding]:
     count, example = _look(opened, plan, "v, q, r, d", "MIN(p) <> MAX(p)", "COUNT(*)", "vqd")
-    return _problem(
+    return _finding(
         "moved-in-view",
         "warning",
-        f"{count:,} results stand at several positions of one page view",
+        "{count} results stand at several positions of one page view",
         count,
         example,
         f"Check that {plan.schema.impression!r} names one page view, not a session. Each position is counted.",
     )
 
 
-def _find_mixed(opened: OpenLog, plan: Plan, pages: int) -> list[Problem]:
+def _find_mixed(opened: OpenLog, plan: Plan, pages: int) -> list[Finding]:
     count, example = _look(opened, plan, "v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
-    return _problem(
+    return _finding(
         "mixed-view",
         "warning",
-        f"{count:,} of {pages:,} page views hold results of several rankers",
+        "{count} of {page_views} page views hold results of several rankers",
         count,
         example,
         f"A page view is one ranker's list: check that {plan.schema.impression!r} names one page view. If lists were "
         "interleaved, a position is not the ranker's own rank.",
+        evidence={"page_views": pages},
     )
 
 
-def _find_crowded_queries(opened: OpenLog, plan: Plan) -> list[Problem]:
+def _find_crowded_queries(opened: OpenLog, plan: Plan) -> list[Finding]:
     """Without page views: a query's ranker cannot show more results at a lower position than at the first."""
     schema, d = plan.schema, plan.dialect
     names = zip("qrp", (schema.query, schema.ranker, schema.position), strict=True)
@@ -148,29 +151,37 @@ def _find_crowded_queries(opened: OpenLog, plan: Plan) -> list[Problem]:
         ]
     )
     crowded, example = opened.rows(sql, "Looking for repeats")[0]
-    flags = ""
+    arguments: Arguments = {}
     if schema.aggregated:
         remedy = "Count results again from the log that was added up, each once for a page view."
     else:
         column = guess("impression", "impression_id", schema.types)
-        flags = f"--impression {shell(column)}" if column else ""
+        arguments = {"impression": column} if column else {}
         remedy = (
-            "Name the column of the page view with --impression to tell which; rows logged twice can then be dropped "
-            "with --duplicates drop."
+            "Name the column of the page view (impression) to tell which; rows logged twice can then be dropped with "
+            "duplicates='drop'."
         )
-    return _problem(
+    return _finding(
         "crowded-position",
         "warning",
-        f"{crowded:,} times a ranker has more results of a query at a position than at the first: one result logged "
+        "{count} times a ranker has more results of a query at a position than at the first: one result logged "
         "twice, or two results at one position",
         crowded,
         example,
         remedy,
-        flags,
+        arguments,
     )
 
 
-def _problem(
-    name: str, severity: Any, what: str, count: int | None, example: str | None, remedy: str, flags: str = ""
-) -> list[Problem]:
-    return [Problem(name, severity, what, int(count), example, remedy, flags)] if count else []
+def _finding(
+    code: str,
+    severity: Severity,
+    what: str,
+    count: int | None,
+    example: str | None,
+    remedy: str,
+    arguments: Arguments | None = None,
+    evidence: Mapping[str, int] | None = None,
+) -> list[Finding]:
+    found = Finding(code, severity, what, int(count or 0), example, evidence or {}, remedy, arguments or {})
+    return [found] if count else []

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from posbias.errors import LogError
-from posbias.findings import UnusableLogError
+from posbias.findings import unusable
 from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKS, ClickLog
 from posbias.logs.columns import guess
-from posbias.wording import listed, shell
-
-Layout = Literal["wide", "long", "replay"]
+from posbias.logs.layouts import Layout
+from posbias.wording import listed
 
 _ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "original")
 
@@ -50,9 +48,9 @@ class Schema:
     def by_engine_names(self, names: Mapping[str, str]) -> Schema:
         """Return the schema by the names that the engine gave columns which differ only by case."""
         roles = {role: names.get(column, column) for role, column in self.roles.items()}
-        if self.layout == "long" and roles != self.roles:
+        if self.layout.ranks_in == "table" and roles != self.roles:
             twins = [column for column in self.roles.values() if names.get(column, column) != column]
-            raise UnusableLogError(
+            raise unusable(
                 "names-differ-by-case",
                 f"the log has other columns that differ from {listed(twins)} only by upper and lower case",
                 "SQL does not tell them apart: rename or leave out the others.",
@@ -78,23 +76,23 @@ def resolve(log: ClickLog, columns: Mapping[str, str], rankings: Mapping[str, st
     if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
         raise _no_page_view(columns, aggregated)
 
-    layout: Layout = "replay"
+    layout = Layout.REPLAY
     rank_columns: dict[str, str] = {}
     if log.rankings is not None:
-        layout = "long"
+        layout = Layout.LONG
         shared = {role: wanted[role] for role in ("query", "doc", "ranker")}
         _require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
     elif log.ranks != NO_RANKS:
         found = match_ranks(log.ranks or DEFAULT_RANKS, (c for c in columns if c not in wanted.values()))
         if log.ranks is not None and not found:
-            raise UnusableLogError(
+            raise unusable(
                 "missing-ranks",
                 f"No column fits ranks={log.ranks!r}",
                 f"Columns found: {listed(columns)}. Put {{ranker}} where the ranker's name stands, or leave ranks out "
                 "to learn the ranks from recurring queries.",
             )
         if log.ranks is not None or len(found) > 1:
-            layout, rank_columns = "wide", found
+            layout, rank_columns = Layout.WIDE, found
 
     return Schema(
         layout=layout,
@@ -131,13 +129,13 @@ def match_ranks(pattern: str, columns: Iterable[str]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def require(column: str, columns: Mapping[str, str], *, flag: str, where: str = "the log") -> None:
+def require(column: str, columns: Mapping[str, str], *, argument: str, where: str = "the log") -> None:
     """Raise a LogError with the closest existing name if a column is missing."""
-    _require_all({flag: column}, columns, where)
+    _require_all({argument: column}, columns, where)
 
 
 def _require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
-    """Raise one error for all columns that are missing, with the flags that would probably name them."""
+    """Raise one error for all columns that are missing, with the arguments that would probably name them."""
     missing = {role: column for role, column in wanted.items() if column not in columns}
     if not missing:
         return
@@ -149,18 +147,17 @@ def _require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: s
             guesses[role] = meant
     names = listed(missing.values())
     what = f"Column {names} is not in {where}" if len(missing) == 1 else f"Columns {names} are not in {where}"
-    python = ", ".join(f"{role}={guesses.get(role, 'COLUMN')!r}" for role in missing)
     lead = ""
     if len(missing) == len(guesses) == 1:
         lead = f"Did you mean {listed(guesses.values())}? "
     elif len(missing) > 2 and not guesses:
         lead = "This does not look like a click log, which has one row for each result shown. "
-    raise UnusableLogError(
+    raise unusable(
         "missing-column",
         what,
-        f"{lead}Columns found: {listed(columns)}. Say which to read, in Python by {python}.",
+        f"{lead}Columns found: {listed(columns)}. Say which to read.",
         count=len(missing),
-        flags=" ".join(f"--{role} {shell(guesses.get(role, 'COLUMN'))}" for role in missing),
+        arguments={role: guesses.get(role, "COLUMN") for role in missing},
     )
 
 
@@ -168,11 +165,11 @@ def _no_page_view(columns: Mapping[str, str], aggregated: bool) -> LogError:
     if aggregated:
         return LogError(
             "Duplicates cannot be dropped from an aggregated log: its counts no longer tell which rows were logged "
-            "twice. Drop them before adding up, and leave --duplicates out."
+            "twice. Drop them before adding up, and leave duplicates='drop' out."
         )
     meant = guess("impression", "impression_id", columns)
     return LogError(
         "Duplicates can be dropped only where a row tells its page view, because without it a repeated query looks "
-        f"the same as a row logged twice. Name the page view's column: --impression {shell(meant or 'COLUMN')}. "
-        f"Columns found: {listed(columns)}."
+        f"the same as a row logged twice. Name the page view's column. Columns found: {listed(columns)}.",
+        {"impression": meant or "COLUMN"},
     )

@@ -175,7 +175,7 @@ def long_queries(judgments: Judgments, candidates: int, wanted: int = 100) -> Ju
     if len(long) < wanted:
         raise PosbiasError(
             f"Only {len(long)} of {judgments.queries:,} queries have {candidates} candidates or more, and this "
-            f"experiment needs {wanted}: use other judgments with --data, or the built-in ones without it."
+            f"experiment needs {wanted}: use other judgments as data, or the built-in ones without it."
         )
     return judgments.take(long)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbias.sql.shown import Plan, comma, shown
-from posbias.sql.signatures import codes, signature_steps
+from posbias.sql.signatures import signature_steps
 from posbias.sql.steps import Step, render
 from posbias.sql.warehouses import Warehouse
 
@@ -60,8 +60,7 @@ def _answer(plan: Plan, source: str, columns: Sequence[str], about: str) -> Step
 
 
 def _signatures(plan: Plan) -> tuple[list[Step], list[str]]:
-    coded = [f"code_{i}" for i in range(len(codes(len(plan.rankers), plan.max_rank)))]
-    return signature_steps(plan), ["bucket", "ranker", *coded, "impressions", "clicks", "row_count"]
+    return signature_steps(plan), ["bucket", "ranker", *plan.coding.names, "impressions", "clicks", "row_count"]
 
 
 def _exposures(plan: Plan) -> tuple[list[Step], list[str]]:

@@ -9,7 +9,7 @@ from posbias.sql.shown import Plan, comma, shown
 from posbias.sql.steps import Step, render
 
 # What `bucket` holds for pairs that are not counted: without an id, or shown at several ranks by one ranker.
-NAMELESS, MOVING = -1, -2
+NAMELESS, NON_FUNCTIONAL = -1, -2
 
 
 def _usable(plan: Plan) -> str:
@@ -56,36 +56,29 @@ def profile(plan: Plan) -> str:
     )
 
 
-def masks(rankers: int, max_rank: int) -> list[range]:
-    """Return which rankers' ranks each mask of up to 62 bits holds, M bits for a ranker; none where M is too large.
-
-    >>> masks(2, 10), masks(8, 10), masks(2, 100)
-    ([range(0, 2)], [range(0, 6), range(6, 8)], [])
-    """
-    fit = 62 // max_rank
-    return [range(start, min(start + fit, rankers)) for start in range(0, rankers, fit)] if fit else []
-
-
 def exposures(plan: Plan) -> str:
     """Return pairs and clicks by bucket, the ranks at which rankers showed them and the impressions they gave.
 
     One pass over (query, document). The ranks come as a mask: bit `M i + k - 1` of ranker i at rank k. Pairs that a
-    ranker showed at several ranks come back only as a count, under bucket MOVING.
+    ranker showed at several ranks come back only as a count, under bucket NON_FUNCTIONAL.
     """
     d, m, segments = plan.dialect, plan.max_rank, plan.segments
-    groups = masks(len(plan.rankers), m)
+    masks = plan.masks
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     big = d.cast("impressions", "BIGINT")
     packed = d.total(f"CASE WHEN ranker = {{i}} THEN {PACK} * {big} + clicks ELSE 0 END")
     seen = []
-    for g, group in enumerate(groups):
-        bit = d.bit(f"(ranker - {group[0]}) * {m} + position - 1", wide=len(group) * m > 30)
-        held = bit if len(groups) == 1 else f"CASE WHEN ranker BETWEEN {group[0]} AND {group[-1]} THEN {bit} ELSE 0 END"
-        seen.append(f"{d.union(held)} AS seen_{g}")
+    for name, group in zip(masks.names, masks.groups, strict=True):
+        bit = d.bit(masks.place(group, "ranker", "position"), wide=len(group) * m > 30)
+        held = (
+            bit
+            if len(masks.groups) == 1
+            else f"CASE WHEN ranker BETWEEN {group[0]} AND {group[-1]} THEN {bit} ELSE 0 END"
+        )
+        seen.append(f"{d.union(held)} AS {name}")
     # A mask with one bit, or none, shares no bit with the number below it.
-    cuts = [d.cut(f"seen_{g}", (i - group[0]) * m, m) for g, group in enumerate(groups) for i in group]
-    still = " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in cuts)
-    ranks, impressions = [f"seen_{g}" for g in range(len(groups))], plan.each("impressions_{i}")
+    still = " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in masks.cuts(d))
+    ranks, impressions = masks.names, plan.each("impressions_{i}")
     return render(
         [
             *shown(plan, ranks=False),
@@ -98,10 +91,10 @@ def exposures(plan: Plan) -> str:
             ),
             Step(
                 "still",
-                "The bucket of its query; pairs that cannot be told apart or that moved are marked instead.",
+                "The bucket of its query; pairs without an id or with several ranks of one ranker are marked instead.",
                 f"SELECT {comma(segments, ranks)},\n"
                 f"  CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {still} THEN {bucket} "
-                f"ELSE {MOVING} END AS bucket,\n  "
+                f"ELSE {NON_FUNCTIONAL} END AS bucket,\n  "
                 + plan.each(
                     f"{d.high('packed_{i}')} AS impressions_{{i}}, {d.low('packed_{i}')} AS clicks_{{i}}",
                     ",\n  ",
@@ -133,12 +126,12 @@ def _cells(plan: Plan) -> list[Step]:
     ]
 
 
-def cells(plan: Plan, *, moving_only: bool) -> str:
+def cells(plan: Plan, *, non_functional_only: bool) -> str:
     """Return the exposures by cell, for many rankers or for the pairs that a ranker showed at several ranks."""
     d, segments = plan.dialect, plan.segments
     ids = comma(segments, "query", "doc")
     texts = " || ' ' || ".join(d.as_text(c) for c in ("ranker", "position", "impressions"))
-    having = "\nHAVING COUNT(*) > COUNT(DISTINCT ranker)" if moving_only else ""
+    having = "\nHAVING COUNT(*) > COUNT(DISTINCT ranker)" if non_functional_only else ""
     bucket = d.bucket("c.query", plan.schema.types[plan.schema.query])
     names = [f"c.{s}" for s in segments]
     return render(

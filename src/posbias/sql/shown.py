@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from posbias.logs.schemas import Schema
+from posbias.sql.codes import Coding, Masks
 from posbias.sql.dialect import Dialect
 from posbias.sql.steps import Step
 
@@ -22,6 +23,16 @@ class Plan:
     # What the tables are called.
     log: str = "log"
     rankings: str = "rankings"
+
+    @property
+    def coding(self) -> Coding:
+        """How signatures are written as numbers."""
+        return Coding(len(self.rankers), self.max_rank)
+
+    @property
+    def masks(self) -> Masks:
+        """How the ranks at which rankers showed a pair are written as bits."""
+        return Masks(len(self.rankers), self.max_rank)
 
     @property
     def segments(self) -> list[str]:
@@ -79,7 +90,7 @@ def shown(plan: Plan, *, ranks: bool) -> list[Step]:
         *(f"{d.as_text(column(name))} AS segment_{i}" for i, name in enumerate(plan.by)),
     ]
     join = ""
-    if ranks and schema.layout == "wide":
+    if ranks and schema.layout.ranks_in == "columns":
         for i, name in enumerate(plan.rankers):
             columns.append(f"{typed(schema.rank_columns[name])} AS rank_{i}")
     elif ranks:

@@ -13,20 +13,9 @@ from posbias.sql.steps import Step, render
 BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
 
 
-def codes(rankers: int, max_rank: int) -> list[range]:
-    """Return which rankers' ranks each 63-bit code holds, in base M + 1 with 0 for "not in the top M".
-
-    >>> codes(2, 10), codes(20, 10)
-    ([range(0, 2)], [range(0, 17), range(17, 20)])
-    """
-    fit = int(62 * math.log(2) / math.log(max_rank + 1))
-    return [range(start, min(start + fit, rankers)) for start in range(0, rankers, fit)]
-
-
 def _signed(plan: Plan) -> list[Step]:
     """Return the steps that end in `signed`: each row with its bucket and signature."""
     d, m = plan.dialect, plan.max_rank
-    groups = codes(len(plan.rankers), m)
     # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
     narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
@@ -34,22 +23,14 @@ def _signed(plan: Plan) -> list[Step]:
     # Most rows are placed where their ranker puts them, and so have a position and a ranker: one short test for those.
     placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
     usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
-    # A rank times a power of the base needs as many bits as the code itself.
-    digits = [
-        "\n      + ".join(
-            f"{d.cast(str((m + 1) ** place), narrow if g == 0 else 'BIGINT')} * "
-            f"CASE WHEN rank_{i} BETWEEN 1 AND {m} THEN rank_{i} ELSE 0 END"
-            for place, i in enumerate(group)
-        )
-        for g, group in enumerate(groups)
-    ]
+    digits = plan.coding.encoded(d, narrow)
     first = d.cast(
         f"CASE\n    WHEN {placed} THEN\n      {digits[0]}\n    WHEN {usable} THEN\n"
         f"      CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END",
         narrow,
     )
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
-    rest = [f"{text} AS code_{i}" for i, text in enumerate(digits) if i > 0]
+    rest = [f"{text} AS {name}" for text, name in zip(digits[1:], plan.coding.names[1:], strict=True)]
     return [
         *shown(plan, ranks=True),
         Step(
@@ -68,15 +49,15 @@ def _signed(plan: Plan) -> list[Step]:
 
 def signature_steps(plan: Plan) -> list[Step]:
     """Return the steps that end in `signatures`."""
-    d, groups = plan.dialect, codes(len(plan.rankers), plan.max_rank)
+    d, coded = plan.dialect, plan.coding.names
     many = plan.schema.aggregated
     impressions = d.total("impressions") if many else "COUNT(*)"
     clicks = d.total("clicks") if many else "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
     counts = f"{impressions} AS impressions, {clicks} AS clicks, COUNT(*) AS row_count"
     size, nobody = _values(plan), len(plan.rankers)
     span = (nobody + 1) * size
-    if not d.packed or len(groups) > 1 or BUCKETS * span >= 2**62:
-        keys = comma(plan.segments, "bucket", "ranker", [f"code_{i}" for i in range(len(groups))])
+    if not d.packed or len(coded) > 1 or BUCKETS * span >= 2**62:
+        keys = comma(plan.segments, "bucket", "ranker", coded)
         why = "Impressions and clicks by bucket, signature and ranker shown."
         return [*_signed(plan), Step("signatures", why, f"SELECT {keys},\n  {counts}\nFROM signed\nGROUP BY {keys}")]
     # Constants by ranker in place of a product: DuckDB then knows how large the number can be.
@@ -111,12 +92,12 @@ def signature_steps(plan: Plan) -> list[Step]:
 
 def _values(plan: Plan) -> int:
     """Return how many values `code_0` may have."""
-    return int((plan.max_rank + 1) ** len(codes(len(plan.rankers), plan.max_rank)[0])) - UNUSABLE
+    return plan.coding.sizes[0] - UNUSABLE
 
 
 def most_signatures(plan: Plan) -> float:
     """Return how many rows the harvest can have at most: without end where there are segments."""
-    one_code = len(codes(len(plan.rankers), plan.max_rank)) == 1
+    one_code = len(plan.coding.names) == 1
     return BUCKETS * (len(plan.rankers) + 1) * _values(plan) if one_code and not plan.by else math.inf
 
 
@@ -128,7 +109,7 @@ def signatures(plan: Plan) -> str:
 def signature_pairs(plan: Plan) -> str:
     """Return how many distinct (query, document) pairs have each signature."""
     steps = _signed(plan)
-    keys = comma([f"code_{i}" for i in range(len(codes(len(plan.rankers), plan.max_rank)))])
+    keys = comma(plan.coding.names)
     return render(
         [
             *steps,
@@ -173,13 +154,7 @@ def signature_pair_sums(plan: Plan, firsts: Sequence[int]) -> str:
     `firsts` are the positions at which each ranker's page views are counted.
     """
     segments, d = plan.segments, plan.dialect
-    groups = codes(len(plan.rankers), plan.max_rank)
-    base = plan.max_rank + 1
-    ranks = [
-        d.cast(f"{d.quotient(f'code_{g}', base**place)} % {base}", "INTEGER") + f" AS rank_{i}"
-        for g, group in enumerate(groups)
-        for place, i in enumerate(group)
-    ]
+    ranks = [f"{rank} AS rank_{i}" for i, rank in enumerate(plan.coding.decoded(d))]
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
     views = ",\n  ".join(
         f"SUM(CASE WHEN ranker = {i} AND own = {first} THEN impressions ELSE 0 END) AS views_{i}"
@@ -214,7 +189,11 @@ def signature_pair_sums(plan: Plan, firsts: Sequence[int]) -> str:
                 f"SELECT {comma([f'o.{s}' for s in segments], 'o.bucket', 'o.own', 'o.impressions', 'o.clicks')},\n"
                 f"  {served},\n  1e0 * ({weight}) / ({total}) AS w\nFROM owned o\nJOIN views v ON {on}",
             ),
-            Step("others", "The ranks k'.", " UNION ALL ".join(f"SELECT {k} AS other" for k in range(1, base))),
+            Step(
+                "others",
+                "The ranks k'.",
+                " UNION ALL ".join(f"SELECT {k} AS other" for k in range(1, plan.max_rank + 1)),
+            ),
             Step(
                 "moved",
                 "Each row once for every other rank k' of its document, however many rankers put it there.",

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import duckdb
 
 from posbias.errors import PosbiasError
-from posbias.findings import UnusableLogError
+from posbias.findings import unusable
 
 # What a message of an engine contains -> the name of the problem, and what to do.
 REMEDIES = {
@@ -28,7 +28,7 @@ REMEDIES = {
     r"could not set lock|conflicting lock": ("locked", "Another process has it open for writing: close that first."),
     r"syntax error|does not exist|referenced column|binder error|parser error": (
         "bad-sql",
-        "Check the query given with --sql: it reads `source`, or the tables of a DuckDB file by their names.",
+        "Check the query given as sql: it reads `source`, or the tables of a DuckDB file by their names.",
     ),
 }
 
@@ -41,7 +41,7 @@ def explained() -> Iterator[None]:
     except duckdb.OutOfMemoryException as error:
         raise PosbiasError(
             "The memory limit is too small for this log, or the disk that takes what does not fit is full. "
-            f"Raise --memory-limit, lower --threads or free space in the temporary folder. ({gist(error)})"
+            f"Raise memory_limit, lower threads or free space in the temporary folder. ({gist(error)})"
         ) from None
     except duckdb.InterruptException:
         raise KeyboardInterrupt from None
@@ -51,7 +51,7 @@ def explained() -> Iterator[None]:
             (found for pattern, found in REMEDIES.items() if re.search(pattern, low)),
             ("unreadable", "Open it with DuckDB to see what is wrong, or write it again as Parquet."),
         )
-        raise UnusableLogError(name, f"The log cannot be read: {gist(error)}", remedy) from None
+        raise unusable(name, f"The log cannot be read: {gist(error)}", remedy) from None
     except RuntimeError as error:
         # What Ctrl-C becomes while DuckDB is at work.
         if "interrupted" in str(error).lower():

@@ -102,7 +102,7 @@ def open_log(
         rankings = {} if log.rankings is None else open_rankings(con, log).types
         schema = resolve(log, opened.types, rankings).by_engine_names(opened.names)
         engine = DuckDBLog(con, schema, opened.files, progress)
-        if schema.layout == "long":
+        if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
         yield engine
 

@@ -13,7 +13,7 @@ from posbias.engines.duckdb.errors import explained, gist
 from posbias.engines.duckdb.readers import original_names, select_files
 from posbias.engines.files import file_format, find_files, is_path, one_format
 from posbias.errors import LogError
-from posbias.findings import UnusableLogError
+from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog
 from posbias.logs.columns import guess
 from posbias.sql.dialect import DuckDBDialect
@@ -63,7 +63,8 @@ def open_rankings(con: duckdb.DuckDBPyConnection, log: ClickLog) -> Opened:
         if files and file_format(files[0]) == "duckdb":
             raise LogError(
                 f"The rankings cannot be read from the DuckDB file {files[0]!r}. Put them into the DuckDB file of the "
-                "log and name their table with --rankings TABLE, or export them to Parquet."
+                "log and name their table, or export them to Parquet.",
+                {"rankings": "TABLE"},
             )
         _define(con, "rankings_source", source, files)
         return _publish(con, "rankings", "SELECT * FROM rankings_source", files, [])
@@ -127,18 +128,20 @@ def _open_database(con: duckdb.DuckDBPyConnection, files: Sequence[str], log: Cl
     tables = _tables(con)
     table = next(iter(tables)) if log.table is None and len(tables) == 1 else log.table
     if table is None and log.sql is None:
-        raise UnusableLogError(
+        raise unusable(
             "which-table",
             f"{files[0]!r} holds {len(tables)} tables: {listed(tables)}",
-            "Say which one is the log with --table NAME, or give a query with --sql.",
+            "Say which one is the log, or give a query (sql).",
             count=len(tables),
+            arguments={"table": "NAME"},
         )
     if table is not None and table not in tables:
         near = guess("", table, tables)
-        raise UnusableLogError(
+        raise unusable(
             "which-table",
             f"There is no table {table!r} in {files[0]!r}",
-            (f"Did you mean {near!r}? " if near else "") + f"Tables found: {listed(tables)}. Name one with --table.",
+            (f"Did you mean {near!r}? " if near else "") + f"Tables found: {listed(tables)}. Name one of them.",
+            arguments={"table": near or "NAME"},
         )
     if table is None:
         return ""

@@ -9,7 +9,7 @@ import duckdb
 from posbias.engines.duckdb.errors import explained
 from posbias.engines.files import one_format
 from posbias.engines.headers import read_header, refuse_unreadable
-from posbias.findings import UnusableLogError
+from posbias.findings import unusable
 from posbias.sql.dialect import INTEGERS, DuckDBDialect
 
 _SQL = DuckDBDialect()
@@ -89,7 +89,7 @@ def _select_json(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> str:
             f"DESCRIBE SELECT * FROM read_json({options}, sample_size = -1, maximum_sample_files = {len(files)})"
         ).fetchall()
     if [row[0] for row in found] == ["json"]:
-        raise UnusableLogError(
+        raise unusable(
             "not-a-log", f"{files[0]!r} holds no JSON objects", "Expected one object for each row: JSON lines."
         )
     kept = INTEGERS | {"BOOLEAN", "DOUBLE"}

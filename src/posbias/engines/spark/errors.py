@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from posbias.errors import PosbiasError
-from posbias.findings import UnusableLogError
+from posbias.findings import unusable
 
 INSTALL_JAVA = (
     "Spark needs Java 17 or newer, and no java command was found. Install one (on Debian and Ubuntu: apt install "
@@ -21,7 +21,7 @@ _REMEDIES = {
     r"malformed_record|jsonparse": ("broken-row", "Expected one JSON object for each row: mend or remove that row."),
     r"no filesystem for scheme": (
         "unreadable",
-        "Spark lacks the connector for such addresses: add it with --spark-conf spark.jars.packages=NAME.",
+        "Spark lacks the connector for such addresses: add it by the setting spark.jars.packages=NAME (conf).",
     ),
     r"path_not_found|filenotfound": ("missing-file", "Check the path, and that every worker sees it."),
     r"failed_read_file|file_footer|not a parquet file|eofexception|corrupt": (
@@ -31,7 +31,7 @@ _REMEDIES = {
     r"no space left": ("disk", "Free space in the folders of spark.local.dir, or point it to others."),
     r"parse_syntax_error|unresolved_column|table_or_view_not_found|unresolved_routine": (
         "bad-sql",
-        "Check the query given with --sql: it reads `source`.",
+        "Check the query given as sql: it reads `source`.",
     ),
 }
 
@@ -50,7 +50,7 @@ def explained(file: str | None = None) -> Iterator[None]:
             told = " ".join(getattr(error, "__notes__", []))
             raise PosbiasError(f"Spark needs Java 17 or newer, and it could not be started. {told}".strip()) from None
         if re.search("masters are unresponsive|could not connect|context was shut down|connection refused", text, re.I):
-            raise PosbiasError(f"Spark cannot be reached: {gist(text)}. Check --spark-master.") from None
+            raise PosbiasError(f"Spark cannot be reached: {gist(text)}. Check the address of its master.") from None
         low = text.lower()
         name, remedy = next(
             (found for pattern, found in _REMEDIES.items() if re.search(pattern, low)),
@@ -59,7 +59,7 @@ def explained(file: str | None = None) -> Iterator[None]:
         named = re.search(r"reading file (?:file://)?(\S+?)\.?\s", text)
         where = named[1] if named else file
         what = f"The log cannot be read by Spark: {gist(text)}"
-        raise UnusableLogError(name, f"{what} ({where!r})" if where else what, remedy) from None
+        raise unusable(name, f"{what} ({where!r})" if where else what, remedy) from None
 
 
 def gist(text: str) -> str:

@@ -116,7 +116,7 @@ def open_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Ite
                 found.frame.createOrReplaceTempView(views[name])
         schema = resolve(log, opened.types, second.types if second else {}).by_engine_names(opened.names)
         engine = SparkLog(session, schema, views, opened.files, progress)
-        if schema.layout == "long":
+        if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
         yield engine
     finally:

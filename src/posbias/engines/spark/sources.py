@@ -13,7 +13,7 @@ from posbias.engines.files import file_format, find_files, is_path, one_format
 from posbias.engines.headers import read_header, refuse_unreadable
 from posbias.engines.spark.errors import explained
 from posbias.errors import LogError
-from posbias.findings import UnusableLogError
+from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog
 from posbias.sql.dialect import INTEGERS
 
@@ -114,7 +114,7 @@ def read_files(session: SparkSession, files: Sequence[str], folder: str | os.Pat
             return session.read.json([_literal(file) for file in files], mode="FAILFAST")
     if kind == "duckdb":
         raise LogError(
-            f"Spark cannot read the DuckDB file {files[0]!r}. Leave --engine spark out, or export its table to Parquet."
+            f"Spark cannot read the DuckDB file {files[0]!r}. Leave engine='spark' out, or export its table to Parquet."
         )
     reader = session.read
     if folder is not None and os.path.isdir(folder):
@@ -133,7 +133,7 @@ def _parquet_schema(file: str) -> str:
     try:
         return str(pq.read_schema(file).remove_metadata())
     except (pa.ArrowException, OSError) as error:
-        raise UnusableLogError(
+        raise unusable(
             "damaged-file",
             f"The log cannot be read: {file!r}: {str(error).splitlines()[0]}",
             "The file looks truncated or damaged: copy or write it again, or leave it out.",
@@ -182,7 +182,7 @@ def _union(frames: list[DataFrame]) -> DataFrame:
 
 def _refuse_nested(name: str, types: set[str]) -> None:
     if any("<" in type_ for type_ in types):
-        raise UnusableLogError(
+        raise unusable(
             "mixed-files",
             f"The files disagree on column {name!r}: {' and '.join(sorted(types))}",
             "The files do not fit together: give files of one layout, or convert the odd one.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,14 +14,18 @@ import numpy as np
 from posbias.arrays import BoolArray, IntArray, group
 from posbias.engines.answers import Answer, segment_numbers, select
 from posbias.errors import HarvestError, LogError
+from posbias.harvesting.counts import Counted
 from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.refusals import contradictions, counts_by_code, moving_warning, refuse_moving, traffic_warning
-from posbias.harvesting.strata import Cells, cells_from_signatures, count_moving, count_pairs
+from posbias.harvesting.notes import note_contradicted, note_non_functional, note_weighting, refuse_non_functional
+from posbias.harvesting.row_counts import RowCounts
+from posbias.harvesting.strata import cells_from_signatures, count_non_functional, count_pairs
 from posbias.harvesting.warehouse.files import DamagedError, numbers, read_columns, texts
 from posbias.harvesting.warehouse.strata import cells_from_texts, parsed
+from posbias.logs.layouts import LAYOUTS
 from posbias.logs.weightings import WEIGHTINGS
 from posbias.sql import exports as export_sql
 from posbias.sql import signatures as signature_sql
+from posbias.sql.codes import Coding
 from posbias.sql.dialect import BUCKETS
 from posbias.wording import listed
 
@@ -41,23 +46,23 @@ def load_export(path: str | os.PathLike[str]) -> Harvest:
     try:
         about = _about(columns)
         counted = (_from_signatures if about["table"] == "signatures" else _from_exposures)(about, columns)
-        cells, rankers, segments, rows, warnings = counted
         return Harvest(
             max_rank=about["max_rank"],
-            rankers=rankers,
-            layout=about["layout"],
+            rankers=counted.rankers,
+            layout=LAYOUTS[about["layout"]],
             weighting=about["weighting"],
             by=tuple(about["by"]),
-            segments=tuple(segments),
-            table=cells,
+            segments=tuple(counted.segments),
+            kind=counted.kind,
+            table=counted.table,
             about={
                 "posbias": about["posbias"],
                 "engine": about["dialect"],
                 "made": datetime.fromtimestamp(os.path.getmtime(name), UTC).isoformat(timespec="seconds"),
                 "source": about["source"],
-                **rows,
+                **counted.rows.to_dict(),
             },
-            warnings=tuple(warnings),
+            findings=tuple(counted.findings),
         )
     except DamagedError as error:
         raise HarvestError(f"The export {name!r} cannot be used: {error}. {_AGAIN}") from None
@@ -66,7 +71,6 @@ def load_export(path: str | os.PathLike[str]) -> Harvest:
 
 
 _AGAIN = "Export the whole result of the query again, as it is."
-_Counted = tuple[Cells, tuple[str, ...], list[tuple[str | None, ...]], dict[str, int], list[str]]
 
 
 def _about(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,35 +154,34 @@ def _refuse_repeats(keys: Sequence[IntArray]) -> None:
         raise DamagedError(f"{len(keys[0]) - len(first):,} of its rows repeat others, so that as many must be missing")
 
 
-def _from_signatures(about: dict[str, Any], columns: Mapping[str, Any]) -> _Counted:
+def _from_signatures(about: dict[str, Any], columns: Mapping[str, Any]) -> Counted:
     """Wide and long: the same table that an engine answers, with rows that cannot be counted as groups of their own."""
     m, rankers = about["max_rank"], tuple(about["rankers"])
-    digits = signature_sql.codes(len(rankers), m)
-    coded = [f"code_{g}" for g in range(len(digits))]
+    coding = Coding(len(rankers), m)
     first = _answer(about | {"by": []}, columns, ["code_0"])["code_0"]
-    names = ["bucket", "ranker", *coded, "impressions", "clicks", "row_count"]
+    names = ["bucket", "ranker", *coding.names, "impressions", "clicks", "row_count"]
     answer = _answer(about, columns, names, marks=first < 0)
     counted = first >= 0
     _between(answer, "bucket", 0, BUCKETS - 1, counted)
     _between(answer, "ranker", 0, len(rankers) - 1, counted)
     _between(answer, "clicks", 0, answer["impressions"], counted)
     _between(answer, "row_count", 1, 2**62, np.ones_like(counted))
-    for name, places in zip(coded, digits, strict=True):
+    for name, size in zip(coding.names, coding.sizes, strict=True):
         low = signature_sql.UNUSABLE if name == "code_0" else 0
-        _between(answer, name, low, (m + 1) ** len(places) - 1, np.ones_like(counted))
+        _between(answer, name, low, size - 1, np.ones_like(counted))
     labels = [f"segment_{i}" for i in range(len(about["by"]))]
     number, _ = segment_numbers(answer, labels)
     _, absent = numbers(columns["ranker"], "ranker")
-    _refuse_repeats([number, *(answer[name] for name in ("bucket", "ranker", *coded)), absent.astype(np.int64)])
+    _refuse_repeats([number, *(answer[name] for name in ("bucket", "ranker", *coding.names)), absent.astype(np.int64)])
 
     rows = answer["row_count"]
-    counts = counts_by_code(first, rows)
+    counts = RowCounts.by_code(first, rows)
     unusable = first == signature_sql.UNUSABLE
     known = listed(rankers)
     _refuse_unusable(
-        counts["rows"],
+        counts.rows,
         {
-            f"no ranker, or one whose ranks are not known: the query names {known}. Name all with --rankers": int(
+            f"no ranker, or one whose ranks are not known: the query names {known}. Name all of them (rankers)": int(
                 rows[unusable & absent].sum()
             ),
             f"no query; or {_REASONS[export_sql.NO_POSITION]}; or {_REASONS[export_sql.NO_CLICK]}": int(
@@ -188,13 +191,13 @@ def _from_signatures(about: dict[str, Any], columns: Mapping[str, Any]) -> _Coun
     )
     good = select(answer, counted)
     segment, segments = segment_numbers(good, labels)
-    cells = cells_from_signatures(good, segment, digits, m + 1)
+    cells = cells_from_signatures(good, segment, coding)
     if int(cells.impressions.sum()) != int(good["impressions"].sum()):
         raise DamagedError("its codes hold no rank for rankers that were shown")
-    return cells, rankers, segments, counts, contradictions(counts)
+    return Counted("signatures", rankers, segments, cells, counts, note_contradicted(counts))
 
 
-def _from_exposures(about: dict[str, Any], columns: Mapping[str, Any]) -> _Counted:
+def _from_exposures(about: dict[str, Any], columns: Mapping[str, Any]) -> Counted:
     """Replay: pairs by a text of all their cells, and rows that were not counted by their mark."""
     answer = _answer(about, columns, ["bucket", "pairs", "row_count"])
     _require(columns, ["stratum"])
@@ -210,12 +213,12 @@ def _from_exposures(about: dict[str, Any], columns: Mapping[str, Any]) -> _Count
     _refuse_repeats([number, answer["bucket"], stratum])
 
     bucket, rows = answer["bucket"], answer["row_count"]
-    counts = {
-        "rows": int(rows.sum()),
-        "rows_counted": int(rows[(bucket >= 0) | (bucket == export_sql.EMPTY)].sum()),
-        "rows_beyond": int(rows[bucket == export_sql.BEYOND].sum()),
-    }
-    _refuse_unusable(counts["rows"], {why: int(rows[bucket == mark].sum()) for mark, why in _REASONS.items()})
+    counts = RowCounts(
+        rows=int(rows.sum()),
+        rows_counted=int(rows[(bucket >= 0) | (bucket == export_sql.EMPTY)].sum()),
+        rows_beyond=int(rows[bucket == export_sql.BEYOND].sum()),
+    )
+    _refuse_unusable(counts.rows, {why: int(rows[bucket == mark].sum()) for mark, why in _REASONS.items()})
     counted = bucket >= 0
     good = select(answer | {"stratum": stratum}, counted)
     used = np.unique(good["stratum"])
@@ -223,13 +226,11 @@ def _from_exposures(about: dict[str, Any], columns: Mapping[str, Any]) -> _Count
     table = parsed([found[i] for i in used], about["max_rank"])
     segment, segments = segment_numbers(good, labels)
     cells = cells_from_texts(good, segment, np.searchsorted(used, good["stratum"]), table)
-    warnings = traffic_warning(about["weighting"])
-    moving = count_moving(cells)
-    if moving:
-        pairs = count_pairs(cells)
-        refuse_moving(about["non_functional"], moving, pairs)
-        warnings = [moving_warning(moving, pairs), *warnings]
-    return cells, table.rankers, segments, counts | {"moving_pairs": moving}, warnings
+    several, pairs = count_non_functional(cells), count_pairs(cells)
+    refuse_non_functional(about["non_functional"], several, pairs)
+    findings = [*note_non_functional(several, pairs), *note_weighting(about["weighting"])]
+    counts = replace(counts, non_functional_pairs=several)
+    return Counted("exposures", table.rankers, segments, cells, counts, findings)
 
 
 def _refuse_unusable(rows: int, found: Mapping[str, int]) -> None:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Literal
 
 from posbias.errors import LogError
+from posbias.harvesting.counts import kind_of
 from posbias.harvesting.refusals import refuse_settings
 from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKS, ClickLog
-from posbias.logs.schemas import Layout, Schema
-from posbias.logs.weightings import Weighting, default_weighting
+from posbias.logs.layouts import Layout
+from posbias.logs.schemas import Schema
+from posbias.logs.weightings import Weighting
 from posbias.sql.dialect import BUCKETS
 from posbias.sql.exports import ExportPlan, printed
 from posbias.sql.warehouses import DIALECTS, Warehouse
@@ -89,8 +91,8 @@ def harvest_sql(
         duplicates=duplicates,
     )
     schema = _schema(log, rankers, by)
-    chosen = weighting or default_weighting(ranks_known=schema.layout != "replay")
-    counted = "signatures" if schema.layout != "replay" and chosen == "traffic" else "exposures"
+    chosen = weighting or schema.layout.weighting
+    counted = kind_of(schema.layout, chosen)
     named = tuple(sorted(set(rankers)))
     hooks = DIALECTS[dialect]
     plan = ExportPlan(
@@ -105,7 +107,7 @@ def harvest_sql(
     about = {
         "posbias": __version__,
         "dialect": hooks.name,
-        "layout": schema.layout,
+        "layout": schema.layout.value,
         "max_rank": max_rank,
         "weighting": chosen,
         "non_functional": non_functional,
@@ -129,7 +131,7 @@ def _schema(log: ClickLog, rankers: Sequence[str], by: Sequence[str]) -> Schema:
     if log.duplicates == "drop" and aggregated:
         raise LogError(
             "Duplicates cannot be dropped from an aggregated log: its counts no longer tell which rows were logged "
-            "twice. Drop them before adding up, and leave --duplicates out."
+            "twice. Drop them before adding up, and leave duplicates='drop' out."
         )
     schema = Schema(
         layout=layout,
@@ -157,17 +159,17 @@ def _layout(log: ClickLog, rankers: Sequence[str]) -> tuple[Layout, dict[str, st
     wide = log.ranks not in (None, NO_RANKS)
     if not rankers and (wide or log.rankings is not None):
         raise LogError(
-            "The query must name every ranker whose ranks are known, because the table is not opened. Name them, in "
-            "Python by rankers=['NAME', 'NAME']. Add --rankers NAME --rankers NAME"
+            "The query must name every ranker whose ranks are known, because the table is not opened. Name them.",
+            {"rankers": ["NAME", "NAME"]},
         )
     if log.rankings is not None:
-        return "long", {}
+        return Layout.LONG, {}
     if not rankers:
-        return "replay", {}
+        return Layout.REPLAY, {}
     if log.ranks == NO_RANKS:
-        raise LogError("Without rank columns (ranks 'none') the rankers are learned from the log. Leave --rankers out.")
+        raise LogError("Without rank columns (ranks 'none') the rankers are learned from the log. Leave rankers out.")
     pattern = log.ranks or DEFAULT_RANKS
-    return "wide", {name: pattern.replace("{ranker}", name) for name in sorted(set(rankers))}
+    return Layout.WIDE, {name: pattern.replace("{ranker}", name) for name in sorted(set(rankers))}
 
 
 def table_name(dialect: Warehouse, name: str) -> str:

@@ -1,0 +1,46 @@
+"""Which rows of a log a harvest counts, and how many it does not and why."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from posbias.harvesting.profiles import Profile
+from posbias.sql.signatures import BEYOND, CONTRADICTED, UNUSABLE
+
+if TYPE_CHECKING:
+    from posbias.arrays import IntArray
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows in all, those that are counted, beyond M, and shown where their own ranker does not put them.
+
+    `non_functional_pairs` are the (query, document) pairs that one ranker showed at several ranks.
+    """
+
+    rows: int
+    rows_counted: int
+    rows_beyond: int
+    rows_contradicted: int = 0
+    non_functional_pairs: int = 0
+    rows_unusable: int = 0
+
+    @classmethod
+    def by_code(cls, code: IntArray, rows: IntArray) -> RowCounts:
+        """Return the counts of a harvest by signature: rows that are not counted have a code of their own."""
+
+        def marked(mark: int) -> int:
+            return int(rows[code == mark].sum())
+
+        counted = int(rows[code >= 0].sum())
+        return cls(int(rows.sum()), counted, marked(BEYOND), marked(CONTRADICTED), rows_unusable=marked(UNUSABLE))
+
+    @classmethod
+    def by_profile(cls, profile: Profile) -> RowCounts:
+        """Return the counts of a replay."""
+        return cls(profile.rows, profile.rows_counted, profile.rows_beyond, rows_unusable=profile.rows_unusable)
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the counts as a harvest keeps them; one has no rows that cannot be used."""
+        return {name: n for name, n in asdict(self).items() if name != "rows_unusable"}

@@ -1,0 +1,65 @@
+"""Counting where every ranker's rank is known (wide, long): by signature and ranker shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from posbias.engines import OpenLog
+from posbias.harvesting.counts import Counted, Settings
+from posbias.harvesting.notes import note_contradicted
+from posbias.harvesting.refusals import refuse_unusable
+from posbias.harvesting.row_counts import RowCounts
+from posbias.sql import signatures as signature_sql
+from posbias.sql.shown import Plan
+
+if TYPE_CHECKING:
+    from posbias.engines.answers import Answer
+
+
+def known_rankers(opened: OpenLog) -> tuple[str, ...]:
+    """Return the rankers whose ranks are known: those of the rank columns, or of the rankings table."""
+    if opened.schema.layout.ranks_in == "columns":
+        return tuple(opened.schema.rank_columns)
+    name = opened.dialect.as_text(opened.dialect.quote(opened.schema.ranker))
+    return tuple(sorted(row[0] for row in opened.rows(f"SELECT DISTINCT {name} FROM rankings") if row[0]))
+
+
+def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
+    """Count in one scan, in which rows that cannot be counted come back as groups of their own."""
+    plan = settings.plan(opened, known_rankers(opened))
+    sql = signature_sql.signatures(plan)
+    if signature_sql.most_signatures(plan) <= settings.max_strata:
+        # Sums take several times the room of counts: such a table is for counts.
+        answer: Answer | None = opened.table(sql, "Harvesting", few_groups=not plan.schema.aggregated)
+    else:
+        answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
+    if answer is None:
+        return _sum_signatures(opened, plan)
+    from posbias.engines.answers import segment_numbers, select
+    from posbias.harvesting.strata import cells_from_signatures
+
+    counts = _count_rows(opened, plan, answer)
+    good = select(answer, answer["code_0"] >= 0)
+    segment, segments = segment_numbers(good, plan.segments)
+    cells = cells_from_signatures(good, segment, plan.coding)
+    return Counted("signatures", plan.rankers, segments, cells, counts, note_contradicted(counts))
+
+
+def _count_rows(opened: OpenLog, plan: Plan, answer: Answer) -> RowCounts:
+    """Count the rows that are in the harvest and those that are not; refuse those that cannot be."""
+    counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
+    refuse_unusable(opened, plan, counts.rows, counts.rows_unusable)
+    return counts
+
+
+def _sum_signatures(opened: OpenLog, plan: Plan) -> Counted:
+    """Sum over interventional sets, where there are more signatures than are worth keeping."""
+    from posbias.engines.answers import select
+    from posbias.harvesting.strata import busiest_ranks, pair_sums
+
+    totals = opened.table(signature_sql.signature_totals(plan), "Counting page views")
+    counts = _count_rows(opened, plan, totals)
+    totals = select(totals, totals["code_0"] >= 0)
+    sums = opened.table(signature_sql.signature_pair_sums(plan, busiest_ranks(totals, len(plan.rankers))), "Summing")
+    table, segments = pair_sums(totals, sums, plan.segments)
+    return Counted("pairs", plan.rankers, segments, table, counts, note_contradicted(counts))

@@ -1,0 +1,73 @@
+"""Where positions contradict the ranks that the log itself tells."""
+
+from __future__ import annotations
+
+from posbias.engines import OpenLog
+from posbias.findings import Finding
+from posbias.harvesting.defects import count_from_one
+from posbias.sql.shown import Plan, shown
+from posbias.sql.steps import Step, render
+from posbias.wording import Arguments
+
+
+def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
+    """Return rows shown at a position that is not the rank their own ranker gives them (wide and long)."""
+    schema, d = plan.schema, plan.dialect
+    own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
+    label = " || ".join(
+        [
+            d.text(f"{schema.position}="),
+            d.as_text("position"),
+            "', but rank '",
+            f"COALESCE({d.as_text('own')}, 'null')",
+            d.text(f" ({schema.query}="),
+            d.as_text("query"),
+            d.text(f", {schema.doc}="),
+            f"COALESCE({d.as_text('doc')}, 'null')",
+            "')'",
+        ]
+    )
+    bad = "(own IS NULL OR own <> position)"
+    sql = render(
+        [
+            *shown(plan, ranks=True),
+            Step(
+                "owned",
+                "The rank by the ranker shown, of rows that can be harvested.",
+                f"SELECT query, doc, position, {own} AS own\nFROM shown\n"
+                f"WHERE position BETWEEN 1 AND {plan.max_rank} AND ranker IS NOT NULL",
+            ),
+            Step(
+                "contradicted",
+                "Where it is not the position.",
+                f"SELECT COUNT(*), SUM(CASE WHEN {bad} THEN 1 ELSE 0 END), "
+                "SUM(CASE WHEN own = position - 1 THEN 1 ELSE 0 END), "
+                f"MIN(CASE WHEN {bad} THEN {label} END)\nFROM owned",
+            ),
+        ]
+    )
+    rows, count, less_by_one, example = opened.rows(sql, "Comparing positions with ranks")[0]
+    if not count:
+        return []
+    arguments: Arguments = {}
+    if less_by_one == rows:
+        remedy = f"Ranks seem to count from 0, and must count from 1 like {schema.position!r}: add 1 to them."
+        arguments = count_from_one(opened, plan) if schema.rank_columns else {}
+    else:
+        remedy = (
+            "They are left out of the harvest. If results are moved after ranking (advertisements, blending), log the "
+            "final ranks. Ranks must count from 1 like positions."
+        )
+    return [
+        Finding(
+            "contradicted-rank",
+            "warning" if count < rows else "error",
+            f"{{count}} of {{rows}} rows in the top {plan.max_rank} were shown at a position that is not the rank "
+            "their own ranker gives them",
+            int(count),
+            example,
+            {"rows": int(rows)},
+            remedy,
+            arguments,
+        )
+    ]

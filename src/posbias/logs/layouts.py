@@ -1,0 +1,72 @@
+"""Layouts: the ways in which a log tells where the rankers that were not shown would have put a result."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from posbias.logs.weightings import Weighting
+
+# Where the ranks of all rankers are: in columns of the log, in a second table, or in other rows of the log itself.
+Place = Literal["columns", "table", "log"]
+
+
+class Layout(StrEnum):
+    """A layout: its name, and what follows from it. A new one is an entry here, its SQL, and its counting."""
+
+    ranks_in: Place
+    words: str
+    weighting: Weighting
+    contradicting: str
+    contradicted: str
+
+    WIDE = (
+        "wide",
+        "columns",
+        "a column for each ranker's rank",
+        "traffic",
+        "have rank columns that differ between their rows",
+        "Each row is counted by its own ranks.",
+    )
+    LONG = (
+        "long",
+        "table",
+        "a second table of rankings",
+        "traffic",
+        "have several ranks by one ranker in the rankings table",
+        "Otherwise such a rank counts as not known, and rows shown there are left out.",
+    )
+    REPLAY = (
+        "replay",
+        "log",
+        "ranks are learnt from recurring queries",
+        "harmonic",
+        "were shown at several positions by one and the same ranker",
+        "Otherwise each position counts by its share, or refuse such logs with non_functional='refuse'.",
+    )
+
+    def __new__(
+        cls, name: str, ranks_in: Place, words: str, weighting: Weighting, contradicting: str, contradicted: str
+    ) -> Layout:
+        """Make a layout: a text, its name, with what follows from it as attributes."""
+        layout = str.__new__(cls, name)
+        layout._value_ = name
+        layout.ranks_in = ranks_in
+        layout.words = words
+        # How much each pair counts by default.
+        layout.weighting = weighting
+        # What is said of pairs that one ranker puts at several ranks, and of how they are counted.
+        layout.contradicting = contradicting
+        layout.contradicted = contradicted
+        return layout
+
+    @property
+    def ranks_known(self) -> bool:
+        """Whether the ranks of all rankers are known of every row, shown or not."""
+        return self.ranks_in != "log"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+LAYOUTS: dict[str, Layout] = {layout.value: layout for layout in Layout}

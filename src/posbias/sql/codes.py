@@ -1,0 +1,117 @@
+"""Signatures as numbers: the ranks of all rankers as digits in base M + 1, with 0 for "not in the top M"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from posbias.sql.dialect import Dialect
+
+if TYPE_CHECKING:
+    from posbias.arrays import AnyArray, IntArray
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How the signatures of so many rankers are written: as one number, or several where one would not hold them.
+
+    >>> Coding(2, 10).groups, Coding(20, 10).groups
+    ([range(0, 2)], [range(0, 17), range(17, 20)])
+    """
+
+    rankers: int
+    max_rank: int
+
+    @property
+    def base(self) -> int:
+        """The number of digits there are."""
+        return self.max_rank + 1
+
+    @cached_property
+    def groups(self) -> list[range]:
+        """Which rankers' ranks each number of up to 62 bits holds."""
+        fit = int(62 * math.log(2) / math.log(self.base))
+        return [range(start, min(start + fit, self.rankers)) for start in range(0, self.rankers, fit)]
+
+    @property
+    def names(self) -> list[str]:
+        """What the numbers are called in a query and its answer."""
+        return [f"code_{i}" for i in range(len(self.groups))]
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many values each number may have."""
+        return [self.base ** len(group) for group in self.groups]
+
+    def encoded(self, dialect: Dialect, first: str) -> list[str]:
+        """Return the numbers as SQL from columns `rank_<i>`; `first` is the type of the first of them."""
+        # A rank times a power of the base needs as many bits as the number itself.
+        return [
+            "\n      + ".join(
+                f"{dialect.cast(str(self.base**place), first if g == 0 else 'BIGINT')} * "
+                f"CASE WHEN rank_{i} BETWEEN 1 AND {self.max_rank} THEN rank_{i} ELSE 0 END"
+                for place, i in enumerate(group)
+            )
+            for g, group in enumerate(self.groups)
+        ]
+
+    def decoded(self, dialect: Dialect) -> list[str]:
+        """Return the rank of every ranker as SQL from the numbers."""
+        return [
+            dialect.cast(f"{dialect.quotient(name, self.base**place)} % {self.base}", "INTEGER")
+            for name, group in zip(self.names, self.groups, strict=True)
+            for place in range(len(group))
+        ]
+
+    def ranks(self, answer: Mapping[str, AnyArray]) -> Iterator[IntArray]:
+        """Yield the rank of every ranker from the numbers of an answer."""
+        for name, group in zip(self.names, self.groups, strict=True):
+            code = answer[name]
+            for _ in group:
+                rest = code // self.base
+                yield code - rest * self.base
+                code = rest
+
+
+@dataclass(frozen=True)
+class Masks:
+    """How the ranks at which rankers showed a pair are written as bits: bit `M i + k - 1` of ranker i at rank k.
+
+    >>> Masks(2, 10).groups, Masks(8, 10).groups, Masks(2, 100).groups
+    ([range(0, 2)], [range(0, 6), range(6, 8)], [])
+    """
+
+    rankers: int
+    max_rank: int
+
+    @cached_property
+    def groups(self) -> list[range]:
+        """Which rankers' ranks each mask of up to 62 bits holds; none where M is too large."""
+        fit = 62 // self.max_rank
+        return [range(start, min(start + fit, self.rankers)) for start in range(0, self.rankers, fit)] if fit else []
+
+    @property
+    def names(self) -> list[str]:
+        """What the masks are called in a query and its answer."""
+        return [f"seen_{g}" for g in range(len(self.groups))]
+
+    def place(self, group: range, ranker: str, rank: str) -> str:
+        """Return, as SQL, the place of the bit of a ranker at a rank."""
+        return f"({ranker} - {group[0]}) * {self.max_rank} + {rank} - 1"
+
+    def cuts(self, dialect: Dialect) -> list[str]:
+        """Return the M bits of every ranker as SQL."""
+        return [
+            dialect.cut(name, place * self.max_rank, self.max_rank)
+            for name, group in zip(self.names, self.groups, strict=True)
+            for place in range(len(group))
+        ]
+
+    def bits(self, answer: Mapping[str, AnyArray]) -> Iterator[IntArray]:
+        """Yield the M bits of every ranker from the masks of an answer."""
+        for name, group in zip(self.names, self.groups, strict=True):
+            for place in range(len(group)):
+                yield answer[name] >> place * self.max_rank & (1 << self.max_rank) - 1
