@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from posbias.version import __version__
 
 if TYPE_CHECKING:
+    from posbias.curves.curve import Curve as Curve
+    from posbias.errors import CurveError as CurveError
     from posbias.errors import EstimateError as EstimateError
     from posbias.errors import HarvestError as HarvestError
     from posbias.errors import LogError as LogError
@@ -35,6 +37,8 @@ _HOMES = {
     "AdjacentChain": "posbias.estimators",
     "AllPairs": "posbias.estimators",
     "ClickLog": "posbias.logs.click_log",
+    "Curve": "posbias.curves.curve",
+    "CurveError": "posbias.errors",
     "EstimateError": "posbias.errors",
     "Harvest": "posbias.harvesting.harvests",
     "HarvestError": "posbias.errors",

@@ -17,3 +17,7 @@ class HarvestError(PosbiasError):
 
 class EstimateError(PosbiasError):
     """The harvest holds nothing from which the propensities asked for could be estimated."""
+
+
+class CurveError(PosbiasError):
+    """What was given as a curve is not one, is damaged, or does not fit what is asked of it."""
