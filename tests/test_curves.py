@@ -363,6 +363,51 @@ def test_segments_must_fit_the_whole(by: tuple[str, ...], key: tuple[str, ...], 
         small(by=by, segments={key: small(**part)})
 
 
+# ---- Truths
+
+
+TRUTHS: dict[str, tuple[str, str]] = {
+    "a list": ("[1, 0.5]", "it is"),
+    "without a curve": ('{"eta": 1}', "propensity is None where a list"),
+    "a text": ('{"propensity": "10"}', "propensity is '10' where a list"),
+    "an object": ('{"propensity": {"1": 1}}', "where a list"),
+    "empty": ('{"propensity": []}', "propensity has 0 numbers"),
+    "too long": (json.dumps({"propensity": [1] * 10_001}), "propensity has 10,001 numbers"),
+    "negative": ('{"propensity": [1, -0.5]}', "propensity[1] is -0.5"),
+    "NaN": ('{"propensity": [1, NaN]}', "it holds NaN"),
+    "infinite": ('{"propensity": [1, 1e999]}', "propensity[1] is inf"),
+    "true": ('{"propensity": [true]}', "propensity[0] is True"),
+    "texts": ('{"propensity": ["1"]}', "propensity[0] is '1'"),
+    "null": ('{"propensity": [null]}', "propensity[0] is None"),
+    "deep": ('{"propensity":' + "[" * 10**5 + "]" * 10**5 + "}", "nested deeper"),
+    "no JSON": ("propensity", "not JSON"),
+}
+
+
+@pytest.mark.parametrize("kind", TRUTHS)
+def test_a_file_that_is_no_truth(kind: str, tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from posbias.cli import cli
+
+    text, message = TRUTHS[kind]
+    (tmp_path / "truth.json").write_text(text)
+    # The truth is read before the log, which is not there.
+    done = CliRunner().invoke(cli, ["estimate", "nix.parquet", "--truth", str(tmp_path / "truth.json")])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ")
+    assert "is not a truth file" in done.stderr
+    assert message in done.stderr
+    assert "posbias simulate writes one" in done.stderr
+
+
+def test_a_truth_is_read(tmp_path: Path) -> None:
+    (tmp_path / "truth.json").write_text('{"propensity": [1, 0.5, 0]}')
+    assert files.read_truth(str(tmp_path / "truth.json")) == [1.0, 0.5, 0.0]
+    with pytest.raises(posbias.PosbiasError, match=r"is not a truth file.*cannot be read"):
+        files.read_truth(str(tmp_path))
+
+
 # ---- Segments
 
 

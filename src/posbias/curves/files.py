@@ -1,4 +1,4 @@
-"""Curves as JSON files: strictly read, for anything may lie under a name."""
+"""Curves as JSON files, and the truths of simulated ones: strictly read, for anything may lie under a name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from typing import Any, NoReturn
 
 from posbias.curves.curve import Curve
-from posbias.curves.records import UnfitError, read_curve
-from posbias.errors import CurveError
+from posbias.curves.records import MOST_RANKS, UnfitError, mapping, number, read_curve, sequence
+from posbias.errors import CurveError, PosbiasError
 from posbias.wording import json_text, printable
 from posbias.writing import written_whole
 
@@ -45,6 +45,22 @@ def from_record(record: Any) -> Curve:
         return read_curve(record)
     except UnfitError as error:
         raise CurveError(f"The record is not that of a curve: {_said(error)}. {error.remedy or _ANEW}") from None
+
+
+def read_truth(path: str) -> list[float]:
+    """Read the known curve of a simulated log."""
+    remedy = "posbias simulate writes one beside the log."
+    try:
+        found = sequence(mapping(_read(path), "it").get("propensity"), "propensity")
+        if not 0 < len(found) <= MOST_RANKS:
+            raise UnfitError(f"propensity has {len(found):,} numbers where 1 to {MOST_RANKS:,} were expected")
+        return [number(p, f"propensity[{i}]", 0) for i, p in enumerate(found)]
+    except FileNotFoundError:
+        raise PosbiasError(f"There is no truth file {path!r}. {remedy}") from None
+    except UnfitError as error:
+        raise PosbiasError(
+            f'{path!r} is not a truth file, JSON with a list under "propensity": {_said(error)}. {remedy}'
+        ) from None
 
 
 def _read(name: str) -> Any:
