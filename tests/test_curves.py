@@ -340,6 +340,13 @@ def test_rounding_is_no_damage() -> None:
     assert Curve.from_dict(record).covariance == ((0.01, 0.003), (math.nextafter(0.003, 1), 0.04))
 
 
+def test_ends_in_the_wrong_order_are_no_rounding() -> None:
+    record = small().to_dict()
+    record["positions"][1] |= {"low": math.nextafter(0.5, 1), "high": 0.5}
+    with pytest.raises(CurveError, match="in which its propensity"):
+        Curve.from_dict(record)
+
+
 def test_a_curve_too_large_to_be_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_MOST_BYTES", 100)
     with pytest.raises(CurveError, match="Estimate fewer segments"):
