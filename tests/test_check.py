@@ -302,7 +302,7 @@ def test_one_result_twice_in_a_page_view(rows: Rows) -> None:
 
 def test_dropping_duplicates_needs_the_page_view(rows: Rows) -> None:
     renamed = [{("request" if n == "impression_id" else n): v for n, v in row.items()} for row in rows]
-    with pytest.raises(posbias.LogError, match="Name the page view.s column.* Add impression=.request"):
+    with pytest.raises(posbias.LogError, match=r"Name the page view.s column.* Add impression=.request"):
         check(renamed, duplicates="drop")
     assert check(renamed, duplicates="drop", impression="request").findings == ()
     with pytest.raises(posbias.LogError, match="cannot be dropped from an aggregated log"):

@@ -81,7 +81,8 @@ def spawn(*args: Any, **options: Any) -> subprocess.Popen[str]:
 def test_the_json_of_an_estimate(log: str) -> None:
     told = json.loads(run("estimate", log, "--json", "--max-rank", 6, "--bootstrap", 50).stdout)
     assert list(told) == [
-        "estimator", "max_rank", "level", "weighting", "positions", "rankers", "page_views", "version"
+        "format", "estimator", "max_rank", "level", "weighting", "positions", "page_views", "covariance", "rankers",
+        "version",
     ]  # fmt: skip
     assert (told["estimator"], told["max_rank"], told["level"]) == ("all-pairs", 6, 0.95)
     assert (told["weighting"], told["rankers"], told["version"]) == ("traffic", ["a", "b"], posbias.__version__)
@@ -108,14 +109,17 @@ def test_what_is_not_identified_is_null_with_a_reason(folder: Path, tmp_path: Pa
 
 def test_segments(log: str) -> None:
     told = json.loads(run("estimate", log, "--json", "--by", "device", "--max-rank", 6, "--bootstrap", 20).stdout)
-    assert list(told["segments"]) == ["desk", "phone"]
-    for segment in told["segments"].values():
-        assert [list(p) for p in segment["positions"]] == [POSITION] * 6
-    clicks = [sum(s["positions"][k]["clicks"] for s in told["segments"].values()) for k in range(6)]
+    assert told["by"] == ["device"]
+    assert [part["segment"] for part in told["segments"]] == [{"device": "desk"}, {"device": "phone"}]
+    for part in told["segments"]:
+        assert list(part) == ["segment", "positions", "page_views", "covariance"]
+        assert [list(p) for p in part["positions"]] == [POSITION] * 6
+    clicks = [sum(part["positions"][k]["clicks"] for part in told["segments"]) for k in range(6)]
     assert clicks == [p["clicks"] for p in told["positions"]]
     rows = list(csv.DictReader(io.StringIO(run("estimate", log, "--csv", "--by", "device", "--bootstrap", 0).stdout)))
-    assert list(rows[0]) == ["segment", *POSITION]
-    assert [row["segment"] for row in rows] == [""] * 6 + ["desk"] * 6 + ["phone"] * 6
+    assert list(rows[0]) == ["scope", "device", *POSITION]
+    assert [row["scope"] for row in rows] == ["all"] * 6 + ["segment"] * 12
+    assert [row["device"] for row in rows] == [""] * 6 + ["desk"] * 6 + ["phone"] * 6
     text = run("estimate", log, "--by", "device", "--bootstrap", 0).stdout
     assert "\ndesk\n" in text
     assert "\nphone\n" in text

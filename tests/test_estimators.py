@@ -322,8 +322,8 @@ def test_segments_have_curves_of_their_own():
     world = posbias.World(queries=6000, segments={"phone": 1.6, "desk": 0.6}, max_rank=5)
     harvested = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=5, by=["device"])
     fitted = posbias.AllPairs(level=0.999).fit(harvested)
-    assert list(fitted.segments_) == ["desk", "phone"]
-    for name, part in fitted.segments_.items():
+    assert list(fitted.segments_) == [("desk",), ("phone",)]
+    for (name,), part in fitted.segments_.items():
         truth = world.curves[list(world.segments).index(name)]
         low, high = part.interval_.T
         assert np.all((low <= truth) & (truth <= high)), name
@@ -344,7 +344,7 @@ def test_a_segment_of_documents_is_weighted_by_the_traffic_of_pages(tmp_path):
     assert posbias.Harvest.load(tmp_path / "video.parquet").page_views == harvested.page_views
     with pytest.raises(posbias.HarvestError, match="Merge whole harvests first"):
         posbias.merge([part, part])
-    fitted = posbias.AdjacentChain(level=0.999).fit(harvested).segments_["video"]
+    fitted = posbias.AdjacentChain(level=0.999).fit(harvested).segments_[("video",)]
     low, high = fitted.interval_.T
     assert np.all((low <= world.propensity) & (world.propensity <= high))
 
@@ -360,6 +360,6 @@ def test_hundreds_of_segments_and_one_without_any_intervention():
     harvested = posbias.harvest(posbias.ClickLog(both), max_rank=4, by=["cohort"])
     fitted = posbias.AllPairs(bootstrap=10).fit(harvested)
     assert len(fitted.segments_) == 300
-    alone = fitted.segments_["1000"]
+    alone = fitted.segments_[("1000",)]
     assert np.isnan(alone.propensity_).all()
     assert all(alone.reasons_)

@@ -75,7 +75,7 @@ def test_an_export_is_read_wherever_a_harvest_is(layout: str, export: str, tmp_p
     assert loaded.about["source"] == "clicks"
     assert sum(loaded.page_views.values()) == 600
     curve = json.loads(run("estimate", path, "--json", "--bootstrap", "10").stdout)
-    assert list(curve["segments"]) == ["desktop", "phone"]
+    assert [part["segment"] for part in curve["segments"]] == [{"device": "desktop"}, {"device": "phone"}]
     run("merge", path, path, "-o", tmp_path / "both")
     both = posbias.Harvest.load(tmp_path / "both")
     assert both.page_views == {name: 2 * n for name, n in loaded.page_views.items()}

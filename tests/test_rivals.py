@@ -149,11 +149,11 @@ class TestContract:
         table = swap_log()
         table["device"] = np.where(table["query_id"] % 2, "phone", None)
         fitted = made(kind).fit(posbias.ClickLog(table), by=["device"])
-        assert list(fitted.segments_) == ["null", "phone"]
+        assert list(fitted.segments_) == [(None,), ("phone",)]
         alone = made(kind).fit(posbias.ClickLog(table[table["device"] == "phone"]))
-        np.testing.assert_allclose(fitted.segments_["phone"].propensity_, alone.propensity_)
+        np.testing.assert_allclose(fitted.segments_[("phone",)].propensity_, alone.propensity_)
         np.testing.assert_allclose(fitted.propensity_, made(kind).fit(posbias.ClickLog(table)).propensity_)
-        assert fitted.curve().to_dict()["segments"]["phone"]["page_views"] == alone.curve().page_views
+        assert fitted.curve().segments[("phone",)].page_views == alone.curve().page_views
 
     def test_only_a_log_fits(self, kind):
         with pytest.raises(posbias.EstimateError, match="fit takes a ClickLog, not a list"):
@@ -478,7 +478,7 @@ def test_original_names_the_column_of_the_rank_before_the_swap(folder):
 
 def test_by_segments_from_the_command_line(folder):
     done = run("log.parquet", "--estimator", "naive-ctr", "--by", "ranker", "--json", "--bootstrap", "0")
-    assert set(json.loads(done.stdout)["segments"]) == {"a", "b"}
+    assert [part["segment"]["ranker"] for part in json.loads(done.stdout)["segments"]] == ["a", "b"]
 
 
 @pytest.mark.parametrize("name", LOG_REGISTRY)

@@ -335,7 +335,7 @@ def test_rankings_in_the_same_duckdb_file(tmp_path: Path) -> None:
     files = harvest(log, rankings=write_parquet(rankings, tmp_path / "rankings.parquet"))
     assert_same(harvest(path, table="clicks", rankings="ranked"), files)
     assert_same(harvest(log, rankings=rankings.to_pandas()), files)
-    with pytest.raises(posbias.LogError, match="name their table, or .* Add rankings="):
+    with pytest.raises(posbias.LogError, match=r"name their table, or .* Add rankings="):
         harvest(log, rankings=path)
 
 

@@ -307,9 +307,9 @@ def test_names_duplicates_and_aggregates_do_not_matter(make):
 def test_segments_have_curves_of_their_own():
     parts = {name: swapped(SwapOne, 2000, 3, ranker=name, seed=i).assign(device=name) for i, name in enumerate("xy")}
     fitted = SwapOne(max_rank=3, bootstrap=30).fit(log_of(pandas.concat(parts.values())), by=["device"])
-    assert list(fitted.segments_) == ["x", "y"]
+    assert list(fitted.segments_) == [("x",), ("y",)]
     for name, part in parts.items():
         alone = SwapOne(max_rank=3, bootstrap=30).fit(log_of(part))
-        np.testing.assert_allclose(fitted.segments_[name].propensity_, alone.propensity_)
-        np.testing.assert_allclose(fitted.segments_[name].interval_, alone.interval_)
-        assert fitted.segments_[name].summary().page_views == {name: 2000}
+        np.testing.assert_allclose(fitted.segments_[(name,)].propensity_, alone.propensity_)
+        np.testing.assert_allclose(fitted.segments_[(name,)].interval_, alone.interval_)
+        assert fitted.segments_[(name,)].summary().page_views == {name: 2000}

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from posbias.version import __version__
 
 if TYPE_CHECKING:
+    from posbias.curves.curve import Curve as Curve
     from posbias.engines.duckdb import DuckDB as DuckDB
     from posbias.engines.spark import Spark as Spark
+    from posbias.errors import CurveError as CurveError
     from posbias.errors import EstimateError as EstimateError
     from posbias.errors import HarvestError as HarvestError
     from posbias.errors import LogError as LogError
@@ -38,6 +40,8 @@ _HOMES = {
     "AllPairs": "posbias.estimators",
     "ClickLog": "posbias.logs.click_log",
     "DuckDB": "posbias.engines.duckdb",
+    "Curve": "posbias.curves.curve",
+    "CurveError": "posbias.errors",
     "EstimateError": "posbias.errors",
     "Harvest": "posbias.harvesting.harvests",
     "HarvestError": "posbias.errors",

@@ -40,6 +40,10 @@ class EstimateError(PosbiasError):
     """The harvest holds nothing from which the propensities asked for could be estimated."""
 
 
+class CurveError(PosbiasError):
+    """What was given as a curve is not one, is damaged, or does not fit what is asked of it."""
+
+
 def with_arguments(message: str, arguments: Arguments, spell: Spelling) -> str:
     """Return a message followed by the arguments to give, if there are any."""
     return f"{message} Add {spell(arguments)}" if arguments else message

@@ -1,13 +1,21 @@
-"""The words of messages: names in a row, counts, arguments as one writes them."""
+"""The words of messages: names in a row, as one types them, as a terminal may show them; JSON as one reads it."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 # What to give to a function, by the names of its arguments.
 Arguments = Mapping[str, str | list[str]]
+
+# What a terminal obeys in place of showing it: C1, DEL, line separators, marks that turn the direction of writing.
+_OBEYED = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_CONTROL = re.compile(rf"[\x00-\x1f{_OBEYED}]")
+# JSON escapes the rest of them itself.
+_RAW_IN_JSON = re.compile(rf"[{_OBEYED}]")
+_NUMBERS_IN_JSON = re.compile(r"\[\n([^\[\]{}\"]*)\n *\]")
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
@@ -32,13 +40,45 @@ def as_python(arguments: Arguments) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text without what would steer a terminal: control characters are shown by their numbers.
+    r"""Return a text with the characters that a terminal would obey, or that hide others, as escapes.
 
-    >>> print(printable("red \\x1b[31m, new line \\n"))
-    red \\x1b[31m, new line \\n
+    >>> print(printable("phone\x1b[2J"))
+    phone\x1b[2J
     """
-    return re.sub("[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]", _escaped, text)
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def label(values: Iterable[str | None]) -> str:
+    """Return the values of a segment in a row, those that could be mistaken in quotes: no two segments look alike.
+
+    >>> label(["phone", None]), label(["phone", "null"]), label(["phone, null", ""])
+    ('phone, null', 'phone, "null"', '"phone, null", ""')
+    """
+    return ", ".join("null" if value is None else _quoted(value) for value in values)
+
+
+def _quoted(value: str) -> str:
+    plain = value == value.strip() == printable(value) and value not in ("", "null") and not re.search('[,"]', value)
+    return value if plain else '"' + printable(value.replace("\\", r"\\").replace('"', r"\"")) + '"'
+
+
+def json_text(value: Any, encoding: str = "utf-8") -> str:
+    r"""Return a value as JSON that one can read: a row of numbers on a line, no raw control characters.
+
+    It is plain ASCII where the encoding could not say it.
+
+    >>> print(json_text({"segment": "caf\u00e9\x9b", "row": [1, None, 0.5]}))
+    {
+      "segment": "café\u009b",
+      "row": [1, null, 0.5]
+    }
+    """
+    import json
+
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    text = _RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2, allow_nan=False)
+    return _NUMBERS_IN_JSON.sub(lambda found: f"[{' '.join(found[1].split())}]", text)

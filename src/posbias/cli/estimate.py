@@ -76,7 +76,11 @@ def estimate(
         from posbias.writing import writable
 
         writable(plot)
-    known = None if truth is None else _read_truth(truth)
+    known = None
+    if truth is not None:
+        from posbias.curves.files import read_truth
+
+        known = read_truth(truth)
     settings: dict[str, Any] = {"level": level, "bootstrap": bootstrap, "seed": seed}
     fitted: CurveEstimator
     if estimator in _OF_HARVESTS:
@@ -138,20 +142,3 @@ def _load(flags: dict[str, Any]) -> Harvest | None:
     made = load(files[0])
     warn(made)
     return made
-
-
-def _read_truth(path: str) -> list[float]:
-    import json
-
-    from posbias.errors import PosbiasError
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            return [float(p) for p in json.load(file)["propensity"]]
-    except FileNotFoundError:
-        raise PosbiasError(f"There is no truth file {path!r}. posbias simulate writes one beside the log.") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise PosbiasError(
-            f'{path!r} is not a truth file: expected JSON with a list under "propensity" ({error!r}). posbias simulate '
-            "writes one beside the log."
-        ) from None

@@ -114,12 +114,8 @@ def warn(harvest: Harvest) -> None:
 
 def show_json(value: Any) -> None:
     """Print a value as JSON; in plain ASCII where stdout knows nothing else."""
-    import json
     import sys
 
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        text = json.dumps(value, indent=2, allow_nan=False)
-    click.echo(text)
+    from posbias.wording import json_text
+
+    click.echo(json_text(value, sys.stdout.encoding or "utf-8"))

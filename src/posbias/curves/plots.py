@@ -10,6 +10,7 @@ import numpy as np
 from posbias.curves.curve import Curve
 from posbias.errors import PosbiasError
 from posbias.extras import optional
+from posbias.wording import label, printable
 from posbias.writing import written_whole
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ def draw_curve(curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] |
         ax = figure.add_subplot()
     shown = list(curve.segments.items())[:_MOST_SEGMENTS]
     _draw_line(ax, curve, "all" if shown else curve.estimator, "C0", wide=True)
-    for i, (label, part) in enumerate(shown, start=1):
-        # A label from the log is text, never markup: matplotlib reads $ as mathematics.
-        _draw_line(ax, part, label.replace("$", r"\$"), f"C{i}", wide=False)
+    for i, (key, part) in enumerate(shown, start=1):
+        _draw_line(ax, part, label(key), f"C{i}", wide=False)
     if truth is not None:
         ax.plot(
             np.arange(1, len(truth) + 1), truth, color="black", linestyle=":", linewidth=1.2, label="truth", zorder=3
@@ -47,14 +47,20 @@ def draw_curve(curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] |
     return ax
 
 
-def _draw_line(ax: Axes, curve: Curve, label: str, color: str, *, wide: bool) -> None:
+def _draw_line(ax: Axes, curve: Curve, name: str, color: str, *, wide: bool) -> None:
     def column(name: str) -> Any:
         values = [getattr(p, name) for p in curve.positions]
         return np.array([np.nan if v is None else v for v in values], dtype=float)
 
     ranks = column("position")
     ax.fill_between(ranks, column("low"), column("high"), color=color, alpha=0.18, linewidth=0)
-    ax.plot(ranks, column("propensity"), color=color, marker="o", markersize=4 if wide else 3, label=label)
+    ax.plot(ranks, column("propensity"), color=color, marker="o", markersize=4 if wide else 3, label=_legend(name))
+
+
+def _legend(name: str) -> str:
+    """Return a text as a legend shows it: matplotlib reads $ as mathematics, and leaves out what begins with _."""
+    text = printable(name).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 def save_plot(curve: Curve, path: str, *, truth: Sequence[float] | None = None) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from posbias.arrays import FloatArray, IntArray
-from posbias.curves.curve import Curve, Position
+from posbias.arrays import BoolArray, FloatArray, IntArray
+from posbias.curves.curve import Covariance, Curve, Position, Segment
 from posbias.errors import EstimateError
 from posbias.estimators.intervals import covariance, percentile, resample
 from posbias.harvesting.harvests import Harvest
@@ -39,7 +39,8 @@ class CurveEstimator(ABC):
 
     `__init__` only stores parameters, each in an attribute of its name. `fit` returns the estimator itself, after
     which it has `propensity_` (length M, NaN where not identified), `interval_` (M × 2), `covariance_` (M × M),
-    `reasons_` (why a rank has no estimate or no interval), and `segments_`, a fitted estimator for each segment.
+    `reasons_` (why a rank has no estimate or no interval), and `segments_`, a fitted estimator for each segment by its
+    values of the columns `by_`.
     """
 
     name: ClassVar[str]
@@ -52,7 +53,8 @@ class CurveEstimator(ABC):
     interval_: FloatArray
     covariance_: FloatArray
     reasons_: Reasons
-    segments_: dict[str, Self]
+    by_: tuple[str, ...] = ()
+    segments_: dict[Segment, Self]
     evidence_: Evidence
 
     def _keep(self, evidence: Evidence, propensity: FloatArray, reasons: Reasons, refits: FloatArray | None) -> None:
@@ -98,6 +100,7 @@ class CurveEstimator(ABC):
         """Return the fitted curve, rank by rank: the ranks at which anything was shown."""
         self._require_fit()
         seen = self.evidence_
+        ranks = np.flatnonzero(seen.impressions)
         positions = tuple(
             Position(
                 position=k + 1,
@@ -108,7 +111,7 @@ class CurveEstimator(ABC):
                 clicks=int(seen.clicks[k]),
                 reason=self.reasons_[k],
             )
-            for k in map(int, np.flatnonzero(seen.impressions))
+            for k in map(int, ranks)
         )
         return Curve(
             estimator=self.name,
@@ -117,7 +120,9 @@ class CurveEstimator(ABC):
             weighting=seen.weighting,
             positions=positions,
             page_views={name: n for name, n in seen.page_views.items() if n},
-            segments={label: part.curve() for label, part in self.segments_.items()},
+            covariance=_rows(self.covariance_[np.ix_(ranks, ranks)], np.isfinite(self.interval_[ranks, 0])),
+            by=self.by_,
+            segments={key: part.curve() for key, part in self.segments_.items()},
         )
 
     def summary(self) -> Curve:
@@ -189,11 +194,12 @@ class Estimator(CurveEstimator):
         if not np.any(interventions.clicks):
             raise EstimateError(_nothing(harvest))
         self._fit_one(harvest, interventions)
+        self.by_ = harvest.by
         if harvest.by:
-            for key, label in zip(harvest.segments, segment_labels(harvest.segments), strict=True):
+            for key in harvest.segments:
                 alone = harvest.segment(key)
                 part = type(self)(**self.parameters())
-                self.segments_[label] = part._fit_one(alone, alone.interventions(self.weighting))
+                self.segments_[key] = part._fit_one(alone, alone.interventions(self.weighting))
         return self
 
     def _fit_one(self, harvest: Harvest, interventions: Interventions) -> Self:
@@ -211,14 +217,17 @@ def harvest_evidence(harvest: Harvest, weighting: str | None) -> Evidence:
     return Evidence(harvest.impressions, harvest.clicks, harvest.page_views, weighting)
 
 
-def segment_labels(segments: tuple[tuple[str | None, ...], ...]) -> list[str]:
-    """Return a text for each segment; a missing value is null, and the text "null" is quoted."""
-    shown = [["null" if v is None else '"null"' if v == "null" else v for v in key] for key in segments]
-    return [", ".join(values) for values in shown]
-
-
 def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+def _rows(covariance: FloatArray, known: BoolArray) -> Covariance | None:
+    """Return a covariance as rows, if any of it is known."""
+    # A rank without an interval has none: refits that all give 0 are not certainty.
+    values = np.where(known[:, None] & known, covariance, np.nan)
+    if not np.isfinite(values).any():
+        return None
+    return tuple(tuple(map(_number, row)) for row in values.tolist())
 
 
 def _nothing(harvest: Harvest) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from posbias.arrays import AnyArray, IntArray, tally
 from posbias.engines.answers import Answer, rows_of, segment_numbers, stacked
 from posbias.errors import EstimateError, LogError
-from posbias.estimators.base import CurveEstimator, Evidence, segment_labels
+from posbias.estimators.base import CurveEstimator, Evidence
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schemas import require
 from posbias.progress import Progress, silent
@@ -116,11 +116,12 @@ class LogEstimator(CurveEstimator):
             )
         self.estimate(observations)
         self._require_estimate()
+        self.by_ = tuple(by)
         if by:
-            for i, label in enumerate(segment_labels(tuple(segments))):
+            for i, key in enumerate(segments):
                 part = type(self)(**self.parameters())
                 part.estimate(observations.segment(i))
-                self.segments_[label] = part
+                self.segments_[key] = part
         return self
 
     def _check(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from posbias.arrays import FloatArray, tally
 from posbias.engines.answers import Answer
-from posbias.estimators.base import Evidence, Reasons, harvest_evidence, segment_labels
+from posbias.estimators.base import Evidence, Reasons, harvest_evidence
 from posbias.estimators.intervals import resample
 from posbias.estimators.logged import LogEstimator, Observations
 from posbias.harvesting.harvests import Harvest
@@ -66,10 +66,11 @@ class NaiveCTR(LogEstimator):
         self._check()
         self._fit_harvest(log)
         self._require_estimate()
+        self.by_ = log.by
         if log.by:
-            for key, label in zip(log.segments, segment_labels(log.segments), strict=True):
+            for key in log.segments:
                 part = type(self)(**self.parameters())
-                self.segments_[label] = part._fit_harvest(log.segment(key))
+                self.segments_[key] = part._fit_harvest(log.segment(key))
         return self
 
     def read(self, engine: OpenLog, plan: Plan) -> tuple[Answer, Answer]:

@@ -1,0 +1,44 @@
+"""Words from files and logs: no two segments look alike, no terminal obeys them, JSON stays JSON."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posbias.wording import json_text, label, printable
+
+
+@given(st.lists(st.lists(st.none() | st.text(alphabet='a,"\\ nul\x1bx1b\n', max_size=6), min_size=2, max_size=2)))
+def test_labels_tell_segments_apart(keys: list[list[str | None]]) -> None:
+    for one, other in itertools.combinations(keys, 2):
+        assert (label(one) == label(other)) == (one == other)
+
+
+def test_a_terminal_obeys_nothing() -> None:
+    assert set(printable("".join(map(chr, range(0x2100))))).isdisjoint("\x00\x1b\x7f\x85\x9b\u2028\u202e\u2066")
+    assert printable("one\ntwo") == r"one\ntwo"
+    assert printable("Café, 日本語, עברית — ½\\x1b") == "Café, 日本語, עברית — ½\\x1b"
+    assert printable("\ud800") == "\\ud800"
+
+
+values = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text()
+
+
+@given(st.recursive(values, st.lists))
+def test_json_for_people_is_json(value: Any) -> None:
+    for encoding in ("utf-8", "ascii"):
+        text = json_text({"value": value}, encoding)
+        assert json.loads(text) == {"value": value}
+        assert not set(text) & set("\x7f\x85\x9b\u202e\u2028")
+        text.encode(encoding)
+
+
+def test_rows_of_numbers_stand_on_one_line() -> None:
+    assert json_text({"a": [[], [1], [-1e-05, None, True], ["[\n1\n]", 2], {}]}) == (
+        '{\n  "a": [\n    [],\n    [1],\n    [-1e-05, null, true],\n'
+        '    [\n      "[\\n1\\n]",\n      2\n    ],\n    {}\n  ]\n}'
+    )
