@@ -73,7 +73,7 @@ def click_log(log: Log, names: Names | None = None, convert: Any = to_arrow, dir
 
 
 def harvest(log: Log, M: int, names: Names | None = None, convert: Any = to_arrow, **options: Any) -> Any:
-    return posbias.harvest(click_log(log, names, convert), max_rank=M, **options)
+    return posbias.harvest(click_log(log, names, convert), max_rank=M, force=True, **options)
 
 
 def expected(log: Log, M: int, weighting: str | None = None, **options: Any) -> oracle.Pairs:
@@ -303,7 +303,7 @@ def test_rankings_told_twice(log: Log, M: int) -> None:
 @given(data=st.data(), M=max_ranks)
 def test_intervention_sets(layout: str, data: Any, M: int) -> None:
     log = data.draw(logs(layout))
-    sizes = posbias.intervention_sets(click_log(log), max_rank=M)
+    sizes = posbias.intervention_sets(click_log(log), max_rank=M, force=True)
     assert np.issubdtype(sizes.dtype, np.integer)
     want = oracle.intervention_sets(layout, log.rows, M, log.rankings)
     np.testing.assert_array_equal(sizes, matrix(want, M))
@@ -528,7 +528,7 @@ def test_the_source_does_not_matter(kind: str, data: Any, layout: str, M: int) -
     log = data.draw(logs(layout, ids=(*PLAIN_KINDS, uuid_ids)))
     with tempfile.TemporaryDirectory() as directory:
         source = click_log(log, convert=CONVERTERS[kind], directory=directory)
-        harvested = posbias.harvest(source, max_rank=M)
+        harvested = posbias.harvest(source, max_rank=M, force=True)
     assert harvested.layout == layout
     assert served(harvested.page_views) == oracle.page_views(log.rows, M)
     assert_equal(harvested.pairs(), expected(log, M), M)
@@ -561,7 +561,7 @@ def test_hostile_column_names(layout: str, data: Any, names: Names, counted: boo
 @examples(15)
 @given(logs("wide", rankers=HOSTILE_RANKERS))
 def test_rank_columns_are_found_by_their_prefix(log: Log) -> None:
-    found = posbias.harvest(posbias.ClickLog(to_arrow(records(log))), max_rank=4)
+    found = posbias.harvest(posbias.ClickLog(to_arrow(records(log))), max_rank=4, force=True)
     assert found.layout == "wide"
     assert_equal(found.pairs(), expected(log, 4), 4)
 

@@ -116,7 +116,7 @@ def test_answers_are_those_of_duckdb_in_all_but_buckets(
         log = aggregate(log)
     options = {"max_rank": M, "weighting": weighting, "by": ["device"]}
     exported = load(answer(engine, log, DEVICE, **options))
-    harvested = posbias.harvest(click_log(log, DEVICE), **options)
+    harvested = posbias.harvest(click_log(log, DEVICE), force=True, **options)
     for name in ("max_rank", "rankers", "layout", "weighting", "by", "segments", "page_views", "findings", "kind"):
         assert getattr(exported, name) == getattr(harvested, name), name
     np.testing.assert_array_equal(exported.shown.sum(axis=2), harvested.shown.sum(axis=2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from posbias.wording import Arguments, as_python
 
@@ -15,7 +15,7 @@ class PosbiasError(Exception):
     `arguments` are what to give where that is the remedy, by their names in Python; the command tells its flags.
     """
 
-    def __init__(self, message: str, arguments: Mapping[str, str | list[str]] | None = None) -> None:
+    def __init__(self, message: str, arguments: Arguments | None = None) -> None:
         self.message = message
         self.arguments = dict(arguments or {})
         super().__init__(message)

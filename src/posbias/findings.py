@@ -83,16 +83,18 @@ class Finding:
 class UnusableLogError(LogError):
     """A log that cannot be used, with the findings that are the reason."""
 
-    def __init__(self, *findings: Finding, lead: str = "") -> None:
+    def __init__(self, *findings: Finding, lead: str = "", tail: str = "", arguments: Arguments | None = None) -> None:
         self.findings = findings
         self.lead = lead
-        super().__init__(self.told(as_python))
+        self.tail = tail
+        super().__init__("", arguments)
 
     def told(self, spell: Spelling) -> str:
         """Return the findings with the arguments that would help, spelled as the reader would write them."""
         if not self.lead:
             return "\n".join(finding.told(spell) for finding in self.findings)
-        return "\n".join([self.lead, *(f"  - {finding.told(spell)}" for finding in self.findings)])
+        tail = [f"{self.tail} add {spell(self.arguments)}"] if self.arguments else []
+        return "\n".join([self.lead, *(f"  - {finding.told(spell)}" for finding in self.findings), *tail])
 
 
 def unusable(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # What to give to a function, by the names of its arguments.
-Arguments = Mapping[str, str | list[str]]
+Arguments = Mapping[str, str | list[str] | bool]
 
 # What a terminal obeys in place of showing it: C1, DEL, line separators, marks that turn the direction of writing.
 _OBEYED = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"

@@ -101,7 +101,7 @@ def make_harvest(flags: dict[str, Any]) -> Harvest:
 
     threading.Thread(target=_import_numpy).start()
     log = make_log(flags)
-    settings = {name: flags.pop(name) for name in ("max_rank", "by", "weighting", "non_functional")}
+    settings = {name: flags.pop(name) for name in ("max_rank", "by", "weighting", "non_functional", "force")}
     with running(flags) as engine:
         made = harvest(log, **settings, **engine)
     # After the bar is gone, which would draw over it.

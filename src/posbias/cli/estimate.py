@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posbias.cli.engines import engine_options, make_harvest
-from posbias.cli.options import given, harvest_options, log_options, show_json, warn
+from posbias.cli.options import force_option, given, harvest_options, log_options, show_json, warn
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
@@ -52,6 +52,7 @@ def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @click.option("--plot", metavar="FILE", callback=_plot, help="Draw the curve with its band as .png, .svg or .pdf.")
 @click.option("--truth", metavar="FILE", help="A simulated log's truth, to show beside the estimate.")
 @harvest_options
+@force_option
 @engine_options
 def estimate(
     estimator: str,

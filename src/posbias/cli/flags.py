@@ -16,8 +16,11 @@ def as_flags(arguments: Arguments) -> str:
     >>> as_flags({"query": "my query", "rankers": ["a", "b"], "non_functional": "share"})
     "--query 'my query' --rankers a --rankers b --non-functional share"
     """
-    return " ".join(
-        f"--{_FLAGS.get(name, name).replace('_', '-')} {shlex.quote(value)}"
-        for name, given in arguments.items()
-        for value in ([given] if isinstance(given, str) else given)
-    )
+    words: list[str] = []
+    for name, given in arguments.items():
+        flag = f"--{_FLAGS.get(name, name).replace('_', '-')}"
+        if isinstance(given, bool):
+            words.append(flag)
+        else:
+            words += [f"{flag} {shlex.quote(value)}" for value in ([given] if isinstance(given, str) else given)]
+    return " ".join(words)

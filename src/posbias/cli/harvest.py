@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from posbias.cli.engines import engine_options, make_harvest
-from posbias.cli.options import harvest_options, log_options
+from posbias.cli.options import force_option, harvest_options, log_options
 
 
 @click.command()
 @log_options
 @click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
 @harvest_options
+@force_option
 @engine_options
 def harvest(output: str, **flags: Any) -> None:
     """Harvest the interventions of a log into one small file."""

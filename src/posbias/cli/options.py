@@ -82,6 +82,11 @@ def harvest_options(command: F) -> F:
     return decorated(command, options)
 
 
+force_option = click.option(
+    "--force", is_flag=True, help="Go on though the log was found to be damaged; what was found is kept."
+)
+
+
 def decorated(command: F, options: Sequence[Callable[[F], F]]) -> F:
     """Return a command with options added in their order."""
     for option in reversed(options):

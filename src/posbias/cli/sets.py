@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from posbias.cli.engines import engine_options, running
-from posbias.cli.options import log_options, make_log, show_json
+from posbias.cli.options import force_option, log_options, make_log, show_json
 
 
 @click.command()
 @log_options
+@force_option
 @engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def sets(as_json: bool, **flags: Any) -> None:

@@ -43,6 +43,11 @@ class OpenLog(ABC):
     def file_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns and types of each file of the log, where it has several."""
 
+    @property
+    @abstractmethod
+    def is_text(self) -> bool:
+        """Whether the log is text, of which every look has to read all columns anew."""
+
     @abstractmethod
     def done(self) -> float:
         """Return the share of the running query that is done."""

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from posbias.engines import EngineChoice, open_log
 from posbias.harvesting.counts import MAX_STRATA, Settings, kind_of
 from posbias.harvesting.exposures import count_exposures
-from posbias.harvesting.refusals import refuse_pages_without_id, refuse_settings
+from posbias.harvesting.refusals import refuse_errors, refuse_pages_without_id, refuse_settings
+from posbias.harvesting.repeats import find_repeats
+from posbias.harvesting.samples import small_sample
+from posbias.harvesting.shortages import find_no_clicks
 from posbias.harvesting.signatures import count_signatures
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schemas import require
@@ -33,6 +36,7 @@ def harvest(
     engine: EngineChoice | None = None,
     progress: Progress = silent,
     max_strata: int = MAX_STRATA,
+    force: bool = False,
 ) -> Harvest:
     """Harvest the interventions of a log: one aggregation, after which the log is no longer needed.
 
@@ -49,6 +53,8 @@ def harvest(
             `posbias.DuckDB(memory_limit="2GB")` or `posbias.Spark(master="yarn")`.
         progress: called with what is being done and the share done.
         max_strata: beyond this many rows, sums over interventional sets are kept in place of strata.
+        force: go on where the log was found to be damaged (a page view logged twice, nothing but clicks); what was
+            found is kept with the harvest. Rows that cannot be counted are refused all the same.
 
     Example:
         >>> import posbias
@@ -69,7 +75,12 @@ def harvest(
             refuse_pages_without_id(opened, settings.plan(opened, ()))
         counted = _COUNTERS[kind_of(layout, chosen)](opened, settings)
         from posbias.harvesting.harvests import Harvest
+        from posbias.harvesting.strata import count_positions
 
+        plan = settings.plan(opened, counted.rankers)
+        repeats = find_repeats(opened, plan, small_sample(opened, counted.rows.rows))
+        findings = [*counted.findings, *find_no_clicks(count_positions(counted.table)), *repeats]
+        refuse_errors(findings, force=force)
         return Harvest(
             max_rank=max_rank,
             rankers=counted.rankers,
@@ -86,7 +97,7 @@ def harvest(
                 "source": repr(log),
                 **counted.rows.to_dict(),
             },
-            findings=tuple(counted.findings),
+            findings=tuple(findings),
         )
 
 

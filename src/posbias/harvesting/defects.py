@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity, UnusableLogError
@@ -12,6 +12,8 @@ from posbias.sql.dialect import Dialect
 from posbias.sql.shown import Plan
 from posbias.wording import Arguments, listed
 
+# So many columns of a row are shown as an example.
+_MOST_SHOWN = 10
 _DROP = "Leave such rows out, or repair the job that writes the log."
 
 
@@ -24,6 +26,7 @@ class _Defect:
     what: str
     remedy: str
     severity: Severity = "error"
+    arguments: Arguments = field(default_factory=dict)
 
 
 def _defects(plan: Plan) -> Iterator[_Defect]:
@@ -32,15 +35,26 @@ def _defects(plan: Plan) -> Iterator[_Defect]:
     yield from _bad_counts(plan) if plan.schema.aggregated else _bad_clicks(plan)
     if plan.rankers:
         yield _unknown_ranker(plan)
+        yield from _bad_ranks(plan.dialect, plan.schema.rank_columns.values(), plan.schema.types)
 
 
 def _missing_values(plan: Plan) -> Iterator[_Defect]:
     schema, d = plan.schema, plan.dialect
     # Where ranks are known the document is only a name: the harvest counts the row, or leaves it out as unranked.
     doc: Severity = "warning" if schema.layout.ranks_known else "error"
-    for name in (schema.query, schema.ranker, schema.position, schema.click):
-        if name is not None:
-            yield _Defect("null", f"{d.quote(name)} IS NULL", f"no value in column {name!r}", _DROP)
+    for name in (schema.query, schema.ranker, schema.position):
+        yield _Defect("null", f"{d.quote(name)} IS NULL", f"no value in column {name!r}", _DROP)
+    if schema.click is not None:
+        click, type_ = d.quote(schema.click), schema.types[schema.click]
+        nothing = {"VARCHAR": "'0'", "BOOLEAN": "FALSE"}.get(type_, "0")
+        yield _Defect(
+            "null",
+            f"{click} IS NULL",
+            f"no value in column {schema.click!r}",
+            "If these are results that were not clicked, as after a LEFT JOIN with clicks, let them count as such: "
+            f"COALESCE({schema.click}, 0). Leaving them out would make every result a clicked one.",
+            arguments={"sql": d.replacing({click: f"COALESCE({click}, {nothing})"})},
+        )
     yield _Defect("null", f"{d.quote(schema.doc)} IS NULL", f"no value in column {schema.doc!r}", _DROP, doc)
     if schema.impression is not None:
         yield _Defect(
@@ -103,6 +117,37 @@ def _bad_counts(plan: Plan) -> Iterator[_Defect]:
     )
 
 
+def _bad_ranks(d: Dialect, columns: Iterable[str], types: Mapping[str, str]) -> Iterator[_Defect]:
+    """Yield values that are no ranks: of a ranker that was not shown they would pass for "not ranked"."""
+    columns = list(columns)
+    numbers = {column: d.integer(d.quote(column), types[column]) for column in columns}
+    ranks = {column: d.rank(d.quote(column), types[column]) for column in columns}
+    if columns:
+        yield _Defect(
+            "zero-based",
+            " OR ".join(f"{numbers[column]} = 0" for column in columns),
+            f"a rank of 0 in {listed(columns, most=6)}: ranks seem to count from 0",
+            "They must count from 1 like positions: add 1 to them. Where a ranker does not rank a result, leave the "
+            "value out.",
+        )
+        yield _Defect(
+            "not-a-rank",
+            " OR ".join(f"({ranks[column]} < 1 AND COALESCE({numbers[column]}, 1) <> 0)" for column in columns),
+            f"a rank in {listed(columns, most=6)} that is no whole number of 1 or more",
+            "Ranks are 1, 2, 3 and so on. Where a ranker does not rank a result, leave the value out.",
+        )
+
+
+def find_bad_rankings(opened: OpenLog) -> list[Finding]:
+    """Return values of a second table of rankings that are no ranks."""
+    schema, d = opened.schema, opened.dialect
+    if schema.layout.ranks_in != "table":
+        return []
+    names = (schema.query, schema.ranker, schema.doc, schema.rank)
+    defects = list(_bad_ranks(d, [schema.rank], schema.rankings))
+    return _found(opened, "rankings", defects, _text(names, d))
+
+
 def _unknown_ranker(plan: Plan) -> _Defect:
     schema, d = plan.schema, plan.dialect
     known = listed(plan.rankers)
@@ -130,29 +175,39 @@ def _typed(plan: Plan, column: str) -> str:
 def row_text(schema: Schema, d: Dialect) -> str:
     """Return an expression that shows a row of the log by its columns, for an example."""
     roles = ("query", "doc", "ranker", "position", "click", "impressions", "clicks")
-    names = list(dict.fromkeys(schema.roles[role] for role in roles if role in schema.roles))
+    names = [*(schema.roles[role] for role in roles if role in schema.roles), *schema.rank_columns.values()]
+    return _text(list(dict.fromkeys(names))[:_MOST_SHOWN], d)
+
+
+def _text(names: Iterable[str], d: Dialect) -> str:
     return " || ', ' || ".join(f"{d.text(f'{n}=')} || COALESCE({d.as_text(d.quote(n))}, 'null')" for n in names)
 
 
 def find_defects(opened: OpenLog, plan: Plan) -> list[Finding]:
-    """Return what is wrong with rows, in one scan of the log."""
-    defects = list(_defects(plan))
-    row = row_text(plan.schema, plan.dialect)
+    """Return what is wrong with rows, in one scan of the log and one of the rankings, where there are any."""
+    found = _found(opened, "log", list(_defects(plan)), row_text(plan.schema, plan.dialect))
+    mending = count_from_one(opened, plan) if any(f.code == "zero-based" for f in found) else {}
+    found = [replace(f, arguments=mending) if f.code == "zero-based" else f for f in found]
+    return [*found, *find_bad_rankings(opened)]
+
+
+def _found(opened: OpenLog, table: str, defects: Sequence[_Defect], row: str) -> list[Finding]:
+    """Return which defects rows of a table have, with how many and an example."""
     parts = [
         f"COALESCE(SUM(CASE WHEN {f.condition} THEN 1 ELSE 0 END), 0), MIN(CASE WHEN {f.condition} THEN {row} END)"
         for f in defects
     ]
-    rows, *found = opened.rows(f"SELECT COUNT(*), {', '.join(parts)} FROM log", "Looking for problems")[0]
+    rows, *found = opened.rows(f"SELECT COUNT(*), {', '.join(parts)} FROM {table}", "Looking for problems")[0]
     return [
         Finding(
             f.code,
             f.severity,
-            f"{{count}} of {{rows}} rows have {f.what}",
+            f"{{count}} of {{rows}} rows {'' if table == 'log' else f'of the {table} '}have {f.what}",
             int(count),
             example,
             {"rows": int(rows)},
             f.remedy,
-            count_from_one(opened, plan) if f.code == "zero-based" else {},
+            f.arguments,
         )
         for f, count, example in zip(defects, found[::2], found[1::2], strict=True)
         if count
@@ -162,7 +217,7 @@ def find_defects(opened: OpenLog, plan: Plan) -> list[Finding]:
 def count_from_one(opened: OpenLog, plan: Plan) -> Arguments:
     """Return the argument that adds 1 to what counts from 0: positions, and the ranks of a wide log."""
     schema, d = plan.schema, plan.dialect
-    columns = [schema.position, *(schema.rank_columns[name] for name in plan.rankers if schema.rank_columns)]
+    columns = [schema.position, *schema.rank_columns.values()]
     least = opened.rows(f"SELECT {', '.join(f'MIN({_typed(plan, c)})' for c in columns)} FROM log")[0]
     added = {
         d.quote(c): f"{d.cast(d.quote(c), 'INTEGER')} + 1" for c, low in zip(columns, least, strict=True) if low == 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from posbias.engines import OpenLog
 from posbias.errors import LogError
+from posbias.findings import Finding, UnusableLogError
 from posbias.harvesting.defects import explain_unusable
 from posbias.logs.weightings import WEIGHTINGS, Weighting
 from posbias.sql.shown import Plan
@@ -16,6 +19,15 @@ def refuse_settings(max_rank: int, weighting: Weighting | None) -> None:
         raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
     if weighting is not None and weighting not in WEIGHTINGS:
         raise LogError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
+
+
+def refuse_errors(findings: Iterable[Finding], *, force: bool) -> None:
+    """Refuse a log by what was found while it was counted, unless the user wants to go on all the same."""
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors and not force:
+        raise UnusableLogError(
+            *errors, lead="The log cannot be used as it is:", tail="To go on all the same,", arguments={"force": True}
+        )
 
 
 def refuse_unusable(opened: OpenLog, plan: Plan, rows: int, unusable: int) -> None:

@@ -11,6 +11,8 @@ from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.engines.answers import rows_of
 from posbias.harvesting.counts import MAX_STRATA, Settings
 from posbias.harvesting.exposures import count_exposures
+from posbias.harvesting.refusals import refuse_settings
+from posbias.harvesting.rows import check_rows
 from posbias.harvesting.signatures import known_rankers
 from posbias.harvesting.strata import Cells
 from posbias.logs.click_log import ClickLog
@@ -21,13 +23,21 @@ from posbias.sql.shown import Plan
 
 
 def intervention_sets(
-    log: ClickLog, *, max_rank: int = 10, engine: EngineChoice | None = None, progress: Progress = silent
+    log: ClickLog,
+    *,
+    max_rank: int = 10,
+    engine: EngineChoice | None = None,
+    progress: Progress = silent,
+    force: bool = False,
 ) -> IntArray:
     """Return how many distinct (query, document) pairs each interventional set S_{k,k'} holds, as an (M, M) table.
 
-    Counted on the log, since a wide harvest does not tell documents apart. Tables 1 and 2 of the paper.
+    Counted on the log, since a wide harvest does not tell documents apart. What `harvest` refuses is refused here too.
+    Tables 1 and 2 of the paper.
     """
+    refuse_settings(max_rank, None)
     with open_log(log, engine, progress) as opened:
+        check_rows(opened, max_rank, force=force)
         return count_sets(opened, max_rank).sizes
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, group, tally
 from posbias.engines.answers import Answer, rows_of, segment_numbers, stacked
 from posbias.harvesting.page_views import busiest
+from posbias.harvesting.profiles import Shown
 from posbias.sql.codes import Coding, Masks
 
 
@@ -173,6 +174,18 @@ def summed(sums: PairSums) -> PairSums:
     columns = {name: column[first] for name, column in sums.columns().items()}
     columns |= {name: tally(which, getattr(sums, name), len(first)) for name in ("clicks", "skips")}
     return PairSums(**columns)
+
+
+def count_positions(table: Cells | PairSums) -> tuple[Shown, ...]:
+    """Return what was shown at each rank at which anything was."""
+    if isinstance(table, PairSums):
+        table = table.where(table.other == 0)
+        impressions = table.clicks + table.skips
+    else:
+        impressions = table.impressions.astype(np.float64)
+    size = int(table.rank.max(initial=0)) + 1
+    shown, clicks = (tally(table.rank, counts, size).astype(np.int64) for counts in (impressions, table.clicks))
+    return tuple(Shown(int(k), int(shown[k]), int(clicks[k])) for k in np.flatnonzero(shown))
 
 
 def count_pairs(cells: Cells) -> int:

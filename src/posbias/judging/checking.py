@@ -9,12 +9,13 @@ from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.findings import Finding, UnusableLogError
 from posbias.harvesting.profiles import take_profile
 from posbias.harvesting.refusals import refuse_settings
+from posbias.harvesting.repeats import find_repeats
+from posbias.harvesting.shortages import find_no_clicks
 from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
 from posbias.judging.looks import Look
 from posbias.judging.non_functional import find_non_functional
-from posbias.judging.repeats import find_repeats
-from posbias.judging.shortages import NO_ROWS, find_no_clicks, find_no_intervention, find_odd_rank_columns
+from posbias.judging.shortages import NO_ROWS, find_no_intervention, find_odd_rank_columns
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 from posbias.sql.shown import Plan
@@ -24,11 +25,11 @@ FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
     lambda look: look.mixed_files,
     lambda look: look.defects,
     lambda look: look.contradictions,
-    find_repeats,
+    lambda look: find_repeats(look.opened, look.plan),
     find_non_functional,
     find_odd_rank_columns,
     find_no_intervention,
-    find_no_clicks,
+    lambda look: find_no_clicks(look.profile.positions),
 )
 
 

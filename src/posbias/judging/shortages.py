@@ -41,37 +41,6 @@ def find_no_intervention(look: Look) -> Iterator[Finding]:
         )
 
 
-def find_no_clicks(look: Look) -> Iterator[Finding]:
-    """Yield what clicks and positions show of a log that was filtered before it came here."""
-    positions = look.profile.positions
-    impressions, clicks = (sum(getattr(p, name) for p in positions) for name in ("impressions", "clicks"))
-    if positions and positions[0].position > 1:
-        yield Finding(
-            "no-first-position",
-            "warning",
-            f"nothing was shown at position 1; the first is {positions[0].position}",
-            remedy="Propensities are relative to position 1, and cannot be estimated without it: check that positions "
-            "count from 1 and that no filter left the top of the page out.",
-        )
-    if impressions and not clicks:
-        yield Finding(
-            "no-clicks",
-            "error",
-            "there is not a single click on {impressions} results shown",
-            evidence={"impressions": impressions},
-            remedy="Check the column of clicks (click), and that clicks were joined to the results shown.",
-        )
-    if impressions and impressions == clicks:
-        yield Finding(
-            "only-clicks",
-            "error",
-            "every one of {count} results was clicked",
-            clicks,
-            remedy="A log must hold the results that were shown and not clicked too: check the column of clicks "
-            "(click), and that no filter left the others out.",
-        )
-
-
 def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
     """Yield rank columns that are not used: of rankers that never served, or by a name that is not recognised."""
     schema, served = look.plan.schema, look.profile.rankers

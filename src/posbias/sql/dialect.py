@@ -12,6 +12,8 @@ PACK = 2**32
 INTEGERS = frozenset(
     ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
 )
+# What stands for a missing number in texts.
+_NOTHING = ("", "null", "nan", "none", "na", "<na>")
 _NARROW = INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
 
 
@@ -62,6 +64,21 @@ class Dialect:
         number = self.number(expression, type_)
         whole = self.attempt(number, "BIGINT")
         return f"CASE WHEN {whole} = {number} THEN {whole} END"
+
+    def rank(self, expression: str, type_: str) -> str:
+        """Return a rank as a whole number: NULL where there is none, 0 where the value is no rank."""
+        if type_ in INTEGERS:
+            return expression
+        missing = f"{expression} IS NULL"
+        if type_ == "VARCHAR":
+            missing += f" OR LOWER(TRIM({expression})) IN ({', '.join(map(self.text, _NOTHING))})"
+        elif type_ in ("DOUBLE", "FLOAT"):
+            missing += f" OR {self.is_nan(expression)}"
+        return f"CASE WHEN {missing} THEN NULL ELSE COALESCE({self.integer(expression, type_)}, 0) END"
+
+    def is_nan(self, expression: str) -> str:
+        """Return whether a number is NaN."""
+        return f"ISNAN({expression})"
 
     def number(self, expression: str, type_: str) -> str:
         """Return a value of a type that is no integer as a double, NULL where it is none."""

@@ -92,7 +92,8 @@ def shown(plan: Plan, *, ranks: bool) -> list[Step]:
     join = ""
     if ranks and schema.layout.ranks_in == "columns":
         for i, name in enumerate(plan.rankers):
-            columns.append(f"{typed(schema.rank_columns[name])} AS rank_{i}")
+            rank = schema.rank_columns[name]
+            columns.append(f"{d.rank(column(rank), schema.types[rank])} AS rank_{i}")
     elif ranks:
         steps.append(_placed(plan))
         columns.append(plan.each("p.rank_{i}"))
@@ -121,7 +122,7 @@ def _placed(plan: Plan) -> Step:
     """Turn the long table of rankings into one row a (query, document); a rank given twice is no rank."""
     schema, d = plan.schema, plan.dialect
     number = plan.number(d.quote(schema.ranker), schema.rankings[schema.ranker])
-    rank = d.integer(d.quote(schema.rank), schema.rankings[schema.rank])
+    rank = d.rank(d.quote(schema.rank), schema.rankings[schema.rank])
     ranks = plan.each(
         "CASE WHEN MIN(CASE WHEN ranker = {i} THEN place END) = MAX(CASE WHEN ranker = {i} THEN place END)"
         " THEN MAX(CASE WHEN ranker = {i} THEN place END) END AS rank_{i}",

@@ -24,8 +24,10 @@ def _signed(plan: Plan) -> list[Step]:
     placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
     usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
     digits = plan.coding.encoded(d, narrow)
+    # A rank of 0 is none, or counts from 0: either way it is not what it seems.
+    unsound = plan.each("rank_{i} < 1", " OR ")
     first = d.cast(
-        f"CASE\n    WHEN {placed} THEN\n      {digits[0]}\n    WHEN {usable} THEN\n"
+        f"CASE\n    WHEN {unsound} THEN {UNUSABLE}\n    WHEN {placed} THEN\n      {digits[0]}\n    WHEN {usable} THEN\n"
         f"      CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END",
         narrow,
     )
@@ -104,6 +106,14 @@ def most_signatures(plan: Plan) -> float:
 def signatures(plan: Plan) -> str:
     """Return the harvest of a wide or long log: impressions and clicks by bucket, signature, ranker shown."""
     return render(signature_steps(plan))
+
+
+def row_counts(plan: Plan) -> str:
+    """Return how many rows can be counted (0), and how many cannot, by why (`code_0`)."""
+    code = "CASE WHEN code_0 < 0 THEN code_0 ELSE 0 END"
+    why = "How many rows can be counted, and how many cannot."
+    select = f"SELECT {code} AS code_0, COUNT(*) AS row_count\nFROM signed\nGROUP BY {code}"
+    return render([*_signed(plan), Step("row_counts", why, select)])
 
 
 def signature_pairs(plan: Plan) -> str:

@@ -13,6 +13,7 @@ import duckdb
 from posbias.engines.duckdb.errors import explained
 from posbias.engines.duckdb.opening import open_rankings, open_source
 from posbias.engines.duckdb.readers import select_files
+from posbias.engines.files import file_format
 from posbias.engines.opened import OpenLog
 from posbias.errors import PosbiasError
 from posbias.logs.click_log import ClickLog
@@ -79,6 +80,11 @@ class DuckDBLog(OpenLog):
             yield
         finally:
             self._connection.execute("RESET perfect_ht_threshold")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the log is text, of which every look has to read all columns anew."""
+        return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
     def done(self) -> float:
         """Return the share of the running query that is done."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from posbias.engines.files import file_format
 from posbias.engines.opened import OpenLog
 from posbias.engines.spark.errors import INSTALL_JAVA, explained
 from posbias.errors import PosbiasError
@@ -64,6 +65,11 @@ class SparkLog(OpenLog):
             return {}
         with explained():
             return {file: types_of(read_files(self._session, [file])) for file in self._files}
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the log is text, of which every look has to read all columns anew."""
+        return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
     def done(self) -> float:
         """Return the share of the tasks of the running query that are done."""

@@ -1,0 +1,218 @@
+"""Results that a page view shows twice, and positions that hold two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from posbias.engines import OpenLog
+from posbias.findings import Finding, Severity
+from posbias.harvesting.samples import ALL, Sample
+from posbias.logs.columns import guess
+from posbias.sql.shown import Plan, once
+from posbias.sql.steps import Step, render
+from posbias.wording import Arguments
+
+
+def find_repeats(opened: OpenLog, plan: Plan, sample: Sample = ALL, *, moved: bool = True) -> list[Finding]:
+    """Return results logged twice in a page view, and page views with two results at one position.
+
+    `moved` says whether a result may stand at several positions of a page view: not where no ranker ever puts a
+    document of a query at several.
+    """
+    if plan.schema.impression is None or plan.schema.aggregated:
+        return _find_crowded_queries(opened, plan, sample)
+    views = _Views(opened, plan, sample)
+    pages, crowded, mixed = opened.rows(views.screen(), "Looking for repeats")[0]
+    found: list[Finding] = []
+    if crowded:
+        found += [*_find_duplicates(views), *_find_crowded(views)]
+    if moved:
+        found += _find_moved(views)
+    if mixed:
+        found += _find_mixed(views, pages)
+    return found
+
+
+@dataclass(frozen=True)
+class _Views:
+    """Rows whose page view is known, of a sample of page views."""
+
+    opened: OpenLog
+    plan: Plan
+    sample: Sample
+
+    def steps(self) -> list[Step]:
+        """Return the steps that end in `views`: view, query, ranker, document and position by short names."""
+        schema, d = self.plan.schema, self.plan.dialect
+        names = zip("vqrd", (schema.impression, schema.query, schema.ranker, schema.doc), strict=True)
+        columns = [f"{d.quote(column or '')} AS {short}" for short, column in names]
+        columns.append(f"{d.integer(d.quote(schema.position), schema.types[schema.position])} AS p")
+        source = "once" if schema.drop_duplicates else self.sample.source
+        select = (
+            f"SELECT * FROM (SELECT {', '.join(columns)} FROM {source}) s\n"
+            f"WHERE v IS NOT NULL AND p IS NOT NULL{self.sample.condition(d, 'v')}"
+        )
+        views = Step("views", "Rows whose page view and position are known.", select)
+        return [once(self.plan), views] if schema.drop_duplicates else [views]
+
+    def screen(self) -> str:
+        """Return a query that counts page views, those with more rows than positions, and those of several rankers.
+
+        Positions are bits of a mask: those beyond 62 share one, which only makes us look closer.
+        """
+        d = self.plan.dialect
+        places = d.union(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
+        return render(
+            [
+                *self.steps(),
+                Step(
+                    "pages",
+                    "Each page view with the positions that it fills.",
+                    f"SELECT v, q, COUNT(*) AS n, {places} AS places, MIN(r) <> MAX(r) AS mixed\n"
+                    "FROM views\nGROUP BY v, q",
+                ),
+                Step(
+                    "screen",
+                    "How many there are, and how many are odd.",
+                    "SELECT COUNT(*), COUNT(CASE WHEN n > BIT_COUNT(places) THEN 1 END), "
+                    "COUNT(CASE WHEN mixed THEN 1 END)\nFROM pages",
+                ),
+            ]
+        )
+
+    def look(self, keys: str, odd: str, count: str, shown: str) -> tuple[int, str]:
+        """Return how many groups of rows are odd, and an example by the columns to be shown."""
+        schema, d = self.plan.schema, self.plan.dialect
+        columns = dict(zip("vqdp", (schema.impression, schema.query, schema.doc, schema.position), strict=True))
+        label = " || ', ' || ".join(f"{d.text(f'{columns[c]}=')} || COALESCE({d.as_text(c)}, 'null')" for c in shown)
+        groups = f"SELECT {keys}, COUNT(*) AS n\nFROM views\nGROUP BY {keys}\nHAVING {odd}"
+        answer = f"SELECT {count}, MIN({label})\nFROM odd"
+        steps = [*self.steps(), Step("odd", "Groups that should not be.", groups), Step("count", "How many.", answer)]
+        found, example = self.opened.rows(render(steps), "Looking closer at repeats")[0]
+        return int(found or 0), example
+
+
+def _find_duplicates(views: _Views) -> list[Finding]:
+    schema = views.plan.schema
+    count, example = views.look("v, q, r, d, p", "COUNT(*) > 1", "SUM(n - 1)", "vqd")
+    dropping = schema.drop_duplicates
+    return _finding(
+        "duplicates",
+        "error",
+        f"{views.sample}{{count}} rows repeat a result of the same page view at the same position, as at-least-once "
+        "logging does",
+        count,
+        example,
+        f"They differ in more than the click, so that duplicates='drop' keeps them: check {schema.impression!r}."
+        if dropping
+        else "They would be counted twice: drop them.",
+        {} if dropping else {"duplicates": "drop"},
+    )
+
+
+def _find_crowded(views: _Views) -> list[Finding]:
+    schema = views.plan.schema
+    count, example = views.look("v, q, r, p", "MIN(d) <> MAX(d)", "COUNT(*)", "vqp")
+    return _finding(
+        "crowded-position",
+        "warning",
+        f"{views.sample}{{count}} positions of a page view hold two or more results",
+        count,
+        example,
+        f"Check {schema.position!r} and {schema.impression!r}; in a grid, number the cells in reading order. Each "
+        "result is counted.",
+    )
+
+
+def _find_moved(views: _Views) -> list[Finding]:
+    count, example = views.look("v, q, r, d", "MIN(p) <> MAX(p)", "COUNT(*)", "vqd")
+    return _finding(
+        "moved-in-view",
+        "warning",
+        f"{views.sample}{{count}} results stand at several positions of one page view",
+        count,
+        example,
+        f"Check that {views.plan.schema.impression!r} names one page view, not a session. Each position is counted.",
+    )
+
+
+def _find_mixed(views: _Views, pages: int) -> list[Finding]:
+    count, example = views.look("v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
+    return _finding(
+        "mixed-view",
+        "warning",
+        f"{views.sample}{{count}} of {{page_views}} page views hold results of several rankers",
+        count,
+        example,
+        f"A page view is one ranker's list: check that {views.plan.schema.impression!r} names one page view. If lists "
+        "were interleaved, a position is not the ranker's own rank.",
+        evidence={"page_views": pages},
+    )
+
+
+def _find_crowded_queries(opened: OpenLog, plan: Plan, sample: Sample) -> list[Finding]:
+    """Without page views: a query's ranker cannot show more results at a lower position than at the first."""
+    schema, d = plan.schema, plan.dialect
+    names = zip("qrp", (schema.query, schema.ranker, schema.position), strict=True)
+    columns = ", ".join(
+        f"{d.integer(d.quote(c), schema.types[c]) if short == 'p' else d.quote(c)} AS {short}" for short, c in names
+    )
+    count = schema.impressions
+    n = d.integer(d.quote(count), schema.types[count]) if count else "1"
+    label = (
+        f"{d.text(f'{schema.query}=')} || {d.as_text('q')} || {d.text(f', {schema.ranker}=')} || {d.as_text('r')} || "
+    )
+    label += f"{d.text(f', {schema.position}=')} || {d.as_text('p')}"
+    sql = render(
+        [
+            Step("typed", "Rows by short names.", f"SELECT {columns}, {n} AS n\nFROM {sample.source}"),
+            Step(
+                "places",
+                "What each ranker showed of a query at each position.",
+                "SELECT q, r, p, SUM(n) AS n\nFROM typed\nWHERE q IS NOT NULL AND r IS NOT NULL AND p IS NOT NULL"
+                f"{sample.condition(d, 'q')}\nGROUP BY q, r, p",
+            ),
+            Step(
+                "compared",
+                "Beside what it showed at the first position that it has.",
+                "SELECT q, r, p, n, FIRST_VALUE(n) OVER (PARTITION BY q, r ORDER BY p) AS top\nFROM places",
+            ),
+            Step("crowded", "Those with more.", f"SELECT COUNT(*), MIN({label})\nFROM compared\nWHERE n > top"),
+        ]
+    )
+    crowded, example = opened.rows(sql, "Looking for repeats")[0]
+    arguments: Arguments = {}
+    if schema.aggregated:
+        remedy = "Count results again from the log that was added up, each once for a page view."
+    else:
+        column = guess("impression", "impression_id", schema.types)
+        arguments = {"impression": column} if column else {}
+        remedy = (
+            "Name the column of the page view (impression) to tell which; rows logged twice can then be dropped with "
+            "duplicates='drop'."
+        )
+    return _finding(
+        "crowded-position",
+        "warning",
+        f"{sample}{{count}} times a ranker has more results of a query at a position than at the first: one result "
+        "logged twice, or two results at one position",
+        crowded,
+        example,
+        remedy,
+        arguments,
+    )
+
+
+def _finding(
+    code: str,
+    severity: Severity,
+    what: str,
+    count: int | None,
+    example: str | None,
+    remedy: str,
+    arguments: Arguments | None = None,
+    evidence: Mapping[str, int] | None = None,
+) -> list[Finding]:
+    found = Finding(code, severity, what, int(count or 0), example, evidence or {}, remedy, arguments or {})
+    return [found] if count else []

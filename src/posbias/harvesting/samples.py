@@ -1,0 +1,44 @@
+"""Which page views are looked at side by side: all of them, or so many that looking costs little beside counting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from posbias.engines import OpenLog
+from posbias.sql.dialect import Dialect
+
+# A sample has about so many rows: enough to meet what happens to one page view in some thousands.
+_ROWS = 2**17
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One page view in so many, by a hash of their ids so that whole pages are seen; or those of the first rows."""
+
+    one_in: int = 1
+    first: int | None = None
+
+    @property
+    def source(self) -> str:
+        """Where the rows come from."""
+        return "log" if self.first is None else f"(SELECT * FROM log LIMIT {self.first}) beginning"
+
+    def condition(self, dialect: Dialect, identity: str) -> str:
+        """Return which rows are in the sample, by what they belong to."""
+        return f" AND {dialect.hashed(identity)} & {self.one_in - 1} = 0" if self.one_in > 1 else ""
+
+    def __str__(self) -> str:
+        if self.first is not None:
+            return f"in the first {self.first:,} rows, "
+        return f"in a sample of one in {self.one_in:,}, " if self.one_in > 1 else ""
+
+
+ALL = Sample()
+
+
+def small_sample(opened: OpenLog, rows: int) -> Sample:
+    """Return a sample of a log of so many rows."""
+    if rows <= _ROWS:
+        return ALL
+    # To read a text again costs as much as counting it: only its beginning is.
+    return Sample(first=_ROWS) if opened.is_text else Sample(one_in=2 ** ((rows // _ROWS).bit_length() - 1))
