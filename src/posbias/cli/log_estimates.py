@@ -53,7 +53,7 @@ def fit_log(kind: type[LogEstimator], settings: dict[str, Any], flags: dict[str,
     estimator = kind(**{name: value for name, value in settings.items() if name in takes})
     log = make_log(flags)
     with running(flags) as engine:
-        estimator.fit(log, by=flags["by"], **engine)
+        estimator.fit(log, by=flags["by"], engine=engine["engine"], progress=engine["progress"])
     if not getattr(estimator, "converged_", True):
         stopped = (
             f"{kind.name} stopped after {getattr(estimator, 'iterations_', 0)} iterations, its curve still moving."

@@ -14,7 +14,8 @@ from posbias.estimators.naive_ctr import NaiveCTR
 from posbias.estimators.pbm_em import PBMEM
 from posbias.estimators.pivot_one import PivotOne
 from posbias.estimators.regression_em import RegressionEM
-from posbias.estimators.swap import SwapAdjacent, SwapOne
+from posbias.estimators.swap_adjacent import SwapAdjacent
+from posbias.estimators.swap_one import SwapOne
 
 REGISTRY: dict[str, type[Estimator]] = {estimator.name: estimator for estimator in (AllPairs, PivotOne, AdjacentChain)}
 LOG_REGISTRY: dict[str, type[LogEstimator]] = {

@@ -16,6 +16,7 @@ from posbias.errors import EstimateError
 from posbias.estimators.intervals import covariance, percentile, resample
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.interventions import Interventions
+from posbias.harvesting.observations import Observations
 from posbias.logs.weightings import Weighting
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ class Evidence:
     impressions: IntArray
     clicks: IntArray
     page_views: Mapping[str, int]
-    weighting: str | None = None
+    weighting: str | None
+
+    @classmethod
+    def of(cls, seen: Harvest | Observations, weighting: str | None = None) -> Evidence:
+        """Return what a harvest or observations show beside a curve."""
+        return cls(seen.impressions, seen.clicks, seen.page_views, weighting)
 
 
 class CurveEstimator(ABC):
@@ -54,6 +60,19 @@ class CurveEstimator(ABC):
     reasons_: Reasons
     segments_: dict[str, Self]
     evidence_: Evidence
+
+    @abstractmethod
+    def estimate(self, seen: Any, /) -> None:
+        """Estimate one curve of what `fit` was given or made, and keep it."""
+
+    def _estimate_segments(self, seen: Harvest | Observations) -> Self:
+        """Estimate the curve of each segment, if there are any."""
+        if seen.by:
+            for key, label in zip(seen.segments, _labels(seen.segments), strict=True):
+                part = type(self)(**self.parameters())
+                part.estimate(seen.segment(key))
+                self.segments_[label] = part
+        return self
 
     def _keep(self, evidence: Evidence, propensity: FloatArray, reasons: Reasons, refits: FloatArray | None) -> None:
         """Keep an estimate, why ranks have none, and the interval that its refits on resamples make, if any."""
@@ -189,29 +208,22 @@ class Estimator(CurveEstimator):
         if not np.any(interventions.clicks):
             raise EstimateError(_nothing(harvest))
         self._fit_one(harvest, interventions)
-        if harvest.by:
-            for key, label in zip(harvest.segments, segment_labels(harvest.segments), strict=True):
-                alone = harvest.segment(key)
-                part = type(self)(**self.parameters())
-                self.segments_[label] = part._fit_one(alone, alone.interventions(self.weighting))
-        return self
+        return self._estimate_segments(harvest)
 
-    def _fit_one(self, harvest: Harvest, interventions: Interventions) -> Self:
+    def estimate(self, harvest: Harvest) -> None:
+        """Estimate one curve, and keep it."""
+        self._fit_one(harvest, harvest.interventions(self.weighting))
+
+    def _fit_one(self, harvest: Harvest, interventions: Interventions) -> None:
         clicks, skips = interventions.total()
         draws = resample(interventions.buckets, self.bootstrap, self.seed)
         refits = self.propensities(*interventions.tables(draws))
         self.harvest_ = harvest
-        evidence = harvest_evidence(harvest, self.weighting or harvest.weighting)
+        evidence = Evidence.of(harvest, self.weighting or harvest.weighting)
         self._keep(evidence, self.propensities(clicks, skips), self.explain(clicks, skips), refits)
-        return self
 
 
-def harvest_evidence(harvest: Harvest, weighting: str | None) -> Evidence:
-    """Return what a harvest shows beside a curve."""
-    return Evidence(harvest.impressions, harvest.clicks, harvest.page_views, weighting)
-
-
-def segment_labels(segments: tuple[tuple[str | None, ...], ...]) -> list[str]:
+def _labels(segments: tuple[tuple[str | None, ...], ...]) -> list[str]:
     """Return a text for each segment; a missing value is null, and the text "null" is quoted."""
     shown = [["null" if v is None else '"null"' if v == "null" else v for v in key] for key in segments]
     return [", ".join(values) for values in shown]

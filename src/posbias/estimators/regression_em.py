@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from posbias.arrays import FloatArray, IntArray
-from posbias.engines.answers import Answer
-from posbias.errors import EstimateError, LogError
-from posbias.estimators.logged import LogEstimator, Observations
+from posbias.errors import EstimateError
+from posbias.estimators.base import Evidence
+from posbias.estimators.logged import LogEstimator
 from posbias.estimators.naive_ctr import explain_rates
 from posbias.estimators.pbm_em import ShownItems, check_iterations, posteriors, ratio
-from posbias.logs.schemas import require
-from posbias.sql.dialect import INTEGERS
+from posbias.harvesting.observations import Observations, observe_features
+from posbias.logs.click_log import ClickLog
 from posbias.wording import listed
-
-if TYPE_CHECKING:
-    from posbias.engines import Engine
-    from posbias.sql.shown import Plan
 
 # The curve must stand still for so many iterations: one step may be small by chance, and long before EM is done.
 _WINDOW = 5
@@ -63,6 +59,7 @@ class RegressionEM(LogEstimator):
     """
 
     name = "regression-em"
+    needs = "features"
 
     iterations_: int
     converged_: bool
@@ -101,20 +98,9 @@ class RegressionEM(LogEstimator):
             raise EstimateError(f"The model {self.model!r} is not known. Use one of {listed(_MODELS)}.")
         _require_sklearn()
 
-    def read(self, engine: Engine, plan: Plan) -> tuple[Answer, Answer]:
-        """Return the totals, and impressions and clicks of each vector of features at each rank."""
-        from posbias.sql.observations import feature_positions, totals
-
-        types = engine.schema.types
-        for column in self.features:
-            require(column, types, flag="feature")
-            if types[column].split("(")[0] not in _NUMBERS:
-                raise LogError(
-                    f"The feature {column!r} is of type {types[column]}. Features are numbers or booleans: encode it "
-                    "in the log, or by --sql."
-                )
-        table = engine.table(feature_positions(plan, self.features), "Counting by features")
-        return engine.table(totals(plan), "Counting clicks"), table
+    def observe(self, log: ClickLog, **how: Any) -> Observations:
+        """Return impressions and clicks of each vector of features at each rank."""
+        return observe_features(log, self.features, max_rank=self.max_rank, **how)
 
     def estimate(self, observations: Observations) -> None:
         """Run EM until the curve stands still, and keep it."""
@@ -141,7 +127,7 @@ class RegressionEM(LogEstimator):
         # Without clicks the most likely p_k is 0, which EM only comes closer and closer to; without any at rank 1 ...
         curve = np.where(clicks > 0, curves[-1], np.where(shown.impressions > 0, 0.0, np.nan))
         propensity = curve if clicks[0] > 0 else np.full(shown.ranks, np.nan)
-        self._keep(observations.evidence(), propensity, explain_rates(shown.impressions, clicks), None)
+        self._keep(Evidence.of(observations), propensity, explain_rates(shown.impressions, clicks), None)
 
     def _prepare(self, observations: Observations, shown: ShownItems) -> tuple[Any, FloatArray]:
         """Return the model to be fitted, and the vectors of features in the form that suits it."""
@@ -180,7 +166,6 @@ def _boosted(seed: int) -> Any:
 
 
 _MODELS = {"logistic": _logistic, "boosted": _boosted}
-_NUMBERS = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}
 
 
 def _binned(vectors: FloatArray) -> FloatArray:
