@@ -1,4 +1,4 @@
-"""What all estimators share: a curve with its interval, its reasons and its segments; and how a harvest becomes one."""
+"""What all estimators share: a curve with its interval, its reasons and its segments, whatever it is fitted on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ import numpy as np
 from posbias.arrays import FloatArray, IntArray
 from posbias.curves.curve import Curve, Position
 from posbias.errors import EstimateError
-from posbias.estimators.intervals import covariance, percentile, resample
+from posbias.estimators.intervals import covariance, percentile
 from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.observations import Observations
-from posbias.logs.weightings import Weighting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,70 +157,6 @@ class CurveEstimator(ABC):
         return f"{type(self).__name__}({', '.join(given)})"
 
 
-class Estimator(CurveEstimator):
-    """An estimator of p_k / p_1 from the interventional sets of a harvest.
-
-    A new one defines `name`, `propensities` and `explain`, and has a line in `posbias.estimators.REGISTRY`.
-
-    Arguments:
-        weighting: how much each (query, document) pair counts; the harvest's own weighting by default.
-        level: the coverage of the intervals.
-        bootstrap: the number of resamples of the harvest's buckets; 0 for no interval.
-        seed: of the resamples. The estimate itself has none.
-    """
-
-    fits_on = ("harvest",)
-    clickless = "no click at rank {rank} in its interventional sets"
-
-    harvest_: Harvest
-
-    def __init__(
-        self,
-        *,
-        weighting: Weighting | None = None,
-        level: float = 0.95,
-        bootstrap: int = 1000,
-        seed: int = 0,
-    ) -> None:
-        self.weighting = weighting
-        self.level = level
-        self.bootstrap = bootstrap
-        self.seed = seed
-
-    @abstractmethod
-    def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
-        """Return p_k / p_1 as (..., M) from ĉ and ¬ĉ as (..., M, M); NaN where it is not identified."""
-
-    @abstractmethod
-    def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
-        """Return, for each rank, why ĉ and ¬ĉ do not identify it, or None."""
-
-    def fit(self, harvest: Harvest) -> Self:
-        """Estimate the curve of a harvest, and of each of its segments."""
-        self._check()
-        if not isinstance(harvest, Harvest):
-            raise EstimateError(
-                f"fit takes a Harvest, not a {type(harvest).__name__}. Make one with posbias.harvest(ClickLog(...))."
-            )
-        interventions = harvest.interventions(self.weighting)
-        if not np.any(interventions.clicks):
-            raise EstimateError(_nothing(harvest))
-        self._fit_one(harvest, interventions)
-        return self._estimate_segments(harvest)
-
-    def estimate(self, harvest: Harvest) -> None:
-        """Estimate one curve, and keep it."""
-        self._fit_one(harvest, harvest.interventions(self.weighting))
-
-    def _fit_one(self, harvest: Harvest, interventions: Interventions) -> None:
-        clicks, skips = interventions.total()
-        draws = resample(interventions.buckets, self.bootstrap, self.seed)
-        refits = self.propensities(*interventions.tables(draws))
-        self.harvest_ = harvest
-        evidence = Evidence.of(harvest, self.weighting or harvest.weighting)
-        self._keep(evidence, self.propensities(clicks, skips), self.explain(clicks, skips), refits)
-
-
 def _labels(segments: tuple[tuple[str | None, ...], ...]) -> list[str]:
     """Return a text for each segment; a missing value is null, and the text "null" is quoted."""
     shown = [["null" if v is None else '"null"' if v == "null" else v for v in key] for key in segments]
@@ -231,28 +165,3 @@ def _labels(segments: tuple[tuple[str | None, ...], ...]) -> list[str]:
 
 def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def _nothing(harvest: Harvest) -> str:
-    """Say why there is nothing to estimate from."""
-    served = [name for name, n in harvest.page_views.items() if n]
-    if not harvest.clicks.sum():
-        return (
-            f"There is not a single click in the top {harvest.max_rank} ranks. Check the column of clicks, and that "
-            "page views without clicks are not all that was logged."
-        )
-    if len(served) < 2:
-        return (
-            f"Only one ranker served the log ({', '.join(served) or 'none'}). Propensities come from documents that "
-            "two rankers put at different ranks: add the log of another ranker, or of the same one before it changed."
-        )
-    if harvest.kind == "exposures":
-        return (
-            f"No (query, document) pair was both shown at two ranks and clicked. In replay a query must recur and be "
-            f"served by different rankers ({', '.join(served)}). Log each ranker's rank (--ranks or --rankings) so "
-            "that queries need not recur, or harvest a longer period."
-        )
-    return (
-        f"The rankers {', '.join(served)} never put a document that was clicked at two different ranks of the top "
-        f"{harvest.max_rank}: there is no intervention to harvest. Use rankers that differ more, or a longer period."
-    )

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
-from posbias.estimators.base import Estimator, Evidence, Reasons
+from posbias.estimators.base import Evidence, Reasons
 from posbias.estimators.intervals import resample
 from posbias.estimators.logged import LogEstimator
+from posbias.estimators.paired import PairEstimator
 from posbias.harvesting.observations import Columns, Observations, observe_swaps
 from posbias.logs.click_log import ClickLog
 
@@ -27,7 +28,7 @@ class Swap(LogEstimator):
     needs = "swaps"
     clickless = "no click at rank {rank} on documents that were swapped there"
     # Section 4.1 of the paper: sets by experiment and harvested ones take the same estimators.
-    ratios: ClassVar[type[Estimator]]
+    ratios: ClassVar[type[PairEstimator]]
 
     def __init__(self, *, max_rank: int = 10, level: float = 0.95, bootstrap: int = 1000, seed: int = 0) -> None:
         self.max_rank = max_rank

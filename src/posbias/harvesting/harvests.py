@@ -12,6 +12,7 @@ import numpy as np
 
 from posbias.arrays import FloatArray, IntArray, places, tally
 from posbias.errors import HarvestError
+from posbias.harvesting.equal_strata import Strata, strata_of
 from posbias.harvesting.interventions import Interventions, from_cells, from_pair_sums
 from posbias.harvesting.strata import Cells, PairSums
 from posbias.logs.schemas import Layout
@@ -137,6 +138,16 @@ class Harvest:
     def pairs(self, weighting: Weighting | None = None) -> PairTable:
         """Return ĉ and ¬ĉ of every interventional set."""
         return PairTable(*self.interventions(weighting).total())
+
+    def strata(self) -> Strata:
+        """Return impressions and clicks by stratum and bucket, strata numbered the same in every bucket."""
+        if isinstance(self.table, PairSums):
+            raise HarvestError(
+                "This harvest keeps sums over interventional sets, because strata did not compress, and has none. "
+                "Take an estimator on pair tables, such as AllPairs (--estimator all-pairs), or harvest the log "
+                "again with a smaller --max-rank or, in Python, a larger max_strata."
+            )
+        return strata_of(self.table, self.max_rank, self.buckets, self.views)
 
     def segment(self, key: Segment | str) -> Harvest:
         """Return the harvest of one segment alone.

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from posbias.errors import HarvestError
+from posbias.harvesting.equal_strata import compressed
 from posbias.harvesting.harvests import Harvest, Segment
-from posbias.harvesting.strata import Cells, PairSums, added, compressed, renumbered
+from posbias.harvesting.strata import Cells, PairSums, added, renumbered
 from posbias.wording import listed
 
 # A merge holds some of so many rows at once: a year of days needs no more memory than a month of them.
