@@ -14,7 +14,8 @@ import pytest
 
 import posbias
 from posbias.engines.spark.opened import start_session
-from posbias.harvesting.strata import Cells, compressed
+from posbias.harvesting.equal_strata import compressed
+from posbias.harvesting.strata import Cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

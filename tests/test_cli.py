@@ -30,7 +30,7 @@ from click.testing import CliRunner, Result
 
 import posbias
 from posbias.cli import COMMANDS, cli
-from posbias.estimators import LOG_REGISTRY, REGISTRY
+from posbias.estimators import ESTIMATORS
 
 WORLD = posbias.World(queries=150, repeats=8, max_rank=6, seed=4, segments={"desk": 0.5, "phone": 1.5})
 POSITION = ["position", "propensity", "low", "high", "impressions", "clicks", "reason"]
@@ -227,7 +227,7 @@ def test_every_estimator_can_be_asked_for() -> None:
     command = cli.get_command(click.Context(cli), "estimate")
     assert command is not None
     choice = next(p for p in command.params if p.name == "estimator").type
-    assert list(choice.choices) == [*REGISTRY, *LOG_REGISTRY]  # type: ignore[attr-defined]
+    assert list(choice.choices) == list(ESTIMATORS)  # type: ignore[attr-defined]
 
 
 def test_column_flags(folder: Path, log: str, tmp_path: Path) -> None:

@@ -8,15 +8,13 @@ import click
 
 from posbias.cli.engines import engine_options, make_harvest
 from posbias.cli.options import given, harvest_options, log_options, show_json, warn
+from posbias.estimators import ESTIMATORS
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
     from posbias.harvesting.harvests import Harvest
 
 _PLOTS = (".png", ".svg", ".pdf")
-# The names of both registries, which are imported only when used.
-_OF_HARVESTS = ("all-pairs", "pivot-one", "adjacent-chain")
-_ESTIMATORS = (*_OF_HARVESTS, "swap-one", "swap-adjacent", "naive-ctr", "pbm-em", "regression-em")
 
 
 def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -32,7 +30,7 @@ def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @log_options
 @click.option(
     "--estimator",
-    type=click.Choice(_ESTIMATORS),
+    type=click.Choice(list(ESTIMATORS)),
     default="all-pairs",
     show_default=True,
     help="How clicks make a curve.",
@@ -81,19 +79,8 @@ def estimate(
         from posbias.curves.files import read_truth
 
         known = read_truth(truth)
-    settings: dict[str, Any] = {"level": level, "bootstrap": bootstrap, "seed": seed}
-    fitted: CurveEstimator
-    if estimator in _OF_HARVESTS:
-        if feature:
-            raise click.UsageError(f"{estimator} has no use for --feature. Leave it out.")
-        weighting = flags["weighting"]
-        made = _load(flags) or make_harvest(flags)
-        from posbias.estimators import REGISTRY
-
-        fitted = REGISTRY[estimator](weighting=weighting, **settings).fit(made)
-    else:
-        fitted = _fit_log(estimator, settings | {"features": list(feature)}, flags)
-    curve = fitted.curve()
+    settings = {"level": level, "bootstrap": bootstrap, "seed": seed, "features": list(feature)}
+    curve = _fit(ESTIMATORS[estimator], settings, flags).curve()
     if as_json:
         show_json(curve.to_dict())
     elif as_csv:
@@ -106,22 +93,23 @@ def estimate(
         save_plot(curve, plot, truth=known)
 
 
-def _fit_log(estimator: str, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
-    """Fit an estimator that looks at the rows of a log, or takes what it needs from a harvest."""
-    from posbias.cli.log_estimates import fit_log, refuse_harvest, refuse_unused
-    from posbias.estimators import LOG_REGISTRY, NaiveCTR
+def _fit(kind: type[CurveEstimator], settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
+    """Fit an estimator on the harvest given, on the rows of the log if that is what it takes, or on their harvest."""
+    from posbias.cli.log_estimates import fit_log, made_of, refuse_harvest, refuse_unused
 
-    kind = LOG_REGISTRY[estimator]
     refuse_unused(kind)
     refuse_harvest(kind, flags["log"])
-    loaded = _load(flags)
-    if loaded is not None:
-        return NaiveCTR(**{name: settings[name] for name in ("level", "bootstrap", "seed")}).fit(loaded)
-    return fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
+    settings = settings | {"weighting": flags["weighting"]}
+    loaded = _load(kind, flags)
+    if loaded is None and "log" in kind.fits_on:
+        return fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
+    fitted: CurveEstimator = made_of(kind, settings).fit(loaded or make_harvest(flags))
+    return fitted
 
 
-def _load(flags: dict[str, Any]) -> Harvest | None:
+def _load(kind: type[CurveEstimator], flags: dict[str, Any]) -> Harvest | None:
     """Return the harvest if that is what was given instead of a log."""
+    from posbias.cli.log_estimates import parameters_of
     from posbias.harvesting.file_kinds import is_harvest
 
     files = flags["log"]
@@ -131,7 +119,9 @@ def _load(flags: dict[str, Any]) -> Harvest | None:
         raise click.UsageError(
             f"{len(files)} files were given, and a harvest among them. Join harvests first, with posbias merge."
         )
-    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in ("log", "weighting")]
+    # Pairs can be weighted anew, by estimators that weigh them.
+    free = {"log", "weighting"} if "weighting" in parameters_of(kind) else {"log"}
+    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in free]
     if unfit:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
         raise click.UsageError(
