@@ -15,6 +15,9 @@ from . import sparks
 
 # Reasons for which a test may be skipped even in CI, by how they start.
 ALLOWED: tuple[str, ...] = ("Spark reads a byte that is not UTF-8",)
+# Neither how long an example takes nor how long it is in the making says anything on a machine that others use.
+hypothesis.settings.register_profile("posbias", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("posbias")
 # On Spark, where a query takes a second, a property is tried on this many logs; DuckDB tries it on many more.
 SPARK_EXAMPLES = 3
 

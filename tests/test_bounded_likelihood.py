@@ -234,7 +234,7 @@ def expected_table(p: FloatArray) -> tuple[FloatArray, FloatArray]:
 counts = st.floats(1e-2, 1e5)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(c_1=counts, n_1=counts, c_2=counts, n_2=counts)
 def test_two_ranks_give_the_ratio_of_click_rates(c_1: float, n_1: float, c_2: float, n_2: float) -> None:
     ours = maximise(np.array([[0, c_1], [c_2, 0]]), np.array([[0, n_1], [n_2, 0]]))
@@ -402,14 +402,14 @@ small_tables = st.integers(2, 6).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(counted=small_tables, factor=st.sampled_from([1e-9, 0.3, 7.0, 1e9]))
 def test_scale_does_not_matter(counted: tuple[FloatArray, FloatArray], factor: float) -> None:
     clicks, skips = counted
     np.testing.assert_allclose(maximise(clicks * factor, skips * factor), maximise(clicks, skips), rtol=1e-9)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(counted=small_tables, data=st.data())
 def test_order_of_the_other_ranks_does_not_matter(counted: tuple[FloatArray, FloatArray], data: st.DataObject) -> None:
     clicks, skips = counted

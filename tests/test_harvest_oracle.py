@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posbias
@@ -46,7 +46,7 @@ devices = st.sampled_from(["phone", "desk top", "it's"])
 
 
 def examples(n: int) -> settings:
-    return settings(deadline=None, max_examples=n, suppress_health_check=[HealthCheck.too_slow])
+    return settings(max_examples=n)
 
 
 # ---- From the oracle's rows to posbias and back
