@@ -1,4 +1,4 @@
-"""What all tests share: engines to run on, and in CI nothing is skipped unless its reason is listed here."""
+"""What all tests share: engines to run on, which of them are servers, and what may be skipped in CI."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-@pytest.fixture(scope="module", params=posbias.engines.ENGINES)
+@pytest.fixture(scope="module", params=[sparks.on_server(name) for name in posbias.engines.ENGINES])
 def each_engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a test on every engine: what is opened without naming one is opened by it."""
     if request.param == "spark":

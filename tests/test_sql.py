@@ -43,7 +43,7 @@ from .warehouses import EXECUTORS, EXPORTS, Run, to_csv, to_parquet
 DEVICE = Names(segments={"segment": "device"})
 
 
-@pytest.fixture(scope="module", params=EXECUTORS)
+@pytest.fixture(scope="module", params=map(sparks.on_server, EXECUTORS))
 def engine(request: pytest.FixtureRequest) -> Iterator[tuple[str, Run]]:
     with EXECUTORS[request.param]() as run:
         yield request.param, run
@@ -222,6 +222,7 @@ def test_a_table_may_be_named_like_anything(engine: Any) -> None:
         assert exported.page_views == {"a": 1}
 
 
+@pytest.mark.server
 def test_psql_writes_an_export(tmp_path: Path) -> None:
     sql, counts = tmp_path / "harvest.sql", tmp_path / "counts.csv"
     sql.write_text(posbias.harvest_sql("postgres", "clicks", by=["device"]), encoding="utf-8")
