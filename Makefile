@@ -4,16 +4,18 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 FULL   := $(VENV)/.complete
 DEMO   := $(VENV)/.demo
+# Two processes, each with one thread for its matrices: more would wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: setup demo test test-servers lint format bench docs clean
 
-# Exact versions from constraints.txt, build tools included. Compiled once and on all cores, not by pip on one: where
-# bytecode is not written on import, every start would otherwise compile anew.
+# Exact versions from constraints.txt, build tools included. Compiled once, on all cores and without the tests of others:
+# where bytecode is not written on import, every start would otherwise compile anew.
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --editable '.[$(1)]' -c constraints.txt
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib src || true
+	$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib src || true
 endef
 
 setup: $(FULL)
@@ -35,10 +37,10 @@ demo: $(DEMO)
 
 # Every test is in one of the two: `test` needs nothing but Python, `test-servers` Java and PostgreSQL too.
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not (server or long)"
+	$(PYTEST) -m "not (server or long)"
 
 test-servers: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "server or long"
+	$(PYTEST) -m "server or long"
 
 lint: setup
 	$(BIN)/ruff format --check .
