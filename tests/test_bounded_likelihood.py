@@ -173,9 +173,10 @@ def random_table(seed: int) -> tuple[FloatArray, FloatArray]:
     return np.where(missing, 0.0, clicks), np.where(missing, 0.0, skips)
 
 
-def test_agrees_with_scipy_on_a_thousand_tables() -> None:
+@pytest.mark.parametrize("tables", [150, pytest.param(1500, marks=pytest.mark.long)])
+def test_agrees_with_scipy(tables: int) -> None:
     found = dict.fromkeys(["precise", "imprecise", "binding", "nan", "not unique", "zero", "above one"], 0)
-    for seed in range(1500):
+    for seed in range(tables):
         clicks, skips = random_table(seed)
         ours = maximise(clicks, skips)
         with_clicks, without = chained_to_rank_one(clicks, skips)
@@ -209,13 +210,14 @@ def test_agrees_with_scipy_on_a_thousand_tables() -> None:
         found["not unique"] += bool(precise and not unique[component].all())
         found["zero"] += bool(without)
         found["above one"] += bool((ours > 1).any())
-    assert found["precise"] >= 1000, found
-    assert found["imprecise"] <= 15, found
-    assert found["binding"] >= 500, found
-    assert found["nan"] >= 500, found
-    assert found["not unique"] >= 40, found
-    assert found["zero"] >= 100, found
-    assert found["above one"] >= 200, found
+    # Of all kinds there are enough to tell.
+    assert found["precise"] >= tables * 2 // 3, found
+    assert found["imprecise"] <= tables // 100, found
+    assert found["binding"] >= tables // 3, found
+    assert found["nan"] >= tables // 3, found
+    assert found["not unique"] >= tables * 2 // 75, found
+    assert found["zero"] >= tables // 15, found
+    assert found["above one"] >= tables * 2 // 15, found
 
 
 # ---------------------------------------------------------------------------------------------------------------
