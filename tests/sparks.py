@@ -32,6 +32,11 @@ SETTINGS = {
 }
 
 
+def on_server(engine: str) -> Any:
+    """Return an engine as a parameter of tests, marked unless it needs nothing but Python."""
+    return pytest.param(engine, marks=[] if engine == "duckdb" else [pytest.mark.server])
+
+
 def require_java() -> None:
     """Skip a test where Java is missing, which in CI is a failure."""
     if shutil.which("java") is None:

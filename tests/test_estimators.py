@@ -265,6 +265,7 @@ def test_percentiles():
     assert np.isnan(percentile(np.where(np.arange(100)[:, None] < 6, np.nan, drawn), 0.9)[0]).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("layout", "traffic"), [("wide", (0.5, 0.5)), ("replay", (0.7, 0.3))])
 def test_intervals_cover_the_truth(layout, traffic):
     """95% intervals of 200 logs: the share that covers, over ranks, within 4 standard errors of 95%."""

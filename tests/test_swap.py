@@ -206,6 +206,7 @@ def test_short_pages_that_cannot_be_swapped_do_not_confound():
     assert not low <= naive_one(table) <= high
 
 
+@pytest.mark.long
 def test_intervals_cover_the_truth():
     """95% intervals of 60 logs: the share that covers, within 4 standard errors of 95%."""
     covered = []
