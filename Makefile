@@ -2,29 +2,45 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.complete
+FULL   := $(VENV)/.complete
+DEMO   := $(VENV)/.demo
+# Two processes, each with one thread for its matrices: more would wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup demo test lint format bench docs clean
+.PHONY: setup demo test test-servers lint format bench docs clean
 
-setup: $(STAMP)
-
-# Exact versions from constraints.txt, build tools included. Compiled once: where bytecode is not written on import,
-# every start would otherwise compile anew.
-$(STAMP): pyproject.toml constraints.txt
+# Exact versions from constraints.txt, build tools included. Compiled once, on all cores and without the tests of others:
+# where bytecode is not written on import, every start would otherwise compile anew.
+define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --editable '.[dev]' -c constraints.txt
-	$(BIN)/python -m compileall -q $(VENV)/lib src || true
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --editable '.[$(1)]' -c constraints.txt
+	$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib src || true
+endef
+
+setup: $(FULL)
+
+$(FULL): pyproject.toml constraints.txt
+	$(call install,dev)
+	touch $(DEMO) $@
+
+# The same .venv with a part of it; `make setup` adds the rest.
+$(DEMO): pyproject.toml constraints.txt
+	$(call install,plot)
 	touch $@
 
-demo: setup
+demo: $(DEMO)
 	@mkdir -p demo
 	$(BIN)/posbias simulate demo/clicks.parquet --queries 20000
 	$(BIN)/posbias estimate demo/clicks.parquet --truth demo/clicks.truth.json --plot demo/curve.png
-	@echo "The picture of this curve is in demo/curve.png."
+	@echo "The picture of this curve is in demo/curve.png. The command is $(BIN)/posbias."
 
+# Every test is in one of the two: `test` needs nothing but Python, `test-servers` Java and PostgreSQL too.
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST) -m "not (server or long)"
+
+test-servers: setup
+	$(PYTEST) -m "server or long"
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -31,6 +31,9 @@ def engine(options: argparse.Namespace) -> str:
         for ids in ("int", "str"):
             say(f"replay, {ids} ids, {millions} million rows ...")
             ratios.append(harvests.measure_replay(millions, ids, repeats))
+        for layout in ("wide", "replay"):
+            say(f"check, {layout}, {millions} million rows ...")
+            ratios.append(harvests.measure_check(millions, layout, repeats))
     return table(ratios)
 
 

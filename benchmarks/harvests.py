@@ -45,6 +45,18 @@ def measure_replay(millions: int, ids: str, repeats: int) -> Ratio:
     )
 
 
+def measure_check(millions: int, layout: str, repeats: int) -> Ratio:
+    path = data.wide(millions, 2) if layout == "wide" else data.replay(millions, "int")
+    return compare(
+        f"check, {layout}, {millions} million rows",
+        lambda: posbias.check(posbias.ClickLog(str(path))),
+        "the harvest of the same log",
+        lambda: posbias.harvest(posbias.ClickLog(str(path))),
+        repeats=repeats,
+        promise="2",
+    )
+
+
 def _run(sql: str) -> None:
     with duckdb.connect() as con:
         con.execute("SET preserve_insertion_order = false")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,6 +22,10 @@ from .sparks import require_java
 
 SPARK = Path(pyspark.__file__).parent
 HOST = "127.0.0.1"
+# In seconds, against hanging alone: on a busy machine Spark takes what it takes, and nobody is given up for silence.
+# A process that is killed is missed at once, by its connections.
+PATIENCE = 1800
+TIMEOUTS = {"spark.network.timeout": f"{PATIENCE}s", "spark.worker.timeout": str(PATIENCE)}
 
 
 def free_port() -> int:
@@ -38,7 +43,7 @@ def ask(url: str) -> Any:
         return None
 
 
-def wait_until(condition: Any, what: str, seconds: float = 180) -> Any:
+def wait_until(condition: Any, what: str, seconds: float = PATIENCE) -> Any:
     """Return the first true value of a condition, tried until it is."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -47,6 +52,12 @@ def wait_until(condition: Any, what: str, seconds: float = 180) -> Any:
             return found
         time.sleep(0.05)
     raise TimeoutError(f"waited {seconds} s in vain for {what}")
+
+
+def logged(log: Path, pattern: str) -> str | None:
+    """Return the first words of a log that match."""
+    found = re.search(pattern, log.read_text(errors="replace"))
+    return found and found[0]
 
 
 @dataclass
@@ -71,14 +82,13 @@ class Cluster:
 def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
     """Start a master and workers of one core each, and stop them at the end."""
     require_java()
-    port, page = free_port(), free_port()
+    # Nothing compiled for long that runs for a minute.
+    options = " ".join(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *(f"-D{n}={v}" for n, v in TIMEOUTS.items())])
     environment = os.environ | {
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": HOST,
-        # A worker that is silent is given up sooner than after a minute. Workers must know it too: they speak up
-        # four times as often.
-        "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=20",
-        "SPARK_WORKER_OPTS": "-Dspark.worker.timeout=20",
+        "SPARK_MASTER_OPTS": f"{options} -Dspark.master.rest.enabled=false",
+        "SPARK_WORKER_OPTS": options,
         "SPARK_DAEMON_MEMORY": "256m",
     }
 
@@ -93,23 +103,16 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
                 start_new_session=True,
             )
 
-    url = f"spark://{HOST}:{port}"
-    running = [
-        start(
-            "master",
-            *("org.apache.spark.deploy.master.Master", "--host", HOST, "--port", str(port), "--webui-port", str(page)),
-        )
-    ]
+    common = ("--host", HOST, "--webui-port", "0")
+    running = [start("master", "org.apache.spark.deploy.master.Master", *common, "--port", "0")]
     try:
+        # Spark finds ports that are free, and says which; a worker that came before its master would try again late.
+        url = wait_until(lambda: logged(folder / "master.log", rf"spark://{HOST}:\d+"), "a master")
+        page = wait_until(lambda: logged(folder / "master.log", r"http://\S+:\d+"), "the page of the master")
         for i in range(workers):
-            running.append(
-                start(
-                    f"worker-{i}",
-                    *("org.apache.spark.deploy.worker.Worker", "--host", HOST, "--cores", "1", "--memory", "1g"),
-                    *("--webui-port", str(free_port()), "--work-dir", str(folder / f"work-{i}"), url),
-                )
-            )
-        started = Cluster(url, f"http://{HOST}:{page}", running[1:])
+            limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{i}"))
+            running.append(start(f"worker-{i}", "org.apache.spark.deploy.worker.Worker", *common, *limits, url))
+        started = Cluster(url, page, running[1:])
         wait_until(lambda: started.alive() == workers, f"{workers} workers")
         yield started
     finally:

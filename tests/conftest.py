@@ -1,4 +1,4 @@
-"""What all tests share: engines to run on, and in CI nothing is skipped unless its reason is listed here."""
+"""What all tests share: engines to run on, which of them are servers, and what may be skipped in CI."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from . import sparks
 
 # Reasons for which a test may be skipped even in CI, by how they start.
 ALLOWED: tuple[str, ...] = ("Spark reads a byte that is not UTF-8",)
+# Neither how long an example takes nor how long it is in the making says anything on a machine that others use.
+hypothesis.settings.register_profile("posbias", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("posbias")
 # On Spark, where a query takes a second, a property is tried on this many logs; DuckDB tries it on many more.
 SPARK_EXAMPLES = 3
 
@@ -34,7 +37,7 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-@pytest.fixture(scope="module", params=[*posbias.engines.ENGINES])
+@pytest.fixture(scope="module", params=[sparks.on_server(name) for name in posbias.engines.ENGINES])
 def each_engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a test on every engine: what is opened without naming one is opened by it."""
     if request.param == "spark":

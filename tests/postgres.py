@@ -1,4 +1,4 @@
-"""A real PostgreSQL server: a temporary cluster on the loopback, made for a test session and gone after it."""
+"""A real PostgreSQL server: a temporary cluster on a socket in a folder, made for a test session and gone after it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -39,12 +38,6 @@ class Server:
         return psycopg.connect(self.address, autocommit=True)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def server() -> Iterator[Server]:
     """A running server. PostgreSQL refuses to run as root: then it runs as the user of Debian's package."""
@@ -55,7 +48,7 @@ def server() -> Iterator[Server]:
     common: dict[str, Any] = {"cwd": folder, **(user if os.geteuid() == 0 else {})}
     process = None
     try:
-        data, port = folder / "data", free_port()
+        data = folder / "data"
         made = subprocess.run(
             [bin_ / "initdb", "-D", data, "-U", "posbias", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N"],
             capture_output=True,
@@ -66,23 +59,21 @@ def server() -> Iterator[Server]:
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(
                 [
-                    *(bin_ / "postgres", "-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1"),
+                    *(bin_ / "postgres", "-D", data, "-k", folder, "-h", ""),
                     *(word for setting in SETTINGS for word in ("-c", setting)),
                 ],
                 stdout=log,
                 stderr=log,
                 **common,
             )
-        for _ in range(200):
-            asked = [bin_ / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-            if subprocess.run(asked).returncode == 0 or process.poll() is not None:
-                break
-            time.sleep(0.1)
+        asked = [bin_ / "pg_isready", "-q", "-h", folder]
+        while process.poll() is None and subprocess.run(asked).returncode:
+            time.sleep(0.05)
         assert process.poll() is None, (folder / "log").read_text()
-        yield Server(f"host=127.0.0.1 port={port} user=posbias dbname=postgres")
+        yield Server(f"host={folder} user=posbias dbname=postgres")
     finally:
         if process is not None:
             # SIGINT is a fast shutdown: it ends connections that are still open.
             process.send_signal(2)
-            process.wait(timeout=30)
+            process.wait()
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,7 +14,8 @@ import pytest
 
 import posbias
 from posbias.engines.spark.opened import start_session
-from posbias.harvesting.strata import Cells, compressed
+from posbias.harvesting.equal_strata import compressed
+from posbias.harvesting.strata import Cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,11 @@ SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+
+
+def on_server(engine: str) -> Any:
+    """Return an engine as a parameter of tests, marked unless it needs nothing but Python."""
+    return pytest.param(engine, marks=[] if engine == "duckdb" else [pytest.mark.server])
 
 
 def require_java() -> None:

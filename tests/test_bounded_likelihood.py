@@ -173,9 +173,10 @@ def random_table(seed: int) -> tuple[FloatArray, FloatArray]:
     return np.where(missing, 0.0, clicks), np.where(missing, 0.0, skips)
 
 
-def test_agrees_with_scipy_on_a_thousand_tables() -> None:
+@pytest.mark.parametrize("tables", [150, pytest.param(1500, marks=pytest.mark.long)])
+def test_agrees_with_scipy(tables: int) -> None:
     found = dict.fromkeys(["precise", "imprecise", "binding", "nan", "not unique", "zero", "above one"], 0)
-    for seed in range(1500):
+    for seed in range(tables):
         clicks, skips = random_table(seed)
         ours = maximise(clicks, skips)
         with_clicks, without = chained_to_rank_one(clicks, skips)
@@ -209,13 +210,14 @@ def test_agrees_with_scipy_on_a_thousand_tables() -> None:
         found["not unique"] += bool(precise and not unique[component].all())
         found["zero"] += bool(without)
         found["above one"] += bool((ours > 1).any())
-    assert found["precise"] >= 1000, found
-    assert found["imprecise"] <= 15, found
-    assert found["binding"] >= 500, found
-    assert found["nan"] >= 500, found
-    assert found["not unique"] >= 40, found
-    assert found["zero"] >= 100, found
-    assert found["above one"] >= 200, found
+    # Of all kinds there are enough to tell.
+    assert found["precise"] >= tables * 2 // 3, found
+    assert found["imprecise"] <= tables // 100, found
+    assert found["binding"] >= tables // 3, found
+    assert found["nan"] >= tables // 3, found
+    assert found["not unique"] >= tables * 2 // 75, found
+    assert found["zero"] >= tables // 15, found
+    assert found["above one"] >= tables * 2 // 15, found
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ def expected_table(p: FloatArray) -> tuple[FloatArray, FloatArray]:
 counts = st.floats(1e-2, 1e5)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(c_1=counts, n_1=counts, c_2=counts, n_2=counts)
 def test_two_ranks_give_the_ratio_of_click_rates(c_1: float, n_1: float, c_2: float, n_2: float) -> None:
     ours = maximise(np.array([[0, c_1], [c_2, 0]]), np.array([[0, n_1], [n_2, 0]]))
@@ -402,14 +404,14 @@ small_tables = st.integers(2, 6).flatmap(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(counted=small_tables, factor=st.sampled_from([1e-9, 0.3, 7.0, 1e9]))
 def test_scale_does_not_matter(counted: tuple[FloatArray, FloatArray], factor: float) -> None:
     clicks, skips = counted
     np.testing.assert_allclose(maximise(clicks * factor, skips * factor), maximise(clicks, skips), rtol=1e-9)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(counted=small_tables, data=st.data())
 def test_order_of_the_other_ranks_does_not_matter(counted: tuple[FloatArray, FloatArray], data: st.DataObject) -> None:
     clicks, skips = counted

@@ -12,9 +12,10 @@ import pytest
 import posbias
 from posbias.simulation import write
 
-from .clusters import HOST, Cluster, ask, cluster, free_port, wait_until
+from .clusters import HOST, PATIENCE, TIMEOUTS, Cluster, ask, cluster, free_port, wait_until
 from .sparks import assert_same_counts, event_log, read_events
 
+pytestmark = pytest.mark.server
 ROWS = 10_000_000
 
 
@@ -43,6 +44,7 @@ def start_harvest(master: str, log: Path, output: Path, **settings: object) -> s
         "spark.driver.bindAddress": HOST,
         "spark.executor.cores": 1,
         "spark.executor.memory": "768m",
+        "spark.network.timeout": TIMEOUTS["spark.network.timeout"],
         "spark.sql.shuffle.partitions": 4,
         "spark.sql.files.maxPartitionBytes": 2 * 2**20,
         **settings,
@@ -59,7 +61,7 @@ def start_harvest(master: str, log: Path, output: Path, **settings: object) -> s
 
 def finish(harvest: subprocess.Popen[str], output: Path) -> posbias.Harvest:
     try:
-        _, errors = harvest.communicate(timeout=300)
+        _, errors = harvest.communicate(timeout=PATIENCE)
     finally:
         harvest.kill()
     assert harvest.returncode == 0, errors

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import posbias
-from posbias.estimators import REGISTRY
+from posbias.estimators import ESTIMATORS as REGISTERED
+from posbias.estimators import Estimator
 from posbias.estimators.intervals import percentile, resample
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
 
-ESTIMATORS = list(REGISTRY.values())
+ESTIMATORS = [kind for kind in REGISTERED.values() if issubclass(kind, Estimator)]
 
 
 def cells_of(rows: list[tuple[int, int, int, int, int, int]]) -> Cells:
@@ -244,7 +245,7 @@ def test_resamples_recount_clicks_and_page_views(make, harvest):
     """The batch equals harvesting each resample anew: buckets repeated, n_i recounted, ĉ and ¬ĉ from there."""
     buckets = harvest.buckets
     draws = resample(len(buckets), 5, seed=3)
-    batch = make().propensities(*harvest.interventions().tables(draws))
+    batch = make().curves(make().count(harvest), draws)
     for counts, estimate in zip(draws.astype(int), batch, strict=True):
         times = counts[np.searchsorted(buckets, harvest.table.bucket)]
         columns = harvest.table.columns()
@@ -264,6 +265,7 @@ def test_percentiles():
     assert np.isnan(percentile(np.where(np.arange(100)[:, None] < 6, np.nan, drawn), 0.9)[0]).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("layout", "traffic"), [("wide", (0.5, 0.5)), ("replay", (0.7, 0.3))])
 def test_intervals_cover_the_truth(layout, traffic):
     """95% intervals of 200 logs: the share that covers, over ranks, within 4 standard errors of 95%."""

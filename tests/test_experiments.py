@@ -31,6 +31,17 @@ UNSETTLED = (
     "AllPairs is stable over levels of noise",
     "AllPairs is robust to imbalance up to 11:1",
 )
+TINY = Sizes(
+    queries=2_500,
+    training=3.3,
+    pairs=10_000,
+    runs=2,
+    curve_runs=2,
+    every=3,
+    bootstrap=50,
+    arxiv_views=10_000,
+    drive_views=20_000,
+)
 TABLES = {"arxiv": "table-1", "drive": "table-2"}
 
 
@@ -40,12 +51,23 @@ def quick() -> Laboratory:
     return open_laboratory(None, QUICK, seed=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_quick_experiments_bear_the_paper_out(name: str, quick: Laboratory, tmp_path: Path) -> None:
-    outcome = EXPERIMENTS[name](quick)
-    for verdict in outcome.verdicts:
+def test_quick_experiments_bear_the_paper_out(name: str, quick: Laboratory) -> None:
+    for verdict in EXPERIMENTS[name](quick).verdicts:
         if not verdict.claim.startswith(UNSETTLED):
             assert verdict.holds != verdict.claim.startswith(FAILS.get(name, ())), verdict
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Laboratory:
+    """Large enough for every experiment to run, and too small for its claims."""
+    return open_laboratory(None, TINY, seed=0)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path: Path) -> None:
+    outcome = EXPERIMENTS[name](tiny)
     files = {path.name for path in outcome.save(tmp_path)}
     table = {f"{name}-{TABLES[name]}.csv"} if name in TABLES else set()
     assert files == {f"{name}.csv", f"{name}.png", f"{name}.txt"} | table == {p.name for p in tmp_path.iterdir()}
@@ -59,8 +81,7 @@ def test_command_names_are_those_of_the_registry() -> None:
 
 
 def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = Sizes(queries=600, runs=2, every=3)
-    monkeypatch.setattr("posbias.reproduction.QUICK", tiny)
+    monkeypatch.setattr("posbias.reproduction.QUICK", TINY)
     folder = tmp_path / "new" / "folder"
     done = CliRunner().invoke(cli, ["reproduce", "e", "--quick", "--output", str(folder)])
     assert done.exit_code == 0, done.output
@@ -99,7 +120,7 @@ def test_too_few_long_queries_are_an_error() -> None:
 
 
 def test_same_seed_same_outcome_whatever_the_order_of_threads() -> None:
-    sizes = Sizes(queries=500, runs=3, every=3)
+    sizes = Sizes(queries=500, runs=3, every=6)
     first, again, other = (
         EXPERIMENTS["a"](Laboratory(generate_judgments(500, seed=seed), sizes, seed)) for seed in (1, 1, 2)
     )

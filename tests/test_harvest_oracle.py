@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posbias
@@ -46,7 +46,7 @@ devices = st.sampled_from(["phone", "desk top", "it's"])
 
 
 def examples(n: int) -> settings:
-    return settings(deadline=None, max_examples=n, suppress_health_check=[HealthCheck.too_slow])
+    return settings(max_examples=n)
 
 
 # ---- From the oracle's rows to posbias and back
@@ -207,7 +207,7 @@ def test_oracle_cuts_at_max_rank() -> None:
     assert oracle.harvest("wide", rows, 2) == {(1, 2): (0, 1), (2, 1): (0, 1)}
 
 
-@examples(50)
+@examples(30)
 @given(st.data(), st.sampled_from(LAYOUTS), st.sampled_from(WEIGHTINGS))
 def test_oracle_does_not_mind_counting_rows_together(data: Any, layout: str, weighting: str) -> None:
     log = data.draw(logs(layout))
@@ -219,7 +219,7 @@ def test_oracle_does_not_mind_counting_rows_together(data: Any, layout: str, wei
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(30)
+@examples(18)
 @given(data=st.data(), M=max_ranks)
 def test_equals_the_oracle(layout: str, weighting: str, data: Any, M: int) -> None:
     log = data.draw(logs(layout))
@@ -232,14 +232,14 @@ def test_equals_the_oracle(layout: str, weighting: str, data: Any, M: int) -> No
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(15)
+@examples(10)
 @given(data=st.data(), M=max_ranks)
 def test_default_weighting(layout: str, data: Any, M: int) -> None:
     log = data.draw(logs(layout))
     assert_equal(harvest(log, M).pairs(), expected(log, M), M)
 
 
-@examples(30)
+@examples(18)
 @given(logs("replay", functional=False), max_ranks)
 def test_one_replay_harvest_holds_every_weighting(log: Log, M: int) -> None:
     harvested = harvest(log, M)
@@ -249,7 +249,7 @@ def test_one_replay_harvest_holds_every_weighting(log: Log, M: int) -> None:
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(10)
+@examples(8)
 @given(data=st.data(), M=max_ranks)
 def test_sums_in_place_of_strata(layout: str, weighting: str, data: Any, M: int) -> None:
     log = data.draw(logs(layout, functional=layout != "replay", segments=devices))
@@ -264,7 +264,7 @@ def test_sums_in_place_of_strata(layout: str, weighting: str, data: Any, M: int)
         assert_equal(by_device.segment(key).pairs(), expected(part, M, weighting), M)
 
 
-@examples(30)
+@examples(18)
 @given(logs("replay", functional=False), max_ranks)
 def test_a_ranker_that_is_no_function_is_shared_or_refused(log: Log, M: int) -> None:
     assert_equal(harvest(log, M, weighting="traffic", non_functional="share").pairs(), expected(log, M, "traffic"), M)
@@ -276,7 +276,7 @@ def test_a_ranker_that_is_no_function_is_shared_or_refused(log: Log, M: int) -> 
         assert_equal(refusing.pairs(), expected(log, M, "traffic"), M)
 
 
-@examples(30)
+@examples(18)
 @given(logs("long", complete=False), max_ranks)
 def test_rankings_with_gaps(log: Log, M: int) -> None:
     # A result that its own ranker's ranking does not have was not put there by it: such rows are left out.
@@ -291,7 +291,7 @@ def test_rankings_with_gaps(log: Log, M: int) -> None:
     assert bool(gone) == any("left out" in finding.message for finding in harvested.findings)
 
 
-@examples(15)
+@examples(10)
 @given(logs("long"), max_ranks)
 def test_rankings_told_twice(log: Log, M: int) -> None:
     twice = replace(log, rankings=[*log.rankings, *log.rankings[::-1]])
@@ -299,7 +299,7 @@ def test_rankings_told_twice(log: Log, M: int) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(20)
+@examples(12)
 @given(data=st.data(), M=max_ranks)
 def test_intervention_sets(layout: str, data: Any, M: int) -> None:
     log = data.draw(logs(layout))
@@ -310,7 +310,7 @@ def test_intervention_sets(layout: str, data: Any, M: int) -> None:
 
 
 @pytest.mark.parametrize(("layout", "weighting"), [*((x, "traffic") for x in LAYOUTS), ("replay", "harmonic")])
-@examples(15)
+@examples(10)
 @given(data=st.data())
 def test_a_smaller_max_rank_is_the_corner_of_a_larger(layout: str, weighting: str, data: Any) -> None:
     log = data.draw(logs(layout))
@@ -346,7 +346,7 @@ def test_many_rankers(layout: str, rankers: int) -> None:
     assert_equal(harvest(log, 6, weighting="traffic").pairs(), expected(log, 6, "traffic"), 6)
 
 
-@examples(10)
+@examples(8)
 @given(logs("long", ids=(small_ids,)), max_ranks)
 def test_ids_may_be_numbers_here_and_text_there(log: Log, M: int) -> None:
     def text(rows: list[dict[str, Any]], path: Path) -> Any:
@@ -367,7 +367,7 @@ def parts(log: Log, n: int) -> list[Log]:
 
 
 @pytest.mark.parametrize("layout", ["wide", "long"])
-@examples(25)
+@examples(15)
 @given(data=st.data(), M=max_ranks, n=st.sampled_from([2, 3]))
 def test_merged_harvests_are_the_harvest_of_both(layout: str, data: Any, M: int, n: int) -> None:
     log = data.draw(logs(layout))
@@ -379,7 +379,7 @@ def test_merged_harvests_are_the_harvest_of_both(layout: str, data: Any, M: int,
     assert_equal(again.pairs(), expected(log, M), M)
 
 
-@examples(30)
+@examples(18)
 @given(logs("replay", functional=False), max_ranks, st.sampled_from([2, 3]), st.sampled_from(WEIGHTINGS))
 def test_merged_replays_keep_their_own_strata(log: Log, M: int, n: int, weighting: str) -> None:
     merged = posbias.merge([harvest(day, M) for day in parts(log, n)])
@@ -435,7 +435,7 @@ def test_harvests_that_come_one_by_one_are_added_up_in_turns(
     assert in_turns.about["rows"] == 5 * day.about["rows"]
 
 
-@examples(25)
+@examples(15)
 @given(st.data(), st.sampled_from(LAYOUTS), max_ranks)
 def test_saved_and_loaded_is_the_same(data: Any, layout: str, M: int) -> None:
     log = data.draw(logs(layout, rankers=HOSTILE_RANKERS, segments=devices))
@@ -454,7 +454,7 @@ def test_saved_and_loaded_is_the_same(data: Any, layout: str, M: int) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(25)
+@examples(15)
 @given(data=st.data(), M=max_ranks)
 def test_a_segment_is_the_harvest_of_its_part(layout: str, data: Any, M: int) -> None:
     values = st.sampled_from(data.draw(st.sampled_from([["phone", "it's", None], ["", "ü 🚀"], [1, 2, 10]])))
@@ -475,7 +475,7 @@ def test_a_segment_is_the_harvest_of_its_part(layout: str, data: Any, M: int) ->
     assert_equal(by_device.pairs(), expected(log, M, stratum=stratum), M)
 
 
-@examples(10)
+@examples(8)
 @given(st.data(), st.sampled_from(LAYOUTS))
 def test_segments_by_two_columns(data: Any, layout: str) -> None:
     both = st.tuples(devices, st.sampled_from(["de", "fr"]))
@@ -493,7 +493,7 @@ def test_segments_by_two_columns(data: Any, layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(20)
+@examples(12)
 @given(data=st.data(), M=max_ranks, weighting=st.sampled_from(WEIGHTINGS))
 def test_counted_rows_are_rows(layout: str, data: Any, M: int, weighting: str) -> None:
     log = data.draw(logs(layout, functional=layout != "replay"))
@@ -503,7 +503,7 @@ def test_counted_rows_are_rows(layout: str, data: Any, M: int, weighting: str) -
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(20)
+@examples(12)
 @given(data=st.data(), M=max_ranks, weighting=st.sampled_from(WEIGHTINGS))
 def test_large_and_empty_counts(layout: str, data: Any, M: int, weighting: str) -> None:
     log = aggregate(data.draw(logs(layout, functional=layout != "replay")))
@@ -522,7 +522,7 @@ def test_large_and_empty_counts(layout: str, data: Any, M: int, weighting: str) 
 
 
 @pytest.mark.parametrize("kind", CONVERTERS)
-@examples(12)
+@examples(10)
 @given(data=st.data(), layout=st.sampled_from(LAYOUTS), M=max_ranks)
 def test_the_source_does_not_matter(kind: str, data: Any, layout: str, M: int) -> None:
     log = data.draw(logs(layout, ids=(*PLAIN_KINDS, uuid_ids)))
@@ -535,7 +535,7 @@ def test_the_source_does_not_matter(kind: str, data: Any, layout: str, M: int) -
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(25)
+@examples(15)
 @given(data=st.data(), M=max_ranks)
 def test_hostile_ids_and_rankers(layout: str, data: Any, M: int) -> None:
     log = data.draw(logs(layout, ids=HOSTILE_KINDS, rankers=HOSTILE_RANKERS))
@@ -546,7 +546,7 @@ def test_hostile_ids_and_rankers(layout: str, data: Any, M: int) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(25)
+@examples(15)
 @given(data=st.data(), names=hostile_names(), counted=st.booleans())
 def test_hostile_column_names(layout: str, data: Any, names: Names, counted: bool) -> None:
     log = data.draw(logs(layout, rankers=HOSTILE_RANKERS, segments=devices))
@@ -558,7 +558,7 @@ def test_hostile_column_names(layout: str, data: Any, names: Names, counted: boo
         assert_equal(harvested.segment(key).pairs(), expected(part, 4), 4)
 
 
-@examples(15)
+@examples(10)
 @given(logs("wide", rankers=HOSTILE_RANKERS))
 def test_rank_columns_are_found_by_their_prefix(log: Log) -> None:
     found = posbias.harvest(posbias.ClickLog(to_arrow(records(log))), max_rank=4, force=True)
@@ -567,7 +567,7 @@ def test_rank_columns_are_found_by_their_prefix(log: Log) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@examples(10)
+@examples(8)
 @given(data=st.data())
 def test_rankers_called_by_numbers(layout: str, data: Any) -> None:
     log = data.draw(logs(layout, rankers=("1", "2", "10", "-3")))

@@ -20,7 +20,7 @@ from sqlglot import exp
 import posbias
 from posbias.sql.warehouses import DIALECTS
 
-from . import oracle, postgres
+from . import clickhouse, oracle, postgres, sparks
 from .logs import (
     HOSTILE_COLUMNS,
     HOSTILE_KINDS,
@@ -43,7 +43,7 @@ from .warehouses import EXECUTORS, EXPORTS, Run, to_csv, to_parquet
 DEVICE = Names(segments={"segment": "device"})
 
 
-@pytest.fixture(scope="module", params=EXECUTORS)
+@pytest.fixture(scope="module", params=map(sparks.on_server, EXECUTORS))
 def engine(request: pytest.FixtureRequest) -> Iterator[tuple[str, Run]]:
     with EXECUTORS[request.param]() as run:
         yield request.param, run
@@ -222,6 +222,7 @@ def test_a_table_may_be_named_like_anything(engine: Any) -> None:
         assert exported.page_views == {"a": 1}
 
 
+@pytest.mark.server
 def test_psql_writes_an_export(tmp_path: Path) -> None:
     sql, counts = tmp_path / "harvest.sql", tmp_path / "counts.csv"
     sql.write_text(posbias.harvest_sql("postgres", "clicks", by=["device"]), encoding="utf-8")
@@ -238,6 +239,35 @@ def test_psql_writes_an_export(tmp_path: Path) -> None:
     assert exported.segments == ((None,), ("",))
     assert exported.page_views == {"a b": 1, "c": 1}
     assert exported.clicks.tolist()[:2] == [1, 0]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("format_", "file"), [("CSVWithNames", "counts.csv"), ("Parquet", "counts.parquet")])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_clickhouse_writes_an_export(layout: str, format_: str, file: str, tmp_path: Path) -> None:
+    """Of tables with the types that are usual there, and never a Nullable one but where a rank is missing."""
+    table = posbias.simulate(posbias.World(queries=200, seed=8))
+    ask = clickhouse.session().query
+    for name, columns in {
+        "logged": "query_id UInt64, doc_id UInt64, ranker LowCardinality(String), position UInt8, clicked UInt8,"
+        " impression_id UInt64, rank_a Nullable(UInt8), rank_b Nullable(UInt8)",
+        "rankings": "query_id UInt64, ranker LowCardinality(String), doc_id UInt64, rank UInt8",
+    }.items():
+        ask(f"CREATE OR REPLACE TABLE {name} ({columns}) ENGINE = MergeTree ORDER BY query_id")
+    clickhouse.insert("logged", table)
+    ask(
+        "INSERT INTO rankings SELECT DISTINCT query_id, ranker, doc_id, rank FROM logged"
+        " ARRAY JOIN ['a', 'b'] AS ranker, [rank_a, rank_b] AS rank WHERE rank IS NOT NULL"
+    )
+    options = {"wide": {"rankers": ["a", "b"]}, "long": {"rankers": ["a", "b"], "rankings": "rankings"}, "replay": {}}
+    sql = posbias.harvest_sql("clickhouse", "default.logged", **options[layout])
+    exported = posbias.Harvest.load(clickhouse.export(sql, tmp_path / file, format_))
+    assert exported.layout == layout
+    harvested = posbias.harvest(posbias.ClickLog(table, ranks="none" if layout == "replay" else None))
+    sparks.assert_same_counts(exported, harvested)
+    curve, same = (posbias.AllPairs(bootstrap=0).fit(found).propensity_ for found in (exported, harvested))
+    assert np.isfinite(same).all()
+    np.testing.assert_allclose(curve, same, rtol=1e-9)
 
 
 # ---- Rows that cannot be counted

@@ -13,7 +13,7 @@ import pytest
 import posbias
 from posbias.estimators import SwapAdjacent, SwapOne
 from posbias.estimators.intervals import resample
-from posbias.estimators.logged import Observations
+from posbias.harvesting.observations import Observations
 from posbias.simulation import PositionBased, generate_judgments, rank_documents, simulate_swaps, sweeps
 
 SWAPS = [SwapOne, SwapAdjacent]
@@ -148,10 +148,10 @@ def test_resamples_take_rates_anew(make):
     for times in resample(40, 7, seed=5).astype(int):
         again = rows | {name: rows[name] * times[rows["bucket"]] for name in ("impressions", "clicks")}
         estimator = make(max_rank=4, bootstrap=0)
-        estimator.estimate(Observations(("a", "b"), 4, again, again))
+        estimator.estimate(Observations("swaps", 4, ("a", "b"), again, again))
         refits.append(estimator.propensity_)
     estimator = make(max_rank=4, bootstrap=7, seed=5, level=0.8)
-    estimator.estimate(Observations(("a", "b"), 4, rows, rows))
+    estimator.estimate(Observations("swaps", 4, ("a", "b"), rows, rows))
     np.testing.assert_allclose(estimator.covariance_, np.cov(np.array(refits), rowvar=False), atol=1e-12)
     np.testing.assert_allclose(estimator.interval_[1:, 0], np.min(refits, axis=0)[1:], rtol=1e-9)
 
@@ -206,6 +206,7 @@ def test_short_pages_that_cannot_be_swapped_do_not_confound():
     assert not low <= naive_one(table) <= high
 
 
+@pytest.mark.long
 def test_intervals_cover_the_truth():
     """95% intervals of 60 logs: the share that covers, within 4 standard errors of 95%."""
     covered = []

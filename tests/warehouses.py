@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from posbias.sql.spark import SparkDialect
 
-from . import postgres, sparks
+from . import clickhouse, postgres, sparks
 from .logs import Row
 
 # Executes a query on tables that it makes of Arrow tables, by name, and returns the rows.
@@ -75,6 +75,16 @@ def run_spark() -> Iterator[Run]:
     yield run
 
 
+@contextlib.contextmanager
+def run_clickhouse() -> Iterator[Run]:
+    def run(sql: str, tables: dict[str, pyarrow.Table]) -> list[Row]:
+        for name, table in tables.items():
+            clickhouse.create(name, table)
+        return clickhouse.rows_of(sql)
+
+    yield run
+
+
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -95,6 +105,7 @@ EXECUTORS: dict[str, Callable[[], contextlib.AbstractContextManager[Run]]] = {
     "duckdb": run_duckdb,
     "postgres": run_postgres,
     "spark": run_spark,
+    "clickhouse": run_clickhouse,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from posbias.estimators import ESTIMATORS as _ESTIMATORS
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -16,14 +17,7 @@ if TYPE_CHECKING:
     from posbias.errors import HarvestError as HarvestError
     from posbias.errors import LogError as LogError
     from posbias.errors import PosbiasError as PosbiasError
-    from posbias.estimators import PBMEM as PBMEM
-    from posbias.estimators import AdjacentChain as AdjacentChain
-    from posbias.estimators import AllPairs as AllPairs
-    from posbias.estimators import NaiveCTR as NaiveCTR
-    from posbias.estimators import PivotOne as PivotOne
-    from posbias.estimators import RegressionEM as RegressionEM
-    from posbias.estimators import SwapAdjacent as SwapAdjacent
-    from posbias.estimators import SwapOne as SwapOne
+    from posbias.estimators.registered import *  # noqa: F403
     from posbias.harvesting.counting import harvest as harvest
     from posbias.harvesting.harvests import Harvest as Harvest
     from posbias.harvesting.merging import merge as merge
@@ -35,25 +29,17 @@ if TYPE_CHECKING:
     from posbias.simulation import simulate as simulate
 
 # Where each public name lives: it is imported when first used, so that `posbias --help` answers in a blink.
-_HOMES = {
-    "AdjacentChain": "posbias.estimators",
-    "AllPairs": "posbias.estimators",
+_HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "ClickLog": "posbias.logs.click_log",
-    "DuckDB": "posbias.engines.duckdb",
     "Curve": "posbias.curves.curve",
     "CurveError": "posbias.errors",
+    "DuckDB": "posbias.engines.duckdb",
     "EstimateError": "posbias.errors",
     "Harvest": "posbias.harvesting.harvests",
     "HarvestError": "posbias.errors",
     "LogError": "posbias.errors",
-    "NaiveCTR": "posbias.estimators",
-    "PBMEM": "posbias.estimators",
-    "PivotOne": "posbias.estimators",
     "PosbiasError": "posbias.errors",
-    "RegressionEM": "posbias.estimators",
     "Spark": "posbias.engines.spark",
-    "SwapAdjacent": "posbias.estimators",
-    "SwapOne": "posbias.estimators",
     "World": "posbias.simulation",
     "check": "posbias.judging.checking",
     "harvest": "posbias.harvesting.counting",

@@ -105,7 +105,7 @@ def make_harvest(flags: dict[str, Any]) -> Harvest:
     with running(flags) as engine:
         made = harvest(log, **settings, **engine)
     # After the bar is gone, which would draw over it.
-    warn(made)
+    warn(made.findings)
     return made
 
 

@@ -8,15 +8,13 @@ import click
 
 from posbias.cli.engines import engine_options, make_harvest
 from posbias.cli.options import force_option, given, harvest_options, log_options, show_json, warn
+from posbias.estimators import ESTIMATORS
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
     from posbias.harvesting.harvests import Harvest
 
 _PLOTS = (".png", ".svg", ".pdf")
-# The names of both registries, which are imported only when used.
-_OF_HARVESTS = ("all-pairs", "pivot-one", "adjacent-chain")
-_ESTIMATORS = (*_OF_HARVESTS, "swap-one", "swap-adjacent", "naive-ctr", "pbm-em", "regression-em")
 
 
 def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -32,7 +30,7 @@ def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @log_options
 @click.option(
     "--estimator",
-    type=click.Choice(_ESTIMATORS),
+    type=click.Choice(list(ESTIMATORS)),
     default="all-pairs",
     show_default=True,
     help="How clicks make a curve.",
@@ -82,19 +80,8 @@ def estimate(
         from posbias.curves.files import read_truth
 
         known = read_truth(truth)
-    settings: dict[str, Any] = {"level": level, "bootstrap": bootstrap, "seed": seed}
-    fitted: CurveEstimator
-    if estimator in _OF_HARVESTS:
-        if feature:
-            raise click.UsageError(f"{estimator} has no use for --feature. Leave it out.")
-        weighting = flags["weighting"]
-        made = _load(flags) or make_harvest(flags)
-        from posbias.estimators import REGISTRY
-
-        fitted = REGISTRY[estimator](weighting=weighting, **settings).fit(made)
-    else:
-        fitted = _fit_log(estimator, settings | {"features": list(feature)}, flags)
-    curve = fitted.curve()
+    settings = {"level": level, "bootstrap": bootstrap, "seed": seed, "features": list(feature)}
+    curve = _fit(estimator, settings, flags).curve()
     if as_json:
         show_json(curve.to_dict())
     elif as_csv:
@@ -107,22 +94,29 @@ def estimate(
         save_plot(curve, plot, truth=known)
 
 
-def _fit_log(estimator: str, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
-    """Fit an estimator that looks at the rows of a log, or takes what it needs from a harvest."""
-    from posbias.cli.log_estimates import fit_log, refuse_harvest, refuse_unused
-    from posbias.estimators import LOG_REGISTRY, NaiveCTR
+def _fit(name: str, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
+    """Fit an estimator on the harvest given, on the rows of the log if that is what it takes, or on their harvest."""
+    from posbias.cli.log_estimates import fit_log, made_of, refuse_harvest, refuse_unused
 
-    kind = LOG_REGISTRY[estimator]
+    settings = settings | {"weighting": flags["weighting"]}
+    of_harvests = name not in ESTIMATORS.of_logs
+    if of_harvests:
+        if settings["features"]:
+            raise click.UsageError(f"{name} has no use for --feature. Leave it out.")
+        # The estimator is imported when the harvest is there: the engine counts meanwhile.
+        harvest = _load(flags, weighted=True) or make_harvest(flags)
+        return made_of(ESTIMATORS[name], settings).fit(harvest)  # type: ignore[no-any-return]
+    kind = ESTIMATORS[name]
     refuse_unused(kind)
     refuse_harvest(kind, flags["log"])
-    loaded = _load(flags)
-    if loaded is not None:
-        return NaiveCTR(**{name: settings[name] for name in ("level", "bootstrap", "seed")}).fit(loaded)
-    return fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
+    loaded = _load(flags, weighted=False)
+    if loaded is None:
+        return fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
+    return made_of(kind, settings).fit(loaded)  # type: ignore[no-any-return]
 
 
-def _load(flags: dict[str, Any]) -> Harvest | None:
-    """Return the harvest if that is what was given instead of a log."""
+def _load(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:
+    """Return the harvest if that is what was given instead of a log; its pairs may be weighted anew."""
     from posbias.harvesting.file_kinds import is_harvest
 
     files = flags["log"]
@@ -132,7 +126,8 @@ def _load(flags: dict[str, Any]) -> Harvest | None:
         raise click.UsageError(
             f"{len(files)} files were given, and a harvest among them. Join harvests first, with posbias merge."
         )
-    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in ("log", "weighting")]
+    free = {"log", "weighting"} if weighted else {"log"}
+    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in free]
     if unfit:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
         raise click.UsageError(
@@ -141,5 +136,5 @@ def _load(flags: dict[str, Any]) -> Harvest | None:
     from posbias.harvesting.files import load
 
     made = load(files[0])
-    warn(made)
+    warn(made.findings)
     return made

@@ -1,4 +1,4 @@
-"""Estimates from the rows of a log: which flags an estimator takes, and how it is fitted."""
+"""Which flags an estimator takes, and how it is fitted on the rows of a log."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posbias.cli.engines import running
-from posbias.cli.options import given, make_log
+from posbias.cli.options import given, make_log, warn
 
 if TYPE_CHECKING:
-    from posbias.estimators import CurveEstimator, LogEstimator
+    from posbias.estimators import CurveEstimator
 
 # Flags that only some estimators take, by the parameter they become.
-_PARAMETERS = {
-    "weighting": "weighting",
-    "level": "level",
-    "bootstrap": "bootstrap",
-    "seed": "seed",
-    "feature": "features",
-}
+_PARAMETERS = {"level": "level", "bootstrap": "bootstrap", "seed": "seed", "feature": "features"}
+
+
+def parameters_of(kind: type[CurveEstimator]) -> set[str]:
+    """Return the names of what an estimator is made with."""
+    return {*inspect.signature(kind).parameters}
+
+
+def made_of(kind: type[CurveEstimator], settings: dict[str, Any]) -> Any:
+    """Return an estimator made with those settings that it takes."""
+    takes = parameters_of(kind)
+    return kind(**{name: value for name, value in settings.items() if name in takes})
 
 
 def refuse_unused(kind: type[CurveEstimator]) -> None:
     """Refuse flags on the command line that an estimator has no use for."""
-    takes = inspect.signature(kind).parameters
+    takes = parameters_of(kind)
     unused = {flag for flag, parameter in _PARAMETERS.items() if parameter not in takes}
-    if "weighting" not in takes:
-        # Both say how documents at several ranks are compared.
-        unused.add("non_functional")
+    if "log" in kind.fits_on:
+        # Both say how a harvest compares documents at several ranks.
+        unused |= {"weighting", "non_functional"}
     found = [f"--{name.replace('_', '-')}" for name in given(click.get_current_context()) if name in unused]
     if found:
         raise click.UsageError(f"{kind.name} has no use for {', '.join(found)}. Leave it out.")
@@ -47,16 +52,18 @@ def refuse_harvest(kind: type[CurveEstimator], files: tuple[str, ...]) -> None:
             )
 
 
-def fit_log(kind: type[LogEstimator], settings: dict[str, Any], flags: dict[str, Any]) -> LogEstimator:
+def fit_log(kind: type[CurveEstimator], settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
     """Fit an estimator on the log that the flags describe."""
-    takes = inspect.signature(kind).parameters
-    estimator = kind(**{name: value for name, value in settings.items() if name in takes})
+    estimator = made_of(kind, settings)
     log = make_log(flags)
     with running(flags) as engine:
-        estimator.fit(log, by=flags["by"], **engine)
+        observations = estimator.observe(log, by=flags["by"], force=flags["force"], **engine)
+    warn(observations.findings)
+    estimator.fit(observations)
     if not getattr(estimator, "converged_", True):
         stopped = (
             f"{kind.name} stopped after {getattr(estimator, 'iterations_', 0)} iterations, its curve still moving."
         )
         click.secho(f"Note: {stopped}", fg="yellow", err=True)
-    return estimator
+    fitted: CurveEstimator = estimator
+    return fitted

@@ -31,6 +31,6 @@ def merge(harvests: tuple[str, ...], output: str) -> None:
             return Harvest.load(harvests[number])
 
         made = merge_harvests(map(load, range(len(harvests))))
-    warn(made)
+    warn(made.findings)
     made.save(output)
     click.echo(f"{made!r} written to {output}", err=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from posbias.cli.flags import as_flags
+from posbias.findings import Finding
 from posbias.wording import printable
 
 if TYPE_CHECKING:
-    from posbias.harvesting.harvests import Harvest
     from posbias.logs.click_log import ClickLog
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,9 +111,9 @@ def given(ctx: click.Context) -> list[str]:
     return [name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
 
 
-def warn(harvest: Harvest) -> None:
-    """Say on stderr what the user should know of a harvest."""
-    for finding in harvest.findings:
+def warn(findings: Iterable[Finding]) -> None:
+    """Say on stderr what the user should know of what was counted."""
+    for finding in findings:
         click.secho(f"Note: {printable(finding.told(as_flags))}", fg="yellow", err=True)
 
 

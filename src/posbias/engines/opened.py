@@ -43,6 +43,10 @@ class OpenLog(ABC):
     def file_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns and types of each file of the log, where it has several."""
 
+    @abstractmethod
+    def keep(self) -> None:
+        """Keep what is read slowly, such as text, in a form that is read fast again."""
+
     @property
     @abstractmethod
     def is_text(self) -> bool:

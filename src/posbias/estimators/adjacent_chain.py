@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from posbias.arrays import FloatArray
-from posbias.estimators.base import Estimator, Reasons
+from posbias.estimators.base import Reasons
+from posbias.estimators.paired import PairEstimator
 
 
-class AdjacentChain(Estimator):
+class AdjacentChain(PairEstimator):
     """p̂_k / p̂_1 = Π_{j<k} ĉ_{j+1}^{j,j+1} / ĉ_j^{j,j+1}: only documents that moved by one rank.
 
     A missing or clickless link leaves the ranks beyond it undefined.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray
-from posbias.estimators.base import Estimator, Reasons
+from posbias.estimators.base import Reasons
 from posbias.estimators.bounded_likelihood import maximise
+from posbias.estimators.paired import PairEstimator
 
 
-class AllPairs(Estimator):
+class AllPairs(PairEstimator):
     """argmax over p, r ∈ [0,1] of Σ_{k≠k'} ĉ log(p_k r_{kk'}) + ¬ĉ log(1 − p_k r_{kk'}), with r_{kk'} = r_{k'k}.
 
     Uses every interventional set, so that ranks which no document links directly are linked through others.

@@ -1,4 +1,4 @@
-"""What all estimators share: a curve with its interval, its reasons and its segments; and how a harvest becomes one."""
+"""What all estimators share: a curve with its interval, its reasons and its segments, whatever it is fitted on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import numpy as np
 from posbias.arrays import BoolArray, FloatArray, IntArray
 from posbias.curves.curve import Covariance, Curve, Position, Segment
 from posbias.errors import EstimateError
-from posbias.estimators.intervals import covariance, percentile, resample
+from posbias.estimators.intervals import covariance, percentile
 from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.interventions import Interventions
-from posbias.logs.weightings import Weighting
+from posbias.harvesting.observations import Observations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +30,12 @@ class Evidence:
     impressions: IntArray
     clicks: IntArray
     page_views: Mapping[str, int]
-    weighting: str | None = None
+    weighting: str | None
+
+    @classmethod
+    def of(cls, seen: Harvest | Observations, weighting: str | None = None) -> Evidence:
+        """Return what a harvest or observations show beside a curve."""
+        return cls(seen.impressions, seen.clicks, seen.page_views, weighting)
 
 
 class CurveEstimator(ABC):
@@ -56,6 +60,19 @@ class CurveEstimator(ABC):
     by_: tuple[str, ...] = ()
     segments_: dict[Segment, Self]
     evidence_: Evidence
+
+    @abstractmethod
+    def estimate(self, seen: Any, /) -> None:
+        """Estimate one curve of what `fit` was given or made, and keep it."""
+
+    def _estimate_segments(self, seen: Harvest | Observations) -> Self:
+        """Estimate the curve of each segment, if there are any."""
+        self.by_ = seen.by
+        for key in seen.segments if seen.by else ():
+            part = type(self)(**self.parameters())
+            part.estimate(seen.segment(key))
+            self.segments_[key] = part
+        return self
 
     def _keep(self, evidence: Evidence, propensity: FloatArray, reasons: Reasons, refits: FloatArray | None) -> None:
         """Keep an estimate, why ranks have none, and the interval that its refits on resamples make, if any."""
@@ -145,78 +162,6 @@ class CurveEstimator(ABC):
         return f"{type(self).__name__}({', '.join(given)})"
 
 
-class Estimator(CurveEstimator):
-    """An estimator of p_k / p_1 from the interventional sets of a harvest.
-
-    A new one defines `name`, `propensities` and `explain`, and has a line in `posbias.estimators.REGISTRY`.
-
-    Arguments:
-        weighting: how much each (query, document) pair counts; the harvest's own weighting by default.
-        level: the coverage of the intervals.
-        bootstrap: the number of resamples of the harvest's buckets; 0 for no interval.
-        seed: of the resamples. The estimate itself has none.
-    """
-
-    fits_on = ("harvest",)
-    clickless = "no click at rank {rank} in its interventional sets"
-
-    harvest_: Harvest
-
-    def __init__(
-        self,
-        *,
-        weighting: Weighting | None = None,
-        level: float = 0.95,
-        bootstrap: int = 1000,
-        seed: int = 0,
-    ) -> None:
-        self.weighting = weighting
-        self.level = level
-        self.bootstrap = bootstrap
-        self.seed = seed
-
-    @abstractmethod
-    def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
-        """Return p_k / p_1 as (..., M) from ĉ and ¬ĉ as (..., M, M); NaN where it is not identified."""
-
-    @abstractmethod
-    def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
-        """Return, for each rank, why ĉ and ¬ĉ do not identify it, or None."""
-
-    def fit(self, harvest: Harvest) -> Self:
-        """Estimate the curve of a harvest, and of each of its segments."""
-        self._check()
-        if not isinstance(harvest, Harvest):
-            raise EstimateError(
-                f"fit takes a Harvest, not a {type(harvest).__name__}. Make one with posbias.harvest(ClickLog(...))."
-            )
-        interventions = harvest.interventions(self.weighting)
-        if not np.any(interventions.clicks):
-            raise EstimateError(_nothing(harvest))
-        self._fit_one(harvest, interventions)
-        self.by_ = harvest.by
-        if harvest.by:
-            for key in harvest.segments:
-                alone = harvest.segment(key)
-                part = type(self)(**self.parameters())
-                self.segments_[key] = part._fit_one(alone, alone.interventions(self.weighting))
-        return self
-
-    def _fit_one(self, harvest: Harvest, interventions: Interventions) -> Self:
-        clicks, skips = interventions.total()
-        draws = resample(interventions.buckets, self.bootstrap, self.seed)
-        refits = self.propensities(*interventions.tables(draws))
-        self.harvest_ = harvest
-        evidence = harvest_evidence(harvest, self.weighting or harvest.weighting)
-        self._keep(evidence, self.propensities(clicks, skips), self.explain(clicks, skips), refits)
-        return self
-
-
-def harvest_evidence(harvest: Harvest, weighting: str | None) -> Evidence:
-    """Return what a harvest shows beside a curve."""
-    return Evidence(harvest.impressions, harvest.clicks, harvest.page_views, weighting)
-
-
 def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
@@ -228,28 +173,3 @@ def _rows(covariance: FloatArray, known: BoolArray) -> Covariance | None:
     if not np.isfinite(values).any():
         return None
     return tuple(tuple(map(_number, row)) for row in values.tolist())
-
-
-def _nothing(harvest: Harvest) -> str:
-    """Say why there is nothing to estimate from."""
-    served = [name for name, n in harvest.page_views.items() if n]
-    if not harvest.clicks.sum():
-        return (
-            f"There is not a single click in the top {harvest.max_rank} ranks. Check the column of clicks, and that "
-            "page views without clicks are not all that was logged."
-        )
-    if len(served) < 2:
-        return (
-            f"Only one ranker served the log ({', '.join(served) or 'none'}). Propensities come from documents that "
-            "two rankers put at different ranks: add the log of another ranker, or of the same one before it changed."
-        )
-    if harvest.kind == "exposures":
-        return (
-            f"No (query, document) pair was both shown at two ranks and clicked. In replay a query must recur and be "
-            f"served by different rankers ({', '.join(served)}). Log each ranker's rank (--ranks or --rankings) so "
-            "that queries need not recur, or harvest a longer period."
-        )
-    return (
-        f"The rankers {', '.join(served)} never put a document that was clicked at two different ranks of the top "
-        f"{harvest.max_rank}: there is no intervention to harvest. Use rankers that differ more, or a longer period."
-    )

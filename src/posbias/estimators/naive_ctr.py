@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import numpy as np
 
 from posbias.arrays import FloatArray, tally
-from posbias.engines.answers import Answer
-from posbias.estimators.base import Evidence, Reasons, harvest_evidence
+from posbias.estimators.base import Evidence, Reasons
 from posbias.estimators.intervals import resample
-from posbias.estimators.logged import LogEstimator, Observations
+from posbias.estimators.logged import LogEstimator
 from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.observations import EngineChoice, Observations, observe_totals
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
-
-if TYPE_CHECKING:
-    from posbias.engines import EngineChoice, OpenLog
-    from posbias.sql.shown import Plan
 
 
 class NaiveCTR(LogEstimator):
@@ -45,6 +41,7 @@ class NaiveCTR(LogEstimator):
 
     name = "naive-ctr"
     fits_on = ("log", "harvest")
+    needs = "totals"
 
     def __init__(self, *, max_rank: int = 10, level: float = 0.95, bootstrap: int = 1000, seed: int = 0) -> None:
         self.max_rank = max_rank
@@ -54,53 +51,41 @@ class NaiveCTR(LogEstimator):
 
     def fit(
         self,
-        log: ClickLog | Harvest,
+        log: ClickLog | Observations | Harvest,
         *,
         by: Sequence[str] = (),
         engine: EngineChoice | None = None,
         progress: Progress = silent,
+        force: bool = False,
     ) -> Self:
         """Estimate the curve of a log or a harvest; the arguments after it are for a log."""
         if not isinstance(log, Harvest):
-            return super().fit(log, by=by, engine=engine, progress=progress)
+            return super().fit(log, by=by, engine=engine, progress=progress, force=force)
         self._check()
-        self._fit_harvest(log)
-        self._require_estimate()
-        self.by_ = log.by
-        if log.by:
-            for key in log.segments:
-                part = type(self)(**self.parameters())
-                self.segments_[key] = part._fit_harvest(log.segment(key))
-        return self
+        return self._fit(log)
 
-    def read(self, engine: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
+    def observe(self, log: ClickLog, **how: Any) -> Observations:
         """Return impressions and clicks by bucket, ranker and rank."""
-        from posbias.sql.observations import totals
+        return observe_totals(log, max_rank=self.max_rank, **how)
 
-        table = engine.table(totals(plan), "Counting clicks")
-        return table, table
-
-    def estimate(self, observations: Observations) -> None:
+    def estimate(self, seen: Observations | Harvest) -> None:
         """Estimate one curve, and keep it."""
-        rows, ranks = observations.totals, observations.max_rank
-        buckets, bucket = np.unique(rows["bucket"], return_inverse=True)
-        counts = [
-            tally(bucket * ranks + rows["rank"] - 1, rows[name], len(buckets) * ranks).reshape(-1, ranks)
-            for name in ("impressions", "clicks")
-        ]
-        self._fit_counts(counts[0], counts[1], observations.evidence())
-
-    def _fit_harvest(self, harvest: Harvest) -> Self:
-        impressions, clicks = harvest.shown.sum(axis=(1, 3)).astype(np.float64)
-        self._fit_counts(impressions, clicks, harvest_evidence(harvest, None))
-        return self
-
-    def _fit_counts(self, impressions: FloatArray, clicks: FloatArray, evidence: Evidence) -> None:
-        """Estimate from impressions and clicks by bucket and rank."""
+        impressions, clicks = _by_bucket(seen)
         draws = resample(len(impressions), self.bootstrap, self.seed)
         shown, clicked = impressions.sum(axis=0), clicks.sum(axis=0)
         refits = relative_rates(draws @ impressions, draws @ clicks)
-        self._keep(evidence, relative_rates(shown, clicked), explain_rates(shown, clicked), refits)
+        self._keep(Evidence.of(seen), relative_rates(shown, clicked), explain_rates(shown, clicked), refits)
+
+
+def _by_bucket(seen: Observations | Harvest) -> FloatArray:
+    """Return impressions and clicks by bucket and rank: (2, B, M)."""
+    if isinstance(seen, Harvest):
+        return np.asarray(seen.shown.sum(axis=(1, 3)), dtype=np.float64)
+    rows, ranks = seen.totals, seen.max_rank
+    buckets, bucket = np.unique(rows["bucket"], return_inverse=True)
+    where = bucket * ranks + rows["rank"] - 1
+    counts = [tally(where, rows[name], len(buckets) * ranks) for name in ("impressions", "clicks")]
+    return np.stack(counts).reshape(2, -1, ranks)
 
 
 def relative_rates(impressions: FloatArray, clicks: FloatArray) -> FloatArray:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
-from posbias.engines.answers import Answer
-from posbias.errors import EstimateError, LogError
-from posbias.estimators.base import Reasons
-from posbias.estimators.logged import Columns, LogEstimator, Observations
-
-if TYPE_CHECKING:
-    from posbias.engines import OpenLog
-    from posbias.sql.shown import Plan
+from posbias.errors import EstimateError
+from posbias.estimators.base import Evidence, Reasons
+from posbias.estimators.logged import LogEstimator
+from posbias.harvesting.observations import Columns, Observations, observe_pairs
+from posbias.logs.click_log import ClickLog
 
 
 class PBMEM(LogEstimator):
@@ -47,6 +44,7 @@ class PBMEM(LogEstimator):
     """
 
     name = "pbm-em"
+    needs = "pairs"
 
     iterations_: int
     converged_: bool
@@ -65,18 +63,9 @@ class PBMEM(LogEstimator):
         if self.prior < 0:
             raise EstimateError(f"prior must be a number of imagined impressions, 0 or more, not {self.prior!r}.")
 
-    def read(self, engine: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
-        """Return the totals, and impressions and clicks of each pair at each rank."""
-        from posbias.sql.observations import pair_positions, totals
-
-        table = engine.table(pair_positions(plan), "Counting pairs")
-        nameless = int((table["item"] < 0).sum())
-        if nameless:
-            raise LogError(
-                f"There are rows with no value in column {plan.schema.doc!r} ({nameless:,} groups of them by query and "
-                "rank), which belong to no (query, document) pair. Leave such rows out."
-            )
-        return engine.table(totals(plan), "Counting clicks"), table
+    def observe(self, log: ClickLog, **how: Any) -> Observations:
+        """Return impressions and clicks of each pair at each rank."""
+        return observe_pairs(log, max_rank=self.max_rank, **how)
 
     def estimate(self, observations: Observations) -> None:
         """Run EM until the curve stands still, and keep it."""
@@ -97,7 +86,7 @@ class PBMEM(LogEstimator):
             curve = np.where(shown.by_rank(shown.clicks) > 0, curve, 0.0)
         linked = shown.linked()
         propensity = np.where(linked, curve, np.nan)
-        self._keep(observations.evidence(), propensity, _explain(shown, linked), None)
+        self._keep(Evidence.of(observations), propensity, _explain(shown, linked), None)
 
     def _step(self, shown: ShownItems, p: FloatArray, r: FloatArray) -> tuple[FloatArray, FloatArray]:
         """One step of EM: who was examined and who relevant, given clicks and skips; then p and r as their shares."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from posbias.arrays import FloatArray
-from posbias.estimators.base import Estimator, Reasons
+from posbias.estimators.base import Reasons
+from posbias.estimators.paired import PairEstimator
 
 
-class PivotOne(Estimator):
+class PivotOne(PairEstimator):
     """p̂_k / p̂_1 = ĉ_k^{1,k} / ĉ_1^{1,k}: only the documents that some ranker puts first.
 
     Example:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from posbias.arrays import FloatArray, IntArray
-from posbias.engines.answers import Answer
-from posbias.errors import EstimateError, LogError
-from posbias.estimators.logged import LogEstimator, Observations
+from posbias.errors import EstimateError
+from posbias.estimators.base import Evidence
+from posbias.estimators.logged import LogEstimator
 from posbias.estimators.naive_ctr import explain_rates
 from posbias.estimators.pbm_em import ShownItems, check_iterations, posteriors, ratio
 from posbias.extras import optional
-from posbias.logs.schemas import require
-from posbias.sql.dialect import INTEGERS
+from posbias.harvesting.observations import Observations, observe_features
+from posbias.logs.click_log import ClickLog
 from posbias.wording import listed
-
-if TYPE_CHECKING:
-    from posbias.engines import OpenLog
-    from posbias.sql.shown import Plan
 
 # The curve must stand still for so many iterations: one step may be small by chance, and long before EM is done.
 _WINDOW = 5
@@ -64,6 +60,7 @@ class RegressionEM(LogEstimator):
     """
 
     name = "regression-em"
+    needs = "features"
 
     iterations_: int
     converged_: bool
@@ -96,26 +93,16 @@ class RegressionEM(LogEstimator):
         if isinstance(self.features, str) or not self.features:
             raise EstimateError(
                 "RegressionEM needs features: a list of the log's columns that tell relevance, such as "
-                f"features=['score', 'age'] or --feature score --feature age, not {self.features!r}."
+                f"features=['score', 'age'], not {self.features!r}.",
+                {"features": ["COLUMN"]},
             )
         if isinstance(self.model, str) and self.model not in _MODELS:
             raise EstimateError(f"The model {self.model!r} is not known. Use one of {listed(_MODELS)}.")
         optional("sklearn", "RegressionEM needs")
 
-    def read(self, engine: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
-        """Return the totals, and impressions and clicks of each vector of features at each rank."""
-        from posbias.sql.observations import feature_positions, totals
-
-        types = engine.schema.types
-        for column in self.features:
-            require(column, types, argument="features")
-            if types[column].split("(")[0] not in _NUMBERS:
-                raise LogError(
-                    f"The feature {column!r} is of type {types[column]}. Features are numbers or booleans: encode it "
-                    "in the log, or by --sql."
-                )
-        table = engine.table(feature_positions(plan, self.features), "Counting by features")
-        return engine.table(totals(plan), "Counting clicks"), table
+    def observe(self, log: ClickLog, **how: Any) -> Observations:
+        """Return impressions and clicks of each vector of features at each rank."""
+        return observe_features(log, self.features, max_rank=self.max_rank, **how)
 
     def estimate(self, observations: Observations) -> None:
         """Run EM until the curve stands still, and keep it."""
@@ -142,7 +129,7 @@ class RegressionEM(LogEstimator):
         # Without clicks the most likely p_k is 0, which EM only comes closer and closer to; without any at rank 1 ...
         curve = np.where(clicks > 0, curves[-1], np.where(shown.impressions > 0, 0.0, np.nan))
         propensity = curve if clicks[0] > 0 else np.full(shown.ranks, np.nan)
-        self._keep(observations.evidence(), propensity, explain_rates(shown.impressions, clicks), None)
+        self._keep(Evidence.of(observations), propensity, explain_rates(shown.impressions, clicks), None)
 
     def _prepare(self, observations: Observations, shown: ShownItems) -> tuple[Any, FloatArray]:
         """Return the model to be fitted, and the vectors of features in the form that suits it."""
@@ -159,7 +146,7 @@ class RegressionEM(LogEstimator):
             if bad:
                 raise EstimateError(
                     f"The feature {column!r} has no finite value in {bad:,} of {len(values):,} distinct vectors, which "
-                    "logistic regression cannot use. Fill them in the log or by --sql, or choose model='boosted'."
+                    "logistic regression cannot use. Fill them in the log or by a query, or choose model='boosted'."
                 )
         spread = vectors.std(axis=0)
         return _MODELS[self.model](self.seed), (vectors - vectors.mean(axis=0)) / np.where(spread > 0, spread, 1)
@@ -181,7 +168,6 @@ def _boosted(seed: int) -> Any:
 
 
 _MODELS = {"logistic": _logistic, "boosted": _boosted}
-_NUMBERS = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}
 
 
 def _binned(vectors: FloatArray) -> FloatArray:

@@ -14,6 +14,7 @@ from posbias.arrays import FloatArray, IntArray, places, tally
 from posbias.errors import HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.counts import Kind
+from posbias.harvesting.equal_strata import Strata, strata_of
 from posbias.harvesting.interventions import Interventions, from_cells, from_pair_sums
 from posbias.harvesting.page_views import busiest, count_page_views
 from posbias.harvesting.strata import Cells, PairSums
@@ -133,6 +134,17 @@ class Harvest:
     def pairs(self, weighting: Weighting | None = None) -> PairTable:
         """Return ĉ and ¬ĉ of every interventional set."""
         return PairTable(*self.interventions(weighting).total())
+
+    def strata(self) -> Strata:
+        """Return impressions and clicks by stratum and bucket, strata numbered the same in every bucket."""
+        if isinstance(self.table, PairSums):
+            raise HarvestError(
+                "This harvest keeps sums over interventional sets, because strata did not compress, and has none. "
+                "Take an estimator on pair tables, such as AllPairs ('all-pairs'), or harvest the log again "
+                "with a smaller max_rank or a larger max_strata."
+            )
+        by_design = self.kind == "signatures"
+        return strata_of(self.table, self.max_rank, self.buckets, self.views, by_design=by_design)
 
     def segment(self, key: Segment | str) -> Harvest:
         """Return the harvest of one segment alone.

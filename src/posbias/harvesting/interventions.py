@@ -38,6 +38,11 @@ class Interventions:
         """How many buckets hold anything, whether or not it intervenes."""
         return len(self.clicks)
 
+    @property
+    def clicked(self) -> bool:
+        """Whether there is a click in any interventional set."""
+        return bool(np.any(self.clicks))
+
     def tables(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ĉ and ¬ĉ as (..., M, M) for buckets counted `weights` (..., buckets) times."""
         weights = np.asarray(weights, dtype=np.float64)

@@ -9,10 +9,11 @@ import numpy as np
 
 from posbias.errors import HarvestError
 from posbias.findings import added
+from posbias.harvesting.equal_strata import compressed
 from posbias.harvesting.harvests import Harvest, Segment
 from posbias.harvesting.notes import OTHER_BUCKETS
 from posbias.harvesting.row_counts import RowCounts
-from posbias.harvesting.strata import Cells, PairSums, compressed, renumbered, summed
+from posbias.harvesting.strata import Cells, PairSums, renumbered, summed
 from posbias.wording import listed
 
 # A merge holds some of so many rows at once: a year of days needs no more memory than a month of them.

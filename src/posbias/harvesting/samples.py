@@ -36,9 +36,18 @@ class Sample:
 ALL = Sample()
 
 
+def one_in(rows: int, wanted: int) -> int:
+    """Return how many there are for each that is looked at, so that about so many rows are.
+
+    >>> one_in(10_000_000, 1_000_000), one_in(900_000, 1_000_000)
+    (8, 1)
+    """
+    return 1 << max(0, (rows // wanted).bit_length() - 1)
+
+
 def small_sample(opened: OpenLog, rows: int) -> Sample:
     """Return a sample of a log of so many rows."""
     if rows <= _ROWS:
         return ALL
     # To read a text again costs as much as counting it: only its beginning is.
-    return Sample(first=_ROWS) if opened.is_text else Sample(one_in=2 ** ((rows // _ROWS).bit_length() - 1))
+    return Sample(first=_ROWS) if opened.is_text else Sample(one_in=one_in(rows, _ROWS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from posbias.arrays import IntArray
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.engines.answers import rows_of
-from posbias.harvesting.counts import MAX_STRATA, Settings
+from posbias.harvesting.counts import MAX_STRATA, Counted, Settings
 from posbias.harvesting.exposures import count_exposures
 from posbias.harvesting.refusals import refuse_settings
 from posbias.harvesting.rows import check_rows
+from posbias.harvesting.samples import Sample, one_in
 from posbias.harvesting.signatures import known_rankers
 from posbias.harvesting.strata import Cells
 from posbias.logs.click_log import ClickLog
@@ -20,6 +22,9 @@ from posbias.progress import Progress, silent
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
+
+# So many rows of a log whose ranks are known are looked at to tell pairs apart.
+_MOST_ROWS = 2**20
 
 
 def intervention_sets(
@@ -39,6 +44,40 @@ def intervention_sets(
     with open_log(log, engine, progress) as opened:
         check_rows(opened, max_rank, force=force)
         return count_sets(opened, max_rank).sizes
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """How many (query, document) pairs there are, lie at different ranks, and have several ranks by one ranker.
+
+    They may be of a sample of queries, one in so many.
+    """
+
+    pairs: int
+    moved: int
+    non_functional: int
+    one_in: int = 1
+
+
+def count_pairs_of(opened: OpenLog, plan: Plan, served: Container[str], rows: int) -> Pairs:
+    """Count the (query, document) pairs of a log of so many rows; of rankers that served."""
+    if not opened.schema.layout.ranks_known:
+        counted = count_exposures(opened, Settings(plan.max_rank, (), "harmonic", "share", MAX_STRATA))
+        sets = _counted_sets(opened, counted, plan.max_rank)
+        return Pairs(sets.pairs, sets.moved, counted.rows.non_functional_pairs)
+    # To tell pairs apart costs more than all else that is asked of a log whose ranks are known.
+    every = one_in(rows, _MOST_ROWS)
+    condition = Sample(every).condition(plan.dialect, "query")
+    answer = opened.table(signature_sql.pair_signatures(plan, condition), "Counting pairs")
+    lows, highs = ({name: answer[f"{end}_{name}"] for name in plan.coding.names} for end in ("low", "high"))
+    several = np.any([lows[name] != highs[name] for name in plan.coding.names], axis=0)
+    has = np.zeros((rows_of(answer), plan.max_rank + 1), dtype=np.int64)
+    for ends in (lows, highs):
+        for name, rank in zip(plan.rankers, plan.coding.ranks(ends), strict=True):
+            if name in served:
+                has[np.arange(len(rank)), rank] = 1
+    sets, pairs = _sized(has[:, 1:], answer["pairs"]), answer["pairs"]
+    return Pairs(every * sets.pairs, every * sets.moved, every * int(pairs[several].sum()), every)
 
 
 @dataclass(frozen=True)
@@ -62,6 +101,10 @@ def count_sets(opened: OpenLog, max_rank: int) -> Sets:
                 has[np.arange(len(rank)), rank] = 1
         return _sized(has[:, 1:], answer["pairs"])
     counted = count_exposures(opened, Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
+    return _counted_sets(opened, counted, max_rank)
+
+
+def _counted_sets(opened: OpenLog, counted: Counted, max_rank: int) -> Sets:
     if isinstance(counted.table, Cells):
         cells = counted.table
         stratum, first, row = np.unique(cells.stratum, return_index=True, return_inverse=True)

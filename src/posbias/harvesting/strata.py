@@ -209,38 +209,3 @@ def renumbered(parts: Sequence[Cells]) -> list[Cells]:
         shifted.append(Cells(**{**part.columns(), "stratum": part.stratum + start}))
         start += int(part.stratum.max(initial=-1)) + 1
     return shifted
-
-
-def compressed(cells: Cells) -> Cells:
-    """Return the same cells with equal strata made one: equal signatures, or equal ranks and impressions a pair."""
-    order = np.lexsort((cells.rank, cells.ranker, cells.stratum))
-    cells = cells.where(order)  # type: ignore[arg-type]
-    _, first, size = np.unique(cells.stratum, return_index=True, return_counts=True)
-    each = np.where(cells.pairs > 0, cells.impressions // np.maximum(cells.pairs, 1), 0)
-    parts, start = [], 0
-    for length in np.unique(size):
-        rows = first[size == length][:, None] + np.arange(length)
-        index, which = group(
-            [
-                cells.segment[rows[:, 0]],
-                cells.bucket[rows[:, 0]],
-                *(column[rows[:, i]] for column in (cells.ranker, cells.rank, each) for i in range(length)),
-            ]
-        )
-        keep = rows[index]
-
-        def total(values: IntArray, which: IntArray = which, rows: IntArray = rows, n: int = len(index)) -> IntArray:
-            sums = np.zeros((n, rows.shape[1]), dtype=np.int64)
-            np.add.at(sums, which, values[rows])
-            return sums.reshape(-1)
-
-        part = cells.where(keep.reshape(-1))
-        columns = part.columns() | {
-            "stratum": np.repeat(np.arange(len(index)) + start, length),
-            "pairs": total(cells.pairs),
-            "impressions": total(cells.impressions),
-            "clicks": total(cells.clicks),
-        }
-        parts.append(Cells(**columns))
-        start += len(index)
-    return Cells.joined(parts) if parts else cells

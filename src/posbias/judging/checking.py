@@ -20,12 +20,19 @@ from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 from posbias.sql.shown import Plan
 
+
+def _find_repeats(look: Look) -> list[Finding]:
+    # Where no ranker contradicts itself, none shows a result at several positions of a page view.
+    moved = look.pairs is None or look.pairs.non_functional > 0 or look.counts.rows_contradicted > 0
+    return find_repeats(look.opened, look.plan, moved=moved)
+
+
 # What can be wrong with a log, in the order in which it is said.
 FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
     lambda look: look.mixed_files,
     lambda look: look.defects,
     lambda look: look.contradictions,
-    lambda look: find_repeats(look.opened, look.plan),
+    _find_repeats,
     find_non_functional,
     find_odd_rank_columns,
     find_no_intervention,
@@ -59,6 +66,8 @@ def check(
 
 def _check(opened: OpenLog, max_rank: int) -> Check:
     schema = opened.schema
+    # A check looks more than once, and each look at a text would read it anew.
+    opened.keep()
     rankers = known_rankers(opened) if schema.layout.ranks_known else ()
     plan = Plan(schema, opened.dialect, rankers, max_rank)
     profile = take_profile(opened, plan)
@@ -82,8 +91,9 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         queries_shared=None if schema.layout.ranks_known else shared,
         page_views=profile.page_views,
         positions=profile.positions,
-        documents=look.sets.pairs if look.sets else None,
-        moved=look.sets.moved if look.sets else None,
+        documents=look.pairs.pairs if look.pairs else None,
+        moved=look.pairs.moved if look.pairs else None,
+        documents_one_in=look.pairs.one_in if look.pairs else 1,
     )
 
 

@@ -35,6 +35,7 @@ class Check:
         positions: impressions and clicks at each position of the top M.
         documents: distinct (query, document) pairs in the top M; None if rows are too defective to count.
         moved: those of them that lie at different ranks by different rankers; None likewise.
+        documents_one_in: both are so many times those of a sample of one query in so many: of all where it is 1.
     """
 
     findings: tuple[Finding, ...]
@@ -50,6 +51,7 @@ class Check:
     positions: tuple[Shown, ...] = ()
     documents: int | None = None
     moved: int | None = None
+    documents_one_in: int = 1
 
     @property
     def usable(self) -> bool:
@@ -91,8 +93,10 @@ class Check:
         lines += _fact("page views", f"{sum(self.page_views.values()):,}")
         lines += self._traffic()
         if self.documents is not None and self.moved is not None:
+            about = "about " if self.documents_one_in > 1 else ""
             moved = _share(self.moved, self.documents)
-            lines += _fact("documents", f"{self.documents:,} of a query; the rankers put {moved} at different ranks")
+            text = f"{about}{self.documents:,} of a query; the rankers put {about}{moved} at different ranks"
+            lines += _fact("documents", text)
         return "\n".join(lines)
 
     def _traffic(self) -> list[str]:

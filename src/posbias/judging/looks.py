@@ -7,11 +7,13 @@ from functools import cached_property
 
 from posbias.engines import OpenLog
 from posbias.findings import Finding, any_error
-from posbias.harvesting.defects import find_defects
+from posbias.harvesting.defects import find_bad_rankings, find_defects
 from posbias.harvesting.profiles import Profile
-from posbias.harvesting.set_sizes import Sets, count_sets
+from posbias.harvesting.row_counts import RowCounts
+from posbias.harvesting.set_sizes import Pairs, count_pairs_of
 from posbias.judging.contradictions import find_contradictions
 from posbias.judging.mixed_files import find_mixed_files
+from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
 
 
@@ -24,25 +26,42 @@ class Look:
     profile: Profile
 
     @cached_property
+    def counts(self) -> RowCounts:
+        """Which rows can be counted."""
+        if not self.plan.rankers:
+            return RowCounts.by_profile(self.profile)
+        answer = self.opened.table(signature_sql.row_counts(self.plan), "Comparing positions with ranks")
+        return RowCounts.by_code(answer["code_0"], answer["row_count"])
+
+    @cached_property
     def mixed_files(self) -> list[Finding]:
         """Columns on which the files of the log disagree."""
         return find_mixed_files(self.opened)
 
     @cached_property
     def defects(self) -> list[Finding]:
-        """What is wrong with single rows."""
-        return find_defects(self.opened, self.plan)
+        """What is wrong with single rows, which are looked at one by one only if anything is."""
+        if self.counts.rows_unusable or self._lacks_ids():
+            return find_defects(self.opened, self.plan)
+        return find_bad_rankings(self.opened)
+
+    def _lacks_ids(self) -> bool:
+        schema, d = self.plan.schema, self.plan.dialect
+        names = [name for name in (schema.query, schema.doc, schema.impression) if name is not None]
+        counts = ", ".join(f"COUNT({d.quote(name)})" for name in names)
+        rows, *found = self.opened.rows(f"SELECT COUNT(*), {counts} FROM log", "Looking for ids")[0]
+        return any(n < rows for n in found)
 
     @cached_property
     def contradictions(self) -> list[Finding]:
         """Rows that are shown where their own ranker does not put them."""
-        if not self.plan.rankers or any_error([*self.mixed_files, *self.defects]):
+        if not self.counts.rows_contradicted or any_error([*self.mixed_files, *self.defects]):
             return []
         return find_contradictions(self.opened, self.plan)
 
     @cached_property
-    def sets(self) -> Sets | None:
-        """The sizes of the interventional sets; None where rows are too defective to count."""
+    def pairs(self) -> Pairs | None:
+        """How many pairs there are and lie at different ranks; None where rows are too defective to count."""
         if any_error([*self.mixed_files, *self.defects, *self.contradictions]):
             return None
-        return count_sets(self.opened, self.plan.max_rank)
+        return count_pairs_of(self.opened, self.plan, self.profile.rankers, self.profile.rows)

@@ -10,6 +10,8 @@ from posbias.sql.steps import Step, render
 def find_non_functional(look: Look) -> list[Finding]:
     """Return (query, document) pairs for which a ranker is not a function of the query."""
     plan = look.plan
+    if look.pairs is not None and not look.pairs.non_functional and plan.schema.layout.ranks_in != "table":
+        return []
     schema, d, m = plan.schema, plan.dialect, plan.max_rank
     names = {"q": schema.query, "d": schema.doc, "r": schema.ranker}
     source, columns = "log", [schema.position]

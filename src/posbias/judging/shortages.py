@@ -20,8 +20,8 @@ NO_ROWS = Finding(
 
 def find_no_intervention(look: Look) -> Iterator[Finding]:
     """Yield why nothing can be learnt from two ranks of one document: one ranker only, or rankers that agree."""
-    rankers, sets = look.profile.rankers, look.sets
-    if len(rankers) == 1 and not (sets and sets.moved):
+    rankers, pairs = look.profile.rankers, look.pairs
+    if len(rankers) == 1 and not (pairs and pairs.moved):
         yield Finding(
             "single-ranker",
             "error",
@@ -30,12 +30,12 @@ def find_no_intervention(look: Look) -> Iterator[Finding]:
             remedy="Propensities come from documents that two rankers put at different ranks: add the log of another "
             "ranker, or of the same one before it changed, or name the column that tells them apart (ranker).",
         )
-    elif sets and sets.moved == 0:
+    elif pairs and pairs.moved == 0:
         yield Finding(
             "no-disagreement",
             "error",
             f"the rankers {listed(rankers)} never disagree: none of {{pairs}} (query, document) pairs is at two ranks",
-            evidence={"pairs": sets.pairs},
+            evidence={"pairs": pairs.pairs},
             remedy="There is no intervention to harvest. In replay, queries must recur with different rankers: harvest "
             "a longer period, or log each ranker's rank (ranks or rankings).",
         )

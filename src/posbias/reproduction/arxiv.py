@@ -50,7 +50,7 @@ def run_arxiv(lab: Laboratory) -> Outcome:
     clicks = sum(int(np.sum(table.column("clicked").to_numpy())) for table in (swaps, log))
     lab.progress("arxiv", 0.5)
 
-    from posbias.estimators.swap import SwapOne
+    from posbias.estimators.swap_one import SwapOne
 
     gold = SwapOne(max_rank=_RANKS, bootstrap=lab.sizes.bootstrap).fit(ClickLog(swaps))
     ours = AllPairs(bootstrap=lab.sizes.bootstrap).fit(harvest(ClickLog(log), max_rank=_RANKS))

@@ -118,7 +118,7 @@ def _estimate(
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     from posbias.estimators.naive_ctr import NaiveCTR
     from posbias.estimators.regression_em import RegressionEM
-    from posbias.estimators.swap import SwapAdjacent
+    from posbias.estimators.swap_adjacent import SwapAdjacent
 
     gold = SwapAdjacent(max_rank=_RANKS, bootstrap=lab.sizes.bootstrap).fit(ClickLog(swaps))
     ours = AllPairs(bootstrap=lab.sizes.bootstrap).fit(harvest(ClickLog(log), max_rank=_RANKS))

@@ -9,7 +9,7 @@ import numpy as np
 
 from posbias.arrays import FloatArray
 from posbias.errors import EstimateError
-from posbias.estimators import AdjacentChain, AllPairs, Estimator, PivotOne
+from posbias.estimators import AdjacentChain, AllPairs, PairEstimator, PivotOne
 from posbias.harvesting.harvests import Harvest
 from posbias.reproduction import claims
 from posbias.reproduction.figures import Axis, draw_errors
@@ -18,7 +18,7 @@ from posbias.reproduction.outcomes import Outcome, Row, Verdict, seed_of
 from posbias.simulation.ranking_svm import same_rank_share
 from posbias.simulation.users import PositionBased
 
-ESTIMATORS: dict[str, type[Estimator]] = {
+ESTIMATORS: dict[str, type[PairEstimator]] = {
     "AllPairs": AllPairs,
     "AdjacentChain": AdjacentChain,
     "PivotOne": PivotOne,
@@ -151,7 +151,7 @@ def _measure(lab: Laboratory, name: str, setting: Setting, value: float, run: in
     return found | {"similarity": same_rank_share(*rankings.values())}
 
 
-def _fit(kind: type[Estimator], harvest: Harvest) -> FloatArray:
+def _fit(kind: type[PairEstimator], harvest: Harvest) -> FloatArray:
     try:
         return kind(bootstrap=0).fit(harvest).propensity_
     except EstimateError:

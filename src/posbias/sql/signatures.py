@@ -116,6 +116,31 @@ def row_counts(plan: Plan) -> str:
     return render([*_signed(plan), Step("row_counts", why, select)])
 
 
+def pair_signatures(plan: Plan, condition: str) -> str:
+    """Return how many (query, document) pairs have each signature, and how many have several (`low` is not `high`).
+
+    `condition` says which rows are looked at.
+    """
+    names = plan.coding.names
+    ends = [f"MIN({name}) AS low_{name}, MAX({name}) AS high_{name}" for name in names]
+    keys = comma([f"low_{name}, high_{name}" for name in names])
+    return render(
+        [
+            *_signed(plan),
+            Step(
+                "documents",
+                "Each (query, document) once, with its signature, or the first and the last of several.",
+                f"SELECT query, doc, {comma(ends)}\nFROM signed\nWHERE code_0 >= 0{condition}\nGROUP BY query, doc",
+            ),
+            Step(
+                "pair_signatures",
+                "How many have each.",
+                f"SELECT {keys}, COUNT(*) AS pairs\nFROM documents\nGROUP BY {keys}",
+            ),
+        ]
+    )
+
+
 def signature_pairs(plan: Plan) -> str:
     """Return how many distinct (query, document) pairs have each signature."""
     steps = _signed(plan)

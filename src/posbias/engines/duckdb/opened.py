@@ -41,6 +41,7 @@ class DuckDBLog(OpenLog):
         super().__init__(schema, progress)
         self._connection = connection
         self._files = files
+        self._kept = False
 
     def file_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns and types of each file of the log, where it has several."""
@@ -80,6 +81,16 @@ class DuckDBLog(OpenLog):
             yield
         finally:
             self._connection.execute("RESET perfect_ht_threshold")
+
+    def keep(self) -> None:
+        """Keep text as a table, of which what does not fit into memory goes to disk."""
+        if self.is_text and not self._kept:
+            used = dict.fromkeys([*self.schema.roles.values(), *self.schema.rank_columns.values()])
+            columns = ", ".join(map(self.dialect.quote, used))
+            with explained(), self.watched("Reading"):
+                self._connection.execute(f"CREATE TEMP TABLE kept AS SELECT {columns} FROM log")
+                self._connection.execute("CREATE OR REPLACE TEMP VIEW log AS SELECT * FROM kept")
+            self._kept = True
 
     @property
     def is_text(self) -> bool:

@@ -66,6 +66,9 @@ class SparkLog(OpenLog):
         with explained():
             return {file: types_of(read_files(self._session, [file])) for file in self._files}
 
+    def keep(self) -> None:
+        """Leave it where it is: whether a cluster has room for a copy is not ours to say."""
+
     @property
     def is_text(self) -> bool:
         """Whether the log is text, of which every look has to read all columns anew."""

@@ -1,0 +1,116 @@
+"""What estimators share that fit on a harvest: they choose its counts and fit batches of bucket weights."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+
+from posbias.arrays import FloatArray
+from posbias.errors import EstimateError
+from posbias.estimators.base import CurveEstimator, Evidence, Reasons
+from posbias.estimators.intervals import resample
+from posbias.harvesting.harvests import Harvest
+
+
+class Counts(Protocol):
+    """What an estimator takes from a harvest: `Interventions`, `Strata`, or anything that says this much of itself."""
+
+    @property
+    def buckets(self) -> int:
+        """How many buckets there are, each to be counted by a weight of its own."""
+
+    @property
+    def clicked(self) -> bool:
+        """Whether there is a click on anything that compares ranks."""
+
+
+C = TypeVar("C", bound=Counts)
+
+
+class Estimator(CurveEstimator, Generic[C]):
+    """An estimator of p_k / p_1 from a harvest.
+
+    A new one defines `name`, `count`, `curves` and `reasons`; or, if pair tables are all it needs, it is a
+    `PairEstimator`. The base does segments, intervals, tables and plots.
+
+    Arguments:
+        level: the coverage of the intervals.
+        bootstrap: the number of resamples of the harvest's buckets; 0 for no interval.
+        seed: of the resamples. The estimate itself has none.
+    """
+
+    fits_on: ClassVar[tuple[str, ...]] = ("harvest",)
+
+    harvest_: Harvest
+
+    def __init__(self, *, level: float = 0.95, bootstrap: int = 1000, seed: int = 0) -> None:
+        self.level = level
+        self.bootstrap = bootstrap
+        self.seed = seed
+
+    @abstractmethod
+    def count(self, harvest: Harvest) -> C:
+        """Return what the estimator needs of a harvest, by bucket: `harvest.interventions()`, `harvest.strata()`."""
+
+    @abstractmethod
+    def curves(self, counts: C, weights: FloatArray) -> FloatArray:
+        """Return p_k / p_1 as (..., M) for buckets counted `weights` (..., B) times; NaN where it is not identified."""
+
+    @abstractmethod
+    def reasons(self, counts: C) -> Reasons:
+        """Return, for each rank, why the counts do not identify it, or None."""
+
+    def fit(self, harvest: Harvest) -> Self:
+        """Estimate the curve of a harvest, and of each of its segments."""
+        self._check()
+        if not isinstance(harvest, Harvest):
+            raise EstimateError(
+                f"fit takes a Harvest, not a {type(harvest).__name__}. Make one with posbias.harvest(ClickLog(...))."
+            )
+        counts = self.count(harvest)
+        if not counts.clicked:
+            raise EstimateError(_nothing(harvest))
+        self._fit_counts(harvest, counts)
+        return self._estimate_segments(harvest)
+
+    def estimate(self, harvest: Harvest) -> None:
+        """Estimate one curve, and keep it."""
+        self._fit_counts(harvest, self.count(harvest))
+
+    def _fit_counts(self, harvest: Harvest, counts: C) -> None:
+        propensity = self.curves(counts, np.ones(counts.buckets))
+        draws = resample(counts.buckets, self.bootstrap, self.seed)
+        refits = self.curves(counts, draws) if len(draws) else None
+        self.harvest_ = harvest
+        self._keep(Evidence.of(harvest, self._weighting(harvest)), propensity, self.reasons(counts), refits)
+
+    def _weighting(self, harvest: Harvest) -> str | None:
+        """Return the weighting of pairs that the curve has, if it has any."""
+        return None
+
+
+def _nothing(harvest: Harvest) -> str:
+    """Say why there is nothing to estimate from."""
+    served = [name for name, n in harvest.page_views.items() if n]
+    if not harvest.clicks.sum():
+        return (
+            f"There is not a single click in the top {harvest.max_rank} ranks. Check the column of clicks, and that "
+            "page views without clicks are not all that was logged."
+        )
+    if len(served) < 2:
+        return (
+            f"Only one ranker served the log ({', '.join(served) or 'none'}). Propensities come from documents that "
+            "two rankers put at different ranks: add the log of another ranker, or of the same one before it changed."
+        )
+    if harvest.kind == "exposures":
+        return (
+            f"No (query, document) pair was both shown at two ranks and clicked. In replay a query must recur and be "
+            f"served by different rankers ({', '.join(served)}). Log each ranker's rank (ranks or rankings) so "
+            "that queries need not recur, or harvest a longer period."
+        )
+    return (
+        f"The rankers {', '.join(served)} never put a document that was clicked at two different ranks of the top "
+        f"{harvest.max_rank}: there is no intervention to harvest. Use rankers that differ more, or a longer period."
+    )

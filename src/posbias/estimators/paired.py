@@ -1,0 +1,61 @@
+"""What estimators share that are computed from the interventional sets of a harvest: its pair tables ĉ and ¬ĉ."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from posbias.arrays import FloatArray
+from posbias.estimators.base import Reasons
+from posbias.estimators.harvested import Estimator
+from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.interventions import Interventions
+from posbias.logs.weightings import Weighting
+
+
+class PairEstimator(Estimator[Interventions]):
+    """An estimator of p_k / p_1 from the interventional sets of a harvest.
+
+    A new one defines `name`, `propensities` and `explain`.
+
+    Arguments:
+        weighting: how much each (query, document) pair counts; the harvest's own weighting by default.
+        level: the coverage of the intervals.
+        bootstrap: the number of resamples of the harvest's buckets; 0 for no interval.
+        seed: of the resamples. The estimate itself has none.
+    """
+
+    clickless = "no click at rank {rank} in its interventional sets"
+
+    def __init__(
+        self,
+        *,
+        weighting: Weighting | None = None,
+        level: float = 0.95,
+        bootstrap: int = 1000,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(level=level, bootstrap=bootstrap, seed=seed)
+        self.weighting = weighting
+
+    @abstractmethod
+    def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
+        """Return p_k / p_1 as (..., M) from ĉ and ¬ĉ as (..., M, M); NaN where it is not identified."""
+
+    @abstractmethod
+    def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
+        """Return, for each rank, why ĉ and ¬ĉ do not identify it, or None."""
+
+    def count(self, harvest: Harvest) -> Interventions:
+        """Return ĉ and ¬ĉ by bucket."""
+        return harvest.interventions(self.weighting)
+
+    def curves(self, counts: Interventions, weights: FloatArray) -> FloatArray:
+        """Return the curve of each batch of bucket weights."""
+        return self.propensities(*counts.tables(weights))
+
+    def reasons(self, counts: Interventions) -> Reasons:
+        """Return why the sets of the log as it is do not identify a rank."""
+        return self.explain(*counts.total())
+
+    def _weighting(self, harvest: Harvest) -> str:
+        return self.weighting or harvest.weighting

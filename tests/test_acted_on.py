@@ -1,0 +1,182 @@
+"""What is found is acted on: a damaged log gives an error or a finding on the way, never a number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import posbias
+from posbias.cli import cli
+from posbias.simulation import rank
+
+WORLD = posbias.World(queries=60, max_rank=5, repeats=6)
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture
+def wide() -> Rows:
+    rows: Rows = posbias.simulate(WORLD).to_pylist()
+    return rows
+
+
+def log_of(rows: Rows, **names: Any) -> posbias.ClickLog:
+    return posbias.ClickLog(pa.Table.from_pylist(rows), **names)
+
+
+def harvest(rows: Rows, **names: Any) -> posbias.Harvest:
+    return posbias.harvest(log_of(rows, **names), max_rank=5)
+
+
+def other(row: dict[str, Any]) -> str:
+    """The rank column of the ranker that was not shown."""
+    return "rank_b" if row["ranker"] == "a" else "rank_a"
+
+
+# ---- Ranks of rankers that were not shown
+
+NO_RANKS = {
+    "zero": (0, "zero-based", "rank of 0"),
+    "negative": (-1, "not-a-rank", "no whole number of 1 or more"),
+    "a fraction": (1.5, "not-a-rank", "no whole number of 1 or more"),
+    "a text": ("third", "not-a-rank", "no whole number of 1 or more"),
+    "a zero as text": ("0", "zero-based", "rank of 0"),
+    "infinity": (float("inf"), "not-a-rank", "no whole number of 1 or more"),
+}
+NONE = {"null": None, "NaN": float("nan"), "an empty text": "", "the text nan": "NaN", "the text null": "null"}
+
+
+def spoil(rows: Rows, value: Any, times: int) -> Rows:
+    """Put a value in place of the rank by the ranker not shown, in a column of its type."""
+    for name in ("rank_a", "rank_b"):
+        for row in rows:
+            if isinstance(value, str | float) and row[name] is not None:
+                row[name] = type(value)(row[name])
+    for row in rows[:times]:
+        row[other(row)] = value
+    return rows
+
+
+@pytest.mark.usefixtures("each_engine")
+@pytest.mark.parametrize("case", NO_RANKS)
+def test_ranks_that_are_none_are_refused(case: str, wide: Rows) -> None:
+    value, code, message = NO_RANKS[case]
+    rows = spoil(wide, value, times=3)
+    with pytest.raises(posbias.LogError, match=f"3 of 1,800 rows .*{message}"):
+        harvest(rows)
+    with pytest.raises(posbias.LogError, match=message):
+        posbias.intervention_sets(log_of(rows), max_rank=5)
+    found = posbias.check(log_of(rows), max_rank=5)
+    assert not found.usable
+    assert [f.count for f in found.findings if f.code == code] == [3]
+
+
+@pytest.mark.usefixtures("each_engine")
+@pytest.mark.parametrize("case", NONE)
+def test_a_rank_may_be_missing(case: str, wide: Rows) -> None:
+    want = harvest([row | {other(row): None} if i < 3 else row for i, row in enumerate(wide)])
+    np.testing.assert_array_equal(harvest(spoil(wide, NONE[case], times=3)).pairs().clicks, want.pairs().clicks)
+
+
+@pytest.mark.usefixtures("each_engine")
+def test_ranks_in_a_second_table_are_checked_too() -> None:
+    rows = posbias.simulate(WORLD, "long").to_pylist()
+    table = rank(WORLD).to_pylist()
+    for row in table:
+        row["rank"] -= 1
+    log = log_of(rows, rankings=pa.Table.from_pylist(table))
+    with pytest.raises(posbias.LogError, match="rows of the rankings have a rank of 0 in 'rank'"):
+        posbias.harvest(log, max_rank=5)
+    assert "zero-based" in [f.code for f in posbias.check(log, max_rank=5).findings]
+
+
+# ---- Clicks that are missing, and those that are all there is
+
+
+@pytest.mark.usefixtures("each_engine")
+def test_clicks_missing_after_a_join_are_counted_as_none(wide: Rows) -> None:
+    want = harvest(wide)
+    for row in wide:
+        row["clicked"] = row["clicked"] or None
+    found = posbias.check(log_of(wide), max_rank=5)
+    finding = next(f for f in found.findings if f.code == "null")
+    assert "COALESCE(clicked, 0)" in finding.remedy
+    np.testing.assert_array_equal(harvest(wide, **finding.arguments).pairs().clicks, want.pairs().clicks)
+
+
+DAMAGED = {
+    "duplicates": (lambda rows: [*rows, *rows[:50]], "50 rows repeat"),
+    "only clicks": (lambda rows: [row for row in rows if row["clicked"]], "every one of"),
+    "no clicks": (lambda rows: [row | {"clicked": 0} for row in rows], "not a single click on 1,800"),
+}
+
+
+@pytest.mark.usefixtures("each_engine")
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_log_is_refused_unless_told_to_go_on(case: str, wide: Rows, tmp_path: Path) -> None:
+    damage, message = DAMAGED[case]
+    log = log_of(damage(wide))
+    for count in (posbias.harvest, posbias.intervention_sets, posbias.NaiveCTR(max_rank=5).observe):
+        settings = {} if count.__name__ == "observe" else {"max_rank": 5}
+        with pytest.raises(posbias.LogError, match=f"(?s){message}.*add force=True"):
+            count(log, **settings)  # type: ignore[operator]
+        count(log, force=True, **settings)  # type: ignore[operator]
+    forced = posbias.harvest(log, max_rank=5, force=True)
+    forced.save(tmp_path / "x.harvest")
+    kept = posbias.Harvest.load(tmp_path / "x.harvest").findings
+    assert any(message in f.message and f.severity == "error" for f in kept)
+
+
+def test_the_command_says_what_it_found_and_how_to_go_on(wide: Rows, tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.Table.from_pylist([*wide, *wide[:50]]), path)
+    for command in (
+        ["estimate"],
+        ["harvest", "-o", str(tmp_path / "x")],
+        ["sets"],
+        ["estimate", "--estimator", "naive-ctr"],
+    ):
+        refused = CliRunner().invoke(cli, [command[0], str(path), *command[1:]])
+        assert refused.exit_code == 2, refused.output
+        assert "50 rows repeat" in refused.stderr
+        assert "Add --duplicates drop" in refused.stderr
+        assert "add --force" in refused.stderr
+        assert refused.stdout == ""
+        forced = CliRunner().invoke(cli, [command[0], str(path), *command[1:], "--force"])
+        assert forced.exit_code == 0, forced.output
+        assert "Note: 50 rows repeat" in forced.stderr or command == ["sets"]
+
+
+# ---- A sample of page views
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_duplicates_are_met_in_a_sample_of_a_large_log(ending: str, tmp_path: Path) -> None:
+    table = posbias.simulate(posbias.World(queries=3000, max_rank=10))
+    assert len(table) > 2 * 2**17
+    # At least once means here and there: one page view in fifty came twice.
+    twice = table.filter(pa.compute.equal(pa.compute.bit_wise_and(table["impression_id"], 63), 5))
+    path = tmp_path / f"log.{ending}"
+    (pq.write_table if ending == "parquet" else pa.csv.write_csv)(pa.concat_tables([twice, table]), path)
+    with pytest.raises(posbias.LogError, match=r"in (a sample of one in 2|the first 131,072 rows), [\d,]+ rows repeat"):
+        posbias.harvest(posbias.ClickLog(path))
+    full = posbias.check(posbias.ClickLog(path))
+    assert [f.count for f in full.findings if f.code == "duplicates"] == [len(twice)]
+
+
+def test_pairs_of_a_large_log_are_counted_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=2000)))
+    exact = posbias.check(log)
+    monkeypatch.setattr("posbias.harvesting.set_sizes._MOST_ROWS", 50_000)
+    sampled = posbias.check(log)
+    assert (exact.documents_one_in, sampled.documents_one_in) == (1, 4)
+    assert sampled.documents == pytest.approx(exact.documents, rel=0.1)
+    assert sampled.moved == pytest.approx(exact.moved, rel=0.1)
+    assert "about" in str(sampled)
+    assert "about" not in str(exact)
