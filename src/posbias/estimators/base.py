@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from posbias.arguments import share, whole
 from posbias.arrays import BoolArray, FloatArray, IntArray
 from posbias.curves.curve import Covariance, Curve, Position, Segment
 from posbias.errors import EstimateError
 from posbias.estimators.intervals import covariance, percentile
+from posbias.harvesting.counts import MOST_RANKS
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import Observations
 
@@ -21,6 +23,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Reasons = list[str | None]
+# The bounds of parameters that are whole numbers; resamples beyond theirs would add nothing but time.
+_BOUNDS: dict[str, tuple[int, int | None]] = {
+    "bootstrap": (0, 100_000),
+    "iterations": (1, None),
+    "max_rank": (2, MOST_RANKS),
+    "sample": (1, None),
+    "seed": (0, None),
+}
 
 
 @dataclass(frozen=True)
@@ -103,11 +113,11 @@ class CurveEstimator(ABC):
     def _check(self) -> None:
         """Refuse parameters that mean nothing."""
         given = self.parameters()
-        if "level" in given and not 0 < given["level"] < 1:
-            raise EstimateError(f"level must lie between 0 and 1, such as 0.95, not {given['level']!r}.")
-        bootstrap = given.get("bootstrap", 0)
-        if not isinstance(bootstrap, int) or bootstrap < 0:
-            raise EstimateError(f"bootstrap must be a number of resamples, 0 or more, not {bootstrap!r}.")
+        if "level" in given:
+            share("level", given["level"], EstimateError)
+        for name, (low, high) in _BOUNDS.items():
+            if name in given:
+                whole(name, given[name], low, high, EstimateError)
 
     def parameters(self) -> dict[str, Any]:
         """Return what the estimator was made with."""

@@ -26,6 +26,9 @@ class Counts(Protocol):
         """Whether there is a click on anything that compares ranks."""
 
 
+# So many numbers of tables of M × M are refitted at once.
+_MOST_NUMBERS = 10**7
+
 C = TypeVar("C", bound=Counts)
 
 
@@ -82,7 +85,10 @@ class Estimator(CurveEstimator, Generic[C]):
     def _fit_counts(self, harvest: Harvest, counts: C) -> None:
         propensity = self.curves(counts, np.ones(counts.buckets))
         draws = resample(counts.buckets, self.bootstrap, self.seed)
-        refits = self.curves(counts, draws) if len(draws) else None
+        # Resamples go as one batch, or as several where their tables would fill the memory.
+        size = max(1, _MOST_NUMBERS // len(propensity) ** 2)
+        batches = [self.curves(counts, draws[start : start + size]) for start in range(0, len(draws), size)]
+        refits = np.concatenate(batches) if batches else None
         self.harvest_ = harvest
         self._keep(Evidence.of(harvest, self._weighting(harvest)), propensity, self.reasons(counts), refits)
 

@@ -86,8 +86,3 @@ class LogEstimator(CurveEstimator):
         if np.isnan(self.propensity_[1:]).all():
             raise EstimateError(f"No rank but the first could have an estimate: {self.reasons_[1]}.")
         return self._estimate_segments(seen)
-
-    def _check(self) -> None:
-        super()._check()
-        if not isinstance(self.max_rank, int) or self.max_rank < 2:
-            raise EstimateError(f"max_rank must be 2 or more to compare ranks, not {self.max_rank!r}.")

@@ -80,7 +80,7 @@ class NaiveCTR(LogEstimator):
 def _by_bucket(seen: Observations | Harvest) -> FloatArray:
     """Return impressions and clicks by bucket and rank: (2, B, M)."""
     if isinstance(seen, Harvest):
-        return np.asarray(seen.shown.sum(axis=(1, 3)), dtype=np.float64)
+        return seen.shown("bucket", "rank").astype(np.float64)
     rows, ranks = seen.totals, seen.max_rank
     buckets, bucket = np.unique(rows["bucket"], return_inverse=True)
     where = bucket * ranks + rows["rank"] - 1

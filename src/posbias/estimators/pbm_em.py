@@ -59,7 +59,6 @@ class PBMEM(LogEstimator):
 
     def _check(self) -> None:
         super()._check()
-        check_iterations(self.iterations)
         if self.prior < 0:
             raise EstimateError(f"prior must be a number of imagined impressions, 0 or more, not {self.prior!r}.")
 
@@ -164,12 +163,6 @@ def posteriors(p: FloatArray, r: FloatArray) -> tuple[FloatArray, FloatArray]:
 def ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
     """Return part / whole, NaN where there is no whole."""
     return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0))
-
-
-def check_iterations(iterations: int) -> None:
-    """Refuse a number of iterations that is none."""
-    if not isinstance(iterations, int) or iterations < 1:
-        raise EstimateError(f"iterations must be a whole number of 1 or more, not {iterations!r}.")
 
 
 def _explain(shown: ShownItems, linked: BoolArray) -> Reasons:

@@ -12,7 +12,7 @@ from posbias.errors import EstimateError
 from posbias.estimators.base import Evidence
 from posbias.estimators.logged import LogEstimator
 from posbias.estimators.naive_ctr import explain_rates
-from posbias.estimators.pbm_em import ShownItems, check_iterations, posteriors, ratio
+from posbias.estimators.pbm_em import ShownItems, posteriors, ratio
 from posbias.extras import optional
 from posbias.harvesting.observations import Observations, observe_features
 from posbias.logs.click_log import ClickLog
@@ -87,9 +87,6 @@ class RegressionEM(LogEstimator):
 
     def _check(self) -> None:
         super()._check()
-        check_iterations(self.iterations)
-        if not isinstance(self.sample, int) or self.sample < 1:
-            raise EstimateError(f"sample must be a number of feature vectors, 1 or more, not {self.sample!r}.")
         if isinstance(self.features, str) or not self.features:
             raise EstimateError(
                 "RegressionEM needs features: a list of the log's columns that tell relevance, such as "

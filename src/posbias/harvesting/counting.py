@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
+from posbias.arguments import whole
 from posbias.engines import EngineChoice, open_log
 from posbias.harvesting.counts import MAX_STRATA, Settings, kind_of
 from posbias.harvesting.exposures import count_exposures
-from posbias.harvesting.refusals import refuse_errors, refuse_pages_without_id, refuse_settings
+from posbias.harvesting.refusals import refuse_errors, refuse_pages_without_id, refuse_segments, refuse_settings
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.samples import small_sample
 from posbias.harvesting.shortages import find_no_clicks
 from posbias.harvesting.signatures import count_signatures
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schemas import require
 from posbias.logs.weightings import Weighting
 from posbias.progress import Progress, silent
 from posbias.version import __version__
@@ -64,10 +64,10 @@ def harvest(
 
     Reference: Agarwal et al., WSDM 2019, section 3.
     """
-    refuse_settings(max_rank, weighting)
+    refuse_settings(max_rank, weighting, non_functional)
+    whole("max_strata", max_strata, 0)
     with open_log(log, engine, progress) as opened:
-        for column in by:
-            require(column, opened.schema.types, argument="by")
+        refuse_segments(opened, by)
         layout = opened.schema.layout
         chosen = weighting or layout.weighting
         settings = Settings(max_rank, tuple(by), chosen, non_functional, max_strata)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from posbias.logs.weightings import WEIGHTINGS, Weighting
 from posbias.wording import listed, printable
 
 Segment = tuple[str | None, ...]
+Axis = Literal["segment", "bucket", "ranker", "rank"]
 # So many rankers are named in a line about a harvest.
 _MOST_SHOWN = 6
 
@@ -76,39 +78,59 @@ class Harvest:
         return np.unique(self.table.bucket)
 
     @cached_property
-    def shown(self) -> IntArray:
-        """Impressions and clicks by segment, bucket (as in `buckets`), ranker and rank: (2, S, B, m, M)."""
-        cells = self.table if isinstance(self.table, Cells) else self.table.where(self.table.other == 0)
-        shape = (len(self.segments), len(self.buckets), len(self.rankers), self.max_rank)
-        where = np.ravel_multi_index(
-            (cells.segment, places(cells.bucket, self.buckets), cells.ranker, cells.rank - 1), shape
-        )
-        clicks = cells.clicks
+    def _shown(self) -> Cells | PairSums:
+        """The rows that tell what was shown, whether or not it intervenes."""
+        return self.table if isinstance(self.table, Cells) else self.table.where(self.table.other == 0)
+
+    def shown(self, *by: Axis) -> IntArray:
+        """Impressions and clicks by some of segment, bucket (as in `buckets`), ranker and rank, in the order given."""
+        cells = self._shown
+        axes: dict[Axis, tuple[IntArray, int]] = {
+            "segment": (cells.segment, len(self.segments)),
+            "bucket": (places(cells.bucket, self.buckets), len(self.buckets)),
+            "ranker": (cells.ranker, len(self.rankers)),
+            "rank": (cells.rank - 1, self.max_rank),
+        }
+        shape = tuple(axes[name][1] for name in by)
+        where = np.ravel_multi_index(tuple(axes[name][0] for name in by), shape)
         impressions = cells.impressions if isinstance(cells, Cells) else cells.clicks + cells.skips
-        counts = [tally(where, c, int(np.prod(shape))) for c in (impressions, clicks)]
+        counts = [tally(where, c, math.prod(shape)) for c in (impressions, cells.clicks)]
         return np.rint(np.stack(counts)).astype(np.int64).reshape(2, *shape)
+
+    @cached_property
+    def _busiest(self) -> IntArray:
+        """The rank (from 0), by ranker, at which its page views are counted."""
+        return busiest(self.shown("ranker", "rank")[0])
 
     @cached_property
     def views(self) -> FloatArray:
         """Page views by bucket and ranker: what was shown at the busiest position; in whole pages, the first."""
         if self.traffic is not None:
             return self.traffic
-        return count_page_views(self.shown[0].sum(axis=0)).astype(np.float64)
+        cells = self._shown.where(self._shown.rank - 1 == self._busiest[self._shown.ranker])
+        impressions = cells.impressions if isinstance(cells, Cells) else cells.clicks + cells.skips
+        where = places(cells.bucket, self.buckets) * len(self.rankers) + cells.ranker
+        counts = tally(where, impressions, len(self.buckets) * len(self.rankers))
+        return np.rint(counts).reshape(len(self.buckets), len(self.rankers))
 
     @property
     def page_views(self) -> dict[str, int]:
         """n_i: the page views that each ranker served."""
         return {name: int(n) for name, n in zip(self.rankers, self.views.sum(axis=0), strict=True)}
 
+    @cached_property
+    def _by_rank(self) -> IntArray:
+        return self.shown("rank")
+
     @property
     def impressions(self) -> IntArray:
         """Impressions by rank."""
-        return np.asarray(self.shown[0].sum(axis=(0, 1, 2)))
+        return np.asarray(self._by_rank[0])
 
     @property
     def clicks(self) -> IntArray:
         """Clicks by rank."""
-        return np.asarray(self.shown[1].sum(axis=(0, 1, 2)))
+        return np.asarray(self._by_rank[1])
 
     def interventions(self, weighting: Weighting | None = None) -> Interventions:
         """Return ĉ and ¬ĉ by bucket, ready to be resampled."""
@@ -165,8 +187,8 @@ class Harvest:
     @property
     def _by_page(self) -> bool:
         """Whether every page view lies in one segment: then none shows more at a lower rank than at the first."""
-        shown = self.shown[0].sum(axis=1)
-        views = count_page_views(shown, busiest(shown.sum(axis=0)))
+        shown = self.shown("segment", "ranker", "rank")[0]
+        views = count_page_views(shown, self._busiest)
         return bool(np.all(shown <= views[..., None]))
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -17,7 +17,7 @@ from posbias.errors import EstimateError, HarvestError, LogError
 from posbias.findings import Finding
 from posbias.harvesting.page_views import count_page_views
 from posbias.harvesting.profiles import take_profile
-from posbias.harvesting.refusals import refuse_errors, refuse_settings, refuse_unusable
+from posbias.harvesting.refusals import refuse_errors, refuse_segments, refuse_settings, refuse_unusable
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.samples import small_sample
 from posbias.harvesting.shortages import find_no_clicks
@@ -229,10 +229,9 @@ def _observed(
     force: bool,
 ) -> Observations:
     """Open a log, refuse rows that cannot be counted, and return the totals and rows that `read` asks for."""
-    refuse_settings(max_rank, None)
+    refuse_settings(max_rank)
     with open_log(log, engine, progress) as opened:
-        for column in by:
-            require(column, opened.schema.types, argument="by")
+        refuse_segments(opened, by)
         plan = Plan(opened.schema, opened.dialect, (), max_rank, tuple(by))
         profile = take_profile(opened, plan)
         refuse_unusable(opened, plan, profile.rows, profile.rows_unusable)

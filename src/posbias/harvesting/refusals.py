@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from posbias.arguments import names, one_of, whole
 from posbias.engines import OpenLog
 from posbias.errors import LogError
 from posbias.findings import Finding, UnusableLogError
+from posbias.harvesting.counts import MOST_RANKS, MOST_SEGMENTS
 from posbias.harvesting.defects import explain_unusable
+from posbias.logs.schemas import require
 from posbias.logs.weightings import WEIGHTINGS, Weighting
 from posbias.sql.shown import Plan
 from posbias.wording import listed
 
 
-def refuse_settings(max_rank: int, weighting: Weighting | None) -> None:
+def refuse_settings(max_rank: int, weighting: Weighting | None = None, non_functional: str = "share") -> None:
     """Refuse what no harvest can be made with."""
-    if max_rank < 2:
-        raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
-    if weighting is not None and weighting not in WEIGHTINGS:
-        raise LogError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
+    whole("max_rank", max_rank, 2, MOST_RANKS, LogError)
+    if weighting is not None:
+        one_of("weighting", weighting, WEIGHTINGS, LogError)
+    one_of("non_functional", non_functional, ("share", "refuse"), LogError)
+
+
+def refuse_segments(opened: OpenLog, by: Sequence[str]) -> None:
+    """Refuse segment columns that are not there, or have more values than there can be segments."""
+    for column in names("by", by, LogError):
+        require(column, opened.schema.types, argument="by")
+    if by:
+        columns = ", ".join(map(opened.dialect.quote, by))
+        distinct = f"SELECT DISTINCT {columns} FROM log LIMIT {MOST_SEGMENTS + 1}"
+        if opened.rows(f"SELECT COUNT(*) FROM ({distinct}) found", "Counting segments")[0][0] > MOST_SEGMENTS:
+            raise LogError(
+                f"The segment columns {listed(by)} have more than {MOST_SEGMENTS:,} different values. A segment is a "
+                "group such as a device or a country, with a curve of its own: name other columns, or group the values "
+                "in the log or by a query (sql)."
+            )
 
 
 def refuse_errors(findings: Iterable[Finding], *, force: bool) -> None:

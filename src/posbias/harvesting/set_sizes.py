@@ -40,7 +40,7 @@ def intervention_sets(
     Counted on the log, since a wide harvest does not tell documents apart. What `harvest` refuses is refused here too.
     Tables 1 and 2 of the paper.
     """
-    refuse_settings(max_rank, None)
+    refuse_settings(max_rank)
     with open_log(log, engine, progress) as opened:
         check_rows(opened, max_rank, force=force)
         return count_sets(opened, max_rank).sizes

@@ -55,7 +55,7 @@ def check(
         >>> found.usable, found.layout, found.rows
         (True, 'wide', 10000)
     """
-    refuse_settings(max_rank, None)
+    refuse_settings(max_rank)
     try:
         with open_log(log, engine, progress) as opened:
             return _check(opened, max_rank)

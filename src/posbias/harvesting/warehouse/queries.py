@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from posbias.arguments import names
 from posbias.errors import LogError
 from posbias.harvesting.counts import kind_of
 from posbias.harvesting.refusals import refuse_settings
@@ -74,7 +75,9 @@ def harvest_sql(
     """
     if dialect not in DIALECTS:
         raise LogError(f"The dialect {dialect!r} is not known. Use one of {listed(DIALECTS)}.")
-    refuse_settings(max_rank, weighting)
+    refuse_settings(max_rank, weighting, non_functional)
+    names("by", by, LogError)
+    names("rankers", rankers, LogError)
     log = ClickLog(
         table,
         query=query,
