@@ -314,7 +314,7 @@ def test_asking_for_traffic_in_replay_warns(world):
 
 
 def test_a_harvest_by_signature_cannot_be_weighted_by_pairs(harvest):
-    with pytest.raises(posbias.HarvestError, match="--weighting harmonic"):
+    with pytest.raises(posbias.HarvestError, match="weighting='harmonic'"):
         posbias.AllPairs(weighting="harmonic").fit(harvest)
 
 
