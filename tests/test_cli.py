@@ -432,10 +432,10 @@ class Terminal:
         os.close(theirs)
         self._shown = b""
 
-    def read(self, until: str | None = None) -> str:
+    def read(self, until: re.Pattern[bytes] | None = None) -> str:
         """Wait until words are shown, or the command ends, and return all that was shown."""
         end = time.monotonic() + PATIENCE
-        while until is None or until not in self._shown.decode(errors="replace"):
+        while until is None or not until.search(self._shown):
             ready, _, _ = select.select([self._ours], [], [], max(0, end - time.monotonic()))
             try:
                 part = os.read(self._ours, 10_000) if ready else b""
@@ -473,19 +473,18 @@ def test_a_bar_and_colours_on_a_terminal_and_silence_in_a_pipe(folder: Path) -> 
     assert "\x1b[31mError: Column 'qid' is not in the log" in seen
 
 
-def press_ctrl_c(terminal: Terminal, when: str) -> None:
-    """Interrupt a command once its bar says what it is doing, and see it end."""
-    begun = when in terminal.read(until=when)
+def press_ctrl_c(terminal: Terminal) -> None:
+    """Interrupt a command once its bar, which begins with "Starting", says what it is doing, and see it end."""
+    terminal.read(until=re.compile(rb"\[2K(?!Starting)[A-Z][a-z]+ing"))
     terminal.interrupt()
     code, out, shown = terminal.finish()
-    assert begun, shown
-    assert (code, out) == (130, "")
+    assert (code, out) == (130, ""), shown
     assert "Interrupted; nothing was written." in shown
     assert "Traceback" not in shown
 
 
-@pytest.mark.parametrize(("command", "doing"), [("harvest", "Looking at the rankers"), ("check", "Counting")])
-def test_ctrl_c_while_reading_a_log(command: str, doing: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["harvest", "check"])
+def test_ctrl_c_while_reading_a_log(command: str, tmp_path: Path) -> None:
     """A log that takes forever: a view over more rows than anyone has."""
     (tmp_path / "spill").mkdir()
     with duckdb.connect(str(tmp_path / "log.duckdb")) as con:
@@ -497,7 +496,7 @@ def test_ctrl_c_while_reading_a_log(command: str, doing: str, tmp_path: Path) ->
     before = contents(tmp_path)
     output = ["-o", tmp_path / "old.parquet"] if command == "harvest" else []
     terminal = Terminal(command, tmp_path / "log.duckdb", "--threads", 1, *output, TMPDIR=str(tmp_path / "spill"))
-    press_ctrl_c(terminal, when=doing)
+    press_ctrl_c(terminal)
     assert contents(tmp_path) == before
     assert list((tmp_path / "spill").iterdir()) == []
 
@@ -506,5 +505,5 @@ def test_ctrl_c_while_simulating(tmp_path: Path) -> None:
     (tmp_path / "log.parquet").write_bytes(b"old")
     (tmp_path / "log.truth.json").write_bytes(b"old")
     before = contents(tmp_path)
-    press_ctrl_c(Terminal("simulate", tmp_path / "log.parquet", "--queries", 10_000_000), when="Simulating")
+    press_ctrl_c(Terminal("simulate", tmp_path / "log.parquet", "--queries", 10_000_000))
     assert contents(tmp_path) == before

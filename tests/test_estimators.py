@@ -13,6 +13,7 @@ from posbias.estimators import Estimator
 from posbias.estimators.intervals import percentile, resample
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
+from posbias.logs.layouts import Layout
 
 ESTIMATORS = [kind for kind in REGISTERED.values() if issubclass(kind, Estimator)]
 
@@ -26,7 +27,7 @@ def cells_of(rows: list[tuple[int, int, int, int, int, int]]) -> Cells:
 
 
 def harvest_of(rows: list[tuple[int, int, int, int, int, int]], max_rank: int = 5) -> Harvest:
-    return Harvest(max_rank, ("a", "b"), "wide", "traffic", (), ((),), cells_of(rows))
+    return Harvest(max_rank, ("a", "b"), Layout.WIDE, "traffic", (), ((),), "signatures", cells_of(rows))
 
 
 def swaps(*links: tuple[int, int, int, int], buckets: int = 8) -> Harvest:
@@ -250,7 +251,7 @@ def test_resamples_recount_clicks_and_page_views(make, harvest):
         times = counts[np.searchsorted(buckets, harvest.table.bucket)]
         columns = harvest.table.columns()
         columns |= {"impressions": columns["impressions"] * times, "clicks": columns["clicks"] * times}
-        again = Harvest(10, harvest.rankers, "wide", "traffic", (), ((),), Cells(**columns))
+        again = Harvest(10, harvest.rankers, Layout.WIDE, "traffic", (), ((),), "signatures", Cells(**columns))
         assert again.page_views != harvest.page_views
         np.testing.assert_allclose(make(bootstrap=0).fit(again).propensity_, estimate, rtol=1e-7)
 
@@ -313,7 +314,7 @@ def test_asking_for_traffic_in_replay_warns(world):
 
 
 def test_a_harvest_by_signature_cannot_be_weighted_by_pairs(harvest):
-    with pytest.raises(posbias.HarvestError, match="--weighting harmonic"):
+    with pytest.raises(posbias.HarvestError, match="weighting='harmonic'"):
         posbias.AllPairs(weighting="harmonic").fit(harvest)
 
 

@@ -68,7 +68,7 @@ def test_fitting_what_was_observed_is_fitting_the_log(estimator, log):
     assert (observed.kind, observed.max_rank, observed.rankers) == (estimator.needs, 4, ("a", "b"))
     assert (observed.by, observed.segments) == (("device",), ((None,), ("phone",)))
     one, other = again(estimator).fit(log, by=["device"]), again(estimator).fit(observed)
-    for a, b in [(one, other), *((one.segments_[name], other.segments_[name]) for name in ("null", "phone"))]:
+    for a, b in [(one, other), *((one.segments_[name], other.segments_[name]) for name in [(None,), ("phone",)])]:
         np.testing.assert_array_equal(a.propensity_, b.propensity_)
         np.testing.assert_array_equal(a.interval_, b.interval_)
         assert a.curve() == b.curve()

@@ -19,6 +19,7 @@ from posbias.estimators.intervals import resample
 from posbias.harvesting.equal_strata import Strata
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
+from posbias.logs.layouts import Layout
 from posbias.simulation.tables import rank
 
 LAYOUTS = ["wide", "long", "replay"]
@@ -164,7 +165,7 @@ def test_strata_of_a_ranker_that_is_no_function():
     table["position"] = rng.integers(1, 4, 2000)
     table["clicked"] = rng.random(2000) < 0.3
     harvested = posbias.harvest(posbias.ClickLog(table), max_rank=3)
-    assert harvested.about["moving_pairs"]
+    assert harvested.about["non_functional_pairs"]
     assert_strata(harvested)
 
 
@@ -188,13 +189,13 @@ def test_strata_of_known_ranks_are_those_of_the_log():
 
 def test_an_empty_harvest_has_no_strata(harvest):
     empty = harvest.table.where(np.zeros(len(harvest.table), dtype=bool))
-    strata = Harvest(4, ("a", "b"), "wide", "traffic", (), ((),), empty).strata()
+    strata = Harvest(4, ("a", "b"), Layout.WIDE, "traffic", (), ((),), "signatures", empty).strata()
     assert (strata.size, strata.buckets, strata.clicked) == (0, 0, False)
 
 
 def test_sums_have_no_strata():
     sums = harvest_of("wide", max_strata=1)
-    with pytest.raises(posbias.HarvestError, match=r"keeps sums over interventional sets.*--estimator all-pairs"):
+    with pytest.raises(posbias.HarvestError, match=r"keeps sums over interventional sets.*all-pairs"):
         sums.strata()
     with pytest.raises(posbias.HarvestError, match="keeps sums"):
         ConditionalPoisson().fit(sums)
@@ -252,7 +253,7 @@ def test_a_resample_is_the_harvest_of_it():
         times = weights.astype(int)[np.searchsorted(harvest.buckets, harvest.table.bucket)]
         columns = harvest.table.columns()
         columns |= {name: columns[name] * times for name in ("impressions", "clicks")}
-        again = Harvest(4, harvest.rankers, "wide", "traffic", (), ((),), Cells(**columns))
+        again = Harvest(4, harvest.rankers, Layout.WIDE, "traffic", (), ((),), "signatures", Cells(**columns))
         expected = estimator.curves(estimator.count(harvest), weights)
         np.testing.assert_allclose(estimator.fit(again).propensity_, expected, rtol=1e-8)
 
@@ -261,9 +262,9 @@ def test_a_resample_is_the_harvest_of_it():
 def test_the_base_does_segments_and_says_what_is_missing(layout):
     whole = harvest_of(layout, by=["device"])
     fitted = ConditionalPoisson(bootstrap=20).fit(whole)
-    assert list(fitted.segments_) == ["desk", "phone"]
+    assert list(fitted.segments_) == [("desk",), ("phone",)]
     alone = ConditionalPoisson(bootstrap=20).fit(whole.segment("phone"))
-    np.testing.assert_array_equal(fitted.segments_["phone"].interval_, alone.interval_)
+    np.testing.assert_array_equal(fitted.segments_[("phone",)].interval_, alone.interval_)
     assert fitted.curve().weighting is None
     table = posbias.simulate(WORLD, layout).to_pandas()
     one = posbias.ClickLog(table[table["ranker"] == "a"])
