@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Kind = Literal["signatures", "exposures", "pairs"]
 # Beyond this many rows of strata a harvest keeps sums over interventional sets instead.
 MAX_STRATA = 2_000_000
+# What a harvest can hold: top ranks, rankers, and in all its rows impressions, which numbers of 64 bits count exactly.
+MOST_RANKS = 1_000
+MOST_RANKERS = 100_000
+MOST_COUNT = 2**53
 
 
 def kind_of(layout: Layout, weighting: Weighting) -> Kind:

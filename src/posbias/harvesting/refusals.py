@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posbias.engines import OpenLog
 from posbias.errors import LogError
+from posbias.harvesting.counts import MOST_RANKS
 from posbias.harvesting.defects import explain_unusable
 from posbias.logs.weightings import WEIGHTINGS, Weighting
 from posbias.sql.shown import Plan
@@ -14,6 +15,10 @@ def refuse_settings(max_rank: int, weighting: Weighting | None) -> None:
     """Refuse what no harvest can be made with."""
     if max_rank < 2:
         raise LogError(f"max_rank must be 2 or more to compare ranks, not {max_rank}.")
+    if max_rank > MOST_RANKS:
+        raise LogError(
+            f"max_rank must be {MOST_RANKS:,} or less, not {max_rank:,}: tables have a place for every two ranks."
+        )
     if weighting is not None and weighting not in WEIGHTINGS:
         raise LogError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
 
