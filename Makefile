@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.complete
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup demo test lint format bench docs clean
+.PHONY: setup demo test fuzz lint format bench docs clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Every byte of a harvest and of an export flipped, every length cut: minutes, where `make test` takes every so many.
+fuzz: setup
+	POSBIAS_FUZZ_STEP=1 $(BIN)/python -m pytest -q tests/test_harvest_files.py tests/test_export_files.py
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -6,12 +6,13 @@ import csv
 import gzip
 import io
 import os
+import zlib
 from collections.abc import Sequence
 from typing import cast
 
 from posbias.findings import UnusableLogError, unusable
 
-_DELIMITERS = (",", "\t", ";", "|")
+DELIMITERS = (",", "\t", ";", "|")
 # A header is looked for in this many characters.
 _LONGEST_HEADER = 250_000
 
@@ -32,15 +33,15 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
             text = stream.read(_LONGEST_HEADER)
         if not text.strip():
             raise empty_file(name)
-        delimiter = max(_DELIMITERS, key=lambda d: len(_first_record(text, d)))
-        return delimiter, tuple(_first_record(text, delimiter))
+        delimiter = max(DELIMITERS, key=lambda d: len(first_record(text, d)))
+        return delimiter, tuple(first_record(text, delimiter))
     except (UnicodeDecodeError, csv.Error) as error:
         raise unusable(
             "not-a-log",
             f"The file {name!r} is not CSV text in UTF-8 ({error})",
             "Convert it to UTF-8, or give it the ending of what it is.",
         ) from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise unusable(
             "damaged-file",
             f"The file {name!r} cannot be unpacked ({str(error).splitlines()[0]})",
@@ -48,8 +49,9 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
         ) from None
 
 
-def _first_record(text: str, delimiter: str) -> list[str]:
-    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+def first_record(text: str, delimiter: str) -> list[str]:
+    """Return the first record of CSV text, which may span lines; none of an empty text."""
+    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
 
 
 def _open_text(name: str) -> io.TextIOBase:
