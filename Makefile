@@ -28,7 +28,7 @@ test: setup
 
 # Every byte of a harvest and of an export flipped, every length cut: minutes, where `make test` takes every so many.
 fuzz: setup
-	POSBIAS_FUZZ_STEP=1 $(BIN)/python -m pytest -q tests/test_harvest_files.py tests/test_export_files.py
+	POSBIAS_FUZZ_STEP=1 $(BIN)/python -m pytest -q tests/test_harvest_files.py tests/test_export_files.py tests/test_checksums.py
 
 lint: setup
 	$(BIN)/ruff format --check .

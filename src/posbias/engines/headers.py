@@ -42,11 +42,7 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
             "Convert it to UTF-8, or give it the ending of what it is.",
         ) from None
     except (OSError, EOFError, zlib.error) as error:
-        raise unusable(
-            "damaged-file",
-            f"The file {name!r} cannot be unpacked ({str(error).splitlines()[0]})",
-            "It looks truncated or damaged: copy or write it again, or leave it out.",
-        ) from None
+        raise damaged_file(name, error) from None
 
 
 def first_record(text: str, delimiter: str) -> list[str]:
@@ -66,3 +62,12 @@ def _open_text(name: str) -> io.TextIOBase:
 def empty_file(name: str) -> UnusableLogError:
     """Return the error that a file without a byte is."""
     return unusable("empty-file", f"The file {name!r} is empty: it has no columns", "Leave it out, or write it again.")
+
+
+def damaged_file(name: str, error: Exception) -> UnusableLogError:
+    """Return the error that a compressed file is whose bytes are not as they were written."""
+    return unusable(
+        "damaged-file",
+        f"The file {name!r} cannot be unpacked ({(str(error).splitlines() or [type(error).__name__])[0]})",
+        "It looks truncated or damaged: copy or write it again, or leave it out.",
+    )
