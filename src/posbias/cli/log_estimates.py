@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posbias.cli.engines import running
-from posbias.cli.options import given, make_log
+from posbias.cli.options import given, make_log, tell
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator, LogEstimator
@@ -58,5 +58,5 @@ def fit_log(kind: type[LogEstimator], settings: dict[str, Any], flags: dict[str,
         stopped = (
             f"{kind.name} stopped after {getattr(estimator, 'iterations_', 0)} iterations, its curve still moving."
         )
-        click.secho(f"Note: {stopped}", fg="yellow", err=True)
+        tell(f"Note: {stopped}", fg="yellow")
     return estimator

@@ -175,7 +175,7 @@ class Harvest:
         more = len(self.rankers) - len(shown)
         traffic = ", ".join(f"{printable(name)}: {n:,}" for name, n in sorted(shown))
         traffic += f" and {more:,} more rankers" if more else ""
-        by = f", {len(self.segments)} segments by {', '.join(self.by)}" if self.by else ""
+        by = f", {len(self.segments)} segments by {printable(', '.join(self.by))}" if self.by else ""
         return (
             f"<Harvest of {sum(self.page_views.values()):,} page views ({traffic}), {self.layout}, "
             f"ranks 1 to {self.max_rank}{by}>"
