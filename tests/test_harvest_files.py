@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +67,27 @@ def refused_or_same(path: Path, whole: posbias.Harvest) -> None:
 def test_what_was_saved_is_read_back(kind: str, tmp_path: Path) -> None:
     HARVESTS[kind].save(tmp_path / "x.harvest")
     assert_same(posbias.Harvest.load(tmp_path / "x.harvest"), HARVESTS[kind])
+
+
+@pytest.mark.parametrize("kind", HARVESTS)
+def test_the_checksum_is_what_the_page_says(kind: str, tmp_path: Path) -> None:
+    """docs/harvest_file.md, followed by hand."""
+    HARVESTS[kind].save(tmp_path / "x.harvest")
+    table = pq.read_table(tmp_path / "x.harvest")
+    said = json.loads(table.schema.metadata[b"posbias.harvest"])
+    checksum = said.pop("checksum")
+    labels = [name for name in table.column_names if name.startswith("segment_")]
+    keys = list(zip(*(table.column(name).to_pylist() for name in labels), strict=True)) or [()] * len(table)
+    segments = sorted({*keys} if labels else {()}, key=lambda key: [(v is not None, v or "") for v in key])
+    columns = {"segment": pa.array([segments.index(key) for key in keys], pa.int64())}
+    columns |= {name: table.column(name) for name in table.column_names if name not in labels}
+    data = json.dumps(said | {"segments": segments}, sort_keys=True).encode()
+    for name, column in columns.items():
+        values = column.to_pylist()
+        form = "d" if pa.types.is_floating(column.type) else "q"
+        data += f"{name} {len(values)} {'<f8' if form == 'd' else '<i8'}".encode()
+        data += struct.pack(f"<{len(values)}{form}", *values)
+    assert checksum == hashlib.sha256(data).hexdigest()
 
 
 @pytest.mark.parametrize("kind", ["signatures", "exposures", "pairs"])
