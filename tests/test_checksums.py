@@ -156,6 +156,13 @@ def test_every_command_refuses_it(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["forged clicks", "another length"])
+def test_every_engine_refuses_it(each_engine: str, name: str, tmp_path: Path) -> None:
+    assert read(tmp_path / "log.csv.gz", gzip.compress(PLAIN["csv"])).page_views == WHOLE.page_views
+    with pytest.raises(posbias.LogError, match="truncated or damaged"):
+        read(tmp_path / "log.csv.gz", GZIP[name](PLAIN["csv"]))
+
+
 def test_the_rankings_are_checked_too(tmp_path: Path) -> None:
     path = tmp_path / "log.csv.gz"
     assert CliRunner().invoke(cli, ["simulate", str(path), "--layout", "long", "--queries", "9"]).exit_code == 0

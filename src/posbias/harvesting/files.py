@@ -63,7 +63,7 @@ def load(path: str | os.PathLike[str]) -> Harvest:
     try:
         table = read_parquet(name)
     except UnfitError as error:
-        raise HarvestError(f"{name!r} is no harvest, or damaged: {_said(error)}. {_AGAIN}") from None
+        raise HarvestError(f"{name!r} is no harvest, or truncated or damaged: {_said(error)}. {_AGAIN}") from None
     said = (table.schema.metadata or {}).get(METADATA_KEY)
     if said is None:
         raise HarvestError(
