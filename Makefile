@@ -8,7 +8,7 @@ DEMO   := $(VENV)/.demo
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup demo test test-servers lint format bench docs clean
+.PHONY: setup demo test test-servers fuzz lint format bench docs clean
 
 # Exact versions from constraints.txt, build tools included. Compiled once, on all cores and without the tests of others:
 # where bytecode is not written on import, every start would otherwise compile anew.
@@ -41,6 +41,10 @@ test: setup
 
 test-servers: setup
 	$(PYTEST) -m "server or long"
+
+# Every byte of a harvest and of an export flipped, every length cut: minutes, where `make test` takes every so many.
+fuzz: setup
+	POSBIAS_FUZZ_STEP=1 $(BIN)/python -m pytest -q tests/test_harvest_files.py tests/test_export_files.py tests/test_checksums.py
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -136,9 +136,31 @@ BAD: dict[str, tuple[Callable[[list[Row]], list[Row]], str]] = {
     ),
     "no about": (silent, "column about says what it is has lost that text"),
     "about cut": (lambda rows: [r | {"about": r["about"] and r["about"][:50]} for r in rows], "about was changed: "),
-    "about is not ours": (lambda rows: [r | {"about": r["about"] and "3"} for r in rows], "about was changed: '3'"),
-    "about without a key": (lambda rows: [r | {"about": r["about"] and '{"version": 1}'} for r in rows], "is damaged"),
-    "newer": (lambda rows: told(rows, version=2), "format version 2 and this posbias reads up to 1: upgrade posbias"),
+    "about is not ours": (lambda rows: [r | {"about": r["about"] and "3"} for r in rows], "about was changed: it is 3"),
+    "about without a key": (
+        lambda rows: [r | {"about": r["about"] and '{"version": 1}'} for r in rows],
+        "about was changed: it has no 'table'",
+    ),
+    "about of depth": (
+        lambda rows: [r | {"about": r["about"] and "[" * 10**5} for r in rows],
+        "nested deeper than any",
+    ),
+    "about with a key twice": (
+        lambda rows: [r | {"about": r["about"] and '{"version": 1, "version": 1}'} for r in rows],
+        "it has 'version' twice",
+    ),
+    "many ranks": (lambda rows: told(rows, max_rank=100_000), "max_rank is 100000 where a whole number, 2 to 1,000"),
+    "rank as text": (lambda rows: told(rows, max_rank="10"), "max_rank is '10'"),
+    "other layout": (lambda rows: told(rows, layout="tall"), "layout is 'tall'"),
+    "other table": (lambda rows: told(rows, table="pairs"), "table is 'pairs'"),
+    "layout of another table": (
+        lambda rows: told(rows, layout="long", weighting="harmonic", table="signatures"),
+        "no query counts signatures of",
+    ),
+    "no list": (lambda rows: told(rows, by="device"), "by is 'device'"),
+    "no text": (lambda rows: told(rows, source=None), "source is None"),
+    "nobody's choice": (lambda rows: told(rows, non_functional="maybe"), "non_functional is 'maybe'"),
+    "newer": (lambda rows: told(rows, version=2), "format version 2 and this posbias reads up to 1. Upgrade posbias"),
     "other buckets": (lambda rows: told(rows, buckets=64), "about was changed"),
     "other weighting": (lambda rows: told(rows, weighting="none"), "about was changed"),
     "no answer_rows": (lambda rows: without(rows, "answer_rows"), "lacks the columns answer_rows. Columns found: "),
@@ -152,6 +174,11 @@ BAD: dict[str, tuple[Callable[[list[Row]], list[Row]], str]] = {
     "too large": (lambda rows: changed(rows, row_count="1e300"), "its column row_count holds '1e300'"),
     "a hole": (lambda rows: changed(rows, row_count=None), "its column row_count has no value in 1 rows"),
     "a bucket too many": (lambda rows: changed(rows, bucket=256), "bucket holds 256, which is not within"),
+    "more rows than there are": (lambda rows: changed(rows, row_count=2**60), "row_count holds 1152921504606846976"),
+    "rows beyond counting": (
+        lambda rows: changed(changed(rows, row_count=2**52 + 1), 6, row_count=2**52),
+        "row_count adds up to more than",
+    ),
     "no rows in a row": (lambda rows: changed(rows, row_count=0), "row_count holds 0, which is not within 1 to"),
     "a segment without its colon": (lambda rows: changed(rows, segment_0="phone"), "every value begins with a colon"),
 }
@@ -162,6 +189,11 @@ BAD_WIDE = {
     "a code without rank": (lambda rows: changed(rows, code_0=0), "hold no rank for rankers that were shown"),
     "a ranker too many": (lambda rows: changed(rows, ranker=2), "ranker holds 2, which is not within 0 to 1"),
     "clicks": (lambda rows: changed(rows, clicks=10**6), "clicks holds 1000000, which is not within 0 to the impress"),
+    "impressions of 2^62": (lambda rows: changed(rows, impressions=2**62), "impressions holds 4611686018427387904"),
+    "impressions beyond counting": (
+        lambda rows: [row | {"impressions": 2**52} if i in (3, 4, 5) else row for i, row in enumerate(rows)],
+        "impressions adds up to more than",
+    ),
     "negative clicks": (lambda rows: changed(rows, clicks=-1), "clicks holds -1, which is not within 0"),
 }
 BAD_REPLAY = {
@@ -171,6 +203,17 @@ BAD_REPLAY = {
     "a cut stratum": (lambda rows: changed(rows, stratum="1:3"), "stratum holds '1:3', which is not what the query"),
     "a rank too large": (lambda rows: changed(rows, stratum="11:3:0:a"), "with a rank or clicks that cannot be"),
     "too many clicks": (lambda rows: changed(rows, stratum="1:3:4:a"), "with a rank or clicks that cannot be"),
+    "digits that are none": (lambda rows: changed(rows, stratum="1:\u0663:0:a"), "which is not what the query"),
+    "a long number": (lambda rows: changed(rows, stratum=f"1:{10**20}:0:a"), "which is not what the query"),
+    "a very long number": (lambda rows: changed(rows, stratum="1:" + "9" * 9999 + ":0:a"), "which is not what the q"),
+    "counts beyond counting": (
+        lambda rows: changed(rows, stratum=f"1:{2**52}:0:a", pairs=9),
+        "impressions add up to more than",
+    ),
+    "products beyond counting": (
+        lambda rows: changed(rows, stratum=f"1:{2**52}:0:a", pairs=2**52),
+        "impressions add up to more than",
+    ),
     "one cell twice": (lambda rows: changed(rows, stratum="1:3:1:a 1:2:0:a"), "with one rank of a ranker twice"),
 }
 CASES = [
@@ -188,7 +231,7 @@ def test_a_bad_export_is_refused(
     with pytest.raises(posbias.HarvestError, match=message) as refused:
         posbias.Harvest.load(path)
     assert str(path) in str(refused.value)
-    assert re.search(r"[Ee]xport|upgrade", str(refused.value))
+    assert re.search(r"[Ee]xport|Upgrade", str(refused.value))
 
 
 def test_a_bad_export_is_refused_by_every_command(tmp_path: Path) -> None:

@@ -450,6 +450,20 @@ def test_saved_and_loaded_is_the_same(data: Any, layout: str, M: int) -> None:
     assert_same(posbias.merge([loaded, harvested]), posbias.merge([harvested, loaded]))
 
 
+@examples(40)
+@given(st.data(), st.sampled_from(LAYOUTS), max_ranks, st.sampled_from([0, 10**6]), st.sampled_from(WEIGHTINGS))
+def test_whatever_is_harvested_or_merged_can_be_read_back(
+    data: Any, layout: str, M: int, max_strata: int, weighting: str
+) -> None:
+    log = data.draw(logs(layout, functional=layout != "replay", segments=devices))
+    names = Names(segments={"segment": "device"})
+    harvested = harvest(log, M, names, by=("device",), weighting=weighting, max_strata=max_strata)
+    with tempfile.TemporaryDirectory() as directory:
+        for made in (harvested, posbias.merge([harvested] * 3), *map(harvested.segment, harvested.segments)):
+            made.save(Path(directory) / "harvest")
+            assert_same(posbias.Harvest.load(Path(directory) / "harvest"), made)
+
+
 # ---- Segments
 
 

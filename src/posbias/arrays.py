@@ -26,12 +26,14 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     """Return the first row of each distinct combination of values (none negative), and which one each row has."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
     size = 1
-    for column in columns:
+    for values in columns:
+        column = values
         span = int(column.max(initial=0)) + 1
         if size * span >= 2**62:
             # Too many for one number: count the combinations there are instead of those there could be.
             found, key = np.unique(key, return_inverse=True)
-            size = len(found)
+            apart, column = np.unique(column, return_inverse=True)
+            size, span = len(found), len(apart)
         key = key * span + column
         size *= span
     if size > _DIRECT:

@@ -48,6 +48,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def printable_lines(text: str) -> str:
+    """Return a text of several lines so that a terminal obeys nothing in it but the ends of the lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def label(values: Iterable[str | None]) -> str:
     """Return the values of a segment in a row, those that could be mistaken in quotes: no two segments look alike.
 

@@ -30,7 +30,20 @@ class _FailedError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.secho(f"Error: {self.message}", fg="red", err=True)
+        click.secho(f"Error: {_harmless(self.message)}", fg="red", err=True)
+
+
+def _harmless(text: str) -> str:
+    """Return a text that may quote files, names and flags so that it does not steer the terminal."""
+    from posbias.wording import printable_lines
+
+    return printable_lines(text)
+
+
+def _quoting(error: click.UsageError) -> click.UsageError:
+    """Return an error of click's, which quotes what was given as it was, as one that does not steer the terminal."""
+    told = error.format_message()
+    return error if _harmless(told) == told else click.UsageError(_harmless(told), error.ctx)
 
 
 class _Lazy(click.Group):
@@ -51,6 +64,14 @@ class _Lazy(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise _quoting(error) from None
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
         if name and name not in COMMANDS and not name.startswith("-"):
@@ -68,6 +89,8 @@ class _Lazy(click.Group):
             return super().invoke(ctx)
         except PosbiasError as error:
             raise _FailedError(_told(error)) from None
+        except click.UsageError as error:
+            raise _quoting(error) from None
         except BrokenPipeError:
             # The reader of a pipe has seen enough; what is left to flush at exit goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -79,11 +102,10 @@ class _Lazy(click.Group):
 
 
 def _told(error: PosbiasError) -> str:
-    """Return an error with the flags that would help; what it quotes from files does not steer the terminal."""
+    """Return an error with the flags that would help."""
     from posbias.cli.flags import as_flags
-    from posbias.wording import printable
 
-    return "\n".join(map(printable, error.told(as_flags).split("\n")))
+    return error.told(as_flags)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

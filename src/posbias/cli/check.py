@@ -10,7 +10,8 @@ import click
 
 from posbias.cli.engines import engine_options, running
 from posbias.cli.flags import as_flags
-from posbias.cli.options import given, log_options, make_log, show_json
+from posbias.cli.options import given, log_options, make_log, show_json, tell
+from posbias.wording import printable
 
 if TYPE_CHECKING:
     from posbias.judging.checks import Check
@@ -62,4 +63,4 @@ def _show_next(ctx: click.Context, found: Check) -> None:
             flag, value = f"--{name.replace('_', '-')}", ctx.params[name]
             each = [f"{key}={text}" for key, text in value.items()] if isinstance(value, dict) else [str(value)]
             words += [word for text in each for word in (flag, text)]
-    click.echo(" ".join(["Next: posbias", command, shlex.join(words), *dict.fromkeys(fixes)]), err=True)
+    tell(printable(" ".join(["Next: posbias", command, shlex.join(words), *dict.fromkeys(fixes)])))

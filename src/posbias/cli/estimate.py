@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from posbias.cli.engines import engine_options, make_harvest
 from posbias.cli.options import force_option, given, harvest_options, log_options, show_json, warn
 from posbias.estimators import ESTIMATORS
+from posbias.wording import printable_lines
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
@@ -85,7 +87,9 @@ def estimate(
     if as_json:
         show_json(curve.to_dict())
     elif as_csv:
-        click.echo(curve.to_csv(), nl=False)
+        text = curve.to_csv()
+        # A program gets the values as they are, colours and all; a terminal would obey some.
+        click.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
         click.echo(curve.to_text(known))
     if plot is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from posbias.cli.engines import engine_options, make_harvest
-from posbias.cli.options import force_option, harvest_options, log_options
+from posbias.cli.options import force_option, harvest_options, log_options, tell
 
 
 @click.command()
@@ -25,4 +25,4 @@ def harvest(output: str, **flags: Any) -> None:
     refuse_overwriting(output, [*flags["log"], *filter(None, [flags["rankings"]])])
     made = make_harvest(flags)
     made.save(output)
-    click.echo(f"{made!r} written to {output}", err=True)
+    tell(f"{made!r} written to {output}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posbias.cli.engines import running
-from posbias.cli.options import given, make_log, warn
+from posbias.cli.options import given, make_log, tell, warn
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
@@ -64,6 +64,6 @@ def fit_log(kind: type[CurveEstimator], settings: dict[str, Any], flags: dict[st
         stopped = (
             f"{kind.name} stopped after {getattr(estimator, 'iterations_', 0)} iterations, its curve still moving."
         )
-        click.secho(f"Note: {stopped}", fg="yellow", err=True)
+        tell(f"Note: {stopped}", fg="yellow")
     fitted: CurveEstimator = estimator
     return fitted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from posbias.cli.options import warn
+from posbias.cli.options import tell, warn
 
 
 @click.command()
@@ -33,4 +33,4 @@ def merge(harvests: tuple[str, ...], output: str) -> None:
         made = merge_harvests(map(load, range(len(harvests))))
     warn(made.findings)
     made.save(output)
-    click.echo(f"{made!r} written to {output}", err=True)
+    tell(f"{made!r} written to {output}")

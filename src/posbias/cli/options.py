@@ -9,7 +9,7 @@ import click
 
 from posbias.cli.flags import as_flags
 from posbias.findings import Finding
-from posbias.wording import printable
+from posbias.wording import printable, printable_lines
 
 if TYPE_CHECKING:
     from posbias.logs.click_log import ClickLog
@@ -111,10 +111,15 @@ def given(ctx: click.Context) -> list[str]:
     return [name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
 
 
+def tell(text: str, **style: Any) -> None:
+    """Say something on stderr; what it quotes of files and flags does not steer the terminal."""
+    click.secho(printable_lines(text), err=True, **style)
+
+
 def warn(findings: Iterable[Finding]) -> None:
     """Say on stderr what the user should know of what was counted."""
     for finding in findings:
-        click.secho(f"Note: {printable(finding.told(as_flags))}", fg="yellow", err=True)
+        tell(f"Note: {printable(finding.told(as_flags))}", fg="yellow")
 
 
 def show_json(value: Any) -> None:

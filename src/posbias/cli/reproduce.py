@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from posbias.wording import printable, printable_lines
+
 # Also in `posbias.reproduction.EXPERIMENTS`, whose import would make --help wait for numpy and the engine.
 _NAMES = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
 
@@ -41,5 +43,5 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
             outcome.save(folder)
             held += sum(verdict.holds for verdict in outcome.verdicts)
             claims += len(outcome.verdicts)
-            click.echo(f"{outcome.name}\n{outcome.to_text()}\n")
-    click.echo(f"{held} of {claims} claims hold. Numbers and pictures are in {output}.")
+            click.echo(printable_lines(f"{outcome.name}\n{outcome.to_text()}\n"))
+    click.echo(printable(f"{held} of {claims} claims hold. Numbers and pictures are in {output}."))

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from posbias.cli.options import tell
+
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
     if value is None:
@@ -77,10 +79,7 @@ def simulate(
             progress=lambda n, of: progress("Simulating", n / of),
         )
     also = f", {made.rankings}" if made.rankings else ""
-    click.echo(
-        f"{made.rows:,} rows of {made.page_views:,} page views written to {made.log}; truth in {made.truth}{also}",
-        err=True,
-    )
+    tell(f"{made.rows:,} rows of {made.page_views:,} page views written to {made.log}; truth in {made.truth}{also}")
 
 
 def _segment(text: str) -> tuple[str, float]:

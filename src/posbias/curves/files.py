@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any, NoReturn
+from typing import Any
 
 from posbias.curves.curve import Curve
-from posbias.curves.records import MOST_RANKS, UnfitError, mapping, number, read_curve, sequence
+from posbias.curves.records import MOST_RANKS, read_curve
 from posbias.errors import CurveError, PosbiasError
+from posbias.records import UnfitError, mapping, number, parse, sequence
 from posbias.wording import json_text, printable
 from posbias.writing import written_whole
 
@@ -74,25 +74,7 @@ def _read(name: str) -> Any:
         raise UnfitError(f"it cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(data) > _MOST_BYTES:
         raise UnfitError(f"it is larger than {_MOST_BYTES:,} bytes")
-    try:
-        return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_object)
-    except RecursionError:
-        raise UnfitError("it is nested deeper than any of ours") from None
-    except ValueError as error:
-        raise UnfitError(f"it is not JSON ({error})") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise UnfitError(f"it holds {name}, which is no number of JSON; what is not known is null")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in made:
-            raise UnfitError(f"it has {name[:80]!r} twice in one object")
-        made[name] = value
-    return made
+    return parse(data)
 
 
 def _said(error: UnfitError) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Literal
 
+from posbias.engines.checksums import verified
 from posbias.engines.duckdb import DuckDB
 from posbias.engines.opened import OpenLog
 from posbias.engines.spark import Spark
@@ -38,4 +40,10 @@ def open_log(
             f"The engine {engine!r} is not known. Use one of {listed(ENGINES)}, or a value such as "
             "posbias.DuckDB(memory_limit='2GB')."
         )
-    return engine.open(log, progress)
+    return _opened(engine, log, progress)
+
+
+@contextmanager
+def _opened(engine: DuckDB | Spark, log: ClickLog, progress: Progress) -> Iterator[OpenLog]:
+    with verified(log), engine.open(log, progress) as opened:
+        yield opened

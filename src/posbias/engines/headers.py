@@ -6,12 +6,13 @@ import csv
 import gzip
 import io
 import os
+import zlib
 from collections.abc import Sequence
 from typing import cast
 
 from posbias.findings import UnusableLogError, unusable
 
-_DELIMITERS = (",", "\t", ";", "|")
+DELIMITERS = (",", "\t", ";", "|")
 # A header is looked for in this many characters.
 _LONGEST_HEADER = 250_000
 
@@ -32,24 +33,21 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
             text = stream.read(_LONGEST_HEADER)
         if not text.strip():
             raise empty_file(name)
-        delimiter = max(_DELIMITERS, key=lambda d: len(_first_record(text, d)))
-        return delimiter, tuple(_first_record(text, delimiter))
+        delimiter = max(DELIMITERS, key=lambda d: len(first_record(text, d)))
+        return delimiter, tuple(first_record(text, delimiter))
     except (UnicodeDecodeError, csv.Error) as error:
         raise unusable(
             "not-a-log",
             f"The file {name!r} is not CSV text in UTF-8 ({error})",
             "Convert it to UTF-8, or give it the ending of what it is.",
         ) from None
-    except (OSError, EOFError) as error:
-        raise unusable(
-            "damaged-file",
-            f"The file {name!r} cannot be unpacked ({str(error).splitlines()[0]})",
-            "It looks truncated or damaged: copy or write it again, or leave it out.",
-        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise damaged_file(name, error) from None
 
 
-def _first_record(text: str, delimiter: str) -> list[str]:
-    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+def first_record(text: str, delimiter: str) -> list[str]:
+    """Return the first record of CSV text, which may span lines; none of an empty text."""
+    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
 
 
 def _open_text(name: str) -> io.TextIOBase:
@@ -64,3 +62,12 @@ def _open_text(name: str) -> io.TextIOBase:
 def empty_file(name: str) -> UnusableLogError:
     """Return the error that a file without a byte is."""
     return unusable("empty-file", f"The file {name!r} is empty: it has no columns", "Leave it out, or write it again.")
+
+
+def damaged_file(name: str, error: Exception) -> UnusableLogError:
+    """Return the error that a compressed file is whose bytes are not as they were written."""
+    return unusable(
+        "damaged-file",
+        f"The file {name!r} cannot be unpacked ({(str(error).splitlines() or [type(error).__name__])[0]})",
+        "It looks truncated or damaged: copy or write it again, or leave it out.",
+    )

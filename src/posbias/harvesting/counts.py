@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 # What a harvest's table holds: strata by signature or by observed exposure, or sums where strata do not compress.
 Kind = Literal["signatures", "exposures", "pairs"]
-# M may not be larger: tables are of M × M numbers.
-MOST_RANKS = 1_000
-# A log may not have more segments: each is estimated by itself.
-MOST_SEGMENTS = 10_000
 # Beyond this many rows of strata a harvest keeps sums over interventional sets instead.
 MAX_STRATA = 2_000_000
+# What a harvest can hold: top ranks (tables are of M × M), segments (each is estimated by itself), rankers, and in all
+# its rows impressions, which numbers of 64 bits count exactly.
+MOST_RANKS = 1_000
+MOST_SEGMENTS = 10_000
+MOST_RANKERS = 100_000
+MOST_COUNT = 2**53
 
 
 def kind_of(layout: Layout, weighting: Weighting) -> Kind:

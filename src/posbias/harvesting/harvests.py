@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from posbias.arrays import FloatArray, IntArray, places, tally
+from posbias.arrays import FloatArray, IntArray, group, places, tally
 from posbias.errors import HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.counts import Kind
 from posbias.harvesting.equal_strata import Strata, strata_of
 from posbias.harvesting.interventions import Interventions, from_cells, from_pair_sums
-from posbias.harvesting.page_views import busiest, count_page_views
+from posbias.harvesting.page_views import busiest
 from posbias.harvesting.strata import Cells, PairSums
 from posbias.logs.layouts import Layout
 from posbias.logs.weightings import WEIGHTINGS, Weighting
@@ -184,12 +184,18 @@ class Harvest:
         traffic = None if self._by_page else self.views[kept]
         return replace(self, by=(), segments=((),), table=table, traffic=traffic)
 
-    @property
+    @cached_property
     def _by_page(self) -> bool:
         """Whether every page view lies in one segment: then none shows more at a lower rank than at the first."""
-        shown = self.shown("segment", "ranker", "rank")[0]
-        views = count_page_views(shown, self._busiest)
-        return bool(np.all(shown <= views[..., None]))
+        cells = self._shown
+        first, which = group([cells.segment, cells.ranker, cells.rank])
+        impressions = cells.impressions if isinstance(cells, Cells) else cells.clicks + cells.skips
+        shown = np.rint(tally(which, impressions, len(first)))
+        ranker, rank = cells.ranker[first], cells.rank[first] - 1
+        # Beside what the same ranker showed in the same segment where its page views are counted.
+        own, pages = group([cells.segment[first], ranker])
+        views = tally(pages, np.where(rank == self._busiest[ranker], shown, 0), len(own))
+        return bool(np.all(shown <= views[pages]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the harvest to one Parquet file, whole or not at all."""
@@ -209,7 +215,7 @@ class Harvest:
         more = len(self.rankers) - len(shown)
         traffic = ", ".join(f"{printable(name)}: {n:,}" for name, n in sorted(shown))
         traffic += f" and {more:,} more rankers" if more else ""
-        by = f", {len(self.segments)} segments by {', '.join(self.by)}" if self.by else ""
+        by = f", {len(self.segments)} segments by {printable(', '.join(self.by))}" if self.by else ""
         return (
             f"<Harvest of {sum(self.page_views.values()):,} page views ({traffic}), {self.layout}, "
             f"ranks 1 to {self.max_rank}{by}>"

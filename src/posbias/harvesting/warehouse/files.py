@@ -11,30 +11,28 @@ from posbias.arrays import BoolArray, IntArray
 from posbias.engines.answers import from_arrow
 from posbias.errors import HarvestError
 from posbias.harvesting.file_kinds import csv_header, open_csv
+from posbias.harvesting.parquet_files import gist, read_parquet
+from posbias.records import UnfitError, shown
+from posbias.wording import printable
 
 # Ways to write a missing value. No text of an answer is one of them.
 _MISSING = ["", "NULL", "null", "\\N", "None", "nan", "NaN", "NA", "<NA>"]
+# Up to here a fraction of 64 bits tells every whole number.
 _EXACT = 2**53
-
-
-class DamagedError(Exception):
-    """What is wrong with an export, as the end of a sentence about it."""
 
 
 def read_columns(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the columns of an export by their names in lower case, as Arrow arrays."""
-    import pyarrow as pa
 
     name = os.fspath(path)
     with open(name, "rb") as file:
         parquet = file.read(4) == b"PAR1"
     try:
-        table = _read_parquet(name) if parquet else _read_csv(name)
-    except (pa.ArrowException, OSError, EOFError) as error:
-        kind = "Parquet" if parquet else "CSV"
+        table = read_parquet(name) if parquet else _read_csv(name)
+    except UnfitError as error:
         raise HarvestError(
-            f"The export {name!r} cannot be read as {kind} ({str(error).splitlines()[0]}). It may have been cut: "
-            "export the whole result again."
+            f"The export {name!r} cannot be used: {printable(str(error))}. It may have been cut: export the whole "
+            "result again."
         ) from None
     names = [column.strip().lower() for column in table.column_names]
     twice = sorted({column for column in names if names.count(column) > 1})
@@ -43,36 +41,37 @@ def read_columns(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {column: table.column(i).combine_chunks() for i, column in enumerate(names)}
 
 
-def _read_parquet(name: str) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.read_table(name)
-
-
 def _read_csv(name: str) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
     names, delimiter = csv_header(name)
-    with open_csv(name) as file:
-        return csv.read_csv(
-            file,
-            read_options=csv.ReadOptions(column_names=names, skip_rows=1),
-            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                null_values=_MISSING,
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
-        )
+    try:
+        with open_csv(name) as file:
+            return csv.read_csv(
+                file,
+                read_options=csv.ReadOptions(column_names=names, skip_rows=1),
+                parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+                convert_options=csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    null_values=_MISSING,
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=True,
+                ),
+            )
+    # What readers raise on hostile bytes is anything: errors of Arrow, of zlib, of text, of memory.
+    except Exception as error:
+        raise UnfitError(f"it cannot be read as CSV ({gist(error)})") from None
 
 
-def texts(column: Any) -> list[str | None]:
+def texts(column: Any, name: str) -> list[str | None]:
     """Return a column of texts."""
     import pyarrow as pa
 
-    values = column.to_pylist()
+    try:
+        values = column.to_pylist()
+    except UnicodeDecodeError:
+        raise UnfitError(f"its column {name} holds bytes that are not text in UTF-8") from None
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return [value if value is None else value.decode("utf-8", "replace") for value in values]
     return [value if value is None else str(value) for value in values]
@@ -86,8 +85,8 @@ def numbers(column: Any, name: str) -> tuple[IntArray, BoolArray]:
     try:
         whole = _whole(column)
     except (pa.ArrowException, OverflowError):
-        example = next((value for value in column.to_pylist() if not _is_whole(value)), column.type)
-        raise DamagedError(f"its column {name} holds {str(example)!r}, which is not a whole number") from None
+        example = next((value for value in texts(column, name) if not _is_whole(value)), column.type)
+        raise UnfitError(f"its column {name} holds {shown(str(example))}, which is not a whole number") from None
     missing = np.zeros(len(whole), dtype=np.bool_)
     if whole.null_count:
         missing[:] = pc.is_null(whole).to_pylist()
@@ -113,8 +112,8 @@ def _whole(column: Any) -> Any:
         return pc.cast(real, pa.int64())
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(text: str | None) -> bool:
     try:
-        return value is None or (not isinstance(value, bool) and abs(float(value)) < _EXACT and float(value) % 1 == 0)
-    except ValueError:
+        return text is None or (abs(float(text)) < _EXACT and float(text) % 1 == 0)
+    except (ValueError, OverflowError):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,13 @@ import numpy as np
 
 from posbias.arrays import IntArray, group
 from posbias.engines.answers import Answer
+from posbias.harvesting.counts import MOST_COUNT
 from posbias.harvesting.strata import Cells
-from posbias.harvesting.warehouse.files import DamagedError
+from posbias.records import UnfitError, shown
+
+# Rank, impressions and clicks, as few digits as numbers that add up, then the ranker.
+_CELL = re.compile(r"([0-9]{1,16}):([0-9]{1,16}):([0-9]{1,16}):(.*)", re.DOTALL)
+_LONGEST = 2**20
 
 
 @dataclass(frozen=True)
@@ -52,16 +58,16 @@ def parsed(texts: Sequence[str], max_rank: int) -> Parsed:
 def _cells(text: str, max_rank: int) -> list[tuple[str, int, int, int]]:
     """Return ranker, rank, impressions and clicks of every cell in a text."""
     cells = []
-    for cell in text.split(" "):
-        parts = cell.split(":", 3)
-        if len(parts) < 4 or not all(part.isdecimal() for part in parts[:3]):
-            raise DamagedError(f"its column stratum holds {text[:60]!r}, which is not what the query wrote")
-        rank, impressions, clicks = (int(part) for part in parts[:3])
+    for cell in text[:_LONGEST].split(" "):
+        parts = _CELL.fullmatch(cell)
+        if parts is None or len(text) > _LONGEST:
+            raise UnfitError(f"its column stratum holds {shown(text)}, which is not what the query wrote")
+        rank, impressions, clicks = (int(part) for part in parts.groups()[:3])
         if not (1 <= rank <= max_rank and 0 <= clicks <= impressions and impressions > 0):
-            raise DamagedError(f"its column stratum holds {text[:60]!r}, with a rank or clicks that cannot be")
-        cells.append((_name(parts[3]), rank, impressions, clicks))
+            raise UnfitError(f"its column stratum holds {shown(text)}, with a rank or clicks that cannot be")
+        cells.append((_name(parts[4]), rank, impressions, clicks))
     if len({cell[:2] for cell in cells}) < len(cells):
-        raise DamagedError(f"its column stratum holds {text[:60]!r}, with one rank of a ranker twice")
+        raise UnfitError(f"its column stratum holds {shown(text)}, with one rank of a ranker twice")
     return cells
 
 
@@ -72,6 +78,11 @@ def _name(escaped: str) -> str:
 
 def cells_from_texts(answer: Answer, segment: IntArray, text: IntArray, table: Parsed) -> Cells:
     """Return the cells of an exported replay: rows with the same exposure are one stratum, whatever their clicks."""
+    shown_times = (
+        np.add.reduceat(table.impressions.astype(np.float64), table.start) if len(table.start) else table.start
+    )
+    if float(np.sum(shown_times[text] * answer["pairs"].astype(np.float64))) > MOST_COUNT:
+        raise UnfitError(f"its impressions add up to more than {MOST_COUNT:,}")
     first, stratum = group([segment, answer["bucket"], table.exposure[text]])
     size = table.size[text[first]]
     pairs = np.zeros(len(first), dtype=np.int64)

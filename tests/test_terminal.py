@@ -1,0 +1,141 @@
+"""Nothing that a log, a harvest, a name or a flag holds steers the terminal that it is shown on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import posbias
+from posbias.cli import cli
+
+from .warehouses import run_duckdb, to_csv, to_parquet
+
+# Clears the screen; sets the title; turns the direction of writing; an 8-bit introducer; a line of its own.
+EVIL = "x\x1b[2J\x1b]0;owned\x07\u202e\x9b31m\ry"
+OBEYED = ("\x1b", "\x07", "\u202e", "\x9b", "\r")
+
+
+def table() -> pa.Table:
+    """A log whose rankers, columns, segments and ids hold such texts."""
+    log = posbias.simulate(posbias.World(queries=30, max_rank=3, segments={"phone": 1.5, "desk": 0.5}))
+    rows = log.to_pylist()
+    for row in rows:
+        row["ranker"] = f"{row['ranker']}{EVIL}"
+        row[f"rank_a{EVIL}"], row[f"rank_b{EVIL}"] = row.pop("rank_a"), row.pop("rank_b")
+        row[f"land{EVIL}"] = f"{row.pop('device')}{EVIL}"
+        row["doc_id"] = f"{row['doc_id']}{EVIL}"
+    return pa.Table.from_pylist(rows)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    log = table()
+    made = {name: tmp_path / f"{name}{EVIL}.parquet" for name in ("log", "harvest", "bad", "empty", "out")}
+    pq.write_table(log, made["log"])
+    posbias.harvest(posbias.ClickLog(made["log"]), max_rank=3, by=[f"land{EVIL}"]).save(made["harvest"])
+    position = log.column_names.index("position")
+    pq.write_table(log.set_column(position, "position", pa.array([EVIL] * len(log))), made["bad"])
+    pq.write_table(log.slice(0, 0), made["empty"])
+    sql = posbias.harvest_sql("duckdb", "clicks", rankers=[f"a{EVIL}", f"b{EVIL}"], by=[f"land{EVIL}"])
+    with run_duckdb() as run:
+        answer = run(sql, {"clicks": log})
+    made["export"] = to_parquet(answer, tmp_path)
+    made["cut"] = to_csv([row | {"bucket": EVIL} for row in answer], tmp_path)
+    made["text"] = tmp_path / f"{EVIL}.csv"
+    made["text"].write_text(f"query_id,{EVIL}\n1,2\n3", newline="")
+    made["truth"] = tmp_path / f"truth{EVIL}.json"
+    made["truth"].write_text(json.dumps({EVIL: EVIL}))
+    made["gz"] = tmp_path / f"{EVIL}.csv.gz"
+    made["gz"].write_bytes(b"\x1f\x8b" + EVIL.encode())
+    return made
+
+
+COMMANDS: list[list[str]] = [
+    *([command, name] for command in ("check", "estimate", "sets") for name in ("log", "bad", "empty", "text", "gz")),
+    *(["check", name, "--json"] for name in ("log", "bad", "empty", "text")),
+    ["check", "log", "--query", f"no{EVIL}"],
+    ["check", "log", "--by", EVIL],
+    ["estimate", "log", "--by", f"land{EVIL}", "--bootstrap", "9"],
+    ["estimate", "log", "--by", f"land{EVIL}", "--bootstrap", "9", "--json"],
+    ["estimate", "log", "--by", EVIL],
+    ["estimate", "log", "--ranks", EVIL],
+    ["estimate", "log", "--truth", "truth"],
+    ["estimate", "log", "--truth", EVIL],
+    ["estimate", "log", "--plot", EVIL],
+    ["estimate", "log", "--estimator", EVIL],
+    ["estimate", "log", "--level", EVIL],
+    ["estimate", "log", "--estimator", "naive-ctr", "--by", f"land{EVIL}", "--bootstrap", "9"],
+    ["estimate", "log", "--estimator", "regression-em", "--feature", EVIL],
+    ["estimate", "log", "--memory-limit", EVIL],
+    ["estimate", "log", "--sql", EVIL],
+    ["estimate", "log", f"--{EVIL}"],
+    ["estimate", "harvest", "--bootstrap", "9"],
+    ["estimate", "harvest", "harvest"],
+    ["estimate", "harvest", "--max-rank", "4"],
+    ["estimate", "export", "--bootstrap", "9"],
+    ["estimate", "cut"],
+    ["estimate", EVIL],
+    ["check", "harvest"],
+    ["harvest", "log", "-o", "out", "--by", f"land{EVIL}"],
+    ["harvest", "log", "-o", f"{EVIL}/{EVIL}"],
+    ["harvest", "log", "-o", "log"],
+    ["merge", "harvest", "harvest", "-o", "out"],
+    ["merge", "harvest", "cut", "-o", "out"],
+    ["merge", "log", "-o", "out"],
+    ["merge", EVIL, "-o", "out"],
+    ["simulate", "out", "--queries", "5"],
+    ["simulate", EVIL, "--queries", "5"],
+    ["simulate", "out", "--queries", "5", "--segment", EVIL],
+    ["simulate", "out", "--queries", "5", "--quality", EVIL],
+    ["reproduce", EVIL],
+    ["reproduce", "a", "--data", EVIL, "--output", "out"],
+    ["sql", "--dialect", EVIL, "--table", "t"],
+    ["sql", "--dialect", "duckdb", "--table", f'"{EVIL}'],
+    ["sql", "--dialect", "duckdb", "--table", "t", EVIL],
+    [EVIL],
+    ["log"],
+    [f"--{EVIL}"],
+    ["check"],
+]
+
+
+@pytest.mark.parametrize("args", COMMANDS, ids=lambda args: " ".join(args).replace(EVIL, "EVIL"))
+def test_no_command_prints_what_a_terminal_obeys(
+    args: list[str], files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, [str(files.get(arg, arg)) for arg in args])
+    assert result.exit_code in (0, 1, 2), result.output
+    assert not isinstance(result.exception, Exception) or isinstance(result.exception, SystemExit)
+    shown = result.stdout + result.stderr
+    assert shown
+    assert [mark for mark in OBEYED if mark in shown] == []
+
+
+def test_a_terminal_gets_csv_without_them_and_a_pipe_as_it_is(files: dict[str, Path]) -> None:
+    command = ["-c", "from posbias.cli import script; script()"]
+    args: Any = [sys.executable, *command, "estimate", files["harvest"], "--csv", "--bootstrap", "0"]
+    piped = subprocess.run(args, capture_output=True, check=True).stdout
+    assert f"phone{EVIL}".encode() in piped
+    leader, follower = pty.openpty()
+    subprocess.run(args, stdout=follower, stderr=follower, check=True)
+    os.close(follower)
+    shown = os.read(leader, 2**16).decode()
+    os.close(leader)
+    assert "\\x1b[2J" in shown
+    assert not any(mark in shown for mark in OBEYED[:4])
+
+
+def test_a_harvest_tells_its_segment_columns_without_them() -> None:
+    harvest = posbias.harvest(posbias.ClickLog(table()), max_rank=3, by=[f"land{EVIL}"])
+    assert "\x1b" not in repr(harvest)
