@@ -19,6 +19,15 @@ REMEDIES = {
         "damaged-file",
         "The file looks truncated or damaged: copy or write it again, or leave it out.",
     ),
+    r"disabled by configuration|disabled through configuration": (
+        "reads-other-files",
+        "A view may read the tables of its own database only. If you trust it, say so by giving it as your own query, "
+        "such as sql='SELECT * FROM name', or export its rows to Parquet.",
+    ),
+    r"missing extension|extension\S* .*(loaded|install)": (
+        "needs-extension",
+        "posbias loads no extension. In Python, read it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
+    ),
     r"csv error": ("broken-row", "Mend or remove that row, or write the file again."),
     r"malformed json|json transform": ("broken-row", "Expected one JSON object for each row: mend or remove that row."),
     r"failed to cast column|type mismatch|schema mismatch": (

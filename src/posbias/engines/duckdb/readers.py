@@ -98,9 +98,9 @@ def _select_json(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> str:
 
 
 def _names(files: Sequence[str]) -> str:
-    return "[" + ", ".join(_SQL.text(_literal(name)) for name in files) + "]"
+    return "[" + ", ".join(_SQL.text(literal(name)) for name in files) + "]"
 
 
-def _literal(name: str) -> str:
+def literal(name: str) -> str:
     """Keep DuckDB from reading a file name as a glob: each special character becomes a class of one."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -16,6 +16,7 @@ from posbias.errors import LogError
 from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog
 from posbias.sql.dialect import INTEGERS
+from posbias.writing import scratch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -191,15 +192,12 @@ def _refuse_nested(name: str, types: set[str]) -> None:
 
 def _from_memory(session: SparkSession, source: Any) -> tuple[DataFrame, list[str], list[str]]:
     """Hand a pandas, Polars or Arrow table to Spark through Arrow, as types that Spark knows."""
-    import duckdb
-
-    from posbias.engines.duckdb import opening
+    from posbias.engines.duckdb.connections import connected
+    from posbias.engines.duckdb.opening import open_tables
     from posbias.sql.dialect import DuckDBDialect
 
-    con = duckdb.connect(":memory:")
-    try:
-        con.execute("SET pandas_analyze_sample = 1000000000")
-        opened = opening.open_source(con, ClickLog(source))
+    with scratch_folder() as spill, connected(spill) as con:
+        opened, _ = open_tables(con, ClickLog(source))
         quote = DuckDBDialect().quote
         columns = []
         for original, name in opened.names.items():
@@ -207,8 +205,6 @@ def _from_memory(session: SparkSession, source: Any) -> tuple[DataFrame, list[st
             readable = _READABLE.get(type_)
             columns.append(f"CAST({quote(name)} AS {readable}) AS {quote(name)}" if readable else quote(name))
         table = con.sql(f"SELECT {', '.join(columns)} FROM log").to_arrow_table()
-    finally:
-        con.close()
     return session.createDataFrame(table), [], list(opened.names)
 
 
