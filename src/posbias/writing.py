@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from posbias.errors import PosbiasError
+from posbias.reading import odd_kind
 
 _DRAFT = ".posbias-{}.part"
 _SCRATCH = "posbias-"
@@ -46,8 +47,9 @@ def writable(path: str | os.PathLike[str]) -> Path:
     target = Path(os.path.realpath(name))
     if target.is_dir():
         raise PosbiasError(f"{name!r} is a folder. Name the file to write in it.")
-    if target.exists() and not target.is_file():
-        raise PosbiasError(f"{name!r} is a device or a pipe, which would be replaced by a file. Name a file.")
+    # By its own name: what a stream such as /dev/stdout leads to has none.
+    if os.path.exists(name) and (kind := odd_kind(name)) is not None:
+        raise PosbiasError(f"{name!r} is {kind}, which would be replaced by a file. Name a file.")
     folder = os.path.dirname(name) or "."
     if not target.parent.is_dir():
         raise PosbiasError(f"The folder {folder!r} does not exist. Make it first, or choose another path.")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from posbias.reading import odd_kind
+
 # Where a Parquet file that is a harvest says so, and what it holds.
 METADATA_KEY = b"posbias.harvest"
 # A column that every export has and no log; a warehouse may write it in capitals.
@@ -16,6 +18,8 @@ _GZIP = b"\x1f\x8b"
 
 def is_harvest(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a harvest rather than a log: saved by posbias, or exported by a warehouse."""
+    if odd_kind(path) is not None:
+        return False
     footer = _footer(path)
     return is_export(path) if footer is None else METADATA_KEY in footer or _has_exported(footer)
 

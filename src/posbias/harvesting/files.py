@@ -20,6 +20,7 @@ from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells, PairSums
 from posbias.logs.layouts import LAYOUTS
 from posbias.logs.weightings import WEIGHTINGS
+from posbias.reading import odd_kind
 from posbias.sql.dialect import BUCKETS
 from posbias.writing import written_whole
 
@@ -67,6 +68,8 @@ def load(path: str | os.PathLike[str]) -> Harvest:
     name = os.fspath(path)
     if not os.path.exists(name):
         raise HarvestError(f"There is no file {name!r}.")
+    if (kind := odd_kind(name)) is not None:
+        raise HarvestError(f"{name!r} is {kind}. A harvest is a file: name that.")
     if is_export(name):
         from posbias.harvesting.warehouse.exports import load_export
 
