@@ -72,6 +72,16 @@ def _find(text: str) -> list[str]:
     return found
 
 
+def path_keys(files: Sequence[str]) -> list[str]:
+    """Return what the folders of all files say by their names, as in `day=2026-01-01/log.parquet`.
+
+    >>> path_keys(["logs/day=1/hour=2/a.csv", "logs/day=2/b.csv"])
+    ['day']
+    """
+    found = [{p.partition("=")[0]: None for p in Path(name).parent.parts if p.find("=") > 0} for name in files]
+    return [key for key in found[0] if all(key in keys for keys in found)]
+
+
 def _files_only(names: list[str]) -> list[str]:
     """Return the files among these names; refuse what is neither file nor folder: a part of the log may be there."""
     for name in names:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from posbias.findings import UnusableLogError, unusable
+from posbias.logs.columns import refuse_twins
 
 _DELIMITERS = (",", "\t", ";", "|")
 # A header is looked for in this many characters.
@@ -33,7 +34,9 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
         if not text.strip():
             raise empty_file(name)
         delimiter = max(_DELIMITERS, key=lambda d: len(_first_record(text, d)))
-        return delimiter, tuple(_first_record(text, delimiter))
+        names = tuple(_first_record(text, delimiter))
+        refuse_twins(filter(None, names), f"the file {name!r}")
+        return delimiter, names
     except (UnicodeDecodeError, csv.Error) as error:
         raise unusable(
             "not-a-log",
@@ -46,6 +49,22 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
             f"The file {name!r} cannot be unpacked ({str(error).splitlines()[0]})",
             "It looks truncated or damaged: copy or write it again, or leave it out.",
         ) from None
+
+
+def odd_lines(name: str) -> str:
+    """Return what keeps a CSV file from being cut into rows, as the end of a sentence about it."""
+    kinds: dict[str, int] = {}
+    try:
+        with _open_text(name) as stream:
+            for number, line in enumerate(stream, start=1):
+                kinds.setdefault(line[len(line.rstrip("\r\n")) :], number)
+    except (OSError, EOFError, UnicodeDecodeError):
+        return "has rows that are no CSV"
+    kinds.pop("", None)
+    if len(kinds) < 2:
+        return "has rows that are no CSV: a quote stands inside a value, or is never closed"
+    told = " and ".join(f"{kind!r} (first in line {number:,})" for kind, number in kinds.items())
+    return f"mixes line endings: {told}"
 
 
 def _first_record(text: str, delimiter: str) -> list[str]:

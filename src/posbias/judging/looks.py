@@ -8,10 +8,10 @@ from functools import cached_property
 from posbias.engines import OpenLog
 from posbias.findings import Finding, any_error
 from posbias.harvesting.defects import find_defects
+from posbias.harvesting.mixed_files import find_mixed_files
 from posbias.harvesting.profiles import Profile
 from posbias.harvesting.set_sizes import Sets, count_sets
 from posbias.judging.contradictions import find_contradictions
-from posbias.judging.mixed_files import find_mixed_files
 from posbias.sql.shown import Plan
 
 

@@ -49,17 +49,17 @@ class DuckDBLog(OpenLog):
             return {
                 file: dict(row[:2] for row in self._connection.execute(f"DESCRIBE {text}").fetchall())
                 for file in self._files
-                for text in [select_files(self._connection, [file])]
+                for text in [select_files(self._connection, [file]).select]
             }
 
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
         """Run a query whose answer is small."""
-        with explained(), self.watched(doing):
+        with explained(self.schema), self.watched(doing):
             return self._connection.execute(sql).fetchall()
 
     def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
         """Run a query and return its answer."""
-        with explained(), self.watched(doing), self._by_place(few_groups):
+        with explained(self.schema), self.watched(doing), self._by_place(few_groups):
             answer = self._connection.execute(sql)
             # NumPy only now: a command imports it while the engine counts.
             from posbias.engines.answers import plain
@@ -99,8 +99,7 @@ def open_log(
         connected(spill, memory_limit, threads) as con,
     ):
         opened, second = open_tables(con, log)
-        rankings = {} if second is None else second.types
-        schema = resolve(log, opened.types, rankings).by_engine_names(opened.names)
+        schema = resolve(log, opened.columns, second.columns if second else None)
         engine = DuckDBLog(con, schema, opened.files, progress)
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
