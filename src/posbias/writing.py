@@ -1,17 +1,22 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and folders for what is needed only meanwhile."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from posbias.errors import PosbiasError
+from posbias.reading import odd_kind
 
 _DRAFT = ".posbias-{}.part"
+_SCRATCH = "posbias-"
+_HELD = ".held"
 
 
 @contextmanager
@@ -42,8 +47,9 @@ def writable(path: str | os.PathLike[str]) -> Path:
     target = Path(os.path.realpath(name))
     if target.is_dir():
         raise PosbiasError(f"{name!r} is a folder. Name the file to write in it.")
-    if target.exists() and not target.is_file():
-        raise PosbiasError(f"{name!r} is a device or a pipe, which would be replaced by a file. Name a file.")
+    # By its own name: what a stream such as /dev/stdout leads to has none.
+    if os.path.exists(name) and (kind := odd_kind(name)) is not None:
+        raise PosbiasError(f"{name!r} is {kind}, which would be replaced by a file. Name a file.")
     folder = os.path.dirname(name) or "."
     if not target.parent.is_dir():
         raise PosbiasError(f"The folder {folder!r} does not exist. Make it first, or choose another path.")
@@ -67,6 +73,42 @@ def _draft(target: Path) -> Iterator[str]:
     finally:
         os.close(descriptor)
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[str]:
+    """Yield a folder in the temporary one that goes away at the end, and so do those that killed runs left there."""
+    parent = Path(tempfile.gettempdir())
+    for left in parent.glob(f"{_SCRATCH}*/{_HELD}"):
+        _remove_left(left)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
+        try:
+            descriptor = os.open(folder / _HELD, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        except FileNotFoundError:
+            continue
+        try:
+            # Where another run took it for left in this very moment, it is gone: then another one.
+            if _lock(descriptor) or (folder / _HELD).exists():
+                yield str(folder)
+                return
+        finally:
+            os.close(descriptor)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left(held: Path) -> None:
+    """Remove a folder of a run of this user that was killed: nobody holds its lock."""
+    with suppress(OSError):
+        folder = held.parent
+        if folder.is_symlink() or (hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()):
+            return
+        descriptor = os.open(held, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            if _lock(descriptor):
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
 
 
 def _sweep(folder: Path) -> None:

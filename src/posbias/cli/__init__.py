@@ -1,141 +1,91 @@
 """The command `posbias`: a thin layer over the library. Commands import what they need when they run."""
 
+# Only what the interpreter has loaded anyway: Ctrl-C while the rest is imported must find us ready.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from contextlib import suppress
+from types import FrameType
 from typing import Any, NoReturn
 
-import click
 
-from posbias.errors import PosbiasError
-from posbias.version import __version__
+def __getattr__(name: str) -> Any:
+    if name not in ("cli", "COMMANDS"):
+        raise AttributeError(f"module 'posbias.cli' has no attribute {name!r}")
+    from posbias.cli import group
 
-# Command -> module and the sentence that `posbias --help` shows; a module is imported when its command is used.
-COMMANDS = {
-    "check": "Look at a log: what is understood, and every problem with its remedy.",
-    "harvest": "Harvest the interventions of a log into one small file.",
-    "merge": "Merge harvests, such as a week of days, into one.",
-    "sets": "Count the (query, document) pairs of every interventional set.",
-    "sql": "Print the harvest as a query to run in a warehouse.",
-    "estimate": "Estimate the propensity curve of a log or a harvest.",
-    "simulate": "Simulate a click log with a known propensity curve.",
-    "reproduce": "Reproduce a figure of the paper: numbers, picture and verdict.",
-}
-
-
-class _FailedError(click.ClickException):
-    """An error of ours as one of click's: a red message and exit 2, not a traceback."""
-
-    exit_code = 2
-
-    def show(self, file: Any = None) -> None:
-        click.secho(f"Error: {_harmless(self.message)}", fg="red", err=True)
-
-
-def _harmless(text: str) -> str:
-    """Return a text that may quote files, names and flags so that it does not steer the terminal."""
-    from posbias.wording import printable_lines
-
-    return printable_lines(text)
-
-
-def _quoting(error: click.UsageError) -> click.UsageError:
-    """Return an error of click's, which quotes what was given as it was, as one that does not steer the terminal."""
-    told = error.format_message()
-    return error if _harmless(told) == told else click.UsageError(_harmless(told), error.ctx)
-
-
-class _Lazy(click.Group):
-    """A group whose commands are imported only when used, so that --help answers in a blink."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        from importlib import import_module
-
-        command: click.Command = getattr(import_module(f"posbias.cli.{cmd_name}"), cmd_name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            raise _quoting(error) from None
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        name = args[0] if args else ""
-        if name and name not in COMMANDS and not name.startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f"Did you mean {near[0]!r}? " if near else ""
-            if os.path.exists(name):
-                hint = f"To look at that log, run: posbias check {name}\n"
-            raise click.UsageError(f"There is no command {name!r}. {hint}Commands: {', '.join(COMMANDS)}.")
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except PosbiasError as error:
-            raise _FailedError(_told(error)) from None
-        except click.UsageError as error:
-            raise _quoting(error) from None
-        except BrokenPipeError:
-            # The reader of a pipe has seen enough; what is left to flush at exit goes nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
-        except OSError as error:
-            named = error.filename is not None and error.strerror is not None
-            what = f"{error.strerror}: {os.fsdecode(error.filename)!r}" if named else str(error)
-            raise _FailedError(f"{what}. Check the path, its permissions and the space that is left.") from None
-
-
-def _told(error: PosbiasError) -> str:
-    """Return an error with the flags that would help."""
-    from posbias.cli.flags import as_flags
-
-    return error.told(as_flags)
-
-
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="posbias")
-def cli() -> None:
-    """Position bias from the click logs you already have.
-
-    \b
-    posbias check clicks.parquet       what is in the log, and what is wrong with it
-    posbias estimate clicks.parquet    the propensity curve, with its interval
-    """
+    return getattr(group, name)
 
 
 def main() -> NoReturn:
-    """Run the command, and exit with 0, or 1 for a log that cannot be used, 2 for an error, 130 if interrupted."""
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that lacks a character shows another in its place.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    """Run the command, and exit with 0, or 1 for a log that cannot be used, 2 for an error, 130 if interrupted.
+
+    A signal that asks to stop, such as SIGTERM, ends it as cleanly, with 128 and the number of the signal.
+    """
+    asked: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    try:
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            # What a parent told us to ignore, as nohup does, is ignored.
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, stop)
+        _hold_streams()
+        code = _run()
+    except KeyboardInterrupt:
+        # Whoever asks again does not want to wait for a word.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        by = f"Stopped by {signal.Signals(asked[0]).name}" if asked else "Interrupted"
+        _say(f"{by}; nothing was written.")
+        code = 128 + (asked[0] if asked else signal.SIGINT)
+    sys.exit(code)
+
+
+def _run() -> int:
+    import click
+
+    from posbias.cli.group import cli
+
     try:
         cli.main(prog_name="posbias", standalone_mode=False)
     except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        return stop.exit_code
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted; nothing was written.", err=True)
-        sys.exit(130)
-    sys.exit(0)
+        # Nobody may be listening.
+        with suppress(OSError):
+            error.show()
+        return error.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    return 0
+
+
+def _hold_streams() -> None:
+    """Let what is written to a stream that was closed go nowhere, and no file that is opened take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            held = os.open(os.devnull, os.O_RDWR)
+            if held != number:
+                os.dup2(held, number)
+                os.close(held)
+            stream = open(number, "w" if number else "r", encoding="utf-8", errors="replace")  # noqa: SIM115
+            setattr(sys, name, stream)
+        elif number and hasattr(stream, "reconfigure"):
+            # A terminal that lacks a character shows another in its place.
+            stream.reconfigure(errors="replace")
+
+
+def _say(text: str) -> None:
+    # Nobody may be listening.
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def script() -> NoReturn:
@@ -144,9 +94,13 @@ def script() -> NoReturn:
         main()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
     try:
         sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        code = code or 1
+    except BrokenPipeError:
+        pass  # The reader has seen enough.
+    except OSError as error:
+        _say(f"Error: What was to be printed could not be: {error.strerror}.")
+        code = code or 2
     os._exit(code)

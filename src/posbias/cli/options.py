@@ -103,7 +103,9 @@ def make_log(flags: dict[str, Any]) -> ClickLog:
     for path in files:
         if is_harvest(path):
             raise click.UsageError(f"{path!r} is a harvest, not a log. It is read by: posbias estimate {path}")
-    return ClickLog(files[0] if len(files) == 1 else list(files), **{name: flags.pop(name) for name in _LOG_FLAGS})
+    told = {name: flags.pop(name) for name in _LOG_FLAGS}
+    said = given(click.get_current_context())
+    return ClickLog(files[0] if len(files) == 1 else list(files), **{n: v for n, v in told.items() if n in said})
 
 
 def given(ctx: click.Context) -> list[str]:

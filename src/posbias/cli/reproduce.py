@@ -31,17 +31,30 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
     from posbias.errors import PosbiasError
     from posbias.progress import bar
     from posbias.reproduction import reproduce as run
+    from posbias.writing import writable
 
+    if not output:
+        raise PosbiasError("The folder to write to is empty. Name one with --output.")
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise PosbiasError(f"{output!r} is a file. Name a folder to write to with --output.")
     folder.mkdir(parents=True, exist_ok=True)
     chosen = list(_NAMES) if name == "all" else [name]
+    for path in [folder / f"{one}{ending}" for one in chosen for ending in (".csv", ".png", ".txt")]:
+        writable(path)
     held = claims = 0
-    with bar() as progress:
-        for outcome in run(chosen, quick=quick, data=data, seed=seed, progress=progress):
-            outcome.save(folder)
-            held += sum(verdict.holds for verdict in outcome.verdicts)
-            claims += len(outcome.verdicts)
-            click.echo(printable_lines(f"{outcome.name}\n{outcome.to_text()}\n"))
+    done: list[str] = []
+    try:
+        with bar() as progress:
+            for outcome in run(chosen, quick=quick, data=data, seed=seed, progress=progress):
+                outcome.save(folder)
+                done.append(outcome.name)
+                held += sum(verdict.holds for verdict in outcome.verdicts)
+                claims += len(outcome.verdicts)
+                click.echo(printable_lines(f"{outcome.name}\n{outcome.to_text()}\n"))
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        click.echo(printable(f"Interrupted; {', '.join(done)} had been written to {output}."), err=True)
+        raise click.exceptions.Exit(130) from None
     click.echo(printable(f"{held} of {claims} claims hold. Numbers and pictures are in {output}."))

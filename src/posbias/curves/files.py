@@ -8,6 +8,7 @@ from typing import Any
 from posbias.curves.curve import Curve
 from posbias.curves.records import MOST_RANKS, read_curve
 from posbias.errors import CurveError, PosbiasError
+from posbias.reading import odd_kind
 from posbias.records import UnfitError, mapping, number, parse, sequence
 from posbias.wording import json_text, printable
 from posbias.writing import written_whole
@@ -65,6 +66,8 @@ def read_truth(path: str) -> list[float]:
 
 def _read(name: str) -> Any:
     """Return what a file of JSON holds, if it is strictly that."""
+    if (kind := odd_kind(name)) is not None:
+        raise UnfitError(f"it is {kind}")
     try:
         with open(name, "rb") as file:
             data = file.read(_MOST_BYTES + 1)

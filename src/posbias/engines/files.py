@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.findings import UnusableLogError, unusable
+from posbias.reading import odd_kind
 from posbias.wording import listed
 
 _FORMATS = {
@@ -57,17 +58,37 @@ def find_files(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 def _find(text: str) -> list[str]:
     path = Path(text)
     if path.is_dir():
-        found = sorted(str(p) for p in path.rglob("*") if p.is_file() and _is_data(p.relative_to(path)))
+        data = sorted(str(p) for p in path.rglob("*") if _is_data(p.relative_to(path)))
+        found = _files_only(data)
         if not found:
             raise unusable("missing-file", f"The folder {text!r} holds no log file", f"Expected {_KNOWN}.")
         return found
-    if path.exists():
-        return [text]
+    if os.path.lexists(text):
+        return _files_only([text])
     # A file of this very name was looked for first: brackets and stars may belong to names.
-    found = sorted(name for name in glob.glob(text, recursive=True) if os.path.isfile(name))
+    found = _files_only(sorted(glob.glob(text, recursive=True)))
     if not found:
         raise _missing(text)
     return found
+
+
+def path_keys(files: Sequence[str]) -> list[str]:
+    """Return what the folders of all files say by their names, as in `day=2026-01-01/log.parquet`.
+
+    >>> path_keys(["logs/day=1/hour=2/a.csv", "logs/day=2/b.csv"])
+    ['day']
+    """
+    found = [{p.partition("=")[0]: None for p in Path(name).parent.parts if p.find("=") > 0} for name in files]
+    return [key for key in found[0] if all(key in keys for keys in found)]
+
+
+def _files_only(names: list[str]) -> list[str]:
+    """Return the files among these names; refuse what is neither file nor folder: a part of the log may be there."""
+    for name in names:
+        kind = odd_kind(name)
+        if kind is not None:
+            raise unusable("not-a-file", f"{name!r} is {kind}", "Write the log to a file, and name that.")
+    return [name for name in names if os.path.isfile(name)]
 
 
 def _is_data(path: Path) -> bool:

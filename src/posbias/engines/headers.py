@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from posbias.findings import UnusableLogError, unusable
+from posbias.logs.columns import refuse_twins
 
 DELIMITERS = (",", "\t", ";", "|")
 # A header is looked for in this many characters.
@@ -34,7 +35,9 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
         if not text.strip():
             raise empty_file(name)
         delimiter = max(DELIMITERS, key=lambda d: len(first_record(text, d)))
-        return delimiter, tuple(first_record(text, delimiter))
+        names = tuple(first_record(text, delimiter))
+        refuse_twins(filter(None, names), f"the file {name!r}")
+        return delimiter, names
     except (UnicodeDecodeError, csv.Error) as error:
         raise unusable(
             "not-a-log",
@@ -48,6 +51,22 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
 def first_record(text: str, delimiter: str) -> list[str]:
     """Return the first record of CSV text, which may span lines; none of an empty text."""
     return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+
+
+def odd_lines(name: str) -> str:
+    """Return what keeps a CSV file from being cut into rows, as the end of a sentence about it."""
+    kinds: dict[str, int] = {}
+    try:
+        with _open_text(name) as stream:
+            for number, line in enumerate(stream, start=1):
+                kinds.setdefault(line[len(line.rstrip("\r\n")) :], number)
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error):
+        return "has rows that are no CSV"
+    kinds.pop("", None)
+    if len(kinds) < 2:
+        return "has rows that are no CSV: a quote stands inside a value, or is never closed"
+    told = " and ".join(f"{kind!r} (first in line {number:,})" for kind, number in kinds.items())
+    return f"mixes line endings: {told}"
 
 
 def _open_text(name: str) -> io.TextIOBase:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity, UnusableLogError
+from posbias.harvesting.mixed_files import find_mixed_files
 from posbias.logs.schemas import Schema
 from posbias.sql.dialect import Dialect
 from posbias.sql.shown import Plan
@@ -42,8 +43,10 @@ def _missing_values(plan: Plan) -> Iterator[_Defect]:
     schema, d = plan.schema, plan.dialect
     # Where ranks are known the document is only a name: the harvest counts the row, or leaves it out as unranked.
     doc: Severity = "warning" if schema.layout.ranks_known else "error"
-    for name in (schema.query, schema.ranker, schema.position):
-        yield _Defect("null", f"{d.quote(name)} IS NULL", f"no value in column {name!r}", _DROP)
+    for name in (schema.query, schema.ranker):
+        yield _Defect("null", _missing(plan, name), f"no value in column {name!r}", _DROP)
+    position = schema.position
+    yield _Defect("null", f"{d.quote(position)} IS NULL", f"no value in column {position!r}", _DROP)
     if schema.click is not None:
         click, type_ = d.quote(schema.click), schema.types[schema.click]
         nothing = {"VARCHAR": "'0'", "BOOLEAN": "FALSE"}.get(type_, "0")
@@ -55,17 +58,22 @@ def _missing_values(plan: Plan) -> Iterator[_Defect]:
             f"COALESCE({schema.click}, 0). Leaving them out would make every result a clicked one.",
             arguments={"sql": d.replacing({click: f"COALESCE({click}, {nothing})"})},
         )
-    yield _Defect("null", f"{d.quote(schema.doc)} IS NULL", f"no value in column {schema.doc!r}", _DROP, doc)
+    yield _Defect("null", _missing(plan, schema.doc), f"no value in column {schema.doc!r}", _DROP, doc)
     if schema.impression is not None:
         yield _Defect(
             "null",
-            f"{d.quote(schema.impression)} IS NULL",
+            _missing(plan, schema.impression),
             f"no value in column {schema.impression!r}",
             "With duplicates='drop' they would all be taken for one page view: leave such rows out."
             if schema.drop_duplicates
             else "Whether they were logged twice cannot be told.",
             "error" if schema.drop_duplicates else "warning",
         )
+
+
+def _missing(plan: Plan, name: str) -> str:
+    """Return the condition that an id is missing."""
+    return f"{plan.dialect.known(plan.dialect.quote(name), plan.schema.types[name])} IS NULL"
 
 
 def _bad_positions(plan: Plan) -> Iterator[_Defect]:
@@ -162,7 +170,7 @@ def _unknown_ranker(plan: Plan) -> _Defect:
     raw = d.quote(schema.ranker)
     return _Defect(
         "unknown-ranker",
-        f"{raw} IS NOT NULL AND ({plan.number(raw, schema.types[schema.ranker])}) IS NULL",
+        f"NOT ({_missing(plan, schema.ranker)}) AND ({plan.number(raw, schema.types[schema.ranker])}) IS NULL",
         f"a ranker in {schema.ranker!r} whose ranks are not known: the {where} those of {known}",
         remedy,
     )
@@ -227,7 +235,9 @@ def count_from_one(opened: OpenLog, plan: Plan) -> Arguments:
 
 def explain_unusable(opened: OpenLog, plan: Plan, unusable: int, rows: int) -> UnusableLogError:
     """Return, as an error, why rows of a log cannot be counted."""
-    reasons = [finding for finding in find_defects(opened, plan) if finding.severity == "error"]
+    # A file that lacks a column is the reason why its rows have no value there.
+    found = [*find_mixed_files(opened), *find_defects(opened, plan)]
+    reasons = [finding for finding in found if finding.severity == "error"]
     # A harvest stops at the first kind of defect that it meets; the user wants to know of all.
     bad = " OR ".join(f"({defect.condition})" for defect in _defects(plan) if defect.severity == "error")
     unusable = max(unusable, opened.rows(f"SELECT COUNT(*) FROM log WHERE {bad}")[0][0])

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from posbias.engines.headers import DELIMITERS, first_record
+from posbias.reading import odd_kind
 
 # Where a Parquet file that is a harvest says so, and what it holds.
 METADATA_KEY = b"posbias.harvest"
@@ -24,6 +25,8 @@ _GZIP = b"\x1f\x8b"
 
 def is_harvest(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a harvest rather than a log: saved by posbias, or exported by a warehouse."""
+    if odd_kind(path) is not None:
+        return False
     footer = _footer(path)
     if footer is None:
         return is_export(path)

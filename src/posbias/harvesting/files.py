@@ -24,6 +24,7 @@ from posbias.harvesting.metadata import Metadata, read_metadata, record_of
 from posbias.harvesting.parquet_files import gist, read_parquet
 from posbias.harvesting.strata import Cells, PairSums
 from posbias.harvesting.validation import check_harvest
+from posbias.reading import odd_kind
 from posbias.records import UnfitError, parse
 from posbias.wording import listed, printable
 from posbias.writing import written_whole
@@ -56,6 +57,8 @@ def load(path: str | os.PathLike[str]) -> Harvest:
         raise HarvestError(f"There is no file {name!r}.")
     if os.path.isdir(name):
         raise HarvestError(f"{name!r} is a folder. Name a harvest, or merge those in it: posbias merge {name}/*")
+    if (kind := odd_kind(name)) is not None:
+        raise HarvestError(f"{name!r} is {kind}. A harvest is a file: name that.")
     if is_export(name):
         from posbias.harvesting.warehouse.exports import load_export
 

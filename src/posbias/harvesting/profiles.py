@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from posbias.engines import OpenLog
+from posbias.logs.bounds import refuse_rankers, refuse_sums
 from posbias.sql import exposures as exposure_sql
 from posbias.sql.shown import Plan
 
@@ -95,4 +96,7 @@ class Profile:
 def take_profile(opened: OpenLog, plan: Plan) -> Profile:
     """Look at the rows of a log."""
     found = opened.rows(exposure_sql.profile(plan), "Looking at the rankers")
-    return Profile(tuple(Entry(*row) for row in found))
+    profile = Profile(tuple(Entry(*row) for row in found))
+    refuse_rankers(opened.schema, profile.rankers)
+    refuse_sums(opened.schema, profile.impressions)
+    return profile

@@ -58,6 +58,7 @@ def refuse_unusable(opened: OpenLog, plan: Plan, rows: int, unusable: int) -> No
 
 def refuse_pages_without_id(opened: OpenLog, plan: Plan) -> None:
     """Rows of no page view cannot be told from repeats of each other, so none of them may be dropped as such."""
-    view = opened.dialect.quote(opened.schema.impression or "")
+    name = opened.schema.impression or ""
+    view = opened.dialect.known(opened.dialect.quote(name), opened.schema.types[name])
     rows, known = opened.rows(f"SELECT COUNT(*), COUNT({view}) FROM log")[0]
     refuse_unusable(opened, plan, rows, rows - known)

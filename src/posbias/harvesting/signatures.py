@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from posbias.engines import OpenLog
+from posbias.findings import Finding
 from posbias.harvesting.counts import Counted, Settings
+from posbias.harvesting.mixed_files import find_mixed_files
 from posbias.harvesting.notes import note_contradicted
 from posbias.harvesting.refusals import refuse_unusable
 from posbias.harvesting.row_counts import RowCounts
+from posbias.logs.bounds import refuse_rankers, refuse_sums
 from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
 
@@ -18,10 +21,12 @@ if TYPE_CHECKING:
 
 def known_rankers(opened: OpenLog) -> tuple[str, ...]:
     """Return the rankers whose ranks are known: those of the rank columns, or of the rankings table."""
-    if opened.schema.layout.ranks_in == "columns":
-        return tuple(opened.schema.rank_columns)
-    name = opened.dialect.as_text(opened.dialect.quote(opened.schema.ranker))
-    return tuple(sorted(row[0] for row in opened.rows(f"SELECT DISTINCT {name} FROM rankings") if row[0]))
+    rankers = tuple(opened.schema.rank_columns)
+    if opened.schema.layout.ranks_in == "table":
+        name = opened.dialect.as_text(opened.dialect.quote(opened.schema.ranker))
+        rankers = tuple(sorted(row[0] for row in opened.rows(f"SELECT DISTINCT {name} FROM rankings") if row[0]))
+    refuse_rankers(opened.schema, rankers)
+    return rankers
 
 
 def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
@@ -42,12 +47,14 @@ def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
     good = select(answer, answer["code_0"] >= 0)
     segment, segments = segment_numbers(good, plan.segments)
     cells = cells_from_signatures(good, segment, plan.coding)
-    return Counted("signatures", plan.rankers, segments, cells, counts, note_contradicted(counts))
+    return Counted("signatures", plan.rankers, segments, cells, counts, _notes(opened, counts))
 
 
 def _count_rows(opened: OpenLog, plan: Plan, answer: Answer) -> RowCounts:
     """Count the rows that are in the harvest and those that are not; refuse those that cannot be."""
     counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
+    if opened.schema.aggregated:
+        refuse_sums(opened.schema, sum(map(int, answer["impressions"].tolist())))
     refuse_unusable(opened, plan, counts.rows, counts.rows_unusable)
     return counts
 
@@ -62,4 +69,10 @@ def _sum_signatures(opened: OpenLog, plan: Plan) -> Counted:
     totals = select(totals, totals["code_0"] >= 0)
     sums = opened.table(signature_sql.signature_pair_sums(plan, busiest_ranks(totals, len(plan.rankers))), "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)
-    return Counted("pairs", plan.rankers, segments, table, counts, note_contradicted(counts))
+    return Counted("pairs", plan.rankers, segments, table, counts, _notes(opened, counts))
+
+
+def _notes(opened: OpenLog, counts: RowCounts) -> list[Finding]:
+    """Return what is said of rows that are left out, and of files that lack a ranker's column if that may be why."""
+    mixed = find_mixed_files(opened) if counts.rows_contradicted else []
+    return [*mixed, *note_contradicted(counts)]

@@ -37,8 +37,8 @@ def check_harvest(harvest: Harvest) -> None:
         raise UnfitError(f"it has {len(harvest.segments):,} segments, more than {MOST_SEGMENTS:,}")
     if len(harvest.rankers) * max(len(harvest.buckets), harvest.max_rank) > _MOST_SHOWN:
         raise UnfitError(
-            f"it has {len(harvest.buckets):,} buckets, {len(harvest.rankers):,} rankers and {harvest.max_rank:,} ranks, "
-            "more in all than can be held"
+            f"it has {len(harvest.buckets):,} buckets, {len(harvest.rankers):,} rankers and {harvest.max_rank:,} "
+            "ranks, more in all than can be held"
         )
     if harvest.traffic is not None:
         _check_traffic(harvest)

@@ -8,11 +8,11 @@ from functools import cached_property
 from posbias.engines import OpenLog
 from posbias.findings import Finding, any_error
 from posbias.harvesting.defects import find_bad_rankings, find_defects
+from posbias.harvesting.mixed_files import find_mixed_files
 from posbias.harvesting.profiles import Profile
 from posbias.harvesting.row_counts import RowCounts
 from posbias.harvesting.set_sizes import Pairs, count_pairs_of
 from posbias.judging.contradictions import find_contradictions
-from posbias.judging.mixed_files import find_mixed_files
 from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
 

@@ -13,6 +13,10 @@ DEFAULT_RANKS = "rank_{ranker}"
 NO_RANKS = "none"
 
 
+class Unsaid(str):
+    """The name of a column that the user did not give: it is what such columns are called by default."""
+
+
 @dataclass(frozen=True)
 class ClickLog:
     """A click log: one row for each result shown, with the user's own column names.
@@ -42,17 +46,17 @@ class ClickLog:
     """
 
     source: Any
-    query: str = "query_id"
-    doc: str = "doc_id"
-    ranker: str = "ranker"
-    position: str = "position"
-    click: str = "clicked"
+    query: str = Unsaid("query_id")
+    doc: str = Unsaid("doc_id")
+    ranker: str = Unsaid("ranker")
+    position: str = Unsaid("position")
+    click: str = Unsaid("clicked")
     impression: str | None = None
     impressions: str | None = None
     clicks: str | None = None
     ranks: str | None = None
     rankings: Any = None
-    rank: str = "rank"
+    rank: str = Unsaid("rank")
     table: str | None = None
     sql: str | None = None
     original: str | None = None

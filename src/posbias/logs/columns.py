@@ -6,6 +6,9 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from posbias.findings import UnusableLogError, unusable
+from posbias.wording import listed
+
 # What logs call the columns of each role, the surest name first. Case and punctuation do not matter.
 _OTHER_NAMES = {
     "query": "query qid queryid searchid srchid search keyword keywords searchterm term question context contextid",
@@ -66,3 +69,25 @@ def _fits(column: str, pattern: str) -> bool:
 
 def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "", name.lower())
+
+
+def refuse_twins(names: Iterable[str], where: str) -> None:
+    """Refuse a table in which two columns have one name: nothing says which of them is meant."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise unusable(
+                "names-twice",
+                f"Two columns of {where} are named {name!r}",
+                "Rename or leave out one of them. A query replaces a column by: SELECT * REPLACE (... AS name).",
+            )
+        seen.add(name)
+
+
+def differ_by_case(twins: Iterable[str], where: str) -> UnusableLogError:
+    """Return the error that columns are whose names are one to SQL."""
+    return unusable(
+        "names-differ-by-case",
+        f"{where} has columns that differ only by upper and lower case: {listed(twins)}",
+        "SQL does not tell them apart: rename or leave out one of them.",
+    )

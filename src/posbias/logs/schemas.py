@@ -7,12 +7,27 @@ from dataclasses import dataclass, replace
 
 from posbias.errors import LogError
 from posbias.findings import unusable
-from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKS, ClickLog
-from posbias.logs.columns import guess
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKS, ClickLog, Unsaid
+from posbias.logs.columns import differ_by_case, guess
 from posbias.logs.layouts import Layout
 from posbias.wording import listed
 
+# By DuckDB's names, as types go here whatever the engine calls them.
+INTEGERS = frozenset(
+    ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
+)
 _ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "original")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table: types by the names that its source gives them, what the engine calls them, and those
+    that no file has and only the names of folders tell, as in `day=2026-01-01/log.parquet`.
+    """
+
+    types: Mapping[str, str]
+    names: Mapping[str, str]
+    in_paths: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -45,33 +60,28 @@ class Schema:
         """The columns that are used, by what they mean."""
         return {role: getattr(self, role) for role in _ROLES if getattr(self, role) is not None}
 
-    def by_engine_names(self, names: Mapping[str, str]) -> Schema:
-        """Return the schema by the names that the engine gave columns which differ only by case."""
-        roles = {role: names.get(column, column) for role, column in self.roles.items()}
-        if self.layout.ranks_in == "table" and roles != self.roles:
-            twins = [column for column in self.roles.values() if names.get(column, column) != column]
-            raise unusable(
-                "names-differ-by-case",
-                f"the log has other columns that differ from {listed(twins)} only by upper and lower case",
-                "SQL does not tell them apart: rename or leave out the others.",
-            )
-        ranks = {ranker: names.get(column, column) for ranker, column in self.rank_columns.items()}
-        types = {names.get(column, column): type_ for column, type_ in self.types.items()}
-        return replace(self, rank_columns=ranks, types=types, **roles)  # type: ignore[arg-type]
+
+def resolve(log: ClickLog, table: Columns, second: Columns | None) -> Schema:
+    """Match the names a log was given with the columns that exist, of its own and of the table of rankings."""
+    schema = _match(log, table, second or Columns({}, {}))
+    return _by_engine_names(schema, table.names, second.names if second else {})
 
 
-def resolve(log: ClickLog, columns: Mapping[str, str], rankings: Mapping[str, str]) -> Schema:
-    """Match the names a log was given with the columns that exist (name -> SQL type)."""
+def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
+    columns, rankings = table.types, second.types
+    # What only a folder is called is a column like any other to segment by, but says what a row is only if asked to.
+    own = [column for column in columns if column not in table.in_paths]
     wanted = {role: str(getattr(log, role)) for role in ("query", "doc", "ranker", "position", "click")}
     wanted |= {role: name for role in ("impression", "original") if (name := getattr(log, role)) is not None}
-    by_name = log.click not in columns and {"impressions", "clicks"} <= columns.keys()
+    by_name = log.click not in own and {"impressions", "clicks"} <= set(own)
     aggregated = log.impressions is not None or by_name
     if aggregated:
         del wanted["click"]
         wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
     _require_all(wanted, columns, "the log")
+    _refuse_told_by_path(log, wanted, table, "log")
     for role, name in (("impression", "impression_id"), ("original", "original_rank")):
-        if getattr(log, role) is None and name in columns:
+        if getattr(log, role) is None and name in own:
             wanted[role] = name
     if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
         raise _no_page_view(columns, aggregated)
@@ -82,8 +92,11 @@ def resolve(log: ClickLog, columns: Mapping[str, str], rankings: Mapping[str, st
         layout = Layout.LONG
         shared = {role: wanted[role] for role in ("query", "doc", "ranker")}
         _require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
+        _refuse_told_by_path(log, shared | {"rank": log.rank}, second, "rankings table")
+        _refuse_fractions(shared, columns, rankings)
     elif log.ranks != NO_RANKS:
-        found = match_ranks(log.ranks or DEFAULT_RANKS, (c for c in columns if c not in wanted.values()))
+        among = own if log.ranks is None else columns
+        found = match_ranks(log.ranks or DEFAULT_RANKS, (c for c in among if c not in wanted.values()))
         if log.ranks is not None and not found:
             raise unusable(
                 "missing-ranks",
@@ -111,6 +124,52 @@ def resolve(log: ClickLog, columns: Mapping[str, str], rankings: Mapping[str, st
         rank=log.rank,
         drop_duplicates=log.duplicates == "drop",
     )
+
+
+def _by_engine_names(schema: Schema, names: Mapping[str, str], ranked: Mapping[str, str]) -> Schema:
+    """Return a schema by the names that the engine gave columns which differ only by case."""
+    roles = {role: names.get(column, column) for role, column in schema.roles.items()}
+    if schema.layout.ranks_in == "table":
+        # Both tables call a column the same, which they could not if one of them was renamed.
+        shared = [schema.query, schema.doc, schema.ranker]
+        for where, told, used in (
+            ("the log", names, list(schema.roles.values())),
+            ("the rankings table", ranked, [*shared, schema.rank]),
+        ):
+            renamed = {column.lower() for column in used if told.get(column, column) != column}
+            twins = [column for column in told if column.lower() in renamed]
+            if twins:
+                raise differ_by_case(twins, where)
+    ranks = {ranker: names.get(column, column) for ranker, column in schema.rank_columns.items()}
+    types = {names.get(column, column): type_ for column, type_ in schema.types.items()}
+    return replace(schema, rank_columns=ranks, types=types, **roles)  # type: ignore[arg-type]
+
+
+def _refuse_told_by_path(log: ClickLog, wanted: Mapping[str, str], table: Columns, where: str) -> None:
+    """Refuse to take from the name of a folder what a row is, unless the user named that very column."""
+    told = {role: name for role, name in wanted.items() if name in table.in_paths}
+    unsaid = {role: name for role, name in told.items() if isinstance(getattr(log, role), Unsaid)}
+    if unsaid:
+        raise unusable(
+            "told-by-path",
+            f"No file of the {where} has the column {listed(unsaid.values())}; only folders are called so",
+            "A folder may be called anything: if its name tells that of every row in it, say so.",
+            count=len(unsaid),
+            arguments=unsaid,
+        )
+
+
+def _refuse_fractions(shared: Mapping[str, str], columns: Mapping[str, str], ranked: Mapping[str, str]) -> None:
+    """Refuse ids that are whole numbers in one table and fractions in the other: as texts, 7 and 7.0 never agree."""
+    for role, column in [(role, column) for role, column in shared.items() if role != "ranker"]:
+        kinds = {columns[column] in INTEGERS: columns[column], ranked[column] in INTEGERS: ranked[column]}
+        if len(kinds) == 2 and kinds[False].startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL")):
+            raise unusable(
+                "ids-differ-in-type",
+                f"Column {column!r} is {columns[column]} in the log and {ranked[column]} in the rankings table",
+                "An id that became a fraction may have lost digits, and never equals the whole number: write both "
+                f"tables with whole numbers in the column of the {role}.",
+            )
 
 
 def match_ranks(pattern: str, columns: Iterable[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from posbias.arrays import IntArray
 from posbias.errors import LogError, PosbiasError
 from posbias.extras import optional
+from posbias.reading import odd_kind
 from posbias.simulation.judgments import Judgments, csr_features
 from posbias.simulation.letor_cache import read_cache, write_cache
 
@@ -98,6 +99,8 @@ def _parse(path: Path) -> Iterator[_Piece]:
 
 def _read(path: Path) -> Iterator[list[bytes]]:
     """Lines, some thousands at a time; whether they are compressed is told by the file, not by its name."""
+    if (kind := odd_kind(path)) is not None:
+        raise LogError(f"{path} is {kind}. Judgments are read from a file: name that.")
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
     with gzip.open(path) if zipped else open(path, "rb") as file:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from posbias.logs.schemas import INTEGERS as INTEGERS
+
 BUCKETS = 256
 # Room for 2^31 impressions and as many clicks of one (query, document, ranker) in one packed 64-bit sum.
 PACK = 2**32
 
-# Types go by DuckDB's names, whatever the engine calls them.
-INTEGERS = frozenset(
-    ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
-)
 # What stands for a missing number in texts.
 _NOTHING = ("", "null", "nan", "none", "na", "<na>")
+_FRACTIONS = frozenset(["DOUBLE", "FLOAT", "REAL"])
 _NARROW = INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
 
 
@@ -54,6 +53,13 @@ class Dialect:
     def value(self, text: str, type_: str) -> str:
         """Return what a value of this column type is when it prints as `text`; NULL if nothing does."""
         return self.text(text) if type_ == "VARCHAR" else self.attempt(self.text(text), type_)
+
+    def known(self, expression: str, type_: str) -> str:
+        """Return an id, NULL where it is missing: a NaN names nothing, though in SQL it equals every other."""
+        # By its text: DuckDB believes the least and greatest value in a Parquet file, which leave NaN out, and takes
+        # every test of the number itself for settled.
+        text = f"LOWER({self.as_text(expression)})"
+        return f"CASE WHEN {text} <> 'nan' THEN {expression} END" if type_ in _FRACTIONS else expression
 
     def integer(self, expression: str, type_: str) -> str:
         """Return a whole number, or NULL where the value is not one."""

@@ -21,7 +21,7 @@ def _usable(plan: Plan) -> str:
 def profile(plan: Plan) -> str:
     """Return rows, impressions and clicks by segment, ranker and position, and how many rows are not usable."""
     d, schema = plan.dialect, plan.schema
-    name = d.as_text(d.quote(schema.ranker))
+    name = d.as_text(d.known(d.quote(schema.ranker), schema.types[schema.ranker]))
     position = d.integer(d.quote(schema.position), schema.types[schema.position])
     if schema.click is not None:
         impressions, clicks = "1", d.click(d.quote(schema.click), schema.types[schema.click])

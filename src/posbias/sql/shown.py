@@ -81,8 +81,8 @@ def shown(plan: Plan, *, ranks: bool) -> list[Step]:
     else:
         impressions, clicks = typed(schema.impressions or ""), typed(schema.clicks or "")
     columns = [
-        f"{column(schema.query)} AS query",
-        f"{column(schema.doc)} AS doc",
+        f"{d.known(column(schema.query), schema.types[schema.query])} AS query",
+        f"{d.known(column(schema.doc), schema.types[schema.doc])} AS doc",
         f"{plan.number(column(schema.ranker), schema.types[schema.ranker])} AS ranker",
         f"{typed(schema.position)} AS position",
         f"{impressions} AS impressions",
@@ -141,7 +141,7 @@ def _same(plan: Plan, role: str) -> str:
     """Compare an id of the log with one of the rankings, as text where their types differ."""
     schema, d = plan.schema, plan.dialect
     name = getattr(schema, role)
-    left, right = f"l.{d.quote(name)}", f"p.{role}"
+    left, right = d.known(f"l.{d.quote(name)}", schema.types[name]), f"p.{role}"
     if schema.types[name] != schema.rankings[name]:
         left, right = d.as_text(left), d.as_text(right)
     return f"{left} = {right}"

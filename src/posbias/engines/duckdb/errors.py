@@ -8,8 +8,11 @@ from contextlib import contextmanager
 
 import duckdb
 
+from posbias.engines.headers import odd_lines
 from posbias.errors import PosbiasError
 from posbias.findings import unusable
+from posbias.logs.bounds import sums_overflow
+from posbias.logs.schemas import Schema
 
 # What a message of an engine contains -> the name of the problem, and what to do.
 REMEDIES = {
@@ -18,6 +21,20 @@ REMEDIES = {
     r"footer|magic bytes|too small|truncated|gzip|eof|end of|decompress|corrupt|snappy|zstd|checksum|invalid page": (
         "damaged-file",
         "The file looks truncated or damaged: copy or write it again, or leave it out.",
+    ),
+    r"disabled by configuration|disabled through configuration": (
+        "reads-other-files",
+        "A view may read the tables of its own database only. If you trust it, say so by giving it as your own query, "
+        "such as sql='SELECT * FROM name', or export its rows to Parquet.",
+    ),
+    r"missing extension|extension\S* .*(loaded|install)": (
+        "needs-extension",
+        "posbias loads no extension. In Python, read it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
+    ),
+    r"duplicate key": ("names-twice", "Rename or leave out one of the two keys."),
+    r"state machine": (
+        "broken-row",
+        "Write the file again with one kind of line ending, and with quotes only around whole values.",
     ),
     r"csv error": ("broken-row", "Mend or remove that row, or write the file again."),
     r"malformed json|json transform": ("broken-row", "Expected one JSON object for each row: mend or remove that row."),
@@ -34,8 +51,8 @@ REMEDIES = {
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Turn what DuckDB raises into an error of ours."""
+def explained(schema: Schema | None = None) -> Iterator[None]:
+    """Turn what DuckDB raises, while it counts what is in a log, into an error of ours."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
@@ -47,6 +64,8 @@ def explained() -> Iterator[None]:
         raise KeyboardInterrupt from None
     except duckdb.Error as error:
         low = str(error).lower()
+        if schema is not None and schema.aggregated and re.search("out of range|overflow in", low):
+            raise sums_overflow(schema) from None
         name, remedy = next(
             (found for pattern, found in REMEDIES.items() if re.search(pattern, low)),
             ("unreadable", "Open it with DuckDB to see what is wrong, or write it again as Parquet."),
@@ -67,6 +86,9 @@ def gist(error: Exception) -> str:
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     first = re.sub(r"^[A-Z][A-Za-z ]+ Error: ", "", lines[0]).rstrip(".")
+    if "state machine" in first:
+        file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), "")
+        return f"{file!r} {odd_lines(file)}"
     if not first.startswith("CSV Error"):
         return first
     # "CSV Error on Line: 3", "Original Line: ...", and then the reason.

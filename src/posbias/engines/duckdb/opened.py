@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from posbias.engines.duckdb.connections import connected
 from posbias.engines.duckdb.errors import explained
-from posbias.engines.duckdb.opening import open_rankings, open_source
+from posbias.engines.duckdb.opening import open_tables
 from posbias.engines.duckdb.readers import select_files
 from posbias.engines.files import file_format
 from posbias.engines.opened import OpenLog
-from posbias.errors import PosbiasError
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schemas import Schema, resolve
 from posbias.progress import Progress, silent
 from posbias.sql.dialect import DuckDBDialect
+from posbias.writing import scratch_folder
 
 if TYPE_CHECKING:
     from posbias.engines.answers import Answer
@@ -51,17 +51,17 @@ class DuckDBLog(OpenLog):
             return {
                 file: dict(row[:2] for row in self._connection.execute(f"DESCRIBE {text}").fetchall())
                 for file in self._files
-                for text in [select_files(self._connection, [file])]
+                for text in [select_files(self._connection, [file]).select]
             }
 
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
         """Run a query whose answer is small."""
-        with explained(), self.watched(doing):
+        with explained(self.schema), self.watched(doing):
             return self._connection.execute(sql).fetchall()
 
     def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
         """Run a query and return its answer."""
-        with explained(), self.watched(doing), self._by_place(few_groups):
+        with explained(self.schema), self.watched(doing), self._by_place(few_groups):
             answer = self._connection.execute(sql)
             # NumPy only now: a command imports it while the engine counts.
             from posbias.engines.answers import plain
@@ -112,36 +112,12 @@ def open_log(
 ) -> Iterator[OpenLog]:
     """Open a log in an embedded DuckDB for as long as the block lasts."""
     with (
-        tempfile.TemporaryDirectory(prefix="posbias-") as spill,
-        _connected(spill, memory_limit, threads) as con,
+        scratch_folder() as spill,
+        connected(spill, memory_limit, threads) as con,
     ):
-        opened = open_source(con, log)
-        rankings = {} if log.rankings is None else open_rankings(con, log).types
-        schema = resolve(log, opened.types, rankings).by_engine_names(opened.names)
+        opened, second = open_tables(con, log)
+        schema = resolve(log, opened.columns, second.columns if second else None)
         engine = DuckDBLog(con, schema, opened.files, progress)
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
         yield engine
-
-
-@contextmanager
-def _connected(spill: str, memory_limit: str | None, threads: int | None) -> Iterator[duckdb.DuckDBPyConnection]:
-    con = duckdb.connect(":memory:", config={"temp_directory": spill})
-    try:
-        if memory_limit is not None:
-            try:
-                con.execute("SET memory_limit = ?", [memory_limit])
-            except duckdb.Error:
-                raise PosbiasError(
-                    f"The memory limit {memory_limit!r} is not understood. Give a size such as 2GB or 500MB."
-                ) from None
-        if threads is not None:
-            con.execute("SET threads = ?", [threads])
-        # Row order has no meaning here, and keeping it costs memory.
-        con.execute("SET preserve_insertion_order = false")
-        con.execute("SET enable_progress_bar = false")
-        # Columns of Python objects get their type from all rows: ids may turn from numbers to text late.
-        con.execute("SET pandas_analyze_sample = 1000000000")
-        yield con
-    finally:
-        con.close()

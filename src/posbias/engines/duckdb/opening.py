@@ -3,86 +3,104 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
+from posbias.engines.duckdb.connections import shut
+from posbias.engines.duckdb.databases import attach, choose_table, query_tables
 from posbias.engines.duckdb.errors import explained, gist
-from posbias.engines.duckdb.readers import original_names, select_files
+from posbias.engines.duckdb.readers import select_files
 from posbias.engines.files import file_format, find_files, is_path, one_format
+from posbias.engines.headers import refuse_unreadable
 from posbias.errors import LogError
-from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog
-from posbias.logs.columns import guess
+from posbias.logs.columns import refuse_twins
+from posbias.logs.schemas import Columns
 from posbias.sql.dialect import DuckDBDialect
-from posbias.wording import listed
 
 _SQL = DuckDBDialect()
-# What a DuckDB file is called once attached.
-_DATABASE = "log_database"
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A table that can be selected from: the files it is read from, if any, and its columns.
-
-    `names` maps what the source calls a column to what the engine does; they differ only where two names of the
-    source differ by upper and lower case alone.
-    """
+    """A table that can be selected from: the files it is read from, if any, and its columns."""
 
     files: Sequence[str]
-    types: dict[str, str]
-    names: dict[str, str]
+    columns: Columns
 
 
-def open_source(con: duckdb.DuckDBPyConnection, log: ClickLog) -> Opened:
-    """Make the rows of a log selectable as `log`, by the query of the user's own where there is one."""
+@dataclass(frozen=True)
+class _Source:
+    """What was defined under a name: its columns as the source calls them, and those that only folders' names tell."""
+
+    name: str
+    originals: Sequence[str]
+    in_paths: tuple[str, ...] = ()
+
+
+def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, Opened | None]:
+    """Make the rows of a log selectable as `log`, and the second table of a long one as `rankings`.
+
+    What is to be read is settled first; then the doors are shut, and only then is anything looked at: a view of a
+    database file would read what it likes as soon as it is asked for its columns.
+    """
     with explained():
         files = find_files(log.source) if is_path(log.source) else []
-        rows, originals = "SELECT * FROM source", []
-        if files and one_format(files) == "duckdb":
-            rows = _open_database(con, files, log)
+        database = bool(files) and one_format(files) == "duckdb"
+        refuse_unreadable(files)
+        tables = attach(con, files) if database else {}
+        more = _find_rankings(log, tables)
+        refuse_unreadable(more)
+        shut(con, [*([] if database else files), *more], trusting=log.sql is not None)
+        if database:
+            opened = _open_database(con, files[0], tables, log)
         elif log.table is not None:
             what = repr(files[0]) if files else f"a {type(log.source).__name__}"
             raise LogError(f"table goes with a DuckDB file, and {what} is not one. Leave it out, or use sql.")
         else:
-            originals = _define(con, "source", log.source, files)
-        return _publish(con, "log", log.sql or rows, files, [] if log.sql else originals)
+            source = _define(con, "source", log.source, files)
+            opened = _publish(con, "log", log.sql or "SELECT * FROM source", files, source)
+        if log.rankings is None:
+            return opened, None
+        if isinstance(log.rankings, str) and log.rankings in tables:
+            return opened, _publish(con, "rankings", f"SELECT * FROM {tables[log.rankings]}", [])
+        source = _define(con, "rankings_source", log.rankings, more)
+        return opened, _publish(con, "rankings", "SELECT * FROM rankings_source", more, source)
 
 
-def open_rankings(con: duckdb.DuckDBPyConnection, log: ClickLog) -> Opened:
-    """Make the second table of a long log selectable as `rankings`."""
+def _find_rankings(log: ClickLog, tables: Mapping[str, str]) -> list[str]:
+    """Return the files of the second table, where it has any."""
     source = log.rankings
-    with explained():
-        tables = _tables(con)
-        if isinstance(source, str) and source in tables:
-            return _publish(con, "rankings", f"SELECT * FROM {tables[source]}", [], [])
-        files = find_files(source) if is_path(source) else []
-        if files and file_format(files[0]) == "duckdb":
-            raise LogError(
-                f"The rankings cannot be read from the DuckDB file {files[0]!r}. Put them into the DuckDB file of the "
-                "log and name their table, or export them to Parquet.",
-                {"rankings": "TABLE"},
-            )
-        _define(con, "rankings_source", source, files)
-        return _publish(con, "rankings", "SELECT * FROM rankings_source", files, [])
+    if (isinstance(source, str) and source in tables) or not is_path(source):
+        return []
+    files = find_files(source)
+    if file_format(files[0]) == "duckdb":
+        raise LogError(
+            f"The rankings cannot be read from the DuckDB file {files[0]!r}. Put them into the DuckDB file of the "
+            "log and name their table, or export them to Parquet.",
+            {"rankings": "TABLE"},
+        )
+    return files
 
 
-def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> list[str]:
-    """Make files or data selectable under a name, and return the columns as the source calls them."""
+def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> _Source:
+    """Make files or data selectable under a name, and tell the columns as the source calls them."""
     if files:
-        con.execute(f"CREATE TEMP VIEW {name} AS {select_files(con, files)}")
-        return original_names(con, files)
+        reading = select_files(con, files)
+        con.execute(f"CREATE TEMP VIEW {name} AS {reading.select}")
+        return _Source(name, reading.originals, reading.in_paths)
     if isinstance(source, duckdb.DuckDBPyRelation):
+        refuse_twins(source.columns, "the relation")
         source = source.to_arrow_reader()
     if type(source).__name__ == "RecordBatchReader":
         # It can be read only once, and we read a log more than once: into a table that may spill to disk.
         con.register("stream", source)
         con.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM stream")
         con.unregister("stream")
-        return list(source.schema.names)
+        return _Source(name, _names_of(source))
     if type(source).__module__.startswith("polars"):
         source = _from_polars(source)
     if type(source).__name__ == "RecordBatch":
@@ -96,8 +114,19 @@ def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[
             f"A log cannot be read from a {type(source).__name__} ({gist(error)}). Give a path, glob or folder, a "
             "DuckDB relation, or a pandas, Polars or Arrow table, with the columns of the log only."
         ) from None
-    names = getattr(source, "column_names", None) or getattr(source, "columns", None)
-    return [] if names is None else [str(column) for column in names]
+    return _Source(name, _names_of(source))
+
+
+def _names_of(source: Any) -> list[str]:
+    """Return the columns of data in memory as it calls them itself."""
+    if hasattr(source, "__arrow_c_stream__") and not hasattr(source, "columns") and not hasattr(source, "schema"):
+        import pyarrow as pa
+
+        source = pa.RecordBatchReader.from_stream(source)
+    names = source if isinstance(source, dict) else getattr(getattr(source, "schema", None), "names", None)
+    names = [str(name) for name in (getattr(source, "columns", ()) if names is None else names)]
+    refuse_twins(names, f"the {type(source).__name__}")
+    return names
 
 
 def _register(con: duckdb.DuckDBPyConnection, name: str, source: Any) -> None:
@@ -119,65 +148,50 @@ def _from_polars(frame: Any) -> Any:
     return frame.to_arrow(compat_level=polars.CompatLevel.newest())
 
 
-def _open_database(con: duckdb.DuckDBPyConnection, files: Sequence[str], log: ClickLog) -> str:
-    """Attach a DuckDB file and return the SELECT of its table that is the log, which a query may call `source`."""
-    if len(files) > 1:
-        raise LogError(f"{len(files)} DuckDB files were given; a log is a table or query of one of them.")
-    con.execute(f"ATTACH {_SQL.text(files[0])} AS {_DATABASE} (READ_ONLY)")
-    con.execute(f"USE {_DATABASE}")
-    tables = _tables(con)
-    table = next(iter(tables)) if log.table is None and len(tables) == 1 else log.table
-    if table is None and log.sql is None:
-        raise unusable(
-            "which-table",
-            f"{files[0]!r} holds {len(tables)} tables: {listed(tables)}",
-            "Say which one is the log, or give a query (sql).",
-            count=len(tables),
-            arguments={"table": "NAME"},
-        )
-    if table is not None and table not in tables:
-        near = guess("", table, tables)
-        raise unusable(
-            "which-table",
-            f"There is no table {table!r} in {files[0]!r}",
-            (f"Did you mean {near!r}? " if near else "") + f"Tables found: {listed(tables)}. Name one of them.",
-            arguments={"table": near or "NAME"},
-        )
-    if table is None:
-        return ""
-    rows = f"SELECT * FROM {tables[table]}"
-    if "source" not in tables:
+def _open_database(con: duckdb.DuckDBPyConnection, file: str, tables: Mapping[str, str], log: ClickLog) -> Opened:
+    """Make the table of a database file that is the log, or the user's query over its tables, selectable as `log`."""
+    table = choose_table(file, tables, log)
+    rows = f"SELECT * FROM {tables[table]}" if table is not None else ""
+    if log.sql is None:
+        return _publish(con, "log", rows, [file])
+    if table is not None and "source" not in tables:
         con.execute(f"CREATE TEMP VIEW source AS {rows}")
-    return rows
-
-
-def _tables(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """Return the tables and views of the attached file, by what a user calls them: schema.name where not in main."""
-    found = con.execute(
-        f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{_DATABASE}' UNION ALL "
-        f"SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = '{_DATABASE}' AND NOT internal"
-    ).fetchall()
-    return {
-        name if schema == "main" else f"{schema}.{name}": ".".join([_DATABASE, _SQL.quote(schema), _SQL.quote(name)])
-        for schema, name in sorted(found, key=lambda row: (row[0] != "main", row))
-    }
+    return _publish(con, "log", query_tables(con, tables, log.sql), [file])
 
 
 def _publish(
-    con: duckdb.DuckDBPyConnection, name: str, sql: str, files: Sequence[str], originals: Sequence[str]
+    con: duckdb.DuckDBPyConnection, name: str, sql: str, files: Sequence[str], source: _Source | None = None
 ) -> Opened:
-    """Make a query selectable under a name, and tell its columns."""
+    """Make a query selectable under a name, and tell its columns: as the source calls them, and as the engine does."""
     body = sql.strip().rstrip(";")
-    found = {row[0]: row[1] for row in con.execute(f"DESCRIBE {body}").fetchall()}
-    # An ENUM is a number inside, another one in every file: its text is what was meant.
-    enums = [_SQL.quote(column) for column, type_ in found.items() if type_.startswith("ENUM")]
-    if enums:
-        body = f"SELECT * REPLACE ({', '.join(f'{_SQL.as_text(c)} AS {c}' for c in enums)}) FROM ({body}) s"
-        found = {column: "VARCHAR" if type_.startswith("ENUM") else type_ for column, type_ in found.items()}
-    con.execute(f"CREATE TEMP VIEW {name} AS {body}")
+    described = [row[0] for row in con.execute(f"DESCRIBE {body}").fetchall()]
+    refuse_twins(described, "the answer to the query")
+    con.execute(f"CREATE TEMP VIEW {name} AS {_enums_as_text(con, body)}")
+    # Of two names that differ only by case the view gives one a number.
+    found = {row[0]: row[1] for row in con.execute(f"DESCRIBE {name}").fetchall()}
+    renamed = {} if source is None else _renamed(con, source)
     names: dict[str, str] = {}
-    for place, column in enumerate(found):
-        original = originals[place] if place < len(originals) else column
-        renamed = re.fullmatch(re.escape(original) + r"(_\d+)*", column, re.IGNORECASE) and original not in names
-        names[original if renamed else column] = column
-    return Opened(files, {original: found[column] for original, column in names.items()}, names)
+    for told, column in zip(described, found, strict=True):
+        original = renamed.get(told, told)
+        names[told if original in described else original] = column
+    types = {original: found[column] for original, column in names.items()}
+    in_paths = frozenset(() if source is None else source.in_paths) & types.keys()
+    return Opened(files, Columns(types, names, in_paths))
+
+
+def _enums_as_text(con: duckdb.DuckDBPyConnection, body: str) -> str:
+    """Return a query whose ENUMs are texts: one is a number inside, another one in every file."""
+    inside = f"FROM (\n{body}\n) s"
+    found = con.execute(f"DESCRIBE SELECT * {inside}").fetchall()
+    enums = [_SQL.quote(row[0]) for row in found if row[1].startswith("ENUM")]
+    return f"SELECT * REPLACE ({', '.join(f'{_SQL.as_text(c)} AS {c}' for c in enums)}) {inside}" if enums else body
+
+
+def _renamed(con: duckdb.DuckDBPyConnection, source: _Source) -> dict[str, str]:
+    """Return the columns that the engine calls otherwise than the source, which differ from others only by case."""
+    columns = [row[0] for row in con.execute(f"DESCRIBE {source.name}").fetchall()]
+    return {
+        column: original
+        for column, original in zip(columns, source.originals, strict=False)
+        if column != original and re.fullmatch(re.escape(original) + r"(_\d+)+", column, re.IGNORECASE)
+    }

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from posbias.errors import PosbiasError
 from posbias.findings import unusable
+from posbias.logs.bounds import sums_overflow
+from posbias.logs.schemas import Schema
 
 INSTALL_JAVA = (
     "Spark needs Java 17 or newer, and no java command was found. Install one (on Debian and Ubuntu: apt install "
@@ -17,6 +19,10 @@ INSTALL_JAVA = (
 _REMEDIES = {
     r"unexpected end-of-input": ("damaged-file", "The file looks truncated or damaged: copy or write it again."),
     r"invalid_json_record_type": ("not-a-log", "Expected one object for each row: JSON lines."),
+    r"column_already_exists|ambiguous_column": (
+        "names-differ-by-case",
+        "Two columns have one name, or names that differ only by upper and lower case: rename or leave out one.",
+    ),
     r"malformed csv": ("broken-row", "Mend or remove that row, or write the file again."),
     r"malformed_record|jsonparse": ("broken-row", "Expected one JSON object for each row: mend or remove that row."),
     r"no filesystem for scheme": (
@@ -37,8 +43,8 @@ _REMEDIES = {
 
 
 @contextmanager
-def explained(file: str | None = None) -> Iterator[None]:
-    """Turn what Spark raises, while it reads a file that is known here, into an error of ours."""
+def explained(file: str | None = None, schema: Schema | None = None) -> Iterator[None]:
+    """Turn what Spark raises, while it reads a file or counts what is in a log, into an error of ours."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -52,6 +58,12 @@ def explained(file: str | None = None) -> Iterator[None]:
         if re.search("masters are unresponsive|could not connect|context was shut down|connection refused", text, re.I):
             raise PosbiasError(f"Spark cannot be reached: {gist(text)}. Check the address of its master.") from None
         low = text.lower()
+        if (
+            schema is not None
+            and schema.aggregated
+            and re.search("arithmetic_overflow|cast_overflow|out_of_range", low)
+        ):
+            raise sums_overflow(schema) from None
         name, remedy = next(
             (found for pattern, found in _REMEDIES.items() if re.search(pattern, low)),
             ("unreadable", "Read it with Spark itself to see what is wrong, or write it again as Parquet."),

@@ -47,14 +47,14 @@ class SparkLog(OpenLog):
 
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
         """Run a query whose answer is small."""
-        with explained(), self._grouped(doing), self.watched(doing):
+        with explained(schema=self.schema), self._grouped(doing), self.watched(doing):
             return [tuple(row) for row in self.frame(sql).collect()]
 
     def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
         """Run a query and return its answer."""
         from posbias.engines.answers import from_arrow
 
-        with explained(), self._grouped(doing), self.watched(doing):
+        with explained(schema=self.schema), self._grouped(doing), self.watched(doing):
             return from_arrow(self.frame(sql).toArrow())
 
     def file_columns(self) -> dict[str, dict[str, str]]:
@@ -64,7 +64,7 @@ class SparkLog(OpenLog):
         if len(self._files) < 2:
             return {}
         with explained():
-            return {file: types_of(read_files(self._session, [file])) for file in self._files}
+            return {file: types_of(read_files(self._session, [file])[0]) for file in self._files}
 
     def keep(self) -> None:
         """Leave it where it is: whether a cluster has room for a copy is not ours to say."""
@@ -123,7 +123,7 @@ def open_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Ite
                 # Under a name of its own: the session is the user's, and may have a `log` already.
                 views[name] = f"posbias_{name}_{uuid.uuid4().hex}"
                 found.frame.createOrReplaceTempView(views[name])
-        schema = resolve(log, opened.types, second.types if second else {}).by_engine_names(opened.names)
+        schema = resolve(log, opened.columns, second.columns if second else None)
         engine = SparkLog(session, schema, views, opened.files, progress)
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from posbias.engines.files import file_format, find_files, is_path, one_format
+from posbias.engines.files import file_format, find_files, is_path, one_format, path_keys
 from posbias.engines.headers import read_header, refuse_unreadable
 from posbias.engines.spark.errors import explained
 from posbias.errors import LogError
 from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog
-from posbias.sql.dialect import INTEGERS
+from posbias.logs.columns import refuse_twins
+from posbias.logs.schemas import INTEGERS, Columns
+from posbias.sql.spark import SparkDialect
+from posbias.writing import scratch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,50 +43,61 @@ _READABLE = {
 
 @dataclass(frozen=True)
 class Opened:
-    """A DataFrame with the files it is read from, if they are known, and its columns as `opening.Opened` has them."""
+    """A DataFrame with the files it is read from, if they are known, and its columns."""
 
     frame: DataFrame
     files: list[str]
-    types: dict[str, str]
-    names: dict[str, str]
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A source as a DataFrame: its files where they are on this machine, and its columns as it calls them itself."""
+
+    frame: DataFrame
+    originals: Sequence[str]
+    files: Sequence[str] = ()
+    in_paths: Sequence[str] = ()
 
 
 def open_source(session: SparkSession, log: ClickLog) -> Opened:
     """Return the rows of a log, by the query of the user's own where there is one."""
-    name = log.table if log.table is not None else log.source
-    frame, files, names = _find(session, name)
+    found = _find(session, log.table if log.table is not None else log.source)
     if log.sql is None:
-        return _opened(frame, files, names)
+        return _opened(found)
     view = f"posbias_source_{os.urandom(8).hex()}"
-    frame.createOrReplaceTempView(view)
+    source = _opened(found)
+    source.frame.createOrReplaceTempView(view)
     try:
         body = log.sql.strip().rstrip(";")
         chosen = session.sql(f"WITH source AS (SELECT * FROM {view})\nSELECT * FROM (\n{body}\n) chosen")
-        return _opened(chosen, files, chosen.columns)
+        refuse_twins(chosen.columns, "the answer to the query")
+        renamed = {name: original for original, name in source.columns.names.items() if original not in chosen.columns}
+        originals = [renamed.get(name, name) for name in chosen.columns]
+        return _opened(_Found(chosen, originals, found.files, found.in_paths))
     finally:
         session.catalog.dropTempView(view)
 
 
 def open_rankings(session: SparkSession, log: ClickLog) -> Opened:
     """Return the second table of a long log."""
-    return _opened(*_find(session, log.rankings))
+    return _opened(_find(session, log.rankings))
 
 
-def _find(session: SparkSession, source: Any) -> tuple[DataFrame, list[str], list[str]]:
-    """Return a source as a DataFrame, its files where they are on this machine, and its columns as it calls them."""
+def _find(session: SparkSession, source: Any) -> _Found:
     if type(source).__module__.startswith("pyspark."):
-        return source, [], source.columns
+        return _Found(source, source.columns)
     if not is_path(source):
         return _from_memory(session, source)
     if isinstance(source, str) and "://" in source:
         frame = _read_remote(session, source)
-        return frame, [], frame.columns
+        return _Found(frame, frame.columns)
     if isinstance(source, str) and not os.path.exists(source) and _is_table(session, source):
         frame = session.table(source)
-        return frame, [], frame.columns
+        return _Found(frame, frame.columns)
     files = find_files(source)
-    frame = read_files(session, files, source if isinstance(source, str | os.PathLike) else None)
-    return frame, files, frame.columns
+    frame, in_paths = read_files(session, files)
+    return _Found(frame, frame.columns, files, in_paths)
 
 
 def _is_table(session: SparkSession, name: str) -> bool:
@@ -103,27 +119,44 @@ def _read_remote(session: SparkSession, address: str) -> DataFrame:
     return session.read.option("mergeSchema", "true").parquet(address)
 
 
-def read_files(session: SparkSession, files: Sequence[str], folder: str | os.PathLike[str] | None = None) -> DataFrame:
-    """Read files of one format as one table; columns are matched by name."""
+def read_files(session: SparkSession, files: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """Read files of one format as one table, columns matched by name; and tell which only the folders' names tell."""
     kind = one_format(files)
     refuse_unreadable(files)
+    keys = path_keys(files)
     if kind == "csv":
-        return _read_csv(session, files)
+        return _union(*_with_paths(_read_csv(session, files), keys))
     if kind == "json":
         with explained(files[0]):
-            return session.read.json([_literal(file) for file in files], mode="FAILFAST")
+            frame = session.read.json([_literal(file) for file in files], mode="FAILFAST")
+            return _union(*_with_paths([frame], keys))
     if kind == "duckdb":
         raise LogError(
             f"Spark cannot read the DuckDB file {files[0]!r}. Leave engine='spark' out, or export its table to Parquet."
         )
-    reader = session.read
-    if folder is not None and os.path.isdir(folder):
-        # Folders named column=value are columns, as text.
-        reader = reader.option("basePath", os.fspath(folder))
     groups: dict[str, list[str]] = {}
     for file in files:
         groups.setdefault(_parquet_schema(file), []).append(file)
-    return _union([reader.parquet(*map(_literal, group)) for group in groups.values()])
+    return _union(*_with_paths([session.read.parquet(*map(_literal, group)) for group in groups.values()], keys))
+
+
+def _with_paths(frames: list[DataFrame], keys: Sequence[str]) -> tuple[list[DataFrame], list[str]]:
+    """Add what the names of folders tell, as text, where no file has such a column itself."""
+    from pyspark.sql import functions
+
+    inside = {name.lower() for frame in frames for name in frame.columns}
+    told = [key for key in keys if key.lower() not in inside]
+    for key in told:
+        # The path is an address, in which the folder's name, itself written like an address, is written once more.
+        part = f"regexp_extract(_metadata.file_path, {_text(f'.*/{re.escape(quote(key))}=([^/]*)/')}, 1)"
+        value = f"url_decode(replace(url_decode(replace({part}, '+', '%2B')), '+', '%2B'))"
+        named = functions.expr(f"NULLIF({value}, '__HIVE_DEFAULT_PARTITION__')")
+        frames = [frame.withColumn(key, named) for frame in frames]
+    return frames, told
+
+
+def _text(value: str) -> str:
+    return SparkDialect().text(value)
 
 
 def _parquet_schema(file: str) -> str:
@@ -131,16 +164,18 @@ def _parquet_schema(file: str) -> str:
     import pyarrow.parquet as pq
 
     try:
-        return str(pq.read_schema(file).remove_metadata())
+        schema = pq.read_schema(file).remove_metadata()
     except (pa.ArrowException, OSError) as error:
         raise unusable(
             "damaged-file",
             f"The log cannot be read: {file!r}: {str(error).splitlines()[0]}",
             "The file looks truncated or damaged: copy or write it again, or leave it out.",
         ) from None
+    refuse_twins(schema.names, f"the file {file!r}")
+    return str(schema)
 
 
-def _read_csv(session: SparkSession, files: Sequence[str]) -> DataFrame:
+def _read_csv(session: SparkSession, files: Sequence[str]) -> list[DataFrame]:
     """Read CSV files, one part for each header; values stay text as written."""
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -160,10 +195,10 @@ def _read_csv(session: SparkSession, files: Sequence[str]) -> DataFrame:
             mode="FAILFAST",
         )
         parts.append(frame.toDF(*(name or f"column{i}" for i, name in enumerate(header))))
-    return _union(parts)
+    return parts
 
 
-def _union(frames: list[DataFrame]) -> DataFrame:
+def _union(frames: list[DataFrame], in_paths: list[str]) -> tuple[DataFrame, list[str]]:
     """Put tables under each other by the names of their columns; where types differ, whole numbers widen, else text."""
     from pyspark.sql import functions
 
@@ -177,7 +212,7 @@ def _union(frames: list[DataFrame]) -> DataFrame:
                 _refuse_nested(name, found[name])
                 wider = "bigint" if found[name] <= INTEGERS else "string"
                 frames[i] = frames[i].withColumn(name, functions.col(_quoted(name)).cast(wider))
-    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames), in_paths
 
 
 def _refuse_nested(name: str, types: set[str]) -> None:
@@ -189,34 +224,32 @@ def _refuse_nested(name: str, types: set[str]) -> None:
         )
 
 
-def _from_memory(session: SparkSession, source: Any) -> tuple[DataFrame, list[str], list[str]]:
+def _from_memory(session: SparkSession, source: Any) -> _Found:
     """Hand a pandas, Polars or Arrow table to Spark through Arrow, as types that Spark knows."""
-    import duckdb
-
-    from posbias.engines.duckdb import opening
+    from posbias.engines.duckdb.connections import connected
+    from posbias.engines.duckdb.errors import explained as duckdb_explained
+    from posbias.engines.duckdb.opening import open_tables
     from posbias.sql.dialect import DuckDBDialect
 
-    con = duckdb.connect(":memory:")
-    try:
-        con.execute("SET pandas_analyze_sample = 1000000000")
-        opened = opening.open_source(con, ClickLog(source))
-        quote = DuckDBDialect().quote
+    with scratch_folder() as spill, connected(spill) as con, duckdb_explained():
+        opened, _ = open_tables(con, ClickLog(source))
+        quoted = DuckDBDialect().quote
         columns = []
-        for original, name in opened.names.items():
-            type_ = opened.types[original]
+        for original, name in opened.columns.names.items():
+            type_ = opened.columns.types[original]
             readable = _READABLE.get(type_)
-            columns.append(f"CAST({quote(name)} AS {readable}) AS {quote(name)}" if readable else quote(name))
+            columns.append(f"CAST({quoted(name)} AS {readable}) AS {quoted(name)}" if readable else quoted(name))
         table = con.sql(f"SELECT {', '.join(columns)} FROM log").to_arrow_table()
-    finally:
-        con.close()
-    return session.createDataFrame(table), [], list(opened.names)
+    return _Found(session.createDataFrame(table), list(opened.columns.names))
 
 
-def _opened(frame: DataFrame, files: list[str], originals: Sequence[str]) -> Opened:
+def _opened(found: _Found) -> Opened:
     """Tell the columns of a DataFrame; names that differ only by case, which Spark takes for one, get a number."""
+    refuse_twins(found.originals, "the log")
+    frame = found.frame
     names: dict[str, str] = {}
     taken: set[str] = set()
-    for column in originals:
+    for column in found.originals:
         name, number = column, 0
         while name.lower() in taken:
             number += 1
@@ -226,7 +259,9 @@ def _opened(frame: DataFrame, files: list[str], originals: Sequence[str]) -> Ope
     if list(names.values()) != frame.columns:
         frame = frame.toDF(*names.values())
     types = types_of(frame)
-    return Opened(frame, files, {original: types[name] for original, name in names.items()}, names)
+    in_paths = frozenset(found.in_paths) & names.keys()
+    columns = Columns({original: types[name] for original, name in names.items()}, names, in_paths)
+    return Opened(frame, list(found.files), columns)
 
 
 def types_of(frame: DataFrame) -> dict[str, str]:

@@ -1,0 +1,61 @@
+"""A DuckDB of our own with the doors shut: it loads nothing, sees no file but the log's, and nobody changes that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import duckdb
+
+from posbias.engines.duckdb.readers import literal
+from posbias.errors import PosbiasError
+from posbias.sql.dialect import DuckDBDialect
+
+_SQL = DuckDBDialect()
+# Nothing is fetched or loaded because a file or a query would like it, and no name means a variable of this process.
+_ALONE = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "allow_persistent_secrets": False,
+    "python_enable_replacements": False,
+}
+# How large a table of groups may be is said query by query, and opens no door.
+_FREE = "perfect_ht_threshold"
+
+
+@contextmanager
+def connected(
+    spill: str, memory_limit: str | None = None, threads: int | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a DuckDB in memory that puts what does not fit into a folder."""
+    con = duckdb.connect(":memory:", config={"temp_directory": spill, **_ALONE})
+    try:
+        if memory_limit is not None:
+            try:
+                con.execute("SET memory_limit = ?", [memory_limit])
+            except duckdb.Error:
+                raise PosbiasError(
+                    f"The memory limit {memory_limit!r} is not understood. Give a size such as 2GB or 500MB."
+                ) from None
+        if threads is not None:
+            con.execute("SET threads = ?", [threads])
+        # Row order has no meaning here, and keeping it costs memory.
+        con.execute("SET preserve_insertion_order = false")
+        con.execute("SET enable_progress_bar = false")
+        # Columns of Python objects get their type from all rows: ids may turn from numbers to text late.
+        con.execute("SET pandas_analyze_sample = 1000000000")
+        yield con
+    finally:
+        con.close()
+
+
+def shut(con: duckdb.DuckDBPyConnection, files: Iterable[str], *, trusting: bool) -> None:
+    """Lock the settings; where nothing of the user's own runs, let nothing but these files be seen either."""
+    if not trusting:
+        # A file goes by its name where it is opened, and by a pattern that fits nothing else where it is looked up.
+        seen = {name for file in files for name in (file, literal(file))}
+        con.execute(f"SET allowed_paths = [{', '.join(map(_SQL.text, sorted(seen)))}]")
+        con.execute("SET enable_external_access = false")
+    con.execute(f"SET allowed_configs = ['{_FREE}']")
+    con.execute("SET lock_configuration = true")

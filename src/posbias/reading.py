@@ -1,0 +1,27 @@
+"""What is read is a file, which ends: pipes, devices and sockets are refused, not waited for."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def odd_kind(path: str | os.PathLike[str]) -> str | None:
+    """Return what a path is if it is nothing to read; None for a file, a folder, or where there is nothing at all.
+
+    >>> odd_kind(os.devnull), odd_kind(os.curdir), odd_kind("no such file")
+    ('a device', None, None)
+    """
+    try:
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
+    except FileNotFoundError:
+        return "a link that leads nowhere" if os.path.islink(path) else None
+    except (OSError, ValueError):
+        return None
