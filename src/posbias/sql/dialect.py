@@ -75,16 +75,13 @@ class Dialect:
         """Return a rank as a whole number: NULL where there is none, 0 where the value is no rank."""
         if type_ in INTEGERS:
             return expression
-        missing = f"{expression} IS NULL"
-        if type_ == "VARCHAR":
-            missing += f" OR LOWER(TRIM({expression})) IN ({', '.join(map(self.text, _NOTHING))})"
-        elif type_ in ("DOUBLE", "FLOAT"):
-            missing += f" OR {self.is_nan(expression)}"
-        return f"CASE WHEN {missing} THEN NULL ELSE COALESCE({self.integer(expression, type_)}, 0) END"
-
-    def is_nan(self, expression: str) -> str:
-        """Return whether a number is NaN."""
-        return f"ISNAN({expression})"
+        number = self.integer(expression, type_)
+        nothing = ", ".join(map(self.text, _NOTHING))
+        # What stands for nothing is looked for only where there is no number: to make texts of all values costs much.
+        return (
+            f"CASE WHEN {expression} IS NULL THEN NULL WHEN {number} IS NOT NULL THEN {number} "
+            f"WHEN LOWER(TRIM({self.as_text(expression)})) IN ({nothing}) THEN NULL ELSE 0 END"
+        )
 
     def number(self, expression: str, type_: str) -> str:
         """Return a value of a type that is no integer as a double, NULL where it is none."""
