@@ -24,7 +24,8 @@ import posbias
 from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.errors import PosbiasError
-from posbias.harvesting.counting import MAX_STRATA, Settings, known_rankers
+from posbias.harvesting.counts import MAX_STRATA, Settings
+from posbias.harvesting.signatures import known_rankers
 from posbias.sql import exposures, signatures
 
 from . import sparks
