@@ -266,7 +266,7 @@ def test_nothing_swapped_is_an_error(make):
 @pytest.mark.parametrize("make", SWAPS)
 def test_a_log_without_original_ranks_says_what_it_lacks(make):
     log = posbias.ClickLog(posbias.simulate(posbias.World(queries=5)))
-    with pytest.raises(posbias.LogError, match=r"'original_rank' is not in the log.*--original COLUMN"):
+    with pytest.raises(posbias.LogError, match=r"'original_rank' is not in the log.*original='COLUMN'"):
         make().fit(log)
     table = swapped(make, 50, 3)
     with pytest.raises(posbias.LogError, match="50 of 150 rows have a value in 'original_rank' that is not a rank"):

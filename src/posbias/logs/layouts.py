@@ -68,5 +68,8 @@ class Layout(StrEnum):
     def __str__(self) -> str:
         return self.value
 
+    def __repr__(self) -> str:
+        return repr(self.value)
+
 
 LAYOUTS: dict[str, Layout] = {layout.value: layout for layout in Layout}
