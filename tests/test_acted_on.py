@@ -42,11 +42,11 @@ def other(row: dict[str, Any]) -> str:
 # ---- Ranks of rankers that were not shown
 
 NO_RANKS = {
-    "zero": (0, "zero-based", "rank of 0"),
+    "zero": (0, "zero-based-rank", "rank of 0"),
     "negative": (-1, "not-a-rank", "no whole number of 1 or more"),
     "a fraction": (1.5, "not-a-rank", "no whole number of 1 or more"),
     "a text": ("third", "not-a-rank", "no whole number of 1 or more"),
-    "a zero as text": ("0", "zero-based", "rank of 0"),
+    "a zero as text": ("0", "zero-based-rank", "rank of 0"),
     "infinity": (float("inf"), "not-a-rank", "no whole number of 1 or more"),
 }
 NONE = {"null": None, "NaN": float("nan"), "an empty text": "", "the text nan": "NaN", "the text null": "null"}
@@ -93,7 +93,7 @@ def test_ranks_in_a_second_table_are_checked_too() -> None:
     log = log_of(rows, rankings=pa.Table.from_pylist(table))
     with pytest.raises(posbias.LogError, match="rows of the rankings have a rank of 0 in 'rank'"):
         posbias.harvest(log, max_rank=5)
-    assert "zero-based" in [f.code for f in posbias.check(log, max_rank=5).findings]
+    assert "zero-based-rank" in [f.code for f in posbias.check(log, max_rank=5).findings]
 
 
 # ---- Clicks that are missing, and those that are all there is

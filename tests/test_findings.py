@@ -26,8 +26,7 @@ def spoilt(seed: int) -> posbias.Harvest:
 
 def test_days_are_added_up() -> None:
     merged = posbias.merge([spoilt(seed) for seed in range(5)])
-    assert [f.code for f in merged.findings] == ["contradicted-rank"]
-    finding = merged.findings[0]
+    finding = next(f for f in merged.findings if f.code == "contradicted-rank")
     assert finding.count == merged.about["rows_contradicted"] == 20
     assert finding.evidence["rows"] == merged.about["rows"]
     assert finding.message.startswith(f"20 of {merged.about['rows']:,} rows were left out")

@@ -132,7 +132,7 @@ def _bad_ranks(d: Dialect, columns: Iterable[str], types: Mapping[str, str]) -> 
     ranks = {column: d.rank(d.quote(column), types[column]) for column in columns}
     if columns:
         yield _Defect(
-            "zero-based",
+            "zero-based-rank",
             " OR ".join(f"{numbers[column]} = 0" for column in columns),
             f"a rank of 0 in {listed(columns, most=6)}: ranks seem to count from 0",
             "They must count from 1 like positions: add 1 to them. Where a ranker does not rank a result, leave the "
@@ -194,8 +194,9 @@ def _text(names: Iterable[str], d: Dialect) -> str:
 def find_defects(opened: OpenLog, plan: Plan) -> list[Finding]:
     """Return what is wrong with rows, in one scan of the log and one of the rankings, where there are any."""
     found = _found(opened, "log", list(_defects(plan)), row_text(plan.schema, plan.dialect))
-    mending = count_from_one(opened, plan) if any(f.code == "zero-based" for f in found) else {}
-    found = [replace(f, arguments=mending) if f.code == "zero-based" else f for f in found]
+    from_zero = [f for f in found if f.code in ("zero-based", "zero-based-rank")]
+    mending = count_from_one(opened, plan) if from_zero else {}
+    found = [replace(f, arguments=mending) if f in from_zero else f for f in found]
     return [*found, *find_bad_rankings(opened)]
 
 

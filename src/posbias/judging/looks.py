@@ -48,7 +48,7 @@ class Look:
     def _lacks_ids(self) -> bool:
         schema, d = self.plan.schema, self.plan.dialect
         names = [name for name in (schema.query, schema.doc, schema.impression) if name is not None]
-        counts = ", ".join(f"COUNT({d.quote(name)})" for name in names)
+        counts = ", ".join(f"COUNT({d.known(d.quote(name), schema.types[name])})" for name in names)
         rows, *found = self.opened.rows(f"SELECT COUNT(*), {counts} FROM log", "Looking for ids")[0]
         return any(n < rows for n in found)
 
