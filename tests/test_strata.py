@@ -271,7 +271,7 @@ def test_the_base_does_segments_and_says_what_is_missing(layout):
     with pytest.raises(posbias.EstimateError, match=r"Only one ranker served the log \(a\)"):
         ConditionalPoisson().fit(posbias.harvest(one))
     with pytest.raises(posbias.EstimateError, match="not a single click"):
-        ConditionalPoisson().fit(posbias.harvest(posbias.ClickLog(table.assign(clicked=0))))
+        ConditionalPoisson().fit(posbias.harvest(posbias.ClickLog(table.assign(clicked=0)), force=True))
 
 
 def test_ranks_that_nothing_connects_have_no_number():

@@ -16,8 +16,8 @@ from posbias.harvesting.strata import Cells, PairSums
 from posbias.records import UnfitError
 from posbias.sql.dialect import BUCKETS
 
-# So many numbers page views may take by bucket and ranker, and clicks by ranker and rank: 2 GB.
-_MOST_SHOWN = 2**28
+# So many numbers page views may take by bucket and ranker, and clicks by ranker and rank: half a GB.
+_MOST_SHOWN = 2**26
 # So large a number of a stratum may be that it can be multiplied by the number of rankers.
 _MOST_STRATA = 2**40
 
