@@ -24,6 +24,7 @@ from posbias.cli.flags import as_flags
 from posbias.findings import Finding
 from posbias.judging.checks import Check
 from posbias.simulation.tables import rank
+from posbias.wording import printable
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 
@@ -64,7 +65,7 @@ def only(found: Check, name: str) -> Finding:
     problem = named[0]
     text = " ".join(found.to_text(as_flags).split())
     for part in (problem.message, problem.example or "", problem.remedy, as_flags(problem.arguments)):
-        assert " ".join(part.split()) in text
+        assert " ".join(printable(part).split()) in text
     assert problem.remedy.endswith((".", "?"))
     return problem
 
