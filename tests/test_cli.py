@@ -465,7 +465,7 @@ def test_a_bar_and_colours_on_a_terminal_and_silence_in_a_pipe(folder: Path) -> 
     _, out, seen = Terminal(*args).finish()
     assert json.loads(out)["rankers"] == ["a", "b"]
     assert "━" in seen
-    assert "Harvesting" in seen or "Looking at the rankers" in seen
+    assert "Harvesting" in seen or "Looking" in seen
     with spawn(*args) as process:
         assert process.communicate(timeout=PATIENCE) == (out, "")
     code, out, seen = Terminal("estimate", folder / "replay.csv", "--query", "qid").finish()

@@ -129,7 +129,7 @@ def test_a_segment_is_what_was_counted_in_it(table, log):
 
 
 def test_what_cannot_be_observed_is_refused(table, log):
-    with pytest.raises(posbias.LogError, match="max_rank must be 2 or more"):
+    with pytest.raises(posbias.LogError, match="max_rank must be a whole number from 2"):
         observe_totals(log, max_rank=1)
     with pytest.raises(posbias.LogError, match="'device' is of type VARCHAR"):
         observe_features(log, ["good", "device"])

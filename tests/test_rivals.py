@@ -159,7 +159,7 @@ class TestContract:
             made(kind).summary()
 
     def test_no_click_at_all(self, kind):
-        with pytest.raises(posbias.EstimateError, match="not a single click"):
+        with pytest.raises(posbias.LogError, match="not a single click"):
             made(kind).fit(posbias.ClickLog(swap_log().assign(clicked=False)))
 
     def test_an_empty_log(self, kind):

@@ -103,11 +103,10 @@ def _fit(name: str, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEst
     from posbias.cli.log_estimates import fit_log, made_of, refuse_harvest, refuse_unused
 
     settings = settings | {"weighting": flags["weighting"]}
-    of_harvests = name not in ESTIMATORS.of_logs
-    if of_harvests:
+    # One that takes a harvest is imported when that is there: the engine counts meanwhile.
+    if name not in ESTIMATORS.of_logs or "log" not in ESTIMATORS[name].fits_on:
         if settings["features"]:
             raise click.UsageError(f"{name} has no use for --feature. Leave it out.")
-        # The estimator is imported when the harvest is there: the engine counts meanwhile.
         harvest = _load(flags, weighted=True) or make_harvest(flags)
         return made_of(ESTIMATORS[name], settings).fit(harvest)  # type: ignore[no-any-return]
     kind = ESTIMATORS[name]

@@ -30,7 +30,8 @@ class Warehouse(Dialect):
         return f"CASE WHEN {whole} = {expression} THEN {whole} END"
 
     def rank(self, expression: str, type_: str) -> str:  # noqa: D102
-        return f"CASE WHEN {expression} IS NOT NULL THEN COALESCE({self.integer(expression, type_)}, 0) END"
+        whole = self.cast(expression, "BIGINT")
+        return f"CASE WHEN {whole} = {expression} THEN {whole} WHEN {expression} IS NOT NULL THEN 0 END"
 
     def click(self, expression: str, type_: str) -> str:  # noqa: D102
         # PostgreSQL makes INTEGER of a boolean, but not BIGINT.
