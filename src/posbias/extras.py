@@ -21,10 +21,12 @@ def optional(module: str, needing: str) -> Any:
     >>> optional("sklearn.svm", "Ranking SVMs need").LinearSVC.__name__
     'LinearSVC'
     """
+    package = module.split(".")[0]
     try:
+        import_module(package)
         return import_module(module)
     except ImportError as error:
-        name, extra = _EXTRAS[module.split(".")[0]]
+        name, extra = _EXTRAS[package]
         raise PosbiasError(
             f"{needing} {name}, which is not installed ({error}). Install it with: pip install 'posbias[{extra}]'"
         ) from error
