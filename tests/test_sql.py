@@ -117,9 +117,13 @@ def test_answers_are_those_of_duckdb_in_all_but_buckets(
     options = {"max_rank": M, "weighting": weighting, "by": ["device"]}
     exported = load(answer(engine, log, DEVICE, **options))
     harvested = posbias.harvest(click_log(log, DEVICE), force=True, **options)
-    for name in ("max_rank", "rankers", "layout", "weighting", "by", "segments", "page_views", "findings", "kind"):
+    for name in ("max_rank", "rankers", "layout", "weighting", "by", "segments", "page_views", "kind"):
         assert getattr(exported, name) == getattr(harvested, name), name
-    np.testing.assert_array_equal(exported.shown.sum(axis=2), harvested.shown.sum(axis=2))
+    # A warehouse's answer tells nothing of page views side by side.
+    repeats = {"duplicates", "crowded-position", "moved-in-view", "mixed-view"}
+    assert list(exported.findings) == [f for f in harvested.findings if f.code not in repeats]
+    axes = ("segment", "ranker", "rank")
+    np.testing.assert_array_equal(exported.shown(*axes), harvested.shown(*axes))
     counts = [name for name in harvested.about if name.startswith("rows") or name == "non_functional_pairs"]
     assert [exported.about[name] for name in counts] == [harvested.about[name] for name in counts]
     for key in harvested.segments:

@@ -18,7 +18,8 @@ from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.metadata import Terms, one_of, read_terms
 from posbias.harvesting.notes import note_contradicted, note_non_functional, note_weighting, refuse_non_functional
 from posbias.harvesting.row_counts import RowCounts
-from posbias.harvesting.strata import cells_from_signatures, count_non_functional, count_pairs
+from posbias.harvesting.shortages import find_no_clicks
+from posbias.harvesting.strata import cells_from_signatures, count_non_functional, count_pairs, count_positions
 from posbias.harvesting.validation import check_harvest
 from posbias.harvesting.warehouse.files import numbers, read_columns, texts
 from posbias.harvesting.warehouse.strata import cells_from_texts, parsed
@@ -74,7 +75,7 @@ def load_export(path: str | os.PathLike[str]) -> Harvest:
                 "source": about.source,
                 **counted.rows.to_dict(),
             },
-            findings=tuple(counted.findings),
+            findings=(*counted.findings, *find_no_clicks(count_positions(counted.table))),
         )
         check_harvest(harvest)
         return harvest
