@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import duckdb
 
+from posbias.engines.duckdb.errors import explained
 from posbias.engines.duckdb.readers import literal
 from posbias.errors import PosbiasError
 from posbias.sql.dialect import DuckDBDialect
@@ -38,13 +39,15 @@ def connected(
                 raise PosbiasError(
                     f"The memory limit {memory_limit!r} is not understood. Give a size such as 2GB or 500MB."
                 ) from None
-        if threads is not None:
-            con.execute("SET threads = ?", [threads])
-        # Row order has no meaning here, and keeping it costs memory.
-        con.execute("SET preserve_insertion_order = false")
-        con.execute("SET enable_progress_bar = false")
-        # Columns of Python objects get their type from all rows: ids may turn from numbers to text late.
-        con.execute("SET pandas_analyze_sample = 1000000000")
+        # Ctrl-C may come while a setting is made, too.
+        with explained():
+            if threads is not None:
+                con.execute("SET threads = ?", [threads])
+            # Row order has no meaning here, and keeping it costs memory.
+            con.execute("SET preserve_insertion_order = false")
+            con.execute("SET enable_progress_bar = false")
+            # Columns of Python objects get their type from all rows: ids may turn from numbers to text late.
+            con.execute("SET pandas_analyze_sample = 1000000000")
         yield con
     finally:
         con.close()
