@@ -82,18 +82,22 @@ def scratch_folder() -> Iterator[str]:
     for left in parent.glob(f"{_SCRATCH}*/{_HELD}"):
         _remove_left(left)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
+        # Named before it is made: whenever a signal comes, it is known what to remove.
+        folder = parent / f"{_SCRATCH}{uuid.uuid4().hex}"
+        descriptor = None
         try:
+            folder.mkdir(0o700)
             descriptor = os.open(folder / _HELD, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        except FileNotFoundError:
-            continue
-        try:
             # Where another run took it for left in this very moment, it is gone: then another one.
             if _lock(descriptor) or (folder / _HELD).exists():
                 yield str(folder)
                 return
+        except FileNotFoundError:
+            if descriptor is not None or not parent.is_dir():
+                raise
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
             shutil.rmtree(folder, ignore_errors=True)
 
 
