@@ -18,6 +18,9 @@ import pytest
 import posbias
 from posbias.simulation import write
 
+# Each starts a process, which takes its time.
+pytestmark = pytest.mark.long
+
 SCRIPT = "from posbias.cli import script; script()"
 
 
