@@ -422,7 +422,7 @@ def colliding() -> Curve:
     world = posbias.World(queries=50, max_rank=3)
     tables = [posbias.simulate(world).to_pandas().assign(one=one, other=other) for one, other in COLLIDING]
     log = posbias.ClickLog(pandas.concat(tables))
-    harvested = posbias.harvest(log, max_rank=3, by=["one", "other"])
+    harvested = posbias.harvest(log, max_rank=3, by=["one", "other"], force=True)
     return posbias.AllPairs(bootstrap=5).fit(harvested).curve()
 
 

@@ -505,8 +505,8 @@ def test_a_table_in_backticks_is_the_same() -> None:
     ("given_", "message"),
     [
         ({"dialect": "oracle"}, "The dialect 'oracle' is not known. Use one of 'bigquery'"),
-        ({"max_rank": 1}, "max_rank must be 2 or more"),
-        ({"weighting": "none"}, "The weighting 'none' is not known"),
+        ({"max_rank": 1}, "max_rank must be a whole number from 2"),
+        ({"weighting": "none"}, "weighting='none' is not known"),
         ({"ranks": "rank_{ranker}"}, "must name every ranker .* Add rankers="),
         ({"rankings": "ranked"}, "must name every ranker"),
         ({"ranks": "none", "rankers": ["a"]}, "Leave rankers out"),

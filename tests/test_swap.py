@@ -257,7 +257,7 @@ def test_nothing_swapped_is_an_error(make):
     with pytest.raises(posbias.EstimateError, match="No rank but the first could have an estimate"):
         make().fit(log_of(swapped(make, 50, 3, probability=0)))
     table = swapped(make, 50, 3)
-    with pytest.raises(posbias.EstimateError, match="not a single click"):
+    with pytest.raises(posbias.LogError, match="not a single click"):
         make().fit(log_of(table.assign(clicked=False)))
     with pytest.raises(posbias.EstimateError, match="'original_rank': nothing was swapped"):
         make().fit(log_of(table.assign(original_rank=pandas.Series([None] * len(table), dtype="Int64"))))
