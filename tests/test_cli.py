@@ -237,7 +237,7 @@ def test_column_flags(folder: Path, log: str, tmp_path: Path) -> None:
     columns = [names.get(n, n.replace("rank_", "rank of ")) for n in table.column_names]
     pq.write_table(table.rename_columns(columns), tmp_path / "log.parquet")
     flags = ["--query", 'my "query"', "--doc", "group by", "--ranker", "order", "--position", "pos", "--click", "Click"]
-    flags += ["--ranks", "rank of {ranker}", "--max-rank", "6", "--bootstrap", "0", "--json"]
+    flags += ["--ranks", "rank of {ranker}", "--max-rank", "6", "--interval", "none", "--json"]
     want = run("estimate", log, "--max-rank", 6, "--bootstrap", 0, "--json").stdout
     assert run("estimate", tmp_path / "log.parquet", *flags).stdout == want
     with duckdb.connect(str(tmp_path / "log.duckdb")) as con:

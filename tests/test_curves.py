@@ -102,7 +102,7 @@ def test_a_rank_without_an_interval_has_no_variance() -> None:
     assert curve.covariance is not None
     assert [row[2] for row in curve.covariance] == [None] * 3
     assert curve.covariance[1][1] == fitted.covariance_[1, 1] > 0
-    assert posbias.AllPairs(bootstrap=0).fit(posbias.harvest(posbias.ClickLog(table))).curve().covariance is None
+    assert posbias.AllPairs(interval=None).fit(posbias.harvest(posbias.ClickLog(table))).curve().covariance is None
 
 
 @pytest.mark.parametrize("estimator", ["all-pairs", "naive-ctr", "pbm-em"])

@@ -86,7 +86,7 @@ class TestContract:
             for seed in range(4):
                 world = posbias.World(queries=queries, repeats=4, similarity=0.6, max_rank=4, seed=seed)
                 harvested = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=4)
-                estimate = make(bootstrap=0).fit(harvested).propensity_
+                estimate = make(interval=None).fit(harvested).propensity_
                 errors.append(np.mean((estimate - world.propensity) ** 2))
             return float(np.sqrt(np.mean(errors)))
 
@@ -111,7 +111,7 @@ class TestContract:
 
     def test_scale_does_not_matter(self, make, harvest):
         many = posbias.merge([harvest, harvest, harvest])
-        once, thrice = make(bootstrap=0).fit(harvest), make(bootstrap=0).fit(many)
+        once, thrice = make(interval=None).fit(harvest), make(interval=None).fit(many)
         np.testing.assert_allclose(once.propensity_, thrice.propensity_, rtol=1e-9)
 
     def test_names_of_rankers_do_not_matter(self, make, world):
@@ -138,7 +138,7 @@ class TestContract:
         assert not np.array_equal(one.interval_, other.interval_)
 
     def test_no_resamples_no_interval(self, make, harvest):
-        fitted = make(bootstrap=0).fit(harvest)
+        fitted = make(interval=None).fit(harvest)
         assert np.isnan(fitted.interval_).all()
         assert "1.000" in str(fitted.summary())
 
@@ -148,7 +148,7 @@ class TestContract:
 
     def test_positions_that_never_occur_are_not_invented(self, make):
         world = posbias.World(queries=500, max_rank=4)
-        fitted = make(bootstrap=0).fit(posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=10))
+        fitted = make(interval=None).fit(posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=10))
         assert [p.position for p in fitted.summary().positions] == [1, 2, 3, 4]
         assert np.isnan(fitted.propensity_[4:]).all()
 
@@ -186,9 +186,9 @@ def test_pivot_one_and_chain_are_the_papers_formulas(harvest):
     chain = [Fraction(1)]
     for k in range(1, 10):
         chain.append(chain[-1] * c[k][k - 1] / c[k - 1][k])
-    np.testing.assert_allclose(posbias.PivotOne(bootstrap=0).fit(harvest).propensity_, pivot, rtol=1e-12)
+    np.testing.assert_allclose(posbias.PivotOne(interval=None).fit(harvest).propensity_, pivot, rtol=1e-12)
     np.testing.assert_allclose(
-        posbias.AdjacentChain(bootstrap=0).fit(harvest).propensity_, [float(p) for p in chain], rtol=1e-12
+        posbias.AdjacentChain(interval=None).fit(harvest).propensity_, [float(p) for p in chain], rtol=1e-12
     )
 
 
@@ -234,7 +234,7 @@ def test_all_pairs_says_why_a_connected_rank_may_be_undetermined():
 
 
 def test_propensities_may_exceed_one_and_rise():
-    fitted = posbias.AllPairs(bootstrap=0).fit(swaps((1, 2, 200, 400), (2, 3, 100, 150)))
+    fitted = posbias.AllPairs(interval=None).fit(swaps((1, 2, 200, 400), (2, 3, 100, 150)))
     np.testing.assert_allclose(fitted.propensity_[:3], [1, 2, 3], rtol=1e-8)
 
 
@@ -253,7 +253,7 @@ def test_resamples_recount_clicks_and_page_views(make, harvest):
         columns |= {"impressions": columns["impressions"] * times, "clicks": columns["clicks"] * times}
         again = Harvest(10, harvest.rankers, Layout.WIDE, "traffic", (), ((),), "signatures", Cells(**columns))
         assert again.page_views != harvest.page_views
-        np.testing.assert_allclose(make(bootstrap=0).fit(again).propensity_, estimate, rtol=1e-7)
+        np.testing.assert_allclose(make(interval=None).fit(again).propensity_, estimate, rtol=1e-7)
 
 
 def test_percentiles():
@@ -301,7 +301,7 @@ def test_traffic_is_biased_in_replay_and_the_default_is_not():
         harvested = posbias.harvest(log)
         assert harvested.weighting == "harmonic"
         for weighting, found in estimates.items():
-            found.append(posbias.AllPairs(weighting=weighting, bootstrap=0).fit(harvested).propensity_)
+            found.append(posbias.AllPairs(weighting=weighting, interval=None).fit(harvested).propensity_)
     ratio = {name: np.mean(found, axis=0) / world.propensity for name, found in estimates.items()}
     assert np.max(np.abs(ratio["traffic"] - 1)) > 0.5
     assert np.max(np.abs(ratio["harmonic"] - 1)) < 0.1

@@ -341,6 +341,6 @@ def test_the_way_from_the_command_to_a_curve(tmp_path: Path) -> None:
     sql = run("sql", "--dialect", "duckdb", "--table", "clicks", "--rankers", "a", "--rankers", "b").stdout
     with run_duckdb() as execute:
         path = to_parquet(execute(sql, {"clicks": pyarrow.parquet.read_table(tmp_path / "clicks.parquet")}), tmp_path)
-    ours = json.loads(run("estimate", path, "--json", "--bootstrap", "0").stdout)
-    direct = json.loads(run("estimate", tmp_path / "clicks.parquet", "--json", "--bootstrap", "0").stdout)
+    ours = json.loads(run("estimate", path, "--json", "--interval", "none").stdout)
+    direct = json.loads(run("estimate", tmp_path / "clicks.parquet", "--json", "--interval", "none").stdout)
     assert [p["propensity"] for p in ours["positions"]] == pytest.approx([p["propensity"] for p in direct["positions"]])

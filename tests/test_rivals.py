@@ -124,7 +124,7 @@ class TestContract:
     def test_the_curve_has_the_shape_of_all_curves(self, kind):
         curve = made(kind).fit(posbias.ClickLog(swap_log())).curve().to_dict()
         harvest = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=100))))
-        assert curve.keys() == posbias.AllPairs(bootstrap=0).fit(harvest).curve().to_dict().keys()
+        assert curve.keys() == posbias.AllPairs(interval=None).fit(harvest).curve().to_dict().keys()
         assert curve["estimator"] == kind.name
         assert curve["weighting"] is None
         assert [p["position"] for p in curve["positions"]] == [1, 2, 3, 4]
@@ -337,7 +337,7 @@ def test_regression_em_recovers_the_curve_from_features_that_tell_relevance():
 def test_regression_em_is_biased_where_features_tell_nothing():
     """The model then gives every result the same relevance, and the curve is that of click rates."""
     log = posbias.ClickLog(features_log(30_000))
-    naive = NaiveCTR(max_rank=4, bootstrap=0).fit(log).propensity_
+    naive = NaiveCTR(max_rank=4, interval=None).fit(log).propensity_
     fitted = RegressionEM(["noise"], max_rank=4).fit(log)
     np.testing.assert_allclose(fitted.propensity_, naive, rtol=0.02)
     assert np.all(fitted.propensity_[1:] < 0.85 * TRUTH[1:])
@@ -462,7 +462,7 @@ def test_every_estimator_answers_from_the_command_line(name, folder):
 
 
 def test_original_names_the_column_of_the_rank_before_the_swap(folder):
-    asked = ["--estimator", "swap-one", "--max-rank", "4", "--bootstrap", "0"]
+    asked = ["--estimator", "swap-one", "--max-rank", "4", "--interval", "none"]
     done = run("renamed.parquet", "--original", "was", *asked)
     assert done.stdout.splitlines()[1:] == run("log.parquet", *asked).stdout.splitlines()[1:]
     assert done.stdout.startswith("swap-one, 95% interval")
@@ -472,7 +472,7 @@ def test_original_names_the_column_of_the_rank_before_the_swap(folder):
 
 
 def test_by_segments_from_the_command_line(folder):
-    done = run("log.parquet", "--estimator", "naive-ctr", "--by", "ranker", "--json", "--bootstrap", "0")
+    done = run("log.parquet", "--estimator", "naive-ctr", "--by", "ranker", "--json", "--interval", "none")
     assert [part["segment"]["ranker"] for part in json.loads(done.stdout)["segments"]] == ["a", "b"]
 
 

@@ -216,7 +216,7 @@ def slow_tables(harvest: Harvest) -> tuple[FloatArray, FloatArray]:
 
 
 def test_it_is_the_maximum(harvest):
-    fitted = ConditionalPoisson(bootstrap=0).fit(harvest)
+    fitted = ConditionalPoisson(interval=None).fit(harvest)
 
     exposure, clicks = slow_tables(harvest)
 
@@ -248,7 +248,7 @@ def test_a_batch_of_bucket_weights_is_each_of_them(harvest):
 
 def test_a_resample_is_the_harvest_of_it():
     harvest = harvest_of("wide")
-    estimator = ConditionalPoisson(bootstrap=0)
+    estimator = ConditionalPoisson(interval=None)
     for weights in resample(len(harvest.buckets), 3, seed=2):
         times = weights.astype(int)[np.searchsorted(harvest.buckets, harvest.table.bucket)]
         columns = harvest.table.columns()
@@ -275,7 +275,7 @@ def test_the_base_does_segments_and_says_what_is_missing(layout):
 
 
 def test_ranks_that_nothing_connects_have_no_number():
-    fitted = ConditionalPoisson(bootstrap=0).fit(harvest_of("wide", max_rank=WORLD.max_rank + 2))
+    fitted = ConditionalPoisson(interval=None).fit(harvest_of("wide", max_rank=WORLD.max_rank + 2))
     assert np.isnan(fitted.propensity_[4:]).all()
     assert np.isfinite(fitted.propensity_[:4]).all()
     assert fitted.reasons_[5] == "no stratum with clicks connects it to rank 1"

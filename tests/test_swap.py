@@ -119,7 +119,7 @@ def test_it_is_the_slow_ratio(make, slow, seed):
     table = pandas.concat(parts).sample(frac=1, random_state=seed)
     table["query_id"] = table["query_id"].str.replace(r"\d$", "", regex=True)
     for max_rank in (3, 6):
-        fitted = make(max_rank=max_rank, bootstrap=0).fit(log_of(table))
+        fitted = make(max_rank=max_rank, interval=None).fit(log_of(table))
         expected = slow(table.to_dict("records"), max_rank)
         np.testing.assert_allclose(fitted.propensity_, expected, rtol=1e-12)
 
@@ -127,12 +127,12 @@ def test_it_is_the_slow_ratio(make, slow, seed):
 def test_one_ranker_and_whole_pages_are_the_papers_rates():
     table = swapped(SwapOne, 4000, 4, probability=0.3)
     rate = table[table["original_rank"] == 1].groupby("position")["clicked"].mean()
-    np.testing.assert_allclose(SwapOne(max_rank=4, bootstrap=0).fit(log_of(table)).propensity_, rate / rate[1])
+    np.testing.assert_allclose(SwapOne(max_rank=4, interval=None).fit(log_of(table)).propensity_, rate / rate[1])
     # Where both documents of a swap are logged, the groups are of one size and their rates add up.
     table = swapped(SwapAdjacent, 4000, 2, probability=0.3)
     rate = table.groupby(["original_rank", "position"])["clicked"].mean()
     below, above = (rate[1, k] + rate[2, k] for k in (2, 1))
-    np.testing.assert_allclose(SwapAdjacent(max_rank=2, bootstrap=0).fit(log_of(table)).propensity_[1], below / above)
+    np.testing.assert_allclose(SwapAdjacent(max_rank=2, interval=None).fit(log_of(table)).propensity_[1], below / above)
 
 
 @pytest.mark.parametrize("make", SWAPS)
@@ -147,7 +147,7 @@ def test_resamples_take_rates_anew(make):
     refits = []
     for times in resample(40, 7, seed=5).astype(int):
         again = rows | {name: rows[name] * times[rows["bucket"]] for name in ("impressions", "clicks")}
-        estimator = make(max_rank=4, bootstrap=0)
+        estimator = make(max_rank=4, interval=None)
         estimator.estimate(Observations("swaps", 4, ("a", "b"), again, again))
         refits.append(estimator.propensity_)
     estimator = make(max_rank=4, bootstrap=7, seed=5, level=0.8)

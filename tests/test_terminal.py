@@ -124,7 +124,7 @@ def test_no_command_prints_what_a_terminal_obeys(
 
 def test_a_terminal_gets_csv_without_them_and_a_pipe_as_it_is(files: dict[str, Path]) -> None:
     command = ["-c", "from posbias.cli import script; script()"]
-    args: Any = [sys.executable, *command, "estimate", files["harvest"], "--csv", "--bootstrap", "0"]
+    args: Any = [sys.executable, *command, "estimate", files["harvest"], "--csv", "--interval", "none"]
     piped = subprocess.run(args, capture_output=True, check=True).stdout
     assert f"phone{EVIL}".encode() in piped
     leader, follower = pty.openpty()

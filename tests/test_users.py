@@ -194,7 +194,7 @@ def test_all_pairs_recovers_the_curve_from_a_simulated_log(
     log = simulate_sessions(judgments, rankings, views, user, seed=5)
     harvest = posbias.harvest(posbias.ClickLog(log))
     assert "a: 120,000, b: 30,000" in repr(harvest)
-    fitted = posbias.AllPairs(bootstrap=0).fit(harvest)
+    fitted = posbias.AllPairs(interval=None).fit(harvest)
     np.testing.assert_allclose(fitted.propensity_, user.propensity(10), rtol=0.12)
     # What the log shows without that: rank and relevance together.
     clicks = log.to_pandas().groupby("position").clicked.mean().to_numpy()

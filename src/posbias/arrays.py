@@ -49,6 +49,15 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     return first, which
 
 
+def distinct(values: IntArray, size: int) -> IntArray:
+    """Return the distinct ones of whole numbers below `size`, sorted."""
+    if size > _DIRECT:
+        return np.unique(values)
+    held = np.zeros(size, dtype=np.bool_)
+    held[values] = True
+    return np.flatnonzero(held)
+
+
 def places(values: IntArray, among: IntArray) -> IntArray:
     """Return where each value stands among sorted distinct small ones, by a table: much faster than searching."""
     table = np.zeros(int(among.max(initial=0)) + 1, dtype=np.int64)

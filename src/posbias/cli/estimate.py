@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posbias.cli.engines import engine_options, make_harvest
-from posbias.cli.options import force_option, given, harvest_options, log_options, show_json, warn
+from posbias.cli.options import force_option, given, harvest_options, log_options, show_json, tell, warn
 from posbias.estimators import ESTIMATORS
 from posbias.wording import printable_lines
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
     from posbias.harvesting.harvests import Harvest
 
+DEFAULT = "cross-fit"
 _PLOTS = (".png", ".svg", ".pdf")
 
 
@@ -33,9 +34,7 @@ def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @click.option(
     "--estimator",
     type=click.Choice(list(ESTIMATORS)),
-    default="all-pairs",
-    show_default=True,
-    help="How clicks make a curve.",
+    help="How clicks make a curve.  [default: cross-fit; all-pairs for a harvest of sums]",
 )
 @click.option("--feature", multiple=True, metavar="COLUMN", help="Feature of regression-em; may be repeated.")
 @click.option(
@@ -45,8 +44,17 @@ def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     show_default=True,
     help="Coverage of the intervals.",
 )
-@click.option("--bootstrap", type=click.IntRange(0), default=1000, show_default=True, help="Resamples; 0 for none.")
+@click.option(
+    "--interval",
+    type=click.Choice(["jackknife", "bootstrap", "none"]),
+    default="jackknife",
+    show_default=True,
+    help="How intervals are made.",
+)
+@click.option("--bootstrap", type=click.IntRange(1), default=1000, show_default=True, help="Resamples.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resamples.")
+@click.option("--joint", is_flag=True, help="Show a band that holds the whole curve at once.")
+@click.option("--prior", type=click.FloatRange(0), default=1.0, show_default=True, help="Imagined views of pbm-em.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--plot", metavar="FILE", callback=_plot, help="Draw the curve with its band as .png, .svg or .pdf.")
@@ -55,11 +63,14 @@ def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @force_option
 @engine_options
 def estimate(
-    estimator: str,
+    estimator: str | None,
     feature: tuple[str, ...],
     level: float,
+    interval: str,
     bootstrap: int,
     seed: int,
+    joint: bool,
+    prior: float,
     as_json: bool,
     as_csv: bool,
     plot: str | None,
@@ -73,6 +84,7 @@ def estimate(
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other: stdout holds one of them.")
+    _check_intervals(interval, joint)
     if plot is not None:
         from posbias.writing import writable
 
@@ -82,33 +94,58 @@ def estimate(
         from posbias.curves.files import read_truth
 
         known = read_truth(truth)
-    settings = {"level": level, "bootstrap": bootstrap, "seed": seed, "features": list(feature)}
+    settings = {
+        "level": level,
+        "interval": None if interval == "none" else interval,
+        "bootstrap": bootstrap,
+        "seed": seed,
+        "prior": prior,
+        "features": list(feature),
+    }
     curve = _fit(estimator, settings, flags).curve()
+    joint = joint and curve.interval_by is not None
+    if as_json or as_csv:
+        for note in curve.notes:
+            tell(f"Note: {note}", fg="yellow")
     if as_json:
-        show_json(curve.to_dict())
+        show_json(curve.to_dict(joint=joint))
     elif as_csv:
-        text = curve.to_csv()
+        text = curve.to_csv(joint=joint)
         # A program gets the values as they are, colours and all; a terminal would obey some.
         click.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
-        click.echo(curve.to_text(known))
+        click.echo(curve.to_text(known, joint=joint))
     if plot is not None:
         from posbias.curves.plots import save_plot
 
-        save_plot(curve, plot, truth=known)
+        save_plot(curve, plot, truth=known, joint=joint)
 
 
-def _fit(name: str, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
+def _check_intervals(interval: str, joint: bool) -> None:
+    """Refuse flags about intervals that are not made."""
+    if interval != "bootstrap" and "bootstrap" in given(click.get_current_context()):
+        raise click.UsageError(
+            "--bootstrap says how many resamples to draw. Add --interval bootstrap, or leave it out."
+        )
+    if joint and interval != "jackknife":
+        raise click.UsageError(f"--joint is made of jackknife intervals. Leave out --interval {interval}.")
+
+
+def _fit(name: str | None, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
     """Fit an estimator on the harvest given, on the rows of the log if that is what it takes, or on their harvest."""
     from posbias.cli.log_estimates import fit_log, made_of, refuse_harvest, refuse_unused
 
     settings = settings | {"weighting": flags["weighting"]}
-    # One that takes a harvest is imported when that is there: the engine counts meanwhile.
-    if name not in ESTIMATORS.of_logs or "log" not in ESTIMATORS[name].fits_on:
-        if settings["features"]:
-            raise click.UsageError(f"{name} has no use for --feature. Leave it out.")
+    if name is None and flags["weighting"] is not None:
+        # It says how pairs are compared, which the default does not do.
+        name = "all-pairs"
+        tell("Note: --weighting is for pairs of ranks: this is the curve of --estimator all-pairs.", fg="yellow")
+    if name is None or name not in ESTIMATORS.of_logs or "log" not in ESTIMATORS[name].fits_on:
+        if {"feature", "prior", "weighting"} & {*given(click.get_current_context())}:
+            refuse_unused(ESTIMATORS[name or DEFAULT])
         harvest = _load(flags, weighted=True) or make_harvest(flags)
-        return made_of(ESTIMATORS[name], settings).fit(harvest)  # type: ignore[no-any-return]
+        # Imported when the harvest is there: the engine counts meanwhile.
+        return made_of(ESTIMATORS[name or _default(harvest)], settings).fit(harvest)  # type: ignore[no-any-return]
     kind = ESTIMATORS[name]
     refuse_unused(kind)
     refuse_harvest(kind, flags["log"])
@@ -116,6 +153,18 @@ def _fit(name: str, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEst
     if loaded is None:
         return fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
     return made_of(kind, settings).fit(loaded)  # type: ignore[no-any-return]
+
+
+def _default(harvest: Harvest) -> str:
+    """Return the estimator that is best for a harvest, and say why where that is not the usual one."""
+    if harvest.kind != "pairs":
+        return DEFAULT
+    tell(
+        f"Note: the harvest holds sums over pairs of ranks, from which {DEFAULT} cannot be made: this is the curve of "
+        "--estimator all-pairs.",
+        fg="yellow",
+    )
+    return "all-pairs"
 
 
 def _load(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:

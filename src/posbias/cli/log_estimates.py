@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
 
 # Flags that only some estimators take, by the parameter they become.
-_PARAMETERS = {"level": "level", "bootstrap": "bootstrap", "seed": "seed", "feature": "features"}
+_PARAMETERS = {
+    "level": "level",
+    "interval": "interval",
+    "joint": "interval",
+    "bootstrap": "bootstrap",
+    "seed": "seed",
+    "feature": "features",
+    "prior": "prior",
+    "weighting": "weighting",
+}
 
 
 def parameters_of(kind: type[CurveEstimator]) -> set[str]:
@@ -33,8 +42,8 @@ def refuse_unused(kind: type[CurveEstimator]) -> None:
     takes = parameters_of(kind)
     unused = {flag for flag, parameter in _PARAMETERS.items() if parameter not in takes}
     if "log" in kind.fits_on:
-        # Both say how a harvest compares documents at several ranks.
-        unused |= {"weighting", "non_functional"}
+        # It says how a harvest compares documents at several ranks.
+        unused.add("non_functional")
     found = [f"--{name.replace('_', '-')}" for name in given(click.get_current_context()) if name in unused]
     if found:
         raise click.UsageError(f"{kind.name} has no use for {', '.join(found)}. Leave it out.")

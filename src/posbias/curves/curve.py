@@ -14,8 +14,9 @@ from posbias.wording import label, printable
 if TYPE_CHECKING:
     from posbias.arrays import FloatArray
 
-# Of what `to_dict` makes; one that older versions could not read has the next number.
-FORMAT = 1
+# Of what `to_dict` makes; one that older versions could not read has the next number. In the first, the covariance was
+# of p and not of log p.
+FORMAT = 2
 _BAR = 24
 
 # The values of a segment's columns, None for a missing one.
@@ -25,7 +26,7 @@ Covariance = tuple[tuple[float | None, ...], ...]
 
 @dataclass(frozen=True)
 class Position:
-    """One rank of a curve; what is not known is None, and `reason` says why."""
+    """One rank of a curve; what is not known is None, and `reason` says why, or what makes it weak."""
 
     position: int
     propensity: float | None
@@ -34,6 +35,8 @@ class Position:
     impressions: int
     clicks: int
     reason: str | None
+    # Of the interval: how many queries, of equal say, it is as good as. None where it takes no quantile of t.
+    degrees_of_freedom: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,12 @@ class Curve:
         estimator: the name of the estimator.
         max_rank: M, the number of top ranks it was to estimate.
         level: the coverage of the intervals.
+        interval_by: how they were made, "jackknife" or "bootstrap".
         weighting: the weighting of pairs, where the estimator has one.
         positions: the ranks at which anything was shown. With a lower end and no upper one an interval has no bound.
         page_views: the page views of each ranker.
-        covariance: of the propensities, a row for each of the positions; None where it is not known.
+        covariance: of log p, a row for each of the positions; None where it is not known.
+        notes: what is to be known of the whole curve.
         by: the segment columns.
         segments: the curve of each segment, by its values of these columns.
 
@@ -70,10 +75,12 @@ class Curve:
     estimator: str
     max_rank: int
     level: float | None
+    interval_by: str | None
     weighting: str | None
     positions: tuple[Position, ...]
     page_views: Mapping[str, int] = field(hash=False)
     covariance: Covariance | None = None
+    notes: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
     segments: Mapping[Segment, Curve] = field(default_factory=dict, hash=False)
 
@@ -89,9 +96,9 @@ class Curve:
                 )
 
     @property
-    def _setting(self) -> tuple[str, int, float | None, str | None]:
+    def _setting(self) -> tuple[str, int, float | None, str | None, str | None]:
         """What the curves of all segments have in common."""
-        return self.estimator, self.max_rank, self.level, self.weighting
+        return self.estimator, self.max_rank, self.level, self.interval_by, self.weighting
 
     @property
     def propensity(self) -> FloatArray:
@@ -115,7 +122,7 @@ class Curve:
 
     @property
     def covariance_matrix(self) -> FloatArray:
-        """The covariance by ranks, as (M, M); NaN where it is not known."""
+        """The covariance of log p by ranks, as (M, M); NaN where it is not known."""
         import numpy as np
 
         values = np.full((self.max_rank, self.max_rank), np.nan)
@@ -124,35 +131,75 @@ class Curve:
             values[np.ix_(places, places)] = np.array(self.covariance, dtype=np.float64).reshape(len(places), -1)
         return values
 
+    def joint(self, level: float | None = None) -> FloatArray:
+        """The ends of a band that holds the whole curve at once at this level, or at that of the intervals: (M, 2).
+
+        Bonferroni: t quantiles at 1 − α / (2 (m − 1)) where m ranks, the first among them, have an interval.
+        """
+        import numpy as np
+
+        from posbias.quantiles import t_quantile
+
+        if self.interval_by != "jackknife":
+            raise CurveError(
+                f"A joint band is made of jackknife intervals, and this curve has {self.interval_by or 'none'}. "
+                "Estimate it with interval='jackknife'.",
+            )
+        level = self.level if level is None else level
+        if level is None or not 0 < level < 1:
+            raise CurveError(f"The level of a band must be a share between 0 and 1, such as 0.95, not {level!r}.")
+        degrees = np.full(self.max_rank, np.nan)
+        degrees[self._places()] = [np.nan if p.low is None else p.degrees_of_freedom for p in self.positions]
+        degrees[np.isnan(self.interval[:, 0])] = np.nan
+        others = max(1, int(np.isfinite(degrees[1:]).sum()))
+        half = t_quantile(degrees, 1 - (1 - level) / (2 * others)) * np.sqrt(np.diagonal(self.covariance_matrix))
+        return np.asarray(self.propensity[:, None] * np.exp(np.stack([-half, half], axis=-1)))
+
     def _places(self) -> list[int]:
         return [p.position - 1 for p in self.positions]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the curve as `--json` prints it."""
+    def to_dict(self, *, joint: bool = False) -> dict[str, Any]:
+        """Return the curve as `--json` prints it, with the joint band if asked for."""
         answer: dict[str, Any] = {
             "format": FORMAT,
             "estimator": self.estimator,
             "max_rank": self.max_rank,
             "level": self.level,
+            "interval_by": self.interval_by,
             "weighting": self.weighting,
-            **self._estimate(),
+            **self._estimate(joint),
             "rankers": list(self.page_views),
             "version": __version__,
         }
         if self.by:
             answer["by"] = list(self.by)
             answer["segments"] = [
-                {"segment": dict(zip(self.by, key, strict=True)), **part._estimate()}
+                {"segment": dict(zip(self.by, key, strict=True)), **part._estimate(joint)}
                 for key, part in self.segments.items()
             ]
         return answer
 
-    def _estimate(self) -> dict[str, Any]:
+    def _estimate(self, joint: bool) -> dict[str, Any]:
         return {
-            "positions": [asdict(position) for position in self.positions],
+            "positions": self._records(joint),
             "page_views": dict(self.page_views),
             "covariance": None if self.covariance is None else [list(row) for row in self.covariance],
+            "notes": list(self.notes),
         }
+
+    def _records(self, joint: bool) -> list[dict[str, Any]]:
+        """Return each position as a record, with its part of the joint band if asked for."""
+        records = [asdict(position) for position in self.positions]
+        for record, (low, high) in zip(records, self._band(joint), strict=False):
+            record |= {"joint_low": low, "joint_high": high}
+        return records
+
+    def _band(self, joint: bool) -> list[tuple[float | None, float | None]]:
+        """Return the joint band at each position, if asked for."""
+        if not joint:
+            return []
+        ends = self.joint()[self._places()].tolist()
+        return [(None, None) if low != low else (low, high) for low, high in ends]
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Curve:
@@ -174,44 +221,53 @@ class Curve:
 
         return load(path)
 
-    def to_csv(self) -> str:
+    def to_csv(self, *, joint: bool = False) -> str:
         """Return the curve as `--csv` prints it: a row for each rank, of each segment where there are any.
 
         Then a column `scope` says "all" or "segment", and each of the segment columns has one. A missing value is an
         empty field and an empty text `""`.
         """
-        names = [f.name for f in fields(Position)]
+        names = [f.name for f in fields(Position)] + (["joint_low", "joint_high"] if joint else [])
         # A segment column with the name of one of ours would hide it.
         own = [f"segment_{name}" if name in ("scope", *names) else name for name in self.by]
         lines: list[list[Any]] = [["scope", *own, *names] if self.by else names]
         nothing = [None for _ in self.by]
-        lines += [[*(["all", *nothing] if self.by else []), *asdict(p).values()] for p in self.positions]
+        lines += [[*(["all", *nothing] if self.by else []), *p.values()] for p in self._records(joint)]
         for key, part in self.segments.items():
-            lines += [["segment", *key, *asdict(p).values()] for p in part.positions]
+            lines += [["segment", *key, *p.values()] for p in part._records(joint)]
         return "".join(",".join(map(_csv_field, line)) + "\n" for line in lines)
 
-    def to_text(self, truth: Sequence[float] | None = None) -> str:
-        """Return the curve as a table, with the truth beside it where it is known."""
+    def to_text(self, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
+        """Return the curve as a table, with the joint band if asked for and the truth where it is known."""
         weighting = "" if self.weighting is None else f", {self.weighting} weighting"
-        interval = "no interval" if self.level is None else f"{100 * self.level:g}% interval"
-        title = printable(f"{self.estimator}{weighting}, {interval}")
-        blocks = [f"{title}\n{self._table(truth)}"]
-        blocks += [f"{label(key)}\n{part._table(None)}" for key, part in self.segments.items()]
+        title = printable(f"{self.estimator}{weighting}, {self.interval_name}")
+        blocks = [f"{title}\n{self._table(truth, joint)}"]
+        blocks += [f"{label(key)}\n{part._table(None, joint)}" for key, part in self.segments.items()]
         return "\n\n".join(blocks)
 
-    def _table(self, truth: Sequence[float] | None) -> str:
+    @property
+    def interval_name(self) -> str:
+        """What the intervals are, in words."""
+        if self.level is None or self.interval_by is None:
+            return "no interval"
+        return f"{100 * self.level:g}% interval" + (" by bootstrap" if self.interval_by == "bootstrap" else "")
+
+    def _table(self, truth: Sequence[float] | None, joint: bool) -> str:
         top = max((p.propensity for p in self.positions if p.propensity is not None), default=0.0) or 1.0
         lines = []
-        for p in self.positions:
+        band = self._band(joint) or [(None, None)] * len(self.positions)
+        for p, ends in zip(self.positions, band, strict=True):
             known = "" if truth is None else _known(truth, p.position)
-            interval = "" if p.low is None or p.position == 1 else f"{p.low:.3f} – {_high(p.high)}"
+            interval = f"{_ends(p.low, p.high, p.position):<15}"
+            interval += f"  {_ends(*ends, p.position):<15}" if joint else ""
             value = "–" if p.propensity is None else f"{p.propensity:.3f}"
             bar = "" if p.propensity is None else _bar(p.propensity / top)
             counts = f"{p.impressions:>12,} {p.clicks:>10,}"
             tail = "  ".join(part for part in (bar, printable(p.reason or "")) if part)
-            lines.append(f"{p.position:>4} {value:>10}  {interval:<15}{known} {counts}  {tail}".rstrip())
-        head = f"rank propensity  {'interval':<15}{'' if truth is None else '     truth'}  impressions     clicks"
-        return "\n".join([head, *lines])
+            lines.append(f"{p.position:>4} {value:>10}  {interval}{known} {counts}  {tail}".rstrip())
+        interval = f"{'interval':<15}" + (f"  {'joint band':<15}" if joint else "")
+        head = f"rank propensity  {interval}{'' if truth is None else '     truth'}  impressions     clicks"
+        return "\n".join([head, *lines, *(f"! {printable(note)}" for note in self.notes)])
 
     def __str__(self) -> str:
         return self.to_text()
@@ -230,8 +286,11 @@ def _known(truth: Sequence[float], position: int) -> str:
     return f"{truth[position - 1]:>10.3f}" if position <= len(truth) else f"{'':>10}"
 
 
-def _high(value: float | None) -> str:
-    return "∞" if value is None else f"{value:.3f}"
+def _ends(low: float | None, high: float | None, position: int) -> str:
+    """Return an interval as a table shows it; that of rank 1 is 1 by definition."""
+    if low is None or position == 1:
+        return ""
+    return f"{low:.3f} – {'∞' if high is None else f'{high:.3f}'}"
 
 
 def _bar(share: float) -> str:

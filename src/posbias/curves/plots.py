@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 _MOST_SEGMENTS = 8
 
 
-def draw_curve(curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] | Any = None) -> Axes:
-    """Draw a curve with its band, its segments beside it, and the truth where it is known."""
+def draw_curve(
+    curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] | Any = None, joint: bool = False
+) -> Axes:
+    """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth where it is known."""
     if ax is None:
         figure = optional("matplotlib.figure", "Plots need").Figure(figsize=(7, 4.2), layout="constrained")
         ax = figure.add_subplot()
     shown = list(curve.segments.items())[:_MOST_SEGMENTS]
     _draw_line(ax, curve, "all" if shown else curve.estimator, "C0", wide=True)
+    if joint:
+        ends = curve.joint()
+        every = np.arange(1, curve.max_rank + 1)
+        for side, name in zip(ends.T, (f"joint {100 * (curve.level or 0):g}% band", None), strict=True):
+            ax.plot(every, side, color="C0", linestyle="--", linewidth=0.9, label=name)
     for i, (key, part) in enumerate(shown, start=1):
         _draw_line(ax, part, label(key), f"C{i}", wide=False)
     if truth is not None:
@@ -41,8 +48,7 @@ def draw_curve(curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] |
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
     rest = len(curve.segments) - len(shown)
-    interval = "no interval" if curve.level is None else f"{100 * curve.level:g}% interval"
-    title = interval + (f"; {rest} more segments not drawn" if rest else "")
+    title = curve.interval_name + (f"; {rest} more segments not drawn" if rest else "")
     ax.legend(frameon=False, title=title)
     return ax
 
@@ -63,11 +69,11 @@ def _legend(name: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def save_plot(curve: Curve, path: str, *, truth: Sequence[float] | None = None) -> None:
+def save_plot(curve: Curve, path: str, *, truth: Sequence[float] | None = None, joint: bool = False) -> None:
     """Write the picture of a curve as PNG or SVG, whole or not at all."""
     ending = path.rsplit(".", 1)[-1].lower()
     if ending not in ("png", "svg", "pdf"):
         raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {path!r}.")
-    figure: Any = draw_curve(curve, truth=truth).figure
+    figure: Any = draw_curve(curve, truth=truth, joint=joint).figure
     with written_whole(path) as part:
         figure.savefig(part, format=ending, dpi=160)

@@ -18,13 +18,16 @@ _ROUNDING = 1e-9
 def read_curve(record: Any) -> Curve:
     """Return the curve of a record."""
     record = mapping(record, "it")
-    _check_format(record.get("format"))
+    version = _format(record.get("format"))
     max_rank = whole(field(record, "max_rank"), "max_rank", 1, MOST_RANKS)
     level = optional(number, field(record, "level"), "level")
     if level is not None and not 0 < level < 1:
         raise unfit("level", level, "a share between 0 and 1, such as 0.95")
     weighting = optional(text, field(record, "weighting"), "weighting")
-    setting = text(field(record, "estimator"), "estimator"), max_rank, level, weighting
+    interval_by = None if level is None else "bootstrap"
+    if version > 1:
+        interval_by = optional(text, field(record, "interval_by"), "interval_by")
+    setting = text(field(record, "estimator"), "estimator"), max_rank, level, interval_by, weighting
     by = tuple(text(name, f"by[{i}]") for i, name in enumerate(sequence(record.get("by", []), "by")))
     segments: dict[Segment, Curve] = {}
     for i, part in enumerate(sequence(record.get("segments", []), "segments")):
@@ -32,8 +35,8 @@ def read_curve(record: Any) -> Curve:
         key = _segment(field(mapping(part, where), "segment", where), by, f"{where}.segment")
         if key in segments:
             raise UnfitError(f"{where} is the segment {shown(key)} for a second time")
-        segments[key] = Curve(*setting, *_estimate(part, max_rank, f"{where}."))
-    whole_curve = Curve(*setting, *_estimate(record, max_rank, ""), by, segments)
+        segments[key] = Curve(*setting, *_estimate(part, max_rank, f"{where}.", version))
+    whole_curve = Curve(*setting, *_estimate(record, max_rank, "", version), by, segments)
     rankers = [text(name, f"rankers[{i}]") for i, name in enumerate(sequence(field(record, "rankers"), "rankers"))]
     if sorted(rankers) != sorted(whole_curve.page_views):
         raise unfit("rankers", rankers, f"the names in page_views, {shown(list(whole_curve.page_views))}")
@@ -41,7 +44,7 @@ def read_curve(record: Any) -> Curve:
     return whole_curve
 
 
-def _check_format(found: Any) -> None:
+def _format(found: Any) -> int:
     if found is None:
         raise UnfitError("it has no 'format', which every curve has")
     if whole(found, "format", 1) > FORMAT:
@@ -49,6 +52,7 @@ def _check_format(found: Any) -> None:
             f"it has format {found} and this posbias reads up to {FORMAT}",
             "Upgrade posbias, or write the curve with this version.",
         )
+    return int(found)
 
 
 def _segment(values: Any, by: tuple[str, ...], where: str) -> Segment:
@@ -59,22 +63,37 @@ def _segment(values: Any, by: tuple[str, ...], where: str) -> Segment:
 
 
 def _estimate(
-    record: Mapping[str, Any], max_rank: int, where: str
-) -> tuple[tuple[Position, ...], dict[str, int], Covariance | None]:
-    """Return what stands for the whole and for each segment: positions, page views and covariance."""
+    record: Mapping[str, Any], max_rank: int, where: str, version: int
+) -> tuple[tuple[Position, ...], dict[str, int], Covariance | None, tuple[str, ...]]:
+    """Return what stands for the whole and for each segment: positions, page views, covariance and notes."""
     found = sequence(field(record, "positions", where), f"{where}positions")
-    positions = tuple(_position(p, max_rank, f"{where}positions[{i}]") for i, p in enumerate(found))
+    positions = tuple(_position(p, max_rank, f"{where}positions[{i}]", version) for i, p in enumerate(found))
     ranks = [p.position for p in positions]
     if any(rank >= after for rank, after in pairwise(ranks)):
         raise UnfitError(f"{where}positions are not in increasing order: {shown(ranks)}")
     views = mapping(field(record, "page_views", where), f"{where}page_views")
     page_views = {text(name, f"{where}page_views"): whole(n, f"{where}page_views.{name}") for name, n in views.items()}
-    covariance = field(record, "covariance", where)
-    return positions, page_views, optional(_covariance, covariance, f"{where}covariance", len(positions))
+    covariance = optional(_covariance, field(record, "covariance", where), f"{where}covariance", len(positions))
+    if version == 1:
+        return positions, page_views, _of_logs(covariance, positions), ()
+    notes = sequence(field(record, "notes", where), f"{where}notes")
+    return positions, page_views, covariance, tuple(text(note, f"{where}notes[{i}]") for i, note in enumerate(notes))
 
 
-def _position(record: Any, max_rank: int, where: str) -> Position:
+def _of_logs(covariance: Covariance | None, positions: Sequence[Position]) -> Covariance | None:
+    """Return the covariance of log p, as the delta method makes it of that of p."""
+    if covariance is None:
+        return None
+    scale = [p.propensity or None for p in positions]
+    return tuple(
+        tuple(None if v is None or s is None or t is None else v / (s * t) for v, t in zip(row, scale, strict=True))
+        for row, s in zip(covariance, scale, strict=True)
+    )
+
+
+def _position(record: Any, max_rank: int, where: str, version: int) -> Position:
     record = mapping(record, where)
+    degrees = None if version == 1 else field(record, "degrees_of_freedom", where)
     found = Position(
         position=whole(field(record, "position", where), f"{where}.position", 1, max_rank),
         propensity=optional(number, field(record, "propensity", where), f"{where}.propensity", 0),
@@ -83,6 +102,7 @@ def _position(record: Any, max_rank: int, where: str) -> Position:
         impressions=whole(field(record, "impressions", where), f"{where}.impressions"),
         clicks=whole(field(record, "clicks", where), f"{where}.clicks"),
         reason=optional(text, field(record, "reason", where), f"{where}.reason"),
+        degrees_of_freedom=optional(number, degrees, f"{where}.degrees_of_freedom", 1),
     )
     if found.clicks > found.impressions:
         raise UnfitError(f"{where} has {found.clicks} clicks on {found.impressions} impressions")

@@ -17,7 +17,7 @@ class AdjacentChain(PairEstimator):
     Example:
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=2000)))
-        >>> AdjacentChain(bootstrap=0).fit(posbias.harvest(log)).propensity_[:3].round(2)
+        >>> AdjacentChain(interval=None).fit(posbias.harvest(log)).propensity_[:3].round(2)
         array([1.  , 0.49, 0.32])
 
     Reference: Agarwal et al., WSDM 2019, section 4.1.

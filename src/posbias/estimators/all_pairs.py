@@ -19,7 +19,7 @@ class AllPairs(PairEstimator):
     Example:
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=2000)))
-        >>> AllPairs(bootstrap=0).fit(posbias.harvest(log)).propensity_[:3].round(2)
+        >>> AllPairs(interval=None).fit(posbias.harvest(log)).propensity_[:3].round(2)
         array([1.  , 0.5 , 0.35])
 
     Reference: Agarwal et al., WSDM 2019, section 4.2.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,18 +14,31 @@ from posbias.arguments import share, whole
 from posbias.arrays import BoolArray, FloatArray, IntArray
 from posbias.curves.curve import Covariance, Curve, Position, Segment
 from posbias.errors import EstimateError
-from posbias.estimators.intervals import covariance, percentile
+from posbias.estimators.intervals import (
+    FEWEST_BUCKETS,
+    INTERVALS,
+    Intervals,
+    deletions,
+    few_buckets,
+    jackknife,
+    no_intervals,
+    percentile,
+    resample,
+)
 from posbias.harvesting.counts import MOST_RANKS
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import Observations
+from posbias.wording import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Reasons = list[str | None]
+# So many numbers of tables are refitted at once.
+_MOST_NUMBERS = 10**7
 # The bounds of parameters that are whole numbers; resamples beyond theirs would add nothing but time.
 _BOUNDS: dict[str, tuple[int, int | None]] = {
-    "bootstrap": (0, 100_000),
+    "bootstrap": (1, 100_000),
     "iterations": (1, None),
     "max_rank": (2, MOST_RANKS),
     "sample": (1, None),
@@ -52,9 +65,10 @@ class CurveEstimator(ABC):
     """An estimator of p_k / p_1: its results and what one does with them, whatever it is fitted on.
 
     `__init__` only stores parameters, each in an attribute of its name. `fit` returns the estimator itself, after
-    which it has `propensity_` (length M, NaN where not identified), `interval_` (M × 2), `covariance_` (M × M),
-    `reasons_` (why a rank has no estimate or no interval), and `segments_`, a fitted estimator for each segment by its
-    values of the columns `by_`.
+    which it has `propensity_` (length M, NaN where not identified), `interval_` (M × 2), `covariance_` (M × M, of
+    log p), `degrees_of_freedom_` (of the intervals), `reasons_` (why a rank has no estimate or no interval, or what
+    makes it a weak one), `notes_` (what is to be known of the whole curve), and `segments_`, a fitted estimator for
+    each segment by its values of the columns `by_`.
     """
 
     name: ClassVar[str]
@@ -66,7 +80,9 @@ class CurveEstimator(ABC):
     propensity_: FloatArray
     interval_: FloatArray
     covariance_: FloatArray
+    degrees_of_freedom_: FloatArray
     reasons_: Reasons
+    notes_: tuple[str, ...] = ()
     by_: tuple[str, ...] = ()
     segments_: dict[Segment, Self]
     evidence_: Evidence
@@ -84,37 +100,56 @@ class CurveEstimator(ABC):
             self.segments_[key] = part
         return self
 
-    def _keep(self, evidence: Evidence, propensity: FloatArray, reasons: Reasons, refits: FloatArray | None) -> None:
-        """Keep an estimate, why ranks have none, and the interval that its refits on resamples make, if any."""
+    def _intervals(
+        self, propensity: FloatArray, buckets: int, refit: Callable[[FloatArray], FloatArray], size: int = 1
+    ) -> Intervals:
+        """Return the intervals that refits on weights of the buckets, (..., B), make.
+
+        All refits go as one batch, or as several where their tables of `size` numbers each would fill the memory.
+        """
+        given = self.parameters()
+        how = given.get("interval")
+        if how is None:
+            return no_intervals(len(propensity))
+        if buckets < FEWEST_BUCKETS:
+            return no_intervals(len(propensity), few_buckets(buckets))
+        jack = how == "jackknife"
+        weights = deletions(buckets) if jack else resample(buckets, given["bootstrap"], given["seed"])
+        step = max(1, _MOST_NUMBERS // max(1, size))
+        refits = np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
+        return (jackknife if jack else percentile)(propensity, refits, given["level"])
+
+    def _keep(
+        self, evidence: Evidence, propensity: FloatArray, reasons: Reasons, intervals: Intervals | None = None
+    ) -> None:
+        """Keep an estimate, why ranks have none, and its intervals, if any."""
+        found = no_intervals(len(propensity)) if intervals is None else intervals
         self.evidence_ = evidence
         self.segments_ = {}
         self.propensity_ = propensity
+        # Resamples of no clicks are all 0: that is not certainty.
+        known = np.isfinite(propensity) & (propensity > 0)
+        self.interval_ = np.where(known[:, None], found.ends, np.nan)
+        self.covariance_ = np.where(known[:, None] & known, found.covariance, np.nan)
+        self.degrees_of_freedom_ = np.where(np.isfinite(self.interval_[:, 0]), found.degrees, np.nan)
         self.reasons_ = [
-            None if np.isfinite(p) else reason or "not determined by this data"
-            for p, reason in zip(propensity, reasons, strict=True)
+            (reason or "not determined by this data")
+            if np.isnan(p)
+            else f"{self.clickless.format(rank=k)}: 0, without an interval"
+            if p == 0
+            else told
+            for k, (p, reason, told) in enumerate(zip(propensity, reasons, found.reasons, strict=True), start=1)
         ]
-        refits = np.empty((0, len(propensity))) if refits is None else refits
-        self.interval_ = percentile(refits, self.parameters().get("level", np.nan))
-        self.covariance_ = covariance(refits)
-        self._withhold_intervals(resampled=len(refits) > 0)
-
-    def _withhold_intervals(self, *, resampled: bool) -> None:
-        """Say which estimates have no interval that could be trusted."""
-        for k, p in enumerate(self.propensity_):
-            if np.isnan(p):
-                self.interval_[k] = np.nan
-            elif p == 0:
-                # Resamples of no clicks are all 0: that is not certainty.
-                self.interval_[k] = np.nan
-                self.reasons_[k] = f"{self.clickless.format(rank=k + 1)}: 0, without an interval"
-            elif resampled and np.isnan(self.interval_[k, 0]):
-                self.reasons_[k] = "too thin for an interval: not identified in over 5% of the resamples"
 
     def _check(self) -> None:
         """Refuse parameters that mean nothing."""
         given = self.parameters()
         if "level" in given:
             share("level", given["level"], EstimateError)
+        if given.get("interval") not in (None, *INTERVALS):
+            raise EstimateError(
+                f"interval must be one of {listed(INTERVALS)}, or None for none, not {given['interval']!r}."
+            )
         for name, (low, high) in _BOUNDS.items():
             if name in given:
                 whole(name, given[name], low, high, EstimateError)
@@ -137,6 +172,7 @@ class CurveEstimator(ABC):
                 impressions=int(seen.impressions[k]),
                 clicks=int(seen.clicks[k]),
                 reason=self.reasons_[k],
+                degrees_of_freedom=_number(self.degrees_of_freedom_[k]),
             )
             for k in map(int, ranks)
         )
@@ -144,10 +180,12 @@ class CurveEstimator(ABC):
             estimator=self.name,
             max_rank=len(self.propensity_),
             level=self.parameters().get("level"),
+            interval_by=self.parameters().get("interval"),
             weighting=seen.weighting,
             positions=positions,
             page_views={name: n for name, n in seen.page_views.items() if n},
             covariance=_rows(self.covariance_[np.ix_(ranks, ranks)], np.isfinite(self.interval_[ranks, 0])),
+            notes=self.notes_,
             by=self.by_,
             segments={key: part.curve() for key, part in self.segments_.items()},
         )
@@ -156,11 +194,11 @@ class CurveEstimator(ABC):
         """Return the fitted curve; it prints as a table."""
         return self.curve()
 
-    def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None) -> Axes:
-        """Draw the curve with its band, and return the Axes."""
+    def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None, joint: bool = False) -> Axes:
+        """Draw the curve with its intervals, and its joint band if asked for, and return the Axes."""
         from posbias.curves.plots import draw_curve
 
-        return draw_curve(self.curve(), ax, truth=truth)
+        return draw_curve(self.curve(), ax, truth=truth, joint=joint)
 
     def _require_fit(self) -> None:
         if not hasattr(self, "evidence_"):

@@ -10,7 +10,7 @@ import numpy as np
 from posbias.arrays import FloatArray
 from posbias.errors import EstimateError
 from posbias.estimators.base import CurveEstimator, Evidence, Reasons
-from posbias.estimators.intervals import resample
+from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 
 
@@ -26,9 +26,6 @@ class Counts(Protocol):
         """Whether there is a click on anything that compares ranks."""
 
 
-# So many numbers of tables of M × M are refitted at once.
-_MOST_NUMBERS = 10**7
-
 C = TypeVar("C", bound=Counts)
 
 
@@ -40,16 +37,26 @@ class Estimator(CurveEstimator, Generic[C]):
 
     Arguments:
         level: the coverage of the intervals.
-        bootstrap: the number of resamples of the harvest's buckets; 0 for no interval.
-        seed: of the resamples. The estimate itself has none.
+        interval: "jackknife", which leaves out each of the harvest's buckets, the percentiles of a "bootstrap" over
+            them, or None for no interval.
+        bootstrap: the number of resamples of the bootstrap.
+        seed: of the resamples. Nothing else is drawn.
     """
 
     fits_on: ClassVar[tuple[str, ...]] = ("harvest",)
 
     harvest_: Harvest
 
-    def __init__(self, *, level: float = 0.95, bootstrap: int = 1000, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        level: float = 0.95,
+        interval: Interval | None = "jackknife",
+        bootstrap: int = 1000,
+        seed: int = 0,
+    ) -> None:
         self.level = level
+        self.interval = interval
         self.bootstrap = bootstrap
         self.seed = seed
 
@@ -84,13 +91,11 @@ class Estimator(CurveEstimator, Generic[C]):
 
     def _fit_counts(self, harvest: Harvest, counts: C) -> None:
         propensity = self.curves(counts, np.ones(counts.buckets))
-        draws = resample(counts.buckets, self.bootstrap, self.seed)
-        # Resamples go as one batch, or as several where their tables would fill the memory.
-        size = max(1, _MOST_NUMBERS // len(propensity) ** 2)
-        batches = [self.curves(counts, draws[start : start + size]) for start in range(0, len(draws), size)]
-        refits = np.concatenate(batches) if batches else None
+        intervals = self._intervals(
+            propensity, counts.buckets, lambda weights: self.curves(counts, weights), len(propensity) ** 2
+        )
         self.harvest_ = harvest
-        self._keep(Evidence.of(harvest, self._weighting(harvest)), propensity, self.reasons(counts), refits)
+        self._keep(Evidence.of(harvest, self._weighting(harvest)), propensity, self.reasons(counts), intervals)
 
     def _weighting(self, harvest: Harvest) -> str | None:
         """Return the weighting of pairs that the curve has, if it has any."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from posbias.arrays import FloatArray, tally
 from posbias.estimators.base import Evidence, Reasons
-from posbias.estimators.intervals import resample
+from posbias.estimators.intervals import Interval
 from posbias.estimators.logged import LogEstimator
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import EngineChoice, Observations, observe_totals
@@ -27,13 +27,15 @@ class NaiveCTR(LogEstimator):
     Arguments:
         max_rank: M; what a log shows beyond it is not counted. A harvest has its own.
         level: the coverage of the intervals.
-        bootstrap: the number of resamples of whole queries; 0 for no interval.
-        seed: of the resamples. The estimate itself has none.
+        interval: "jackknife", which leaves out queries bucket by bucket, the percentiles of a "bootstrap" over
+            buckets, or None for no interval.
+        bootstrap: the number of resamples of the bootstrap.
+        seed: of the resamples. Nothing else is drawn.
 
     Example:
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=2000)))
-        >>> NaiveCTR(bootstrap=0).fit(log).propensity_[:3].round(2)  # The truth is 1, 0.5, 0.33.
+        >>> NaiveCTR(interval=None).fit(log).propensity_[:3].round(2)  # The truth is 1, 0.5, 0.33.
         array([1.  , 0.43, 0.26])
 
     Reference: Agarwal et al., WSDM 2019, section 5.2.
@@ -43,9 +45,18 @@ class NaiveCTR(LogEstimator):
     fits_on = ("log", "harvest")
     needs = "totals"
 
-    def __init__(self, *, max_rank: int = 10, level: float = 0.95, bootstrap: int = 1000, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        max_rank: int = 10,
+        level: float = 0.95,
+        interval: Interval | None = "jackknife",
+        bootstrap: int = 1000,
+        seed: int = 0,
+    ) -> None:
         self.max_rank = max_rank
         self.level = level
+        self.interval = interval
         self.bootstrap = bootstrap
         self.seed = seed
 
@@ -71,10 +82,12 @@ class NaiveCTR(LogEstimator):
     def estimate(self, seen: Observations | Harvest) -> None:
         """Estimate one curve, and keep it."""
         impressions, clicks = _by_bucket(seen)
-        draws = resample(len(impressions), self.bootstrap, self.seed)
         shown, clicked = impressions.sum(axis=0), clicks.sum(axis=0)
-        refits = relative_rates(draws @ impressions, draws @ clicks)
-        self._keep(Evidence.of(seen), relative_rates(shown, clicked), explain_rates(shown, clicked), refits)
+        propensity = relative_rates(shown, clicked)
+        intervals = self._intervals(
+            propensity, len(impressions), lambda weights: relative_rates(weights @ impressions, weights @ clicks)
+        )
+        self._keep(Evidence.of(seen), propensity, explain_rates(shown, clicked), intervals)
 
 
 def _by_bucket(seen: Observations | Harvest) -> FloatArray:

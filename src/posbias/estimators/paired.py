@@ -7,6 +7,7 @@ from abc import abstractmethod
 from posbias.arrays import FloatArray
 from posbias.estimators.base import Reasons
 from posbias.estimators.harvested import Estimator
+from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.interventions import Interventions
 from posbias.logs.weightings import Weighting
@@ -20,8 +21,10 @@ class PairEstimator(Estimator[Interventions]):
     Arguments:
         weighting: how much each (query, document) pair counts; the harvest's own weighting by default.
         level: the coverage of the intervals.
-        bootstrap: the number of resamples of the harvest's buckets; 0 for no interval.
-        seed: of the resamples. The estimate itself has none.
+        interval: "jackknife", which leaves out each of the harvest's buckets, the percentiles of a "bootstrap" over
+            them, or None for no interval.
+        bootstrap: the number of resamples of the bootstrap.
+        seed: of the resamples. Nothing else is drawn.
     """
 
     clickless = "no click at rank {rank} in its interventional sets"
@@ -31,10 +34,11 @@ class PairEstimator(Estimator[Interventions]):
         *,
         weighting: Weighting | None = None,
         level: float = 0.95,
+        interval: Interval | None = "jackknife",
         bootstrap: int = 1000,
         seed: int = 0,
     ) -> None:
-        super().__init__(level=level, bootstrap=bootstrap, seed=seed)
+        super().__init__(level=level, interval=interval, bootstrap=bootstrap, seed=seed)
         self.weighting = weighting
 
     @abstractmethod

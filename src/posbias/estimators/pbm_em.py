@@ -85,7 +85,7 @@ class PBMEM(LogEstimator):
             curve = np.where(shown.by_rank(shown.clicks) > 0, curve, 0.0)
         linked = shown.linked()
         propensity = np.where(linked, curve, np.nan)
-        self._keep(Evidence.of(observations), propensity, _explain(shown, linked), None)
+        self._keep(Evidence.of(observations), propensity, _explain(shown, linked))
 
     def _step(self, shown: ShownItems, p: FloatArray, r: FloatArray) -> tuple[FloatArray, FloatArray]:
         """One step of EM: who was examined and who relevant, given clicks and skips; then p and r as their shares."""

@@ -15,7 +15,7 @@ class PivotOne(PairEstimator):
     Example:
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=2000, similarity=0.5)))
-        >>> PivotOne(bootstrap=0).fit(posbias.harvest(log)).propensity_[:3].round(2)
+        >>> PivotOne(interval=None).fit(posbias.harvest(log)).propensity_[:3].round(2)
         array([1.  , 0.5 , 0.31])
 
     Reference: Agarwal et al., WSDM 2019, section 4.1.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # isort: off
     # From a harvest.
+    from posbias.estimators.cross_fit import CrossFit as CrossFit
     from posbias.estimators.all_pairs import AllPairs as AllPairs
     from posbias.estimators.pivot_one import PivotOne as PivotOne
     from posbias.estimators.adjacent_chain import AdjacentChain as AdjacentChain

@@ -126,7 +126,7 @@ class RegressionEM(LogEstimator):
         # Without clicks the most likely p_k is 0, which EM only comes closer and closer to; without any at rank 1 ...
         curve = np.where(clicks > 0, curves[-1], np.where(shown.impressions > 0, 0.0, np.nan))
         propensity = curve if clicks[0] > 0 else np.full(shown.ranks, np.nan)
-        self._keep(Evidence.of(observations), propensity, explain_rates(shown.impressions, clicks), None)
+        self._keep(Evidence.of(observations), propensity, explain_rates(shown.impressions, clicks))
 
     def _prepare(self, observations: Observations, shown: ShownItems) -> tuple[Any, FloatArray]:
         """Return the model to be fitted, and the vectors of features in the form that suits it."""

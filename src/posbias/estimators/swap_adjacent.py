@@ -23,8 +23,10 @@ class SwapAdjacent(Swap):
     Arguments:
         max_rank: M; results shown beyond it are not counted.
         level: the coverage of the intervals.
-        bootstrap: the number of resamples of whole queries; 0 for no interval.
-        seed: of the resamples. The estimate itself has none.
+        interval: "jackknife", which leaves out queries bucket by bucket, the percentiles of a "bootstrap" over
+            buckets, or None for no interval.
+        bootstrap: the number of resamples of the bootstrap.
+        seed: of the resamples. Nothing else is drawn.
 
     Example:
         >>> import posbias, pyarrow
@@ -32,7 +34,7 @@ class SwapAdjacent(Swap):
         ...     "query_id": [1, 1, 2, 2], "doc_id": [1, 2, 3, 4], "ranker": ["a"] * 4, "original_rank": [1, 2, 1, 2],
         ...     "position": [1, 2, 2, 1], "impressions": [400, 400, 100, 100], "clicks": [200, 80, 25, 40],
         ... })
-        >>> SwapAdjacent(max_rank=2, bootstrap=0).fit(posbias.ClickLog(log)).propensity_
+        >>> SwapAdjacent(max_rank=2, interval=None).fit(posbias.ClickLog(log)).propensity_
         array([1. , 0.5])
 
     Reference: Wang et al., WSDM 2018; Agarwal et al., WSDM 2019, section 3.2.

@@ -22,8 +22,10 @@ class SwapOne(Swap):
     Arguments:
         max_rank: M; results shown beyond it are not counted.
         level: the coverage of the intervals.
-        bootstrap: the number of resamples of whole queries; 0 for no interval.
-        seed: of the resamples. The estimate itself has none.
+        interval: "jackknife", which leaves out queries bucket by bucket, the percentiles of a "bootstrap" over
+            buckets, or None for no interval.
+        bootstrap: the number of resamples of the bootstrap.
+        seed: of the resamples. Nothing else is drawn.
 
     Example:
         >>> import posbias, pyarrow
@@ -31,7 +33,7 @@ class SwapOne(Swap):
         ...     "query_id": [1, 2, 3], "doc_id": [1, 2, 3], "ranker": ["a"] * 3, "original_rank": [1, 1, 1],
         ...     "position": [1, 2, 3], "impressions": [200, 100, 300], "clicks": [100, 25, 50],
         ... })
-        >>> SwapOne(max_rank=3, bootstrap=0).fit(posbias.ClickLog(log)).propensity_.round(3)
+        >>> SwapOne(max_rank=3, interval=None).fit(posbias.ClickLog(log)).propensity_.round(3)
         array([1.   , 0.5  , 0.333])
 
     Reference: Joachims et al., WSDM 2017; Agarwal et al., WSDM 2019, section 3.2.

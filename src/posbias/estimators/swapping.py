@@ -9,13 +9,11 @@ import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
 from posbias.estimators.base import Evidence, Reasons
-from posbias.estimators.intervals import resample
+from posbias.estimators.intervals import Interval
 from posbias.estimators.logged import LogEstimator
 from posbias.estimators.paired import PairEstimator
 from posbias.harvesting.observations import Columns, Observations, observe_swaps
 from posbias.logs.click_log import ClickLog
-
-_MOST_NUMBERS = 10**7
 
 
 class Swap(LogEstimator):
@@ -30,9 +28,18 @@ class Swap(LogEstimator):
     # Section 4.1 of the paper: sets by experiment and harvested ones take the same estimators.
     ratios: ClassVar[type[PairEstimator]]
 
-    def __init__(self, *, max_rank: int = 10, level: float = 0.95, bootstrap: int = 1000, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        max_rank: int = 10,
+        level: float = 0.95,
+        interval: Interval | None = "jackknife",
+        bootstrap: int = 1000,
+        seed: int = 0,
+    ) -> None:
         self.max_rank = max_rank
         self.level = level
+        self.interval = interval
         self.bootstrap = bootstrap
         self.seed = seed
 
@@ -57,12 +64,15 @@ class Swap(LogEstimator):
         counts = SwapCounts(observations.rows, observations.max_rank)
         upper, lower = self.count(counts)
         ratios = self.ratios()
-        draws = resample(counts.buckets, self.bootstrap, self.seed)
         clicks, skips = self._tables(upper, lower, np.ones(counts.buckets))
-        # Resamples go as one batch, or as several where many groups and ranks would fill the memory.
-        batches = np.array_split(draws, 1 + self.bootstrap * upper[:, 0].size // _MOST_NUMBERS)
-        refits = np.concatenate([ratios.propensities(*self._tables(upper, lower, batch)) for batch in batches])
-        self._keep(Evidence.of(observations), ratios.propensities(clicks, skips), self.explain(clicks, skips), refits)
+        propensity = ratios.propensities(clicks, skips)
+        intervals = self._intervals(
+            propensity,
+            counts.buckets,
+            lambda weights: ratios.propensities(*self._tables(upper, lower, weights)),
+            upper[:, 0].size,
+        )
+        self._keep(Evidence.of(observations), propensity, self.explain(clicks, skips), intervals)
 
     def _tables(self, upper: FloatArray, lower: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ĉ and ¬ĉ as (..., M, M) for buckets counted `weights` (..., buckets) times."""

@@ -124,7 +124,7 @@ class _Ranked:
     def of(cls, cells: Cells, max_rank: int, rankers: int, *, shared: bool) -> _Ranked:
         first, row = group([cells.stratum, cells.rank])
         if shared and len(cells):
-            share, shares = _shares(cells, row, len(first), rankers)
+            share, shares = shares_of(cells, row, len(first), rankers)
         else:
             share, shares = np.zeros(len(first), dtype=np.int64), np.zeros((1, rankers))
         return cls(
@@ -150,7 +150,7 @@ class _Ranked:
         return np.concatenate(left), np.concatenate(right)
 
 
-def _shares(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple[IntArray, FloatArray]:
+def shares_of(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple[IntArray, FloatArray]:
     """Return, for each row, which distinct vector of shares it has, and those vectors.
 
     share_i is 1 where ranker i puts the document at this rank; a ranker that showed it at several ranks counts at

@@ -125,7 +125,7 @@ def _estimate(
     lab.progress("drive", 0.7)
     seen, names = _with_signals(lab, judgments, log)
     regression = RegressionEM(names, max_rank=_RANKS).fit(ClickLog(seen))
-    naive = NaiveCTR(max_rank=_RANKS, bootstrap=0).fit(ClickLog(log))
+    naive = NaiveCTR(max_rank=_RANKS, interval=None).fit(ClickLog(log))
     curves = {
         "Swap(k,k+1)": gold.propensity_,
         "AllPairs": ours.propensity_,

@@ -153,7 +153,7 @@ def _measure(lab: Laboratory, name: str, setting: Setting, value: float, run: in
 
 def _fit(kind: type[PairEstimator], harvest: Harvest) -> FloatArray:
     try:
-        return kind(bootstrap=0).fit(harvest).propensity_
+        return kind(interval=None).fit(harvest).propensity_
     except EstimateError:
         # Rankers that agree on all that was clicked: nothing is identified.
         return np.full(harvest.max_rank, np.nan)

@@ -23,7 +23,7 @@ def run_synthetic(lab: Laboratory) -> Outcome:
         seed = seed_of(lab.seed, "synthetic", run)
         views = lab.views(5, seed)
         harvest = lab.harvest(lab.rankers(0.02, 0.8, run), {"a": views, "b": views}, user, seed)
-        return AllPairs(bootstrap=0).fit(harvest).propensity_
+        return AllPairs(interval=None).fit(harvest).propensity_
 
     curves = np.array(lab.map(estimate, range(lab.sizes.curve_runs), "synthetic"))
     truth = user.propensity(curves.shape[1])

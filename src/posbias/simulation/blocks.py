@@ -33,6 +33,7 @@ class _Stream(IntEnum):
     VIEWS = 4
     ORDER = 5
     PAGES = 6
+    RANKERS = 7
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,11 @@ def draw_pages(world: World, block: Block, rankings: Rankings, part: int) -> Pag
     if len(block.views) > 1:
         block.rng(world, _Stream.ORDER).shuffle(queries)
     query = queries[block.slices(world)[part]]
-    return _draw_slice(world, rankings, query, block.rng(world, _Stream.PAGES, part))
+    rng = block.rng(world, _Stream.PAGES, part)
+    if not world.sticky:
+        return _draw_slice(world, rankings, query, _draw_rankers(world, len(query), rng), rng)
+    ranker = _draw_rankers(world, len(block.views), block.rng(world, _Stream.RANKERS))
+    return _draw_slice(world, rankings, query, ranker[query], rng)
 
 
 def add_up(world: World, pages: Iterable[Pages]) -> Pages:
@@ -177,11 +182,14 @@ def _draw_views(world: World, queries: int, rng: np.random.Generator) -> IntArra
     return 1 + rng.poisson((world.repeats - 1) * rates)
 
 
-def _draw_slice(world: World, rankings: Rankings, query: IntArray, rng: np.random.Generator) -> Pages:
-    pages = len(query)
+def _draw_rankers(world: World, times: int, rng: np.random.Generator) -> IntArray:
     bounds = np.cumsum(world.shares)
     # Divided by its end, because shares that sum to 0.999… would leave a gap.
-    ranker = np.searchsorted(bounds / bounds[-1], rng.random(pages), side="right")
+    return np.searchsorted(bounds / bounds[-1], rng.random(times), side="right")
+
+
+def _draw_slice(world: World, rankings: Rankings, query: IntArray, ranker: IntArray, rng: np.random.Generator) -> Pages:
+    pages = len(query)
     segment = rng.integers(0, len(world.curves), size=pages)
     shown = rankings.order[query, ranker, : world.max_rank]
     relevant = rankings.relevant[query[:, None], shown]

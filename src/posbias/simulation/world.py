@@ -40,6 +40,8 @@ class World:
         skew: How unequally queries recur: 0 gives each of them `repeats` page views, above that the number
             is Poisson around a log-normal rate whose logarithm has this standard deviation.
         relevant: Share of relevant documents.
+        sticky: One ranker serves all page views of a query, as where a query is what traffic is split by. By default
+            each page view draws its own.
         segments: An eta for each value of a column `device`. A page view gets one at random, evenly.
         seed: The same seed gives the same log, to the last byte.
 
@@ -67,6 +69,7 @@ class World:
     repeats: float = 10.0
     skew: float = 0.0
     relevant: float = 0.3
+    sticky: bool = False
     segments: Mapping[str, float] = field(default_factory=dict, hash=False)
     seed: int = 0
 
@@ -97,6 +100,8 @@ class World:
             _check_whole("candidates", self.candidates, self.max_rank, _MOST_CANDIDATES, remedy)
         for name in ("similarity", "noise", "relevant"):
             _check_range(name, getattr(self, name), 0, 1)
+        if not isinstance(self.sticky, bool):
+            raise PosbiasError(f"sticky must be True or False, found {self.sticky!r}")
         _check_range("eta", self.eta, 0, math.inf)
         _check_range("repeats", self.repeats, 1, math.inf)
         # Above 3 one query is most of the log, and what the mean is no longer shows in any sample.
@@ -181,6 +186,7 @@ class World:
             "repeats": self.repeats,
             "skew": self.skew,
             "relevant": self.relevant,
+            "sticky": self.sticky,
             "segments": segments,
             "seed": self.seed,
         }
