@@ -34,7 +34,7 @@ from posbias.estimators import ESTIMATORS
 WORLD = posbias.World(queries=150, repeats=8, max_rank=6, seed=4, segments={"desk": 0.5, "phone": 1.5})
 # In seconds, against hanging alone: on a busy machine a command takes what it takes.
 PATIENCE = 900
-POSITION = ["position", "propensity", "low", "high", "impressions", "clicks", "reason"]
+POSITION = ["position", "propensity", "low", "high", "impressions", "clicks", "reason", "degrees_of_freedom"]
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +80,17 @@ def spawn(*args: Any, **options: Any) -> subprocess.Popen[str]:
 
 
 def test_the_json_of_an_estimate(log: str) -> None:
-    told = json.loads(run("estimate", log, "--json", "--max-rank", 6, "--bootstrap", 50).stdout)
+    told = json.loads(run("estimate", log, "--json", "--max-rank", 6).stdout)
     assert list(told) == [
-        "format", "estimator", "max_rank", "level", "weighting", "positions", "page_views", "covariance", "rankers",
-        "version",
+        "format", "estimator", "max_rank", "level", "interval_by", "weighting", "positions", "page_views", "covariance",
+        "notes", "rankers", "version",
     ]  # fmt: skip
-    assert (told["estimator"], told["max_rank"], told["level"]) == ("all-pairs", 6, 0.95)
-    assert (told["weighting"], told["rankers"], told["version"]) == ("traffic", ["a", "b"], posbias.__version__)
+    assert (told["estimator"], told["max_rank"], told["level"]) == ("cross-fit", 6, 0.95)
+    assert (told["interval_by"], told["weighting"], told["notes"]) == ("jackknife", None, [])
+    assert (told["rankers"], told["version"]) == (["a", "b"], posbias.__version__)
     assert sum(told["page_views"].values()) == 1200
     assert [list(p) for p in told["positions"]] == [POSITION] * 6
-    fitted = posbias.AllPairs(bootstrap=50).fit(posbias.harvest(posbias.ClickLog(log), max_rank=6))
+    fitted = posbias.CrossFit().fit(posbias.harvest(posbias.ClickLog(log), max_rank=6))
     for name, values in (("propensity", fitted.propensity_), ("low", fitted.interval_[:, 0])):
         np.testing.assert_array_equal([p[name] for p in told["positions"]], values)
     assert [p["position"] for p in told["positions"]] == [1, 2, 3, 4, 5, 6]
@@ -101,7 +102,7 @@ def test_what_is_not_identified_is_null_with_a_reason(folder: Path, tmp_path: Pa
     still = table.filter((pa.compute.field("rank_a") < 6) & (pa.compute.field("rank_b") < 6))
     last = table.filter((pa.compute.field("rank_a") == 6) & (pa.compute.field("rank_b") == 6))
     pq.write_table(pa.concat_tables([still, last]), tmp_path / "log.parquet")
-    told = json.loads(run("estimate", tmp_path / "log.parquet", "--json", "--max-rank", 6, "--bootstrap", 20).stdout)
+    told = json.loads(run("estimate", tmp_path / "log.parquet", "--json", "--max-rank", 6).stdout)
     sixth = told["positions"][5]
     assert (sixth["propensity"], sixth["low"], sixth["high"]) == (None, None, None)
     assert sixth["reason"]
@@ -109,25 +110,27 @@ def test_what_is_not_identified_is_null_with_a_reason(folder: Path, tmp_path: Pa
 
 
 def test_segments(log: str) -> None:
-    told = json.loads(run("estimate", log, "--json", "--by", "device", "--max-rank", 6, "--bootstrap", 20).stdout)
+    told = json.loads(run("estimate", log, "--json", "--by", "device", "--max-rank", 6).stdout)
     assert told["by"] == ["device"]
     assert [part["segment"] for part in told["segments"]] == [{"device": "desk"}, {"device": "phone"}]
     for part in told["segments"]:
-        assert list(part) == ["segment", "positions", "page_views", "covariance"]
+        assert list(part) == ["segment", "positions", "page_views", "covariance", "notes"]
         assert [list(p) for p in part["positions"]] == [POSITION] * 6
     clicks = [sum(part["positions"][k]["clicks"] for part in told["segments"]) for k in range(6)]
     assert clicks == [p["clicks"] for p in told["positions"]]
-    rows = list(csv.DictReader(io.StringIO(run("estimate", log, "--csv", "--by", "device", "--bootstrap", 0).stdout)))
+    rows = list(
+        csv.DictReader(io.StringIO(run("estimate", log, "--csv", "--by", "device", "--interval", "none").stdout))
+    )
     assert list(rows[0]) == ["scope", "device", *POSITION]
     assert [row["scope"] for row in rows] == ["all"] * 6 + ["segment"] * 12
     assert [row["device"] for row in rows] == [""] * 6 + ["desk"] * 6 + ["phone"] * 6
-    text = run("estimate", log, "--by", "device", "--bootstrap", 0).stdout
+    text = run("estimate", log, "--by", "device", "--interval", "none").stdout
     assert "\ndesk\n" in text
     assert "\nphone\n" in text
 
 
 def test_the_csv_of_an_estimate(log: str) -> None:
-    args = ("estimate", log, "--max-rank", 6, "--bootstrap", 20, "--estimator", "pivot-one")
+    args = ("estimate", log, "--max-rank", 6, "--estimator", "pivot-one")
     rows = list(csv.reader(io.StringIO(run(*args, "--csv").stdout)))
     assert rows[0] == POSITION
     told = json.loads(run(*args, "--json").stdout)
@@ -138,9 +141,9 @@ def test_the_csv_of_an_estimate(log: str) -> None:
 
 def test_the_text_of_an_estimate(log: str) -> None:
     text = run("estimate", log, "--max-rank", 6).stdout
-    assert text.startswith("all-pairs, traffic weighting, 95% interval\nrank propensity")
+    assert text.startswith("cross-fit, 95% interval\nrank propensity")
     assert len(text.splitlines()) == 8
-    assert "90% interval" in run("estimate", log, "--level", 0.9, "--bootstrap", 10).stdout
+    assert "90% interval" in run("estimate", log, "--level", 0.9).stdout
 
 
 def test_a_harvest_gives_the_estimate_of_its_log(folder: Path, log: str, tmp_path: Path) -> None:
@@ -157,8 +160,8 @@ def test_a_harvest_gives_the_estimate_of_its_log(folder: Path, log: str, tmp_pat
 
 
 def test_notes_go_to_stderr(folder: Path) -> None:
-    made = run("estimate", folder / "replay.csv", "--json", "--weighting", "traffic", "--bootstrap", 0)
-    assert made.stderr.startswith("Note: Weighting by traffic in replay is biased")
+    made = run("estimate", folder / "replay.csv", "--json", "--weighting", "traffic", "--interval", "none")
+    assert "Note: Weighting by traffic in replay is biased" in made.stderr
     assert json.loads(made.stdout)["weighting"] == "traffic"
 
 
@@ -166,7 +169,7 @@ def test_the_truth_beside_the_estimate(tmp_path: Path) -> None:
     made = run("simulate", tmp_path / "log.csv.gz", "--queries", 60, "--max-rank", 4, "--rankers", "x, y")
     assert made.stdout == ""
     assert "2,400 rows of 600 page views" in made.stderr
-    text = run("estimate", tmp_path / "log.csv.gz", "--truth", tmp_path / "log.truth.json", "--bootstrap", 0).stdout
+    text = run("estimate", tmp_path / "log.csv.gz", "--truth", tmp_path / "log.truth.json", "--interval", "none").stdout
     assert re.search(r"rank propensity +interval +truth", text)
     assert [line.split()[2] for line in text.splitlines()[2:]] == ["1.000", "0.500", "0.333", "0.250"]
     assert set(posbias.check(posbias.ClickLog(tmp_path / "log.csv.gz")).page_views) == {"x", "y"}
@@ -174,13 +177,13 @@ def test_the_truth_beside_the_estimate(tmp_path: Path) -> None:
 
 def test_plots(log: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    made = run("estimate", log, "--bootstrap", 20, "--plot", tmp_path / "c.png")
-    assert made.stdout.startswith("all-pairs")
+    made = run("estimate", log, "--plot", tmp_path / "c.png")
+    assert made.stdout.startswith("cross-fit")
     picture = (tmp_path / "c.png").read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert picture.endswith(b"IEND\xaeB`\x82")
     assert len(picture) > 5000
-    run("estimate", log, "--bootstrap", 20, "--plot", tmp_path / "c.SVG", "--by", "device", "--json")
+    run("estimate", log, "--plot", tmp_path / "c.SVG", "--by", "device", "--json")
     assert ElementTree.parse(tmp_path / "c.SVG").getroot().tag.endswith("svg")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.SVG", "c.png"]
 
@@ -238,7 +241,7 @@ def test_column_flags(folder: Path, log: str, tmp_path: Path) -> None:
     pq.write_table(table.rename_columns(columns), tmp_path / "log.parquet")
     flags = ["--query", 'my "query"', "--doc", "group by", "--ranker", "order", "--position", "pos", "--click", "Click"]
     flags += ["--ranks", "rank of {ranker}", "--max-rank", "6", "--interval", "none", "--json"]
-    want = run("estimate", log, "--max-rank", 6, "--bootstrap", 0, "--json").stdout
+    want = run("estimate", log, "--max-rank", 6, "--interval", "none", "--json").stdout
     assert run("estimate", tmp_path / "log.parquet", *flags).stdout == want
     with duckdb.connect(str(tmp_path / "log.duckdb")) as con:
         con.execute(f"CREATE TABLE clicks AS SELECT * FROM '{log}'")
@@ -364,7 +367,7 @@ def test_old_output_stays_when_a_run_fails(
     commands: dict[str, list[Any]] = {
         "harvest": ["harvest", log, "-o", tmp_path / "out.parquet"],
         "merge": ["merge", tmp_path / "in.parquet", "-o", tmp_path / "out.parquet"],
-        "plot": ["estimate", tmp_path / "in.parquet", "--bootstrap", 0, "--plot", tmp_path / "out.png"],
+        "plot": ["estimate", tmp_path / "in.parquet", "--interval", "none", "--plot", tmp_path / "out.png"],
     }
     monkeypatch.setattr(pq, "write_table", no_space)
     monkeypatch.setattr(Figure, "savefig", no_space)
@@ -461,7 +464,7 @@ class Terminal:
 
 
 def test_a_bar_and_colours_on_a_terminal_and_silence_in_a_pipe(folder: Path) -> None:
-    args = ("estimate", folder / "replay.csv", "--json", "--bootstrap", 0)
+    args = ("estimate", folder / "replay.csv", "--json", "--interval", "none")
     _, out, seen = Terminal(*args).finish()
     assert json.loads(out)["rankers"] == ["a", "b"]
     assert "━" in seen

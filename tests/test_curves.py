@@ -32,7 +32,7 @@ COLLIDING = [("a, b", "c"), ("a", "b, c"), (None, "x"), ("null", "x"), ("", "x")
 @pytest.fixture(scope="module")
 def fitted() -> posbias.AllPairs:
     table = posbias.simulate(posbias.World(queries=300, max_rank=4, segments={"phone": 1.5, "desk": 0.5}))
-    return posbias.AllPairs(bootstrap=100).fit(posbias.harvest(posbias.ClickLog(table), max_rank=6, by=["device"]))
+    return posbias.AllPairs().fit(posbias.harvest(posbias.ClickLog(table), max_rank=6, by=["device"]))
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,7 @@ def small(**changes: Any) -> Curve:
         "estimator": "all-pairs",
         "max_rank": 3,
         "level": 0.95,
+        "interval_by": "bootstrap",
         "weighting": None,
         "positions": (Position(1, 1.0, 1.0, 1.0, 10, 4, None), Position(3, 0.5, 0.2, None, 10, 2, None)),
         "page_views": {"a": 10},
@@ -96,7 +97,7 @@ def test_what_is_not_known_stays_so(tmp_path: Path) -> None:
 def test_a_rank_without_an_interval_has_no_variance() -> None:
     table = posbias.simulate(posbias.World(queries=300, max_rank=3)).to_pandas()
     table.loc[table["position"] == 3, "clicked"] = 0
-    fitted = posbias.AllPairs(bootstrap=50).fit(posbias.harvest(posbias.ClickLog(table), max_rank=3))
+    fitted = posbias.AllPairs().fit(posbias.harvest(posbias.ClickLog(table), max_rank=3))
     curve = fitted.curve()
     assert curve.positions[2].propensity == 0
     assert curve.covariance is not None
@@ -139,7 +140,8 @@ def estimates(draw: st.DrawFn, max_rank: int) -> dict[str, Any]:
             high = draw(st.floats(p, 1e305))
         shown = draw(st.integers(0, 2**62))
         clicks, reason = draw(st.integers(0, shown)), draw(st.none() | texts)
-        positions.append(Position(rank, None if known == "nothing" else p, low, high, shown, clicks, reason))
+        degrees = draw(st.none() | st.floats(1, 1e300))
+        positions.append(Position(rank, None if known == "nothing" else p, low, high, shown, clicks, reason, degrees))
     size = len(positions)
     upper = [[draw(st.none() | (st.floats(0, 1e300) if i == j else finite)) for j in range(size)] for i in range(size)]
     rows = tuple(tuple(upper[min(i, j)][max(i, j)] for j in range(size)) for i in range(size))
@@ -147,6 +149,7 @@ def estimates(draw: st.DrawFn, max_rank: int) -> dict[str, Any]:
         "positions": tuple(positions),
         "page_views": draw(st.dictionaries(texts, st.integers(0, 2**62), max_size=2)),
         "covariance": draw(st.sampled_from([None, rows])),
+        "notes": tuple(draw(st.lists(texts, max_size=2))),
     }
 
 
@@ -157,6 +160,7 @@ def curves(draw: st.DrawFn) -> Curve:
         "estimator": draw(texts),
         "max_rank": max_rank,
         "level": draw(st.none() | st.floats(0, 1, exclude_min=True, exclude_max=True)),
+        "interval_by": draw(st.none() | texts),
         "weighting": draw(st.none() | texts),
     }
     by = draw(st.lists(texts, unique=True, max_size=2))
@@ -196,7 +200,19 @@ def changed(path: str, value: Any) -> Callable[[dict[str, Any]], Any]:
     return change
 
 
-FIELDS = ["format", "estimator", "max_rank", "level", "weighting", "positions", "page_views", "covariance", "rankers"]
+FIELDS = [
+    "format",
+    "estimator",
+    "max_rank",
+    "level",
+    "interval_by",
+    "weighting",
+    "notes",
+    "positions",
+    "page_views",
+    "covariance",
+    "rankers",
+]
 RECORDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     **{f"no {name}": (changed(name, ...), f"it has no '{name}'") for name in [*FIELDS, "version"]},
     **{f"{name} is an object": (changed(name, {"x": 1}), name) for name in FIELDS},
@@ -209,7 +225,7 @@ RECORDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a number": (lambda record: 3, "it is 3"),
     "null": (lambda record: None, "it is None"),
     "a truth": (lambda record: {"propensity": [1, 0.5]}, "it has no 'format'"),
-    "a later format": (changed("format", 2), "format 2 and this posbias reads up to 1. Upgrade posbias"),
+    "a later format": (changed("format", 3), "format 3 and this posbias reads up to 2. Upgrade posbias"),
     "format 0": (changed("format", 0), "format is 0"),
     "a text for the format": (changed("format", "1"), "format is '1'"),
     "no rank": (changed("max_rank", 0), "max_rank is 0 where a whole number, 1 to 10,000"),
@@ -462,7 +478,7 @@ def test_csv_holds_any_text() -> None:
     reason = 'a "quoted", thing\r\nin two lines '
     curve = small(positions=(Position(1, 1e-300, None, None, 10, 4, reason),), covariance=None)
     rows = list(csv.reader(io.StringIO(curve.to_csv(), newline="")))
-    assert rows[1] == ["1", "1e-300", "", "", "10", "4", reason]
+    assert rows[1] == ["1", "1e-300", "", "", "10", "4", reason, ""]
 
 
 def test_plots_name_segments_as_they_are(colliding: Curve) -> None:

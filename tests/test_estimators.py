@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import posbias
 from posbias.estimators import ESTIMATORS as REGISTERED
 from posbias.estimators import Estimator
-from posbias.estimators.intervals import percentile, resample
+from posbias.estimators.intervals import deletions, percentile, resample
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
@@ -95,7 +96,12 @@ class TestContract:
 
     @pytest.mark.parametrize(
         ("settings", "message"),
-        [({"level": 1.0}, "level"), ({"level": 0}, "level"), ({"bootstrap": -1}, "bootstrap")],
+        [
+            ({"level": 1.0}, "level"),
+            ({"level": 0}, "level"),
+            ({"bootstrap": 0}, "bootstrap"),
+            ({"interval": "x"}, "jackknife"),
+        ],
     )
     def test_bad_parameters_are_named(self, make, harvest, settings, message):
         with pytest.raises(posbias.EstimateError, match=message):
@@ -110,6 +116,9 @@ class TestContract:
             make().summary()
 
     def test_scale_does_not_matter(self, make, harvest):
+        if make is posbias.CrossFit:
+            # What it guesses of a document grows better with the clicks of its kind, wherever they come from.
+            make = partial(make, relevance="none")
         many = posbias.merge([harvest, harvest, harvest])
         once, thrice = make(interval=None).fit(harvest), make(interval=None).fit(many)
         np.testing.assert_allclose(once.propensity_, thrice.propensity_, rtol=1e-9)
@@ -118,7 +127,7 @@ class TestContract:
         table = posbias.simulate(world).to_pandas()
         other = table.rename(columns={"rank_a": "rank_z", "rank_b": "rank_c"})
         other["ranker"] = other["ranker"].map({"a": "z", "b": "c"})
-        estimates = [make(bootstrap=50).fit(posbias.harvest(posbias.ClickLog(frame))) for frame in (table, other)]
+        estimates = [make().fit(posbias.harvest(posbias.ClickLog(frame))) for frame in (table, other)]
         np.testing.assert_allclose(estimates[0].propensity_, estimates[1].propensity_, rtol=1e-9)
         np.testing.assert_allclose(estimates[0].interval_, estimates[1].interval_, rtol=1e-9)
 
@@ -132,7 +141,7 @@ class TestContract:
         np.testing.assert_allclose(merged.interval_, whole.interval_, rtol=1e-9)
 
     def test_the_seed_decides_the_interval_and_not_the_estimate(self, make, harvest):
-        one, same, other = (make(bootstrap=100, seed=seed).fit(harvest) for seed in (1, 1, 2))
+        one, same, other = (make(interval="bootstrap", bootstrap=100, seed=seed).fit(harvest) for seed in (1, 1, 2))
         np.testing.assert_array_equal(one.propensity_, other.propensity_)
         np.testing.assert_array_equal(one.interval_, same.interval_)
         assert not np.array_equal(one.interval_, other.interval_)
@@ -156,7 +165,7 @@ class TestContract:
         from matplotlib.figure import Figure
 
         ax = Figure().add_subplot()
-        fitted = make(bootstrap=20).fit(harvest)
+        fitted = make().fit(harvest)
         assert fitted.plot(ax) is ax
         np.testing.assert_allclose(ax.lines[0].get_ydata(), fitted.propensity_)
         assert fitted.plot(truth=[1, 0.5]).lines[1].get_label() == "truth"
@@ -241,11 +250,11 @@ def test_propensities_may_exceed_one_and_rise():
 # ---- Intervals
 
 
-@pytest.mark.parametrize("make", ESTIMATORS)
+@pytest.mark.parametrize("make", [make for make in ESTIMATORS if make is not posbias.CrossFit])
 def test_resamples_recount_clicks_and_page_views(make, harvest):
     """The batch equals harvesting each resample anew: buckets repeated, n_i recounted, ĉ and ¬ĉ from there."""
     buckets = harvest.buckets
-    draws = resample(len(buckets), 5, seed=3)
+    draws = np.concatenate([resample(len(buckets), 5, seed=3), deletions(len(buckets))[:3]])
     batch = make().curves(make().count(harvest), draws)
     for counts, estimate in zip(draws.astype(int), batch, strict=True):
         times = counts[np.searchsorted(buckets, harvest.table.bucket)]
@@ -259,11 +268,11 @@ def test_resamples_recount_clicks_and_page_views(make, harvest):
 def test_percentiles():
     drawn = np.column_stack([np.arange(1.0, 101), np.full(100, np.nan), np.append(np.arange(1.0, 97), [np.nan] * 4)])
     drawn[:5, 0] = np.inf
-    bounds = percentile(drawn, 0.9)
+    bounds = percentile(np.ones(3), drawn, 0.9).ends
     np.testing.assert_array_equal(bounds[0], [10, 100])
     assert np.isnan(bounds[1]).all()
     np.testing.assert_array_equal(bounds[2], [5, 92])
-    assert np.isnan(percentile(np.where(np.arange(100)[:, None] < 6, np.nan, drawn), 0.9)[0]).all()
+    assert np.isnan(percentile(np.ones(3), np.where(np.arange(100)[:, None] < 6, np.nan, drawn), 0.9).ends[0]).all()
 
 
 @pytest.mark.long

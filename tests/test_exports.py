@@ -74,7 +74,7 @@ def test_an_export_is_read_wherever_a_harvest_is(layout: str, export: str, tmp_p
     assert loaded.about["engine"] == "duckdb sql"
     assert loaded.about["source"] == "clicks"
     assert sum(loaded.page_views.values()) == 600
-    curve = json.loads(run("estimate", path, "--json", "--bootstrap", "10").stdout)
+    curve = json.loads(run("estimate", path, "--json").stdout)
     assert [part["segment"] for part in curve["segments"]] == [{"device": "desktop"}, {"device": "phone"}]
     run("merge", path, path, "-o", tmp_path / "both")
     both = posbias.Harvest.load(tmp_path / "both")
@@ -341,6 +341,8 @@ def test_the_way_from_the_command_to_a_curve(tmp_path: Path) -> None:
     sql = run("sql", "--dialect", "duckdb", "--table", "clicks", "--rankers", "a", "--rankers", "b").stdout
     with run_duckdb() as execute:
         path = to_parquet(execute(sql, {"clicks": pyarrow.parquet.read_table(tmp_path / "clicks.parquet")}), tmp_path)
-    ours = json.loads(run("estimate", path, "--json", "--interval", "none").stdout)
-    direct = json.loads(run("estimate", tmp_path / "clicks.parquet", "--json", "--interval", "none").stdout)
+    ours = json.loads(run("estimate", path, "--json", "--interval", "none", "--estimator", "all-pairs").stdout)
+    direct = json.loads(
+        run("estimate", tmp_path / "clicks.parquet", "--json", "--interval", "none", "--estimator", "all-pairs").stdout
+    )
     assert [p["propensity"] for p in ours["positions"]] == pytest.approx([p["propensity"] for p in direct["positions"]])

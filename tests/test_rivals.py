@@ -450,7 +450,7 @@ def run(*words: str) -> Any:
 @pytest.mark.parametrize("name", RIVALS)
 def test_every_estimator_answers_from_the_command_line(name, folder):
     given = {"regression-em": {"features": ["good"], "seed": 3}, "pbm-em": {}}
-    settings = given.get(name, {"bootstrap": 20, "level": 0.8})
+    settings = given.get(name, {"interval": "bootstrap", "bootstrap": 20, "level": 0.8})
     words = [str(word) for key, value in settings.items() for word in (f"--{key}", value)]
     words = ["--feature", "good", "--seed", "3"] if name == "regression-em" else words
     done = run("log.parquet", "--estimator", name, "--max-rank", "4", "--json", *words)
@@ -465,7 +465,7 @@ def test_original_names_the_column_of_the_rank_before_the_swap(folder):
     asked = ["--estimator", "swap-one", "--max-rank", "4", "--interval", "none"]
     done = run("renamed.parquet", "--original", "was", *asked)
     assert done.stdout.splitlines()[1:] == run("log.parquet", *asked).stdout.splitlines()[1:]
-    assert done.stdout.startswith("swap-one, 95% interval")
+    assert done.stdout.startswith("swap-one, no interval")
     missing = run("renamed.parquet", *asked)
     assert missing.exit_code == 2
     assert "--original COLUMN" in missing.stderr
@@ -492,7 +492,7 @@ def test_a_harvest_has_no_rows_to_look_at(name, folder):
         ("all-pairs", ["--feature", "good"]),
         ("swap-one", ["--weighting", "traffic"]),
         ("naive-ctr", ["--non-functional", "share"]),
-        ("pbm-em", ["--bootstrap", "10"]),
+        ("pbm-em", ["--interval", "bootstrap"]),
         ("pbm-em", ["--seed", "1"]),
         ("regression-em", ["--level", "0.9"]),
     ],

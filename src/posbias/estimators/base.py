@@ -17,6 +17,7 @@ from posbias.errors import EstimateError
 from posbias.estimators.intervals import (
     FEWEST_BUCKETS,
     INTERVALS,
+    Interval,
     Intervals,
     deletions,
     few_buckets,
@@ -107,8 +108,7 @@ class CurveEstimator(ABC):
 
         All refits go as one batch, or as several where their tables of `size` numbers each would fill the memory.
         """
-        given = self.parameters()
-        how = given.get("interval")
+        given, how = self.parameters(), self._interval
         if how is None:
             return no_intervals(len(propensity))
         if buckets < FEWEST_BUCKETS:
@@ -158,6 +158,11 @@ class CurveEstimator(ABC):
         """Return what the estimator was made with."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
+    @property
+    def _interval(self) -> Interval | None:
+        """How intervals are made, if they are."""
+        return self.parameters().get("interval")
+
     def curve(self) -> Curve:
         """Return the fitted curve, rank by rank: the ranks at which anything was shown."""
         self._require_fit()
@@ -179,8 +184,8 @@ class CurveEstimator(ABC):
         return Curve(
             estimator=self.name,
             max_rank=len(self.propensity_),
-            level=self.parameters().get("level"),
-            interval_by=self.parameters().get("interval"),
+            level=self.parameters()["level"] if self._interval else None,
+            interval_by=self._interval,
             weighting=seen.weighting,
             positions=positions,
             page_views={name: n for name, n in seen.page_views.items() if n},

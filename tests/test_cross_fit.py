@@ -1,0 +1,434 @@
+"""CrossFit: its score against one written view by view, its root against other solvers, its guards and its refits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import posbias
+from posbias.estimators import cross_fitting
+from posbias.estimators.cross_fitting import Comparison
+from posbias.estimators.intervals import deletions, jackknife, resample
+from posbias.estimators.view_scores import Guess, Rows, Score, Signatures
+from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.strata import Cells
+from posbias.logs.layouts import Layout
+from posbias.quantiles import t_quantile
+from posbias.simulation import simulate
+
+WORLD = posbias.World(queries=600, rankers=("a", "b", "c"), traffic=(6, 3, 1), max_rank=4, similarity=0.6)
+
+
+def harvest_of(world: posbias.World, layout: str = "wide") -> Harvest:
+    return posbias.harvest(posbias.ClickLog(simulate(world, layout)), max_rank=world.max_rank)
+
+
+@pytest.fixture(scope="module", params=["wide", "replay"])
+def harvest(request: pytest.FixtureRequest) -> Harvest:
+    return harvest_of(WORLD, request.param)
+
+
+def cells(*rows: tuple[int, int, int, int, int, int]) -> Harvest:
+    """A harvest from (bucket, stratum, ranker, rank, impressions, clicks)."""
+    bucket, stratum, ranker, rank, impressions, clicks = np.array(rows, dtype=np.int64).T
+    zero = np.zeros(len(rows), dtype=np.int64)
+    table = Cells(zero, bucket, stratum, zero, ranker, rank, impressions, clicks)
+    return Harvest(4, ("a", "b"), Layout.WIDE, "traffic", (), ((),), "signatures", table)
+
+
+def swapped(*links: tuple[int, int, int, int], buckets: int = 8) -> Harvest:
+    """A harvest of documents that one ranker puts at k and the other at l, with so many clicks of 1,000 at each."""
+    return cells(
+        *(
+            row
+            for b in range(buckets)
+            for s, (k, other, c, d) in enumerate(links)
+            for i in (0, 1)
+            for row in (
+                (b, 100 * b + 2 * s + i, i, k, 1000, c + b % 2),
+                (b, 100 * b + 2 * s + i, 1 - i, other, 1000, d),
+            )
+        )
+    )
+
+
+# ---- The score
+
+
+def score_by_views(strata, x, relevance, a, by_design):
+    """The score as the formulas have it: a cell, a rank and a view at a time."""
+    p, total = np.exp(x), np.zeros(strata.max_rank)
+    n = strata.views.sum(axis=0)
+    found: dict[tuple[int, int], dict[int, list[float]]] = {}
+    table = strata.cells
+    for s, b, i, k, seen, clicks in zip(
+        table.stratum, table.bucket, table.ranker, table.rank, table.impressions, table.clicks, strict=True
+    ):
+        if by_design or seen:
+            at = found.setdefault((s, b), {}).setdefault(k - 1, [0, 0, 0])
+            at[0] += seen
+            at[1] += clicks
+            at[2] += n[i] if by_design else seen
+    for (s, _), ranks in found.items():
+        if len(ranks) < 2:
+            continue
+        r0 = relevance[s]
+        exposure, clicked = sum(v[0] * p[k] for k, v in ranks.items()), sum(v[1] for v in ranks.values())
+        f = {k: 1 / (1 - min(p[k] * r0, 0.9)) for k in ranks}
+        residual = dict.fromkeys(ranks, 0.0)
+        for k, (views, clicks, _) in ranks.items():
+            for view in range(int(views)):
+                y = view < clicks
+                guess = (clicked - y + a * r0) / (exposure - p[k] + a) if by_design else 0.0
+                residual[k] += f[k] * (y - p[k] * guess)
+        promised = sum(v[2] * p[k] * f[k] for k, v in ranks.items())
+        for k, v in ranks.items():
+            total[k] += residual[k] - v[2] * p[k] * f[k] / promised * sum(residual.values())
+    return total
+
+
+@pytest.mark.parametrize("a", [0.5, 8.0])
+def test_the_score_is_that_of_each_view(harvest, a):
+    strata = harvest.strata()
+    rng = np.random.default_rng(0)
+    x, relevance = np.log(rng.uniform(0.1, 1.4, 4)), rng.uniform(0.05, 0.95, strata.size)
+    rows = Rows.of(strata, by_design=strata.by_design)
+    found = Score.at(x, rows, strata.views.sum(axis=0), Guess(relevance, 1 / a)).gradient().sum(axis=0)
+    np.testing.assert_allclose(found, score_by_views(strata, x, relevance, a, strata.by_design), rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.parametrize("trust", [None, 0.0, 0.5, 2.0])
+def test_slopes_are_derivatives(harvest, trust):
+    strata = harvest.strata()
+    rng = np.random.default_rng(1)
+    x, n = np.log(rng.uniform(0.1, 1.0, 4)), strata.views.sum(axis=0)
+    guess = None if trust is None else Guess(rng.uniform(0.05, 0.95, strata.size), trust)
+    rows = Rows.of(strata, by_design=strata.by_design).weighted(rng.integers(0, 3, strata.buckets).astype(float))
+
+    def gradient(x, n):
+        return Score.at(x, rows, n, guess).gradient().sum(axis=0)
+
+    def difference(along, step):
+        return (gradient(*along(step)) - gradient(*along(-step))) / (2 * step)
+
+    score = Score.at(x, rows, n, guess)
+    slope = np.stack([-difference(lambda h, e=e: (x + h * e, n), 1e-5) for e in np.eye(4)], axis=1)
+    np.testing.assert_allclose(score.slope(), slope, rtol=1e-5, atol=1e-5 * np.abs(slope).max())
+    np.testing.assert_allclose(score.slope(by_bucket=True).sum(axis=0), slope, atol=1e-5 * np.abs(slope).max())
+    traffic = np.stack([difference(lambda h, e=e: (x, n + h * e), 1e-2) for e in np.eye(3)], axis=1)
+    np.testing.assert_allclose(score.traffic_slope(n), traffic, atol=1e-6 * np.abs(slope).max())
+
+
+def test_rows_go_in_parts_of_whole_cells(harvest, monkeypatch):
+    strata = harvest.strata()
+    whole = Rows.of(strata, by_design=strata.by_design)
+    assert len(whole.parts) == 1
+    monkeypatch.setattr("posbias.estimators.view_scores._PART", 64)
+    parts = Rows.of(strata, by_design=strata.by_design).parts
+    assert len(parts) > 5
+    assert sum(map(len, parts)) == len(whole)
+    assert sum(len(part.bucket) for part in parts) == len(whole.bucket)
+
+
+@pytest.mark.parametrize("relevance", [0.02, 0.9])
+def test_no_guess_biases_a_cell(relevance):
+    """The mean score of 20,000 cells of 3 views at the truth is 0 within chance, whatever relevance is guessed."""
+    rng = np.random.default_rng(2)
+    p, r, share, times = np.array([1.0, 0.4, 0.2]), 0.5, np.array([0.7, 0.2, 0.1]), 20_000
+    shown = rng.choice(3, size=(times, 3), p=share)
+    clicked = rng.random((times, 3)) < r * p[shown]
+    rows = Rows(
+        cell=np.repeat(np.arange(times), 3),
+        rank=np.tile(np.arange(3), times),
+        views=(shown[:, :, None] == np.arange(3)).sum(axis=1).ravel().astype(float),
+        clicks=((shown[:, :, None] == np.arange(3)) & clicked[:, :, None]).sum(axis=1).ravel().astype(float),
+        share=np.tile(np.arange(3), times),
+        shares=np.eye(3),
+        bucket=np.arange(times),
+        stratum=np.zeros(times, dtype=np.int64),
+        times=np.ones(times),
+        buckets=times,
+        ranks=3,
+    )
+    for trust in (0.0, 0.5, 2.0):
+        score = Score.at(np.log(p), rows, share, Guess(np.array([relevance]), trust)).gradient()
+        error = score.std(axis=0) / np.sqrt(times)
+        assert np.all(np.abs(score.mean(axis=0)) < 4 * error)
+
+
+# ---- The root
+
+
+@pytest.mark.parametrize("exposure", ["design", "observed"])
+def test_without_a_guess_it_is_conditional_poisson_regression(exposure):
+    """The maximum of Σ C log(D p / Σ D p), as another solver finds it."""
+    harvest = harvest_of(WORLD)
+    fitted = posbias.CrossFit(relevance="none", exposure=exposure, interval=None).fit(harvest)
+    rows = Rows.of(harvest.strata(), by_design=exposure == "design")
+    promised = rows.promised(harvest.views.sum(axis=0))
+
+    def loss(x):
+        expected = promised * np.exp(np.append(0, x))[rows.rank]
+        return -(rows.clicks @ np.log(expected / rows.summed(expected)))
+
+    best = optimize.minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-6})
+    np.testing.assert_allclose(np.log(fitted.propensity_[1:]), best.x, atol=1e-5)
+
+
+def test_the_curve_is_a_root_of_its_score(harvest):
+    counts = posbias.CrossFit().count(harvest)
+    root, lost = counts._fit
+    assert lost is None
+    score = Score.at(root.x, counts.rows, counts.traffic, root.guess).gradient().sum(axis=0)
+    assert np.abs(score).max() < 1e-6 * counts.rows.clicks.sum()
+    assert counts.notes == ()
+
+
+def test_a_second_root_is_found_out(monkeypatch):
+    harvest = harvest_of(WORLD)
+    plain = posbias.CrossFit(relevance="none", interval=None).fit(harvest).propensity_
+    monkeypatch.setattr(cross_fitting, "unique", lambda *_: False)
+    fitted = posbias.CrossFit().fit(harvest)
+    np.testing.assert_allclose(fitted.propensity_, plain, rtol=1e-9)
+    assert "a second root" in fitted.curve().notes[0]
+    assert "! With guesses of relevance the equations have a second root" in str(fitted.curve())
+
+
+def test_a_second_root_is_looked_for(monkeypatch):
+    counts = posbias.CrossFit().count(harvest_of(WORLD))
+    root, _ = counts._fit
+    ranks = np.ones(4, dtype=bool)
+    elsewhere = np.append(root.x[:3], root.x[3] + 1)
+    for found, alone in ((root.x, True), (None, True), (elsewhere, False)):
+        monkeypatch.setattr(cross_fitting, "newton", lambda *_, found=found, **__: found)
+        assert cross_fitting.unique(root.x, root.x, counts.rows, counts.traffic, root.guess, ranks) is alone
+
+
+def test_a_lost_newton_falls_back_on_what_has_one_root(monkeypatch):
+    harvest, newton = harvest_of(WORLD), cross_fitting.newton
+    plain = posbias.CrossFit(relevance="none", interval=None).fit(harvest).propensity_
+
+    def lost(x, rows, traffic, guess, ranks, **how):
+        return None if guess is not None else newton(x, rows, traffic, guess, ranks, **how)
+
+    monkeypatch.setattr(cross_fitting, "newton", lost)
+    fitted = posbias.CrossFit().fit(harvest)
+    np.testing.assert_allclose(fitted.propensity_, plain, rtol=1e-6)
+    assert "no root near the start" in fitted.curve().notes[0]
+
+
+# ---- What cannot be told
+
+
+def test_ranks_that_nothing_connects_have_a_reason():
+    fitted = posbias.CrossFit().fit(swapped((1, 2, 300, 150), (3, 4, 200, 100)))
+    np.testing.assert_allclose(fitted.propensity_[:2], [1, 0.5], rtol=0.01)
+    assert np.isnan(fitted.propensity_[2:]).all()
+    assert all("connects it to rank 1" in reason for reason in fitted.reasons_[2:])
+
+
+def test_clicks_on_one_side_only_decide_nothing():
+    fitted = posbias.CrossFit().fit(swapped((1, 2, 300, 150), (2, 3, 100, 0), (3, 4, 100, 50)))
+    assert np.isnan(fitted.propensity_[2:]).all()
+    assert "clicked on one side only" in fitted.reasons_[2]
+
+
+def test_a_rank_without_a_click_is_0_without_an_interval():
+    fitted = posbias.CrossFit().fit(swapped((1, 2, 300, 150), (1, 3, 200, 0)))
+    assert fitted.propensity_[2] == 0
+    assert np.isnan(fitted.interval_[2]).all()
+    assert "no click at rank 3" in fitted.reasons_[2]
+    assert "no document at this rank" in fitted.reasons_[3]
+
+
+def test_propensities_may_exceed_one():
+    fitted = posbias.CrossFit(interval=None).fit(swapped((1, 2, 200, 400), (2, 3, 100, 150)))
+    np.testing.assert_allclose(fitted.propensity_[:3], [1, 2, 3], rtol=0.02)
+
+
+def test_one_stratum_is_enough():
+    fitted = posbias.CrossFit().fit(
+        cells(*((b, 0, i, 1 + i, 1000, 300 - 150 * i + b) for b in range(9) for i in (0, 1)))
+    )
+    np.testing.assert_allclose(fitted.propensity_[:2], [1, 0.5], rtol=0.05)
+    assert fitted.interval_[1, 0] < fitted.propensity_[1] < fitted.interval_[1, 1]
+
+
+@pytest.mark.parametrize("kind", [posbias.CrossFit, posbias.AllPairs, posbias.PivotOne])
+def test_few_buckets_make_no_interval(kind):
+    for buckets in (1, 7):
+        fitted = kind().fit(swapped((1, 2, 300, 150), buckets=buckets))
+        assert fitted.propensity_[1] > 0
+        assert np.isnan(fitted.interval_).all()
+        assert np.isnan(fitted.degrees_of_freedom_).all()
+        assert fitted.reasons_[1].startswith(f"{buckets} bucket")
+        assert kind(interval="bootstrap").fit(swapped((1, 2, 300, 150), buckets=buckets)).reasons_ == fitted.reasons_
+
+
+def test_a_rank_that_rests_on_one_bucket_has_no_interval():
+    rows = [swapped((1, 2, 300, 150)).table, swapped((2, 3, 100, 50), buckets=1).table]
+    rows[1] = replace(rows[1], stratum=rows[1].stratum + 10_000)
+    harvest = replace(swapped((1, 2, 300, 150)), table=Cells.joined(rows))
+    for kind in (posbias.CrossFit, posbias.AllPairs):
+        fitted = kind().fit(harvest)
+        assert fitted.propensity_[2] > 0
+        assert np.isnan(fitted.interval_[2]).all()
+        assert "rests on one bucket" in fitted.reasons_[2]
+
+
+def test_sums_over_pairs_have_no_strata():
+    log = posbias.ClickLog(simulate(posbias.World(queries=200, max_rank=4), "replay"))
+    sums = posbias.harvest(log, max_rank=4, max_strata=1)
+    with pytest.raises(posbias.HarvestError, match="AllPairs"):
+        posbias.CrossFit().fit(sums)
+
+
+def test_replay_has_no_design():
+    with pytest.raises(posbias.EstimateError, match="no exposure by design"):
+        posbias.CrossFit(exposure="design").fit(harvest_of(WORLD, "replay"))
+    with pytest.raises(posbias.EstimateError, match=r"exposure must be one of"):
+        posbias.CrossFit(exposure="x").fit(harvest_of(WORLD))
+    with pytest.raises(posbias.EstimateError, match=r"relevance must be one of"):
+        posbias.CrossFit(relevance="x").fit(harvest_of(WORLD))
+
+
+def test_sticky_assignment_is_seen_and_said():
+    fitted = posbias.CrossFit().fit(harvest_of(replace(WORLD, sticky=True, queries=2000)))
+    assert 8 < fitted.dispersion_ < 12
+    assert "dispersion 1" in fitted.curve().notes[0]
+    by_signature = posbias.CrossFit(relevance="signature").fit(harvest_of(replace(WORLD, sticky=True, queries=2000)))
+    np.testing.assert_array_equal(fitted.propensity_, by_signature.propensity_)
+    assert by_signature.notes_ == ()
+    assert posbias.CrossFit().fit(harvest_of(WORLD)).dispersion_ == pytest.approx(1, abs=0.1)
+    assert np.isnan(posbias.CrossFit().fit(harvest_of(WORLD, "replay")).dispersion_)
+
+
+# ---- Refits
+
+
+def test_deletions_by_one_step_are_those_of_full_fits(harvest):
+    """Standard errors agree within 1% with those of fits that see the rest alone, n anew, from the same guesses."""
+    counts = posbias.CrossFit().count(harvest)
+    weights = deletions(counts.buckets)
+    steps, fits = counts.refits(weights), np.array([counts._refit(each) for each in weights])
+    one, other = (np.sqrt((np.log(refits / counts.estimate) ** 2).sum(axis=0))[1:] for refits in (steps, fits))
+    np.testing.assert_allclose(one, other, rtol=0.01)
+
+
+def test_a_fit_without_a_bucket_is_the_fit_of_the_rest():
+    """Guesses made anew jump with the edges of their bins; without any, the refit is that of the rest of the log."""
+    harvest = harvest_of(WORLD)
+    counts = posbias.CrossFit(relevance="none").count(harvest)
+    for place in (0, 7, 100):
+        rest = replace(harvest, table=harvest.table.where(harvest.table.bucket != harvest.buckets[place]))
+        anew = posbias.CrossFit(relevance="none", interval=None).fit(rest).propensity_
+        np.testing.assert_allclose(counts._refit(deletions(counts.buckets)[place]), anew, rtol=1e-9)
+
+
+def test_weights_by_one_step_are_those_of_all_steps(harvest):
+    counts = posbias.CrossFit().count(harvest)
+    weights = resample(counts.buckets, 20, seed=1)
+    steps, fits = counts.refits(weights), np.array([counts._refit(each) for each in weights])
+    assert np.abs(np.log(steps / fits)).max() < 0.15 * np.log(fits[:, 1:]).std(axis=0).min()
+
+
+def test_a_ranker_that_one_bucket_alone_has():
+    """Leaving that bucket out leaves its ranker without traffic, and what only it compared without a link."""
+    rows = [(b, 10 * b + s, i, k, 500, 200 // k + b) for b in range(10) for s, i, k in ((0, 0, 1), (0, 1, 2))]
+    rows += [(0, 5, 0, 1, 500, 200), (0, 5, 2, 3, 500, 70)]
+    rows += [
+        (b, 10 * b + 6, i, k, 300 * (i < 2 or b == 0), (200 // k) * (i < 2))
+        for b in range(10)
+        for i, k in ((0, 1), (2, 3))
+    ]
+    harvest = replace(cells(*rows), rankers=("a", "b", "c"))
+    fitted = posbias.CrossFit().fit(harvest)
+    assert np.isfinite(fitted.interval_[1]).all()
+    assert np.isnan(fitted.interval_[2]).all()
+    assert "rests on one bucket" in fitted.reasons_[2]
+
+
+def test_jackknife_by_hand():
+    estimate = np.array([1.0, 0.5, 0.25, 0.1])
+    moved = np.array([[0, d, 0, 0] for d in (0.1, -0.1, 0.05, -0.05, 0.4, -0.1, 0.02, -0.02)])
+    refits = estimate * np.exp(moved)
+    refits[0, 3] = np.nan
+    found = jackknife(estimate, refits, 0.9)
+    d = moved[:, 1]
+    variance = 7 / 8 * (d**2).sum()
+    degrees = 2 * (d**2).sum() ** 2 / ((d**4).sum() - (d**2).sum() ** 2 / 8)
+    assert 1 < degrees < 7
+    half = stats.t.ppf(0.95, degrees) * np.sqrt(variance)
+    np.testing.assert_allclose(found.ends[1], 0.5 * np.exp([-half, half]))
+    np.testing.assert_allclose([found.covariance[1, 1], found.degrees[1]], [variance, degrees])
+    np.testing.assert_array_equal(found.ends[0], [1, 1])
+    assert np.isnan(found.ends[2:]).all()
+    assert [found.reasons[k] for k in (0, 2, 3)] == [
+        None,
+        "every query tells the same: no interval",
+        "rests on one bucket of queries: no interval",
+    ]
+    assert found.reasons[1] == f"{degrees:.1f} degrees of freedom: few queries decide it"
+
+
+@pytest.mark.parametrize("level", [0.5, 0.75, 0.9, 0.95, 0.975, 0.995, 0.9999, 0.9999999])
+def test_quantiles_of_t(level):
+    degrees = np.array([1, 1.3, 2, 2.7, 3, 5, 8.1, 15, 40, 100, 255, 1000])
+    np.testing.assert_allclose(t_quantile(degrees, level), stats.t.ppf(level, degrees), rtol=1e-8, atol=1e-12)
+    assert np.isnan(t_quantile(np.array([np.nan]), level)).all()
+
+
+def test_joint_bands_are_wider_by_bonferroni():
+    curve = posbias.CrossFit(level=0.9).fit(harvest_of(WORLD)).curve()
+    alone = posbias.CrossFit(level=1 - 0.1 / 3).fit(harvest_of(WORLD)).curve()
+    np.testing.assert_allclose(curve.joint(), alone.interval, rtol=1e-9)
+    np.testing.assert_allclose(curve.joint(0.5)[1:, 0] > curve.joint()[1:, 0], True)
+    assert "joint band" in curve.to_text(joint=True)
+    assert curve.to_dict(joint=True)["positions"][1]["joint_low"] == curve.joint()[1, 0]
+    assert curve.to_csv(joint=True).splitlines()[0].endswith("joint_low,joint_high")
+    with pytest.raises(posbias.CurveError, match="jackknife"):
+        posbias.CrossFit(interval="bootstrap").fit(harvest_of(WORLD)).curve().joint()
+
+
+# ---- Size
+
+
+@pytest.mark.long
+def test_a_million_cells():
+    rng = np.random.default_rng(3)
+    count, p = 1_000_000, 1 / np.arange(1, 11)
+    one = rng.integers(0, 10, count)
+    two = (one + rng.integers(1, 10, count)) % 10
+    rank, ranker = np.stack([one, two], axis=1).ravel(), np.tile([0, 1], count)
+    views = rng.poisson(3, 2 * count)
+    clicks = rng.binomial(views, np.repeat(rng.uniform(0.1, 0.9, count), 2) * p[rank])
+    zero = np.zeros(2 * count, dtype=np.int64)
+    stratum = np.repeat(np.arange(count), 2)
+    table = Cells(zero, stratum % 256, stratum, zero, ranker, rank + 1, views, clicks)
+    harvest = Harvest(10, ("a", "b"), Layout.WIDE, "traffic", (), ((),), "signatures", table)
+    fitted = posbias.CrossFit().fit(harvest)
+    low, high = fitted.interval_[1:].T
+    assert np.all((low < p[1:] * 1.02) & (high > p[1:] * 0.98))
+
+
+def test_what_is_compared_is_small_however_many_ranks():
+    """With 500 ranks slopes by bucket would take half a gigabyte: one slope serves all."""
+    world = posbias.World(queries=300, max_rank=60, candidates=70, repeats=4)
+    harvest = harvest_of(world)
+    whole = posbias.CrossFit().fit(harvest)
+    counts = Comparison.of(harvest.strata(), by_design=True, relevance="guessed")
+    assert counts._nearby.slopes.ndim == 3
+    assert isinstance(counts.signatures, Signatures)
+    cross_fitting_slopes, cross_fitting._MOST_SLOPES = cross_fitting._MOST_SLOPES, 1000
+    try:
+        shared = posbias.CrossFit().fit(harvest)
+    finally:
+        cross_fitting._MOST_SLOPES = cross_fitting_slopes
+    known = np.isfinite(whole.interval_[:, 0]) & np.isfinite(shared.interval_[:, 0])
+    assert known[:10].all()
+    np.testing.assert_allclose(
+        np.diag(shared.covariance_)[known][1:10], np.diag(whole.covariance_)[known][1:10], rtol=0.2
+    )
