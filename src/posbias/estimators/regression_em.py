@@ -12,7 +12,7 @@ from posbias.errors import EstimateError
 from posbias.estimators.base import Evidence
 from posbias.estimators.logged import LogEstimator
 from posbias.estimators.naive_ctr import explain_rates
-from posbias.estimators.pbm_em import ShownItems, posteriors, ratio
+from posbias.estimators.pbm_items import ShownItems, posteriors, ratio
 from posbias.extras import optional
 from posbias.harvesting.observations import Observations, observe_features
 from posbias.logs.click_log import ClickLog

@@ -45,7 +45,10 @@ def totals(plan: Plan) -> str:
 
 
 def pair_positions(plan: Plan) -> str:
-    """Return impressions and clicks of each (query, document) at each rank; pairs by number, -1 without an id."""
+    """Return impressions and clicks of each (query, document) at each rank, and the bucket of its query.
+
+    Pairs have a number, -1 without an id.
+    """
     keys = comma(plan.segments, "query", "doc", "position")
     return render(
         [
@@ -58,7 +61,8 @@ def pair_positions(plan: Plan) -> str:
             Step(
                 "pair_positions",
                 "The pairs as numbers without gaps.",
-                f"SELECT {comma(plan.segments, 'position AS rank', 'impressions', 'clicks')},\n"
+                f"SELECT {comma(plan.segments, f'{bucket(plan)} AS bucket', 'position AS rank')},\n"
+                "  impressions, clicks,\n"
                 "  CASE WHEN doc IS NOT NULL THEN DENSE_RANK() OVER (ORDER BY query, doc) - 1 ELSE -1 END AS item\n"
                 "FROM cells",
             ),
