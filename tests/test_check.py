@@ -843,7 +843,10 @@ def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregate
         plan = Plan(opened.schema, opened.dialect, known_rankers(opened), 5)
         profile, counts = count_rows(opened, plan)
         expected = take_profile(opened, plan)
-    assert counts.rows_unusable and counts.rows_contradicted and counts.rows_beyond and counts.rows_counted
+    assert counts.rows_unusable
+    assert counts.rows_contradicted
+    assert counts.rows_beyond
+    assert counts.rows_counted
     added: dict[Any, Any] = {}
     for entry in profile.entries:
         so_far = added.get(entry[:2], (0, 0, 0))

@@ -113,10 +113,12 @@ def test_a_damaged_log_is_refused_unless_forced(clicked: int, said: str, layout:
     merged = tmp_path / "merged.harvest"
     for command in (("estimate", path, "--bootstrap", 0), ("merge", path, "-o", merged)):
         refused = run(*command, code=2).stderr
-        assert said in refused and "add --force" in refused
+        assert said in refused
+        assert "add --force" in refused
         forced = CliRunner().invoke(cli, [*map(str, command), "--force"])
         # Nothing can be estimated where nothing was clicked, and that is said in its turn.
-        assert said in forced.stderr and "add --force" not in forced.stderr
+        assert said in forced.stderr
+        assert "add --force" not in forced.stderr
     assert said in " ".join(finding.message for finding in posbias.Harvest.load(merged).findings)
     assert "--force was decided" in run("estimate", merged, "--force", code=2).stderr
 

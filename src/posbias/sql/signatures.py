@@ -130,8 +130,8 @@ def row_counts(plan: Plan) -> str:
                 "profiled",
                 "Where it was shown: if it can be counted, where its own ranker puts it.",
                 "SELECT COALESCE(ranker, -1) AS ranker, code_0, impressions, clicks,\n"
-                f"  CASE WHEN code_0 = 0 THEN own WHEN {usable} THEN CASE WHEN position <= {m} THEN position ELSE 0 END "
-                "ELSE -1 END AS position\nFROM judged",
+                f"  CASE WHEN code_0 = 0 THEN own WHEN {usable} THEN CASE WHEN position <= {m} THEN position ELSE 0 "
+                "END ELSE -1 END AS position\nFROM judged",
             ),
             Step(
                 "row_counts",
