@@ -31,9 +31,10 @@ class Ratio:
         return self.seconds / self.base_seconds
 
     def row(self) -> str:
+        broken = " **broken**" if self.ratio > float(self.promise) else ""
         return (
             f"| {self.what} | {self.against} | {self.seconds:.2f} s | {self.base_seconds:.2f} s | "
-            f"**{self.ratio:.2f}** | {self.promise} |"
+            f"**{self.ratio:.2f}** | {self.promise}{broken} |"
         )
 
 

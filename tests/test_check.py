@@ -21,9 +21,15 @@ from click.testing import CliRunner
 import posbias
 from posbias.cli import cli
 from posbias.cli.flags import as_flags
+from posbias.engines import open_log
 from posbias.findings import Finding
+from posbias.harvesting.profiles import take_profile
+from posbias.harvesting.row_counts import count_rows
+from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
+from posbias.progress import silent
 from posbias.simulation.tables import rank
+from posbias.sql.shown import Plan
 from posbias.wording import printable
 
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -812,3 +818,39 @@ def test_the_next_command_leads_to_a_working_one(table: pa.Table, tmp_path: Path
     assert "all-pairs, harmonic weighting" in shown.stdout
     for flag in ("--query 'search term'", "--sql", "--duplicates drop", "--max-rank 5"):
         assert flag in command
+
+
+@pytest.mark.parametrize("aggregated", [False, True])
+@pytest.mark.parametrize("layout", ["wide", "long"])
+def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregated: bool) -> None:
+    world = posbias.World(queries=40, repeats=3, max_rank=6)
+    frame = posbias.simulate(world, "wide", aggregated=aggregated).to_pandas()
+    # Some shown where their ranker does not put them, some without a query, a position or a ranker's rank.
+    frame["query_id"] = frame["query_id"].astype("Int64")
+    frame.loc[::17, "position"] = 4
+    frame.loc[3::31, "query_id"] = pandas.NA
+    frame.loc[5::37, "position"] = 0
+    frame.loc[6::41, "rank_a"] = 0
+    tables: dict[str, Any] = {}
+    if layout == "long":
+        ranks = [
+            frame[["query_id", "doc_id", f"rank_{name}"]].rename(columns={f"rank_{name}": "rank"}).assign(ranker=name)
+            for name in "ab"
+        ]
+        tables["rankings"] = pandas.concat(ranks).dropna().drop_duplicates()
+        frame = frame.drop(columns=["rank_a", "rank_b"])
+    with open_log(posbias.ClickLog(frame, **tables), None, silent) as opened:
+        plan = Plan(opened.schema, opened.dialect, known_rankers(opened), 5)
+        profile, counts = count_rows(opened, plan)
+        expected = take_profile(opened, plan)
+    assert counts.rows_unusable
+    assert counts.rows_contradicted
+    assert counts.rows_beyond
+    assert counts.rows_counted
+    added: dict[Any, Any] = {}
+    for entry in profile.entries:
+        so_far = added.get(entry[:2], (0, 0, 0))
+        added[entry[:2]] = tuple(map(sum, zip(so_far, entry[2:], strict=True)))
+    assert added == {entry[:2]: entry[2:] for entry in expected.entries}
+    assert profile.positions == expected.positions
+    assert profile.page_views == expected.page_views

@@ -99,6 +99,30 @@ def test_what_was_decided_in_the_query_is_not_decided_again(tmp_path: Path) -> N
         assert "is a harvest, not a log" in run(command, path, *more, code=2).stderr
 
 
+@pytest.mark.parametrize(("clicked", "said"), [(0, "not a single click"), (1, "every one of")])
+@pytest.mark.parametrize("layout", ANSWERS)
+def test_a_damaged_log_is_refused_unless_forced(clicked: int, said: str, layout: str, tmp_path: Path) -> None:
+    log = posbias.simulate(posbias.World(queries=20))
+    clicks = pyarrow.array([clicked] * len(log), log.schema.field("clicked").type)
+    log = log.set_column(log.schema.get_field_index("clicked"), "clicked", clicks)
+    sql = posbias.harvest_sql("duckdb", "clicks", **(WIDE if layout == "wide" else {}))
+    with run_duckdb() as execute:
+        path = to_csv(execute(sql, {"clicks": log}), tmp_path)
+    with pytest.raises(posbias.LogError, match=f"(?s){said}.*add force=True"):
+        posbias.Harvest.load(path)
+    merged = tmp_path / "merged.harvest"
+    for command in (("estimate", path, "--bootstrap", 0), ("merge", path, "-o", merged)):
+        refused = run(*command, code=2).stderr
+        assert said in refused
+        assert "add --force" in refused
+        forced = CliRunner().invoke(cli, [*map(str, command), "--force"])
+        # Nothing can be estimated where nothing was clicked, and that is said in its turn.
+        assert said in forced.stderr
+        assert "add --force" not in forced.stderr
+    assert said in " ".join(finding.message for finding in posbias.Harvest.load(merged).findings)
+    assert "--force was decided" in run("estimate", merged, "--force", code=2).stderr
+
+
 def test_buckets_of_an_engine_and_of_a_query_differ(tmp_path: Path) -> None:
     log = posbias.simulate(posbias.World(queries=20))
     with run_duckdb() as execute:

@@ -169,7 +169,7 @@ def _default(harvest: Harvest) -> str:
 
 def _load(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:
     """Return the harvest if that is what was given instead of a log; its pairs may be weighted anew."""
-    from posbias.harvesting.file_kinds import is_harvest
+    from posbias.harvesting.file_kinds import is_export, is_harvest
 
     files = flags["log"]
     if not any(is_harvest(path) for path in files):
@@ -178,7 +178,8 @@ def _load(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:
         raise click.UsageError(
             f"{len(files)} files were given, and a harvest among them. Join harvests first, with posbias merge."
         )
-    free = {"log", "weighting"} if weighted else {"log"}
+    # What an export shows of its log is judged only now.
+    free = {"log", *(["weighting"] if weighted else []), *(["force"] if is_export(files[0]) else [])}
     unfit = [name for name in given(click.get_current_context()) if name in flags and name not in free]
     if unfit:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
@@ -187,6 +188,6 @@ def _load(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:
         )
     from posbias.harvesting.files import load
 
-    made = load(files[0])
+    made = load(files[0], force=flags["force"])
     warn(made.findings)
     return made

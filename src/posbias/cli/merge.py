@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from posbias.cli.options import tell, warn
+from posbias.cli.options import force_option, tell, warn
 
 
 @click.command()
 @click.argument("harvests", nargs=-1, required=True, metavar="HARVEST...")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
-def merge(harvests: tuple[str, ...], output: str) -> None:
+@force_option
+def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
     """Merge harvests, such as a week of days, into one.
 
     For wide and long logs the result equals the harvest of all logs together. In replay each part keeps its own
@@ -28,7 +29,7 @@ def merge(harvests: tuple[str, ...], output: str) -> None:
 
         def load(number: int) -> Harvest:
             progress("Merging", number / len(harvests))
-            return Harvest.load(harvests[number])
+            return Harvest.load(harvests[number], force=force)
 
         made = merge_harvests(map(load, range(len(harvests))))
     warn(made.findings)

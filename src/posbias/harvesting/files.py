@@ -50,8 +50,11 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
         pq.write_table(table, part, compression="zstd", write_page_checksum=True)
 
 
-def load(path: str | os.PathLike[str]) -> Harvest:
-    """Read a harvest back, saved or exported by a warehouse, checking that it is one and that it is whole."""
+def load(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
+    """Read a harvest back, saved or exported by a warehouse, checking that it is one and that it is whole.
+
+    `force` goes on where an export shows that its log is damaged.
+    """
     name = os.fspath(path)
     if not os.path.exists(name):
         raise HarvestError(f"There is no file {name!r}.")
@@ -62,7 +65,7 @@ def load(path: str | os.PathLike[str]) -> Harvest:
     if is_export(name):
         from posbias.harvesting.warehouse.exports import load_export
 
-        return load_export(name)
+        return load_export(name, force=force)
     try:
         table = read_parquet(name)
     except UnfitError as error:

@@ -204,11 +204,17 @@ class Harvest:
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Harvest:
-        """Read a harvest that `save` wrote, or the exported answer to a query of `harvest_sql`."""
+    def load(cls, path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
+        """Read a harvest that `save` wrote, or the exported answer to a query of `harvest_sql`.
+
+        Arguments:
+            path: the file.
+            force: go on where an export shows that the log is damaged (no click at all, or nothing but clicks), as
+                with `posbias.harvest`; what was found is kept. A harvest that was saved has passed that door.
+        """
         from posbias.harvesting.files import load
 
-        return load(path)
+        return load(path, force=force)
 
     def __repr__(self) -> str:
         shown = sorted(self.page_views.items(), key=lambda item: -item[1])[:_MOST_SHOWN]

@@ -51,7 +51,7 @@ class _Views:
         source = "once" if schema.drop_duplicates else self.sample.source
         select = (
             f"SELECT * FROM (SELECT {', '.join(columns)} FROM {source}) s\n"
-            f"WHERE v IS NOT NULL AND p IS NOT NULL{self.sample.condition(d, 'v')}"
+            f"WHERE v IS NOT NULL AND p IS NOT NULL AND {self.sample.condition(d, 'v')}"
         )
         views = Step("views", "Rows whose page view and position are known.", select)
         return [once(self.plan), views] if schema.drop_duplicates else [views]
@@ -59,9 +59,12 @@ class _Views:
     def screen(self) -> str:
         """Return a query that counts page views, those with more rows than positions, and those of several rankers.
 
-        Positions are bits of a mask: those beyond 62 share one, which only makes us look closer.
+        Positions are bits of a mask, and those beyond 62 share one; rankers are told apart by a hash, which an absent
+        one has too: both only make us look closer.
         """
         d = self.plan.dialect
+        # Of 31 bits: such numbers are compared fastest, and no two rankers in a thousand million share one.
+        ranker = d.cast(f"{d.hashed('r')} & {2**31 - 1}", "INTEGER")
         places = d.union(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
         return render(
             [
@@ -69,8 +72,8 @@ class _Views:
                 Step(
                     "pages",
                     "Each page view with the positions that it fills.",
-                    f"SELECT v, q, COUNT(*) AS n, {places} AS places, MIN(r) <> MAX(r) AS mixed\n"
-                    "FROM views\nGROUP BY v, q",
+                    f"SELECT v, q, COUNT(*) AS n, {places} AS places, "
+                    f"MIN({ranker}) <> MAX({ranker}) AS mixed\nFROM views\nGROUP BY v, q",
                 ),
                 Step(
                     "screen",
@@ -170,8 +173,8 @@ def _find_crowded_queries(opened: OpenLog, plan: Plan, sample: Sample) -> list[F
             Step(
                 "places",
                 "What each ranker showed of a query at each position.",
-                "SELECT q, r, p, SUM(n) AS n\nFROM typed\nWHERE q IS NOT NULL AND r IS NOT NULL AND p IS NOT NULL"
-                f"{sample.condition(d, 'q')}\nGROUP BY q, r, p",
+                "SELECT q, r, p, SUM(n) AS n\nFROM typed\nWHERE q IS NOT NULL AND r IS NOT NULL AND p IS NOT NULL "
+                f"AND {sample.condition(d, 'q')}\nGROUP BY q, r, p",
             ),
             Step(
                 "compared",

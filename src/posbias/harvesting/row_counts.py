@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from posbias.harvesting.profiles import Profile
+from posbias.engines import OpenLog
+from posbias.harvesting.profiles import Entry, Profile, take_profile
+from posbias.logs.bounds import refuse_sums
+from posbias.sql import signatures as signature_sql
+from posbias.sql.shown import Plan
 from posbias.sql.signatures import BEYOND, CONTRADICTED, UNUSABLE
 
 if TYPE_CHECKING:
@@ -44,3 +48,19 @@ class RowCounts:
     def to_dict(self) -> dict[str, int]:
         """Return the counts as a harvest keeps them; one has no rows that cannot be used."""
         return {name: n for name, n in asdict(self).items() if name != "rows_unusable"}
+
+
+def count_rows(opened: OpenLog, plan: Plan) -> tuple[Profile, RowCounts]:
+    """Return what a first look at a log tells, and which of its rows can be counted."""
+    if not plan.rankers:
+        profile = take_profile(opened, plan)
+        return profile, RowCounts.by_profile(profile)
+    answer = opened.table(signature_sql.row_counts(plan), "Comparing positions with ranks")
+    counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
+    # Copies that are dropped, and the names of rankers whose ranks are not known, are in the log alone.
+    if plan.schema.drop_duplicates or (answer["ranker"] < 0).any():
+        return take_profile(opened, plan), counts
+    columns = [answer[name].tolist() for name in ("ranker", "position", "row_count", "impressions", "clicks")]
+    profile = Profile(tuple(Entry(plan.rankers[ranker], *rest) for ranker, *rest in zip(*columns, strict=True)))
+    refuse_sums(plan.schema, profile.impressions)
+    return profile, counts

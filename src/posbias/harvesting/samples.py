@@ -25,7 +25,7 @@ class Sample:
 
     def condition(self, dialect: Dialect, identity: str) -> str:
         """Return which rows are in the sample, by what they belong to."""
-        return f" AND {dialect.hashed(identity)} & {self.one_in - 1} = 0" if self.one_in > 1 else ""
+        return f"{dialect.hashed(identity)} & {self.one_in - 1} = 0" if self.one_in > 1 else "TRUE"
 
     def __str__(self) -> str:
         if self.first is not None:

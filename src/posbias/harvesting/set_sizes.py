@@ -67,7 +67,7 @@ def count_pairs_of(opened: OpenLog, plan: Plan, served: Container[str], rows: in
         return Pairs(sets.pairs, sets.moved, counted.rows.non_functional_pairs)
     # To tell pairs apart costs more than all else that is asked of a log whose ranks are known.
     every = one_in(rows, _MOST_ROWS)
-    condition = Sample(every).condition(plan.dialect, "query")
+    condition = Sample(every).condition(plan.dialect, plan.dialect.quote(plan.schema.query))
     answer = opened.table(signature_sql.pair_signatures(plan, condition), "Counting pairs")
     lows, highs = ({name: answer[f"{end}_{name}"] for name in plan.coding.names} for end in ("low", "high"))
     several = np.any([lows[name] != highs[name] for name in plan.coding.names], axis=0)

@@ -7,9 +7,9 @@ from typing import Any
 
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.findings import Finding, UnusableLogError
-from posbias.harvesting.profiles import take_profile
 from posbias.harvesting.refusals import refuse_settings
 from posbias.harvesting.repeats import find_repeats
+from posbias.harvesting.row_counts import count_rows
 from posbias.harvesting.shortages import find_no_clicks
 from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
@@ -68,9 +68,8 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
     schema = opened.schema
     # A check looks more than once, and each look at a text would read it anew.
     opened.keep()
-    rankers = known_rankers(opened) if schema.layout.ranks_known else ()
-    plan = Plan(schema, opened.dialect, rankers, max_rank)
-    profile = take_profile(opened, plan)
+    plan = Plan(schema, opened.dialect, known_rankers(opened), max_rank)
+    profile, counts = count_rows(opened, plan)
     understood: dict[str, Any] = {
         "layout": schema.layout,
         "max_rank": max_rank,
@@ -81,7 +80,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
     }
     if not profile.rows:
         return Check((NO_ROWS,), **understood)
-    look = Look(opened, plan, profile)
+    look = Look(opened, plan, profile, counts)
     findings = tuple(finding for find in FINDERS for finding in find(look))
     queries, shared = _queries(opened)
     return Check(

@@ -13,25 +13,17 @@ from posbias.harvesting.profiles import Profile
 from posbias.harvesting.row_counts import RowCounts
 from posbias.harvesting.set_sizes import Pairs, count_pairs_of
 from posbias.judging.contradictions import find_contradictions
-from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
 
 
 @dataclass(frozen=True)
 class Look:
-    """An opened log, what to ask of it, and what a first look at its rows told."""
+    """An opened log, what to ask of it, and what a first look at its rows told: which of them can be counted, too."""
 
     opened: OpenLog
     plan: Plan
     profile: Profile
-
-    @cached_property
-    def counts(self) -> RowCounts:
-        """Which rows can be counted."""
-        if not self.plan.rankers:
-            return RowCounts.by_profile(self.profile)
-        answer = self.opened.table(signature_sql.row_counts(self.plan), "Comparing positions with ranks")
-        return RowCounts.by_code(answer["code_0"], answer["row_count"])
+    counts: RowCounts
 
     @cached_property
     def mixed_files(self) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from posbias.sql.dialect import BUCKETS
 from posbias.sql.shown import Plan, comma, shown
@@ -13,33 +14,39 @@ from posbias.sql.steps import Step, render
 BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
 
 
-def _signed(plan: Plan) -> list[Step]:
-    """Return the steps that end in `signed`: each row with its bucket and signature."""
-    d, m = plan.dialect, plan.max_rank
-    # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
-    narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
+def _placed_by_own(plan: Plan) -> list[Step]:
+    """Return the steps that end in `placed_by_own`: each row with the rank by the ranker shown."""
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
+    why = "The rank that the ranker shown gives the result; it must be where it was shown."
+    return [*shown(plan, ranks=True), Step("placed_by_own", why, f"SELECT *, {own} AS own\nFROM shown")]
+
+
+def _code(plan: Plan, counted: str) -> str:
+    """Return `code_0`: what a row that is counted has, or why a row is not."""
+    m = plan.max_rank
     sound = "clicks BETWEEN 0 AND impressions AND query IS NOT NULL"
     # Most rows are placed where their ranker puts them, and so have a position and a ranker: one short test for those.
     placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
     usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
-    digits = plan.coding.encoded(d, narrow)
     # A rank of 0 is none, or counts from 0: either way it is not what it seems.
     unsound = plan.each("rank_{i} < 1", " OR ")
-    first = d.cast(
-        f"CASE\n    WHEN {unsound} THEN {UNUSABLE}\n    WHEN {placed} THEN\n      {digits[0]}\n    WHEN {usable} THEN\n"
-        f"      CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END",
-        narrow,
+    return (
+        f"CASE\n    WHEN {unsound} THEN {UNUSABLE}\n    WHEN {placed} THEN\n      {counted}\n    WHEN {usable} THEN\n"
+        f"      CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END"
     )
+
+
+def _signed(plan: Plan) -> list[Step]:
+    """Return the steps that end in `signed`: each row with its bucket and signature."""
+    d = plan.dialect
+    # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
+    narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
+    digits = plan.coding.encoded(d, narrow)
+    first = d.cast(_code(plan, digits[0]), narrow)
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     rest = [f"{text} AS {name}" for text, name in zip(digits[1:], plan.coding.names[1:], strict=True)]
     return [
-        *shown(plan, ranks=True),
-        Step(
-            "placed_by_own",
-            "The rank that the ranker shown gives the result; it must be where it was shown.",
-            f"SELECT *, {own} AS own\nFROM shown",
-        ),
+        *_placed_by_own(plan),
         Step(
             "signed",
             "The signature: the ranks of all rankers as one number, none where beyond M.",
@@ -109,28 +116,50 @@ def signatures(plan: Plan) -> str:
 
 
 def row_counts(plan: Plan) -> str:
-    """Return how many rows can be counted (0), and how many cannot, by why (`code_0`)."""
-    code = "CASE WHEN code_0 < 0 THEN code_0 ELSE 0 END"
-    why = "How many rows can be counted, and how many cannot."
-    select = f"SELECT {code} AS code_0, COUNT(*) AS row_count\nFROM signed\nGROUP BY {code}"
-    return render([*_signed(plan), Step("row_counts", why, select)])
+    """Return how many rows can be counted (0), and how many cannot, by why (`code_0`); by ranker and position.
+
+    Ranker -1 is one that is not known. Position 0 is beyond M, -1 one that cannot be used.
+    """
+    d, m = plan.dialect, plan.max_rank
+    usable = "position >= 1 AND clicks BETWEEN 0 AND impressions"
+    return render(
+        [
+            *_placed_by_own(plan),
+            Step("judged", "Whether it can be counted.", f"SELECT *, {_code(plan, '0')} AS code_0\nFROM placed_by_own"),
+            Step(
+                "profiled",
+                "Where it was shown: if it can be counted, where its own ranker puts it.",
+                "SELECT COALESCE(ranker, -1) AS ranker, code_0, impressions, clicks,\n"
+                f"  CASE WHEN code_0 = 0 THEN own WHEN {usable} THEN CASE WHEN position <= {m} THEN position ELSE 0 "
+                "END ELSE -1 END AS position\nFROM judged",
+            ),
+            Step(
+                "row_counts",
+                "How many rows can be counted, and how many cannot.",
+                f"SELECT ranker, position, code_0, COUNT(*) AS row_count, {d.total('impressions')} AS impressions, "
+                f"{d.total('clicks')} AS clicks\nFROM profiled\nGROUP BY ranker, position, code_0",
+            ),
+        ]
+    )
 
 
 def pair_signatures(plan: Plan, condition: str) -> str:
     """Return how many (query, document) pairs have each signature, and how many have several (`low` is not `high`).
 
-    `condition` says which rows are looked at.
+    `condition` says which rows of the log are looked at.
     """
     names = plan.coding.names
     ends = [f"MIN({name}) AS low_{name}, MAX({name}) AS high_{name}" for name in names]
     keys = comma([f"low_{name}, high_{name}" for name in names])
     return render(
         [
-            *_signed(plan),
+            # First of all: to sign rows that are not looked at costs more than the rest.
+            Step("sampled", "The rows that are looked at.", f"SELECT *\nFROM {plan.log}\nWHERE {condition}"),
+            *_signed(replace(plan, log="sampled")),
             Step(
                 "documents",
                 "Each (query, document) once, with its signature, or the first and the last of several.",
-                f"SELECT query, doc, {comma(ends)}\nFROM signed\nWHERE code_0 >= 0{condition}\nGROUP BY query, doc",
+                f"SELECT query, doc, {comma(ends)}\nFROM signed\nWHERE code_0 >= 0\nGROUP BY query, doc",
             ),
             Step(
                 "pair_signatures",

@@ -17,6 +17,7 @@ from posbias.harvesting.counts import MOST_COUNT, Counted, Kind, kind_of
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.metadata import Terms, one_of, read_terms
 from posbias.harvesting.notes import note_contradicted, note_non_functional, note_weighting, refuse_non_functional
+from posbias.harvesting.refusals import refuse_errors
 from posbias.harvesting.row_counts import RowCounts
 from posbias.harvesting.shortages import find_no_clicks
 from posbias.harvesting.strata import cells_from_signatures, count_non_functional, count_pairs, count_positions
@@ -52,8 +53,11 @@ class _About:
     source: str
 
 
-def load_export(path: str | os.PathLike[str]) -> Harvest:
-    """Read an exported answer, checking that it is whole and that its counts can be."""
+def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
+    """Read an exported answer, checking that it is whole and that its counts can be.
+
+    What its counts tell of a damaged log is refused as in a harvest of it, unless the user wants to go on.
+    """
     name = os.fspath(path)
     columns = read_columns(name)
     try:
@@ -78,6 +82,7 @@ def load_export(path: str | os.PathLike[str]) -> Harvest:
             findings=(*counted.findings, *find_no_clicks(count_positions(counted.table))),
         )
         check_harvest(harvest)
+        refuse_errors(harvest.findings, force=force)
         return harvest
     except UnfitError as error:
         raise HarvestError(
