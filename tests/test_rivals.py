@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ import pytest
 
 import posbias
 from posbias.estimators import ESTIMATORS, PBMEM, NaiveCTR, RegressionEM
+from posbias.estimators.pair_likelihood import PairLikelihood
+from posbias.estimators.pbm_items import ShownItems
 
 pytest.importorskip("sklearn")
 
@@ -246,10 +250,11 @@ def test_naive_ctr_without_clicks_at_rank_one():
 # ---- PBMEM
 
 
-def slow_em(rows: list[dict[str, Any]], M: int, iterations: int, prior: float) -> list[float]:
-    """EM of the position-based model row by row: Chuklin et al., section 4.3."""
-    pairs = {(row["query_id"], row["doc_id"]) for row in rows}
-    p, r = dict.fromkeys(range(1, M + 1), 0.5), dict.fromkeys(pairs, 0.5)
+def slow_em(rows: list[dict[str, Any]], M: int, iterations: int, prior: float, seed: int) -> tuple[list[float], float]:
+    """EM of the position-based model row by row, Chuklin et al., section 4.3: p_k / p_1 and what EM has maximised."""
+    pairs = sorted({(row["query_id"], row["doc_id"]) for row in rows})
+    rng = np.random.default_rng(seed)
+    p, r = ({key: rng.uniform(0.1, 0.9) for key in keys} for keys in (range(1, M + 1), pairs))
     for _ in range(iterations):
         examined: dict[Any, list[float]] = defaultdict(list)
         relevant: dict[Any, list[float]] = defaultdict(list)
@@ -264,26 +269,55 @@ def slow_em(rows: list[dict[str, Any]], M: int, iterations: int, prior: float) -
             relevant[pair].append(a)
         p = {k: (sum(examined[k]) + prior) / (len(examined[k]) + 2 * prior) for k in p}
         r = {pair: (sum(relevant[pair]) + prior) / (len(relevant[pair]) + 2 * prior) for pair in r}
-    return [p[k] / p[1] for k in p]
+    chance = [(row["clicked"], p[row["position"]] * r[row["query_id"], row["doc_id"]]) for row in rows]
+    likelihood = sum(math.log(c if y else 1 - c) for y, c in chance)
+    likelihood += sum(prior * math.log(v * (1 - v)) for v in (*p.values(), *r.values()) if prior)
+    return [p[k] / p[1] for k in p], likelihood
 
 
 @pytest.mark.parametrize("prior", [0, 1, 2.5])
-@pytest.mark.parametrize("iterations", [1, 30])
-def test_pbm_em_is_the_slow_em(prior, iterations):
+def test_pbm_em_is_where_em_climbs_to_from_anywhere(prior):
     table = repeated_log(12, 7)
-    fitted = PBMEM(max_rank=4, iterations=iterations, tolerance=0, prior=prior).fit(posbias.ClickLog(table))
-    np.testing.assert_allclose(fitted.propensity_, slow_em(table.to_dict("records"), 4, iterations, prior), rtol=1e-9)
-    assert fitted.iterations_ == iterations
-    assert not fitted.converged_
+    fitted = PBMEM(max_rank=4, prior=prior, interval=None)
+    observed = fitted.observe(posbias.ClickLog(table))
+    fitted.fit(observed)
+    assert fitted.converged_
+    shown = ShownItems.of(observed.rows, 4)
+    ours = PairLikelihood.of(shown, observed.rows["bucket"][shown.first], prior)
+    summit = ours.climb(ours.start(), 200, 1e-6)
+    highest = ours.at(summit.x, summit.relevance).value
+    for seed in range(3):
+        curve, likelihood = slow_em(table.to_dict("records"), 4, 1500, prior, seed)
+        assert likelihood < highest + 1e-6
+        np.testing.assert_allclose(fitted.propensity_, curve, rtol=1e-3)
 
 
-def test_pbm_em_stops_when_the_curve_stands_still():
+@pytest.mark.parametrize("prior", [0, 1])
+def test_pbm_em_has_intervals_from_full_fits(prior):
+    observed = PBMEM(max_rank=4).observe(posbias.ClickLog(repeated_log(60, 40)))
+    fitted = PBMEM(max_rank=4, prior=prior).fit(observed)
+    bucket = observed.rows["bucket"]
+    refits = []
+    for left_out in np.unique(bucket):
+        rest = {name: column[bucket != left_out] for name, column in observed.rows.items()}
+        refits.append(PBMEM(max_rank=4, prior=prior, interval=None).fit(replace(observed, rows=rest)).propensity_)
+    moved = np.log(np.array(refits) / fitted.propensity_)
+    covariance = (len(refits) - 1) / len(refits) * moved.T @ moved
+    np.testing.assert_allclose(fitted.covariance_, covariance, atol=0.02 * covariance.max())
+
+
+def test_pbm_em_that_is_stopped_says_so():
     log = posbias.ClickLog(repeated_log(50, 50))
-    rough, fine = (PBMEM(max_rank=4, tolerance=tolerance, iterations=5000).fit(log) for tolerance in (1e-3, 1e-8))
-    assert rough.converged_
-    assert fine.converged_
-    assert rough.iterations_ < fine.iterations_
-    np.testing.assert_allclose(rough.propensity_, fine.propensity_, atol=0.03)
+    stopped = PBMEM(max_rank=4, iterations=1, interval=None).fit(log)
+    assert (stopped.iterations_, stopped.converged_) == (1, False)
+    assert PBMEM(max_rank=4, interval=None).fit(log).converged_
+
+
+def test_pbm_em_of_very_many_pairs_has_no_interval(monkeypatch):
+    monkeypatch.setattr("posbias.estimators.pbm_em._MOST_REFITTED", 1000)
+    fitted = PBMEM(max_rank=4).fit(posbias.ClickLog(repeated_log(50, 50)))
+    assert np.isnan(fitted.interval_).all()
+    assert fitted.reasons_[1].startswith("no interval: ")
 
 
 def test_pbm_em_needs_many_repeats():
@@ -366,10 +400,9 @@ def test_regression_em_with_a_feature_for_each_document_is_pbm_em():
     table["clicks"] = rng.binomial(table["impressions"], chance)
     log = posbias.ClickLog(table)
     names = [f"is_{i}" for i in range(5)]
-    for iterations in (5, 40):
-        one = RegressionEM(names, max_rank=4, iterations=iterations, tolerance=0).fit(log)
-        other = PBMEM(max_rank=4, iterations=iterations, tolerance=0, prior=0).fit(log)
-        np.testing.assert_allclose(one.propensity_, other.propensity_, atol=2e-3)
+    one = RegressionEM(names, max_rank=4, iterations=400, tolerance=0).fit(log)
+    other = PBMEM(max_rank=4, prior=0).fit(log)
+    np.testing.assert_allclose(one.propensity_, other.propensity_, atol=5e-3)
 
 
 def test_regression_em_is_decided_by_its_seed():
@@ -492,8 +525,10 @@ def test_a_harvest_has_no_rows_to_look_at(name, folder):
         ("all-pairs", ["--feature", "good"]),
         ("swap-one", ["--weighting", "traffic"]),
         ("naive-ctr", ["--non-functional", "share"]),
-        ("pbm-em", ["--interval", "bootstrap"]),
-        ("pbm-em", ["--seed", "1"]),
+        ("pbm-em", ["--feature", "good"]),
+        ("cross-fit", ["--weighting", "traffic"]),
+        ("cross-fit", ["--prior", "0"]),
+        ("regression-em", ["--joint"]),
         ("regression-em", ["--level", "0.9"]),
     ],
 )
