@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import bootstrap_fits, harvests, peer, spark, startup
+from benchmarks import bootstrap_fits, estimates, harvests, peer, spark, startup
 from benchmarks.timing import table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -41,6 +41,10 @@ def engine(options: argparse.Namespace) -> str:
 PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     "engine": ("Against the engine itself", engine),
     "memory": ("Memory", lambda options: harvests.measure_memory(max(options.millions))),
+    "estimates": (
+        "Estimates, against their harvests",
+        lambda options: estimates.to_markdown(options.millions, options.repeats),
+    ),
     "fits": ("1,000 bootstrap fits of AllPairs", lambda options: bootstrap_fits.to_markdown()),
     "spark": ("On Spark", lambda options: spark.text(options.millions, options.repeats)),
     "peer": (
@@ -79,7 +83,7 @@ def _kept() -> dict[str, str]:
 
 _PEER = (
     "The same replay logs of a million rows, each program in a fresh process from the Parquet file to the curve; "
-    "ours with its 1,000 bootstrap intervals, which the peer does not have. Command: `python -m benchmarks.peer`."
+    "ours with its intervals, which the peer does not have. Command: `python -m benchmarks.peer`."
 )
 
 
@@ -87,7 +91,7 @@ def _header() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "numpy", "scipy", "pyarrow"))
     return (
         "# Benchmarks\n\nTimes are medians of repeated runs, both sides of a ratio in turn on one machine. Written by "
-        "`make bench` (`python -m benchmarks --parts engine memory fits spark peer`) on "
+        "`make bench` (`python -m benchmarks --parts engine memory estimates fits spark peer`) on "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}."
     )
 

@@ -150,6 +150,7 @@ def test_no_guess_biases_a_cell(relevance):
         bucket=np.arange(times),
         stratum=np.zeros(times, dtype=np.int64),
         times=np.ones(times),
+        alike=True,
         buckets=times,
         ranks=3,
     )
@@ -218,6 +219,17 @@ def test_a_lost_newton_falls_back_on_what_has_one_root(monkeypatch):
     fitted = posbias.CrossFit().fit(harvest)
     np.testing.assert_allclose(fitted.propensity_, plain, rtol=1e-6)
     assert "no root near the start" in fitted.curve().notes[0]
+
+
+@pytest.mark.parametrize("relevance", ["none", "signature"])
+def test_cells_that_are_alike_may_be_one(harvest, relevance):
+    counts = posbias.CrossFit(relevance=relevance).count(harvest)
+    root, guess = counts._fit[0]
+    assert len(counts.rows.merged.bucket) < len(counts.rows.bucket)
+    if relevance == "signature" and counts.rows.shares is not None:
+        return
+    whole, merged = (Score.at(root, rows, counts.traffic, guess).slope() for rows in (counts.rows, counts.rows.merged))
+    np.testing.assert_allclose(whole, merged, rtol=1e-9, atol=1e-9 * np.abs(whole).max())
 
 
 # ---- What cannot be told

@@ -141,11 +141,15 @@ class Comparison:
         return self._fitted(self.rows.where(ranks[self.rows.rank]), ranks)
 
     def _fitted(self, rows: Rows, ranks: BoolArray) -> tuple[Root, str | None]:
-        start = newton(naive(rows, ranks), rows, self.traffic, None, ranks, end=_NEAR)
+        plain = rows.merged if rows.alike else rows
+        if rows.shares is None:
+            # What is guessed cancels, and only weighs.
+            rows = plain
+        start = newton(naive(plain, ranks), plain, self.traffic, None, ranks, end=_NEAR)
         if start is None:
             return Root(np.full(len(ranks), np.nan), None), None
         if self.relevance == "none":
-            return self._without(start, rows, ranks), None
+            return self._without(start, plain, ranks), None
         x, trust = start, 0.0
         for step in range(_GUESSES):
             relevance = guess_relevance(rows, x, self.signatures)
@@ -154,13 +158,13 @@ class Comparison:
             guess = Guess(relevance, trust)
             ahead = newton(x, rows, self.traffic, guess, ranks, steps=1)
             if ahead is None:
-                return self._without(start, rows, ranks), "no root near the start"
+                return self._without(start, plain, ranks), "no root near the start"
             x = ahead
         root = newton(x, rows, self.traffic, guess, ranks)
         if root is None:
-            return self._without(start, rows, ranks), "no root near the start"
+            return self._without(start, plain, ranks), "no root near the start"
         if not unique(root, start, rows, self.traffic, guess, ranks):
-            return self._without(start, rows, ranks), "a second root"
+            return self._without(start, plain, ranks), "a second root"
         return Root(root, guess), None
 
     def _without(self, start: FloatArray, rows: Rows, ranks: BoolArray) -> Root:

@@ -69,6 +69,7 @@ class PairLikelihood:
             bucket=number,
             stratum=np.zeros(shown.items, dtype=np.int64),
             times=np.ones(shown.items),
+            alike=False,
             buckets=len(buckets),
             ranks=shown.ranks,
         )

@@ -51,6 +51,7 @@ class Rows:
         bucket: of each cell.
         stratum: of each cell, numbered alike in all buckets.
         times: how often each cell counts.
+        alike: whether all cells of a stratum share their exposure in the same way, so that they could be one.
         buckets: B.
         ranks: M.
     """
@@ -64,6 +65,7 @@ class Rows:
     bucket: IntArray
     stratum: IntArray
     times: FloatArray
+    alike: bool
     buckets: int
     ranks: int
 
@@ -86,6 +88,7 @@ class Rows:
             bucket=cells.bucket[first],
             stratum=cells.stratum[first],
             times=np.ones(len(first)),
+            alike=by_design or not strata.by_design,
             buckets=strata.buckets,
             ranks=strata.max_rank,
         )
@@ -108,6 +111,24 @@ class Rows:
             bucket=self.bucket[several],
             stratum=self.stratum[several],
             times=self.times[several],
+        )
+
+    @cached_property
+    def merged(self) -> Rows:
+        """The same with the cells of a stratum made one, in no bucket: as good where no click tells of another."""
+        begins, row = group([self.kind, self.rank])
+        strata, cell = np.unique(self.kind[begins], return_inverse=True)
+        counts = [tally(row, self.counted(values), len(begins)) for values in (self.views, self.clicks)]
+        return replace(
+            self,
+            cell=cell,
+            rank=self.rank[begins],
+            views=counts[0],
+            clicks=counts[1],
+            share=self.share[begins],
+            bucket=np.zeros(len(strata), dtype=np.int64),
+            stratum=strata,
+            times=np.ones(len(strata)),
         )
 
     def weighted(self, weights: FloatArray) -> Rows:
