@@ -169,15 +169,30 @@ def best_split(twin: Twin, now: FloatArray, estimator: str, rng: np.random.Gener
     known = np.isfinite(np.array(variances)).all(axis=0) if variances else np.zeros(1, dtype=np.bool_)
     if len(points) < m + 1 or not known.any():
         return None
-    from scipy.optimize import nnls
-
     variance = np.array(variances)[:, known].mean(axis=1)
     design = np.concatenate([np.ones((len(points), 1)), 1 / np.maximum(np.array(points), 1e-3)], axis=1)
     # Each to the same share of itself.
-    cost = nnls(design / variance[:, None], np.ones(len(points)))[0][1:]
+    cost = non_negative(design / variance[:, None], np.ones(len(points)))[1:]
     if not cost.any():
         return None
     shares = np.maximum(np.sqrt(cost) / np.sqrt(cost).sum(), _LEAST)
     answer = np.zeros(len(now))
     answer[served] = np.round(shares / shares.sum(), 2)
+    return answer
+
+
+def non_negative(design: FloatArray, values: FloatArray) -> FloatArray:
+    """Return the coefficients of least squares, leaving out whatever would be negative.
+
+    >>> non_negative(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([1.0, -1.0, 0.5])).round(2).tolist()
+    [0.75, 0.0]
+    """
+    kept = np.ones(design.shape[1], dtype=np.bool_)
+    answer = np.zeros(design.shape[1])
+    while kept.any():
+        found = np.linalg.lstsq(design[:, kept], values, rcond=None)[0]
+        if (found >= 0).all():
+            answer[kept] = found
+            break
+        kept[np.flatnonzero(kept)[np.argmin(found)]] = False
     return answer

@@ -157,7 +157,9 @@ def _told(stratum: IntArray, clicks: FloatArray, exposure: FloatArray) -> FloatA
         for a in _PRIORS
     ]
     a = _PRIORS[int(np.argmax(fits))]
-    return np.stack([clicks + a * mean, missed + a * (1 - mean)], axis=1)
+    # By exposure and not by clicks and misses, of which a thin row may have more than exposure: so clicks add up.
+    relevance = np.minimum((clicks + a * mean) / (exposure + a), 1.0)
+    return np.stack([(exposure + a) * relevance, (exposure + a) * (1 - relevance)], axis=1)
 
 
 def _dealt(traffic: IntArray, views: IntArray, rng: np.random.Generator) -> IntArray:
