@@ -308,6 +308,12 @@ def test_pairs_told_apart_have_no_scenarios() -> None:
     assert any("weighting 'traffic'" in note for note in posbias.plan(harvest).notes)
 
 
+def test_page_views_that_went_to_rankers_together_make_scenarios_rough() -> None:
+    harvest = harvested(posbias.World(queries=300, max_rank=3, sticky=True))
+    assert any("rough guide" in note for note in posbias.plan(harvest, estimators=["all-pairs"]).notes)
+    assert not any("rough guide" in note for note in planned().notes)
+
+
 def test_segments_are_planned_for_together_and_say_so() -> None:
     world = posbias.World(queries=300, max_rank=3, segments={"phone": 1, "desktop": 0.5})
     found = posbias.plan(harvested(world, by=["device"]), scenarios=False)

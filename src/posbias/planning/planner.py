@@ -9,6 +9,8 @@ import numpy as np
 from posbias.arguments import one_of, share, whole
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import EstimateError, PosbiasError
+from posbias.estimators import CrossFit
+from posbias.estimators.cross_fitting import STICKY
 from posbias.harvesting.counting import harvest as make_harvest
 from posbias.harvesting.harvests import Harvest
 from posbias.logs.click_log import ClickLog
@@ -22,6 +24,11 @@ from posbias.simulation import World
 _ASSUMES = (
     "Half-widths fall as one over the root of the number of queries: more queries like those seen, with as many page "
     "views each and the same split of traffic. ±x% is exp of the half-width on the log scale, less 1."
+)
+
+_STICKY = (
+    "What other traffic would bring is foreseen as if each page view drew its ranker by itself. Here page views of one "
+    "query went to rankers together, so take it for a rough guide."
 )
 
 
@@ -62,7 +69,7 @@ def plan(
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=1000, max_rank=3)))
         >>> found = plan(log, precision=0.02, max_rank=3, scenarios=False)
         >>> [round(need.times, 1) for need in found.outlook("cross-fit").needs]
-        [8.6, 14.8]
+        [10.1, 22.2]
     """
     wish = Wish(_precision(precision), share("level", level))
     names = _estimators(estimators)
@@ -134,6 +141,8 @@ def _plan(
     if why_not:
         notes.append(why_not)
     played = play(stage, splits) if scenarios and not why_not else ()
+    if played and CrossFit().count(made).dispersion > STICKY:
+        notes.append(_STICKY)
     return Plan(
         precision=wish.precision,
         level=wish.level,

@@ -59,7 +59,7 @@ def precision_at(
     """Return the ± of intervals, as a share of the estimate, with so many times the queries; NaN where se is.
 
     >>> precision_at(np.array([1.0, 4.0]), np.array([0.05]), np.array([255.0]), 0.95, 256).round(3).tolist()
-    [0.104, 0.05]
+    [0.103, 0.05]
     """
     quantile = t_quantile(degrees_at(times, degrees, buckets, queries), (1 + level) / 2)
     with np.errstate(over="ignore"):

@@ -23,8 +23,8 @@ DRAWS = 6
 _DRAWS_OF_SEARCH = 2
 # No ranker is suggested a smaller share than this: what it brings was not looked at.
 _LEAST = 0.05
-# A split that lowers the mean variance by less than this is no better than the present one.
-_WORTH = 0.03
+# A split that lowers the mean variance by less than this, or moves no share by as much, is as good as the present one.
+_WORTH = 0.05
 
 SAME = (
     "Other traffic is foreseen by showing the strata anew, with the relevance that their clicks tell, to users of the "
@@ -88,9 +88,10 @@ def play(stage: Stage, splits: Sequence[Mapping[str, float]]) -> tuple[Scenario,
     for step, shares in enumerate(given, start=1):
         played.append(scenario(told(stage.named(shares)), shares, "", errors(twin, shares, step)))
     best = best_split(twin, now, names[0], np.random.default_rng([stage.seed, 99]))
-    if best is not None:
+    if best is not None and np.abs(best - now).max() > _WORTH:
         found = errors(twin, best, steps - 2)
-        if np.nanmean(found[0] ** 2) < (1 - _WORTH) * np.nanmean(present[0] ** 2):
+        known = np.isfinite(found[0]) & np.isfinite(present[0])
+        if (found[0][known] ** 2).sum() < (1 - _WORTH) * (present[0][known] ** 2).sum():
             name = f"best: {told(stage.named(best))}"
             played.append(scenario(name, best, BEST, found))
     joined = joined_by_newcomer(twin, stage.base.queries, np.random.default_rng([stage.seed, 98]))
