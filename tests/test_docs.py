@@ -42,6 +42,7 @@ RUN = {
     "docs/estimators.md": {"pycon"},
     "docs/harvest_file.md": {"pycon"},
     "docs/log.md": {"console", "pycon"},
+    "docs/planning.md": {"console", "pycon"},
     "docs/tutorial.md": {"console", "pycon"},
     "docs/warehouse.md": {"console", "pycon"},
 }

@@ -13,7 +13,9 @@ SOURCE = Path(__file__).parents[1] / "src"
 # The flow. What knows no room stands before it; simulation beside it knows only that there are logs.
 ROOMS = ["logs", "sql", "engines", "harvesting", "curves", "estimators", "judging", "learning"]
 KNOWS = {room: {*ROOMS[: place + 1]} for place, room in enumerate(ROOMS)}
-KNOWS |= {"simulation": {"logs", "simulation"}, "reproduction": {*ROOMS, "simulation", "reproduction"}}
+# Planning stands beside judging: before any data it looks at simulated logs.
+KNOWS |= {"simulation": {"logs", "simulation"}, "planning": {*ROOMS[:6], "simulation", "planning"}}
+KNOWS |= {"reproduction": {*ROOMS, "simulation", "reproduction"}}
 FUNCTIONS = {"check", "harvest", "merge", "simulate", "compare", "diagnose", "plan", "report", "evaluate"}
 
 

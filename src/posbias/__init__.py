@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from posbias.harvesting.warehouse.queries import harvest_sql as harvest_sql
     from posbias.judging.checking import check as check
     from posbias.logs.click_log import ClickLog as ClickLog
+    from posbias.planning.planner import plan as plan
     from posbias.simulation import World as World
     from posbias.simulation import simulate as simulate
 
@@ -46,6 +47,7 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "harvest_sql": "posbias.harvesting.warehouse.queries",
     "intervention_sets": "posbias.harvesting.set_sizes",
     "merge": "posbias.harvesting.merging",
+    "plan": "posbias.planning.planner",
     "simulate": "posbias.simulation",
 }
 __all__ = ["__version__", *_HOMES]

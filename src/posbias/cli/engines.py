@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.options import F, decorated, make_log, warn
+from posbias.cli.options import F, decorated, given, make_log, warn
 
 if TYPE_CHECKING:
     from posbias.harvesting.harvests import Harvest
@@ -115,3 +115,29 @@ def _import_numpy() -> None:
 
     for name in ("numpy.ma", "numpy.random"):
         import_module(name)
+
+
+def load_harvest(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:
+    """Return the harvest if that is what was given instead of a log; its pairs may be weighted anew."""
+    from posbias.harvesting.file_kinds import is_export, is_harvest
+
+    files = flags["log"]
+    if not any(is_harvest(path) for path in files):
+        return None
+    if len(files) > 1:
+        raise click.UsageError(
+            f"{len(files)} files were given, and a harvest among them. Join harvests first, with posbias merge."
+        )
+    # What an export shows of its log is judged only now.
+    free = {"log", *(["weighting"] if weighted else []), *(["force"] if is_export(files[0]) else [])}
+    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in free]
+    if unfit:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
+        raise click.UsageError(
+            f"{files[0]!r} is a harvest, for which {names} was decided when it was made. Leave it out."
+        )
+    from posbias.harvesting.files import load
+
+    made = load(files[0], force=flags["force"])
+    warn(made.findings)
+    return made

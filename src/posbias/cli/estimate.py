@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.engines import engine_options, make_harvest
-from posbias.cli.options import force_option, given, harvest_options, log_options, show_json, tell, warn
+from posbias.cli.engines import engine_options, load_harvest, make_harvest
+from posbias.cli.options import force_option, given, harvest_options, log_options, show_json, tell
+from posbias.cli.outputs import plot_file
 from posbias.estimators import ESTIMATORS
 from posbias.wording import printable_lines
 
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
     from posbias.harvesting.harvests import Harvest
 
 DEFAULT = "cross-fit"
-_PLOTS = (".png", ".svg", ".pdf")
-
-
-def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse a picture that could not be written before anything is computed."""
-    if value is None:
-        return None
-    if not value.lower().endswith(_PLOTS):
-        raise click.BadParameter(f"a plot can be written as {', '.join(_PLOTS)}, not as {value!r}.")
-    return value
 
 
 @click.command()
@@ -57,7 +48,7 @@ def _plot(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @click.option("--prior", type=click.FloatRange(0), default=1.0, show_default=True, help="Imagined views of pbm-em.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--plot", metavar="FILE", callback=_plot, help="Draw the curve with its band as .png, .svg or .pdf.")
+@click.option("--plot", metavar="FILE", callback=plot_file, help="Draw the curve with its band as .png, .svg or .pdf.")
 @click.option("--truth", metavar="FILE", help="A simulated log's truth, to show beside the estimate.")
 @harvest_options
 @force_option
@@ -143,13 +134,13 @@ def _fit(name: str | None, settings: dict[str, Any], flags: dict[str, Any]) -> C
     if name is None or name not in ESTIMATORS.of_logs or "log" not in ESTIMATORS[name].fits_on:
         if {"feature", "prior", "weighting"} & {*given(click.get_current_context())}:
             refuse_unused(ESTIMATORS[name or DEFAULT])
-        harvest = _load(flags, weighted=True) or make_harvest(flags)
+        harvest = load_harvest(flags, weighted=True) or make_harvest(flags)
         # Imported when the harvest is there: the engine counts meanwhile.
         return made_of(ESTIMATORS[name or _default(harvest)], settings).fit(harvest)  # type: ignore[no-any-return]
     kind = ESTIMATORS[name]
     refuse_unused(kind)
     refuse_harvest(kind, flags["log"])
-    loaded = _load(flags, weighted=False)
+    loaded = load_harvest(flags, weighted=False)
     if loaded is None:
         return fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
     return made_of(kind, settings).fit(loaded)  # type: ignore[no-any-return]
@@ -165,29 +156,3 @@ def _default(harvest: Harvest) -> str:
         fg="yellow",
     )
     return "all-pairs"
-
-
-def _load(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:
-    """Return the harvest if that is what was given instead of a log; its pairs may be weighted anew."""
-    from posbias.harvesting.file_kinds import is_export, is_harvest
-
-    files = flags["log"]
-    if not any(is_harvest(path) for path in files):
-        return None
-    if len(files) > 1:
-        raise click.UsageError(
-            f"{len(files)} files were given, and a harvest among them. Join harvests first, with posbias merge."
-        )
-    # What an export shows of its log is judged only now.
-    free = {"log", *(["weighting"] if weighted else []), *(["force"] if is_export(files[0]) else [])}
-    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in free]
-    if unfit:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
-        raise click.UsageError(
-            f"{files[0]!r} is a harvest, for which {names} was decided when it was made. Leave it out."
-        )
-    from posbias.harvesting.files import load
-
-    made = load(files[0], force=flags["force"])
-    warn(made.findings)
-    return made

@@ -43,6 +43,12 @@ def log_options(command: F) -> F:
     return decorated(command, [argument, *column_options(_OPTIONAL)])
 
 
+def maybe_log_options(command: F) -> F:
+    """Add the argument LOG, which may be left out, and the flags that say what its columns mean."""
+    argument = click.argument("log", metavar="[LOG]...", nargs=-1)
+    return decorated(command, [argument, *column_options(_OPTIONAL)])
+
+
 def column_options(optional: Mapping[str, tuple[str, str]]) -> list[Callable[[F], F]]:
     """Return the flags that say what columns mean; the optional ones by name, with what they take and their help."""
     return [
@@ -64,8 +70,13 @@ def column_options(optional: Mapping[str, tuple[str, str]]) -> list[Callable[[F]
 
 def harvest_options(command: F) -> F:
     """Add the flags of a harvest."""
+    by = click.option("--by", multiple=True, metavar="COLUMN", help="Segment column; may be repeated.")
+    return decorated(command, [by, comparison_options])
+
+
+def comparison_options(command: F) -> F:
+    """Add the flags that say how a harvest compares documents."""
     options = [
-        click.option("--by", multiple=True, metavar="COLUMN", help="Segment column; may be repeated."),
         click.option(
             "--weighting",
             type=click.Choice(["traffic", "harmonic", "uniform"]),

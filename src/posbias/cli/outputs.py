@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+import click
+
 from posbias.errors import PosbiasError
+
+_PLOTS = (".png", ".svg", ".pdf")
 
 
 def refuse_overwriting(path: str, sources: Iterable[str]) -> None:
@@ -25,3 +29,12 @@ def refuse_overwriting(path: str, sources: Iterable[str]) -> None:
             continue  # A table, or a file that is not there: reading it will say so.
         if target in map(os.path.realpath, files):
             raise PosbiasError(f"{path!r} is what is being read. Write the result to another file.")
+
+
+def plot_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a picture that could not be written before anything is computed."""
+    if value is None:
+        return None
+    if not value.lower().endswith(_PLOTS):
+        raise click.BadParameter(f"a plot can be written as {', '.join(_PLOTS)}, not as {value!r}.")
+    return value

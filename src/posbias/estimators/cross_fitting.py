@@ -211,12 +211,16 @@ class Comparison:
         return answer
 
     def _unlinked(self, counted: BoolArray) -> BoolArray:
-        """Return whether the buckets that count, (n, B), leave two ranks without a link that they have in all."""
+        """Return whether the buckets that count, (n, B), compare other ranks than all of them do."""
         keys, buckets = self.rows.links()
         found, link = np.unique(keys, return_inverse=True)
-        alone = np.bincount(link, minlength=len(found))
-        lost = [np.any(np.bincount(link[~held[buckets]], minlength=len(found)) == alone) for held in counted]
-        return np.array(lost, dtype=np.bool_)
+        whole = component(self.links)
+        changed = np.zeros(len(counted), dtype=np.bool_)
+        for i, held in enumerate(counted):
+            left = np.bincount(link[held[buckets]], minlength=len(found)) > 0
+            if not left.all():
+                changed[i] = not np.array_equal(component(linked(found[left], len(self.links))), whole)
+        return changed
 
     def _refit(self, weights: FloatArray) -> FloatArray:
         """Return the curve of weights of the buckets, by all the steps that it takes."""

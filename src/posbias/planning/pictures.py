@@ -1,0 +1,62 @@
+"""Pictures of a plan: how intervals narrow with more data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posbias.errors import PosbiasError
+from posbias.extras import optional
+from posbias.planning.plans import Plan
+from posbias.planning.precision import precision_at
+from posbias.writing import written_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# So many ranks get a line; more would hide each other.
+_MOST_RANKS = 6
+
+
+def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
+    """Draw the half-width at some ranks against queries, or page views where those were not counted."""
+    if ax is None:
+        figure = optional("matplotlib.figure", "Plots need").Figure(figsize=(7, 4.2), layout="constrained")
+        ax = figure.add_subplot()
+    outlook = plan.outlooks[0]
+    known = [need for need in outlook.needs if need.times is not None and need.precision is not None]
+    if not known:
+        raise PosbiasError(f"{outlook.estimator} has no interval at any rank: there is nothing to draw.")
+    chosen = sorted({round(i) for i in np.linspace(0, len(known) - 1, min(_MOST_RANKS, len(known)))})
+    count = plan.page_views if plan.queries is None else plan.queries
+    most = max(need.times or 1.0 for need in known)
+    times = np.geomspace(min(0.25, 0.5 * min(need.times or 1.0 for need in known)), 3 * max(most, 1.0), 60)
+    for i, place in enumerate(chosen):
+        need = known[place]
+        se, degrees = np.array([need.standard_error]), np.array([need.degrees_of_freedom])
+        wide = precision_at(times, se, degrees, plan.level, outlook.buckets, plan.queries)
+        ax.plot(count * times, 100 * wide, color=f"C{i}", label=f"rank {need.rank}")
+        ax.plot([count], [100 * float(need.precision or 0.0)], color=f"C{i}", marker="o", markersize=4)
+    ax.axhline(100 * plan.precision, color="black", linestyle=":", linewidth=1.2)
+    ax.annotate(f"±{100 * plan.precision:g}%", (count * times[-1], 100 * plan.precision), ha="right", va="bottom")
+    ax.axvline(count, color="grey", linewidth=0.8, alpha=0.6)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter("{x:g}%")
+    ax.set_xlabel("page views" if plan.queries is None else "queries")
+    ax.set_ylabel(f"{100 * plan.level:g}% interval, ±")
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, title=outlook.estimator)
+    return ax
+
+
+def save_picture(plan: Plan, path: str) -> None:
+    """Write the picture of a plan as PNG, SVG or PDF, whole or not at all."""
+    ending = path.rsplit(".", 1)[-1].lower()
+    if ending not in ("png", "svg", "pdf"):
+        raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {path!r}.")
+    figure: Any = draw_plan(plan).figure
+    with written_whole(path) as part:
+        figure.savefig(part, format=ending, dpi=160)

@@ -1,0 +1,225 @@
+"""A plan as a value: for people as a table, for programs as JSON, as a picture."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from math import floor, log10
+from typing import TYPE_CHECKING, Any
+
+from posbias.version import __version__
+from posbias.wording import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMAT = 1
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one rank needs.
+
+    Attributes:
+        rank: k.
+        precision: of the interval as it is: its upper end lies this share above the estimate.
+        standard_error: of log p_k.
+        degrees_of_freedom: of the interval.
+        times: how many times the data it needs to be as precise as wanted.
+        queries: so many, where they were counted.
+        page_views: so many.
+        more_queries: beyond those there are.
+        more_page_views: beyond those there are.
+        reason: why there is no answer, or what makes it a weak one.
+    """
+
+    rank: int
+    precision: float | None
+    standard_error: float | None
+    degrees_of_freedom: float | None
+    times: float | None
+    queries: int | None
+    page_views: int | None
+    more_queries: int | None
+    more_page_views: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What each rank needs with one estimator, and what lines of the picture are drawn from."""
+
+    estimator: str
+    needs: tuple[Need, ...]
+    buckets: int
+
+    @property
+    def worst(self) -> Need | None:
+        """The rank that needs most; None if no rank has an answer."""
+        known = [need for need in self.needs if need.times is not None]
+        return max(known, key=lambda need: need.times or 0.0, default=None)
+
+    def need(self, rank: int) -> Need | None:
+        """Return what a rank needs."""
+        return next((need for need in self.needs if need.rank == rank), None)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The same number of page views otherwise: another split of traffic, or one more ranker."""
+
+    name: str
+    traffic: Mapping[str, float] = field(hash=False)
+    assumes: str
+    outlooks: tuple[Outlook, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much more data intervals need to be as precise as wanted; it prints as tables.
+
+    Attributes:
+        precision: what is wanted, as a share of the estimate: the upper end of the interval is exp of its half-width
+            on the log scale, so this share above the estimate.
+        level: the coverage of the intervals.
+        page_views: those there are; of an assumed world, those that the `precision` of each need is told for.
+        queries: those there are, if they were counted; of an assumed world, likewise.
+        traffic: the share of each ranker.
+        outlooks: one for each estimator, the first the one that other tables are told for.
+        scenarios: what the same number of page views would bring otherwise.
+        assumes: what all this takes for granted.
+        notes: what is to be known besides.
+        assumed: whether it was made before any data.
+    """
+
+    precision: float
+    level: float
+    page_views: int
+    queries: int | None
+    traffic: Mapping[str, float] = field(hash=False)
+    outlooks: tuple[Outlook, ...]
+    scenarios: tuple[Scenario, ...] = ()
+    assumes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    assumed: bool = False
+
+    def outlook(self, estimator: str | None = None) -> Outlook:
+        """Return the outlook of an estimator, by default of the first."""
+        return next(each for each in self.outlooks if estimator in (None, each.estimator))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as `--json` prints it."""
+        return {"format": FORMAT, **asdict(self), "version": __version__}
+
+    def to_text(self) -> str:
+        """Return the plan as tables."""
+        blocks = [self._head(), self._main(), self._by_estimator(), self._otherwise(), self._foot()]
+        return "\n\n".join(block for block in blocks if block)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw how intervals narrow with more data, and return the Axes."""
+        from posbias.planning.pictures import draw_plan
+
+        return draw_plan(self, ax)
+
+    def _head(self) -> str:
+        counted = f"{self.page_views:,} page views" + ("" if self.queries is None else f" of {self.queries:,} queries")
+        given = f"assumed, told for {counted}" if self.assumed else counted
+        return printable(
+            f"{100 * self.level:g}% intervals of ±{_percent(self.precision)}; {given} ({_split(self.traffic)})"
+        )
+
+    def _main(self) -> str:
+        chosen = self.outlooks[0]
+        counted = self.queries is not None
+        now = f"at {_rounded(self.queries)}" if self.assumed else "now"
+        head = f"rank  {now:>9}    times"
+        head += f"{'queries needed':>17}" if counted else ""
+        head += "" if self.assumed or not counted else f"{'more queries':>15}"
+        head += f"{'page views needed' if self.assumed else 'more page views':>19}"
+        lines = [chosen.estimator, head]
+        for need in chosen.needs:
+            line = f"{need.rank:>4}  {_precision(need.precision):>9}  {_times(need.times):>7}"
+            line += f"{_rounded(need.queries):>17}" if counted else ""
+            line += "" if self.assumed or not counted else f"{_more(need.more_queries):>15}"
+            line += f"{_rounded(need.page_views) if self.assumed else _more(need.more_page_views):>19}"
+            lines.append(f"{line}  {printable(need.reason or '')}".rstrip())
+        return "\n".join(lines)
+
+    def _by_estimator(self) -> str:
+        if len(self.outlooks) < 2:
+            return ""
+        what = "page views" if self.queries is None else "queries"
+        lines = [f"{what} needed, by estimator", "rank" + "".join(f"{each.estimator:>16}" for each in self.outlooks)]
+        for need in self.outlooks[0].needs:
+            own = [each.need(need.rank) for each in self.outlooks]
+            values = [None if n is None else n.page_views if self.queries is None else n.queries for n in own]
+            lines.append(f"{need.rank:>4}" + "".join(f"{_rounded(value):>16}" for value in values))
+        return "\n".join(lines)
+
+    def _otherwise(self) -> str:
+        if not self.scenarios:
+            return ""
+        chosen = self.outlooks[0]
+        columns = [("now", chosen), *((each.name, each.outlooks[0]) for each in self.scenarios)]
+        width = [max(9, len(printable(name)) + 2) for name, _ in columns]
+        lines = [f"the same {self.page_views:,} page views otherwise, {chosen.estimator}"]
+        lines.append("rank" + "".join(f"{printable(name):>{w}}" for (name, _), w in zip(columns, width, strict=True)))
+        for need in chosen.needs:
+            own = [outlook.need(need.rank) for _, outlook in columns]
+            told = [_precision(None if n is None else n.precision) for n in own]
+            lines.append(f"{need.rank:>4}" + "".join(f"{text:>{w}}" for text, w in zip(told, width, strict=True)))
+        worst = [outlook.worst for _, outlook in columns]
+        told = [_times(None if n is None else n.times) for n in worst]
+        lines.append("need" + "".join(f"{text:>{w}}" for text, w in zip(told, width, strict=True)))
+        lines.append("need: times the page views until every rank that has an interval is as precise as wanted")
+        lines += [_wrapped(f"{each.name}: {each.assumes}") for each in self.scenarios if each.assumes]
+        return "\n".join(lines)
+
+    def _foot(self) -> str:
+        return "\n".join(map(_wrapped, [*(f"! {note}" for note in self.notes), *self.assumes]))
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    __repr__ = __str__
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(printable(text), _WIDTH, subsequent_indent="  ")
+
+
+def _split(traffic: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_percent(share)}" for name, share in traffic.items())
+
+
+def _percent(share: float) -> str:
+    return f"{float(f'{100 * share:.3g}'):g}%"
+
+
+def _precision(share: float | None) -> str:
+    if share is None:
+        return "–"
+    return f"±{100 * share:.1f}%" if share < 1 else f"±{100 * share:,.0f}%" if share < 100 else "no bound"
+
+
+def _times(times: float | None) -> str:
+    if times is None:
+        return "–"
+    return f"×{times:.2f}" if times < 10 else f"×{times:,.0f}" if times < 1e5 else "×10⁵+"
+
+
+def _rounded(count: int | None) -> str:
+    """Return a count to three digits: no more of a prediction is worth reading."""
+    if count is None:
+        return "–"
+    if count <= 0:
+        return "0"
+    step = 10 ** max(0, floor(log10(count)) - 2)
+    return f"{-(-count // step) * step:,}"
+
+
+def _more(count: int | None) -> str:
+    return "enough" if count == 0 else _rounded(count)
