@@ -792,7 +792,7 @@ CASES: dict[str, Case] = {
     "a key twice, late in JSON": Case(
         jsonl(ROW, ROW[:-1] + ',"position":2}'), 'duplicate key "position"|`position` already exists'
     ),
-    "JSON in UTF-16": Case(raw("log.jsonl", ROW.encode("utf-16")), "log.jsonl"),
+    "JSON in UTF-16": Case(raw("log.jsonl", ROW.encode("utf-16")), "log.jsonl", spark=False),
     "JSON in Latin-1": Case(
         raw("log.jsonl", ROW.replace('"a"', '"\xe9"').encode("latin-1")), "UTF-8|log.jsonl", spark=False
     ),
