@@ -582,7 +582,7 @@ CASES: dict[str, Case] = {
     "impressions of dates": Case(the(every("impressions", lambda n: day(1), COUNTS)), "not a whole number"),
     "impressions of lists": Case(the(every("impressions", lambda n: [n], COUNTS)), "not a whole number"),
     "no impressions at all": Case(
-        the(every("clicks", lambda n: 0, every("impressions", lambda n: 0, COUNTS))), "nothing was shown"
+        the(every("clicks", lambda n: 0, every("impressions", lambda n: 0, COUNTS))), "nothing was shown", finding=True
     ),
     "clicks alone": Case(the(COUNTS.drop_columns(["impressions"])), "Column 'clicked' is not in the log"),
     # Ids.

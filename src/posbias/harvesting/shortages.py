@@ -15,7 +15,7 @@ def find_no_clicks(positions: Sequence[Shown]) -> Iterator[Finding]:
     if not impressions:
         yield Finding(
             "nothing-shown",
-            "error",
+            "warning",
             "nothing was shown within the top ranks",
             remedy="Check the column of positions (position), that impressions are counted, and how many ranks are "
             "wanted (max_rank).",
