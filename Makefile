@@ -42,9 +42,11 @@ test: setup
 test-servers: setup
 	$(PYTEST) -m "server or long"
 
-# Every byte of a harvest and of an export flipped, every length cut: minutes, where `make test` takes every so many.
+# Every byte of a harvest and of an export flipped, every length cut: minutes, where `make test` takes every so many. Then
+# random logs against the oracle until it is interrupted, or so long: `make fuzz SECONDS=600`.
 fuzz: setup
 	POSBIAS_FUZZ_STEP=1 $(BIN)/python -m pytest -q tests/test_harvest_files.py tests/test_export_files.py tests/test_checksums.py
+	POSBIAS_FUZZ_SECONDS=$(or $(SECONDS),inf) $(BIN)/python -m pytest -q tests/test_fuzz.py -k until_the_time_is_up
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -388,6 +388,19 @@ def test_a_checksum_that_was_made_to_fit_helps_nobody(tmp_path: Path, monkeypatc
         posbias.Harvest.load(path)
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("clicks", -1), ("clicks", 10**6), ("clicks", 0.5), ("rank", 4), ("segment", 7), ("bucket", 256)],
+)
+def test_what_could_not_be_read_back_is_not_written(column: str, value: float, tmp_path: Path) -> None:
+    harvest, path = HARVESTS["exposures"], tmp_path / "x.harvest"
+    wrong = getattr(harvest.table, column).astype(type(value), copy=True)
+    wrong[0] = value
+    with pytest.raises(posbias.HarvestError, match=f"cannot be saved, .*column {column}"):
+        replace(harvest, table=replace(harvest.table, **{column: wrong})).save(path)
+    assert not path.exists()
+
+
 def test_more_than_can_be_held_is_refused() -> None:
     harvest = HARVESTS["signatures"]
     many = tuple(f"ranker {i}" for i in range(100_000))

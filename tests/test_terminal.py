@@ -136,6 +136,20 @@ def test_a_terminal_gets_csv_without_them_and_a_pipe_as_it_is(files: dict[str, P
     assert not any(mark in shown for mark in OBEYED[:4])
 
 
+def test_a_terminal_gets_no_query_that_steers_it_and_a_pipe_gets_it() -> None:
+    words = ["sql", "--dialect", "duckdb", "--table", "t", "--by", EVIL]
+    args = [sys.executable, "-c", "from posbias.cli import script; script()", *words]
+    assert EVIL.encode() in subprocess.run(args, capture_output=True, check=True).stdout
+    leader, follower = pty.openpty()
+    done = subprocess.run(args, stdout=follower, stderr=subprocess.PIPE, check=False)
+    os.write(follower, b"end")
+    os.close(follower)
+    assert os.read(leader, 2**16) == b"end"
+    os.close(leader)
+    assert done.returncode == 2
+    assert b"would steer the terminal. Write the query to a file" in done.stderr
+
+
 def test_a_harvest_tells_its_segment_columns_without_them() -> None:
     harvest = posbias.harvest(posbias.ClickLog(table()), max_rank=3, by=[f"land{EVIL}"])
     assert "\x1b" not in repr(harvest)

@@ -36,7 +36,10 @@ def one_of(name: str, value: object, choices: Iterable[str], error: type[Posbias
 
 
 def names(name: str, value: Sequence[str], error: type[PosbiasError] = PosbiasError) -> tuple[str, ...]:
-    """Return several names as a tuple; one text would be taken for its letters."""
-    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+    """Return several names as a tuple, each once; one text would be taken for its letters."""
+    if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(item, str) for item in value):
         raise error(f"{name} must be a list of column names, such as {name}=['device'], not {value!r}.")
+    for item in value:
+        if list(value).count(item) > 1:
+            raise error(f"{name} names {item!r} twice. Name it once.")
     return tuple(value)

@@ -61,8 +61,13 @@ def sql(**flags: Any) -> None:
     be whole numbers in the table, and a click a number or a boolean.
     """
     from posbias.harvesting.warehouse.queries import harvest_sql
+    from posbias.wording import printable_lines
 
-    click.echo(harvest_sql(**flags), nl=False)
+    query = harvest_sql(**flags)
+    if sys.stdout.isatty() and printable_lines(query) != query:
+        raise click.UsageError("A name holds characters that would steer the terminal. Write the query to a file.")
+    # In a file click would leave out of a name what looks like a color.
+    click.echo(query, nl=False, color=True)
     if sys.stdout.isatty():
         note = "Run it in the warehouse, export the whole result as CSV or Parquet, then: posbias estimate FILE"
         click.secho(f"Note: {note}", fg="yellow", err=True)

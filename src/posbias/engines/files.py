@@ -19,7 +19,7 @@ _FORMATS = {
     "json": (".jsonl", ".ndjson", ".json"),
     "duckdb": (".duckdb", ".ddb", ".db"),
 }
-_PACKED = (".gz", ".zst")
+PACKED = (".gz", ".zst")
 _KNOWN = "Parquet (.parquet), CSV (.csv, .tsv, also .gz), JSON lines (.jsonl, .ndjson, also .gz) or DuckDB (.duckdb)"
 # What `posbias simulate` writes beside a log.
 _BESIDE = (".truth.json", ".rankings.")
@@ -32,7 +32,7 @@ def file_format(path: str) -> str | None:
     'csv'
     """
     name = path.lower()
-    for ending in _PACKED:
+    for ending in PACKED:
         name = name.removesuffix(ending)
     return next((kind for kind, endings in _FORMATS.items() if name.endswith(endings)), None)
 

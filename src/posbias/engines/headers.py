@@ -7,15 +7,19 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from posbias.findings import UnusableLogError, unusable
-from posbias.logs.columns import refuse_twins
+from posbias.logs.columns import differ_by_case, refuse_twins
+from posbias.wording import listed
 
 DELIMITERS = (",", "\t", ";", "|")
 # A header is looked for in this many characters.
 _LONGEST_HEADER = 250_000
+# The byte order mark, which some programs write before UTF-8.
+_MARK = "\ufeff"
 
 
 def refuse_unreadable(files: Sequence[str]) -> None:
@@ -27,17 +31,40 @@ def refuse_unreadable(files: Sequence[str]) -> None:
             raise unusable("unreadable", f"The file name {name!r} is not text in UTF-8", "Rename the file.")
 
 
-def read_header(name: str) -> tuple[str, tuple[str, ...]]:
-    """Return the delimiter and the column names of a CSV file."""
+@dataclass(frozen=True)
+class Header:
+    """How a CSV file is cut into values, its columns, and how its lines end; that is empty where it has no other."""
+
+    delimiter: str
+    names: tuple[str, ...]
+    ending: str
+
+
+def read_header(name: str) -> Header:
+    """Return what the first line of a CSV file tells."""
     try:
         with _open_text(name) as stream:
-            text = stream.read(_LONGEST_HEADER)
+            marked = stream.read(_LONGEST_HEADER)
+        text = marked.removeprefix(_MARK)
         if not text.strip():
             raise empty_file(name)
         delimiter = max(DELIMITERS, key=lambda d: len(first_record(text, d)))
         names = tuple(first_record(text, delimiter))
+        if len(set(names)) < len(names) and all(value.strip("+-.").isdigit() for value in names[:2]):
+            raise unusable(
+                "no-header",
+                f"The first line of {name!r} holds values and not the names of columns: {listed(names)}",
+                "Write the names of the columns into the first line.",
+            )
         refuse_twins(filter(None, names), f"the file {name!r}")
-        return delimiter, names
+        if text != marked and {"\r", "\n"} & set(names[0]):
+            # DuckDB takes no quote after the mark for one, and the rest of the name for a row.
+            raise unusable(
+                "broken-row",
+                f"The first column of {name!r} is named {names[0]!r}, with a line break, after a byte order mark",
+                "Rename the column, or write the file without the mark.",
+            )
+        return Header(delimiter, names, _ending(text, delimiter))
     except (UnicodeDecodeError, csv.Error) as error:
         raise unusable(
             "not-a-log",
@@ -48,9 +75,29 @@ def read_header(name: str) -> tuple[str, tuple[str, ...]]:
         raise damaged_file(name, error) from None
 
 
+def refuse_other_case(columns: Mapping[str, Sequence[str]]) -> None:
+    """Refuse files of which one spells a column as another does not: they would be read as one column."""
+    spelt: dict[str, tuple[str, list[str]]] = {}
+    for file, names in columns.items():
+        for low in {name.lower() for name in names}:
+            here = sorted(name for name in names if name.lower() == low)
+            first, there = spelt.setdefault(low, (file, here))
+            if here != there:
+                raise differ_by_case([*there, *here], f"{file!r}, beside {first!r},")
+
+
 def first_record(text: str, delimiter: str) -> list[str]:
     """Return the first record of CSV text, which may span lines; none of an empty text."""
     return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+
+
+def _ending(text: str, delimiter: str) -> str:
+    """Return how the first record of CSV text ends; line breaks in its quotes may be of another kind."""
+    lines = io.StringIO(text, newline="").readlines()
+    reader = csv.reader(lines, delimiter=delimiter)
+    next(reader, [])
+    last = lines[reader.line_num - 1]
+    return last[len(last.rstrip("\r\n")) :]
 
 
 def odd_lines(name: str) -> str:
@@ -73,9 +120,9 @@ def _open_text(name: str) -> io.TextIOBase:
     if name.lower().endswith(".zst"):
         import pyarrow as pa
 
-        return io.TextIOWrapper(io.BufferedReader(pa.input_stream(name)), encoding="utf-8-sig", newline="")
+        return io.TextIOWrapper(io.BufferedReader(pa.input_stream(name)), encoding="utf-8", newline="")
     opener = gzip.open if name.lower().endswith(".gz") else open
-    return cast(io.TextIOBase, opener(name, "rt", encoding="utf-8-sig", newline=""))
+    return cast(io.TextIOBase, opener(name, "rt", encoding="utf-8", newline=""))
 
 
 def empty_file(name: str) -> UnusableLogError:

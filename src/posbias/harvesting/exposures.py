@@ -28,6 +28,8 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     fits = not opened.schema.aggregated or profile.impressions < PACK // 2
     one_pass = len(plan.rankers) <= _ONE_PASS and bool(plan.masks.groups) and fits
     sql = exposure_sql.exposures(plan) if one_pass else exposure_sql.cells(plan, non_functional_only=False)
+    if not one_pass:
+        _refuse_nameless(opened, plan, counts)
     answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_exposures(opened, plan, settings, counts)
@@ -66,12 +68,23 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     return Counted("exposures", plan.rankers, segments, cells, counts, findings)
 
 
+def _refuse_nameless(opened: OpenLog, plan: Plan, counts: RowCounts) -> None:
+    """Refuse rows without an id where the counting itself leaves them out."""
+    [(nameless,)] = opened.rows(exposure_sql.nameless(plan), "Looking for ids")
+    refuse_unusable(opened, plan, counts.rows, nameless)
+
+
 def _sum_exposures(opened: OpenLog, plan: Plan, settings: Settings, counts: RowCounts) -> Counted:
     """Sum over interventional sets by the weighting asked for, where there are more strata than are worth keeping."""
     from posbias.harvesting.strata import busiest_ranks, pair_sums
 
+    _refuse_nameless(opened, plan, counts)
+    several, pairs = opened.rows(exposure_sql.non_functional(plan), "Looking for pairs at several ranks")[0]
+    refuse_non_functional(settings.non_functional, several, pairs)
+    counts = replace(counts, non_functional_pairs=several)
+    findings = [*note_non_functional(several, pairs), *note_weighting(settings.weighting)]
     totals = opened.table(exposure_sql.totals(plan), "Counting page views")
     firsts = busiest_ranks(totals, len(plan.rankers))
     sums = opened.table(exposure_sql.exposure_pair_sums(plan, settings.weighting, firsts), "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)
-    return Counted("pairs", plan.rankers, segments, table, counts, note_weighting(settings.weighting))
+    return Counted("pairs", plan.rankers, segments, table, counts, findings)

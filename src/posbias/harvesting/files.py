@@ -35,7 +35,11 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    harvest = _as_read(harvest)
+    try:
+        check_harvest(harvest)
+        harvest = _as_read(harvest)
+    except UnfitError as error:
+        raise HarvestError(f"The harvest cannot be saved, for it could not be read back: {_said(error)}.") from None
     columns = harvest.table.columns()
     segment = pa.array(columns.pop("segment"))
     labels = {
@@ -187,6 +191,9 @@ def _as_read(harvest: Harvest) -> Harvest:
     number[order] = np.arange(len(order))
     types = _types(type(harvest.table))
     columns = {name: column.astype(types[name], copy=False) for name, column in harvest.table.columns().items()}
+    for name, column in harvest.table.columns().items():
+        if not np.array_equal(columns[name], column):
+            raise UnfitError(f"its column {name} does not hold numbers of the type {types[name]}")
     columns["segment"] = number[columns["segment"]]
     segments = tuple(used[i] for i in order) if harvest.by else ((),)
     return replace(harvest, segments=segments, table=type(harvest.table)(**columns))

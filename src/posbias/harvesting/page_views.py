@@ -18,6 +18,6 @@ def count_page_views(impressions: AnyArray, at: IntArray | None = None) -> AnyAr
     They are counted at the busiest rank of all, or `at` other ranks: those of the log that a part belongs to.
     """
     if at is None:
-        at = busiest(impressions.reshape(-1, *impressions.shape[-2:]).sum(axis=0))
+        at = busiest(impressions.sum(axis=tuple(range(impressions.ndim - 2))))
     place = np.broadcast_to(at[:, None], (*impressions.shape[:-1], 1))
     return np.take_along_axis(impressions, place, axis=-1)[..., 0]

@@ -12,7 +12,15 @@ def find_no_clicks(positions: Sequence[Shown]) -> Iterator[Finding]:
     """Yield that nothing was clicked, or everything, or that nothing was shown at position 1."""
     impressions = sum(shown.impressions for shown in positions)
     clicks = sum(shown.clicks for shown in positions)
-    if positions and positions[0].position > 1:
+    if not impressions:
+        yield Finding(
+            "nothing-shown",
+            "warning",
+            "nothing was shown within the top ranks",
+            remedy="Check the column of positions (position), that impressions are counted, and how many ranks are "
+            "wanted (max_rank).",
+        )
+    if impressions and positions[0].position > 1:
         yield Finding(
             "no-first-position",
             "warning",

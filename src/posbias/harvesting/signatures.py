@@ -11,6 +11,8 @@ from posbias.harvesting.mixed_files import find_mixed_files
 from posbias.harvesting.notes import note_contradicted
 from posbias.harvesting.refusals import refuse_unusable
 from posbias.harvesting.row_counts import RowCounts
+from posbias.harvesting.several_ranks import find_several_ranks
+from posbias.harvesting.unranked import explain_unranked
 from posbias.logs.bounds import refuse_rankers, refuse_sums
 from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
@@ -47,7 +49,7 @@ def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
     good = select(answer, answer["code_0"] >= 0)
     segment, segments = segment_numbers(good, plan.segments)
     cells = cells_from_signatures(good, segment, plan.coding)
-    return Counted("signatures", plan.rankers, segments, cells, counts, _notes(opened, counts))
+    return Counted("signatures", plan.rankers, segments, cells, counts, _notes(opened, plan, counts))
 
 
 def _count_rows(opened: OpenLog, plan: Plan, answer: Answer) -> RowCounts:
@@ -69,10 +71,18 @@ def _sum_signatures(opened: OpenLog, plan: Plan) -> Counted:
     totals = select(totals, totals["code_0"] >= 0)
     sums = opened.table(signature_sql.signature_pair_sums(plan, busiest_ranks(totals, len(plan.rankers))), "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)
-    return Counted("pairs", plan.rankers, segments, table, counts, _notes(opened, counts))
+    return Counted("pairs", plan.rankers, segments, table, counts, _notes(opened, plan, counts))
 
 
-def _notes(opened: OpenLog, counts: RowCounts) -> list[Finding]:
-    """Return what is said of rows that are left out, and of files that lack a ranker's column if that may be why."""
+def _notes(opened: OpenLog, plan: Plan, counts: RowCounts) -> list[Finding]:
+    """Return what is said of rows that are left out, and of files that lack a ranker's column if that may be why.
+
+    A second table may tell several ranks, of which none is known; in rows where another ranker was shown, only it
+    tells.
+    """
     mixed = find_mixed_files(opened) if counts.rows_contradicted else []
-    return [*mixed, *note_contradicted(counts)]
+    if plan.schema.layout.ranks_in != "table":
+        return [*mixed, *note_contradicted(counts)]
+    if counts.rows_contradicted and not counts.rows_counted and (reason := explain_unranked(opened, plan)):
+        raise reason
+    return [*mixed, *note_contradicted(counts), *find_several_ranks(opened, plan)]

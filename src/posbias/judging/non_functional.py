@@ -3,60 +3,13 @@
 from __future__ import annotations
 
 from posbias.findings import Finding
+from posbias.harvesting.several_ranks import find_several_ranks
 from posbias.judging.looks import Look
-from posbias.sql.steps import Step, render
 
 
 def find_non_functional(look: Look) -> list[Finding]:
-    """Return (query, document) pairs for which a ranker is not a function of the query."""
-    plan = look.plan
-    if look.pairs is not None and not look.pairs.non_functional and plan.schema.layout.ranks_in != "table":
+    """Return (query, document) pairs for which a ranker is not a function of the query, unless there are none."""
+    known = look.pairs is not None and not look.pairs.non_functional
+    if known and look.plan.schema.layout.ranks_in != "table":
         return []
-    schema, d, m = plan.schema, plan.dialect, plan.max_rank
-    names = {"q": schema.query, "d": schema.doc, "r": schema.ranker}
-    source, columns = "log", [schema.position]
-    if schema.layout.ranks_in == "columns":
-        del names["r"]
-        columns = [schema.rank_columns[name] for name in plan.rankers]
-    elif schema.layout.ranks_in == "table":
-        source, columns = "rankings", [schema.rank]
-    types = schema.rankings if source == "rankings" else schema.types
-    typed = [d.integer(d.quote(c), types[c]) for c in columns]
-    # Beyond M there is no rank: being elsewhere there changes nothing.
-    places = [f"CASE WHEN {t} BETWEEN 1 AND {m} THEN {t} ELSE 0 END AS place_{i}" for i, t in enumerate(typed)]
-    keys = [f"{d.quote(column)} AS {short}" for short, column in names.items()]
-    within = "" if schema.layout.ranks_known else " WHERE place_0 > 0"
-    differ = " OR ".join(f"MIN(place_{i}) <> MAX(place_{i})" for i in range(len(columns)))
-    label = f"{d.text(f'{schema.query}=')} || {d.as_text('q')} || {d.text(f', {schema.doc}=')} || {d.as_text('d')}"
-    sql = render(
-        [
-            Step("places", "Ranks within the top M.", f"SELECT {', '.join([*keys, *places])}\nFROM {source}"),
-            Step(
-                "pairs",
-                "Each (query, document), by one ranker or with all its ranks.",
-                f"SELECT q, d, ({differ}) AS differs\nFROM places{within}\nGROUP BY {', '.join(names)}",
-            ),
-            Step(
-                "non_functional",
-                "Those with several ranks.",
-                "SELECT COUNT(*), COUNT(CASE WHEN differs THEN 1 END), "
-                f"MIN(CASE WHEN differs THEN {label} END)\nFROM (SELECT q, d, MAX(differs) AS differs FROM pairs "
-                "WHERE q IS NOT NULL AND d IS NOT NULL GROUP BY q, d) t",
-            ),
-        ]
-    )
-    pairs, count, example = look.opened.rows(sql, "Looking for rankers that changed their mind")[0]
-    if not count:
-        return []
-    return [
-        Finding(
-            "not-a-function",
-            "warning",
-            f"{{count}} of {{pairs}} (query, document) pairs {schema.layout.contradicting}: a ranker is not a function "
-            "of the query",
-            int(count),
-            example,
-            {"pairs": int(pairs)},
-            f"Put into the query id what the ranking depends on (user, day, filters). {schema.layout.contradicted}",
-        )
-    ]
+    return find_several_ranks(look.opened, look.plan)

@@ -63,6 +63,8 @@ class ClickLog:
     duplicates: Literal["keep", "drop"] = "keep"
 
     def __post_init__(self) -> None:
+        for name in _TEXTS:
+            self._refuse_no_text(name)
         if self.ranks not in (None, NO_RANKS) and str(self.ranks).count("{ranker}") != 1:
             raise LogError(
                 f"ranks={self.ranks!r} must hold {{ranker}} once, where the ranker's name stands in the "
@@ -78,6 +80,15 @@ class ClickLog:
         if self.duplicates not in ("keep", "drop"):
             raise LogError(f"duplicates={self.duplicates!r} is not known. Use 'keep' or 'drop'.")
 
+    def _refuse_no_text(self, name: str) -> None:
+        value = getattr(self, name)
+        if (value is None and name in _OPTIONAL) or (
+            isinstance(value, str) and value.strip("\n\t ;" * (name == "sql"))
+        ):
+            return
+        what = {"sql": "a query", "ranks": "a pattern of column names"}.get(name, f"the name of a {_named(name)}")
+        raise LogError(f"{name}={value!r} must be a text: {what}. Leave it out if there is none to name.")
+
     def __repr__(self) -> str:
         given = [
             f"{f.name}={_shown(getattr(self, f.name))}"
@@ -85,6 +96,15 @@ class ClickLog:
             if not (isinstance(getattr(self, f.name), str | None) and getattr(self, f.name) == f.default)
         ]
         return f"ClickLog({', '.join([_shown(self.source), *given])})"
+
+
+# What must be a text, and which of it may be left out.
+_OPTIONAL = frozenset(["impression", "impressions", "clicks", "ranks", "table", "sql", "original"])
+_TEXTS = ("query", "doc", "ranker", "position", "click", "rank", *sorted(_OPTIONAL))
+
+
+def _named(name: str) -> str:
+    return "table" if name == "table" else "column"
 
 
 def _shown(value: Any) -> str:

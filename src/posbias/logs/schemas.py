@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,9 @@ from posbias.wording import listed
 INTEGERS = frozenset(
     ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
 )
+_IDS = ("query", "doc", "ranker")
+# Lists, structures and maps, as DuckDB and Spark call them.
+NESTED = re.compile(r"\]$|^(STRUCT|MAP|UNION|ARRAY)\b")
 _ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "original")
 
 
@@ -80,6 +84,7 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
         wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
     _require_all(wanted, columns, "the log")
     _refuse_told_by_path(log, wanted, table, "log")
+    _refuse_shared(wanted)
     for role, name in (("impression", "impression_id"), ("original", "original_rank")):
         if getattr(log, role) is None and name in own:
             wanted[role] = name
@@ -88,9 +93,9 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
 
     layout = Layout.REPLAY
     rank_columns: dict[str, str] = {}
+    shared = {role: wanted[role] for role in _IDS}
     if log.rankings is not None:
         layout = Layout.LONG
-        shared = {role: wanted[role] for role in ("query", "doc", "ranker")}
         _require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
         _refuse_told_by_path(log, shared | {"rank": log.rank}, second, "rankings table")
         _refuse_fractions(shared, columns, rankings)
@@ -106,6 +111,9 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
             )
         if log.ranks is not None or len(found) > 1:
             layout, rank_columns = Layout.WIDE, found
+    _refuse_kinds(wanted, columns, rank_columns.values(), "the log")
+    if layout is Layout.LONG:
+        _refuse_kinds(shared, rankings, [log.rank], "the rankings table")
 
     return Schema(
         layout=layout,
@@ -157,6 +165,39 @@ def _refuse_told_by_path(log: ClickLog, wanted: Mapping[str, str], table: Column
             count=len(unsaid),
             arguments=unsaid,
         )
+
+
+def _refuse_shared(wanted: Mapping[str, str]) -> None:
+    """Refuse one column for two meanings; a page view may be the query, of which there is one in each."""
+    roles: dict[str, str] = {}
+    for role, column in wanted.items():
+        if role in ("impression", "original"):
+            continue
+        other = roles.setdefault(column, role)
+        if other != role:
+            raise unusable(
+                "one-column-twice",
+                f"Column {column!r} cannot be both {other} and {role}",
+                f"Each has a column of its own: name the right ones ({other} and {role}).",
+            )
+
+
+def _refuse_kinds(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterable[str], where: str) -> None:
+    """Refuse ids that are no single values, and positions and ranks that are no numbers but true or false."""
+    for role in _IDS:
+        if NESTED.search(types[ids[role]]):
+            raise unusable(
+                "nested-id",
+                f"Column {ids[role]!r} of {where} is {types[ids[role]]}, and a {role} is told by a single value",
+                "Name a column of numbers or texts, or take a part of it by a query (sql).",
+            )
+    for column in [*([ids["position"]] if "position" in ids else []), *ranks]:
+        if types[column] == "BOOLEAN":
+            raise unusable(
+                "not-a-number",
+                f"Column {column!r} of {where} is true or false, where a position or rank was expected",
+                "Name the column of whole numbers that count from 1.",
+            )
 
 
 def _refuse_fractions(shared: Mapping[str, str], columns: Mapping[str, str], ranked: Mapping[str, str]) -> None:

@@ -63,8 +63,11 @@ class Dialect:
 
     def integer(self, expression: str, type_: str) -> str:
         """Return a whole number, or NULL where the value is not one."""
-        if type_ in INTEGERS:
+        if type_ in _NARROW:
             return expression
+        if type_ in INTEGERS:
+            # Sums and bits of wider ones would be fractions; what 64 bits do not hold is neither position nor count.
+            return self.attempt(expression, "BIGINT")
         if type_ == "BOOLEAN":
             return self.cast(expression, "INTEGER")
         number = self.number(expression, type_)
@@ -73,9 +76,11 @@ class Dialect:
 
     def rank(self, expression: str, type_: str) -> str:
         """Return a rank as a whole number: NULL where there is none, 0 where the value is no rank."""
-        if type_ in INTEGERS:
+        if type_ in _NARROW:
             return expression
         number = self.integer(expression, type_)
+        if type_ in INTEGERS:
+            return f"CASE WHEN {expression} < 1 THEN 0 ELSE {number} END"
         nothing = ", ".join(map(self.text, _NOTHING))
         # What stands for nothing is looked for only where there is no number: to make texts of all values costs much.
         return (
@@ -150,3 +155,8 @@ class DuckDBDialect(Dialect):
     join_of = "STRING_AGG({0}, ' ' ORDER BY {1})"
     # One byte: a table of all groups there can be stays small.
     bucket_type = "UTINYINT"
+
+    def number(self, expression: str, type_: str) -> str:  # noqa: D102
+        number = super().number(expression, type_)
+        # DuckDB reads 1_0 as 10, as it is written in programs.
+        return f"CASE WHEN NOT CONTAINS({expression}, '_') THEN {number} END" if type_ == "VARCHAR" else number

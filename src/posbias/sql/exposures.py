@@ -257,6 +257,33 @@ def set_sizes(plan: Plan) -> str:
     )
 
 
+def nameless(plan: Plan) -> str:
+    """Return how many rows within the top M have no query or no document."""
+    why = "Rows without an id."
+    select = f"SELECT COUNT(*)\nFROM shown\nWHERE {_usable(plan)} AND (query IS NULL OR doc IS NULL)"
+    return render([*shown(plan, ranks=False), Step("nameless", why, select)])
+
+
+def non_functional(plan: Plan) -> str:
+    """Return how many pairs a ranker showed at several ranks, and how many pairs there are, each by segment."""
+    ids = comma(plan.segments, "query", "doc")
+    return render(
+        [
+            *_cells(plan),
+            Step(
+                "seen",
+                "Whether any ranker showed a pair at several ranks.",
+                f"SELECT {ids}, COUNT(*) > COUNT(DISTINCT ranker) AS several\nFROM cells\nGROUP BY {ids}",
+            ),
+            Step(
+                "non_functional",
+                "Those of which one did, and all.",
+                "SELECT COUNT(CASE WHEN several THEN 1 END), COUNT(*)\nFROM seen",
+            ),
+        ]
+    )
+
+
 def pair_counts(plan: Plan) -> str:
     """Return how many (query, document) pairs there are, and how many were shown at several ranks."""
     return render(

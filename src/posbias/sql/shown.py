@@ -119,15 +119,13 @@ def once(plan: Plan) -> Step:
 
 
 def _placed(plan: Plan) -> Step:
-    """Turn the long table of rankings into one row a (query, document); a rank given twice is no rank."""
+    """Turn the long table of rankings into one row a (query, document); one of several ranks is none, or no rank."""
     schema, d = plan.schema, plan.dialect
     number = plan.number(d.quote(schema.ranker), schema.rankings[schema.ranker])
     rank = d.rank(d.quote(schema.rank), schema.rankings[schema.rank])
-    ranks = plan.each(
-        "CASE WHEN MIN(CASE WHEN ranker = {i} THEN place END) = MAX(CASE WHEN ranker = {i} THEN place END)"
-        " THEN MAX(CASE WHEN ranker = {i} THEN place END) END AS rank_{i}",
-        ",\n  ",
-    )
+    low, high = (f"{end}(CASE WHEN ranker = {{i}} THEN place END)" for end in ("MIN", "MAX"))
+    # What is no rank is never hidden by another one.
+    ranks = plan.each(f"CASE WHEN {low} = {high} OR {low} < 1 THEN {low} END AS rank_{{i}}", ",\n  ")
     query, doc = d.quote(schema.query), d.quote(schema.doc)
     return Step(
         "placed",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from posbias.logs.schemas import NESTED
 from posbias.sql.dialect import Dialect
+
+# Of these Spark makes no number, or one that is none: a time becomes seconds.
+_NO_NUMBERS = ("DATE", "TIME", "INTERVAL", "BINARY")
 
 
 class SparkDialect(Dialect):
@@ -22,7 +26,13 @@ class SparkDialect(Dialect):
         # Two quotes inside a literal are none at all, and a backslash escapes.
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
+    def value(self, text: str, type_: str) -> str:  # noqa: D102
+        # A column without a single value has a type of its own, of which nothing can be made.
+        return self.text(text) if type_ == "VOID" else super().value(text, type_)
+
     def number(self, expression: str, type_: str) -> str:  # noqa: D102
+        if NESTED.search(type_) or type_.startswith(_NO_NUMBERS):
+            return "CAST(NULL AS DOUBLE)"
         number = super().number(expression, type_)
         if type_ != "VARCHAR":
             return number

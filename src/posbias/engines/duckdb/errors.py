@@ -17,8 +17,10 @@ from posbias.logs.schemas import Schema
 # What a message of an engine contains -> the name of the problem, and what to do.
 REMEDIES = {
     r"not utf-8|invalid unicode": ("not-utf-8", "Convert the file to UTF-8."),
+    r"already been consumed": ("unreadable", "Give a new reader, or keep what it holds as a table: reader.read_all()."),
     r"no space left": ("disk", "Free space in the temporary folder, or point TMPDIR to another."),
-    r"footer|magic bytes|too small|truncated|gzip|eof|end of|decompress|corrupt|snappy|zstd|checksum|invalid page": (
+    r"footer|magic bytes|too small|truncated|gzip|eof|end of|decompress|corrupt|snappy|zstd|checksum|invalid page"
+    r"|tprotocol": (
         "damaged-file",
         "The file looks truncated or damaged: copy or write it again, or leave it out.",
     ),

@@ -15,7 +15,8 @@ from posbias.engines.duckdb.errors import explained, gist
 from posbias.engines.duckdb.readers import select_files
 from posbias.engines.files import file_format, find_files, is_path, one_format
 from posbias.engines.headers import refuse_unreadable
-from posbias.errors import LogError
+from posbias.errors import LogError, PosbiasError
+from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog
 from posbias.logs.columns import refuse_twins
 from posbias.logs.schemas import Columns
@@ -101,20 +102,24 @@ def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[
         con.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM stream")
         con.unregister("stream")
         return _Source(name, _names_of(source))
-    if type(source).__module__.startswith("polars"):
-        source = _from_polars(source)
-    if type(source).__name__ == "RecordBatch":
-        import pyarrow as pa
-
-        source = pa.Table.from_batches([source])
+    kind = type(source).__name__
     try:
+        if type(source).__module__.startswith("polars"):
+            source = _from_polars(source)
+        if kind == "RecordBatch":
+            import pyarrow as pa
+
+            source = pa.Table.from_batches([source])
         _register(con, name, source)
-    except (duckdb.Error, TypeError, ValueError) as error:
+        return _Source(name, _names_of(source))
+    except PosbiasError:
+        raise
+    # Anything may be given, and what a lazy frame reads may be anywhere: whatever is raised is told.
+    except Exception as error:
         raise LogError(
-            f"A log cannot be read from a {type(source).__name__} ({gist(error)}). Give a path, glob or folder, a "
+            f"A log cannot be read from a {kind} ({gist(error)}). Give a path, glob or folder, a "
             "DuckDB relation, or a pandas, Polars or Arrow table, with the columns of the log only."
         ) from None
-    return _Source(name, _names_of(source))
 
 
 def _names_of(source: Any) -> list[str]:
@@ -164,6 +169,9 @@ def _publish(
 ) -> Opened:
     """Make a query selectable under a name, and tell its columns: as the source calls them, and as the engine does."""
     body = sql.strip().rstrip(";")
+    statements = len(con.extract_statements(body))
+    if statements > 1:
+        raise unusable("bad-sql", f"The query given as sql holds {statements} statements", "Give a single SELECT.")
     described = [row[0] for row in con.execute(f"DESCRIBE {body}").fetchall()]
     refuse_twins(described, "the answer to the query")
     con.execute(f"CREATE TEMP VIEW {name} AS {_enums_as_text(con, body)}")

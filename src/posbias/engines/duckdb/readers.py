@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
 
 from posbias.engines.duckdb.errors import explained
-from posbias.engines.files import one_format, path_keys
-from posbias.engines.headers import read_header, refuse_unreadable
+from posbias.engines.files import PACKED, one_format, path_keys
+from posbias.engines.headers import Header, read_header, refuse_other_case, refuse_unreadable
 from posbias.findings import unusable
 from posbias.logs.columns import differ_by_case, refuse_twins
 from posbias.sql.dialect import INTEGERS, DuckDBDialect
@@ -33,6 +33,7 @@ def select_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> Readin
     """Read files of one format as one table; columns are matched by name, and those of the files come first."""
     kind = one_format(files)
     refuse_unreadable(files)
+    _refuse_packed_after_mark(files)
     keys = path_keys(files)
     # DuckDB's own reading of such folders would put what they say in the place of what the files say.
     options = "hive_partitioning = false" + (f", filename = {_SQL.text(_PATH)}" if keys else "")
@@ -51,6 +52,17 @@ def select_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> Readin
     return Reading(f"SELECT * EXCLUDE ({_SQL.quote(_PATH)}){values} FROM (\n{select}\n) files", originals, told)
 
 
+def _refuse_packed_after_mark(files: Sequence[str]) -> None:
+    """Refuse compressed files of which DuckDB does not see the ending: it takes a name for an address."""
+    for name in files:
+        if "?" in name and name.lower().endswith(PACKED):
+            raise unusable(
+                "unreadable",
+                f"The compressed file {name!r} has a question mark in its path, after which its ending is not seen",
+                "Rename the file or its folder, or unpack it.",
+            )
+
+
 def _told_by_path(key: str) -> str:
     pattern = f".*(?:^|/){re.escape(key)}=([^/]*)/"
     written = f"regexp_extract({_SQL.quote(_PATH)}, {_SQL.text(pattern)}, 1)"
@@ -66,19 +78,8 @@ def _parquet_names(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list
     columns = {file: _parquet_columns(schema) for file, schema in schemas.items()}
     for file, names in columns.items():
         refuse_twins(names, f"the file {file!r}")
-    _refuse_other_case(columns)
+    refuse_other_case(columns)
     return columns[next(iter(columns))]
-
-
-def _refuse_other_case(columns: Mapping[str, Sequence[str]]) -> None:
-    """Refuse files of which one spells a column as another does not: they would be read as one column."""
-    spelt: dict[str, tuple[str, list[str]]] = {}
-    for file, names in columns.items():
-        for low in {name.lower() for name in names}:
-            here = sorted(name for name in names if name.lower() == low)
-            first, there = spelt.setdefault(low, (file, here))
-            if here != there:
-                raise differ_by_case([*there, *here], f"{file!r}, beside {first!r},")
 
 
 def _parquet_columns(schema: Sequence[tuple[str, int | None]]) -> list[str]:
@@ -97,16 +98,23 @@ def _select_csv(files: Sequence[str], options: str) -> tuple[str, list[str]]:
     The header says what the columns are: DuckDB's own detection takes a file with one odd row for something else.
     Values stay text as written ("007" is not 7), and a stray one is a finding instead of a failed read.
     """
-    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    groups: dict[Header, list[str]] = {}
     for name in files:
         groups.setdefault(read_header(name), []).append(name)
-    _refuse_other_case({group[0]: header for (_, header), group in groups.items()})
+    refuse_other_case({group[0]: header.names for header, group in groups.items()})
     select = " UNION ALL BY NAME ".join(
-        f"SELECT * FROM read_csv({_names(group)}, delim = {_SQL.text(delimiter)}, columns = {_typed(header)}, "
-        f"header = true, auto_detect = false, quote = '\"', escape = '\"', {options})"
-        for (delimiter, header), group in groups.items()
+        f"SELECT * FROM read_csv({_names(group)}, delim = {_SQL.text(header.delimiter)}, "
+        f"columns = {_typed(header.names)}, header = true, auto_detect = false, quote = '\"', escape = '\"', "
+        f"{_line_ending(header)}{options})"
+        for header, group in groups.items()
     )
-    return select, list(next(iter(groups))[1])
+    return select, list(next(iter(groups)).names)
+
+
+def _line_ending(header: Header) -> str:
+    """Say how lines end: DuckDB would go by the first line break, in quotes or not, and by another find no row."""
+    escaped = header.ending.encode("unicode_escape").decode()
+    return f"new_line = {_SQL.text(escaped)}, " if header.ending else ""
 
 
 def _typed(header: Sequence[str]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from posbias.engines.files import file_format
+from posbias.engines.headers import odd_lines
 from posbias.errors import PosbiasError
 from posbias.findings import unusable
 from posbias.logs.bounds import sums_overflow
@@ -23,6 +26,7 @@ _REMEDIES = {
         "names-differ-by-case",
         "Two columns have one name, or names that differ only by upper and lower case: rename or leave out one.",
     ),
+    r"mixes line endings": ("broken-row", "Write the file again with one kind of line ending."),
     r"malformed csv": ("broken-row", "Mend or remove that row, or write the file again."),
     r"malformed_record|jsonparse": ("broken-row", "Expected one JSON object for each row: mend or remove that row."),
     r"no filesystem for scheme": (
@@ -70,7 +74,10 @@ def explained(file: str | None = None, schema: Schema | None = None) -> Iterator
         )
         named = re.search(r"reading file (?:file://)?(\S+?)\.?\s", text)
         where = named[1] if named else file
-        what = f"The log cannot be read by Spark: {gist(text)}"
+        said = gist(text)
+        if name == "broken-row" and where and os.path.isfile(where) and file_format(where) == "csv":
+            said = odd_lines(where) if "mixes" in odd_lines(where) else said
+        what = f"The log cannot be read by Spark: {said}"
         raise unusable(name, f"{what} ({where!r})" if where else what, remedy) from None
 
 

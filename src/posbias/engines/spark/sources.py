@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from posbias.engines.files import file_format, find_files, is_path, one_format, path_keys
-from posbias.engines.headers import read_header, refuse_unreadable
+from posbias.engines.headers import Header, read_header, refuse_other_case, refuse_unreadable
 from posbias.engines.spark.errors import explained
 from posbias.errors import LogError
 from posbias.findings import unusable
@@ -134,9 +134,11 @@ def read_files(session: SparkSession, files: Sequence[str]) -> tuple[DataFrame, 
         raise LogError(
             f"Spark cannot read the DuckDB file {files[0]!r}. Leave engine='spark' out, or export its table to Parquet."
         )
+    schemas = {file: _parquet_schema(file) for file in files}
+    refuse_other_case({file: schema.names for file, schema in schemas.items()})
     groups: dict[str, list[str]] = {}
-    for file in files:
-        groups.setdefault(_parquet_schema(file), []).append(file)
+    for file, schema in schemas.items():
+        groups.setdefault(str(schema), []).append(file)
     return _union(*_with_paths([session.read.parquet(*map(_literal, group)) for group in groups.values()], keys))
 
 
@@ -159,7 +161,7 @@ def _text(value: str) -> str:
     return SparkDialect().text(value)
 
 
-def _parquet_schema(file: str) -> str:
+def _parquet_schema(file: str) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -172,29 +174,36 @@ def _parquet_schema(file: str) -> str:
             "The file looks truncated or damaged: copy or write it again, or leave it out.",
         ) from None
     refuse_twins(schema.names, f"the file {file!r}")
-    return str(schema)
+    return schema
 
 
 def _read_csv(session: SparkSession, files: Sequence[str]) -> list[DataFrame]:
     """Read CSV files, one part for each header; values stay text as written."""
+    from pyspark.sql import functions
     from pyspark.sql.types import StringType, StructField, StructType
 
-    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    groups: dict[Header, list[str]] = {}
     for file in files:
         groups.setdefault(read_header(file), []).append(file)
+    refuse_other_case({group[0]: header.names for header, group in groups.items()})
     parts = []
-    for (delimiter, header), group in groups.items():
-        places = [StructField(f"column_{i}", StringType()) for i in range(len(header))]
+    for header, group in groups.items():
+        places = [StructField(f"column_{i}", StringType()) for i in range(len(header.names))]
         frame = session.read.csv(
             [_literal(file) for file in group],
             schema=StructType(places),
             header=True,
-            sep=delimiter,
+            sep=header.delimiter,
             escape='"',
             multiLine=True,
             mode="FAILFAST",
         )
-        parts.append(frame.toDF(*(name or f"column{i}" for i, name in enumerate(header))))
+        if header.ending == "\n":
+            # Spark would take the first half of another line ending for a part of the last value.
+            last = places[-1].name
+            odd = "raise_error(concat('The file ', input_file_name(), ' mixes line endings'))"
+            frame = frame.withColumn(last, functions.expr(f"CASE WHEN {last} LIKE '%\r' THEN {odd} ELSE {last} END"))
+        parts.append(frame.toDF(*(name or f"column{i}" for i, name in enumerate(header.names))))
     return parts
 
 
