@@ -308,10 +308,10 @@ def _twice(chance: random.Random, columns: Columns, names: Names) -> None:
 
 
 def _elsewhere(chance: random.Random, columns: Columns, names: Names) -> None:
-    """Show a result where its ranker does not put it."""
+    """Show a result where its ranker does not put it, within the top ranks: beyond them nothing is counted."""
     values = _typed(columns[names.position][1], pa.int64())
     for i in _some(chance, len(values)):
-        values[i] = values[i] % 12 + 1
+        values[i] = 2 if values[i] == 1 else 1
     columns[names.position] = pa.int64(), values
 
 

@@ -125,5 +125,5 @@ def test_random_logs_until_the_time_is_up(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_log_of_a_seed_on_every_engine(seed: int, each_engine: str) -> None:
+def test_random_logs_on_every_engine(seed: int, each_engine: str) -> None:
     try_seed(seed, ON_SPARK)
