@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
@@ -22,8 +23,7 @@ def t_quantile(degrees: FloatArray, level: float) -> FloatArray:
     >>> t_quantile(np.array([1.0, 10.0, 255.0]), 0.975).round(4).tolist()
     [12.7062, 2.2281, 1.9693]
     """
-    nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
-    z, dz = (nodes + 1) / 2, weights / 2
+    z, dz = _points()
     nu = np.minimum(np.asarray(degrees, dtype=np.float64), _MOST_DEGREES)[..., None]
     scale = np.array([_constant(value) for value in nu.ravel().tolist()]).reshape(nu.shape)
     psi = np.full(nu.shape, math.pi / 2)
@@ -36,6 +36,13 @@ def t_quantile(degrees: FloatArray, level: float) -> FloatArray:
             if not np.any(np.abs(step) > 1e-14):
                 break
         return np.asarray((np.sqrt(nu) / np.tan(psi))[..., 0])
+
+
+@cache
+def _points() -> tuple[FloatArray, FloatArray]:
+    """The points of Gauss and Legendre from 0 to 1 and their weights, which take longer to find than to use."""
+    nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
+    return (nodes + 1) / 2, weights / 2
 
 
 def _constant(nu: float) -> float:
