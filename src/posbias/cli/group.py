@@ -20,7 +20,7 @@ COMMANDS = {
     "sql": "Print the harvest as a query to run in a warehouse.",
     "estimate": "Estimate the propensity curve of a log or a harvest.",
     "simulate": "Simulate a click log with a known propensity curve.",
-    "reproduce": "Reproduce a figure of the paper: numbers, picture and verdict.",
+    "reproduce": "Reproduce a figure of the paper or of ours: numbers, picture and verdict.",
 }
 
 
