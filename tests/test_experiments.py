@@ -288,36 +288,43 @@ def test_drawn_observations_are_those_of_the_engine() -> None:
     assert ours.evidence_.page_views == theirs.evidence_.page_views
 
 
-def test_bounds_are_the_variance_of_an_estimator_that_knows_relevance() -> None:
-    """With relevance known, clicks over Σ N r are the most likely p_k, and their variance attains the bound."""
-    errors, least = [], []
-    for seed in range(200):
-        drawn = draw_log(World(queries=200, max_rank=3, noise=0.3, relevant=0.0, seed=seed), buckets_of(200))
-        p = np.bincount(drawn.rank, drawn.clicks) / np.bincount(drawn.rank, 0.3 * drawn.impressions, minlength=4).clip(
-            1
-        )
-        errors.append(np.log(p[2:] / p[1]) - np.log(drawn.world.propensity[1:]))
-        least.append(bounds.relevance_known(drawn))
-    assert np.var(errors, axis=0) / np.mean(least, axis=0) == pytest.approx(1, abs=0.3)
+def test_bounds_are_the_variance_of_who_attains_them() -> None:
+    worlds = [World(queries=200, max_rank=4, similarity=0.5, noise=0.3, eta=0.5, seed=seed) for seed in range(150)]
+    buckets = buckets_of(200)
+    for best in (bounds.relevance_known, bounds.ranks_known, bounds.ranks_unknown):
+        found = [best(draw_log(world, buckets)) for world in worlds]
+        least = np.mean([one.variance for one in found], axis=0)
+        errors = np.array([one.error for one in found])
+        assert np.mean(errors**2 / least) == pytest.approx(1, abs=0.2)
+        assert np.abs(errors.mean(axis=0) / np.sqrt(least / len(worlds))).max() < 4
+
+
+def test_with_relevance_known_the_best_is_what_is_most_likely() -> None:
+    drawn = draw_log(World(queries=5000, max_rank=3, noise=0.3, relevant=0.0), buckets_of(5000))
+    clicks, exposed = (np.bincount(drawn.rank, c)[1:] for c in (drawn.clicks, 0.3 * drawn.impressions))
+    likely = np.log(clicks / exposed)
+    error = likely[1:] - likely[0] - np.log(drawn.world.propensity[1:])
+    assert bounds.relevance_known(drawn).error == pytest.approx(error, abs=1e-3)
 
 
 def test_bounds_grow_with_what_is_unknown() -> None:
     drawn = draw_log(World(queries=300, similarity=0.5), buckets_of(300))
     known, unknown, replay = bounds.relevance_known(drawn), bounds.ranks_known(drawn), bounds.ranks_unknown(drawn)
-    assert np.all(known < unknown)
-    assert np.all(unknown < replay)
+    assert np.all(known.variance < unknown.variance)
+    assert np.all(unknown.variance < replay.variance)
 
 
-def test_the_bound_of_a_pair_is_that_of_its_likelihood() -> None:
-    """The inverse of the information on log p_2, log p_3 and log r of one pair, by its definition."""
-    told = np.array([[4.0, 3.0, 2.0]]) * 0.5 / (1 - 0.5)
-    information = np.zeros((4, 4))
-    for k, own in enumerate(told[0]):
-        direction = np.eye(4)[k] + np.eye(4)[3]
-        information += own * np.outer(direction, direction)
-    expected = np.diagonal(np.linalg.inv(information[1:, 1:]))[:2]
-    found = bounds._within_pairs(np.array([[4.0, 3.0, 2.0]]), np.array([0.5]), np.ones(3))
-    assert found == pytest.approx(expected)
+def test_the_bound_is_that_of_the_likelihood_of_pairs() -> None:
+    """The inverse of the information on log p of the lower ranks and log r of every pair, by its definition."""
+    drawn = draw_log(World(queries=6, max_rank=3, noise=0.3, eta=0.5, relevant=0.0), buckets_of(6))
+    first, pair = np.unique(drawn.query * 100 + drawn.candidate, return_inverse=True)
+    information = np.zeros((3 + len(first),) * 2)
+    for own, k, views in zip(pair, drawn.rank - 1, drawn.impressions, strict=True):
+        chance = 0.3 * drawn.world.propensity[k]
+        direction = np.eye(len(information))[k] + np.eye(len(information))[3 + own]
+        information += views * chance / (1 - chance) * np.outer(direction, direction)
+    expected = np.diagonal(np.linalg.pinv(information[1:, 1:]))[:2]
+    assert bounds.ranks_unknown(drawn).variance == pytest.approx(expected)
 
 
 def test_ratio_has_the_standard_error_of_a_jackknife() -> None:
