@@ -121,9 +121,9 @@ def draw_settings(
     lines: Mapping[str, FloatArray],
     label: str,
     goal: tuple[float, float],
-    most: float | None = None,
+    ends: tuple[float, float] | None = None,
 ) -> Any:
-    """Draw a number of each estimator, (value, standard error) by settings, a row for each, with a goal and an end."""
+    """Draw a number of each estimator, (value, standard error) by settings, a row for each, with a goal to be in."""
     figure, axes = new_axes(8.0, 1.2 + 0.32 * len(settings))
     axes.axvspan(*goal, color="black", alpha=0.08, linewidth=0)
     rows = np.arange(len(settings), dtype=np.float64)
@@ -131,7 +131,7 @@ def draw_settings(
         style = {"color": _COLORS.get(name, f"C{number}"), "marker": _MARKERS.get(name, "s"), "markersize": 4.5}
         place = rows + 0.6 * ((number + 0.5) / len(lines) - 0.5)
         axes.errorbar(value, place, xerr=2 * error, label=name, linestyle="none", elinewidth=1, **style)
-    axes.set_xlim(right=most)
+    axes.set_xlim(ends)
     axes.set_yticks(rows, settings)
     axes.set_ylim(len(settings) - 0.5, -0.5)
     axes.set_xlabel(label)
