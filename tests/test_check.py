@@ -815,7 +815,7 @@ def test_the_next_command_leads_to_a_working_one(table: pa.Table, tmp_path: Path
         command = shown.stderr.removeprefix("Next: ").strip()
     assert shown.exit_code == 0, shown.output
     assert seen == ["check"] * (len(seen) - 1) + ["estimate"]
-    assert "all-pairs, harmonic weighting" in shown.stdout
+    assert shown.stdout.startswith("cross-fit, 95% interval")
     for flag in ("--query 'search term'", "--sql", "--duplicates drop", "--max-rank 5"):
         assert flag in command
 

@@ -41,6 +41,7 @@ RUN = {
     "docs/cli.md": {"console"},
     "docs/estimators.md": {"pycon"},
     "docs/harvest_file.md": {"pycon"},
+    "docs/intervals.md": {"pycon"},
     "docs/log.md": {"console", "pycon"},
     "docs/planning.md": {"console", "pycon"},
     "docs/tutorial.md": {"console", "pycon"},

@@ -1,24 +1,30 @@
-"""The paper's experiments run, quickly, and its claims hold or fail as docs/reproduction.md says."""
+"""The paper's experiments and ours run, quickly, and claims hold or fail as docs/reproduction.md says."""
 
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from posbias import PBMEM, AllPairs, ClickLog, Harvest, World, harvest, simulate
 from posbias.cli import cli
-from posbias.cli.reproduce import _NAMES
+from posbias.cli.reproduce import _OURS, _PAPER
 from posbias.errors import PosbiasError
-from posbias.reproduction import EXPERIMENTS, reproduce
+from posbias.harvesting.strata import Cells
+from posbias.logs.layouts import Layout
+from posbias.reproduction import EXPERIMENTS, ON_WORLDS, bounds, comparison, coverage, reproduce
 from posbias.reproduction.blends import agreeing, cautious_ranker
 from posbias.reproduction.claims import data_factor, judge_data, judge_overlap
+from posbias.reproduction.drawn import buckets_of, draw_log
 from posbias.reproduction.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
 from posbias.reproduction.outcomes import Outcome, Verdict, seed_of
 from posbias.reproduction.robustness import STUDIES, inverse_error
-from posbias.simulation import PositionBased, generate_judgments, rank_documents, same_rank_share
+from posbias.simulation import Judgments, PositionBased, generate_judgments, rank_documents, same_rank_share
 
 # The verdicts that do not hold, by the beginning of their claim; docs/reproduction.md says why.
 FAILS = {
@@ -41,7 +47,12 @@ TINY = Sizes(
     bootstrap=50,
     arxiv_views=10_000,
     drive_views=20_000,
+    compared_logs=2,
+    covered_logs=2,
+    world=0.01,
 )
+MODULES = {"estimators": comparison, "coverage": coverage}
+SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
 TABLES = {"arxiv": "table-1", "drive": "table-2"}
 
 
@@ -52,7 +63,7 @@ def quick() -> Laboratory:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", _PAPER)
 def test_quick_experiments_bear_the_paper_out(name: str, quick: Laboratory) -> None:
     for verdict in EXPERIMENTS[name](quick).verdicts:
         if not verdict.claim.startswith(UNSETTLED):
@@ -65,7 +76,9 @@ def tiny() -> Laboratory:
     return open_laboratory(None, TINY, seed=0)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "name", [name if name in _PAPER else pytest.param(name, marks=pytest.mark.long) for name in EXPERIMENTS]
+)
 def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path: Path) -> None:
     outcome = EXPERIMENTS[name](tiny)
     files = {path.name for path in outcome.save(tmp_path)}
@@ -77,7 +90,8 @@ def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path
 
 
 def test_command_names_are_those_of_the_registry() -> None:
-    assert list(_NAMES) == list(EXPERIMENTS)
+    assert [*_PAPER, *_OURS] == list(EXPERIMENTS)
+    assert ON_WORLDS == _OURS
 
 
 def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +248,137 @@ def test_a_picture_that_fails_leaves_no_part(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk full"):
         Outcome("x", [{"a": 1.0}], Broken(), ()).save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"x.csv"}
+
+
+DRAWN = {
+    "plain": World(queries=60, seed=3),
+    "unequal traffic and repeats": World(queries=400, rankers=tuple("abc"), traffic=(8, 1, 1), skew=1, repeats=4),
+    "two blocks": World(queries=1100, repeats=100, max_rank=10, similarity=0.5),
+    "30 ranks": World(queries=40, max_rank=30),
+}
+
+
+@pytest.mark.parametrize("world", DRAWN.values(), ids=list(DRAWN))
+@pytest.mark.parametrize(("layout", "weighting"), [("wide", None), ("wide", "harmonic"), ("replay", None)])
+def test_drawn_harvests_are_those_of_the_engine(world: World, layout: Any, weighting: Any) -> None:
+    log = ClickLog(simulate(world, layout, aggregated=True))
+    counted = harvest(log, max_rank=world.max_rank, weighting=weighting)
+    drawn = draw_log(world, buckets_of(world.queries)).harvest(counted.layout, weighting)
+    assert contents(drawn) == contents(counted)
+    assert (drawn.kind, drawn.weighting, drawn.rankers) == (counted.kind, counted.weighting, counted.rankers)
+    assert drawn.page_views == counted.page_views
+
+
+def contents(found: Harvest) -> list[tuple[int, ...]]:
+    """Return the strata of a harvest, whatever their numbers."""
+    table = found.table
+    assert isinstance(table, Cells)
+    rows = np.stack([table.bucket, table.pairs, table.ranker, table.rank, table.impressions, table.clicks], axis=1)
+    strata: dict[int, list[tuple[int, ...]]] = {}
+    for stratum, row in zip(table.stratum.tolist(), rows.tolist(), strict=True):
+        strata.setdefault(stratum, []).append(tuple(row))
+    return sorted(tuple(sum(sorted(own), ())) for own in strata.values())
+
+
+def test_drawn_observations_are_those_of_the_engine() -> None:
+    world = World(queries=80, repeats=20, max_rank=3)
+    ours = PBMEM(max_rank=3).fit(draw_log(world, buckets_of(80)).observations())
+    theirs = PBMEM(max_rank=3).fit(ClickLog(simulate(world)))
+    assert ours.propensity_ == pytest.approx(theirs.propensity_)
+    assert ours.evidence_.page_views == theirs.evidence_.page_views
+
+
+def test_bounds_are_the_variance_of_who_attains_them() -> None:
+    worlds = [World(queries=200, max_rank=4, similarity=0.5, noise=0.3, eta=0.5, seed=seed) for seed in range(150)]
+    buckets = buckets_of(200)
+    for best in (bounds.relevance_known, bounds.ranks_known, bounds.ranks_unknown):
+        found = [best(draw_log(world, buckets)) for world in worlds]
+        least = np.mean([one.variance for one in found], axis=0)
+        errors = np.array([one.error for one in found])
+        assert np.mean(errors**2 / least) == pytest.approx(1, abs=0.2)
+        assert np.abs(errors.mean(axis=0) / np.sqrt(least / len(worlds))).max() < 4
+
+
+def test_with_relevance_known_the_best_is_what_is_most_likely() -> None:
+    drawn = draw_log(World(queries=5000, max_rank=3, noise=0.3, relevant=0.0), buckets_of(5000))
+    clicks, exposed = (np.bincount(drawn.rank, c)[1:] for c in (drawn.clicks, 0.3 * drawn.impressions))
+    likely = np.log(clicks / exposed)
+    error = likely[1:] - likely[0] - np.log(drawn.world.propensity[1:])
+    assert bounds.relevance_known(drawn).error == pytest.approx(error, abs=1e-3)
+
+
+def test_bounds_grow_with_what_is_unknown() -> None:
+    drawn = draw_log(World(queries=300, similarity=0.5), buckets_of(300))
+    known, unknown, replay = bounds.relevance_known(drawn), bounds.ranks_known(drawn), bounds.ranks_unknown(drawn)
+    assert np.all(known.variance < unknown.variance)
+    assert np.all(unknown.variance < replay.variance)
+
+
+def test_the_bound_is_that_of_the_likelihood_of_pairs() -> None:
+    """The inverse of the information on log p of the lower ranks and log r of every pair, by its definition."""
+    drawn = draw_log(World(queries=6, max_rank=3, noise=0.3, eta=0.5, relevant=0.0), buckets_of(6))
+    first, pair = np.unique(drawn.query * 100 + drawn.candidate, return_inverse=True)
+    information = np.zeros((3 + len(first),) * 2)
+    for own, k, views in zip(pair, drawn.rank - 1, drawn.impressions, strict=True):
+        chance = 0.3 * drawn.world.propensity[k]
+        direction = np.eye(len(information))[k] + np.eye(len(information))[3 + own]
+        information += views * chance / (1 - chance) * np.outer(direction, direction)
+    expected = np.diagonal(np.linalg.pinv(information[1:, 1:]))[:2]
+    assert bounds.ranks_unknown(drawn).variance == pytest.approx(expected)
+
+
+def test_ratio_has_the_standard_error_of_a_jackknife() -> None:
+    rng = np.random.default_rng(0)
+    theirs = rng.chisquare(3, 200)
+    ours = 0.5 * theirs + rng.chisquare(2, 200)
+    found, error = comparison.ratio(ours, theirs)
+    without = [np.delete(ours, i).mean() / np.delete(theirs, i).mean() for i in range(200)]
+    assert found == pytest.approx(ours.mean() / theirs.mean())
+    assert error == pytest.approx(np.sqrt(199 / 200 * np.sum((np.array(without) - found) ** 2)), rel=0.02)
+    assert np.isnan(comparison.ratio(np.array([1.0, np.nan]), np.array([np.nan, 1.0]))).all()
+
+
+def test_coverage_counts_what_the_intervals_of_a_fit_hold() -> None:
+    world, setting = World(queries=150), coverage.Setting(World(queries=150))
+    buckets = buckets_of(150)
+    found = coverage.measure(world, setting, buckets)["AllPairs"]
+    held = coverage.Held(*(np.stack([part]) for part in found))
+    fitted = AllPairs().fit(draw_log(world, buckets).harvest(Layout.WIDE))
+    low, high = fitted.interval_[1:].T
+    assert held.width(0.95)[0] == pytest.approx(np.log(high / low))
+    assert held.inside(0.95)[0].tolist() == ((low <= world.propensity[1:]) & (world.propensity[1:] <= high)).tolist()
+    assert held.coverage(0.9)[0] <= held.coverage(0.99)[0]
+
+
+def test_coverage_leaves_out_what_has_no_interval() -> None:
+    error = np.array([[0.1, np.nan], [5.0, np.nan], [0.15, 0.0], [0.1, np.nan]])
+    scale = np.where(np.isnan(error), np.nan, 0.1)
+    held = coverage.Held(error, scale, np.where(np.isnan(error), np.nan, 100.0), np.ones(4))
+    assert held.coverage(0.95)[0] == pytest.approx(4 / 5)
+    assert held.coverage(0.95)[2] == pytest.approx(3 / 4)
+    assert np.isnan(coverage.Held(*np.full((4, 2, 3), np.nan)).coverage(0.95)).all()
+
+
+@pytest.mark.parametrize("name", _OURS)
+def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Judgments:
+        raise AssertionError("asked for judgments")
+
+    first = {key: replace(one, world=replace(one.world, queries=100)) for key, one in SETTINGS_OF[name].items()}
+    monkeypatch.setattr(MODULES[name], "SETTINGS", dict(list(first.items())[:1] + list(first.items())[7:8]))
+    sizes = Sizes(compared_logs=2, covered_logs=2)
+    shares: list[float] = []
+    one, again, other = (
+        EXPERIMENTS[name](Laboratory(none, sizes, seed, lambda _, share: shares.append(share))) for seed in (1, 1, 2)
+    )
+    assert str(one.rows) == str(again.rows) != str(other.rows)
+    assert shares == [0.25, 0.5, 0.75, 1] * 3
+    assert len(one.rows) == len({(row["setting"], row["estimator"]) for row in one.rows})
+
+
+def test_data_is_refused_where_it_would_not_be_used() -> None:
+    with pytest.raises(PosbiasError, match="use no judgments"):
+        next(reproduce(["coverage"], data="train.txt"))
 
 
 def test_seeds_depend_on_all_parts() -> None:

@@ -111,7 +111,7 @@ def test_a_damaged_log_is_refused_unless_forced(clicked: int, said: str, layout:
     with pytest.raises(posbias.LogError, match=f"(?s){said}.*add force=True"):
         posbias.Harvest.load(path)
     merged = tmp_path / "merged.harvest"
-    for command in (("estimate", path, "--bootstrap", 0), ("merge", path, "-o", merged)):
+    for command in (("estimate", path), ("merge", path, "-o", merged)):
         refused = run(*command, code=2).stderr
         assert said in refused
         assert "add --force" in refused

@@ -83,7 +83,8 @@ def answer(engine: tuple[str, Run], log: Log, names: Names | None = None, **opti
 
 def load(rows: list[Row], export: Any = to_csv) -> posbias.Harvest:
     with tempfile.TemporaryDirectory() as folder:
-        return posbias.Harvest.load(export(rows, Path(folder)))
+        # Logs of a few rows may well have no click at all.
+        return posbias.Harvest.load(export(rows, Path(folder)), force=True)
 
 
 # ---- Executed

@@ -40,7 +40,7 @@ def t_quantile(degrees: FloatArray, level: float) -> FloatArray:
 
 @cache
 def _points() -> tuple[FloatArray, FloatArray]:
-    """Points of Gauss and Legendre between 0 and 1, and their weights."""
+    """The points of Gauss and Legendre from 0 to 1 and their weights, which take longer to find than to use."""
     nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
     return (nodes + 1) / 2, weights / 2
 

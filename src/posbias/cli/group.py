@@ -21,7 +21,7 @@ COMMANDS = {
     "estimate": "Estimate the propensity curve of a log or a harvest.",
     "plan": "Say how much more data the curve needs to be precise.",
     "simulate": "Simulate a click log with a known propensity curve.",
-    "reproduce": "Reproduce a figure of the paper: numbers, picture and verdict.",
+    "reproduce": "Reproduce a figure of the paper or of ours: numbers, picture and verdict.",
 }
 
 

@@ -50,7 +50,7 @@ class CrossFit(Estimator[Comparison]):
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=2000)))
         >>> CrossFit(interval=None).fit(posbias.harvest(log)).propensity_[:3].round(2)
-        array([1.  , 0.5 , 0.34])
+        array([1.  , 0.5 , 0.35])
     """
 
     name = "cross-fit"

@@ -1,4 +1,4 @@
-"""The paper's experiments: each a function from a laboratory to an outcome, and one line in a registry.
+"""The paper's experiments and ours: each a function from a laboratory to an outcome, and one line in a registry.
 
 Reference: Agarwal et al., Estimating Position Bias without Intrusive Interventions, WSDM 2019, section 5.
 """
@@ -11,6 +11,8 @@ from functools import partial
 from posbias.errors import PosbiasError
 from posbias.progress import Progress, silent
 from posbias.reproduction.arxiv import run_arxiv
+from posbias.reproduction.comparison import run_estimators
+from posbias.reproduction.coverage import run_coverage
 from posbias.reproduction.drive import run_drive
 from posbias.reproduction.laboratory import FULL, QUICK, Laboratory, open_laboratory
 from posbias.reproduction.outcomes import Outcome, Verdict
@@ -22,7 +24,11 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     **{name: partial(run_study, name=name) for name in STUDIES},
     "arxiv": run_arxiv,
     "drive": run_drive,
+    "estimators": run_estimators,
+    "coverage": run_coverage,
 }
+# These draw logs of worlds of their own, and ask for no judgments.
+ON_WORLDS = ("estimators", "coverage")
 
 __all__ = ["EXPERIMENTS", "Laboratory", "Outcome", "Verdict", "reproduce"]
 
@@ -47,7 +53,8 @@ def reproduce(
     for name in names:
         if name not in EXPERIMENTS:
             raise PosbiasError(f"There is no experiment {name!r}. Use one of {', '.join(EXPERIMENTS)}.")
-    progress("judgments", 0.0)
+    if data is not None and all(name in ON_WORLDS for name in names):
+        raise PosbiasError(f"{' and '.join(names)} simulate worlds of their own and use no judgments: leave data out.")
     lab = open_laboratory(data, QUICK if quick else FULL, seed)
     for number, name in enumerate(names):
         lab.progress = partial(_report, progress, number, len(names))

@@ -13,6 +13,7 @@ from posbias.extras import optional
 from posbias.reproduction.claims import mean_and_spread
 
 _COLORS = {
+    "CrossFit": "black",
     "AllPairs": "#c1272d",
     "AdjacentChain": "#1f5fa8",
     "PivotOne": "#6b6b6b",
@@ -22,7 +23,14 @@ _COLORS = {
     "Naive CTR": "#8a5fb0",
     "True propensities": "black",
 }
-_MARKERS = {"AllPairs": "o", "AdjacentChain": "s", "RegressionEM": "^", "Naive CTR": "v"}
+_MARKERS = {
+    "CrossFit": "D",
+    "PivotOne": "x",
+    "AllPairs": "o",
+    "AdjacentChain": "s",
+    "RegressionEM": "^",
+    "Naive CTR": "v",
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,29 @@ def draw_errors(x: Sequence[float], errors: Mapping[str, FloatArray], axis: Axis
         above.set_xlabel("Similarity (share of documents at the same rank)")
     # Below the axes: within them there is a bar wherever it could stand.
     figure.legend(loc="outside lower center", ncols=len(errors), frameon=False)
+    return figure
+
+
+def draw_settings(
+    settings: Sequence[str],
+    lines: Mapping[str, FloatArray],
+    label: str,
+    goal: tuple[float, float],
+    ends: tuple[float, float] | None = None,
+) -> Any:
+    """Draw a number of each estimator, (value, standard error) by settings, a row for each, with a goal to be in."""
+    figure, axes = new_axes(8.0, 1.2 + 0.32 * len(settings))
+    axes.axvspan(*goal, color="black", alpha=0.08, linewidth=0)
+    rows = np.arange(len(settings), dtype=np.float64)
+    for number, (name, (value, error)) in enumerate(lines.items()):
+        style = {"color": _COLORS.get(name, f"C{number}"), "marker": _MARKERS.get(name, "s"), "markersize": 4.5}
+        place = rows + 0.6 * ((number + 0.5) / len(lines) - 0.5)
+        axes.errorbar(value, place, xerr=2 * error, label=name, linestyle="none", elinewidth=1, **style)
+    axes.set_xlim(ends)
+    axes.set_yticks(rows, settings)
+    axes.set_ylim(len(settings) - 0.5, -0.5)
+    axes.set_xlabel(label)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 

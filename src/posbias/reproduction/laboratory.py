@@ -46,6 +46,7 @@ class Sizes:
 
     With fewer queries in all, `training` times the paper's fraction of them (as far as there are so many) trains
     rankers as good and as similar as the paper's: what they are like decides who wins, more than the page views do.
+    `world` is the share of a world's queries that are drawn, where there are more than some hundreds.
     """
 
     queries: int | None = None
@@ -57,11 +58,24 @@ class Sizes:
     bootstrap: int = 1000
     arxiv_views: int = 53_000
     drive_views: int = 877_689
+    compared_logs: int = 100
+    covered_logs: int = 1000
+    world: float = 1.0
 
 
 FULL = Sizes()
 QUICK = Sizes(
-    queries=6_000, training=3.3, pairs=40_000, runs=3, curve_runs=8, every=2, bootstrap=300, drive_views=200_000
+    queries=6_000,
+    training=3.3,
+    pairs=40_000,
+    runs=3,
+    curve_runs=8,
+    every=2,
+    bootstrap=300,
+    drive_views=200_000,
+    compared_logs=4,
+    covered_logs=10,
+    world=0.1,
 )
 
 
@@ -71,19 +85,29 @@ class Laboratory:
     """What the experiments share.
 
     Arguments:
-        judgments: the queries, their candidates and grades.
+        source: the queries, their candidates and grades, or what makes them once they are asked for.
         sizes: how much to simulate.
         seed: everything drawn depends on it, and on nothing else.
         progress: called with what is being done and the share done.
     """
 
-    judgments: Judgments
+    source: Judgments | Callable[[], Judgments]
     sizes: Sizes = FULL
     seed: int = 0
     progress: Progress = silent
     _weights: dict[bytes, FloatArray] = field(default_factory=dict, repr=False)
     _rankings: dict[tuple[float, float, int], dict[str, IntArray]] = field(default_factory=dict, repr=False)
     _training: Any = field(default_factory=threading.Lock, repr=False)
+    _opening: Any = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def judgments(self) -> Judgments:
+        """The queries, their candidates and grades; experiments on worlds never ask for them."""
+        with self._opening:
+            if callable(self.source):
+                self.progress("judgments", 0.0)
+                self.source = self.source()
+            return self.source
 
     @property
     def threshold(self) -> int:
@@ -154,14 +178,17 @@ class Laboratory:
 
 
 def open_laboratory(data: str | None, sizes: Sizes, seed: int, progress: Progress = silent) -> Laboratory:
-    """Return a laboratory on a file of judgments, or on generated ones."""
+    """Return a laboratory on a file of judgments, or on generated ones, which are there when they are asked for."""
+    return Laboratory(lambda: _judgments(data, sizes, seed), sizes, seed, progress)
+
+
+def _judgments(data: str | None, sizes: Sizes, seed: int) -> Judgments:
     if data is None:
-        judgments = generate_judgments(**({"queries": sizes.queries} if sizes.queries else {}), seed=seed)
-    else:
-        judgments = load_letor(data)
-        if sizes.queries and judgments.queries > sizes.queries:
-            judgments = judgments.take(np.random.default_rng(seed).permutation(judgments.queries)[: sizes.queries])
-    return Laboratory(judgments, sizes, seed, progress)
+        return generate_judgments(**({"queries": sizes.queries} if sizes.queries else {}), seed=seed)
+    judgments = load_letor(data)
+    if sizes.queries and judgments.queries > sizes.queries:
+        judgments = judgments.take(np.random.default_rng(seed).permutation(judgments.queries)[: sizes.queries])
+    return judgments
 
 
 def own_queries(log: pa.Table) -> pa.Table:

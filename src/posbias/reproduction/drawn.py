@@ -1,0 +1,172 @@
+"""Logs of a `World` as arrays, harvested without an engine: what it takes to draw thousands of them.
+
+`tests/test_experiments.py` holds each harvest against that of the same log written out and counted by the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.arrays import BoolArray, FloatArray, IntArray, group, tally
+from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.observations import Observations
+from posbias.harvesting.strata import Cells
+from posbias.logs.layouts import Layout
+from posbias.logs.weightings import Weighting
+from posbias.simulation.blocks import Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
+from posbias.simulation.world import World
+from posbias.sql.dialect import DuckDBDialect
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A log as arrays: a row for each query, ranker that served it and rank shown.
+
+    Attributes:
+        world: the setting.
+        buckets: of each query, as the engine counts it.
+        views: page views of each query.
+        ranks: by query, ranker and candidate, from 1; 0 beyond M.
+        relevance: by query and candidate, the chance of a click where it is examined.
+        query, ranker, candidate, rank: of each row.
+        impressions, clicks: of each row.
+    """
+
+    world: World
+    buckets: IntArray
+    views: IntArray
+    ranks: NDArray[np.int16]
+    relevance: FloatArray
+    query: IntArray
+    ranker: IntArray
+    candidate: IntArray
+    rank: IntArray
+    impressions: IntArray
+    clicks: IntArray
+
+    @cached_property
+    def _pairs(self) -> tuple[IntArray, IntArray]:
+        """The first row of each (query, document) pair, and which pair each row is of."""
+        return group([self.query, self.candidate])
+
+    def harvest(self, layout: Layout, weighting: Weighting | None = None) -> Harvest:
+        """Return the harvest of the log in a layout: by signature, or where pairs are told apart by exposure."""
+        weighting = weighting or layout.weighting
+        by_design = layout.ranks_known and weighting == "traffic"
+        return Harvest(
+            max_rank=self.world.max_rank,
+            rankers=self.world.rankers,
+            layout=layout,
+            weighting=weighting,
+            by=(),
+            segments=((),),
+            kind="signatures" if by_design else "exposures",
+            table=self._signatures() if by_design else self._exposures(),
+        )
+
+    def observations(self) -> Observations:
+        """Return what EM is fitted on: impressions and clicks of each pair at each rank."""
+        none = np.zeros(len(self.query), dtype=np.int64)
+        bucket = self.buckets[self.query]
+        shown = {"segment": none, "rank": self.rank, "impressions": self.impressions, "clicks": self.clicks}
+        return Observations(
+            kind="pairs",
+            max_rank=self.world.max_rank,
+            rankers=self.world.rankers,
+            totals={**shown, "bucket": bucket, "ranker": self.ranker},
+            rows={**shown, "item": self._pairs[1]},
+        )
+
+    def _signatures(self) -> Cells:
+        """Every ranker's rank of every signature of a bucket, seen or not."""
+        ranks = self.ranks[self.query, :, self.candidate].astype(np.int64)
+        first, stratum = group([self.buckets[self.query], *ranks.T])
+        where = self.ranker * len(first) + stratum
+        counts = [tally(where, c, len(self.world.rankers) * len(first)) for c in (self.impressions, self.clicks)]
+        impressions, clicks = (c.reshape(-1, len(first)) for c in counts)
+        ranker, row = np.nonzero(ranks[first].T)
+        return _cells(
+            bucket=self.buckets[self.query[first]][row],
+            stratum=row,
+            pairs=np.zeros(len(row)),
+            ranker=ranker,
+            rank=ranks[first].T[ranker, row],
+            impressions=impressions[ranker, row],
+            clicks=clicks[ranker, row],
+        )
+
+    def _exposures(self) -> Cells:
+        """What each ranker showed of the pairs of a bucket that were shown at the same ranks, as often, by the same."""
+        first, pair = self._pairs
+        rankers = len(self.world.rankers)
+        where = self.ranker * len(first) + pair
+        rank, shown, clicks = (
+            np.rint(tally(where, c, rankers * len(first))).astype(np.int64).reshape(rankers, -1)
+            for c in (self.rank, self.impressions, self.clicks)
+        )
+        begins, stratum = group([self.buckets[self.query[first]], *rank, *shown])
+        pairs = tally(stratum, np.ones(len(first)), len(begins))
+        ranker, row = np.nonzero(rank[:, begins])
+        found = np.stack([tally(stratum, own, len(begins)) for own in clicks])
+        return _cells(
+            bucket=self.buckets[self.query[first]][begins][row],
+            stratum=row,
+            pairs=pairs[row],
+            ranker=ranker,
+            rank=rank[:, begins][ranker, row],
+            impressions=shown[:, begins][ranker, row] * pairs[row],
+            clicks=found[ranker, row],
+        )
+
+
+def draw_log(world: World, buckets: IntArray) -> Drawn:
+    """Draw the log that `simulate` writes for a world; `buckets_of` its queries are the same for every seed."""
+    parts = []
+    for block in blocks_of(world):
+        rankings = draw_rankings(world, block)
+        pages = add_up(world, (draw_pages(world, block, rankings, part) for part in range(len(block.slices(world)))))
+        parts.append((block.first_query, block.views, rankings, pages))
+    width = world.max_rank
+    every = [rankings for _, _, rankings, _ in parts]
+    ranks = np.concatenate([rankings.ranks for rankings in every])
+    pages_of = [pages for *_, pages in parts]
+    return Drawn(
+        world=world,
+        buckets=buckets,
+        views=np.concatenate([views for _, views, *_ in parts]),
+        ranks=np.where(ranks > width, np.int16(0), ranks),
+        relevance=np.where(_joined_relevance(every), 1.0, world.noise),
+        query=np.repeat(np.concatenate([first + pages.query for first, *_, pages in parts]), width),
+        ranker=np.repeat(np.concatenate([pages.ranker for pages in pages_of]), width),
+        candidate=np.concatenate([_shown(world, rankings, pages) for _, _, rankings, pages in parts]),
+        rank=np.tile(np.arange(1, width + 1), sum(len(pages.query) for pages in pages_of)),
+        impressions=np.repeat(np.concatenate([pages.impressions for pages in pages_of]), width),
+        clicks=np.concatenate([pages.clicks.ravel() for pages in pages_of]).astype(np.int64),
+    )
+
+
+def buckets_of(queries: int) -> IntArray:
+    """Return the bucket of each query of a world, whose ids count from 0: what DuckDB's hash says."""
+    import duckdb
+
+    with duckdb.connect() as con:
+        answer = con.sql(f"SELECT {DuckDBDialect().bucket('range', 'BIGINT')} AS bucket FROM range({queries})")
+        return np.asarray(answer.fetchnumpy()["bucket"], dtype=np.int64)
+
+
+def _shown(world: World, rankings: Rankings, pages: Pages) -> IntArray:
+    return rankings.order[pages.query, pages.ranker, : world.max_rank].ravel().astype(np.int64)
+
+
+def _joined_relevance(rankings: Sequence[Rankings]) -> BoolArray:
+    return np.concatenate([part.relevant for part in rankings])
+
+
+def _cells(**columns: IntArray | FloatArray) -> Cells:
+    whole = {name: np.rint(column).astype(np.int64) for name, column in columns.items()}
+    return Cells(segment=np.zeros_like(whole["bucket"]), **whole)
