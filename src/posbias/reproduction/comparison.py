@@ -156,7 +156,7 @@ def _curves(drawn: Drawn, setting: Setting) -> dict[str, FloatArray]:
         if weighting != own.weighting:
             curves[f"AllPairs, {weighting}"] = _fit(AllPairs(interval=None, weighting=weighting), pairs)
             curves[f"AdjacentChain, {weighting}"] = _fit(AdjacentChain(interval=None, weighting=weighting), pairs)
-    curves["PBM-EM"] = _fit(PBMEM(max_rank=drawn.world.max_rank), drawn.observations())
+    curves["PBM-EM"] = _fit(PBMEM(max_rank=drawn.world.max_rank, interval=None), drawn.observations())
     return curves
 
 

@@ -79,7 +79,7 @@ class Drawn:
             max_rank=self.world.max_rank,
             rankers=self.world.rankers,
             totals={**shown, "bucket": bucket, "ranker": self.ranker},
-            rows={**shown, "item": self._pairs[1]},
+            rows={**shown, "bucket": bucket, "item": self._pairs[1]},
         )
 
     def _signatures(self) -> Cells:
