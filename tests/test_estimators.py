@@ -299,6 +299,7 @@ def test_intervals_cover_the_truth(layout, traffic):
 # ---- Weighting
 
 
+@pytest.mark.long
 def test_traffic_is_biased_in_replay_and_the_default_is_not():
     """Unequal traffic, unequal rankers, rare repeats: impressions of pairs that both served are not as n_i."""
     estimates: dict[str, list] = {"traffic": [], "harmonic": [], "uniform": []}

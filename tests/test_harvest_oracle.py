@@ -450,6 +450,7 @@ def test_saved_and_loaded_is_the_same(data: Any, layout: str, M: int) -> None:
     assert_same(posbias.merge([loaded, harvested]), posbias.merge([harvested, loaded]))
 
 
+@pytest.mark.long
 @examples(40)
 @given(st.data(), st.sampled_from(LAYOUTS), max_ranks, st.sampled_from([0, 10**6]), st.sampled_from(WEIGHTINGS))
 def test_whatever_is_harvested_or_merged_can_be_read_back(

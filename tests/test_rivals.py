@@ -320,6 +320,7 @@ def test_pbm_em_of_very_many_pairs_has_no_interval(monkeypatch):
     assert fitted.reasons_[1].startswith("no interval: ")
 
 
+@pytest.mark.long
 def test_pbm_em_needs_many_repeats():
     """As many rows either way: few queries that recur often give the curve, many that recur twice do not."""
 
@@ -377,6 +378,7 @@ def test_regression_em_is_biased_where_features_tell_nothing():
     assert np.all(fitted.propensity_[1:] < 0.85 * TRUTH[1:])
 
 
+@pytest.mark.long
 def test_regression_em_is_biased_where_the_model_is_misspecified():
     """Relevance is in |good|: a line does not see it, trees do."""
     log = posbias.ClickLog(features_log(10_000, curved=True))

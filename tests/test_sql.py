@@ -455,6 +455,7 @@ def kept(dialect: str, name: str) -> str:
     return name.upper() if dialect == "snowflake" and plain else name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_hostile_columns_come_back_from_every_dialect(dialect: str) -> None:
     for name in hostile(dialect):
@@ -481,6 +482,7 @@ def test_hostile_rankers_come_back_from_every_dialect(dialect: str) -> None:
             assert columns >= {kept(dialect, f"rank_{name}") for name in rankers}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_hostile_tables_come_back_from_every_dialect(dialect: str) -> None:
     dotted = "b.c" if "a.b" in hostile(dialect) else "b-c"
