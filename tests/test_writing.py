@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from posbias import writing
 from posbias.errors import PosbiasError
 from posbias.writing import all_written_whole, written_whole
 
@@ -87,3 +88,23 @@ def test_what_a_killed_run_left_is_cleaned_up_by_the_next_and_what_another_is_wr
         for run in runs:
             run.kill()
             run.communicate()
+
+
+def test_a_draft_that_another_run_sweeps_before_it_is_held_is_made_anew(tmp_path, monkeypatch):
+    """The sweeper comes between making a file and holding it: once with the lock still in its hands, once after."""
+    held, swept = writing._lock, []
+
+    def late(descriptor):
+        if len(swept) < 2:
+            [draft] = tmp_path.glob(".posbias-*")
+            draft.unlink()
+            swept.append(draft)
+            return len(swept) == 1 and held(descriptor)
+        return held(descriptor)
+
+    monkeypatch.setattr(writing, "_lock", late)
+    with writing.written_whole(tmp_path / "c") as draft:
+        Path(draft).write_text("new")
+    assert len(swept) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    assert (tmp_path / "c").read_text() == "new"

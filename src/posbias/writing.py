@@ -17,6 +17,8 @@ from posbias.reading import odd_kind
 _DRAFT = ".posbias-{}.part"
 _SCRATCH = "posbias-"
 _HELD = ".held"
+# So often is a file made anew that another run removed before it was held.
+_TRIES = 5
 
 
 @contextmanager
@@ -63,16 +65,28 @@ def writable(path: str | os.PathLike[str]) -> Path:
 @contextmanager
 def _draft(target: Path) -> Iterator[str]:
     """Yield an empty file beside the target, with its permissions, that goes away unless it is renamed."""
-    draft = target.with_name(_DRAFT.format(uuid.uuid4().hex))
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+    draft, descriptor = _held_draft(target)
     try:
-        _lock(descriptor)
         if target.exists():
             os.chmod(draft, stat.S_IMODE(target.stat().st_mode))
         yield str(draft)
     finally:
         os.close(descriptor)
         draft.unlink(missing_ok=True)
+
+
+def _held_draft(target: Path) -> tuple[Path, int]:
+    """Return a new file beside the target, and its descriptor, which holds it."""
+    for left in range(_TRIES, -1, -1):
+        draft = target.with_name(_DRAFT.format(uuid.uuid4().hex))
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        # Between the two steps another run may take it for left, and remove it: then another one. Where there are no
+        # locks, nobody removes any.
+        if (_lock(descriptor) and draft.exists()) or not left:
+            break
+        os.close(descriptor)
+        draft.unlink(missing_ok=True)
+    return draft, descriptor
 
 
 @contextmanager
