@@ -905,11 +905,12 @@ def test_bad_input_is_told_and_never_becomes_a_number(
         return
     with pytest.raises(posbias.PosbiasError, match=f"(?s){case.said}"):
         posbias.harvest(posbias.ClickLog(source, **told), max_rank=3)
-    if not case.again:
+    if not case.again or each_engine == "spark":
+        # The second look and the command are the same, whatever counts.
         return
     with suppress(posbias.PosbiasError):
         assert not posbias.check(posbias.ClickLog(source, **told), max_rank=3).usable
-    if isinstance(source, str | Path) and case.command and "rankings" not in told and each_engine == "duckdb":
+    if isinstance(source, str | Path) and case.command and "rankings" not in told:
         flags = [word for key, value in told.items() for word in (f"--{key}", str(value))]
         done = CliRunner().invoke(cli, ["estimate", str(source), *flags, "--max-rank", "3"])
         assert (done.exit_code, done.stdout) == (2, "")

@@ -233,7 +233,9 @@ def test_a_query_with_a_third_of_the_rows_stalls_no_task(skewed: Path, tmp_path:
 def test_what_the_command_prints_is_the_curve_alone(tmp_path: Path, table: pa.Table, expected: posbias.Harvest) -> None:
     sparks.require_java()
     pq.write_table(table, tmp_path / "clicks.parquet")
-    done = command("estimate", str(tmp_path / "clicks.parquet"), "--json", "--engine", "spark")
+    done = command(
+        "estimate", str(tmp_path / "clicks.parquet"), "--json", "--estimator", "all-pairs", "--engine", "spark"
+    )
     assert done.returncode == 0, done.stderr
     found = [p["propensity"] for p in json.loads(done.stdout)["positions"]]
     np.testing.assert_allclose(found, posbias.AllPairs().fit(expected).propensity_, rtol=1e-9)
