@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 import posbias
 from posbias.estimators import cross_fitting
-from posbias.estimators.intervals import deletions, jackknife, resample
+from posbias.estimators.intervals import deletions, jackknife, percentile, resample
 from posbias.estimators.view_scores import Guess, Rows, Score
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
@@ -383,6 +383,20 @@ def test_jackknife_by_hand():
         "rests on one bucket of queries: no interval",
     ]
     assert found.reasons[1] == f"{degrees:.1f} degrees of freedom: few queries decide it"
+
+
+def test_intervals_that_say_nothing_are_none():
+    estimate = np.array([1.0, 0.5, 0.25])
+    moved = np.zeros((10, 3))
+    moved[:, 1] = 1e-8 * (-1.0) ** np.arange(10)
+    moved[0, 2] = 9.0
+    found = jackknife(estimate, estimate * np.exp(moved), 0.95)
+    assert np.isnan(found.ends[1:]).all()
+    assert found.reasons[1] == "every query tells the same: no interval"
+    assert "would say nothing" in found.reasons[2]
+    few = percentile(estimate, np.tile(estimate, (5, 1)), 0.95)
+    assert np.isnan(few.ends).all()
+    assert few.reasons[1] == "5 resamples are too few for a level of 95%"
 
 
 @pytest.mark.parametrize("level", [0.5, 0.75, 0.9, 0.95, 0.975, 0.995, 0.9999, 0.9999999])

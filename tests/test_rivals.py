@@ -306,6 +306,12 @@ def test_pbm_em_has_intervals_from_full_fits(prior):
     np.testing.assert_allclose(fitted.covariance_, covariance, atol=0.02 * covariance.max())
 
 
+@pytest.mark.parametrize("prior", [-1, float("nan"), float("inf"), 1e308, "a", None, True])
+def test_a_prior_is_a_number_of_impressions(prior):
+    with pytest.raises(posbias.EstimateError, match="prior must be a number of imagined impressions"):
+        PBMEM(prior=prior).fit(posbias.ClickLog(repeated_log(20, 5)))
+
+
 def test_pbm_em_that_is_stopped_says_so():
     log = posbias.ClickLog(repeated_log(50, 50))
     stopped = PBMEM(max_rank=4, iterations=1, interval=None).fit(log)

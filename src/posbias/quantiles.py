@@ -10,6 +10,8 @@ import numpy as np
 from posbias.arrays import FloatArray
 
 _POINTS, _STEPS = 100, 100
+# A level that rounds to 1 leaves this of a tail.
+_LEAST_TAIL = 2.0**-53
 # Beyond so many degrees of freedom the quantile stays within a thousandth.
 _MOST_DEGREES = 1000
 
@@ -31,7 +33,7 @@ def t_quantile(degrees: FloatArray, level: float) -> FloatArray:
         for _ in range(_STEPS):
             tail = scale * (4 * psi * z**3 * dz * np.sin(psi * z**4) ** (nu - 1)).sum(axis=-1, keepdims=True)
             slope = psi * scale * np.sin(psi) ** (nu - 1) / tail
-            step = np.log((1 - level) / tail) / slope
+            step = np.log(max(1 - level, _LEAST_TAIL) / tail) / slope
             psi = np.minimum(psi * np.exp(np.clip(step, -5, 5)), math.pi / 2)
             if not np.any(np.abs(step) > 1e-14):
                 break

@@ -42,8 +42,9 @@ _STICKY_NOTE = (
     "relevance is guessed from how documents are ranked, not from their own clicks, which would bias the curve."
 )
 _LOST_NOTE = (
-    "With guesses of relevance the equations have {}: this is the curve without them (relevance none), which is right "
-    "too, but less precise."
+    "With guesses of relevance the equations have {}: this is the curve without them (relevance none). It is "
+    "less precise, and if a few documents have most of the impressions, or rankers were not drawn by chance, not to be "
+    "trusted: compare it with AllPairs."
 )
 
 
@@ -205,7 +206,8 @@ class Comparison:
         # These are fitted anew: a batch with a singular slope in it would be lost.
         slopes[changed] = np.eye(len(near.free))
         steps = np.linalg.solve(slopes, scores[:, :, None])[:, :, 0]
-        answer[:, near.free] = np.exp(root.x[near.free] + steps)
+        with np.errstate(over="ignore"):
+            answer[:, near.free] = np.exp(root.x[near.free] + steps)
         for i in np.flatnonzero(changed | ~(np.abs(steps).max(axis=1) <= _FAR)):
             answer[i] = self._refit(weights[i])
         return answer

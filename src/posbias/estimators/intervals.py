@@ -16,6 +16,9 @@ INTERVALS: tuple[Interval, ...] = ("jackknife", "bootstrap")
 FEWEST_BUCKETS = 8
 # An interval with fewer degrees of freedom than this rests on few queries, and says so.
 FEW_DEGREES = 10
+# What a deletion moves log p by, at the least, to be more than rounding; and the half-width beyond which an interval,
+# from a ten-thousandth to ten thousand times the estimate, says nothing.
+_MOVED, _WIDEST = 1e-6, np.log(1e4)
 # More resamples than this share without an estimate leave a rank without an interval.
 MOST_UNDEFINED = 0.05
 
@@ -75,7 +78,7 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float) -> Interva
     finite = np.isfinite(moved).all(axis=0)
     moved = np.where(finite, moved, 0.0)
     # Deletions that move nothing say that there is nothing to be moved, not that it is certain.
-    known = finite & (moved.any(axis=0) | (np.arange(ranks) == 0))
+    known = finite & ((np.abs(moved).max(axis=0) > _MOVED) | (np.arange(ranks) == 0))
     covariance = (buckets - 1) / buckets * moved.T @ moved
     squares = (moved**2).sum(axis=0)
     spread = (moved**4).sum(axis=0) - squares**2 / buckets
@@ -84,8 +87,9 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float) -> Interva
     np.divide(2 * squares**2, spread, out=degrees, where=spread > 0)
     degrees = np.where(known, np.clip(np.where(spread > 0, degrees, buckets - 1), 1, buckets - 1), np.nan)
     half = t_quantile(degrees, (1 + level) / 2) * np.sqrt(np.diagonal(covariance))
-    with np.errstate(over="ignore"):
-        ends = estimate[:, None] * np.exp(np.stack([-half, half], axis=-1))
+    wide = half > _WIDEST
+    half = np.where(wide, np.nan, half)
+    ends = estimate[:, None] * np.exp(np.stack([-half, half], axis=-1))
     covariance = np.where(known[:, None] & known, covariance, np.nan)
     reasons: list[str | None] = [
         None
@@ -95,7 +99,9 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float) -> Interva
         else "every query tells the same: no interval"
         for sure, wild in zip(known, ~finite, strict=True)
     ]
-    for k in np.flatnonzero(known & (degrees < FEW_DEGREES) & (squares > 0)):
+    for k in np.flatnonzero(wide):
+        reasons[k] = "so few queries decide it that an interval would say nothing"
+    for k in np.flatnonzero(known & ~wide & (degrees < FEW_DEGREES) & (squares > 0)):
         reasons[k] = f"{degrees[k]:.1f} degrees of freedom: few queries decide it"
     return Intervals(ends, covariance, degrees, reasons)
 
@@ -108,6 +114,8 @@ def percentile(estimate: FloatArray, refits: FloatArray, level: float) -> Interv
     """
     ranks = refits.shape[-1]
     ends = np.full((ranks, 2), np.nan)
+    if len(refits) * (1 - level) < 1:
+        return no_intervals(ranks, f"{len(refits):,} resamples are too few for a level of {100 * level:g}%")
     reasons: list[str | None] = [None] * ranks
     tails = [(1 - level) / 2, (1 + level) / 2]
     for k in range(ranks):

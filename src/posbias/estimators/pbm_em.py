@@ -17,6 +17,7 @@ from posbias.estimators.pbm_items import ShownItems
 from posbias.harvesting.observations import Observations, observe_pairs
 from posbias.logs.click_log import ClickLog
 
+_MOST_PRIOR = 1_000_000
 # Rows of a log times refits that take under a minute.
 _MOST_REFITTED = 4 * 10**8
 
@@ -84,8 +85,11 @@ class PBMEM(LogEstimator):
 
     def _check(self) -> None:
         super()._check()
-        if self.prior < 0:
-            raise EstimateError(f"prior must be a number of imagined impressions, 0 or more, not {self.prior!r}.")
+        number = isinstance(self.prior, int | float) and not isinstance(self.prior, bool)
+        if not number or not 0 <= self.prior <= _MOST_PRIOR:
+            raise EstimateError(
+                f"prior must be a number of imagined impressions, from 0 to {_MOST_PRIOR:,}, not {self.prior!r}."
+            )
 
     def observe(self, log: ClickLog, **how: Any) -> Observations:
         """Return impressions and clicks of each pair at each rank."""
