@@ -9,9 +9,11 @@ import pytest
 from scipy import optimize, stats
 
 import posbias
-from posbias.estimators import cross_fitting
+from posbias.estimators import cross_fitting, score_roots
+from posbias.estimators.compared_rows import Rows
 from posbias.estimators.intervals import deletions, jackknife, percentile, resample
-from posbias.estimators.view_scores import Guess, Rows, Score
+from posbias.estimators.relevance_guesses import Guess
+from posbias.estimators.view_scores import Score
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
@@ -125,7 +127,7 @@ def test_rows_go_in_parts_of_whole_cells(harvest, monkeypatch):
     strata = harvest.strata()
     whole = Rows.of(strata, by_design=strata.by_design)
     assert len(whole.parts) == 1
-    monkeypatch.setattr("posbias.estimators.view_scores._PART", 64)
+    monkeypatch.setattr("posbias.estimators.compared_rows._PART", 64)
     parts = Rows.of(strata, by_design=strata.by_design).parts
     assert len(parts) > 5
     assert sum(map(len, parts)) == len(whole)
@@ -203,8 +205,8 @@ def test_a_second_root_is_looked_for(monkeypatch):
     ranks = np.ones(4, dtype=bool)
     elsewhere = np.append(root.x[:3], root.x[3] + 1)
     for found, alone in ((root.x, True), (None, True), (elsewhere, False)):
-        monkeypatch.setattr(cross_fitting, "newton", lambda *_, found=found, **__: found)
-        assert cross_fitting.unique(root.x, root.x, counts.rows, counts.traffic, root.guess, ranks) is alone
+        monkeypatch.setattr(score_roots, "newton", lambda *_, found=found, **__: found)
+        assert score_roots.unique(root.x, root.x, counts.rows, counts.traffic, root.guess, ranks) is alone
 
 
 def test_a_lost_newton_falls_back_on_what_has_one_root(monkeypatch):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from posbias.arrays import BoolArray, FloatArray
+from posbias.arrays import FloatArray
 from posbias.estimators.base import Reasons
 from posbias.estimators.bounded_likelihood import maximise
 from posbias.estimators.paired import PairEstimator
+from posbias.estimators.rank_links import reachable
 
 
 class AllPairs(PairEstimator):
@@ -39,7 +40,7 @@ class AllPairs(PairEstimator):
         clicked = np.where(seen, clicks, 0).sum(axis=1) > 0
         if not clicked[0]:
             return ["no click at rank 1 in any interventional set"] * len(clicks)
-        reached = _reached(linked & clicked[:, None])
+        reached = reachable(linked & clicked[:, None])
         return [
             "no document at this rank is at another rank by another ranker, with clicks"
             if not linked[k].any()
@@ -48,12 +49,3 @@ class AllPairs(PairEstimator):
             else "several values fit equally well: its interventional sets hold hardly a skip"
             for k in range(len(clicks))
         ]
-
-
-def _reached(steps: BoolArray) -> BoolArray:
-    """Return which ranks a walk from rank 1 reaches, `steps[k, k']` saying whether it may go from k to k'."""
-    reached = np.zeros(len(steps), dtype=np.bool_)
-    reached[0] = True
-    for _ in steps:
-        reached = reached | steps[reached].any(axis=0)
-    return reached

@@ -1,4 +1,4 @@
-"""How CrossFit is fitted: which ranks can be compared, Newton's method with its guards, and refits by one step."""
+"""How CrossFit is fitted: from what can be compared to a curve, what is to be known of it, and refits by one step."""
 
 from __future__ import annotations
 
@@ -9,27 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
-from posbias.estimators.view_scores import (
-    Guess,
-    Rows,
-    Score,
-    Signatures,
-    choose_trust,
-    guess_relevance,
-    score_and_slope,
-)
+from posbias.estimators.compared_rows import Rows
+from posbias.estimators.rank_links import component, curve_of, linked, reachable
+from posbias.estimators.relevance_guesses import Guess, Signatures, choose_trust, guess_relevance
+from posbias.estimators.score_roots import NEAR, naive, newton, unique
+from posbias.estimators.view_scores import Score
 from posbias.harvesting.equal_strata import Strata
 
-# Newton: the most steps, the furthest that one goes in log p, how often it is halved.
-_STEPS, _REACH, _HALVINGS = 50, 1.0, 10
-# The size of the last step: what it leaves is of the order of its square. Where only the neighbourhood matters, less.
-_END, _NEAR = 1e-6, 1e-3
 # The steps in which r0 and a are made anew; after them they stand.
 _GUESSES, _CHOICES = 3, 2
-# Roots of one score that are further apart than this in log p are two.
-_APART = 1e-2
-# So many cells show whether there is one.
-_CELLS_TO_LOOK_AT = 20_000
 # A refit that is further away than this in log p is not left to one step.
 _FAR = 0.1
 # So many numbers of slopes by bucket are kept; beyond, one slope serves all.
@@ -146,7 +134,7 @@ class Comparison:
         if rows.shares is None:
             # What is guessed cancels, and only weighs.
             rows = plain
-        start = newton(naive(plain, ranks), plain, self.traffic, None, ranks, end=_NEAR)
+        start = newton(naive(plain, ranks), plain, self.traffic, None, ranks, end=NEAR)
         if start is None:
             return Root(np.full(len(ranks), np.nan), None), None
         if self.relevance == "none":
@@ -252,104 +240,3 @@ class Comparison:
             else "what connects it to rank 1 is clicked on one side only"
             for k in range(len(links))
         ]
-
-
-def linked(keys: IntArray, ranks: int) -> BoolArray:
-    """Return which ranks are linked, k M + l saying that k is to l: (M, M)."""
-    links = np.zeros(ranks * ranks, dtype=np.bool_)
-    links[keys] = True
-    return links.reshape(ranks, ranks)
-
-
-def curve_of(x: FloatArray, links: BoolArray) -> FloatArray:
-    """Return p_k / p_1 from log p; NaN where nothing connects k to rank 1, 0 where it was never clicked."""
-    compared = component(links)
-    # A rank without a click, beside ranks that have a number.
-    never = ~links.any(axis=1) & links[compared].any(axis=0)
-    return np.where(compared, np.exp(x), np.where(never, 0.0, np.nan))
-
-
-def component(links: BoolArray) -> BoolArray:
-    """Return which ranks chains of clicks connect with rank 1, both there and back; none if rank 1 has no link."""
-    found = reachable(links) & reachable(links.T)
-    return found if found.sum() > 1 else np.zeros_like(found)
-
-
-def reachable(links: BoolArray) -> BoolArray:
-    """Return which ranks a chain of links leads to from rank 1."""
-    found: BoolArray = np.arange(len(links)) == 0
-    while not np.array_equal(found, further := np.asarray(found | links[found].any(axis=0))):
-        found = further
-    return found
-
-
-def newton(
-    x: FloatArray,
-    rows: Rows,
-    traffic: FloatArray,
-    guess: Guess | None,
-    ranks: BoolArray,
-    steps: int = _STEPS,
-    end: float = _END,
-) -> FloatArray | None:
-    """Return the x near this one at which the score of some ranks is 0, x = 0 at rank 1; None if Newton is lost.
-
-    A step must bring the next one down, measured by this one's slope, or it is halved. After `steps` fewer than all
-    it returns how far it came.
-    """
-    free = np.flatnonzero(ranks)[1:]
-    if not len(free):
-        return None
-    inner = np.ix_(free, free)
-    gradient, slope = score_and_slope(x, rows, traffic, guess)
-    for _ in range(steps):
-        try:
-            inverse = np.linalg.inv(slope[inner])
-        except np.linalg.LinAlgError:
-            return None
-        step = inverse @ gradient[free]
-        size = np.abs(step).max()
-        if not np.isfinite(size):
-            return None
-        scale = min(1.0, _REACH / size) if size else 1.0
-        for _ in range(_HALVINGS):
-            ahead = x.copy()
-            ahead[free] += scale * step
-            if size < end:
-                return ahead
-            gradient, slope = score_and_slope(ahead, rows, traffic, guess)
-            if np.abs(inverse @ gradient[free]).max() < (1 - scale / 4) * size:
-                break
-            scale /= 2
-        else:
-            return None
-        x = ahead
-    return x if steps < _STEPS else None
-
-
-def naive(rows: Rows, ranks: BoolArray) -> FloatArray:
-    """Return log click rates relative to that of rank 1: somewhere to start from."""
-    clicks, views = rows.by_rank(rows.clicks), rows.by_rank(rows.views)
-    rate = np.divide(clicks, views, out=np.ones(len(ranks)), where=ranks & (clicks > 0))
-    return np.where(ranks, np.log(rate / rate[0]), 0.0)
-
-
-def unique(
-    root: FloatArray, start: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess, ranks: BoolArray
-) -> bool:
-    """Return whether Newton from other places, a flatter curve and a steeper one, finds no other root.
-
-    On a large log it looks at some of the buckets, whose score has the same shape.
-    """
-    every = max(1, len(rows.bucket) // _CELLS_TO_LOOK_AT)
-    if every > 1:
-        rows = rows.weighted((np.arange(rows.buckets) % every == 0).astype(np.float64))
-        nearby = newton(root, rows, traffic, guess, ranks, end=_NEAR)
-        if nearby is None:
-            return True
-        root = nearby
-    for factor in (0.5, 1.5):
-        other = newton(factor * start, rows, traffic, guess, ranks, end=_NEAR)
-        if other is not None and np.abs(other - root)[ranks].max() > _APART:
-            return False
-    return True

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
+from posbias.estimators.compared_rows import Rows
 from posbias.estimators.pbm_items import ShownItems
-from posbias.estimators.view_scores import Rows
 
 _TINY = float(np.finfo(np.float64).tiny)
 _INNER_STEPS, _INNER_END = 100, 1e-13

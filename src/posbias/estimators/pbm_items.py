@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
-from posbias.estimators.cross_fitting import reachable
+from posbias.estimators.rank_links import reachable
 from posbias.harvesting.observations import Columns
 
 

@@ -10,6 +10,7 @@ from posbias.harvesting.notes import note_non_functional, note_weighting, refuse
 from posbias.harvesting.profiles import take_profile
 from posbias.harvesting.refusals import refuse_unusable
 from posbias.harvesting.row_counts import RowCounts
+from posbias.sql import exposure_counts
 from posbias.sql import exposures as exposure_sql
 from posbias.sql.dialect import PACK
 from posbias.sql.shown import Plan
@@ -70,7 +71,7 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
 
 def _refuse_nameless(opened: OpenLog, plan: Plan, counts: RowCounts) -> None:
     """Refuse rows without an id where the counting itself leaves them out."""
-    [(nameless,)] = opened.rows(exposure_sql.nameless(plan), "Looking for ids")
+    [(nameless,)] = opened.rows(exposure_counts.nameless(plan), "Looking for ids")
     refuse_unusable(opened, plan, counts.rows, nameless)
 
 
@@ -79,11 +80,11 @@ def _sum_exposures(opened: OpenLog, plan: Plan, settings: Settings, counts: RowC
     from posbias.harvesting.strata import busiest_ranks, pair_sums
 
     _refuse_nameless(opened, plan, counts)
-    several, pairs = opened.rows(exposure_sql.non_functional(plan), "Looking for pairs at several ranks")[0]
+    several, pairs = opened.rows(exposure_counts.non_functional(plan), "Looking for pairs at several ranks")[0]
     refuse_non_functional(settings.non_functional, several, pairs)
     counts = replace(counts, non_functional_pairs=several)
     findings = [*note_non_functional(several, pairs), *note_weighting(settings.weighting)]
-    totals = opened.table(exposure_sql.totals(plan), "Counting page views")
+    totals = opened.table(exposure_counts.totals(plan), "Counting page views")
     firsts = busiest_ranks(totals, len(plan.rankers))
     sums = opened.table(exposure_sql.exposure_pair_sums(plan, settings.weighting, firsts), "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)

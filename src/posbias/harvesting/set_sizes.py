@@ -19,7 +19,7 @@ from posbias.harvesting.signatures import known_rankers
 from posbias.harvesting.strata import Cells
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
-from posbias.sql import exposures as exposure_sql
+from posbias.sql import exposure_counts
 from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
 
@@ -113,9 +113,9 @@ def _counted_sets(opened: OpenLog, counted: Counted, max_rank: int) -> Sets:
         return _sized(has, cells.pairs[first])
     plan = Plan(opened.schema, opened.dialect, counted.rankers, max_rank)
     sizes = np.zeros((max_rank, max_rank), dtype=np.int64)
-    for k, other, pairs in opened.rows(exposure_sql.set_sizes(plan), "Counting sets"):
+    for k, other, pairs in opened.rows(exposure_counts.set_sizes(plan), "Counting sets"):
         sizes[k - 1, other - 1] = pairs
-    all_pairs, moved = opened.rows(exposure_sql.pair_counts(plan), "Counting pairs")[0]
+    all_pairs, moved = opened.rows(exposure_counts.pair_counts(plan), "Counting pairs")[0]
     return Sets(sizes, all_pairs, moved)
 
 

@@ -12,7 +12,7 @@ from posbias.sql.steps import Step, render
 NAMELESS, NON_FUNCTIONAL = -1, -2
 
 
-def _usable(plan: Plan) -> str:
+def usable(plan: Plan) -> str:
     """Rows within the top M. The profile has shown that all of them can be counted."""
     # An aggregated row of no impressions shows nothing anywhere.
     return f"position <= {plan.max_rank}" + (" AND impressions > 0" if plan.schema.aggregated else "")
@@ -30,7 +30,7 @@ def profile(plan: Plan) -> str:
             d.integer(d.quote(column or ""), schema.types[column or ""])
             for column in (schema.impressions, schema.clicks)
         )
-    usable = "position >= 1 AND clicks BETWEEN 0 AND impressions AND name IS NOT NULL"
+    counted = "position >= 1 AND clicks BETWEEN 0 AND impressions AND name IS NOT NULL"
     return render(
         [
             Step(
@@ -43,7 +43,7 @@ def profile(plan: Plan) -> str:
                 "placed",
                 "Where each row was shown: 0 beyond M, -1 where the row cannot be used.",
                 "SELECT name, impressions, clicks,\n"
-                f"  CASE WHEN {usable} THEN CASE WHEN position <= {plan.max_rank} THEN position ELSE 0 END "
+                f"  CASE WHEN {counted} THEN CASE WHEN position <= {plan.max_rank} THEN position ELSE 0 END "
                 "ELSE -1 END AS position\nFROM typed",
             ),
             Step(
@@ -87,7 +87,7 @@ def exposures(plan: Plan) -> str:
                 "Each (query, document) once: where each ranker showed it, how often, and the clicks there.",
                 f"SELECT {comma(segments, 'query', 'doc')},\n  {comma(seen)},\n  "
                 + plan.each(f"{packed} AS packed_{{i}}", ",\n  ")
-                + f"\nFROM shown\nWHERE {_usable(plan)}\nGROUP BY {comma(segments, 'query', 'doc')}",
+                + f"\nFROM shown\nWHERE {usable(plan)}\nGROUP BY {comma(segments, 'query', 'doc')}",
             ),
             Step(
                 "still",
@@ -112,7 +112,8 @@ def exposures(plan: Plan) -> str:
     )
 
 
-def _cells(plan: Plan) -> list[Step]:
+def cell_steps(plan: Plan) -> list[Step]:
+    """Return the steps that end in `cells`: each pair at each rank by each ranker."""
     keys = comma(plan.segments, "query", "doc", "ranker", "position")
     return [
         *shown(plan, ranks=False),
@@ -121,7 +122,7 @@ def _cells(plan: Plan) -> list[Step]:
             "Each (query, document) at each rank by each ranker.",
             f"SELECT {keys}, {plan.dialect.total('impressions')} AS impressions, "
             f"{plan.dialect.total('clicks')} AS clicks\nFROM shown\n"
-            f"WHERE {_usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL\nGROUP BY {keys}",
+            f"WHERE {usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL\nGROUP BY {keys}",
         ),
     ]
 
@@ -136,7 +137,7 @@ def cells(plan: Plan, *, non_functional_only: bool) -> str:
     names = [f"c.{s}" for s in segments]
     return render(
         [
-            *_cells(plan),
+            *cell_steps(plan),
             Step(
                 "strata",
                 "The exposure of a pair as one text, so that pairs with the same exposure are one stratum.",
@@ -179,7 +180,7 @@ def exposure_pair_sums(plan: Plan, weighting: str, firsts: Sequence[int]) -> str
     on_views = " AND ".join([*(f"c.{s} IS NOT DISTINCT FROM v.{s}" for s in segments), "c.ranker = v.ranker"])
     over = f"PARTITION BY {comma(segments)}" if segments else ""
     first = " ".join(f"WHEN {i} THEN {k}" for i, k in enumerate(firsts))
-    steps = _cells(plan)
+    steps = cell_steps(plan)
     if weighting == "traffic":
         steps += [
             Step(
@@ -214,90 +215,6 @@ def exposure_pair_sums(plan: Plan, weighting: str, firsts: Sequence[int]) -> str
                 f"SELECT {comma(names)}{', ' if names else ''}{bucket} AS bucket, a.rank AS rank, "
                 f"b.rank AS other, SUM({clicks}) AS clicks, SUM({skips}) AS skips\nFROM ranked a\n"
                 f"JOIN ranked b ON {_joined('a', 'b', segments)} AND a.rank <> b.rank\nGROUP BY {keys}",
-            ),
-        ]
-    )
-
-
-def totals(plan: Plan) -> str:
-    """Return impressions and clicks by bucket, ranker and position: what pair sums no longer tell."""
-    d = plan.dialect
-    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
-    return render(
-        [
-            *shown(plan, ranks=False),
-            Step(
-                "totals",
-                "Impressions and clicks by bucket, ranker and position.",
-                f"SELECT {comma(plan.segments, f'{bucket} AS bucket', 'ranker', 'position AS rank')}, "
-                f"{d.total('impressions')} AS impressions, {d.total('clicks')} AS clicks\nFROM shown\n"
-                f"WHERE {_usable(plan)}\nGROUP BY {comma(plan.segments, bucket, 'ranker', 'position')}",
-            ),
-        ]
-    )
-
-
-def set_sizes(plan: Plan) -> str:
-    """Return how many distinct (query, document) pairs were shown at both k and k'."""
-    return render(
-        [
-            *_cells(plan),
-            Step(
-                "ranked",
-                "Where each pair was shown.",
-                "SELECT DISTINCT query, doc, position AS rank\nFROM cells",
-            ),
-            Step(
-                "set_sizes",
-                "The size of every interventional set.",
-                "SELECT a.rank, b.rank, COUNT(*)\nFROM ranked a\nJOIN ranked b ON a.query = b.query AND "
-                "a.doc = b.doc AND a.rank <> b.rank\nGROUP BY a.rank, b.rank",
-            ),
-        ]
-    )
-
-
-def nameless(plan: Plan) -> str:
-    """Return how many rows within the top M have no query or no document."""
-    why = "Rows without an id."
-    select = f"SELECT COUNT(*)\nFROM shown\nWHERE {_usable(plan)} AND (query IS NULL OR doc IS NULL)"
-    return render([*shown(plan, ranks=False), Step("nameless", why, select)])
-
-
-def non_functional(plan: Plan) -> str:
-    """Return how many pairs a ranker showed at several ranks, and how many pairs there are, each by segment."""
-    ids = comma(plan.segments, "query", "doc")
-    return render(
-        [
-            *_cells(plan),
-            Step(
-                "seen",
-                "Whether any ranker showed a pair at several ranks.",
-                f"SELECT {ids}, COUNT(*) > COUNT(DISTINCT ranker) AS several\nFROM cells\nGROUP BY {ids}",
-            ),
-            Step(
-                "non_functional",
-                "Those of which one did, and all.",
-                "SELECT COUNT(CASE WHEN several THEN 1 END), COUNT(*)\nFROM seen",
-            ),
-        ]
-    )
-
-
-def pair_counts(plan: Plan) -> str:
-    """Return how many (query, document) pairs there are, and how many were shown at several ranks."""
-    return render(
-        [
-            *_cells(plan),
-            Step(
-                "spread",
-                "At how many ranks each pair was shown.",
-                "SELECT query, doc, COUNT(DISTINCT position) AS ranks\nFROM cells\nGROUP BY query, doc",
-            ),
-            Step(
-                "pair_counts",
-                "All, and those at several ranks.",
-                "SELECT COUNT(*), SUM(CASE WHEN ranks > 1 THEN 1 ELSE 0 END)\nFROM spread",
             ),
         ]
     )
