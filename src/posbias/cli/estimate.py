@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posbias.cli.engines import engine_options, load_harvest, make_harvest
-from posbias.cli.options import force_option, given, harvest_options, log_options, show_json, tell
+from posbias.cli.options import force_option, given, harvest_options, level_option, log_options, show_json, tell
 from posbias.cli.outputs import plot_file
 from posbias.estimators import ESTIMATORS
 from posbias.wording import printable_lines
@@ -28,13 +28,7 @@ DEFAULT = "cross-fit"
     help="How clicks make a curve.  [default: cross-fit; all-pairs for a harvest of sums]",
 )
 @click.option("--feature", multiple=True, metavar="COLUMN", help="Feature of regression-em; may be repeated.")
-@click.option(
-    "--level",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.95,
-    show_default=True,
-    help="Coverage of the intervals.",
-)
+@level_option
 @click.option(
     "--interval",
     type=click.Choice(["jackknife", "bootstrap", "none"]),

@@ -93,6 +93,13 @@ def comparison_options(command: F) -> F:
     return decorated(command, options)
 
 
+level_option = click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Coverage of the intervals.",
+)
 force_option = click.option(
     "--force", is_flag=True, help="Go on though the log was found to be damaged; what was found is kept."
 )

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posbias.cli.engines import engine_options, load_harvest, running
-from posbias.cli.options import comparison_options, force_option, given, make_log, maybe_log_options, show_json, warn
+from posbias.cli.options import (
+    comparison_options,
+    force_option,
+    given,
+    level_option,
+    make_log,
+    maybe_log_options,
+    show_json,
+    warn,
+)
 from posbias.cli.outputs import plot_file
 
 if TYPE_CHECKING:
@@ -62,13 +71,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     multiple=True,
     help="Plan for this one; may be repeated.  [default: all]",
 )
-@click.option(
-    "--level",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.95,
-    show_default=True,
-    help="Coverage of the intervals.",
-)
+@level_option
 @click.option(
     "--queries",
     type=click.IntRange(1),

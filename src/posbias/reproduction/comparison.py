@@ -19,7 +19,7 @@ from posbias.reproduction.coverage import Setting
 from posbias.reproduction.drawn import Drawn, buckets_of, draw_log
 from posbias.reproduction.figures import draw_settings
 from posbias.reproduction.laboratory import Laboratory
-from posbias.reproduction.outcomes import Outcome, Row, Verdict, seed_of
+from posbias.reproduction.outcomes import Outcome, Row, Verdict, known_mean, seed_of
 from posbias.simulation.world import World
 
 # "Never worse", "much better", "close to the bound": what CrossFit is held to.
@@ -194,10 +194,10 @@ def _rows(name: str, errors: Errors) -> Sequence[Row]:
             "estimator": label,
             "logs": len(inverse),
             "logs_without_estimate": int(np.isnan(inverse).sum()),
-            "mse": _mean(inverse),
+            "mse": known_mean(inverse),
             "relative": relative,
             "standard_error": error,
-            "mse_log": _mean(errors.log[label]),
+            "mse_log": known_mean(errors.log[label]),
             "relative_log": relative_log,
             "standard_error_log": error_log,
         }
@@ -285,8 +285,3 @@ def _notes(errors: Mapping[str, Errors]) -> tuple[str, ...]:
                 f"{row['logs_without_estimate']}"
             )
     return tuple(lines)
-
-
-def _mean(values: FloatArray) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")

@@ -16,7 +16,7 @@ from posbias.logs.layouts import Layout
 from posbias.reproduction.drawn import buckets_of, draw_log
 from posbias.reproduction.figures import draw_settings
 from posbias.reproduction.laboratory import Laboratory
-from posbias.reproduction.outcomes import Outcome, Row, Verdict, seed_of
+from posbias.reproduction.outcomes import Outcome, Row, Verdict, known_mean, seed_of
 from posbias.simulation.world import World
 
 ESTIMATORS: dict[str, type[Estimator]] = {  # type: ignore[type-arg]
@@ -181,8 +181,8 @@ def _rows(name: str, held: Mapping[str, Held]) -> Sequence[Row]:
         widths = one.width(0.95)[one.known]
         row |= {
             "without_interval": float(1 - one.known.mean()),
-            "joint_coverage": _mean(one.joint),
-            "mean_width": _mean(widths),
+            "joint_coverage": known_mean(one.joint),
+            "mean_width": known_mean(widths),
             "median_width": float(np.median(widths)) if len(widths) else float("nan"),
             "median_degrees": float(np.median(one.degrees[one.known])) if len(widths) else float("nan"),
         }
@@ -223,8 +223,3 @@ def _notes(held: Mapping[str, Mapping[str, Held]]) -> tuple[str, ...]:
                 f"{row['without_interval']:.3f} | {row['joint_coverage']:.3f} | {row['median_width']:.3f}"
             )
     return tuple(lines)
-
-
-def _mean(values: FloatArray) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from posbias.arrays import FloatArray
 from posbias.writing import written_whole
 
 Row = Mapping[str, Any]
@@ -74,6 +77,12 @@ class Outcome:
 def seed_of(*parts: object) -> int:
     """Return a seed that is the same in every process, and another for other parts."""
     return zlib.crc32("/".join(map(str, parts)).encode())
+
+
+def known_mean(values: FloatArray) -> float:
+    """Return the mean of what is known; NaN if nothing is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _write_rows(path: Path, rows: Sequence[Row]) -> None:
