@@ -43,7 +43,12 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     ax.axvline(count, color="grey", linewidth=0.8, alpha=0.6)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:g}%")
+    # At 1, 2 and 5 of each power of ten, as people write them: the ticks between would print over each other.
+    ticker = optional("matplotlib.ticker", "Plots need")
+    for axis, form in ((ax.xaxis, "{x:,.0f}"), (ax.yaxis, "{x:g}%")):
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(form)
+        axis.set_minor_formatter(ticker.NullFormatter())
     ax.set_xlabel("page views" if plan.queries is None else "queries")
     ax.set_ylabel(f"{100 * plan.level:g}% interval, ±")
     ax.grid(alpha=0.25)
