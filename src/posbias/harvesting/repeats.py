@@ -23,12 +23,12 @@ def find_repeats(opened: OpenLog, plan: Plan, sample: Sample = ALL, *, moved: bo
     if plan.schema.impression is None or plan.schema.aggregated:
         return _find_crowded_queries(opened, plan, sample)
     views = _Views(opened, plan, sample)
-    pages, crowded, mixed, repeated = opened.rows(views.screen(), "Looking for repeats")[0]
+    pages, crowded, mixed = opened.rows(views.screen(), "Looking for repeats")[0]
     found: list[Finding] = []
     if crowded:
         found += [*_find_duplicates(views), *_find_crowded(views)]
-    if moved and repeated:
-        found += _find_moved(views)
+    if moved:
+        found += _find_moved(_Views(opened, plan, sample.beginning))
     if mixed:
         found += _find_mixed(views, pages)
     return found
@@ -59,14 +59,13 @@ class _Views:
     def screen(self) -> str:
         """Return a query that counts page views, those with more rows than positions, and those of several rankers.
 
-        And, in a sample, those with fewer documents than rows; to tell all apart would cost more than a closer look.
-        Positions are bits of a mask, and those beyond 62 share one; rankers are told apart by a hash, which an absent
-        one has too: both only make us look closer.
+        It reads as few columns as tell this, since it reads all rows of them. Positions are bits of a mask, and those
+        beyond 62 share one; rankers are told apart by a hash, which an absent one has too, and queries not at all: each
+        only makes us look closer.
         """
         d = self.plan.dialect
         # Of 31 bits: such numbers are compared fastest, and no two rankers in a thousand million share one.
         ranker = d.cast(f"{d.hashed('r')} & {2**31 - 1}", "INTEGER")
-        repeated = "COUNT(DISTINCT d) < COUNT(*)" if self.sample != ALL else "TRUE"
         places = d.union(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
         return render(
             [
@@ -74,14 +73,14 @@ class _Views:
                 Step(
                     "pages",
                     "Each page view with the positions that it fills.",
-                    f"SELECT v, q, COUNT(*) AS n, {places} AS places, "
-                    f"MIN({ranker}) <> MAX({ranker}) AS mixed, {repeated} AS repeated\nFROM views\nGROUP BY v, q",
+                    f"SELECT v, COUNT(*) AS n, {places} AS places, MIN({ranker}) <> MAX({ranker}) AS mixed\n"
+                    "FROM views\nGROUP BY v",
                 ),
                 Step(
                     "screen",
                     "How many there are, and how many are odd.",
                     "SELECT COUNT(*), COUNT(CASE WHEN n > BIT_COUNT(places) THEN 1 END), "
-                    "COUNT(CASE WHEN mixed THEN 1 END), COUNT(CASE WHEN repeated THEN 1 END)\nFROM pages",
+                    "COUNT(CASE WHEN mixed THEN 1 END)\nFROM pages",
                 ),
             ]
         )

@@ -9,6 +9,8 @@ from posbias.sql.dialect import Dialect
 
 # A sample has about so many rows: enough to meet what happens to one page view in some thousands.
 _ROWS = 2**17
+# So many rows at the beginning of a log are looked at in all their columns.
+_FIRST = 2**15
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,11 @@ class Sample:
     def source(self) -> str:
         """Where the rows come from."""
         return "log" if self.first is None else f"(SELECT * FROM log LIMIT {self.first}) beginning"
+
+    @property
+    def beginning(self) -> Sample:
+        """The rows at the beginning of the log alone, for what needs more columns than all rows are read for."""
+        return self if self == ALL else Sample(first=_FIRST)
 
     def condition(self, dialect: Dialect, identity: str) -> str:
         """Return which rows are in the sample, by what they belong to."""
