@@ -73,7 +73,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
     understood: dict[str, Any] = {
         "layout": schema.layout,
         "max_rank": max_rank,
-        "columns": schema.roles,
+        "columns": {role: name for role, name in schema.roles.items() if not (role == "ranker" and schema.natural)},
         "ranks": dict(schema.rank_columns),
         "rows": profile.rows,
         "rows_beyond": profile.rows_beyond,
@@ -87,7 +87,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         findings=findings,
         **understood,
         queries=queries,
-        queries_shared=None if schema.layout.ranks_known else shared,
+        queries_shared=None if schema.layout.ranks_known or schema.natural else shared,
         page_views=profile.page_views,
         positions=profile.positions,
         documents=look.pairs.pairs if look.pairs else None,

@@ -21,7 +21,18 @@ NO_ROWS = Finding(
 def find_no_intervention(look: Look) -> Iterator[Finding]:
     """Yield why nothing can be learnt from two ranks of one document: one ranker only, or rankers that agree."""
     rankers, pairs = look.profile.rankers, look.pairs
-    if len(rankers) == 1 and not (pairs and pairs.moved):
+    if look.plan.schema.natural:
+        if pairs and pairs.moved == 0:
+            yield Finding(
+                "no-disagreement",
+                "error",
+                "none of {pairs} (query, document) pairs was shown at two ranks"
+                + (f" within one {look.plan.schema.window!r}" if look.plan.schema.window else ""),
+                evidence={"pairs": pairs.pairs},
+                remedy="There is nothing to compare: queries must recur with their documents at other ranks. Harvest a "
+                "longer period" + (" or take a longer window." if look.plan.schema.window else "."),
+            )
+    elif len(rankers) == 1 and not (pairs and pairs.moved):
         yield Finding(
             "single-ranker",
             "error",

@@ -17,7 +17,7 @@ from posbias.engines.spark.errors import INSTALL_JAVA, explained
 from posbias.errors import PosbiasError
 from posbias.extras import optional
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schemas import Schema, resolve
+from posbias.logs.schemas import ANY_RANKER, NATURAL, Schema, resolve
 from posbias.progress import Progress
 from posbias.sql.spark import SparkDialect
 
@@ -124,6 +124,10 @@ def open_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Ite
                 views[name] = f"posbias_{name}_{uuid.uuid4().hex}"
                 found.frame.createOrReplaceTempView(views[name])
         schema = resolve(log, opened.columns, second.columns if second else None)
+        if schema.natural:
+            from pyspark.sql.functions import lit
+
+            opened.frame.withColumn(NATURAL, lit(ANY_RANKER)).createOrReplaceTempView(views["log"])
         engine = SparkLog(session, schema, views, opened.files, progress)
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
