@@ -19,7 +19,7 @@ from posbias.harvesting.row_counts import RowCounts
 from posbias.sql import exposure_counts
 from posbias.sql import exposures as exposure_sql
 from posbias.sql.added_exposures import added_exposures, digits_of
-from posbias.sql.dialect import PACK
+from posbias.sql.dialect import BUCKETS, PACK
 from posbias.sql.shown import Plan
 
 # With more rankers than this, one pass with an aggregate for each of them costs more than grouping by them: less where
@@ -27,6 +27,8 @@ from posbias.sql.shown import Plan
 _ONE_PASS, _ONE_PASS_SIDE_BY_SIDE = 8, 32
 # In a log that names no ranker counts are by rank, of which as many are added up.
 _RANKS_SIDE_BY_SIDE = 60
+# So many buckets are looked at where a look at all of them may be in vain.
+_LOOKED_AT = 4
 
 
 def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
@@ -37,12 +39,13 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     plan = settings.plan(opened, profile.rankers)
     natural = plan.schema.natural
     refuse_no_ranker(natural, settings.non_functional)
-    sql = _one_pass(plan, profile)
-    one_pass = bool(sql)
+    one_pass = bool(_one_pass(plan, profile))
+    sql = _strata_sql(plan, profile)
     if not one_pass:
-        sql = exposure_sql.cells(plan, non_functional_only=False)
         _refuse_nameless(opened, plan, counts)
-    answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
+    answer = None
+    if not opened.looks_first or _seem_few(opened, plan, profile, settings.max_strata):
+        answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_exposures(opened, plan, settings, counts)
     from posbias.engines.answers import rows_of, segment_numbers, select, stacked
@@ -81,6 +84,19 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     findings = note_non_functional(counts.non_functional_pairs, strata.count_pairs(cells))
     findings += [*note_natural(plan.schema), *note_weighting(settings.weighting)]
     return Counted("exposures", plan.rankers, segments, cells, counts, findings)
+
+
+def _seem_few(opened: OpenLog, plan: Plan, profile: Profile, most: int) -> bool:
+    """Return whether strata seem to be few enough to be kept, by those of a few buckets where there may be more."""
+    if profile.rows_counted <= most:
+        return True
+    part = exposure_counts.of_buckets(plan, _LOOKED_AT, _strata_sql(replace(plan, log="few"), profile))
+    [(found,)] = opened.rows(part, "Looking at a part")
+    return bool(found * BUCKETS <= most * _LOOKED_AT)
+
+
+def _strata_sql(plan: Plan, profile: Profile) -> str:
+    return _one_pass(plan, profile) or exposure_sql.cells(plan, non_functional_only=False)
 
 
 def _one_pass(plan: Plan, profile: Profile) -> str:

@@ -75,7 +75,9 @@ def note_natural(schema: Schema) -> list[Finding]:
     """Return what to say of a log that names no ranker: what must hold, and what would make it likelier."""
     if not schema.natural:
         return []
-    return [natural_variation(schema.window, [c for c in schema.types if c not in schema.roles.values()])]
+    # Who leaves the column out that is called so knows what the ranker is.
+    free = [c for c in schema.types if c not in schema.roles.values()] if "ranker" not in schema.types else []
+    return [natural_variation(schema.window, free)]
 
 
 def natural_variation(window: str | None, columns: Iterable[str] = ()) -> Finding:

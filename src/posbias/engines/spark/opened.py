@@ -74,6 +74,11 @@ class SparkLog(OpenLog):
         """Whether the log is text, of which every look has to read all columns anew."""
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
+    @property
+    def looks_first(self) -> bool:
+        """Whether an answer that may be too large is dear enough to look first at a part of it: pairs are shuffled."""
+        return True
+
     def done(self) -> float:
         """Return the share of the tasks of the running query that are done."""
         if not self._has_context:
