@@ -90,7 +90,7 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     if aggregated:
         del wanted["click"]
         wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
-    natural = _names_no_ranker(log, columns)
+    natural = _names_no_ranker(log, wanted, columns)
     if natural:
         del wanted["ranker"]
     _require_all(wanted, columns, "the log")
@@ -154,11 +154,18 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     )
 
 
-def _names_no_ranker(log: ClickLog, columns: Mapping[str, str]) -> bool:
-    """Whether a log is to be taken as one that names no ranker: it was said, or no column is called so or nearly so."""
+def _names_no_ranker(log: ClickLog, wanted: Mapping[str, str], columns: Mapping[str, str]) -> bool:
+    """Whether a log is to be taken as one that names no ranker: it was said, or no column is called so or nearly so.
+
+    Who has to name other columns is asked for the one that is probably the ranker's, too.
+    """
     if log.ranker == NO_RANKER:
         return True
-    return isinstance(log.ranker, Unsaid) and not any(is_near(log.ranker, column) for column in columns)
+    if not isinstance(log.ranker, Unsaid) or any(is_near(log.ranker, column) for column in columns):
+        return False
+    others = [name for role, name in wanted.items() if role != "ranker"]
+    free = [column for column in columns if column not in others]
+    return all(name in columns for name in others) or guess("ranker", log.ranker, free) is None
 
 
 def _no_ranker_shown(columns: Mapping[str, str], ranks: Iterable[str]) -> LogError:
