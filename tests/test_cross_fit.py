@@ -319,6 +319,63 @@ def test_sticky_assignment_is_seen_and_said():
     assert np.isnan(posbias.CrossFit().fit(harvest_of(WORLD, "replay")).dispersion_)
 
 
+# ---- Traffic that hangs on a few queries
+
+
+def inflated(world: posbias.World, rows: int, impressions: int = 10**6, rate: float = 0.5) -> Harvest:
+    """A harvest in which so many aggregated rows, each of another query, have that many impressions."""
+    log = simulate(world).to_pandas()
+    ranks = [name for name in log if name.startswith("rank_")]
+    keys = ["query_id", "doc_id", "ranker", "position", *ranks]
+    counts = log.groupby(keys, dropna=False)["clicked"].agg(["size", "sum"]).astype("int64").reset_index()
+    counts = counts.rename(columns={"size": "impressions", "sum": "clicks"}).astype(dict.fromkeys(ranks, "Int64"))
+    which = counts.index[(counts.position == 1) & (counts.ranker == "a")][:rows]
+    counts.loc[which, ["impressions", "clicks"]] = impressions, int(rate * impressions)
+    table = posbias.ClickLog(counts, impressions="impressions", clicks="clicks")
+    return posbias.harvest(table, max_rank=world.max_rank)
+
+
+LOPSIDED = {
+    "10 views a query": posbias.World(queries=400, max_rank=4),
+    "one view a query": posbias.World(queries=4000, repeats=1, max_rank=4),
+    "sticky": posbias.World(queries=400, sticky=True, max_rank=4),
+}
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.5])
+@pytest.mark.parametrize("impressions", [10**5, 10**6, 10**8])
+@pytest.mark.parametrize("world", LOPSIDED.values(), ids=LOPSIDED)
+def test_one_row_with_most_of_the_impressions_does_not_decide_the_curve(world, impressions, rate):
+    fitted = posbias.CrossFit().fit(inflated(world, 1, impressions, rate))
+    plain = posbias.CrossFit().fit(inflated(world, 0))
+    # Its bucket of queries is missing, and nothing else.
+    np.testing.assert_allclose(fitted.propensity_, plain.propensity_, rtol=0.06)
+    assert fitted.notes_[0].startswith("1 of ")
+    assert "aggregated row" in fitted.notes_[0]
+    assert not any("left out" in note for note in plain.notes_)
+    half = np.log(fitted.interval_[1:, 1] / fitted.propensity_[1:])
+    assert np.all(np.abs(np.log(fitted.propensity_ / world.propensity))[1:] < 1.6 * half)
+
+
+def test_several_such_rows_are_left_out_and_too_many_give_no_curve():
+    world = LOPSIDED["10 views a query"]
+    plain = posbias.CrossFit().fit(inflated(world, 0)).propensity_
+    np.testing.assert_allclose(posbias.CrossFit().fit(inflated(world, 6)).propensity_, plain, rtol=0.1)
+    counts = posbias.CrossFit().count(inflated(world, 40))
+    assert np.isnan(counts.estimate).all()
+    assert all("no curve fits the traffic" in reason for reason in counts.reasons())
+
+
+@pytest.mark.parametrize("sticky", [False, True])
+def test_queries_as_unequal_as_they_come_are_all_counted(sticky):
+    world = posbias.World(queries=300, repeats=30, skew=2.5, sticky=sticky, max_rank=4)
+    for seed in range(5):
+        harvest = harvest_of(replace(world, seed=seed))
+        counts = posbias.CrossFit().count(harvest)
+        assert counts.buckets == len(harvest.buckets)
+        assert counts.left_out is None
+
+
 # ---- Refits
 
 
