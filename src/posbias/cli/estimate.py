@@ -108,10 +108,10 @@ def estimate(
 
 def _check_intervals(interval: str, joint: bool) -> None:
     """Refuse flags about intervals that are not made."""
-    if interval != "bootstrap" and "bootstrap" in given(click.get_current_context()):
-        raise click.UsageError(
-            "--bootstrap says how many resamples to draw. Add --interval bootstrap, or leave it out."
-        )
+    if interval != "bootstrap":
+        for flag, says in {"bootstrap": "how many resamples to draw", "seed": "how resamples are drawn"}.items():
+            if flag in given(click.get_current_context()):
+                raise click.UsageError(f"--{flag} says {says}. Add --interval bootstrap, or leave it out.")
     if joint and interval != "jackknife":
         raise click.UsageError(f"--joint is made of jackknife intervals. Leave out --interval {interval}.")
 

@@ -92,6 +92,11 @@ class CurveEstimator(ABC):
     def estimate(self, seen: Any, /) -> None:
         """Estimate one curve of what `fit` was given or made, and keep it."""
 
+    def _require_estimate(self) -> None:
+        """Refuse a curve on which no rank but the first has a number, or a click: nobody could use it."""
+        if np.isnan(self.propensity_[1:]).all() or not self.evidence_.clicks[1:].any():
+            raise EstimateError(_no_estimate(self.evidence_, self.reasons_))
+
     def _estimate_segments(self, seen: Harvest | Observations) -> Self:
         """Estimate the curve of each segment, if there are any."""
         self.by_ = seen.by
@@ -213,6 +218,23 @@ class CurveEstimator(ABC):
         known = inspect.signature(type(self)).parameters
         given = [f"{name}={v!r}" for name, v in self.parameters().items() if v != known[name].default]
         return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _no_estimate(seen: Evidence, reasons: Reasons) -> str:
+    """Say why no rank but the first has an estimate."""
+    said = "No rank but the first could have an estimate"
+    if not seen.clicks[0]:
+        return (
+            f"{said}: there is no click at rank 1, in {seen.impressions[0]:,} impressions, and the curve is relative "
+            "to it. Check that positions count from 1, and that clicks on the first result are logged."
+        )
+    if not seen.clicks[1:].any():
+        return (
+            f"{said}: there is no click beyond rank 1, in {seen.impressions[1:].sum():,} impressions. Check that "
+            "clicks on results below the first are logged."
+        )
+    why = "; ".join(dict.fromkeys(reason for reason in reasons[1:] if reason))
+    return f"{said}: {why}. It takes more data, or rankers that differ more."
 
 
 def _number(value: float) -> float | None:

@@ -83,6 +83,7 @@ class Estimator(CurveEstimator, Generic[C]):
         if not counts.clicked:
             raise EstimateError(_nothing(harvest))
         self._fit_counts(harvest, counts)
+        self._require_estimate()
         return self._estimate_segments(harvest)
 
     def estimate(self, harvest: Harvest) -> None:
