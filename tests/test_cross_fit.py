@@ -277,8 +277,24 @@ def test_few_buckets_make_no_interval(kind):
         assert fitted.propensity_[1] > 0
         assert np.isnan(fitted.interval_).all()
         assert np.isnan(fitted.degrees_of_freedom_).all()
+        assert fitted.reasons_[0] is None
         assert fitted.reasons_[1].startswith(f"{buckets} bucket")
+        text = fitted.summary().to_text()
+        assert "no interval\n" in text.splitlines(keepends=True)[0]
+        assert "%" not in text
         assert kind(interval="bootstrap").fit(swapped((1, 2, 300, 150), buckets=buckets)).reasons_ == fitted.reasons_
+
+
+@pytest.mark.parametrize("kind", [posbias.CrossFit, posbias.AllPairs])
+def test_percentiles_of_few_queries_say_that_they_are_narrow(kind):
+    thin = harvest_of(posbias.World(queries=12, repeats=100, max_rank=3))
+    told = kind().fit(thin).reasons_
+    assert told[1].endswith("few queries decide it")
+    expected = [reason and f"{reason}, and percentiles are too narrow" for reason in told]
+    fitted = kind(interval="bootstrap", bootstrap=200).fit(thin)
+    assert fitted.reasons_ == expected
+    assert np.isnan(fitted.degrees_of_freedom_).all()
+    assert kind(interval="bootstrap", bootstrap=200).fit(harvest_of(WORLD)).reasons_ == [None] * WORLD.max_rank
 
 
 def test_a_rank_that_rests_on_one_bucket_has_no_interval():

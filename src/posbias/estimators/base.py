@@ -25,6 +25,7 @@ from posbias.estimators.intervals import (
     no_intervals,
     percentile,
     resample,
+    warned,
 )
 from posbias.harvesting.counts import MOST_RANKS
 from posbias.harvesting.harvests import Harvest
@@ -118,11 +119,16 @@ class CurveEstimator(ABC):
             return no_intervals(len(propensity))
         if buckets < FEWEST_BUCKETS:
             return no_intervals(len(propensity), few_buckets(buckets))
-        jack = how == "jackknife"
-        weights = deletions(buckets) if jack else resample(buckets, given["bootstrap"], given["seed"])
         step = max(1, _MOST_NUMBERS // max(1, size))
-        refits = np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
-        return (jackknife if jack else percentile)(propensity, refits, given["level"])
+
+        def refits(weights: FloatArray) -> FloatArray:
+            return np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
+
+        by_deletion = jackknife(propensity, refits(deletions(buckets)), given["level"])
+        if how == "jackknife":
+            return by_deletion
+        resamples = refits(resample(buckets, given["bootstrap"], given["seed"]))
+        return warned(percentile(propensity, resamples, given["level"]), by_deletion.degrees)
 
     def _keep(
         self, evidence: Evidence, propensity: FloatArray, reasons: Reasons, intervals: Intervals | None = None
@@ -143,6 +149,8 @@ class CurveEstimator(ABC):
             else f"{self.clickless.format(rank=k)}: 0, without an interval"
             if p == 0
             else told
+            if k > 1  # By definition it is 1, whatever there is no interval of.
+            else None
             for k, (p, reason, told) in enumerate(zip(propensity, reasons, found.reasons, strict=True), start=1)
         ]
 

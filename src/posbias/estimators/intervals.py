@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -102,8 +102,22 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float) -> Interva
     for k in np.flatnonzero(wide):
         reasons[k] = "so few queries decide it that an interval would say nothing"
     for k in np.flatnonzero(known & ~wide & (degrees < FEW_DEGREES) & (squares > 0)):
-        reasons[k] = f"{degrees[k]:.1f} degrees of freedom: few queries decide it"
+        reasons[k] = few_degrees(degrees[k])
     return Intervals(ends, covariance, degrees, reasons)
+
+
+def few_degrees(degrees: float) -> str:
+    """Say that an interval rests on few queries."""
+    return f"{degrees:.1f} degrees of freedom: few queries decide it"
+
+
+def warned(percentiles: Intervals, degrees: FloatArray) -> Intervals:
+    """Return percentile intervals with a word where, by a jackknife's degrees of freedom, few queries decide them."""
+    reasons = [
+        f"{few_degrees(few)}, and percentiles are too narrow" if reason is None and few < FEW_DEGREES else reason
+        for reason, few in zip(percentiles.reasons, degrees, strict=True)
+    ]
+    return replace(percentiles, reasons=reasons)
 
 
 def percentile(estimate: FloatArray, refits: FloatArray, level: float) -> Intervals:
