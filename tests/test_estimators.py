@@ -384,6 +384,21 @@ def test_ranks_that_nothing_connects_to_the_first_are_an_error_that_says_why():
             kind().fit(harvested)
 
 
+@pytest.mark.parametrize("kind", [posbias.CrossFit, posbias.AllPairs, posbias.PivotOne])
+def test_rankers_with_hardly_a_page_view_are_named(kind):
+    table = posbias.simulate(posbias.World(queries=300, max_rank=3, rankers=tuple("abcdefgh"))).to_pandas()
+    kept = {name: table[table["ranker"] == name]["impression_id"].unique() for name in "abcdefgh"}
+    lengths = {"a": None, "b": None, "c": 1, "d": 29, "e": 30, "f": 5, "g": 6, "h": 7}
+    rows = np.isin(table["impression_id"], np.concatenate([kept[name][:n] for name, n in lengths.items()]))
+    harvested = posbias.harvest(posbias.ClickLog(table[rows]), max_rank=3)
+    fitted = kind().fit(harvested)
+    said = "Rankers with fewer than 30 page views: 'c' (1), 'd' (29), 'f' (5), 'g' (6) and 1 more. "
+    assert [note for note in fitted.fit(harvested).notes_ if note.startswith(said)] == [fitted.notes_[-1]]
+    assert kind().fit(posbias.harvest(posbias.ClickLog(table), max_rank=3)).notes_ == ()
+    found = [one for one in posbias.check(posbias.ClickLog(table[rows])).findings if one.code == "few-page-views"]
+    assert [one.evidence["page_views"] for one in found] == [{"c": 1, "f": 5, "g": 6, "h": 7}]
+
+
 def test_hundreds_of_segments_and_one_without_any_intervention():
     table = posbias.simulate(posbias.World(queries=2000, repeats=3, max_rank=4)).to_pandas()
     table["cohort"] = table["query_id"] % 300
