@@ -549,6 +549,20 @@ def test_csv_holds_any_text() -> None:
     assert rows[1] == ["1", "1e-300", "", "", "10", "4", reason, ""]
 
 
+def test_a_plot_has_a_title_and_bars_that_show_narrow_intervals() -> None:
+    from posbias.curves.plots import draw_curve
+
+    positions = (Position(1, 1.0, 1.0, 1.0, 9, 4, None), Position(2, 0.5, 0.499, 0.501, 9, 2, None))
+    narrow = small(positions=positions, estimator="$x_1$", covariance=None)
+    ax = draw_curve(narrow)
+    assert ax.get_title() == r"Examination by rank: \$x_1\$, 95% interval by bootstrap"
+    (container,) = ax.containers
+    _, caps, bars = container.lines
+    assert [cap.get_ydata()[1] for cap in caps] == [0.499, 0.501]
+    assert len(bars) == 1
+    assert "no interval" in draw_curve(small(level=None, interval_by=None, positions=(), covariance=None)).get_title()
+
+
 def test_plots_name_segments_as_they_are(colliding: Curve) -> None:
     from posbias.curves.plots import draw_curve
 

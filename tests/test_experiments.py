@@ -29,6 +29,7 @@ from posbias.reproduction.claims import (
     judge_severity,
 )
 from posbias.reproduction.drawn import buckets_of, draw_log
+from posbias.reproduction.figures import Axis, draw_errors
 from posbias.reproduction.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
 from posbias.reproduction.outcomes import Outcome, Verdict, seed_of
 from posbias.reproduction.robustness import STUDIES, inverse_error
@@ -298,6 +299,19 @@ def test_the_cautious_ranker_departs_as_often_as_asked() -> None:
     assert changed.mean() == pytest.approx(0.25, abs=0.005)
     assert same[changed].mean() == pytest.approx(0.745, abs=0.02)
     assert all(len(set(page)) == 5 for page in two.tolist())
+
+
+def test_no_bar_falls_off_a_logarithmic_axis() -> None:
+    errors = {
+        "AllPairs": np.array([[1e-3, 1.0], [0.5, 0.6]]),
+        "AdjacentChain": np.array([[np.nan, 3.0], [1e-6, 9.0]]),
+    }
+    axes = draw_errors([1, 2], errors, Axis("x"), None).axes[0]
+    low, high = axes.get_ylim()
+    bars = [segment for lines in axes.collections for segment in lines.get_segments() if len(segment)]
+    assert len(bars) == 3
+    for bar in bars:
+        assert low < bar[0, 1] < bar[1, 1] < high
 
 
 def test_own_queries_makes_page_views_queries() -> None:
