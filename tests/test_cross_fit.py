@@ -18,6 +18,7 @@ from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
 from posbias.quantiles import t_quantile
+from posbias.reproduction.drawn import buckets_of, draw_log
 from posbias.simulation import simulate
 
 WORLD = posbias.World(queries=600, rankers=("a", "b", "c"), traffic=(6, 3, 1), max_rank=4, similarity=0.6)
@@ -390,6 +391,32 @@ def test_queries_as_unequal_as_they_come_are_all_counted(sticky):
         counts = posbias.CrossFit().count(harvest)
         assert counts.buckets == len(harvest.buckets)
         assert counts.left_out is None
+
+
+def test_queries_given_whole_to_rankers_have_no_more_degrees_than_they_are():
+    world = posbias.World(queries=300, skew=2.5, sticky=True, rankers=tuple("abcde"), max_rank=4)
+    harvest = harvest_of(world)
+    shares = harvest.views / harvest.views.sum(axis=0)
+    few = 1 / (shares**2).sum(axis=0).max()
+    fitted = posbias.CrossFit().fit(harvest)
+    assert few < 10
+    np.testing.assert_allclose(fitted.degrees_of_freedom_[1:], np.minimum(fitted.degrees_of_freedom_[1:], few))
+    assert fitted.degrees_of_freedom_.max() == pytest.approx(few)
+    for other in (replace(world, sticky=False), replace(world, skew=0, queries=2000)):
+        counts = posbias.CrossFit().count(harvest_of(other))
+        assert counts.most_degrees == np.inf
+
+
+@pytest.mark.long
+def test_intervals_of_a_few_large_queries_given_whole_to_rankers_hold_the_truth():
+    world = posbias.World(queries=1000, skew=2.5, sticky=True, rankers=tuple("abcde"))
+    buckets = buckets_of(world.queries)
+    held = []
+    for seed in range(60):
+        fitted = posbias.CrossFit().fit(draw_log(replace(world, seed=seed), buckets).harvest(Layout.WIDE))
+        low, high = fitted.interval_[1:].T
+        held.append(((low < world.propensity[1:]) & (world.propensity[1:] < high)).mean())
+    assert np.mean(held) > 0.92
 
 
 # ---- Refits

@@ -108,7 +108,12 @@ class CurveEstimator(ABC):
         return self
 
     def _intervals(
-        self, propensity: FloatArray, buckets: int, refit: Callable[[FloatArray], FloatArray], size: int = 1
+        self,
+        propensity: FloatArray,
+        buckets: int,
+        refit: Callable[[FloatArray], FloatArray],
+        size: int = 1,
+        most_degrees: float = np.inf,
     ) -> Intervals:
         """Return the intervals that refits on weights of the buckets, (..., B), make.
 
@@ -124,7 +129,7 @@ class CurveEstimator(ABC):
         def refits(weights: FloatArray) -> FloatArray:
             return np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
 
-        by_deletion = jackknife(propensity, refits(deletions(buckets)), given["level"])
+        by_deletion = jackknife(propensity, refits(deletions(buckets)), given["level"], most_degrees)
         if how == "jackknife":
             return by_deletion
         resamples = refits(resample(buckets, given["bootstrap"], given["seed"]))

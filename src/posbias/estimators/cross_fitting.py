@@ -10,7 +10,7 @@ import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
 from posbias.estimators.compared_rows import Rows
-from posbias.estimators.lopsided_traffic import even_buckets, lopsidedness
+from posbias.estimators.lopsided_traffic import effective_buckets, even_buckets, lopsidedness
 from posbias.estimators.rank_links import component, curve_of, linked, reachable
 from posbias.estimators.relevance_guesses import Guess, Signatures, choose_trust, guess_relevance
 from posbias.estimators.score_roots import NEAR, naive, newton, unique
@@ -28,6 +28,8 @@ STICKY = 2.0
 # Traffic that is off by this factor and hangs on a few buckets is taken from the others; by the lesser one where the
 # equations fail besides. Sticky assignment of queries as unequal as they come stays below.
 _LOPSIDED, _LOPSIDED_AND_LOST = 30.0, 3.0
+# From as many queries of equal say a ranker on, the deletions alone tell how sure a standard error is.
+_FEW_ASSIGNED = 25
 
 _STICKY_NOTE = (
     "Views of one query were given to rankers together, not each by itself (dispersion {:.1f} where chance makes 1): "
@@ -135,6 +137,15 @@ class Comparison:
     def sticky(self) -> bool:
         """Whether rankers were not drawn view by view, though a guess from the clicks of other views needs that."""
         return self.relevance == "guessed" and self.dispersion > STICKY
+
+    @cached_property
+    def most_degrees(self) -> float:
+        """As many as the ranker with the fewest has queries of equal say, if those are few and were given to it whole.
+
+        A deletion moves the curve little by each of many queries; the luck of a few, to which ranker they went, is one.
+        """
+        few = effective_buckets(self.views) if self.dispersion > STICKY else np.inf
+        return few if few < _FEW_ASSIGNED else np.inf
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

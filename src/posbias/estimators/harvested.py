@@ -76,6 +76,10 @@ class Estimator(CurveEstimator, Generic[C]):
     def reasons(self, counts: C) -> Reasons:
         """Return, for each rank, why the counts do not identify it, or None."""
 
+    def most_degrees(self, counts: C) -> float:
+        """Return the most degrees of freedom that a standard error can have, where deletions do not tell."""
+        return np.inf
+
     def fit(self, harvest: Harvest) -> Self:
         """Estimate the curve of a harvest, and of each of its segments."""
         self._check()
@@ -98,7 +102,11 @@ class Estimator(CurveEstimator, Generic[C]):
         self.notes_ = ()
         propensity = self.curves(counts, np.ones(counts.buckets))
         intervals = self._intervals(
-            propensity, counts.buckets, lambda weights: self.curves(counts, weights), len(propensity) ** 2
+            propensity,
+            counts.buckets,
+            lambda weights: self.curves(counts, weights),
+            len(propensity) ** 2,
+            self.most_degrees(counts),
         )
         self.harvest_ = harvest
         self.notes_ += _few_views(harvest)

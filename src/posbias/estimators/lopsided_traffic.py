@@ -44,6 +44,17 @@ def even_buckets(views: FloatArray) -> BoolArray | None:
     return None
 
 
+def effective_buckets(views: FloatArray) -> float:
+    """Return how many buckets of equal views the page views of a ranker are as good as, of the one with the fewest.
+
+    Example:
+        >>> effective_buckets(np.array([[5.0, 9.0], [5.0, 1.0], [5.0, 0.0], [5.0, 0.0]])).__round__(2)
+        1.22
+    """
+    served = views[:, views.any(axis=0)]
+    return float((served.sum(axis=0) ** 2 / (served**2).sum(axis=0)).min(initial=len(views)))
+
+
 def _usual(views: FloatArray) -> FloatArray:
     """Return the mean over buckets of each ranker's share of the views, (m,)."""
     served = views[views.sum(axis=1) > 0]
