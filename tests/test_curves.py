@@ -549,6 +549,19 @@ def test_csv_holds_any_text() -> None:
     assert rows[1] == ["1", "1e-300", "", "", "10", "4", reason, ""]
 
 
+def test_what_several_ranks_have_for_a_reason_is_said_once() -> None:
+    reasons = [None, "thin", "thin", "alone", "thin", "\x1b[2J", "\x1b[2J"]
+    positions = tuple(Position(k, 0.5, None, None, 10, 4, why) for k, why in enumerate(reasons, start=1))
+    curve = small(max_rank=7, positions=positions, covariance=None)
+    lines = curve.to_text().splitlines()
+    assert lines[0] == "all-pairs, no interval"
+    assert lines[-2:] == ["! Ranks 2, 3 and 5: thin.", r"! Ranks 6 and 7: \x1b[2J."]
+    assert [line.endswith("alone") for line in lines[2:-2]] == [False, False, False, True, False, False, False]
+    assert curve.to_text().count("thin") == 1
+    # Programs find it where it belongs.
+    assert [p["reason"] for p in curve.to_dict()["positions"]] == reasons
+
+
 def test_a_plot_has_a_title_and_bars_that_show_narrow_intervals() -> None:
     from posbias.curves.plots import draw_curve
 

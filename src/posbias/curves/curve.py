@@ -189,12 +189,12 @@ class Curve:
         """Return each position as a record, with its part of the joint band if asked for."""
         records = [asdict(position) for position in self.positions]
         if joint:
-            for record, (low, high) in zip(records, self.band(), strict=True):
+            for record, (low, high) in zip(records, self.joint_ends(), strict=True):
                 record |= {"joint_low": low, "joint_high": high}
         return records
 
-    def band(self) -> list[tuple[float | None, float | None]]:
-        """Return the joint band at each of the positions."""
+    def joint_ends(self) -> list[tuple[float | None, float | None]]:
+        """Return the ends of the joint band at each of the positions, None where there is none."""
         ends = self.joint()[self._places()].tolist()
         return [(None, None) if low != low else (low, high) for low, high in ends]
 
@@ -236,7 +236,7 @@ class Curve:
 
     def to_text(self, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
         """Return the curve as a table, with the joint band if asked for and the truth where it is known."""
-        from posbias.curves.tables import curve_text
+        from posbias.curves.texts import curve_text
 
         return curve_text(self, truth, joint=joint)
 

@@ -23,7 +23,7 @@ def lopsidedness(views: FloatArray) -> float:
     Example:
         >>> views = np.array([[9.0, 11.0], [11.0, 9.0], [10.0, 10.0], [10.0, 10.0]])
         >>> lopsidedness(views), lopsidedness(views + [[0, 0], [0, 0], [0, 0], [960, 0]]).__round__(1)
-        (1.0, 15.0)
+        (1.0, 15.2)
     """
     return float(_factors(views.sum(axis=0)[None], _usual(views))[0]) if views.any() else 1.0
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
+from posbias.curves.reasons import own_reasons, shared_reasons
 from posbias.wording import label, printable
 
 if TYPE_CHECKING:
@@ -27,42 +27,19 @@ def curve_text(curve: Curve, truth: Sequence[float] | None = None, *, joint: boo
 def _table(curve: Curve, truth: Sequence[float] | None, joint: bool) -> str:
     top = max((p.propensity for p in curve.positions if p.propensity is not None), default=0.0) or 1.0
     lines = []
-    band: Band = curve.band() if joint else [(None, None)] * len(curve.positions)
-    shared = _shared_reasons(curve)
-    for p, ends in zip(curve.positions, band, strict=True):
+    band: Band = curve.joint_ends() if joint else [(None, None)] * len(curve.positions)
+    for p, ends, reason in zip(curve.positions, band, own_reasons(curve), strict=True):
         known = "" if truth is None else _known(truth, p.position)
         interval = f"{_ends(p.low, p.high, p.position):<15}"
         interval += f"  {_ends(*ends, p.position):<15}" if joint else ""
         value = "–" if p.propensity is None else f"{p.propensity:.3f}"
         bar = "" if p.propensity is None else _bar(p.propensity / top)
         counts = f"{p.impressions:>12,} {p.clicks:>10,}"
-        reason = "" if p.reason is None or p.reason in shared else printable(p.reason)
-        tail = "  ".join(part for part in (bar, reason) if part)
+        tail = "  ".join(part for part in (bar, printable(reason)) if part)
         lines.append(f"{p.position:>4} {value:>10}  {interval}{known} {counts}  {tail}".rstrip())
     interval = f"{'interval':<15}" + (f"  {'joint band':<15}" if joint else "")
     head = f"rank propensity  {interval}{'' if truth is None else '     truth'}  impressions     clicks"
-    below = [f"Ranks {spans(ranks)}: {reason}." for reason, ranks in shared.items()]
-    return "\n".join([head, *lines, *(f"! {printable(note)}" for note in (*below, *curve.notes))])
-
-
-def _shared_reasons(curve: Curve) -> dict[str, list[int]]:
-    """Return the ranks of each reason that several have: it is said once."""
-    found: dict[str, list[int]] = {}
-    for p in curve.positions:
-        if p.reason is not None:
-            found.setdefault(p.reason, []).append(p.position)
-    return {reason: ranks for reason, ranks in found.items() if len(ranks) > 1}
-
-
-def spans(ranks: Sequence[int]) -> str:
-    """Return increasing ranks in words.
-
-    >>> spans([2, 3, 4, 7, 9]), spans([2, 3])
-    ('2 to 4, 7 and 9', '2 and 3')
-    """
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), key=lambda one: one[1] - one[0])]
-    words = [word for run in runs for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return "\n".join([head, *lines, *(f"! {printable(note)}" for note in (*shared_reasons(curve), *curve.notes))])
 
 
 def _known(truth: Sequence[float], position: int) -> str:
