@@ -15,7 +15,7 @@ from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
 from posbias.judging.looks import Look
 from posbias.judging.non_functional import find_non_functional
-from posbias.judging.shortages import NO_ROWS, find_no_intervention, find_odd_rank_columns
+from posbias.judging.shortages import NO_ROWS, find_no_intervention, find_odd_rank_columns, find_rare_rankers
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 from posbias.sql.shown import Plan
@@ -35,6 +35,7 @@ FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
     _find_repeats,
     find_non_functional,
     find_odd_rank_columns,
+    find_rare_rankers,
     find_no_intervention,
     lambda look: find_no_clicks(look.profile.positions),
 )

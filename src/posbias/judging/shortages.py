@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posbias.findings import Finding
+from posbias.harvesting.page_views import FEW_VIEWS
 from posbias.judging.looks import Look
 from posbias.logs.columns import guess_ranks
 from posbias.logs.schemas import match_ranks
@@ -16,6 +17,25 @@ NO_ROWS = Finding(
     "The log is empty: it has its columns but no row",
     remedy="Check the path, or the filter that made it.",
 )
+
+# Next to fewer page views in all than so many times its own, a ranker with few is not the odd one out.
+_RARE = 100
+
+
+def find_rare_rankers(look: Look) -> Iterator[Finding]:
+    """Yield rankers with so few page views, next to the others, that what they compare is chance."""
+    views = look.profile.page_views
+    rare = {name: n for name, n in views.items() if 0 < n < FEW_VIEWS and _RARE * n < sum(views.values())}
+    if rare:
+        yield Finding(
+            "few-page-views",
+            "warning",
+            f"{{count}} of {len(views):,} rankers served fewer than {FEW_VIEWS} page views: "
+            f"{listed(rare, most=4)} ({min(rare.values())} the fewest)",
+            len(rare),
+            evidence={"page_views": rare},
+            remedy="What only they compare is chance: wait for more of them, or leave them out.",
+        )
 
 
 def find_no_intervention(look: Look) -> Iterator[Finding]:
