@@ -36,12 +36,16 @@ def in_window(row: oracle.Row) -> oracle.Stratum:
     return row["query"], row["doc"], row["segment"]
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
-@pytest.mark.parametrize("window", [None, "day"])
-@examples(15)
-@given(data=st.data(), M=max_ranks, kinds=st.sampled_from([PLAIN_KINDS, HOSTILE_KINDS]))
+@examples(60)
+@given(
+    data=st.data(),
+    M=max_ranks,
+    kinds=st.sampled_from([PLAIN_KINDS, HOSTILE_KINDS]),
+    weighting=st.sampled_from(WEIGHTINGS),
+    window=st.sampled_from([None, "day"]),
+)
 def test_documents_are_compared_wherever_they_were_shown(
-    weighting: str, window: str | None, data: Any, M: int, kinds: Any
+    data: Any, M: int, kinds: Any, weighting: str, window: str | None
 ) -> None:
     log = nameless(data.draw(logs("replay", functional=False, segments=DAYS, ids=kinds)))
     if data.draw(st.booleans()):
