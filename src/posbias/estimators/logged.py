@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posbias.errors import EstimateError
-from posbias.estimators.base import CurveEstimator
+from posbias.estimators.base import CurveEstimator, require_first
 from posbias.harvesting.observations import EngineChoice, Kind, Observations
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
@@ -82,6 +82,7 @@ class LogEstimator(CurveEstimator):
         return given
 
     def _fit(self, seen: Any) -> Self:
+        require_first(seen.impressions)
         self.estimate(seen)
         if np.isnan(self.propensity_[1:]).all():
             raise EstimateError(f"No rank but the first could have an estimate: {self.reasons_[1]}.")
