@@ -39,6 +39,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 @click.option("--eta", type=float, default=1.0, show_default=True, help="The curve is (1/rank)^eta.")
 @click.option("--noise", type=float, default=0.1, show_default=True, help="Clicks on irrelevant results (ε₋).")
 @click.option("--relevant", type=float, default=0.3, show_default=True, help="Share of relevant documents.")
+@click.option("--random", multiple=True, metavar="NAME", help="Ranker that shows results in random order; repeat.")
 @click.option("--sticky", is_flag=True, help="One ranker serves all page views of a query.")
 @click.option("--max-rank", type=int, default=10, show_default=True, metavar="M", help="Results on a page.")
 @click.option("--candidates", type=int, help="Documents of a query.  [default: M + 5]")

@@ -250,6 +250,19 @@ def _no_estimate(seen: Evidence, reasons: Reasons) -> str:
     return f"{said}: {why}. It takes more data, or rankers that differ more."
 
 
+def require_first(impressions: IntArray) -> None:
+    """Refuse impressions by rank of which none is at rank 1, to which propensities are relative."""
+    if not impressions.any() or impressions[0]:
+        return
+    first = int(np.flatnonzero(impressions)[0]) + 1
+    raise EstimateError(
+        f"Nothing was shown at rank 1, to which propensities are relative: the first rank with results is {first}. "
+        f"Check that no filter left the top of the page out. If results always begin at {first}, as below an "
+        f"advertisement, count from there: subtract {first - 1} from positions and from ranks (sql), and the curve is "
+        "relative to it."
+    )
+
+
 def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 

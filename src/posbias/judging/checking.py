@@ -24,7 +24,10 @@ from posbias.sql.shown import Plan
 def _find_repeats(look: Look) -> list[Finding]:
     # Where no ranker contradicts itself, none shows a result at several positions of a page view.
     moved = look.pairs is None or look.pairs.non_functional > 0 or look.counts.rows_contradicted > 0
-    return find_repeats(look.opened, look.plan, moved=moved)
+    found = find_repeats(look.opened, look.plan, moved=moved)
+    # Lists that were interleaved are what makes a page view one of several rankers.
+    known = any(finding.code == "interleaved" for finding in look.contradictions)
+    return [finding for finding in found if not (known and finding.code == "mixed-view")]
 
 
 # What can be wrong with a log, in the order in which it is said.
