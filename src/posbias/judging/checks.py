@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from posbias.errors import Spelling
-from posbias.findings import Finding, any_error, wrapped
+from posbias.findings import Finding, any_error
 from posbias.harvesting.profiles import Shown
 from posbias.logs.layouts import Layout
+from posbias.tables import Column, folded, table
 from posbias.version import __version__
 from posbias.wording import as_python, printable
 
@@ -95,27 +96,35 @@ class Check:
         if self.documents is not None and self.moved is not None:
             about = "about " if self.documents_one_in > 1 else ""
             moved = _share(self.moved, self.documents)
-            text = f"{about}{self.documents:,} of a query; the rankers put {about}{moved} at different ranks"
-            lines += _fact("documents", text)
+            counted = f"{about}{self.documents:,} distinct (query, document) pairs"
+            lines += _fact("documents", f"{counted}; the rankers put {about}{moved} at different ranks")
         return "\n".join(lines)
 
     def _traffic(self) -> list[str]:
         views = sum(self.page_views.values())
         shown = sorted(self.page_views.items(), key=lambda item: -item[1])[:_MOST_RANKERS]
-        width = max((len(name) for name, _ in shown), default=0)
-        digits = max((len(f"{n:,}") for _, n in shown), default=0)
-        lines = [f"{'':12}{printable(name):<{width}}  {n:>{digits},}  {n / max(views, 1):>6.1%}" for name, n in shown]
+        if not shown:
+            return []
+        columns = [
+            Column("ranker", [printable(name) for name, _ in shown], left=True),
+            Column("page views", [f"{n:,}" for _, n in shown]),
+            Column("share", [f"{n / max(views, 1):.1%}" for _, n in shown]),
+        ]
+        lines = table(columns, indent=12).splitlines()
         more = len(self.page_views) - len(shown)
         return [*lines, f"{'':12}and {more} more"] if more else lines
 
     def _click_rates(self) -> str:
         if not self.positions:
             return ""
-        lines = ["rank  impressions      clicks  click rate"]
-        for p in self.positions:
-            rate = f"{p.clicks / p.impressions:.2%}" if p.impressions else "–"
-            lines.append(f"{p.position:>4} {p.impressions:>12,} {p.clicks:>11,} {rate:>11}")
-        return "\n".join(lines)
+        return table(
+            [
+                Column("rank", [f"{p.position}" for p in self.positions]),
+                Column("impressions", [f"{p.impressions:,}" for p in self.positions]),
+                Column("clicks", [f"{p.clicks:,}" for p in self.positions]),
+                Column("click rate", [_rate(p) for p in self.positions]),
+            ]
+        )
 
     def _complaints(self, spell: Spelling) -> str:
         if not self.findings:
@@ -123,6 +132,10 @@ class Check:
         blocks = [finding.block(spell) for finding in sorted(self.findings, key=lambda f: f.severity != "error")]
         verdict = "The log can be used." if self.usable else "The log cannot be used as it is."
         return "\n\n".join([*blocks, verdict])
+
+
+def _rate(shown: Shown) -> str:
+    return f"{shown.clicks / shown.impressions:.2%}" if shown.impressions else "–"
 
 
 def _share(part: int, whole: int) -> str:
@@ -136,4 +149,4 @@ def _some(names: list[str]) -> str:
 
 def _fact(name: str, text: str) -> list[str]:
     """Return a line of what was understood, wrapped under itself."""
-    return wrapped(text, f"{name:<12}", " " * 12)
+    return folded(printable(text), f"{name:<12}", " " * 12)

@@ -107,8 +107,10 @@ class DuckDBLog(OpenLog):
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
     def known_rows(self) -> int | None:
-        """Return the rows of the log where its files or tables tell them without being read."""
-        if self._queried or len(self._files) > _MANY_FILES or (self.is_text and not self._kept):
+        """Return the rows of the log where its files tell them without being read, or they are kept."""
+        # A view or a query would have to be answered for that.
+        told = 0 < len(self._files) <= _MANY_FILES and file_format(self._files[0]) == "parquet" and not self._queried
+        if not (told or self._kept):
             return None
         with explained():
             [(rows,)] = self._connection.execute("SELECT COUNT(*) FROM log").fetchall()
