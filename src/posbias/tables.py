@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 
 WIDTH = 80
 _GAP = 2
@@ -80,6 +81,39 @@ def folded(text: str, first: str = "", rest: str = "  ", *, breaking: bool = Tru
         break_on_hyphens=False,
     )
     return lines or [first.rstrip()]
+
+
+def html_table(
+    columns: Sequence[Column], *, caption: str = "", remarks: Sequence[str] = (), notes: Sequence[str] = ()
+) -> str:
+    """Return the same as a table of HTML, in which nothing that a log or a name holds is markup.
+
+    >>> print(html_table([Column("name", ["<b>"], left=True)]))
+    <table>
+    <tr><th style="text-align: left">name</th></tr>
+    <tr><td style="text-align: left">&lt;b&gt;</td></tr>
+    </table>
+    """
+    remarked = [Column("", remarks, left=True)] if any(remarks) else []
+    columns = [*columns, *remarked]
+
+    def row(tag: str, cells: Iterable[str]) -> str:
+        sides = ("left" if column.left else "right" for column in columns)
+        told = (
+            f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>' for side, cell in zip(sides, cells, strict=True)
+        )
+        return f"<tr>{''.join(told)}</tr>"
+
+    return "\n".join(
+        [
+            "<table>",
+            *([f"<caption>{escape(caption)}</caption>"] if caption else []),
+            row("th", (column.head for column in columns)),
+            *(row("td", cells) for cells in zip(*(column.cells for column in columns), strict=True)),
+            "</table>",
+            *(f"<p>{escape(note)}</p>" for note in notes),
+        ]
+    )
 
 
 def bar(share: float, width: int = _LONGEST_BAR) -> str:

@@ -1,11 +1,11 @@
-"""A curve as a table for people."""
+"""A curve as a table for people, in a terminal or a notebook."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from posbias.tables import Column, folded, table
+from posbias.tables import Column, folded, html_table, table
 from posbias.wording import label, printable
 
 if TYPE_CHECKING:
@@ -14,32 +14,50 @@ if TYPE_CHECKING:
 
 def curve_text(curve: Curve, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
     """Return a curve and those of its segments as tables, with what is to be known of each below it."""
-    weighting = "" if curve.weighting is None else f", {curve.weighting} weighting"
-    title = printable(f"{curve.estimator}{weighting}, {curve.interval_name}")
-    blocks = [[*folded(title), _table(curve, truth, joint)]]
+    blocks = [[*folded(_title(curve)), _table(curve, truth, joint)]]
     blocks += [[*folded(label(key)), _table(part, None, joint)] for key, part in curve.segments.items()]
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
-def _table(curve: Curve, truth: Sequence[float] | None, joint: bool) -> str:
+def curve_html(curve: Curve) -> str:
+    """Return a curve and those of its segments as tables of HTML."""
+    parts = [(_title(curve), curve), *((label(key), part) for key, part in curve.segments.items())]
+    return "\n".join(
+        html_table(_columns(part), caption=title, remarks=_reasons(part), notes=part.notes) for title, part in parts
+    )
+
+
+def _title(curve: Curve) -> str:
+    weighting = "" if curve.weighting is None else f", {curve.weighting} weighting"
+    return printable(f"{curve.estimator}{weighting}, {curve.interval_name}")
+
+
+def _reasons(curve: Curve) -> list[str]:
+    return [printable(p.reason or "") for p in curve.positions]
+
+
+def _columns(curve: Curve, truth: Sequence[float] | None = None, joint: bool = False) -> list[Column]:
     positions = curve.positions
-    known = [p.propensity for p in positions]
-    top = max((p for p in known if p is not None), default=0.0) or 1.0
     columns = [
         Column("rank", [f"{p.position}" for p in positions]),
-        Column("propensity", ["–" if p is None else f"{p:.3f}" for p in known]),
+        Column("propensity", ["–" if p.propensity is None else f"{p.propensity:.3f}" for p in positions]),
         Column("interval", [_ends(p.low, p.high, p.position) for p in positions], left=True),
     ]
     if joint:
-        band = curve.joint_ends()
-        ends = [_ends(*ends, p.position) for p, ends in zip(positions, band, strict=True)]
+        ends = [_ends(*ends, p.position) for p, ends in zip(positions, curve.joint_ends(), strict=True)]
         columns.append(Column("joint band", ends, left=True))
     if truth is not None:
         columns.append(Column("truth", [_known(truth, p.position) for p in positions]))
     columns.append(Column("impressions", [f"{p.impressions:,}" for p in positions]))
     columns.append(Column("clicks", [f"{p.clicks:,}" for p in positions]))
+    return columns
+
+
+def _table(curve: Curve, truth: Sequence[float] | None, joint: bool) -> str:
+    known = [p.propensity for p in curve.positions]
+    top = max((p for p in known if p is not None), default=0.0) or 1.0
     bars = [None if p is None else p / top for p in known]
-    drawn = table(columns, bars=bars, remarks=[printable(p.reason or "") for p in positions])
+    drawn = table(_columns(curve, truth, joint), bars=bars, remarks=_reasons(curve))
     return "\n".join([drawn, *(line for note in curve.notes for line in folded(printable(note), "! "))])
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from posbias.errors import Spelling
 from posbias.findings import Finding, any_error
+from posbias.frames import Columns, pandas_frame, polars_frame
 from posbias.harvesting.profiles import Shown
 from posbias.logs.layouts import Layout
-from posbias.tables import Column, folded, table
+from posbias.tables import Column, folded, html_table, table
 from posbias.version import __version__
 from posbias.wording import as_python, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 _MOST_RANKERS = 12
 
@@ -77,6 +83,24 @@ class Check:
     def __str__(self) -> str:
         return self.to_text()
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the findings as a frame of pandas, a row for each."""
+        return pandas_frame(self._finding_columns())
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the findings as a frame of Polars, a row for each."""
+        return polars_frame(self._finding_columns())
+
+    def _finding_columns(self) -> Columns:
+        told = [finding.to_dict() for finding in self.findings]
+        kinds = {"code": str, "severity": str, "message": str, "count": int, "example": str, "remedy": str, "add": str}
+        return {name: (kind, [each[name] for each in told]) for name, kind in kinds.items()}
+
+    def _repr_html_(self) -> str:
+        parts = [f"<pre>{escape(self._understood())}</pre>"] if self.layout else []
+        parts += [html_table(self._rates())] if self.positions else []
+        return "\n".join([*parts, f"<pre>{escape(self._complaints(as_python))}</pre>"])
+
     def _understood(self) -> str:
         if self.layout is None:
             return ""
@@ -115,16 +139,15 @@ class Check:
         return [*lines, f"{'':12}and {more} more"] if more else lines
 
     def _click_rates(self) -> str:
-        if not self.positions:
-            return ""
-        return table(
-            [
-                Column("rank", [f"{p.position}" for p in self.positions]),
-                Column("impressions", [f"{p.impressions:,}" for p in self.positions]),
-                Column("clicks", [f"{p.clicks:,}" for p in self.positions]),
-                Column("click rate", [_rate(p) for p in self.positions]),
-            ]
-        )
+        return table(self._rates()) if self.positions else ""
+
+    def _rates(self) -> list[Column]:
+        return [
+            Column("rank", [f"{p.position}" for p in self.positions]),
+            Column("impressions", [f"{p.impressions:,}" for p in self.positions]),
+            Column("clicks", [f"{p.clicks:,}" for p in self.positions]),
+            Column("click rate", [_rate(p) for p in self.positions]),
+        ]
 
     def _complaints(self, spell: Spelling) -> str:
         if not self.findings:

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from html import escape
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
+from posbias.frames import Columns, pandas_frame, polars_frame
 from posbias.tables import Column, folded, table
 from posbias.version import __version__
 from posbias.wording import printable
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     from matplotlib.axes import Axes
 
 FORMAT = 1
+# The columns of a frame, and what their values are.
+_KINDS: dict[str, type[int] | type[float] | type[str]] = {
+    "scenario": str,
+    "estimator": str,
+    "rank": int,
+    "precision": float,
+    "standard_error": float,
+    "degrees_of_freedom": float,
+    "times": float,
+    "queries": int,
+    "page_views": int,
+    "more_queries": int,
+    "more_page_views": int,
+    "reason": str,
+}
 
 
 @dataclass(frozen=True)
@@ -111,6 +130,27 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as `--json` prints it."""
         return {"format": FORMAT, **asdict(self), "version": __version__}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the plan as a frame of pandas: a row for each scenario, estimator and rank."""
+        return pandas_frame(self._columns())
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the plan as a frame of Polars: a row for each scenario, estimator and rank."""
+        return polars_frame(self._columns())
+
+    def _columns(self) -> Columns:
+        looks = [("now", self.outlooks), *((each.name, each.outlooks) for each in self.scenarios)]
+        rows = [
+            {"scenario": name, "estimator": outlook.estimator, **asdict(need)}
+            for name, outlooks in looks
+            for outlook in outlooks
+            for need in outlook.needs
+        ]
+        return {name: (kind, [row[name] for row in rows]) for name, kind in _KINDS.items()}
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.to_text())}</pre>"
 
     def to_text(self) -> str:
         """Return the plan as tables."""
