@@ -103,7 +103,7 @@ def test_the_text_is_made_for_people(table: pa.Table) -> None:
     assert "wide: a column for each ranker's rank" in text
     assert "rows        1,200" in text
     assert "page views  240" in text
-    assert "rank  impressions      clicks  click rate\n   1          240" in text
+    assert "rank  impressions  clicks  click rate\n   1          240" in text
     assert text.endswith("No problem found. The log can be used.")
     assert all(len(line) <= 100 for line in text.splitlines())
 

@@ -44,6 +44,7 @@ RUN = {
     "docs/intervals.md": {"pycon"},
     "docs/log.md": {"console", "pycon"},
     "docs/planning.md": {"console", "pycon"},
+    "docs/questions.md": {"console", "pycon"},
     "docs/tutorial.md": {"console", "pycon"},
     "docs/warehouse.md": {"console", "pycon"},
 }

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from posbias.errors import LogError, Spelling, with_arguments
+from posbias.tables import folded
 from posbias.wording import Arguments, as_python, printable
 
 Severity = Literal["error", "warning"]
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!"}
-_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -134,12 +133,4 @@ def _sum(one: Finding, other: Finding) -> Finding:
 def wrapped(text: str, first: str, rest: str) -> list[str]:
     """Return a text as lines under each other, the first of them indented otherwise."""
     # Ids, names and commands are never broken, and a line break in one is shown as such.
-    lines = textwrap.wrap(
-        printable(text),
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return lines or [first.rstrip()]
+    return folded(printable(text), first, rest, breaking=False)

@@ -10,6 +10,7 @@ import click
 from posbias.cli.engines import engine_options, load_harvest, make_harvest
 from posbias.cli.options import force_option, given, harvest_options, level_option, log_options, show_json, tell
 from posbias.cli.outputs import plot_file
+from posbias.cli.sections import Sectioned
 from posbias.estimators import ESTIMATORS
 from posbias.wording import printable_lines
 
@@ -20,12 +21,19 @@ if TYPE_CHECKING:
 DEFAULT = "cross-fit"
 
 
-@click.command()
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Curve": ("estimator", "by", "max_rank", "level", "joint", "interval", "bootstrap", "seed", "feature", "prior"),
+        "Output": ("plot", "as_json", "as_csv", "truth"),
+    },
+)
 @log_options
 @click.option(
     "--estimator",
     type=click.Choice(list(ESTIMATORS)),
-    help="How clicks make a curve.  [default: cross-fit; all-pairs for a harvest of sums]",
+    metavar="NAME",
+    help=f"How clicks make a curve: {', '.join(ESTIMATORS)}.  [default: cross-fit; all-pairs for a harvest of sums]",
 )
 @click.option("--feature", multiple=True, metavar="COLUMN", help="Feature of regression-em; may be repeated.")
 @click.option("--random", metavar="NAME", help="Ranker of random-traffic: it shows results in random order.")

@@ -31,7 +31,9 @@ class _FailedError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.secho(f"Error: {_harmless(self.message)}", fg="red", err=True)
+        from posbias.cli.options import for_reading
+
+        click.secho(for_reading(f"Error: {self.message}"), fg="red", err=True)
 
 
 def _harmless(text: str) -> str:
@@ -115,6 +117,6 @@ def cli() -> None:
     """Position bias from the click logs you already have.
 
     \b
-    posbias check clicks.parquet       what is in the log, and what is wrong with it
-    posbias estimate clicks.parquet    the propensity curve, with its interval
+    posbias check clicks.parquet     what is in the log, and what is wrong with it
+    posbias estimate clicks.parquet  the propensity curve, with its interval
     """

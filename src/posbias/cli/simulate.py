@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from posbias.cli.options import tell
+from posbias.cli.sections import Sectioned
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
@@ -18,7 +19,15 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
         raise click.BadParameter(f"expected numbers with commas between them, such as 0.9,0.1, not {value!r}") from None
 
 
-@click.command()
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Log": ("queries", "max_rank", "layout", "aggregated", "ids", "seed"),
+        "Rankers": ("rankers", "similarity", "quality", "traffic", "sticky"),
+        "Queries": ("repeats", "skew", "relevant", "candidates"),
+        "Users": ("eta", "noise", "segment"),
+    },
+)
 @click.argument("output", metavar="OUTPUT")
 @click.option(
     "--layout",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from posbias.findings import unusable
 from posbias.logs.schemas import Schema
-from posbias.progress import Progress, silent
+from posbias.progress import Bar, Progress, silent
 from posbias.sql.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ class OpenLog(ABC):
     def done(self) -> float:
         """Return the share of the running query that is done."""
 
+    def known_rows(self) -> int | None:
+        """Return the rows of the log where that takes no reading of it."""
+        return None
+
     @contextmanager
     def watched(self, doing: str) -> Iterator[None]:
         """Tell the progress of the query that runs inside."""
@@ -73,6 +77,8 @@ class OpenLog(ABC):
             while not stop.wait(0.1):
                 self.progress(doing, self.done())
 
+        if isinstance(self.progress, Bar) and self.progress.rows is None:
+            self.progress.rows = self.known_rows()
         self.progress(doing, 0.0)
         # Joined before the query's answer is used: a thread alive at exit makes DuckDB print leak warnings.
         watcher = threading.Thread(target=watch, daemon=True)
@@ -82,6 +88,8 @@ class OpenLog(ABC):
         finally:
             stop.set()
             watcher.join()
+        # An engine that counts what follows the reading as much as the reading may be done at half.
+        self.progress(doing, 1.0)
 
     def refuse_empty_rankings(self) -> None:
         """Refuse a second table that names no ranker: nothing would be known of any row."""

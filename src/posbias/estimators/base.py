@@ -176,6 +176,22 @@ class CurveEstimator(ABC):
         """Return what the estimator was made with."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return what the estimator was made with, as scikit-learn asks for it; `deep` changes nothing here."""
+        return self.parameters()
+
+    def set_params(self, **params: Any) -> Self:
+        """Change what the estimator was made with, and return it; `fit` says what it makes of that."""
+        known = self.parameters()
+        unknown = [name for name in params if name not in known]
+        if unknown:
+            raise EstimateError(
+                f"{type(self).__name__} has no parameter {', '.join(map(repr, unknown))}. It has {listed(known)}."
+            )
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
     @property
     def _interval(self) -> Interval | None:
         """How intervals are made, if they are."""
@@ -214,7 +230,7 @@ class CurveEstimator(ABC):
         )
 
     def summary(self) -> Curve:
-        """Return the fitted curve; it prints as a table."""
+        """Return the fitted curve: it prints as a table, and `to_pandas` and `to_polars` make a frame of it."""
         return self.curve()
 
     def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None, joint: bool = False) -> Axes:
