@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from posbias.errors import PosbiasError as PosbiasError
     from posbias.estimators.registered import *  # noqa: F403
     from posbias.harvesting.counting import harvest as harvest
+    from posbias.harvesting.event_files import write_events as write_events
     from posbias.harvesting.harvests import Harvest as Harvest
     from posbias.harvesting.merging import merge as merge
     from posbias.harvesting.set_sizes import intervention_sets as intervention_sets
@@ -49,6 +50,7 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "merge": "posbias.harvesting.merging",
     "plan": "posbias.planning.planner",
     "simulate": "posbias.simulation",
+    "write_events": "posbias.harvesting.event_files",
 }
 __all__ = ["__version__", *_HOMES]
 

@@ -41,6 +41,29 @@ def all_written_whole(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[
             os.replace(draft, target)
 
 
+@contextmanager
+def folder_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the name of a folder beside `path` to make and write to; it takes the place of `path` once it is complete.
+
+    A folder that is there already is moved away first, and removed last.
+    """
+    name = os.fspath(path)
+    if not os.path.isdir(name):
+        writable(name)
+    target = Path(os.path.realpath(name))
+    draft, old = (target.with_name(_DRAFT.format(uuid.uuid4().hex)) for _ in range(2))
+    try:
+        yield str(draft)
+        if target.is_dir():
+            os.rename(target, old)
+        else:
+            target.unlink(missing_ok=True)
+        os.rename(draft, target)
+    finally:
+        for left in (draft, old):
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def writable(path: str | os.PathLike[str]) -> Path:
     """Return the file that a path stands for, links followed; refuse what is no place for a file."""
     name = os.fspath(path)

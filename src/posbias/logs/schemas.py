@@ -82,7 +82,7 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     if aggregated:
         del wanted["click"]
         wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
-    _require_all(wanted, columns, "the log")
+    require_all(wanted, columns, "the log")
     _refuse_told_by_path(log, wanted, table, "log")
     _refuse_shared(wanted)
     for role, name in (("impression", "impression_id"), ("original", "original_rank")):
@@ -96,7 +96,7 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     shared = {role: wanted[role] for role in _IDS}
     if log.rankings is not None:
         layout = Layout.LONG
-        _require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
+        require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
         _refuse_told_by_path(log, shared | {"rank": log.rank}, second, "rankings table")
         _refuse_fractions(shared, columns, rankings)
     elif log.ranks != NO_RANKS:
@@ -231,10 +231,10 @@ def match_ranks(pattern: str, columns: Iterable[str]) -> dict[str, str]:
 
 def require(column: str, columns: Mapping[str, str], *, argument: str, where: str = "the log") -> None:
     """Raise a LogError with the closest existing name if a column is missing."""
-    _require_all({argument: column}, columns, where)
+    require_all({argument: column}, columns, where)
 
 
-def _require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
+def require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
     """Raise one error for all columns that are missing, with the arguments that would probably name them."""
     missing = {role: column for role, column in wanted.items() if column not in columns}
     if not missing:
@@ -250,7 +250,7 @@ def _require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: s
     lead = ""
     if len(missing) == len(guesses) == 1:
         lead = f"Did you mean {listed(guesses.values())}? "
-    elif len(missing) > 2 and not guesses:
+    elif len(missing) > 2 and not guesses and where == "the log":
         lead = "This does not look like a click log, which has one row for each result shown. "
     raise unusable(
         "missing-column",
