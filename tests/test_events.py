@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import posbias
+from posbias.cli import cli
+
 from .logs import Row, to_csv, to_jsonl, to_parquet
 
 WORLD = posbias.World(queries=60, repeats=5, max_rank=4, segments={"phone": 1.5, "desk": 0.5}, seed=3)
@@ -190,3 +194,227 @@ def test_rankings_make_the_long_layout() -> None:
     made, expected = (posbias.harvest(each, max_rank=4) for each in (log, whole))
     assert made.layout == "long"
     np.testing.assert_array_equal(made.pairs().clicks, expected.pairs().clicks)
+
+
+# ---- What goes wrong
+
+SHOWN = {"impression_id": [1, 2], "query_id": ["tea", "tea"], "doc_ids": [["x", "y"], ["y", "x"]], "ranker": ["a", "b"]}
+TAPS = {"impression_id": [1], "doc_id": ["y"]}
+
+
+def log_of(shown: dict[str, Any], taps: dict[str, Any] | None = None, **names: Any) -> posbias.ClickLog:
+    return join(pa.table(shown), pa.table(taps or TAPS), **names)
+
+
+def refused(log: posbias.ClickLog, folder: Path) -> str:
+    """What is said of events that make no log: nothing is written, and a harvest and a check say the same."""
+    with pytest.raises(posbias.LogError) as error:
+        posbias.write_events(log, folder / "log.parquet")
+    assert list(folder.glob("*.parquet")) == []
+    with pytest.raises(posbias.LogError) as again:
+        posbias.harvest(log)
+    assert str(again.value) == str(error.value)
+    assert not posbias.check(log).usable
+    return str(error.value)
+
+
+def codes(log: posbias.ClickLog, folder: Path) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
+    """The rows of a log, as (page view, document, position, clicked), and what was found how often."""
+    out, found = written(log, folder, overwrite=True)
+    rows = sorted((row["impression_id"], row["doc_id"], row["position"], row["clicked"]) for row in out)
+    return rows, {finding.code: finding.count for finding in found.findings}
+
+
+def test_an_empty_table_of_impressions(tmp_path: Path) -> None:
+    empty = join(pa.table(SHOWN).slice(0, 0), pa.table(TAPS))
+    assert refused(empty, tmp_path).startswith("The impressions are empty: they have their columns but no row.")
+
+
+def test_no_click_at_all_is_said(tmp_path: Path) -> None:
+    rows, found = codes(join(pa.table(SHOWN), pa.table(TAPS).slice(0, 0)), tmp_path)
+    assert found == {"no-clicks": 0}
+    assert [row[-1] for row in rows] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("shown", "taps", "names", "message"),
+    [
+        ({"view": [1]}, None, {}, r"neither an array .* nor a document .*Columns found: 'view'.*docs='COLUMN'"),
+        (
+            {"page_view_id": [1], "qid": ["t"], "results": [["x"]]},
+            None,
+            {},
+            r"neither an array .* Add docs='results'",
+        ),
+        (
+            {"page_view_id": [1], "qid": ["t"], "doc_ids": [["x"]]},
+            None,
+            {},
+            r"Columns 'impression_id', 'query_id' are not in the impressions. Columns found: 'page_view_id', 'qid', "
+            r"'doc_ids'. Say which to read. Add impression='page_view_id', query='qid'",
+        ),
+        (SHOWN, {"view_id": [1], "sku": ["y"]}, {}, r"in the clicks. .*click_impression='view_id', click_doc='sku'"),
+        (SHOWN, None, {"ranker": "arm"}, r"Column 'arm' is not in the impressions"),
+        (SHOWN, None, {"application": "site"}, r"Column 'site' is not in the impressions"),
+        (SHOWN | {"doc_ids": [1, 2]}, None, {}, r"'doc_ids' of the impressions is BIGINT, where an array"),
+        (SHOWN | {"doc_ids": [[{"id": 1}], [{"id": 2}]]}, None, {}, r"STRUCT.*an id is a single value"),
+        (SHOWN | {"impression_id": [[1], [2]]}, None, {}, r"'impression_id' of the impressions is BIGINT\[\]"),
+        (SHOWN | {"Clicked": [1, 1]}, None, {}, r"two columns named 'clicked'.*EXCLUDE \(Clicked\)"),
+        (SHOWN, {"impression_id": [1.0], "doc_id": ["y"]}, {}, r"is BIGINT in the impr.* DOUBLE in the clicks"),
+        (SHOWN, {"impression_id": ["v1", "v2"], "doc_id": ["x", "y"]}, {}, r"2 of 2 clicked results .*written alike"),
+        (SHOWN | {"impression_id": [None, None]}, None, {}, r"hold no result .*\n2 of 2 page views have no value"),
+        (SHOWN | {"doc_ids": [None, []]}, None, {}, r"hold no result .*\n2 of 2 page views show nothing"),
+        (SHOWN | {"impression_id": [1, 1]}, None, {}, r"1 of 1 page views contradict themselves"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_log_is_refused(shown: Any, taps: Any, names: Any, message: str, tmp_path: Path) -> None:
+    told = refused(log_of(shown, taps, **names), tmp_path)
+    assert re.search(message, told, re.DOTALL), told
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"query": ""}, "query='' must be a text"),
+        ({"first": 2}, "first=2 must be 0 or 1"),
+        ({"preset": "ga4"}, "preset='ga4' is not known"),
+        ({"docs": "a", "position": "b"}, "Give one of them"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(posbias.LogError, match=message):
+        log_of(SHOWN, **settings)
+    with pytest.raises(posbias.LogError, match="Expected a log of events"):
+        posbias.write_events(posbias.ClickLog("x.parquet"), "y.parquet")
+
+
+def test_ids_of_two_page_views_in_one_are_left_out_and_many_are_refused(each_engine: str, tmp_path: Path) -> None:
+    views = 300
+    shown = {"impression_id": [*range(views), 7, 8, 9], "query_id": ["tea"] * views + ["tea", "rum", "tea"]}
+    shown |= {
+        "doc_ids": [["x", "y"]] * views + [["x", "z"], ["x", "y"], ["x", "y"]],
+        "ranker": ["a"] * (views + 2) + ["b"],
+    }
+    rows, found = codes(log_of(shown), tmp_path)
+    # One id with another document at the same place, one with another query, one with another ranker.
+    assert {view for view, *_ in rows} == {*range(views)} - {7, 8, 9}
+    # Copies at the same place: of `x` in the first, of both documents in the others.
+    assert found == {"two-in-one-view": 3, "duplicates": 5}
+    few = {name: values[-20:] for name, values in shown.items()} | {"impression_id": [1, 2] * 10}
+    with pytest.raises(posbias.LogError, match=r"2 of 2 page views contradict themselves.* not of a session"):
+        posbias.write_events(log_of(few), tmp_path / "few.parquet")
+
+
+def test_a_document_at_two_places_is_left_out(each_engine: str, tmp_path: Path) -> None:
+    shown = SHOWN | {"doc_ids": [["x", "y", "x"], ["y", None]]}
+    rows, found = codes(log_of(shown, {"impression_id": [1, 1], "doc_id": ["x", "y"]}), tmp_path)
+    assert rows == [(1, "y", 2, 1), (2, "y", 1, 0)]
+    assert found == {"moved-in-view": 1, "null": 1}
+
+
+def test_arrays_as_texts(each_engine: str, tmp_path: Path) -> None:
+    shown = SHOWN | {"doc_ids": ['["x", "y"]', "[1, null, 3]"]}
+    rows, found = codes(log_of(shown, {"impression_id": [1, 2], "doc_id": ["y", "3"]}), tmp_path)
+    assert rows == [(1, "x", 1, 0), (1, "y", 2, 1), (2, "1", 1, 0), (2, "3", 3, 1)]
+    assert found == {"null": 1}
+    rows, found = codes(log_of(SHOWN | {"doc_ids": ['["x", "y"]', "['x', 'y']x"]}), tmp_path)
+    assert rows == [(1, "x", 1, 0), (1, "y", 2, 1)]
+    assert found == {"not-an-array": 1}
+
+
+def positions(begin: dict[str, list[int]]) -> pa.Table:
+    """Page views of two results each, by the application and the position at which they begin."""
+    views = [(app, first) for app, firsts in begin.items() for first in firsts]
+    rows = [(i, app, doc, first + doc) for i, (app, first) in enumerate(views) for doc in (0, 1)]
+    names = ("impression_id", "app", "doc_id", "position")
+    table = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return pa.table(table | {"query_id": ["tea"] * len(rows), "ranker": ["a"] * len(rows)})
+
+
+def test_positions_begin_where_the_page_views_of_an_application_do(each_engine: str, tmp_path: Path) -> None:
+    table, taps = positions({"web": [0] * 5, "it's": [1] * 5}), pa.table({"impression_id": [0], "doc_id": [1]})
+    out, found = written(join(table, taps, application="app"), tmp_path)
+    assert {(row["app"], row["doc_id"], row["position"]) for row in out} == {
+        (app, doc, doc + 1) for app in ("web", "it's") for doc in (0, 1)
+    }
+    assert found.findings == ()
+    with pytest.raises(posbias.LogError, match=r"5 page views begin at position 0 and 5 at position 1.*application"):
+        written(join(table, taps), tmp_path, overwrite=True)
+    out, found = written(join(table, taps, first=0), tmp_path, overwrite=True)
+    assert {row["position"] for row in out} == {1, 2, 3}
+    mixed = positions({"web": [0, 1] * 5})
+    with pytest.raises(posbias.LogError, match="of application 'web' begin at position 0"):
+        written(join(mixed, taps, application="app"), tmp_path, overwrite=True)
+
+
+def test_a_stray_zero_does_not_move_all_positions(tmp_path: Path) -> None:
+    taps = pa.table({"impression_id": [0], "doc_id": [1]})
+    out, found = written(join(positions({"web": [0] + [1] * 300}), taps), tmp_path)
+    assert {row["position"] for row in out} == {1, 2}
+    assert len(out) == 601
+    assert [(f.code, f.count, f.example) for f in found.findings] == [("zero-based", 1, "impression_id=0")]
+    out, found = written(join(positions({"web": [1] + [0] * 300}), taps), tmp_path, overwrite=True)
+    assert {row["position"] for row in out} == {1, 2, 3}
+    assert found.findings == ()
+
+
+def test_positions_that_are_none_are_counted(tmp_path: Path) -> None:
+    shown = {
+        "impression_id": [1, 1, 1, 1],
+        "query_id": ["t"] * 4,
+        "doc_id": [*"wxyz"],
+        "position": ["1", "2.5", "-3", "two"],
+    }
+    rows, found = codes(log_of(shown, {"impression_id": [1], "doc_id": ["w"]}), tmp_path)
+    assert rows == [(1, "w", 1, 1)]
+    assert found == {"not-a-position": 3}
+
+
+def test_nothing_is_replaced_unless_told(each_engine: str, tmp_path: Path) -> None:
+    log, path = log_of(SHOWN), tmp_path / "log.parquet"
+    path.write_text("mine")
+    with pytest.raises(posbias.PosbiasError, match=r"log.parquet' is there already. .* Add overwrite=True"):
+        posbias.write_events(log, path)
+    assert path.read_text() == "mine"
+    posbias.write_events(log, path, overwrite=True)
+    posbias.write_events(log, path, overwrite=True)
+    assert pq.read_table(path).num_rows == 4
+    with pytest.raises(posbias.LogError):
+        posbias.write_events(join(pa.table(SHOWN).slice(0, 0), pa.table(TAPS)), path, overwrite=True)
+    assert pq.read_table(path).num_rows == 4
+    assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
+
+
+def test_the_command_says_what_it_wrote_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table(SHOWN), "shown.parquet")
+    pq.write_table(pa.table({"impression_id": [1, 1, 9], "doc_id": ["y", "y", "x"]}), "taps.parquet")
+    words = ["events", "shown.parquet", "taps.parquet", "-o"]
+    done = CliRunner().invoke(cli, [*words, "log.parquet"])
+    assert done.exit_code == 0
+    assert "4 rows of 2 page views with 1 clicks written to log.parquet" in done.stderr
+    assert "Note: 1 of 2 clicked results were not shown" in done.stderr
+    told = json.loads(CliRunner().invoke(cli, [*words, "other.parquet", "--json"]).stdout)
+    assert {f["code"]: f["count"] for f in told.pop("findings")} == {"double-clicks": 1, "not-shown": 1}
+    columns = ["query_id", "doc_id", "ranker", "position", "clicked", "impression_id"]
+    assert told == {"output": "other.parquet", "rows": 4, "page_views": 2, "clicks": 1, "columns": columns}
+    for output, message in (
+        ("log.parquet", "is there already. Name another file, or replace it. Add --overwrite"),
+        ("taps.parquet", "is what is being read"),
+    ):
+        failed = CliRunner().invoke(cli, [*words, output])
+        assert failed.exit_code == 2
+        assert message in failed.stderr
+    missing = CliRunner().invoke(cli, [*words, "x.parquet", "--click-doc", "sku"])
+    assert missing.exit_code == 2
+    assert "Columns found: 'impression_id', 'doc_id'. Say which to read. Add --click-doc doc_id" in missing.stderr
+
+
+def test_hostile_names_are_carried_along(each_engine: str, tmp_path: Path) -> None:
+    names = ["it's", 'my "name"', "select", "c_0", "v", "a.b", "ü 🚀", "app"]
+    shown = SHOWN | {name: [f"{name};--", None] for name in names} | {"nested": [{"a": [1]}, None]}
+    out, _ = written(log_of({name: values + values[:1] for name, values in shown.items()}), tmp_path)
+    assert {name: {row[name] for row in out if row["impression_id"] == 1} for name in names} == {
+        name: {f"{name};--"} for name in names
+    }
+    assert len(out) == 4

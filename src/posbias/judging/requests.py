@@ -8,7 +8,7 @@ from posbias.logs.columns import guess
 
 
 def find_request_ids(look: Look) -> list[Finding]:
-    """Return that each value of the query occurs on one page view only, where ranks are learnt from recurring queries."""
+    """Return that each value of the query occurs on one page view only, where queries must recur."""
     schema, d = look.plan.schema, look.plan.dialect
     if schema.layout.ranks_known or schema.aggregated:
         return []
@@ -32,8 +32,8 @@ def find_request_ids(look: Look) -> list[Finding]:
             f"each value of {schema.query!r} occurs on one page view only: is it the id of the request?",
             int(queries),
             evidence={"queries": int(queries)},
-            remedy="A query is what was looked for, and comes again: name that column (query), such as the text that was "
-            "typed. If none ever comes again, log each ranker's rank (ranks or rankings).",
+            remedy="A query is what was looked for, and comes again: name that column (query), such as the text that "
+            "was typed. If none ever comes again, log each ranker's rank (ranks or rankings).",
             arguments={"query": meant} if meant else {},
         )
     ]
