@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 
 from posbias.findings import Finding, unusable
 from posbias.logs.event_schemas import EventSchema
-from posbias.sql.events import EventPlan, clicks_query, holes_query, lost_query, missing_query, taps_query
+from posbias.sql.event_looks import (
+    clicks_query,
+    holes_query,
+    lost_query,
+    missing_query,
+    oddities_query,
+    taps_query,
+)
+from posbias.sql.events import EventPlan
 from posbias.wording import listed
 
 Rows = Callable[[str, str], list[tuple[Any, ...]]]
@@ -22,12 +30,8 @@ class Shape(NamedTuple):
 
     application: str | None
     pages: int
-    rows: int
-    repeats: int
-    moved: int
-    moved_example: str | None
-    conflicts: int
-    conflict_example: str | None
+    results: int
+    odd: int
     at_zero: int
     at_one: int
     zero_example: str | None
@@ -147,11 +151,13 @@ def _begin_twice(plan: EventPlan, shape: Shape, name: str) -> Finding:
     )
 
 
-def find_repeats(plan: EventPlan, shapes: Sequence[Shape]) -> Iterator[Finding]:
-    """Yield what page views show twice."""
-    schema = plan.schema
-    total = sum(shape.rows for shape in shapes)
-    repeats, moved = (sum(getattr(shape, name) for shape in shapes) for name in ("repeats", "moved"))
+def find_oddities(plan: EventPlan, shapes: Sequence[Shape], rows: Rows) -> Iterator[Finding]:
+    """Yield what page views show twice, and which of them are two."""
+    if not any(shape.odd for shape in shapes):
+        return
+    [(repeats, moved, moved_example, conflicts, example)] = rows(oddities_query(plan), "Looking closer at page views")
+    name = plan.schema.impression
+    pages, results = (sum(getattr(shape, kind) for shape in shapes) for kind in ("pages", "results"))
     if repeats:
         yield Finding(
             "duplicates",
@@ -160,44 +166,34 @@ def find_repeats(plan: EventPlan, shapes: Sequence[Shape]) -> Iterator[Finding]:
             "does",
             int(repeats),
             None,
-            {"rows": int(total)},
+            {"rows": int(results)},
             "Each is counted once.",
         )
     if moved:
-        example = next(shape.moved_example for shape in shapes if shape.moved_example is not None)
         yield Finding(
             "moved-in-view",
             "warning",
             "{count} documents stand at several positions of one page view",
             int(moved),
-            f"{schema.impression}={example}",
-            {"rows": int(total)},
-            f"They are left out, because a click does not tell which was meant. Check that {schema.impression!r} names "
-            "one page view, not a session.",
+            f"{name}={moved_example}",
+            {"rows": int(results)},
+            f"They are left out, because a click does not tell which was meant. Check that {name!r} names one page "
+            "view, not a session.",
         )
-
-
-def find_conflicts(plan: EventPlan, shapes: Sequence[Shape]) -> Iterator[Finding]:
-    """Yield ids of page views that are two."""
-    conflicts = sum(shape.conflicts for shape in shapes)
-    if not conflicts:
-        return
-    schema = plan.schema
-    pages = sum(shape.pages for shape in shapes)
-    example = next(shape.conflict_example for shape in shapes if shape.conflict_example is not None)
-    many = conflicts * _ACCIDENT > pages
-    place = "" if schema.position is None else " In a grid, number the cells in reading order."
-    yield Finding(
-        "two-in-one-view",
-        "error" if many else "warning",
-        "{count} of {page_views} page views contradict themselves: one id, but other documents at the same place, or "
-        "another query or ranker",
-        int(conflicts),
-        f"{schema.impression}={example}",
-        {"page_views": int(pages)},
-        ("" if many else "They are left out. ")
-        + f"Is {schema.impression!r} the id of a page view, and not of a session or a user?{place}",
-    )
+    if conflicts:
+        many = conflicts * _ACCIDENT > pages
+        grid = "" if plan.schema.position is None else " In a grid, number the cells in reading order."
+        yield Finding(
+            "two-in-one-view",
+            "error" if many else "warning",
+            "{count} of {page_views} page views contradict themselves: one id, but other documents at the same place, "
+            "or another query or ranker",
+            int(conflicts),
+            f"{name}={example}",
+            {"page_views": int(pages)},
+            f"{'' if many else 'They are left out. '}Is {name!r} the id of a page view, and not of a session or a "
+            f"user?{grid}",
+        )
 
 
 def find_lost(plan: EventPlan, rows: Rows) -> Iterator[Finding]:

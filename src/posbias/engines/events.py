@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from posbias.engines.event_findings import (
     Rows,
     Shape,
-    find_conflicts,
     find_hits,
     find_lost,
     find_missing,
-    find_repeats,
+    find_oddities,
     first_positions,
     no_results,
 )
@@ -20,7 +19,8 @@ from posbias.logs.event_schemas import CLICK, VIEW, resolve_events
 from posbias.logs.events import Events
 from posbias.logs.schemas import Columns
 from posbias.sql.dialect import Dialect
-from posbias.sql.events import EventPlan, log_query, shape_query
+from posbias.sql.event_looks import shape_query
+from posbias.sql.events import EventPlan, log_query
 from posbias.sql.ubi import Ubi
 
 # What is counted of a log that was written.
@@ -60,10 +60,8 @@ def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: 
     if not sum(shape.pages for shape in shapes):
         raise UnusableLogError(*no_results(findings))
     from_zero, odd = first_positions(plan, shapes, events.first)
-    findings += [*odd, *find_repeats(plan, shapes), *find_conflicts(plan, shapes)]
-    conflicts = sum(shape.conflicts for shape in shapes)
-    repeated = any(shape.repeats or shape.moved or shape.conflicts for shape in shapes)
-    plan = replace(plan, first_look=False, from_zero=from_zero, repeated=repeated, conflicting=conflicts > 0)
+    findings += [*odd, *find_oddities(plan, shapes, rows)]
+    plan = replace(plan, first_look=False, from_zero=from_zero, odd=any(shape.odd for shape in shapes))
     findings += find_lost(plan, rows)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:

@@ -24,9 +24,8 @@ class EventPlan:
     clicks: str = "clicks"
     # The topmost position of applications that count from 0, by the name of the application; others count from 1.
     from_zero: Sequence[str | None] = ()
-    # Whether any result of a page view is there several times, and whether any page view contradicts itself.
-    repeated: bool = False
-    conflicting: bool = False
+    # Whether any page view is odd: shows a result several times, or contradicts itself.
+    odd: bool = False
     # Whether this is that first look, before it is known where positions begin: they are seen as they are.
     first_look: bool = False
 
@@ -43,7 +42,7 @@ class EventPlan:
 
 def log_query(plan: EventPlan) -> str:
     """Return the log: one row for each result shown, with whether it was clicked."""
-    steps = [*plan.before, *_results(plan, plan.others), _taps(plan)]
+    steps = [*plan.before, *_results(plan, plan.others), taps_step(plan)]
     d, schema = plan.dialect, plan.schema
     columns = [
         f"s.q AS {d.quote(QUERY)}",
@@ -58,158 +57,80 @@ def log_query(plan: EventPlan) -> str:
         Step(
             "answer",
             "Each result once, clicked or not.",
-            "SELECT\n  " + ",\n  ".join(columns) + f"\nFROM {steps[-2].name} s\nLEFT JOIN taps t ON {_same(plan)}",
+            "SELECT\n  "
+            + ",\n  ".join(columns)
+            + f"\nFROM {steps[-2].name} s\nLEFT JOIN taps t ON {same_result(plan)}",
         )
     )
     return render(steps)
-
-
-def shape_query(plan: EventPlan) -> str:
-    """Return what page views look like, by application: where they begin, what they repeat, whether they agree."""
-    d = plan.dialect
-    text = d.as_text("v")
-    several = "MIN(q) <> MAX(q)" + (" OR MIN(r) <> MAX(r)" if plan.schema.ranker else "")
-    steady = "CASE WHEN low = high THEN low END"
-    return render(
-        [
-            *plan.before,
-            *_shown(plan, ["app"] if plan.schema.application else []),
-            Step(
-                "results",
-                "Each document of a page view, with its places.",
-                f"SELECT v, d, {'MIN(app)' if plan.schema.application else d.cast('NULL', 'VARCHAR')} AS app, "
-                "COUNT(*) AS copies, MIN(p) AS low, MAX(p) AS high,\n"
-                f"  MIN(q) AS q_low, MAX(q) AS q_high, {several} AS mixed\nFROM shown\nGROUP BY v, d",
-            ),
-            Step(
-                "pages",
-                "Each page view: where it begins, and whether it could be two of one id.",
-                "SELECT v, MIN(app) AS app, MIN(low) AS first, SUM(copies) AS copies, COUNT(*) AS docs,\n"
-                "  SUM(CASE WHEN low <> high THEN 1 ELSE 0 END) AS moved,\n"
-                "  SUM(CASE WHEN low = high THEN copies - 1 ELSE 0 END) AS repeats,\n"
-                "  SUM(CASE WHEN mixed THEN 1 ELSE 0 END) > 0 OR MIN(q_low) <> MAX(q_high)\n"
-                f"    OR COUNT({steady}) > COUNT(DISTINCT {steady}) AS conflict\nFROM results\nGROUP BY v",
-            ),
-            Step(
-                "shape",
-                "How many there are of each kind.",
-                "SELECT app, COUNT(*), SUM(copies), SUM(repeats), SUM(moved),\n"
-                f"  MIN(CASE WHEN moved > 0 THEN {text} END),\n"
-                f"  COUNT(CASE WHEN conflict THEN 1 END), MIN(CASE WHEN conflict THEN {text} END),\n"
-                "  COUNT(CASE WHEN first = 0 THEN 1 END), COUNT(CASE WHEN first = 1 THEN 1 END),\n"
-                f"  MIN(CASE WHEN first = 0 THEN {text} END), MIN(CASE WHEN first = 1 THEN {text} END)\n"
-                "FROM pages\nGROUP BY app",
-            ),
-        ]
-    )
-
-
-def missing_query(plan: EventPlan) -> str:
-    """Return how many rows of the impressions there are, and how many lack what they must have, by what it is."""
-    schema, d = plan.schema, plan.dialect
-    lacking = [_no(plan, name) for name in (schema.impression, schema.query)]
-    lacking.append(_no(plan, schema.ranker) if schema.ranker else "FALSE")
-    raw = f"t.{d.quote(schema.doc)}"
-    if schema.position is None:
-        array = d.array(raw, schema.types[schema.doc])
-        lacking += [f"{raw} IS NULL OR {d.length(array)} = 0", f"{raw} IS NOT NULL AND {array} IS NULL"]
-    else:
-        lacking += [_no(plan, schema.doc), f"{_place(plan)} IS NULL OR {_place(plan)} < 0"]
-    counts = ", ".join(f"COUNT(CASE WHEN {condition} THEN 1 END)" for condition in lacking)
-    answer = f"SELECT COUNT(*), {counts}\nFROM {plan.impressions} t"
-    return render([*plan.before, Step("missing", "Rows that lack something.", answer)])
-
-
-def holes_query(plan: EventPlan) -> str:
-    """Return how many elements of arrays are no document."""
-    steps = [
-        *plan.before,
-        _spread(plan, []),
-        Step("holes", "Places without one.", "SELECT COUNT(*) FROM spread\nWHERE d IS NULL"),
-    ]
-    return render(steps)
-
-
-def clicks_query(plan: EventPlan) -> str:
-    """Return how many clicks there are, and how many name a page view and a document."""
-    view, doc = _click_ids(plan)
-    named = f"{view} IS NOT NULL AND {doc} IS NOT NULL"
-    counts = f"SELECT COUNT(*), COUNT(CASE WHEN {named} THEN 1 END)\nFROM {plan.clicks}"
-    return render([*plan.before, Step("counted", "How many clicks.", counts)])
-
-
-def taps_query(plan: EventPlan) -> str:
-    """Return how many results were clicked, each once."""
-    return render([*plan.before, _taps(plan), Step("clicked", "How many results.", "SELECT COUNT(*) FROM taps")])
-
-
-def lost_query(plan: EventPlan) -> str:
-    """Return how many clicked results no page view showed, an example, and how many of page views that are there."""
-    d = plan.dialect
-    names = zip("vd", (plan.schema.click_impression, plan.schema.click_doc), strict=True)
-    label = " || ', ' || ".join(f"{d.text(f'{name}=')} || {d.as_text(f't.{short}')}" for short, name in names)
-    return render(
-        [
-            *plan.before,
-            *_shown(plan, []),
-            _taps(plan),
-            Step(
-                "lost",
-                "Clicks on what was not shown.",
-                f"SELECT t.v, t.d\nFROM taps t\nWHERE NOT EXISTS (SELECT 1 FROM shown s WHERE {_same(plan)})",
-            ),
-            Step("pages", "The page views that are there.", "SELECT DISTINCT v\nFROM shown"),
-            Step(
-                "count",
-                "How many, and how many of them on page views that are there.",
-                f"SELECT COUNT(*), MIN({label}), COUNT(s.v)\nFROM lost t\nLEFT JOIN pages s ON {_same(plan, ('v',))}",
-            ),
-        ]
-    )
 
 
 def _results(plan: EventPlan, others: list[str]) -> list[Step]:
     """Return the steps that end in each result of a page view once; what contradicts itself is left out."""
-    steps = list(_shown(plan, others))
-    if plan.repeated:
-        kinds = {short: plan.schema.types[name] for short, name in zip(plan.others, plan.schema.carried, strict=True)}
-        one = [
-            # Where copies differ, the same one every time; what cannot be compared is the same in all that we know of.
-            f"{'ANY_VALUE' if NESTED.search(kinds.get(short, '')) else 'MIN'}({short}) AS {short}"
-            for short in ("q", *(["r"] if plan.schema.ranker else []), "p", *others)
-        ]
-        odd = ["MIN(p) = MAX(p)", "MIN(q) = MAX(q)", *(["MIN(r) = MAX(r)"] if plan.schema.ranker else [])]
-        steps.append(
-            Step(
-                "once",
-                "Each result of a page view once; not those at two places, of which a click tells neither.",
-                f"SELECT v, d, {', '.join(one)}\nFROM shown\nGROUP BY v, d\nHAVING {' AND '.join(odd)}",
-            )
-        )
-    if plan.conflicting:
-        rows = steps[-1].name
-        steps += [
-            Step(
-                "clashing",
-                "Ids of page views that are two: of two queries, or with two documents at one place.",
-                f"SELECT v\nFROM {rows}\nGROUP BY v\nHAVING MIN(q) <> MAX(q) OR COUNT(*) > COUNT(DISTINCT p)",
-            ),
-            Step(
-                "agreeing",
-                "Page views but those.",
-                f"SELECT s.*\nFROM {rows} s\nLEFT JOIN clashing k ON s.v = k.v\nWHERE k.v IS NULL",
-            ),
-        ]
-    return steps
+    steps = shown_steps(plan, others)
+    if not plan.odd:
+        return steps
+    kinds = {short: plan.schema.types[name] for short, name in zip(plan.others, plan.schema.carried, strict=True)}
+    keys = ["q", *(["r"] if plan.schema.ranker else []), "p"]
+    one = [
+        # Where copies differ, the same one every time; what cannot be compared is the same in all that we know of.
+        f"{'ANY_VALUE' if NESTED.search(kinds.get(short, '')) else 'MIN'}({short}) AS {short}"
+        for short in (*keys, *others)
+    ]
+    columns = comma("v", "d", keys, others)
+    return [
+        *steps,
+        odd_step(plan),
+        Step(
+            "once",
+            "Of odd ones each result once; not those at two places, of which a click tells neither.",
+            f"SELECT s.v, d, {', '.join(one)}\nFROM shown s\nJOIN odd o ON s.v = o.v\nGROUP BY s.v, d\n"
+            f"HAVING {' AND '.join(f'MIN({key}) = MAX({key})' for key in keys)}",
+        ),
+        Step(
+            "clashing",
+            "Ids of page views that are two: of two queries, or with two documents at one place.",
+            "SELECT v\nFROM once\nGROUP BY v\nHAVING MIN(q) <> MAX(q) OR COUNT(*) > COUNT(DISTINCT p)",
+        ),
+        Step(
+            "kept",
+            "Page views that are not odd, and of the others those that are one.",
+            f"SELECT {_of('s', columns)}\nFROM shown s\nLEFT JOIN odd o ON s.v = o.v\nWHERE o.v IS NULL\nUNION ALL\n"
+            f"SELECT {_of('s', columns)}\nFROM once s\nLEFT JOIN clashing k ON s.v = k.v\nWHERE k.v IS NULL",
+        ),
+    ]
 
 
-def _shown(plan: EventPlan, others: list[str]) -> list[Step]:
+def is_odd(plan: EventPlan) -> str:
+    """Return whether a page view needs a closer look, by its rows: it shows a document twice, or is two.
+
+    Places are bits of a mask, and those beyond 61 share one: that only makes us look closer.
+    """
+    d = plan.dialect
+    places = d.union(d.bit("CASE WHEN p BETWEEN 0 AND 61 THEN p ELSE 62 END", wide=True))
+    return f"COUNT(*) > BIT_COUNT({places}) OR COUNT(*) > COUNT(DISTINCT d) OR MIN(q) <> MAX(q)"
+
+
+def odd_step(plan: EventPlan) -> Step:
+    """Return the page views that need a closer look, which are few."""
+    return Step(
+        "odd",
+        "Page views that show a document twice, have two at one place, or are of two queries.",
+        f"SELECT v\nFROM shown\nGROUP BY v\nHAVING {is_odd(plan)}",
+    )
+
+
+def _of(table: str, columns: str) -> str:
+    return ", ".join(f"{table}.{column}" for column in columns.split(", "))
+
+
+def shown_steps(plan: EventPlan, others: list[str]) -> list[Step]:
     """Return the steps that end in `shown`: results that have all they must, positions from 1."""
     needs = [f"{key} IS NOT NULL" for key in plan.keys]
     place = _from_one(plan)
     app = ["app"] if plan.from_zero and plan.schema.application and "app" not in others else []
     return [
-        _spread(plan, [*others, *app]),
+        spread_step(plan, [*others, *app]),
         Step(
             "shown",
             "Results that have all they must, with positions that count from 1.",
@@ -228,7 +149,7 @@ def _from_one(plan: EventPlan) -> str:
     return f"CASE WHEN {' OR '.join(zero)} THEN p + 1 ELSE p END"
 
 
-def _spread(plan: EventPlan, others: list[str]) -> Step:
+def spread_step(plan: EventPlan, others: list[str]) -> Step:
     """Return one row for each document shown, by short names."""
     schema, d = plan.schema, plan.dialect
 
@@ -245,15 +166,16 @@ def _spread(plan: EventPlan, others: list[str]) -> Step:
         source = d.spread(plan.impressions, d.array(column(schema.doc), schema.types[schema.doc]))
         columns |= {"d": d.known(d.item, schema.doc_type), "p": d.cast(d.place, "BIGINT")}
     else:
-        columns |= {"d": d.known(column(schema.doc), schema.doc_type), "p": d.cast(_place(plan), "BIGINT")}
+        columns |= {"d": d.known(column(schema.doc), schema.doc_type), "p": d.cast(place_of(plan), "BIGINT")}
     for short in others:
         columns[short] = d.as_text(column(schema.application or "")) if short == "app" else column(names[short])
     select = ",\n  ".join(f"{expression} AS {short}" for short, expression in columns.items())
     return Step("spread", "One row for each document shown.", f"SELECT\n  {select}\nFROM {source}")
 
 
-def _taps(plan: EventPlan) -> Step:
-    view, doc = _click_ids(plan)
+def taps_step(plan: EventPlan) -> Step:
+    """Return what was clicked, once however often."""
+    view, doc = click_ids(plan)
     return Step(
         "taps",
         "What was clicked, once however often.",
@@ -261,13 +183,14 @@ def _taps(plan: EventPlan) -> Step:
     )
 
 
-def _click_ids(plan: EventPlan) -> tuple[str, str]:
+def click_ids(plan: EventPlan) -> tuple[str, str]:
+    """Return the page view and the document of a click."""
     schema, d = plan.schema, plan.dialect
     view, doc = (d.known(d.quote(c), schema.click_types[c]) for c in (schema.click_impression, schema.click_doc))
     return view, doc
 
 
-def _same(plan: EventPlan, keys: Sequence[str] = ("v", "d")) -> str:
+def same_result(plan: EventPlan, keys: Sequence[str] = ("v", "d")) -> str:
     """Compare a result shown, `s`, with one clicked, `t`: ids as texts where their types differ."""
     schema, d = plan.schema, plan.dialect
     types = {
@@ -283,10 +206,12 @@ def _same(plan: EventPlan, keys: Sequence[str] = ("v", "d")) -> str:
     return " AND ".join(map(compared, keys))
 
 
-def _place(plan: EventPlan) -> str:
+def place_of(plan: EventPlan) -> str:
+    """Return the position of a row as a whole number, as it was logged."""
     name = plan.schema.position or ""
     return plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
 
 
-def _no(plan: EventPlan, name: str) -> str:
+def lacking(plan: EventPlan, name: str) -> str:
+    """Return whether a row has no value in a column."""
     return f"({plan.dialect.known(f't.{plan.dialect.quote(name)}', plan.schema.types[name])}) IS NULL"
