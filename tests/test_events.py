@@ -163,6 +163,42 @@ def test_tables_of_a_duckdb_file(tmp_path: Path) -> None:
         posbias.write_events(join(tmp_path / "shop.duckdb", "taps"), tmp_path / "x.parquet")
 
 
+@pytest.mark.parametrize("sql", [None, "SELECT * FROM impressions"])
+def test_tables_that_are_called_as_ours(sql: str | None, tmp_path: Path) -> None:
+    rows = simulated()
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as con:
+        con.register("s", pa.Table.from_pylist(as_arrays(rows)))
+        con.register("c", pa.Table.from_pylist(clicks_of(rows)))
+        con.execute("CREATE TABLE impressions AS FROM s; CREATE TABLE clicks AS FROM c; CREATE TABLE joined AS FROM c")
+    log = join(tmp_path / "shop.duckdb", "clicks", table="impressions", sql=sql)
+    assert keyed(written(log, tmp_path)[0]) == keyed(rows)
+    assert posbias.harvest(log, max_rank=4).layout == "replay"
+
+
+def test_views_of_a_database_read_no_other_files(tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("impression_id,doc_id\n1,sesame\n")
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as con:
+        con.register("s", pa.table(SHOWN))
+        con.execute("CREATE TABLE views AS FROM s")
+        con.execute(f"CREATE VIEW taps AS FROM read_csv('{tmp_path}/secret.csv')")
+    with pytest.raises(posbias.LogError, match="A view may read the tables of its own database only") as error:
+        written(join(tmp_path / "shop.duckdb", "taps", table="views"), tmp_path)
+    assert "sesame" not in str(error.value)
+
+
+def test_a_folder_says_who_served_only_if_asked_to(tmp_path: Path) -> None:
+    rows = simulated()
+    for ranker in ("a", "b"):
+        folder = tmp_path / f"shown/ranker={ranker}"
+        folder.mkdir(parents=True)
+        shown = pa.Table.from_pylist([row for row in as_arrays(rows) if row["ranker"] == ranker])
+        pq.write_table(shown.drop_columns("ranker"), folder / "x.parquet")
+    clicks = pa.Table.from_pylist(clicks_of(rows))
+    with pytest.raises(posbias.LogError, match=r"two columns named 'ranker'.* name it for what it is"):
+        written(join(tmp_path / "shown", clicks), tmp_path)
+    assert keyed(written(join(tmp_path / "shown", clicks, ranker="ranker"), tmp_path)[0]) == keyed(rows)
+
+
 def test_names_are_mapped_and_ids_of_other_types_compared_as_texts(each_engine: str, tmp_path: Path) -> None:
     rows = simulated()
     renamed = {"impression_id": "view", "query_id": "term", "ranker": "arm", "doc_ids": 'the "list"'}

@@ -89,6 +89,7 @@ def _join(impressions: str, clicks: str | None, preset: str | None, said: list[s
     from posbias.cli.outputs import refuse_overwriting
     from posbias.harvesting.event_files import write_events
     from posbias.logs.click_log import ClickLog
+    from posbias.wording import shell
 
     output = flags["output"]
     if clicks is None or output is None:
@@ -124,4 +125,4 @@ def _join(impressions: str, clicks: str | None, preset: str | None, said: list[s
         return
     warn(made.findings)
     tell(f"{made.rows:,} rows of {made.page_views:,} page views with {made.clicks:,} clicks written to {output}")
-    tell(f"Next: posbias check {output}")
+    tell(f"Next: posbias check {shell(output)}")

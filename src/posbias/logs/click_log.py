@@ -111,7 +111,7 @@ class ClickLog:
         clicks_sql: str | None = None,
         preset: Preset | None = None,
         rankings: Any = None,
-        rank: str = "rank",
+        rank: str = Unsaid("rank"),
     ) -> ClickLog:
         """Return the log that two tables of events make: what was shown, and what was clicked.
 
@@ -165,7 +165,7 @@ class ClickLog:
                 preset=preset,
             ),
             rankings=rankings,
-            rank=Unsaid(rank) if rank == "rank" else rank,
+            rank=rank,
         )
 
     @property

@@ -60,7 +60,9 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
     wanted = {"impression": events.impression, "query": events.query, **_documents(events, columns)}
     wanted |= {role: told for role in ("ranker", "application") if (told := getattr(events, role)) is not None}
     require_all(wanted, columns, "the impressions")
-    if events.ranker is None and RANKER in columns and RANKER not in wanted.values():
+    # As in any log, what only a folder is called says what a row is only if it is named.
+    own = columns.keys() - impressions.in_paths - {*wanted.values()}
+    if events.ranker is None and RANKER in own:
         wanted["ranker"] = RANKER
     tapped = {
         "click_impression": events.click_impression or events.impression,
