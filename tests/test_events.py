@@ -16,11 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 import posbias
 from posbias.cli import cli
 
 from .logs import Row, to_csv, to_jsonl, to_parquet
+from .test_harvest_oracle import examples
 
 WORLD = posbias.World(queries=60, repeats=5, max_rank=4, segments={"phone": 1.5, "desk": 0.5}, seed=3)
 COLUMNS = ("query_id", "doc_id", "ranker", "position", "clicked", "impression_id", "device")
@@ -339,6 +342,63 @@ def test_ids_of_two_page_views_in_one_are_left_out_and_many_are_refused(each_eng
     few = {name: values[-20:] for name, values in shown.items()} | {"impression_id": [1, 2] * 10}
     with pytest.raises(posbias.LogError, match=r"2 of 2 page views contradict themselves.* not of a session"):
         posbias.write_events(log_of(few), tmp_path / "few.parquet")
+
+
+Shown = tuple[int, str, str, str, int]
+
+
+def oracle(shown: list[Shown], taps: list[tuple[int, str]]) -> tuple[list[Row], dict[str, int]]:
+    """What events make, straight from what is said of them; and how often what happens."""
+    copies: dict[tuple[int, str], list[Shown]] = {}
+    for row in shown:
+        copies.setdefault((row[0], row[3]), []).append(row)
+    moved = {key for key, rows in copies.items() if len({row[4] for row in rows}) > 1}
+    clashing = set()
+    for view in {row[0] for row in shown}:
+        results = {key: rows for key, rows in copies.items() if key[0] == view}
+        steady = [rows[0][4] for key, rows in results.items() if key not in moved]
+        mixed = any(len({row[2] for row in rows}) > 1 for rows in results.values())
+        if mixed or len({row[1] for row in shown if row[0] == view}) > 1 or len({*steady}) < len(steady):
+            clashing.add(view)
+    names = ("impression_id", "query_id", "ranker", "doc_id", "position")
+    log = [
+        dict(zip(names, rows[0], strict=True)) | {"clicked": int(key in taps)}
+        for key, rows in copies.items()
+        if key not in moved and key[0] not in clashing
+    ]
+    found = {
+        "duplicates": sum(len(rows) - 1 for key, rows in copies.items() if key not in moved),
+        "moved-in-view": len(moved),
+        "two-in-one-view": len(clashing),
+        "double-clicks": len(taps) - len({*taps}),
+        "not-shown": len({*taps} - copies.keys()),
+    }
+    return log, {code: count for code, count in found.items() if count}
+
+
+shown_rows = st.tuples(
+    st.integers(0, 3), st.sampled_from("tu"), st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(1, 4)
+)
+taps_rows = st.tuples(st.integers(0, 4), st.sampled_from("wxyz"))
+
+
+@examples(40)
+@given(shown=st.lists(shown_rows, max_size=8), taps=st.lists(taps_rows, max_size=6))
+def test_whatever_repeats_and_contradicts_itself(
+    each_engine: str, tmp_path_factory: pytest.TempPathFactory, shown: list[Shown], taps: list[tuple[int, str]]
+) -> None:
+    # Among page views that are whole, so that a few others may be accidents.
+    shown = [*shown, *((view, "t", "a", doc, place) for view in range(100, 500) for place, doc in enumerate("xy", 1))]
+    taps = [*taps, (100, "x")]
+    expected, found = oracle(shown, taps)
+    names = ("impression_id", "query_id", "ranker", "doc_id", "position")
+    events = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in shown])
+    clicks = pa.Table.from_pylist([{"impression_id": view, "doc_id": doc} for view, doc in taps])
+    out, written_log = written(join(events, clicks), tmp_path_factory.mktemp("log"))
+    assert sorted(tuple(row[name] for name in (*names, "clicked")) for row in out) == sorted(
+        tuple(row[name] for name in (*names, "clicked")) for row in expected
+    )
+    assert counted(written_log.findings) == found
 
 
 def test_a_document_at_two_places_is_left_out(each_engine: str, tmp_path: Path) -> None:

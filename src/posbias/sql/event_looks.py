@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from posbias.sql.events import (
+    CLASHING,
     EventPlan,
     click_ids,
     is_odd,
     lacking,
     odd_step,
+    once_step,
     place_of,
     same_result,
     shown_steps,
@@ -47,33 +49,24 @@ def shape_query(plan: EventPlan) -> str:
 def oddities_query(plan: EventPlan) -> str:
     """Return, of odd page views: copies of results, results at several places, page views that are two; examples."""
     text = plan.dialect.as_text("v")
-    several = "MIN(q) <> MAX(q)" + (" OR MIN(r) <> MAX(r)" if plan.schema.ranker else "")
-    steady = "CASE WHEN low = high THEN low END"
     return render(
         [
             *plan.before,
             *shown_steps(plan, []),
             odd_step(plan),
-            Step(
-                "results",
-                "Each document of theirs, with its places.",
-                "SELECT s.v, d, COUNT(*) AS copies, MIN(p) AS low, MAX(p) AS high,\n"
-                f"  MIN(q) AS q_low, MAX(q) AS q_high, {several} AS mixed\n"
-                "FROM shown s\nJOIN odd o ON s.v = o.v\nGROUP BY s.v, d",
-            ),
+            once_step(plan, []),
             Step(
                 "pages",
                 "Each of them, and whether it could be two of one id.",
-                "SELECT v, SUM(CASE WHEN low <> high THEN 1 ELSE 0 END) AS moved,\n"
-                "  SUM(CASE WHEN low = high THEN copies - 1 ELSE 0 END) AS repeats,\n"
-                "  SUM(CASE WHEN mixed THEN 1 ELSE 0 END) > 0 OR MIN(q_low) <> MAX(q_high)\n"
-                f"    OR COUNT({steady}) > COUNT(DISTINCT {steady}) AS conflict\nFROM results\nGROUP BY v",
+                "SELECT v, SUM(CASE WHEN p <> p_high THEN 1 ELSE 0 END) AS moved,\n"
+                "  SUM(CASE WHEN p = p_high THEN copies - 1 ELSE 0 END) AS repeats,\n"
+                f"  {CLASHING} AS clash\nFROM once\nGROUP BY v",
             ),
             Step(
                 "oddities",
                 "How many there are of each kind.",
                 f"SELECT SUM(repeats), SUM(moved), MIN(CASE WHEN moved > 0 THEN {text} END),\n"
-                f"  COUNT(CASE WHEN conflict THEN 1 END), MIN(CASE WHEN conflict THEN {text} END)\nFROM pages",
+                f"  COUNT(CASE WHEN clash THEN 1 END), MIN(CASE WHEN clash THEN {text} END)\nFROM pages",
             ),
         ]
     )

@@ -11,6 +11,13 @@ from posbias.sql.dialect import Dialect
 from posbias.sql.shown import comma
 from posbias.sql.steps import Step, render
 
+_STEADY = "CASE WHEN p = p_high THEN p END"
+# Whether one id stands for two page views, by its results: of two queries or rankers, or two documents at one place.
+CLASHING = (
+    "SUM(CASE WHEN mixed THEN 1 ELSE 0 END) > 0 OR MIN(q) <> MAX(q_high)\n"
+    f"  OR COUNT({_STEADY}) > COUNT(DISTINCT {_STEADY})"
+)
+
 
 @dataclass(frozen=True)
 class EventPlan:
@@ -70,35 +77,39 @@ def _results(plan: EventPlan, others: list[str]) -> list[Step]:
     steps = shown_steps(plan, others)
     if not plan.odd:
         return steps
+    columns = [*plan.keys, *others]
+    select = f"SELECT {', '.join(f's.{column}' for column in columns)}"
+    return [
+        *steps,
+        odd_step(plan),
+        once_step(plan, others),
+        Step("clashing", "Ids of page views that are two.", f"SELECT v\nFROM once\nGROUP BY v\nHAVING {CLASHING}"),
+        Step(
+            "kept",
+            "Page views that are not odd; of the others that are one, what stands at one place: clicks tell none.",
+            f"{select}\nFROM shown s\nLEFT JOIN odd o ON s.v = o.v\nWHERE o.v IS NULL\nUNION ALL\n"
+            f"{select}\nFROM once s\nLEFT JOIN clashing k ON s.v = k.v\nWHERE k.v IS NULL AND s.p = s.p_high",
+        ),
+    ]
+
+
+def once_step(plan: EventPlan, others: list[str]) -> Step:
+    """Return each result of odd page views once, with what its copies disagree on."""
     kinds = {short: plan.schema.types[name] for short, name in zip(plan.others, plan.schema.carried, strict=True)}
-    keys = ["q", *(["r"] if plan.schema.ranker else []), "p"]
+    keys = [key for key in plan.keys if key not in "vd"]
     one = [
         # Where copies differ, the same one every time; what cannot be compared is the same in all that we know of.
         f"{'ANY_VALUE' if NESTED.search(kinds.get(short, '')) else 'MIN'}({short}) AS {short}"
         for short in (*keys, *others)
     ]
-    columns = comma("v", "d", keys, others)
-    return [
-        *steps,
-        odd_step(plan),
-        Step(
-            "once",
-            "Of odd ones each result once; not those at two places, of which a click tells neither.",
-            f"SELECT s.v, d, {', '.join(one)}\nFROM shown s\nJOIN odd o ON s.v = o.v\nGROUP BY s.v, d\n"
-            f"HAVING {' AND '.join(f'MIN({key}) = MAX({key})' for key in keys)}",
-        ),
-        Step(
-            "clashing",
-            "Ids of page views that are two: of two queries, or with two documents at one place.",
-            "SELECT v\nFROM once\nGROUP BY v\nHAVING MIN(q) <> MAX(q) OR COUNT(*) > COUNT(DISTINCT p)",
-        ),
-        Step(
-            "kept",
-            "Page views that are not odd, and of the others those that are one.",
-            f"SELECT {_of('s', columns)}\nFROM shown s\nLEFT JOIN odd o ON s.v = o.v\nWHERE o.v IS NULL\nUNION ALL\n"
-            f"SELECT {_of('s', columns)}\nFROM once s\nLEFT JOIN clashing k ON s.v = k.v\nWHERE k.v IS NULL",
-        ),
-    ]
+    several = " OR ".join(f"MIN({key}) <> MAX({key})" for key in keys if key != "p")
+    return Step(
+        "once",
+        "Of odd page views each result once, with its copies and what they disagree on.",
+        f"SELECT s.v, d, {', '.join(one)},\n"
+        f"  MAX(p) AS p_high, MAX(q) AS q_high, COUNT(*) AS copies, {several} AS mixed\n"
+        "FROM shown s\nJOIN odd o ON s.v = o.v\nGROUP BY s.v, d",
+    )
 
 
 def is_odd(plan: EventPlan) -> str:
@@ -118,10 +129,6 @@ def odd_step(plan: EventPlan) -> Step:
         "Page views that show a document twice, have two at one place, or are of two queries.",
         f"SELECT v\nFROM shown\nGROUP BY v\nHAVING {is_odd(plan)}",
     )
-
-
-def _of(table: str, columns: str) -> str:
-    return ", ".join(f"{table}.{column}" for column in columns.split(", "))
 
 
 def shown_steps(plan: EventPlan, others: list[str]) -> list[Step]:
