@@ -43,25 +43,30 @@ def all_written_whole(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[
 
 @contextmanager
 def folder_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the name of a folder beside `path` to make and write to; it takes the place of `path` once it is complete.
+    """Yield the name of a folder to make and write to; it takes the place of `path` only once it is complete.
 
-    A folder that is there already is moved away first, and removed last.
+    What is there already is moved away first, and removed last.
     """
     name = os.fspath(path)
     if not os.path.isdir(name):
         writable(name)
     target = Path(os.path.realpath(name))
-    draft, old = (target.with_name(_DRAFT.format(uuid.uuid4().hex)) for _ in range(2))
+    for left in target.parent.glob(_DRAFT.format("*") + f"/{_HELD}"):
+        _remove_left(left)
+    draft = target.with_name(_DRAFT.format(uuid.uuid4().hex))
+    descriptor = None
     try:
-        yield str(draft)
-        if target.is_dir():
-            os.rename(target, old)
-        else:
-            target.unlink(missing_ok=True)
-        os.rename(draft, target)
+        draft.mkdir()
+        descriptor = os.open(draft / _HELD, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        _lock(descriptor)
+        yield str(draft / "new")
+        if target.exists():
+            os.rename(target, draft / "old")
+        os.rename(draft / "new", target)
     finally:
-        for left in (draft, old):
-            shutil.rmtree(left, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
