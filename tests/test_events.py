@@ -481,6 +481,12 @@ def test_nothing_is_replaced_unless_told(each_engine: str, tmp_path: Path) -> No
     assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
 
 
+def test_a_name_that_says_no_parquet_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(posbias.PosbiasError, match=r"'.*log.csv' does not say: end its name with .parquet"):
+        posbias.write_events(log_of(SHOWN), tmp_path / "log.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_says_what_it_wrote_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table(SHOWN), "shown.parquet")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from posbias.engines import EngineChoice, WrittenLog, chosen_engine
 from posbias.engines.checksums import verified
+from posbias.engines.files import file_format
 from posbias.errors import LogError, PosbiasError
 from posbias.logs.click_log import ClickLog
 from posbias.logs.events import Events
@@ -56,6 +57,8 @@ def _place(name: str, *, overwrite: bool, folder: bool) -> Iterator[str]:
     remote = folder and "://" in name
     if not remote and os.path.lexists(name) and not overwrite:
         raise PosbiasError(f"{name!r} is there already. Name another file, or replace it.", {"overwrite": True})
+    if not folder and file_format(name) != "parquet":
+        raise PosbiasError(f"The log is written as Parquet, which {name!r} does not say: end its name with .parquet.")
     if remote:
         # Spark itself marks a folder as complete there.
         yield name
