@@ -143,11 +143,12 @@ def _begin_twice(plan: EventPlan, shape: Shape, name: str) -> Finding:
     return Finding(
         "begins-twice",
         "error",
-        f"{{at_zero}} page views{name} begin at position 0 and {{at_one}} at position 1: which is the topmost?",
+        f"{{at_zero}} page views{name} begin at position 0 and {{at_one}} at position 1",
         shape.at_zero + shape.at_one,
         f"{plan.schema.impression}={shape.zero_example} and {plan.schema.impression}={shape.one_example}",
         {"at_zero": shape.at_zero, "at_one": shape.at_one},
-        f"{apart}If the topmost result was not always logged, say where positions begin (first=0 or first=1).",
+        f"Which is the topmost? {apart}If the topmost result was not always logged, say where positions begin (first=0 "
+        "or first=1).",
     )
 
 
