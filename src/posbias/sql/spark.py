@@ -20,7 +20,7 @@ class SparkDialect(Dialect):
     packed: tuple[str, ...] = ("bucket", "ranker", "code_0")
     spread_of = "{table} t LATERAL VIEW POSEXPLODE({array}) u AS place, item"
     item, place = "u.item", "u.place + 1"
-    array_of = "from_json({}, 'ARRAY<STRING>')"
+    array_of = "from_json({}, 'ARRAY<STRING>', map('allowSingleQuotes', 'false'))"
     length_of = "SIZE({})"
     json_of = "to_json({})"
 

@@ -244,6 +244,8 @@ def _from_memory(session: SparkSession, source: Any) -> _Found:
             readable = _READABLE.get(type_)
             columns.append(f"CAST({quoted(name)} AS {readable}) AS {quoted(name)}" if readable else quoted(name))
         table = con.sql(f"SELECT {', '.join(columns)} FROM log").to_arrow_table()
+    # Of a table without any row PySpark wants one chunk at least.
+    table = table if table.num_rows else table.schema.empty_table()
     return _Found(session.createDataFrame(table), list(opened.columns.names))
 
 
