@@ -40,6 +40,7 @@ RUN = {
     "CONTRIBUTING.md": {"pycon"},
     "docs/cli.md": {"console"},
     "docs/estimators.md": {"pycon"},
+    "docs/events.md": {"console", "pycon"},
     "docs/harvest_file.md": {"pycon"},
     "docs/intervals.md": {"pycon"},
     "docs/log.md": {"console", "pycon"},

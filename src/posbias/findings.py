@@ -50,11 +50,11 @@ class Finding:
     def told(self, spell: Spelling = as_python) -> str:
         """Return all of it on one line, with arguments spelled as the reader would write them."""
         example = f", for example {self.example}" if self.example else ""
-        return with_arguments(f"{self.message}{example}. {self.remedy}".rstrip(), self.arguments, spell)
+        return with_arguments(f"{_ended(f'{self.message}{example}')} {self.remedy}".rstrip(), self.arguments, spell)
 
     def block(self, spell: Spelling = as_python) -> str:
         """Return it as a few lines under its mark."""
-        lines = wrapped(f"{self.message}.", f"{MARKS[self.severity]} ", "  ")
+        lines = wrapped(_ended(self.message), f"{MARKS[self.severity]} ", "  ")
         if self.example:
             lines += wrapped(self.example, "    example  ", " " * 13)
         if self.remedy:
@@ -128,6 +128,11 @@ def _sum(one: Finding, other: Finding) -> Finding:
         numbers = isinstance(value, int) and isinstance(evidence.get(name), int)
         evidence[name] = evidence[name] + value if numbers else evidence.get(name, value)
     return replace(one, count=one.count + other.count, evidence=evidence, example=one.example or other.example)
+
+
+def _ended(sentence: str) -> str:
+    """Return a sentence with its full stop, which a question has already."""
+    return sentence if sentence.endswith("?") else f"{sentence}."
 
 
 def wrapped(text: str, first: str, rest: str) -> list[str]:

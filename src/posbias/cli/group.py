@@ -13,6 +13,7 @@ from posbias.version import __version__
 
 # Command -> module and the sentence that `posbias --help` shows; a module is imported when its command is used.
 COMMANDS = {
+    "events": "Join tables of impressions and clicks to a click log.",
     "check": "Look at a log: what is understood, and every problem with its remedy.",
     "harvest": "Harvest the interventions of a log into one small file.",
     "merge": "Merge harvests, such as a week of days, into one.",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from posbias.findings import unusable
+from posbias.findings import Finding, unusable
 from posbias.logs.schemas import Schema
 from posbias.progress import Bar, Progress, silent
 from posbias.sql.dialect import Dialect
@@ -22,9 +22,11 @@ class OpenLog(ABC):
 
     dialect: Dialect
 
-    def __init__(self, schema: Schema, progress: Progress) -> None:
+    def __init__(self, schema: Schema, progress: Progress, findings: Sequence[Finding] = ()) -> None:
         self.schema = schema
         self.progress = progress
+        # What was found while the log was made of events.
+        self.findings = tuple(findings)
 
     @abstractmethod
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:

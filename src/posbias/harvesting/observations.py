@@ -23,7 +23,7 @@ from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.samples import small_sample
 from posbias.harvesting.shortages import find_no_clicks
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schemas import require
+from posbias.logs.column_refusals import require
 from posbias.progress import Progress, silent
 from posbias.sql.dialect import INTEGERS
 from posbias.sql.observations import NAMELESS, feature_positions, pair_positions, totals

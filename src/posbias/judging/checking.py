@@ -32,6 +32,7 @@ def _find_repeats(look: Look) -> list[Finding]:
 
 # What can be wrong with a log, in the order in which it is said.
 FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
+    lambda look: look.opened.findings,
     lambda look: look.mixed_files,
     lambda look: look.defects,
     lambda look: look.contradictions,

@@ -11,11 +11,14 @@ import duckdb
 
 from posbias.engines.duckdb.connections import connected
 from posbias.engines.duckdb.errors import explained
+from posbias.engines.duckdb.events import open_events
 from posbias.engines.duckdb.opening import name_no_ranker, open_tables
 from posbias.engines.duckdb.readers import select_files
 from posbias.engines.files import file_format
 from posbias.engines.opened import OpenLog
+from posbias.findings import Finding
 from posbias.logs.click_log import ClickLog
+from posbias.logs.events import Events
 from posbias.logs.schemas import Schema, resolve
 from posbias.progress import Progress, silent
 from posbias.sql.dialect import DuckDBDialect
@@ -43,10 +46,11 @@ class DuckDBLog(OpenLog):
         schema: Schema,
         files: Sequence[str],
         progress: Progress,
+        findings: Sequence[Finding] = (),
         *,
         queried: bool = False,
     ) -> None:
-        super().__init__(schema, progress)
+        super().__init__(schema, progress, findings)
         self._connection = connection
         self._files = files
         self._kept = False
@@ -134,11 +138,15 @@ def open_log(
         scratch_folder() as spill,
         connected(spill, memory_limit, threads, counting=progress is not silent) as con,
     ):
-        opened, second = open_tables(con, log)
+        findings: Sequence[Finding] = ()
+        if isinstance(log.source, Events):
+            opened, second, findings = open_events(con, log, log.source, progress)
+        else:
+            opened, second = open_tables(con, log)
         schema = resolve(log, opened.columns, second.columns if second else None)
         if schema.natural:
             name_no_ranker(con)
-        engine = DuckDBLog(con, schema, opened.files, progress, queried=log.sql is not None)
+        engine = DuckDBLog(con, schema, opened.files, progress, findings, queried=log.sql is not None)
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
         yield engine
