@@ -31,9 +31,14 @@ def engine(options: argparse.Namespace) -> str:
         for ids in ("int", "str"):
             say(f"replay, {ids} ids, {millions} million rows ...")
             ratios.append(harvests.measure_replay(millions, ids, repeats))
+        say(f"replay without rankers, {millions} million rows ...")
+        ratios.append(harvests.measure_replay(millions, "int", repeats, natural=True))
         for layout in ("wide", "replay"):
             say(f"check, {layout}, {millions} million rows ...")
             ratios.append(harvests.measure_check(millions, layout, repeats))
+    say("replay of many rankers ...")
+    ratios.append(harvests.measure_replay(20, "str", options.repeats, rankers=3))
+    ratios += [harvests.measure_many_rankers(10, rankers, options.repeats) for rankers in (9, 12)]
     return table(ratios)
 
 

@@ -26,13 +26,14 @@ def wide(millions: int, rankers: int) -> Path:
     return path
 
 
-def replay(millions: int, ids: str) -> Path:
+def replay(millions: int, ids: str, rankers: int = 2) -> Path:
     """A replay log whose queries recur four times on average, in the order of time: page views shuffled."""
-    path = DATA / f"replay-{ids}-{millions}m.parquet"
+    many = f"-{rankers}" if rankers > 2 else ""
+    path = DATA / f"replay-{ids}{many}-{millions}m.parquet"
     if not path.exists():
         DATA.mkdir(exist_ok=True)
         near = path.with_name(f"near-{path.name}")
-        world = World(queries=millions * 25_000, repeats=4, skew=1.0)
+        world = World(queries=millions * 25_000, repeats=4, skew=1.0, rankers=tuple("abcdefghijkl"[:rankers]))
         write(world, near, "replay", ids="str" if ids == "str" else "int")
         # The simulator writes the page views of a query near each other, which flatters a GROUP BY; real logs do not.
         part = path.with_suffix(".part")

@@ -18,6 +18,7 @@ from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
 from posbias.quantiles import t_quantile
+from posbias.reproduction.drawn import buckets_of, draw_log
 from posbias.simulation import simulate
 
 WORLD = posbias.World(queries=600, rankers=("a", "b", "c"), traffic=(6, 3, 1), max_rank=4, similarity=0.6)
@@ -277,8 +278,24 @@ def test_few_buckets_make_no_interval(kind):
         assert fitted.propensity_[1] > 0
         assert np.isnan(fitted.interval_).all()
         assert np.isnan(fitted.degrees_of_freedom_).all()
+        assert fitted.reasons_[0] is None
         assert fitted.reasons_[1].startswith(f"{buckets} bucket")
+        text = fitted.summary().to_text()
+        assert "no interval\n" in text.splitlines(keepends=True)[0]
+        assert "%" not in text
         assert kind(interval="bootstrap").fit(swapped((1, 2, 300, 150), buckets=buckets)).reasons_ == fitted.reasons_
+
+
+@pytest.mark.parametrize("kind", [posbias.CrossFit, posbias.AllPairs])
+def test_percentiles_of_few_queries_say_that_they_are_narrow(kind):
+    thin = harvest_of(posbias.World(queries=12, repeats=100, max_rank=3))
+    told = kind().fit(thin).reasons_
+    assert told[1].endswith("few queries decide it")
+    expected = [reason and f"{reason}, and percentiles are too narrow" for reason in told]
+    fitted = kind(interval="bootstrap", bootstrap=200).fit(thin)
+    assert fitted.reasons_ == expected
+    assert np.isnan(fitted.degrees_of_freedom_).all()
+    assert kind(interval="bootstrap", bootstrap=200).fit(harvest_of(WORLD)).reasons_ == [None] * WORLD.max_rank
 
 
 def test_a_rank_that_rests_on_one_bucket_has_no_interval():
@@ -317,6 +334,89 @@ def test_sticky_assignment_is_seen_and_said():
     assert by_signature.notes_ == ()
     assert posbias.CrossFit().fit(harvest_of(WORLD)).dispersion_ == pytest.approx(1, abs=0.1)
     assert np.isnan(posbias.CrossFit().fit(harvest_of(WORLD, "replay")).dispersion_)
+
+
+# ---- Traffic that hangs on a few queries
+
+
+def inflated(world: posbias.World, rows: int, impressions: int = 10**6, rate: float = 0.5) -> Harvest:
+    """A harvest in which so many aggregated rows, each of another query, have that many impressions."""
+    log = simulate(world).to_pandas()
+    ranks = [name for name in log if name.startswith("rank_")]
+    keys = ["query_id", "doc_id", "ranker", "position", *ranks]
+    counts = log.groupby(keys, dropna=False)["clicked"].agg(["size", "sum"]).astype("int64").reset_index()
+    counts = counts.rename(columns={"size": "impressions", "sum": "clicks"}).astype(dict.fromkeys(ranks, "Int64"))
+    which = counts.index[(counts.position == 1) & (counts.ranker == "a")][:rows]
+    counts.loc[which, ["impressions", "clicks"]] = impressions, int(rate * impressions)
+    table = posbias.ClickLog(counts, impressions="impressions", clicks="clicks")
+    return posbias.harvest(table, max_rank=world.max_rank)
+
+
+LOPSIDED = {
+    "10 views a query": posbias.World(queries=400, max_rank=4),
+    "one view a query": posbias.World(queries=4000, repeats=1, max_rank=4),
+    "sticky": posbias.World(queries=400, sticky=True, max_rank=4),
+}
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.5])
+@pytest.mark.parametrize("impressions", [10**5, 10**6, 10**8])
+@pytest.mark.parametrize("world", LOPSIDED.values(), ids=LOPSIDED)
+def test_one_row_with_most_of_the_impressions_does_not_decide_the_curve(world, impressions, rate):
+    fitted = posbias.CrossFit().fit(inflated(world, 1, impressions, rate))
+    plain = posbias.CrossFit().fit(inflated(world, 0))
+    # Its bucket of queries is missing, and nothing else.
+    np.testing.assert_allclose(fitted.propensity_, plain.propensity_, rtol=0.06)
+    assert fitted.notes_[0].startswith("1 of ")
+    assert "aggregated row" in fitted.notes_[0]
+    assert not any("left out" in note for note in plain.notes_)
+    half = np.log(fitted.interval_[1:, 1] / fitted.propensity_[1:])
+    assert np.all(np.abs(np.log(fitted.propensity_ / world.propensity))[1:] < 1.6 * half)
+
+
+def test_several_such_rows_are_left_out_and_too_many_give_no_curve():
+    world = LOPSIDED["10 views a query"]
+    plain = posbias.CrossFit().fit(inflated(world, 0)).propensity_
+    np.testing.assert_allclose(posbias.CrossFit().fit(inflated(world, 6)).propensity_, plain, rtol=0.1)
+    counts = posbias.CrossFit().count(inflated(world, 40))
+    assert np.isnan(counts.estimate).all()
+    assert all("no curve fits the traffic" in reason for reason in counts.reasons())
+
+
+@pytest.mark.parametrize("sticky", [False, True])
+def test_queries_as_unequal_as_they_come_are_all_counted(sticky):
+    world = posbias.World(queries=300, repeats=30, skew=2.5, sticky=sticky, max_rank=4)
+    for seed in range(5):
+        harvest = harvest_of(replace(world, seed=seed))
+        counts = posbias.CrossFit().count(harvest)
+        assert counts.buckets == len(harvest.buckets)
+        assert counts.left_out is None
+
+
+def test_queries_given_whole_to_rankers_have_no_more_degrees_than_they_are():
+    world = posbias.World(queries=300, skew=2.5, sticky=True, rankers=tuple("abcde"), max_rank=4)
+    harvest = harvest_of(world)
+    shares = harvest.views / harvest.views.sum(axis=0)
+    few = 1 / (shares**2).sum(axis=0).max()
+    fitted = posbias.CrossFit().fit(harvest)
+    assert few < 10
+    np.testing.assert_allclose(fitted.degrees_of_freedom_[1:], np.minimum(fitted.degrees_of_freedom_[1:], few))
+    assert fitted.degrees_of_freedom_.max() == pytest.approx(few)
+    for other in (replace(world, sticky=False), replace(world, skew=0, queries=2000)):
+        counts = posbias.CrossFit().count(harvest_of(other))
+        assert counts.most_degrees == np.inf
+
+
+@pytest.mark.long
+def test_intervals_of_a_few_large_queries_given_whole_to_rankers_hold_the_truth():
+    world = posbias.World(queries=1000, skew=2.5, sticky=True, rankers=tuple("abcde"))
+    buckets = buckets_of(world.queries)
+    held = []
+    for seed in range(60):
+        fitted = posbias.CrossFit().fit(draw_log(replace(world, seed=seed), buckets).harvest(Layout.WIDE))
+        low, high = fitted.interval_[1:].T
+        held.append(((low < world.propensity[1:]) & (world.propensity[1:] < high)).mean())
+    assert np.mean(held) > 0.92
 
 
 # ---- Refits

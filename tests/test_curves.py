@@ -86,7 +86,7 @@ def test_what_is_not_known_stays_so(tmp_path: Path) -> None:
     np.testing.assert_array_equal(curve.covariance_matrix[2], [0, np.nan, 0.04])
     partial = small(covariance=((0.0, None), (None, None)))
     np.testing.assert_array_equal(partial.covariance_matrix[0], [0, np.nan, np.nan])
-    none = small(covariance=None, level=None, positions=(Position(2, None, None, None, 0, 0, "why"),))
+    none = small(covariance=None, level=None, interval_by=None, positions=(Position(2, None, None, None, 0, 0, "why"),))
     assert np.isnan(none.propensity).all()
     assert np.isnan(none.covariance_matrix).all()
     for one in (curve, partial, none, small(positions=(), covariance=())):
@@ -128,23 +128,26 @@ texts = st.text(max_size=5)
 
 
 @st.composite
-def estimates(draw: st.DrawFn, max_rank: int) -> dict[str, Any]:
+def estimates(draw: st.DrawFn, max_rank: int, interval_by: str | None) -> dict[str, Any]:
     """Positions, page views and covariance of one curve."""
     positions = []
     for rank in sorted(draw(st.sets(st.integers(1, max_rank), max_size=4))):
         p, low, high = sorted(draw(st.tuples(*[st.floats(0, 1e300)] * 3)))[1], None, None
-        known = draw(st.sampled_from(["nothing", "propensity", "unbounded", "interval"]))
+        known = draw(st.sampled_from(["nothing", "propensity", *(["unbounded", "interval"] if interval_by else [])]))
         if known in ("unbounded", "interval"):
             low = draw(st.floats(0, p))
         if known == "interval":
             high = draw(st.floats(p, 1e305))
         shown = draw(st.integers(0, 2**62))
         clicks, reason = draw(st.integers(0, shown)), draw(st.none() | texts)
-        degrees = draw(st.none() | st.floats(1, 1e300))
+        degrees = draw(st.floats(1, 1e300)) if low is not None and interval_by == "jackknife" else None
         positions.append(Position(rank, None if known == "nothing" else p, low, high, shown, clicks, reason, degrees))
     size = len(positions)
     upper = [[draw(st.none() | (st.floats(0, 1e300) if i == j else finite)) for j in range(size)] for i in range(size)]
-    rows = tuple(tuple(upper[min(i, j)][max(i, j)] for j in range(size)) for i in range(size))
+    rows = tuple(
+        tuple(None if None in (upper[i][i], upper[j][j]) else upper[min(i, j)][max(i, j)] for j in range(size))
+        for i in range(size)
+    )
     return {
         "positions": tuple(positions),
         "page_views": draw(st.dictionaries(texts, st.integers(0, 2**62), max_size=2)),
@@ -156,17 +159,18 @@ def estimates(draw: st.DrawFn, max_rank: int) -> dict[str, Any]:
 @st.composite
 def curves(draw: st.DrawFn) -> Curve:
     max_rank = draw(st.integers(1, MOST_RANKS))
+    interval_by = draw(st.sampled_from([None, "jackknife", "bootstrap"]))
     setting = {
         "estimator": draw(texts),
         "max_rank": max_rank,
-        "level": draw(st.none() | st.floats(0, 1, exclude_min=True, exclude_max=True)),
-        "interval_by": draw(st.none() | texts),
+        "level": draw(st.floats(0, 1, exclude_min=True, exclude_max=True)) if interval_by else None,
+        "interval_by": interval_by,
         "weighting": draw(st.none() | texts),
     }
     by = draw(st.lists(texts, unique=True, max_size=2))
     keys = draw(st.sets(st.tuples(*[st.none() | texts for _ in by]), max_size=3)) if by else set()
-    segments = {key: Curve(**setting, **draw(estimates(max_rank))) for key in keys}
-    return Curve(**setting, **draw(estimates(max_rank)), by=tuple(by), segments=segments)
+    segments = {key: Curve(**setting, **draw(estimates(max_rank, interval_by))) for key in keys}
+    return Curve(**setting, **draw(estimates(max_rank, interval_by)), by=tuple(by), segments=segments)
 
 
 @given(curve=curves())
@@ -245,6 +249,26 @@ RECORDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "an interval upside down": (changed("positions.1.low", 9), "ends are exchanged"),
     "an interval of nothing": (changed("positions.1.propensity", None), "and no propensity"),
     "only an upper end": (changed("positions.1.low", None), "no lower one"),
+    "an interval by nothing": (changed("interval_by", "magic"), "interval_by is 'magic' where one of jackknife"),
+    "an interval of no level": (changed("level", None), "level is None and interval_by 'jackknife'"),
+    "an interval that nothing made": (
+        lambda r: r | {"level": None, "interval_by": None},
+        r"positions\[0\] has an interval, low is .* where interval_by is null",
+    ),
+    "no degrees of freedom": (
+        changed("positions.1.degrees_of_freedom", None),
+        r"positions\[1\].degrees_of_freedom is None where a number",
+    ),
+    "degrees of freedom of percentiles": (
+        changed("interval_by", "bootstrap"),
+        r"positions\[0\].degrees_of_freedom is .* where null",
+    ),
+    "a segment without degrees of freedom": (
+        changed("segments.1.positions.2.degrees_of_freedom", None),
+        r"segments\[1\].positions\[2\].degrees_of_freedom is None",
+    ),
+    "no degree of freedom": (changed("positions.1.degrees_of_freedom", 0), "degrees_of_freedom is 0"),
+    "a lower end below 0": (changed("positions.1.low", -0.1), "low is -0.1"),
     "clicks below 0": (changed("positions.1.clicks", -1), "clicks is -1"),
     "clicks of nothing": (changed("positions.1.impressions", 1), "clicks on 1 impressions"),
     "half a click": (changed("positions.1.clicks", 0.5), "clicks is 0.5"),
@@ -273,6 +297,50 @@ RECORDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a segment's covariance": (changed("segments.1.covariance", [[1.0]]), r"segments\[1\].covariance has 1 rows"),
     "a segment that is null": (changed("segments.1", None), r"segments\[1\] is None"),
 }
+
+
+def leaves(record: Any, path: str = "") -> list[str]:
+    """The paths of all fields of a record, those that hold others too."""
+    inner = record.items() if isinstance(record, dict) else enumerate(record) if isinstance(record, list) else ()
+    return [path] * bool(path) + [one for key, value in inner for one in leaves(value, f"{path}.{key}".lstrip("."))]
+
+
+WRONG = [True, "x", "1", math.nan, math.inf, -math.inf, -1, -0.5, 10**400, [], [None], {}, {"x": None}, None]
+# What of that a field may hold; any other must be refused.
+MAY_BE: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(["reason", "weighting", "device"], ("x", "1", None)),
+    **dict.fromkeys(["estimator", "version"], ("x", "1")),
+    "high": (None,),
+    "notes": ([],),
+    "covariance": (None,),
+    "segments": ([],),
+    # A segment need not have been served by any ranker that counts.
+    "segments.0.page_views": ({},),
+    "segments.1.page_views": ({},),
+}
+
+
+def test_no_field_holds_what_it_must_not(curve: Curve) -> None:
+    record = json.loads(json_text(curve.to_dict()))
+    for path in leaves(record):
+        *_, name = [step for step in path.split(".") if not step.isdigit()]
+        last = path.rsplit(".", 1)[-1]
+        for value in WRONG:
+            damaged = changed(path, value)(copy.deepcopy(record))
+            fit = MAY_BE.get(path, MAY_BE.get(name, ())) if last == name else ()
+            if any(value is one or (type(value) is type(one) and value == one) for one in fit):
+                Curve.from_dict(damaged)
+                continue
+            said = refusal(damaged)
+            assert name in said, f"{path} = {value!r}: {said}"
+
+
+def refusal(record: Any) -> str:
+    try:
+        Curve.from_dict(record)
+    except CurveError as error:
+        return str(error)
+    return "none"
 
 
 @pytest.mark.parametrize("kind", RECORDS)
@@ -479,6 +547,33 @@ def test_csv_holds_any_text() -> None:
     curve = small(positions=(Position(1, 1e-300, None, None, 10, 4, reason),), covariance=None)
     rows = list(csv.reader(io.StringIO(curve.to_csv(), newline="")))
     assert rows[1] == ["1", "1e-300", "", "", "10", "4", reason, ""]
+
+
+def test_what_several_ranks_have_for_a_reason_is_said_once() -> None:
+    reasons = [None, "thin", "thin", "alone", "thin", "\x1b[2J", "\x1b[2J"]
+    positions = tuple(Position(k, 0.5, None, None, 10, 4, why) for k, why in enumerate(reasons, start=1))
+    curve = small(max_rank=7, positions=positions, covariance=None)
+    lines = curve.to_text().splitlines()
+    assert lines[0] == "all-pairs, no interval"
+    assert lines[-2:] == ["! Ranks 2, 3 and 5: thin.", r"! Ranks 6 and 7: \x1b[2J."]
+    assert [line.endswith("alone") for line in lines[2:-2]] == [False, False, False, True, False, False, False]
+    assert curve.to_text().count("thin") == 1
+    # Programs find it where it belongs.
+    assert [p["reason"] for p in curve.to_dict()["positions"]] == reasons
+
+
+def test_a_plot_has_a_title_and_bars_that_show_narrow_intervals() -> None:
+    from posbias.curves.plots import draw_curve
+
+    positions = (Position(1, 1.0, 1.0, 1.0, 9, 4, None), Position(2, 0.5, 0.499, 0.501, 9, 2, None))
+    narrow = small(positions=positions, estimator="$x_1$", covariance=None)
+    ax = draw_curve(narrow)
+    assert ax.get_title() == r"Examination by rank: \$x_1\$, 95% interval by bootstrap"
+    (container,) = ax.containers
+    _, caps, bars = container.lines
+    assert [cap.get_ydata()[1] for cap in caps] == [0.499, 0.501]
+    assert len(bars) == 1
+    assert "no interval" in draw_curve(small(level=None, interval_by=None, positions=(), covariance=None)).get_title()
 
 
 def test_plots_name_segments_as_they_are(colliding: Curve) -> None:

@@ -362,6 +362,43 @@ def test_a_segment_of_documents_is_weighted_by_the_traffic_of_pages(tmp_path):
     assert np.all((low <= world.propensity) & (world.propensity <= high))
 
 
+@pytest.mark.parametrize("kind", [posbias.CrossFit, posbias.AllPairs, posbias.PivotOne, posbias.AdjacentChain])
+@pytest.mark.parametrize(
+    ("rank", "said"), [(1, "no click at rank 1, in 3,000"), (2, "no click beyond rank 1, in 9,000")]
+)
+def test_a_curve_that_nobody_could_use_is_an_error(kind, rank, said):
+    table = posbias.simulate(posbias.World(queries=300, max_rank=4)).to_pandas()
+    table.loc[(table["position"] == 1) == (rank == 1), "clicked"] = 0
+    harvested = posbias.harvest(posbias.ClickLog(table), max_rank=4)
+    with pytest.raises(posbias.EstimateError, match=said):
+        kind().fit(harvested)
+
+
+def test_ranks_that_nothing_connects_to_the_first_are_an_error_that_says_why():
+    table = posbias.simulate(posbias.World(queries=300, max_rank=4)).to_pandas()
+    # Only documents that both rankers have first are clicked there.
+    table.loc[(table["position"] == 1) & (table["rank_a"] != table["rank_b"]), "clicked"] = 0
+    harvested = posbias.harvest(posbias.ClickLog(table), max_rank=4)
+    for kind in (posbias.CrossFit, posbias.AllPairs, posbias.PivotOne):
+        with pytest.raises(posbias.EstimateError, match=r"No rank but the first .*: no click at rank 1 .*more data"):
+            kind().fit(harvested)
+
+
+@pytest.mark.parametrize("kind", [posbias.CrossFit, posbias.AllPairs, posbias.PivotOne])
+def test_rankers_with_hardly_a_page_view_are_named(kind):
+    table = posbias.simulate(posbias.World(queries=300, max_rank=3, rankers=tuple("abcdefgh"))).to_pandas()
+    kept = {name: table[table["ranker"] == name]["impression_id"].unique() for name in "abcdefgh"}
+    lengths = {"a": None, "b": None, "c": 1, "d": 29, "e": 30, "f": 5, "g": 6, "h": 7}
+    rows = np.isin(table["impression_id"], np.concatenate([kept[name][:n] for name, n in lengths.items()]))
+    harvested = posbias.harvest(posbias.ClickLog(table[rows]), max_rank=3)
+    fitted = kind().fit(harvested)
+    said = "Rankers with fewer than 30 page views: 'c' (1), 'd' (29), 'f' (5), 'g' (6) and 1 more. "
+    assert [note for note in fitted.fit(harvested).notes_ if note.startswith(said)] == [fitted.notes_[-1]]
+    assert kind().fit(posbias.harvest(posbias.ClickLog(table), max_rank=3)).notes_ == ()
+    found = [one for one in posbias.check(posbias.ClickLog(table[rows])).findings if one.code == "few-page-views"]
+    assert [one.evidence["page_views"] for one in found] == [{"c": 1, "f": 5, "g": 6, "h": 7}]
+
+
 def test_hundreds_of_segments_and_one_without_any_intervention():
     table = posbias.simulate(posbias.World(queries=2000, repeats=3, max_rank=4)).to_pandas()
     table["cohort"] = table["query_id"] % 300

@@ -19,8 +19,17 @@ from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
 from posbias.reproduction import EXPERIMENTS, ON_WORLDS, bounds, comparison, coverage, reproduce
 from posbias.reproduction.blends import agreeing, cautious_ranker
-from posbias.reproduction.claims import data_factor, judge_data, judge_overlap
+from posbias.reproduction.claims import (
+    data_factor,
+    judge_data,
+    judge_fraction,
+    judge_imbalance,
+    judge_noise,
+    judge_overlap,
+    judge_severity,
+)
 from posbias.reproduction.drawn import buckets_of, draw_log
+from posbias.reproduction.figures import Axis, draw_errors
 from posbias.reproduction.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
 from posbias.reproduction.outcomes import Outcome, Verdict, seed_of
 from posbias.reproduction.robustness import STUDIES, inverse_error
@@ -84,7 +93,11 @@ def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path
     files = {path.name for path in outcome.save(tmp_path)}
     table = {f"{name}-{TABLES[name]}.csv"} if name in TABLES else set()
     assert files == {f"{name}.csv", f"{name}.png", f"{name}.txt"} | table == {p.name for p in tmp_path.iterdir()}
-    assert (tmp_path / f"{name}.txt").read_text("utf-8").count("HOLD") == len(outcome.verdicts)
+    said = (tmp_path / f"{name}.txt").read_text("utf-8")
+    assert said.count("HOLD") + said.count("TOO LITTLE DATA") == len(outcome.verdicts)
+    if name in _OURS:
+        # Two logs of each setting.
+        assert {verdict.holds for verdict in outcome.verdicts} == {None}
     with open(tmp_path / f"{name}.csv", encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == len(outcome.rows)
 
@@ -195,6 +208,62 @@ def test_verdicts_can_fail() -> None:
     assert not judge_overlap([0.1, 0.5, 0.9], better)[-1].holds
 
 
+def test_nothing_is_told_from_what_is_not_known() -> None:
+    judges = (judge_data, judge_overlap, judge_fraction, judge_noise, judge_severity, judge_imbalance)
+    labels = ("AllPairs", "AdjacentChain", "PivotOne")
+    nothing = {label: np.full((3, 2), np.nan) for label in labels}
+    alone = {label: np.ones((3, 2)) if label == "AllPairs" else table for label, table in nothing.items()}
+    for judge in judges:
+        for verdict in judge([1, 2, 4], nothing):
+            assert verdict.holds is None
+            assert str(verdict).startswith("TOO LITTLE DATA: ")
+        for verdict in judge([1, 2, 4], alone):
+            assert (verdict.holds is None) == ("AdjacentChain" in verdict.claim or "of both" in verdict.claim), verdict
+    # One run of two has an estimate.
+    thin = {label: np.array([[1.0, np.nan]] * 3) for label in labels}
+    assert any(verdict.holds is not None for judge in judges for verdict in judge([1, 2, 4], thin))
+
+
+def test_a_file_of_a_few_queries_is_too_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judgments = generate_judgments(60)
+    lines = [
+        f"{min(grade, 2)} qid:{query} " + " ".join(f"{i + 1}:{value:.3f}" for i, value in enumerate(features[:10]))
+        for query, grade, features in zip(judgments.query_of, judgments.grades, judgments.features, strict=True)
+    ]
+    path = tmp_path / "fold.txt"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    monkeypatch.setattr("posbias.reproduction.QUICK", replace(QUICK, runs=1, every=3))
+    done = CliRunner().invoke(
+        cli, ["reproduce", "b", "--quick", "--data", str(path), "--output", str(tmp_path / "out")]
+    )
+    assert done.exit_code == 0, done.output
+    for line in done.stdout.splitlines():
+        assert not ("nan" in line or "inf" in line) or line.startswith("TOO LITTLE DATA: "), line
+    assert "TOO LITTLE DATA" in done.stdout
+    assert "there is too little data to tell of" in done.stdout
+
+
+@pytest.mark.parametrize("logs", [4, 20])
+def test_few_logs_tell_nothing(logs: int) -> None:
+    rng = np.random.default_rng(0)
+    same = rng.uniform(1, 2, logs)
+    errors = {
+        name: comparison.Errors(
+            {"AllPairs": same, "CrossFit": same / 2},
+            {"AllPairs": same, "CrossFit": same / 2},
+            {"relevance unknown": same / 2},
+            {"relevance unknown": same / 2},
+        )
+        for name in comparison.SETTINGS
+    }
+    assert {verdict.holds for verdict in comparison._verdicts(errors)} == {None if logs < 20 else True}
+    one = coverage.Held(
+        rng.normal(0, 0.1, (logs, 9)), np.full((logs, 9), 0.1), np.full((logs, 9), 200.0), np.ones(logs)
+    )
+    held = {name: dict.fromkeys(coverage.ESTIMATORS, one) for name in coverage.SETTINGS}
+    assert {verdict.holds for verdict in coverage._verdicts(held)} == {None if logs < 20 else True}
+
+
 def test_estimators_without_estimate_are_no_warning() -> None:
     errors = {"AllPairs": np.ones((3, 2)), "AdjacentChain": 2 * np.ones((3, 2)), "PivotOne": np.full((3, 2), np.nan)}
     assert judge_data([1, 2, 4], errors)[2].holds
@@ -230,6 +299,19 @@ def test_the_cautious_ranker_departs_as_often_as_asked() -> None:
     assert changed.mean() == pytest.approx(0.25, abs=0.005)
     assert same[changed].mean() == pytest.approx(0.745, abs=0.02)
     assert all(len(set(page)) == 5 for page in two.tolist())
+
+
+def test_no_bar_falls_off_a_logarithmic_axis() -> None:
+    errors = {
+        "AllPairs": np.array([[1e-3, 1.0], [0.5, 0.6]]),
+        "AdjacentChain": np.array([[np.nan, 3.0], [1e-6, 9.0]]),
+    }
+    axes = draw_errors([1, 2], errors, Axis("x"), None).axes[0]
+    low, high = axes.get_ylim()
+    bars = [segment for lines in axes.collections for segment in lines.get_segments() if len(segment)]
+    assert len(bars) == 3
+    for bar in bars:
+        assert low < bar[0, 1] < bar[1, 1] < high
 
 
 def test_own_queries_makes_page_views_queries() -> None:

@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 
 import posbias
 from posbias.arrays import FloatArray, tally
+from posbias.engines.duckdb.opened import DuckDBLog
 from posbias.estimators import Estimator
 from posbias.estimators.base import Reasons
 from posbias.estimators.intervals import resample
@@ -279,3 +280,20 @@ def test_ranks_that_nothing_connects_have_no_number():
     assert np.isnan(fitted.propensity_[4:]).all()
     assert np.isfinite(fitted.propensity_[:4]).all()
     assert fitted.reasons_[5] == "no stratum with clicks connects it to rank 1"
+
+
+@pytest.mark.parametrize("ranker", ["ranker", "none"])
+def test_a_look_at_a_few_buckets_tells_whether_strata_are_worth_trying(ranker, monkeypatch):
+    """What would be tried in vain is not tried: an engine on which that is dear looks first at a part."""
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=1500), "replay"), ranker=ranker)
+    strata = posbias.harvest(log)
+    many = len(np.unique(strata.table.stratum))
+    tried = []
+    table_up_to = DuckDBLog.table_up_to
+    monkeypatch.setattr(DuckDBLog, "looks_first", True)
+    monkeypatch.setattr(DuckDBLog, "table_up_to", lambda *given: tried.append(1) or table_up_to(*given))
+    assert posbias.harvest(log, max_strata=many // 2).kind == "pairs"
+    assert not tried
+    kept = posbias.harvest(log, max_strata=2 * many)
+    assert tried
+    np.testing.assert_allclose(kept.pairs().clicks, strata.pairs().clicks, rtol=1e-12)

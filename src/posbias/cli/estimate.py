@@ -71,7 +71,7 @@ def estimate(
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other: stdout holds one of them.")
-    _check_intervals(interval, joint)
+    _check_intervals(estimator, interval, joint)
     if plot is not None:
         from posbias.writing import writable
 
@@ -109,12 +109,18 @@ def estimate(
         save_plot(curve, plot, truth=known, joint=joint)
 
 
-def _check_intervals(interval: str, joint: bool) -> None:
+def _check_intervals(estimator: str | None, interval: str, joint: bool) -> None:
     """Refuse flags about intervals that are not made."""
-    if interval != "bootstrap" and "bootstrap" in given(click.get_current_context()):
+    from posbias.cli.log_estimates import parameters_of
+
+    said = {*given(click.get_current_context())}
+    if interval != "bootstrap" and "bootstrap" in said:
         raise click.UsageError(
             "--bootstrap says how many resamples to draw. Add --interval bootstrap, or leave it out."
         )
+    # An estimator without intervals draws something else by it, or has no use for it and says so.
+    if interval != "bootstrap" and "seed" in said and "interval" in parameters_of(ESTIMATORS[estimator or DEFAULT]):
+        raise click.UsageError("--seed says how resamples are drawn. Add --interval bootstrap, or leave it out.")
     if joint and interval != "jackknife":
         raise click.UsageError(f"--joint is made of jackknife intervals. Leave out --interval {interval}.")
 

@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _COLUMNS = {
     "query": ("query_id", "The query's column."),
     "doc": ("doc_id", "The document's column."),
-    "ranker": ("ranker", "The column of the ranker that was shown."),
+    "ranker": ("ranker", "The column of the ranker that was shown, or none."),
     "position": ("position", "The column of the position shown, from 1."),
     "click": ("clicked", "The column of the click: 0 or 1, true or false."),
 }
@@ -30,6 +30,7 @@ _OPTIONAL = {
     "clicks": ("COLUMN", "Clicks of an aggregated log."),
     "ranks": ("PATTERN", "Columns with each ranker's rank, or none.  [default: rank_{ranker}, if there]"),
     "rankings": ("FILE", "A second file, or table of a DuckDB file: query, ranker, document, rank."),
+    "window": ("COLUMN", "Compare a document with itself only within a day or week: its column."),
     "table": ("NAME", "The table to read from a DuckDB file."),
     "sql": ("QUERY", "A query to read in place of the log, which it calls source."),
     "original": ("COLUMN", "Rank before an experiment's swap.  [default: original_rank, if there]"),

@@ -140,9 +140,9 @@ def plan(
     else:
         click.echo(made.to_text())
     if plot is not None:
-        from posbias.planning.pictures import save_picture
+        from posbias.planning.pictures import save_plan
 
-        save_picture(made, plot)
+        save_plan(made, plot)
 
 
 def _refuse_unfit(flags: dict[str, Any]) -> None:

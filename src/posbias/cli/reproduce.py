@@ -46,14 +46,15 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
     chosen = list(_PAPER) if name == "all" else [name]
     for path in [folder / f"{one}{ending}" for one in chosen for ending in (".csv", ".png", ".txt")]:
         writable(path)
-    held = claims = 0
+    held = claims = untold = 0
     done: list[str] = []
     try:
         with bar() as progress:
             for outcome in run(chosen, quick=quick, data=data, seed=seed, progress=progress):
                 outcome.save(folder)
                 done.append(outcome.name)
-                held += sum(verdict.holds for verdict in outcome.verdicts)
+                held += sum(verdict.holds is True for verdict in outcome.verdicts)
+                untold += sum(verdict.holds is None for verdict in outcome.verdicts)
                 claims += len(outcome.verdicts)
                 click.echo(printable_lines(f"{outcome.name}\n{outcome.to_text()}\n"))
     except KeyboardInterrupt:
@@ -61,4 +62,5 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
             raise
         click.echo(printable(f"Interrupted; {', '.join(done)} had been written to {output}."), err=True)
         raise click.exceptions.Exit(130) from None
-    click.echo(printable(f"{held} of {claims} claims hold. Numbers and pictures are in {output}."))
+    more = f"; there is too little data to tell of {untold}" if untold else ""
+    click.echo(printable(f"{held} of {claims} claims hold{more}. Numbers and pictures are in {output}."))

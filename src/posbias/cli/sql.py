@@ -26,6 +26,7 @@ _OPTIONAL = {
     "impressions": ("COLUMN", "With --clicks, in place of --click: impressions of an aggregated log."),
     "clicks": ("COLUMN", "Clicks of an aggregated log."),
     "ranks": ("PATTERN", "Columns with each ranker's rank, with --rankers.  [default: rank_{ranker}]"),
+    "window": ("COLUMN", "Compare a document with itself only within a day or week: its column."),
     "rankings": ("TABLE", "A second table, with --rankers: query, ranker, document, rank."),
 }
 

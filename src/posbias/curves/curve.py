@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from posbias.errors import CurveError
 from posbias.version import __version__
-from posbias.wording import label, printable
 
 if TYPE_CHECKING:
     from posbias.arrays import FloatArray
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 # Of what `to_dict` makes; one that older versions could not read has the next number. In the first, the covariance was
 # of p and not of log p.
 FORMAT = 2
-_BAR = 24
 
 # The values of a segment's columns, None for a missing one.
 Segment = tuple[str | None, ...]
@@ -190,14 +188,13 @@ class Curve:
     def _records(self, joint: bool) -> list[dict[str, Any]]:
         """Return each position as a record, with its part of the joint band if asked for."""
         records = [asdict(position) for position in self.positions]
-        for record, (low, high) in zip(records, self._band(joint), strict=False):
-            record |= {"joint_low": low, "joint_high": high}
+        if joint:
+            for record, (low, high) in zip(records, self.joint_ends(), strict=True):
+                record |= {"joint_low": low, "joint_high": high}
         return records
 
-    def _band(self, joint: bool) -> list[tuple[float | None, float | None]]:
-        """Return the joint band at each position, if asked for."""
-        if not joint:
-            return []
+    def joint_ends(self) -> list[tuple[float | None, float | None]]:
+        """Return the ends of the joint band at each of the positions, None where there is none."""
         ends = self.joint()[self._places()].tolist()
         return [(None, None) if low != low else (low, high) for low, high in ends]
 
@@ -239,35 +236,17 @@ class Curve:
 
     def to_text(self, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
         """Return the curve as a table, with the joint band if asked for and the truth where it is known."""
-        weighting = "" if self.weighting is None else f", {self.weighting} weighting"
-        title = printable(f"{self.estimator}{weighting}, {self.interval_name}")
-        blocks = [f"{title}\n{self._table(truth, joint)}"]
-        blocks += [f"{label(key)}\n{part._table(None, joint)}" for key, part in self.segments.items()]
-        return "\n\n".join(blocks)
+        from posbias.curves.texts import curve_text
+
+        return curve_text(self, truth, joint=joint)
 
     @property
     def interval_name(self) -> str:
-        """What the intervals are, in words."""
-        if self.level is None or self.interval_by is None:
+        """What the intervals are, in words, where any rank but the first has one."""
+        ends = [p.low for curve in (self, *self.segments.values()) for p in curve.positions if p.position > 1]
+        if self.level is None or self.interval_by is None or all(low is None for low in ends):
             return "no interval"
         return f"{100 * self.level:g}% interval" + (" by bootstrap" if self.interval_by == "bootstrap" else "")
-
-    def _table(self, truth: Sequence[float] | None, joint: bool) -> str:
-        top = max((p.propensity for p in self.positions if p.propensity is not None), default=0.0) or 1.0
-        lines = []
-        band = self._band(joint) or [(None, None)] * len(self.positions)
-        for p, ends in zip(self.positions, band, strict=True):
-            known = "" if truth is None else _known(truth, p.position)
-            interval = f"{_ends(p.low, p.high, p.position):<15}"
-            interval += f"  {_ends(*ends, p.position):<15}" if joint else ""
-            value = "–" if p.propensity is None else f"{p.propensity:.3f}"
-            bar = "" if p.propensity is None else _bar(p.propensity / top)
-            counts = f"{p.impressions:>12,} {p.clicks:>10,}"
-            tail = "  ".join(part for part in (bar, printable(p.reason or "")) if part)
-            lines.append(f"{p.position:>4} {value:>10}  {interval}{known} {counts}  {tail}".rstrip())
-        interval = f"{'interval':<15}" + (f"  {'joint band':<15}" if joint else "")
-        head = f"rank propensity  {interval}{'' if truth is None else '     truth'}  impressions     clicks"
-        return "\n".join([head, *lines, *(f"! {printable(note)}" for note in self.notes)])
 
     def __str__(self) -> str:
         return self.to_text()
@@ -280,20 +259,3 @@ def _csv_field(value: str | float | None) -> str:
     text = "" if value is None else str(value)
     plain = not isinstance(value, str) or (text == text.strip() != "" and not set(text) & set(',"\r\n'))
     return text if plain else '"' + text.replace('"', '""') + '"'
-
-
-def _known(truth: Sequence[float], position: int) -> str:
-    return f"{truth[position - 1]:>10.3f}" if position <= len(truth) else f"{'':>10}"
-
-
-def _ends(low: float | None, high: float | None, position: int) -> str:
-    """Return an interval as a table shows it; that of rank 1 is 1 by definition."""
-    if low is None or position == 1:
-        return ""
-    return f"{low:.3f} – {'∞' if high is None else f'{high:.3f}'}"
-
-
-def _bar(share: float) -> str:
-    """Return a bar of eighths of a character."""
-    eighths = round(max(0.0, min(share, 1.0)) * _BAR * 8)
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

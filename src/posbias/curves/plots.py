@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posbias.curves.curve import Curve
-from posbias.errors import PosbiasError
-from posbias.extras import optional
+from posbias.pictures import TRUTH, draw_interval, dressed, new_axes, over_ranks, save_picture
 from posbias.wording import label, printable
-from posbias.writing import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Up to this many segments get a line of their own; more would hide each other.
 _MOST_SEGMENTS = 8
+_COLOR = "#1f5fa8"
 
 
 def draw_curve(
@@ -25,42 +24,34 @@ def draw_curve(
 ) -> Axes:
     """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth where it is known."""
     if ax is None:
-        figure = optional("matplotlib.figure", "Plots need").Figure(figsize=(7, 4.2), layout="constrained")
-        ax = figure.add_subplot()
+        _, ax = new_axes()
+    axes = dressed(ax)
     shown = list(curve.segments.items())[:_MOST_SEGMENTS]
-    _draw_line(ax, curve, "all" if shown else curve.estimator, "C0", wide=True)
+    _draw_line(axes, curve, "all" if shown else curve.estimator, _COLOR, markersize=4.5)
     if joint:
         ends = curve.joint()
         every = np.arange(1, curve.max_rank + 1)
         for side, name in zip(ends.T, (f"joint {100 * (curve.level or 0):g}% band", None), strict=True):
-            ax.plot(every, side, color="C0", linestyle="--", linewidth=0.9, label=name)
+            axes.plot(every, side, color=_COLOR, linestyle=":", linewidth=1.1, label=name)
     for i, (key, part) in enumerate(shown, start=1):
-        _draw_line(ax, part, label(key), f"C{i}", wide=False)
+        _draw_line(axes, part, label(key), f"C{i}", markersize=3)
     if truth is not None:
-        ax.plot(
-            np.arange(1, len(truth) + 1), truth, color="black", linestyle=":", linewidth=1.2, label="truth", zorder=3
-        )
-    ax.set_xlabel("rank")
-    ax.set_ylabel("propensity relative to rank 1")
-    ax.set_ylim(bottom=0)
-    ranks = [p.position for p in curve.positions]
-    ax.set_xticks(ranks if len(ranks) <= 25 else ranks[::5])
-    ax.grid(alpha=0.25)
-    ax.spines[["top", "right"]].set_visible(False)
+        axes.plot(np.arange(1, len(truth) + 1), truth, label="truth", **TRUTH)
+    over_ranks(axes, [p.position for p in curve.positions])
+    axes.set_title(_legend(f"Examination by rank: {curve.estimator}, {curve.interval_name}"), fontsize="medium")
     rest = len(curve.segments) - len(shown)
-    title = curve.interval_name + (f"; {rest} more segments not drawn" if rest else "")
-    ax.legend(frameon=False, title=title)
+    axes.legend(frameon=False, title=f"{rest} more segments not drawn" if rest else None)
     return ax
 
 
-def _draw_line(ax: Axes, curve: Curve, name: str, color: str, *, wide: bool) -> None:
+def _draw_line(axes: Any, curve: Curve, name: str, color: str, *, markersize: float) -> None:
     def column(name: str) -> Any:
         values = [getattr(p, name) for p in curve.positions]
         return np.array([np.nan if v is None else v for v in values], dtype=float)
 
-    ranks = column("position")
-    ax.fill_between(ranks, column("low"), column("high"), color=color, alpha=0.18, linewidth=0)
-    ax.plot(ranks, column("propensity"), color=color, marker="o", markersize=4 if wide else 3, label=_legend(name))
+    ranks, low, high = column("position"), column("low"), column("high")
+    style: dict[str, Any] = {"color": color, "marker": "o", "markersize": markersize, "label": _legend(name)}
+    draw_interval(axes, ranks, column("propensity"), low, high, **style)
 
 
 def _legend(name: str) -> str:
@@ -70,10 +61,6 @@ def _legend(name: str) -> str:
 
 
 def save_plot(curve: Curve, path: str, *, truth: Sequence[float] | None = None, joint: bool = False) -> None:
-    """Write the picture of a curve as PNG or SVG, whole or not at all."""
-    ending = path.rsplit(".", 1)[-1].lower()
-    if ending not in ("png", "svg", "pdf"):
-        raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {path!r}.")
+    """Write the picture of a curve as PNG, SVG or PDF, whole or not at all."""
     figure: Any = draw_curve(curve, truth=truth, joint=joint).figure
-    with written_whole(path) as part:
-        figure.savefig(part, format=ending, dpi=160)
+    save_picture(figure, path)

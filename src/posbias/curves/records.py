@@ -11,6 +11,7 @@ from posbias.curves.curve import FORMAT, Covariance, Curve, Position, Segment
 from posbias.records import UnfitError, field, mapping, number, optional, sequence, shown, text, unfit, whole
 
 MOST_RANKS = 10_000
+INTERVALS = ("jackknife", "bootstrap")
 # Ends and entries that were computed on two ways may differ in their last digits.
 _ROUNDING = 1e-9
 
@@ -24,9 +25,7 @@ def read_curve(record: Any) -> Curve:
     if level is not None and not 0 < level < 1:
         raise unfit("level", level, "a share between 0 and 1, such as 0.95")
     weighting = optional(text, field(record, "weighting"), "weighting")
-    interval_by = None if level is None else "bootstrap"
-    if version > 1:
-        interval_by = optional(text, field(record, "interval_by"), "interval_by")
+    interval_by = _interval_by(field(record, "interval_by") if version > 1 else level and "bootstrap", level)
     setting = text(field(record, "estimator"), "estimator"), max_rank, level, interval_by, weighting
     by = tuple(text(name, f"by[{i}]") for i, name in enumerate(sequence(record.get("by", []), "by")))
     segments: dict[Segment, Curve] = {}
@@ -35,8 +34,8 @@ def read_curve(record: Any) -> Curve:
         key = _segment(field(mapping(part, where), "segment", where), by, f"{where}.segment")
         if key in segments:
             raise UnfitError(f"{where} is the segment {shown(key)} for a second time")
-        segments[key] = Curve(*setting, *_estimate(part, max_rank, f"{where}.", version))
-    whole_curve = Curve(*setting, *_estimate(record, max_rank, "", version), by, segments)
+        segments[key] = Curve(*setting, *_estimate(part, max_rank, f"{where}.", version, interval_by))
+    whole_curve = Curve(*setting, *_estimate(record, max_rank, "", version, interval_by), by, segments)
     rankers = [text(name, f"rankers[{i}]") for i, name in enumerate(sequence(field(record, "rankers"), "rankers"))]
     if sorted(rankers) != sorted(whole_curve.page_views):
         raise unfit("rankers", rankers, f"the names in page_views, {shown(list(whole_curve.page_views))}")
@@ -55,6 +54,15 @@ def _format(found: Any) -> int:
     return int(found)
 
 
+def _interval_by(found: Any, level: float | None) -> str | None:
+    """Return how intervals were made, which is known where their level is."""
+    if found not in (None, *INTERVALS) or isinstance(found, bool):
+        raise unfit("interval_by", found, f"one of {', '.join(INTERVALS)}, or null")
+    if (found is None) != (level is None):
+        raise UnfitError(f"level is {shown(level)} and interval_by {shown(found)}: both are known, or both are null")
+    return found  # type: ignore[no-any-return]
+
+
 def _segment(values: Any, by: tuple[str, ...], where: str) -> Segment:
     values = mapping(values, where)
     if not by or set(values) != set(by):
@@ -63,11 +71,13 @@ def _segment(values: Any, by: tuple[str, ...], where: str) -> Segment:
 
 
 def _estimate(
-    record: Mapping[str, Any], max_rank: int, where: str, version: int
+    record: Mapping[str, Any], max_rank: int, where: str, version: int, interval_by: str | None
 ) -> tuple[tuple[Position, ...], dict[str, int], Covariance | None, tuple[str, ...]]:
     """Return what stands for the whole and for each segment: positions, page views, covariance and notes."""
     found = sequence(field(record, "positions", where), f"{where}positions")
     positions = tuple(_position(p, max_rank, f"{where}positions[{i}]", version) for i, p in enumerate(found))
+    for i, position in enumerate(positions):
+        _check_interval(position, interval_by, f"{where}positions[{i}]")
     ranks = [p.position for p in positions]
     if any(rank >= after for rank, after in pairwise(ranks)):
         raise UnfitError(f"{where}positions are not in increasing order: {shown(ranks)}")
@@ -97,8 +107,8 @@ def _position(record: Any, max_rank: int, where: str, version: int) -> Position:
     found = Position(
         position=whole(field(record, "position", where), f"{where}.position", 1, max_rank),
         propensity=optional(number, field(record, "propensity", where), f"{where}.propensity", 0),
-        low=optional(number, field(record, "low", where), f"{where}.low"),
-        high=optional(number, field(record, "high", where), f"{where}.high"),
+        low=optional(number, field(record, "low", where), f"{where}.low", 0),
+        high=optional(number, field(record, "high", where), f"{where}.high", 0),
         impressions=whole(field(record, "impressions", where), f"{where}.impressions"),
         clicks=whole(field(record, "clicks", where), f"{where}.clicks"),
         reason=optional(text, field(record, "reason", where), f"{where}.reason"),
@@ -106,19 +116,28 @@ def _position(record: Any, max_rank: int, where: str, version: int) -> Position:
     )
     if found.clicks > found.impressions:
         raise UnfitError(f"{where} has {found.clicks} clicks on {found.impressions} impressions")
-    if found.low is None and found.high is not None:
-        raise UnfitError(f"{where} has the upper end {found.high} of an interval and no lower one")
-    if found.low is not None:
-        _check_interval(found.propensity, found.low, math.inf if found.high is None else found.high, where)
     return found
 
 
-def _check_interval(propensity: float | None, low: float, high: float, where: str) -> None:
-    if propensity is None:
+def _check_interval(found: Position, interval_by: str | None, where: str) -> None:
+    """Refuse a part of an interval, and one that the curve cannot have."""
+    low, high = found.low, math.inf if found.high is None else found.high
+    if low is None:
+        if found.high is not None:
+            raise UnfitError(f"{where} has the upper end {found.high} of an interval and no lower one, low")
+    elif interval_by is None:
+        raise UnfitError(f"{where} has an interval, low is {low}, where interval_by is null")
+    elif found.propensity is None:
         raise UnfitError(f"{where} has an interval, from {low} to {high}, and no propensity")
-    # It need not hold the estimate: percentiles of a narrow level may lie beside it.
-    if low > high:
-        raise UnfitError(f"{where} has an interval from {low} to {high}: its ends are exchanged")
+    elif low > high:
+        # It need not hold the estimate: percentiles of a narrow level may lie beside it.
+        raise UnfitError(f"{where} has an interval with low {low} and high {high}: its ends are exchanged")
+    by_t = low is not None and interval_by == "jackknife"
+    if by_t != (found.degrees_of_freedom is not None):
+        wanted = (
+            "a number, for it has an interval by jackknife" if by_t else "null, for it has no interval by jackknife"
+        )
+        raise unfit(f"{where}.degrees_of_freedom", found.degrees_of_freedom, wanted)
 
 
 def _covariance(rows: Any, where: str, size: int) -> Covariance:
@@ -140,6 +159,8 @@ def _covariance(rows: Any, where: str, size: int) -> Covariance:
     variances = np.diag(values)
     for i in np.flatnonzero(variances < 0):
         raise unfit(f"{where}[{i}][{i}]", float(variances[i]), "a variance, which is 0 or more")
+    for i, j in np.argwhere(np.isnan(variances)[:, None] & np.isfinite(values)):
+        raise UnfitError(f"{where}[{i}][{j}] is {shown(checked[i][j])}, and the variance [{i}][{i}] is null")
     scale = np.sqrt(np.nan_to_num(variances))
     slack = _ROUNDING * np.fmax(np.abs(values), scale[:, None] * scale)
     alike = (np.isnan(values) & np.isnan(values.T)) | (np.abs(values - values.T) <= slack)

@@ -52,6 +52,11 @@ class OpenLog(ABC):
     def is_text(self) -> bool:
         """Whether the log is text, of which every look has to read all columns anew."""
 
+    @property
+    def looks_first(self) -> bool:
+        """Whether an answer that may be too large is dear enough to look first at a part of it."""
+        return False
+
     @abstractmethod
     def done(self) -> float:
         """Return the share of the running query that is done."""

@@ -25,6 +25,7 @@ from posbias.estimators.intervals import (
     no_intervals,
     percentile,
     resample,
+    warned,
 )
 from posbias.harvesting.counts import MOST_RANKS
 from posbias.harvesting.harvests import Harvest
@@ -92,6 +93,11 @@ class CurveEstimator(ABC):
     def estimate(self, seen: Any, /) -> None:
         """Estimate one curve of what `fit` was given or made, and keep it."""
 
+    def _require_estimate(self) -> None:
+        """Refuse a curve on which no rank but the first has a number, or a click: nobody could use it."""
+        if np.isnan(self.propensity_[1:]).all() or not self.evidence_.clicks[1:].any():
+            raise EstimateError(_no_estimate(self.evidence_, self.reasons_))
+
     def _estimate_segments(self, seen: Harvest | Observations) -> Self:
         """Estimate the curve of each segment, if there are any."""
         self.by_ = seen.by
@@ -102,7 +108,12 @@ class CurveEstimator(ABC):
         return self
 
     def _intervals(
-        self, propensity: FloatArray, buckets: int, refit: Callable[[FloatArray], FloatArray], size: int = 1
+        self,
+        propensity: FloatArray,
+        buckets: int,
+        refit: Callable[[FloatArray], FloatArray],
+        size: int = 1,
+        most_degrees: float = np.inf,
     ) -> Intervals:
         """Return the intervals that refits on weights of the buckets, (..., B), make.
 
@@ -113,11 +124,16 @@ class CurveEstimator(ABC):
             return no_intervals(len(propensity))
         if buckets < FEWEST_BUCKETS:
             return no_intervals(len(propensity), few_buckets(buckets))
-        jack = how == "jackknife"
-        weights = deletions(buckets) if jack else resample(buckets, given["bootstrap"], given["seed"])
         step = max(1, _MOST_NUMBERS // max(1, size))
-        refits = np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
-        return (jackknife if jack else percentile)(propensity, refits, given["level"])
+
+        def refits(weights: FloatArray) -> FloatArray:
+            return np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
+
+        by_deletion = jackknife(propensity, refits(deletions(buckets)), given["level"], most_degrees)
+        if how == "jackknife":
+            return by_deletion
+        resamples = refits(resample(buckets, given["bootstrap"], given["seed"]))
+        return warned(percentile(propensity, resamples, given["level"]), by_deletion.degrees)
 
     def _keep(
         self, evidence: Evidence, propensity: FloatArray, reasons: Reasons, intervals: Intervals | None = None
@@ -138,6 +154,8 @@ class CurveEstimator(ABC):
             else f"{self.clickless.format(rank=k)}: 0, without an interval"
             if p == 0
             else told
+            if k > 1  # By definition it is 1, whatever there is no interval of.
+            else None
             for k, (p, reason, told) in enumerate(zip(propensity, reasons, found.reasons, strict=True), start=1)
         ]
 
@@ -213,6 +231,23 @@ class CurveEstimator(ABC):
         known = inspect.signature(type(self)).parameters
         given = [f"{name}={v!r}" for name, v in self.parameters().items() if v != known[name].default]
         return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _no_estimate(seen: Evidence, reasons: Reasons) -> str:
+    """Say why no rank but the first has an estimate."""
+    said = "No rank but the first could have an estimate"
+    if not seen.clicks[0]:
+        return (
+            f"{said}: there is no click at rank 1, in {seen.impressions[0]:,} impressions, and the curve is relative "
+            "to it. Check that positions count from 1, and that clicks on the first result are logged."
+        )
+    if not seen.clicks[1:].any():
+        return (
+            f"{said}: there is no click beyond rank 1, in {seen.impressions[1:].sum():,} impressions. Check that "
+            "clicks on results below the first are logged."
+        )
+    why = "; ".join(dict.fromkeys(reason for reason in reasons[1:] if reason))
+    return f"{said}: {why}. It takes more data, or rankers that differ more."
 
 
 def require_first(impressions: IntArray) -> None:

@@ -122,6 +122,11 @@ class Rows:
         kept = self.where((weights > 0)[self.bucket][self.cell])
         return replace(kept, times=kept.times * weights[kept.bucket])
 
+    def within(self, kept: BoolArray) -> Rows:
+        """Return the rows of some of the buckets, which are numbered anew."""
+        rows, number = self.where(kept[self.bucket][self.cell]), np.cumsum(kept) - 1
+        return replace(rows, bucket=number[rows.bucket], buckets=int(kept.sum()))
+
     def __len__(self) -> int:
         return len(self.cell)
 

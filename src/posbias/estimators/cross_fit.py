@@ -98,6 +98,10 @@ class CrossFit(Estimator[Comparison]):
             return counts.estimate
         return np.asarray(counts.refits(np.atleast_2d(weights)).reshape(*weights.shape[:-1], -1))
 
+    def most_degrees(self, counts: Comparison) -> float:
+        """Return as many as the ranker that fewest queries tell of has queries of equal say, if they were assigned."""
+        return counts.most_degrees
+
     def reasons(self, counts: Comparison) -> Reasons:
         """Say what keeps a rank from being compared with rank 1."""
         return counts.reasons()

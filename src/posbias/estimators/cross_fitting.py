@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
 from posbias.estimators.compared_rows import Rows
+from posbias.estimators.lopsided_traffic import effective_buckets, even_buckets, lopsidedness
 from posbias.estimators.rank_links import component, curve_of, linked, reachable
 from posbias.estimators.relevance_guesses import Guess, Signatures, choose_trust, guess_relevance
 from posbias.estimators.score_roots import NEAR, naive, newton, unique
@@ -24,6 +25,11 @@ _FAR = 0.1
 _MOST_SLOPES = 4 * 10**7
 # From here on, rankers are not drawn anew for each view: a query with its views has one for several.
 STICKY = 2.0
+# Traffic that is off by this factor and hangs on a few buckets is taken from the others; by the lesser one where the
+# equations fail besides. Sticky assignment of queries as unequal as they come stays below.
+_LOPSIDED, _LOPSIDED_AND_LOST = 30.0, 3.0
+# From as many queries of equal say a ranker on, the deletions alone tell how sure a standard error is.
+_FEW_ASSIGNED = 25
 
 _STICKY_NOTE = (
     "Views of one query were given to rankers together, not each by itself (dispersion {:.1f} where chance makes 1): "
@@ -33,6 +39,15 @@ _LOST_NOTE = (
     "With guesses of relevance the equations have {}: this is the curve without them (relevance none). It is "
     "less precise, and if a few documents have most of the impressions, or rankers were not drawn by chance, not to be "
     "trusted: compare it with AllPairs."
+)
+_LOPSIDED_REASON = (
+    "no curve fits the traffic: queries with many page views were served by rankers in other proportions than the "
+    "rest, by a factor of {:,.0f}, and are too many to be left out; compare with AllPairs, or with exposure as observed"
+)
+_LOPSIDED_NOTE = (
+    "{} of {} buckets of queries, with {}% of the page views, left out: rankers served them in other proportions than "
+    "the rest, so that traffic was off by a factor of {:,.0f}. Look for a query, or an aggregated row, with most of "
+    "the impressions."
 )
 
 
@@ -61,17 +76,34 @@ class Comparison:
         views: page views by bucket and ranker, (B, m).
         signatures: by which strata are guessed to be alike.
         relevance: how it is guessed, as `CrossFit` takes it.
+        left_out: what is to be said of buckets that were left out, if any were.
     """
 
     rows: Rows
     views: FloatArray
     signatures: Signatures
     relevance: str
+    left_out: str | None = None
 
     @classmethod
     def of(cls, strata: Strata, *, by_design: bool, relevance: str) -> Comparison:
-        """Return what can be compared in the strata of a harvest."""
-        return cls(Rows.of(strata, by_design=by_design), strata.views, Signatures.of(strata), relevance)
+        """Return what can be compared in the strata of a harvest, without the few buckets that belie its traffic."""
+        whole = cls(Rows.of(strata, by_design=by_design), strata.views, Signatures.of(strata), relevance)
+        return whole._evened() if by_design else whole
+
+    def _evened(self) -> Comparison:
+        """Return the same without the buckets that the traffic hangs on, where that would make the curve theirs.
+
+        One row with most of the impressions says of every other document that only its ranker would have shown it.
+        """
+        factor = lopsidedness(self.views)
+        if factor <= _LOPSIDED_AND_LOST or (kept := even_buckets(self.views)) is None:
+            return self
+        if factor <= _LOPSIDED and np.isfinite(self._fit[0].x).all():
+            return self
+        share = 1 - self.views[kept].sum() / self.views.sum()
+        note = _LOPSIDED_NOTE.format(np.count_nonzero(~kept), len(kept), int(100 * share), factor)
+        return replace(self, rows=self.rows.within(kept), views=self.views[kept], left_out=note)
 
     @property
     def buckets(self) -> int:
@@ -107,11 +139,24 @@ class Comparison:
         return self.relevance == "guessed" and self.dispersion > STICKY
 
     @cached_property
+    def most_degrees(self) -> float:
+        """As many as the ranker with the fewest has queries of equal say, if those are few and were given to it whole.
+
+        A deletion moves the curve little by each of many queries; the luck of a few, to which ranker they went, is one.
+        """
+        few = effective_buckets(self.views) if self.dispersion > STICKY else np.inf
+        return few if few < _FEW_ASSIGNED else np.inf
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """What is to be known of the curve."""
-        notes = (_STICKY_NOTE.format(self.dispersion),) if self.sticky else ()
         lost = self._fit[1]
-        return (*notes, _LOST_NOTE.format(lost)) if lost else notes
+        said = (
+            self.left_out,
+            _STICKY_NOTE.format(self.dispersion) if self.sticky else None,
+            _LOST_NOTE.format(lost) if lost else None,
+        )
+        return tuple(note for note in said if note)
 
     @cached_property
     def estimate(self) -> FloatArray:
@@ -127,7 +172,13 @@ class Comparison:
     def _fit(self) -> tuple[Root, str | None]:
         """The root, and what went wrong on the way to a better one."""
         ranks = component(self.links)
-        return self._fitted(self.rows.where(ranks[self.rows.rank]), ranks)
+        root, lost = self._fitted(self.rows.where(ranks[self.rows.rank]), ranks)
+        # Without a guess all depends on traffic: no curve is better than that of a traffic that is none.
+        return (Root(np.full(len(ranks), np.nan), None), None) if lost and self._lopsided else (root, lost)
+
+    @cached_property
+    def _lopsided(self) -> bool:
+        return self.rows.shares is not None and lopsidedness(self.views) > _LOPSIDED_AND_LOST
 
     def _fitted(self, rows: Rows, ranks: BoolArray) -> tuple[Root, str | None]:
         plain = rows.merged if rows.alike else rows
@@ -229,8 +280,9 @@ class Comparison:
         links = self.links
         if not links[0].any():
             return ["no click at rank 1 on a document that is also at another rank"] * len(links)
-        if np.isnan(self._fit[0].x).any():
-            return ["no curve fits: the equations have no root"] * len(links)
+        if component(links).any() and np.isnan(self._fit[0].x).any():
+            lopsided = _LOPSIDED_REASON.format(lopsidedness(self.views)) if self._lopsided else None
+            return [lopsided or "no curve fits: the equations have no root"] * len(links)
         ahead, back = reachable(links), reachable(links.T)
         return [
             "no document at this rank is at another rank by another ranker, with clicks"

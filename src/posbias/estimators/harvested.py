@@ -12,6 +12,7 @@ from posbias.errors import EstimateError
 from posbias.estimators.base import CurveEstimator, Evidence, Reasons, require_first
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.page_views import FEW_VIEWS
 
 
 class Counts(Protocol):
@@ -27,6 +28,9 @@ class Counts(Protocol):
 
 
 C = TypeVar("C", bound=Counts)
+
+# So many rankers with few page views are named.
+_MOST_NAMED = 4
 
 
 class Estimator(CurveEstimator, Generic[C]):
@@ -72,6 +76,10 @@ class Estimator(CurveEstimator, Generic[C]):
     def reasons(self, counts: C) -> Reasons:
         """Return, for each rank, why the counts do not identify it, or None."""
 
+    def most_degrees(self, counts: C) -> float:
+        """Return the most degrees of freedom that a standard error can have, where deletions do not tell."""
+        return np.inf
+
     def fit(self, harvest: Harvest) -> Self:
         """Estimate the curve of a harvest, and of each of its segments."""
         self._check()
@@ -84,6 +92,7 @@ class Estimator(CurveEstimator, Generic[C]):
         if not counts.clicked:
             raise EstimateError(_nothing(harvest))
         self._fit_counts(harvest, counts)
+        self._require_estimate()
         return self._estimate_segments(harvest)
 
     def estimate(self, harvest: Harvest) -> None:
@@ -91,16 +100,35 @@ class Estimator(CurveEstimator, Generic[C]):
         self._fit_counts(harvest, self.count(harvest))
 
     def _fit_counts(self, harvest: Harvest, counts: C) -> None:
+        self.notes_ = ()
         propensity = self.curves(counts, np.ones(counts.buckets))
         intervals = self._intervals(
-            propensity, counts.buckets, lambda weights: self.curves(counts, weights), len(propensity) ** 2
+            propensity,
+            counts.buckets,
+            lambda weights: self.curves(counts, weights),
+            len(propensity) ** 2,
+            self.most_degrees(counts),
         )
         self.harvest_ = harvest
+        self.notes_ += _few_views(harvest)
         self._keep(Evidence.of(harvest, self._weighting(harvest)), propensity, self.reasons(counts), intervals)
 
     def _weighting(self, harvest: Harvest) -> str | None:
         """Return the weighting of pairs that the curve has, if it has any."""
         return None
+
+
+def _few_views(harvest: Harvest) -> tuple[str, ...]:
+    """Say which rankers served so few page views that what they compare is chance."""
+    few = {name: n for name, n in harvest.page_views.items() if 0 < n < FEW_VIEWS}
+    if not few:
+        return ()
+    shown = ", ".join(f"{name!r} ({n:,})" for name, n in list(few.items())[:_MOST_NAMED])
+    more = f" and {len(few) - _MOST_NAMED:,} more" if len(few) > _MOST_NAMED else ""
+    return (
+        f"Rankers with fewer than {FEW_VIEWS} page views: {shown}{more}. What only they compare is chance: wait for "
+        "more of them, or leave them out.",
+    )
 
 
 def _nothing(harvest: Harvest) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -64,12 +64,12 @@ def few_buckets(buckets: int) -> str:
     return f"{buckets} bucket{'s'[: buckets > 1]} of queries: no interval from fewer than {FEWEST_BUCKETS}"
 
 
-def jackknife(estimate: FloatArray, refits: FloatArray, level: float) -> Intervals:
+def jackknife(estimate: FloatArray, refits: FloatArray, level: float, most_degrees: float = np.inf) -> Intervals:
     """Return the intervals of an estimate, (M,), from its refits without each of B buckets, (B, M).
 
     On the log scale, with d_b = x(−b) − x: se² = (B−1)/B Σ d² (the estimator CV3 of clustered data), and t quantiles
     with the degrees of freedom of Satterthwaite, 2 (Σd²)² / (Σd⁴ − (Σd²)²/B) within [1, B−1]: as many as if so many
-    buckets told the same. `docs/intervals.md` says how often they hold the truth.
+    buckets told the same, and no more than `most_degrees`. `docs/intervals.md` says how often they hold the truth.
     """
     buckets, ranks = refits.shape
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -85,7 +85,8 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float) -> Interva
     degrees = np.full(ranks, np.nan)
     # Deletions that all move an estimate alike leave B − 1; rounding may leave a little less than none to divide by.
     np.divide(2 * squares**2, spread, out=degrees, where=spread > 0)
-    degrees = np.where(known, np.clip(np.where(spread > 0, degrees, buckets - 1), 1, buckets - 1), np.nan)
+    most = max(1.0, min(buckets - 1, most_degrees))
+    degrees = np.where(known, np.clip(np.where(spread > 0, degrees, buckets - 1), 1, most), np.nan)
     half = t_quantile(degrees, (1 + level) / 2) * np.sqrt(np.diagonal(covariance))
     wide = half > _WIDEST
     half = np.where(wide, np.nan, half)
@@ -102,8 +103,22 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float) -> Interva
     for k in np.flatnonzero(wide):
         reasons[k] = "so few queries decide it that an interval would say nothing"
     for k in np.flatnonzero(known & ~wide & (degrees < FEW_DEGREES) & (squares > 0)):
-        reasons[k] = f"{degrees[k]:.1f} degrees of freedom: few queries decide it"
+        reasons[k] = few_degrees(degrees[k])
     return Intervals(ends, covariance, degrees, reasons)
+
+
+def few_degrees(degrees: float) -> str:
+    """Say that an interval rests on few queries."""
+    return f"{degrees:.1f} degrees of freedom: few queries decide it"
+
+
+def warned(percentiles: Intervals, degrees: FloatArray) -> Intervals:
+    """Return percentile intervals with a word where, by a jackknife's degrees of freedom, few queries decide them."""
+    reasons = [
+        f"{few_degrees(few)}, and percentiles are too narrow" if reason is None and few < FEW_DEGREES else reason
+        for reason, few in zip(percentiles.reasons, degrees, strict=True)
+    ]
+    return replace(percentiles, reasons=reasons)
 
 
 def percentile(estimate: FloatArray, refits: FloatArray, level: float) -> Intervals:

@@ -6,8 +6,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from posbias.errors import EstimateError
 from posbias.estimators.base import CurveEstimator, require_first
 from posbias.harvesting.observations import EngineChoice, Kind, Observations
@@ -84,6 +82,5 @@ class LogEstimator(CurveEstimator):
     def _fit(self, seen: Any) -> Self:
         require_first(seen.impressions)
         self.estimate(seen)
-        if np.isnan(self.propensity_[1:]).all():
-            raise EstimateError(f"No rank but the first could have an estimate: {self.reasons_[1]}.")
+        self._require_estimate()
         return self._estimate_segments(seen)

@@ -10,7 +10,13 @@ from posbias.arguments import whole
 from posbias.engines import EngineChoice, open_log
 from posbias.harvesting.counts import MAX_STRATA, Settings, kind_of
 from posbias.harvesting.exposures import count_exposures
-from posbias.harvesting.refusals import refuse_errors, refuse_pages_without_id, refuse_segments, refuse_settings
+from posbias.harvesting.refusals import (
+    refuse_errors,
+    refuse_pages_without_id,
+    refuse_segments,
+    refuse_settings,
+    refuse_window,
+)
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.samples import small_sample
 from posbias.harvesting.shortages import find_no_clicks
@@ -70,6 +76,7 @@ def harvest(
         refuse_segments(opened, by)
         layout = opened.schema.layout
         chosen = weighting or layout.weighting
+        refuse_window(opened, kind_of(layout, chosen))
         settings = Settings(max_rank, tuple(by), chosen, non_functional, max_strata)
         if opened.schema.drop_duplicates:
             refuse_pages_without_id(opened, settings.plan(opened, ()))

@@ -43,7 +43,7 @@ def _missing_values(plan: Plan) -> Iterator[_Defect]:
     schema, d = plan.schema, plan.dialect
     # Where ranks are known the document is only a name: the harvest counts the row, or leaves it out as unranked.
     doc: Severity = "warning" if schema.layout.ranks_known else "error"
-    for name in (schema.query, schema.ranker):
+    for name in (schema.query, schema.ranker, *([schema.window] if schema.window else [])):
         yield _Defect("null", _missing(plan, name), f"no value in column {name!r}", _DROP)
     position = schema.position
     yield _Defect("null", f"{d.quote(position)} IS NULL", f"no value in column {position!r}", _DROP)
@@ -184,8 +184,9 @@ def _typed(plan: Plan, column: str) -> str:
 
 def row_text(schema: Schema, d: Dialect) -> str:
     """Return an expression that shows a row of the log by its columns, for an example."""
-    roles = ("query", "doc", "ranker", "position", "click", "impressions", "clicks")
-    names = [*(schema.roles[role] for role in roles if role in schema.roles), *schema.rank_columns.values()]
+    roles = ("query", "doc", "ranker", "position", "click", "impressions", "clicks", "window")
+    known = {role: name for role, name in schema.roles.items() if not (role == "ranker" and schema.natural)}
+    names = [*(known[role] for role in roles if role in known), *schema.rank_columns.values()]
     return _text(list(dict.fromkeys(names))[:_MOST_SHOWN], d)
 
 

@@ -6,17 +6,29 @@ from dataclasses import replace
 
 from posbias.engines import OpenLog
 from posbias.harvesting.counts import Counted, Settings
-from posbias.harvesting.notes import note_non_functional, note_weighting, refuse_non_functional
-from posbias.harvesting.profiles import take_profile
+from posbias.harvesting.notes import (
+    note_natural,
+    note_non_functional,
+    note_weighting,
+    refuse_no_ranker,
+    refuse_non_functional,
+)
+from posbias.harvesting.profiles import Profile, take_profile
 from posbias.harvesting.refusals import refuse_unusable
 from posbias.harvesting.row_counts import RowCounts
 from posbias.sql import exposure_counts
 from posbias.sql import exposures as exposure_sql
-from posbias.sql.dialect import PACK
+from posbias.sql.added_exposures import added_exposures, digits_of
+from posbias.sql.dialect import BUCKETS, PACK
 from posbias.sql.shown import Plan
 
-# With more rankers than this, one pass with an aggregate for each of them costs more than grouping by them.
-_ONE_PASS = 8
+# With more rankers than this, one pass with an aggregate for each of them costs more than grouping by them: less where
+# the counts of several are added up in one number.
+_ONE_PASS, _ONE_PASS_SIDE_BY_SIDE = 8, 32
+# In a log that names no ranker counts are by rank, of which as many are added up.
+_RANKS_SIDE_BY_SIDE = 60
+# So many buckets are looked at where a look at all of them may be in vain.
+_LOOKED_AT = 4
 
 
 def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
@@ -25,13 +37,15 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     counts = RowCounts.by_profile(profile)
     refuse_unusable(opened, settings.plan(opened, ()), counts.rows, counts.rows_unusable)
     plan = settings.plan(opened, profile.rankers)
-    # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
-    fits = not opened.schema.aggregated or profile.impressions < PACK // 2
-    one_pass = len(plan.rankers) <= _ONE_PASS and bool(plan.masks.groups) and fits
-    sql = exposure_sql.exposures(plan) if one_pass else exposure_sql.cells(plan, non_functional_only=False)
+    natural = plan.schema.natural
+    refuse_no_ranker(natural, settings.non_functional)
+    one_pass = bool(_one_pass(plan, profile))
+    sql = _strata_sql(plan, profile)
     if not one_pass:
         _refuse_nameless(opened, plan, counts)
-    answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
+    answer = None
+    if not opened.looks_first or _seem_few(opened, plan, profile, settings.max_strata):
+        answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_exposures(opened, plan, settings, counts)
     from posbias.engines.answers import rows_of, segment_numbers, select, stacked
@@ -42,7 +56,7 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     if nameless.any():
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
     tables = [select(answer, bucket >= 0)]
-    if one_pass:
+    if one_pass and not natural:
         several = int(answer["pairs"][bucket == exposure_sql.NON_FUNCTIONAL].sum())
         counts = replace(counts, non_functional_pairs=several)
         refuse_non_functional(settings.non_functional, several, int(answer["pairs"].sum()))
@@ -55,18 +69,49 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     labels = stacked(tables, ["bucket", *plan.segments])
     segment, segments = segment_numbers(labels, plan.segments)
     split = rows_of(tables[0])
-    if one_pass:
+    if one_pass and natural:
+        parts = [strata.cells_from_ranks(tables[0], segment[:split], plan.max_rank)]
+    elif one_pass:
         parts = [strata.cells_from_exposures(tables[0], segment[:split], plan.masks)]
     else:
         parts = [strata.cells_from_rows(tables[0], segment[:split])]
+    if not one_pass and not natural:
         counts = replace(counts, non_functional_pairs=strata.count_non_functional(parts[0]))
         refuse_non_functional(settings.non_functional, counts.non_functional_pairs, strata.count_pairs(parts[0]))
     if len(tables) > 1:
         parts.append(strata.cells_from_rows(tables[1], segment[split:]))
     cells = strata.Cells.joined(strata.renumbered(parts))
     findings = note_non_functional(counts.non_functional_pairs, strata.count_pairs(cells))
-    findings += note_weighting(settings.weighting)
+    findings += [*note_natural(plan.schema), *note_weighting(settings.weighting)]
     return Counted("exposures", plan.rankers, segments, cells, counts, findings)
+
+
+def _seem_few(opened: OpenLog, plan: Plan, profile: Profile, most: int) -> bool:
+    """Return whether strata seem to be few enough to be kept, by those of a few buckets where there may be more."""
+    if profile.rows_counted <= most:
+        return True
+    part = exposure_counts.of_buckets(plan, _LOOKED_AT, _strata_sql(replace(plan, log="few"), profile))
+    [(found,)] = opened.rows(part, "Looking at a part")
+    return bool(found * BUCKETS <= most * _LOOKED_AT)
+
+
+def _strata_sql(plan: Plan, profile: Profile) -> str:
+    return _one_pass(plan, profile) or exposure_sql.cells(plan, non_functional_only=False)
+
+
+def _one_pass(plan: Plan, profile: Profile) -> str:
+    """Return the query that counts in one pass over (query, document), or none where that would cost more than two."""
+    most = max((entry.impressions for entry in profile.entries if entry.position > 0), default=0)
+    if plan.dialect.wide_numbers:
+        if plan.schema.natural:
+            fits = plan.max_rank <= _RANKS_SIDE_BY_SIDE
+        else:
+            fits = len(plan.rankers) <= _ONE_PASS_SIDE_BY_SIDE and bool(plan.masks.groups)
+        return added_exposures(plan, digits_of(plan, most)) if fits else ""
+    # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
+    fits = not plan.schema.aggregated or profile.impressions < PACK // 2
+    fits = fits and len(plan.rankers) <= _ONE_PASS and bool(plan.masks.groups) and not plan.schema.natural
+    return exposure_sql.exposures(plan) if fits else ""
 
 
 def _refuse_nameless(opened: OpenLog, plan: Plan, counts: RowCounts) -> None:
@@ -80,10 +125,12 @@ def _sum_exposures(opened: OpenLog, plan: Plan, settings: Settings, counts: RowC
     from posbias.harvesting.strata import busiest_ranks, pair_sums
 
     _refuse_nameless(opened, plan, counts)
-    several, pairs = opened.rows(exposure_counts.non_functional(plan), "Looking for pairs at several ranks")[0]
-    refuse_non_functional(settings.non_functional, several, pairs)
-    counts = replace(counts, non_functional_pairs=several)
-    findings = [*note_non_functional(several, pairs), *note_weighting(settings.weighting)]
+    findings = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
+    if not plan.schema.natural:
+        several, pairs = opened.rows(exposure_counts.non_functional(plan), "Looking for pairs at several ranks")[0]
+        refuse_non_functional(settings.non_functional, several, pairs)
+        counts = replace(counts, non_functional_pairs=several)
+        findings = [*note_non_functional(several, pairs), *findings]
     totals = opened.table(exposure_counts.totals(plan), "Counting page views")
     firsts = busiest_ranks(totals, len(plan.rankers))
     sums = opened.table(exposure_sql.exposure_pair_sums(plan, settings.weighting, firsts), "Summing")

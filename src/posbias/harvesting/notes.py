@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from posbias.errors import LogError
 from posbias.findings import Finding
 from posbias.harvesting.row_counts import RowCounts
+from posbias.logs.columns import guess
+from posbias.logs.schemas import Schema
 from posbias.logs.weightings import Weighting
 
 OTHER_BUCKETS = Finding(
@@ -65,6 +69,40 @@ def refuse_non_functional(non_functional: str, count: int, pairs: int) -> None:
             "so it is not a function of the query. Put into the query id what the ranking depends on (user, day, "
             "filters), or let such pairs count by their shares.",
             {"non_functional": "share"},
+        )
+
+
+def note_natural(schema: Schema) -> list[Finding]:
+    """Return what to say of a log that names no ranker: what must hold, and what would make it likelier."""
+    if not schema.natural:
+        return []
+    # Who leaves the column out that is called so knows what the ranker is.
+    free = [c for c in schema.types if c not in schema.roles.values()] if "ranker" not in schema.types else []
+    return [natural_variation(schema.window, free)]
+
+
+def natural_variation(window: str | None, columns: Iterable[str] = ()) -> Finding:
+    """Return what must hold where documents are compared wherever they were shown."""
+    meant = guess("ranker", "ranker", columns)
+    remedy = "" if window else "Compare only within a day or week to be safer: name its column (window). "
+    named = f"If column {meant!r} says which ranker was shown, name it (ranker)." if meant else ""
+    return Finding(
+        "no-ranker",
+        "warning",
+        "The log names no ranker: documents are compared with themselves wherever they were shown"
+        + (f" within one {window!r}" if window else "")
+        + ", which is right if they did not move because they became more or less relevant",
+        remedy=(remedy + named).strip(),
+        arguments={"ranker": meant} if meant else {},
+    )
+
+
+def refuse_no_ranker(natural: bool, non_functional: str) -> None:
+    """Refuse to refuse rankers of a log that names none."""
+    if natural and non_functional == "refuse":
+        raise LogError(
+            "The log names no ranker, so that none can be refused for showing a document at several ranks. Name its "
+            "column (ranker), or leave non_functional out."
         )
 
 

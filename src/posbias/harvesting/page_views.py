@@ -6,6 +6,9 @@ import numpy as np
 
 from posbias.arrays import AnyArray, IntArray
 
+# With fewer page views than this, what a ranker compares is chance.
+FEW_VIEWS = 30
+
 
 def busiest(impressions: AnyArray) -> IntArray:
     """Return, by ranker, where (from 0) most was shown; from impressions by ranker and rank: (m, M) -> (m,)."""

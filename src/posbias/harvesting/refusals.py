@@ -24,6 +24,16 @@ def refuse_settings(max_rank: int, weighting: Weighting | None = None, non_funct
     one_of("non_functional", non_functional, ("share", "refuse"), LogError)
 
 
+def refuse_window(opened: OpenLog, kind: str) -> None:
+    """Refuse a window where it would change nothing: rankings that are known are compared at any time."""
+    if opened.schema.window is not None and kind == "signatures":
+        raise LogError(
+            "A window goes with replay, where a document is compared with itself at the ranks where it was shown. This "
+            "log tells each ranker's rank of every row. Leave window out, or segment by it.",
+            {"by": [opened.schema.window]},
+        )
+
+
 def refuse_segments(opened: OpenLog, by: Sequence[str]) -> None:
     """Refuse segment columns that are not there, or have more values than there can be segments."""
     for column in names("by", by, LogError):

@@ -12,6 +12,8 @@ def find_several_ranks(opened: OpenLog, plan: Plan) -> list[Finding]:
     """Return (query, document) pairs for which a ranker is not a function of the query."""
     schema, d, m = plan.schema, plan.dialect, plan.max_rank
     names = {"q": schema.query, "d": schema.doc, "r": schema.ranker}
+    if schema.window is not None:
+        names["w"] = schema.window
     source, columns = "log", [schema.position]
     if schema.layout.ranks_in == "columns":
         del names["r"]

@@ -106,6 +106,19 @@ def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks) -> Cel
     return cells
 
 
+def cells_from_ranks(answer: Answer, segment: IntArray, max_rank: int) -> Cells:
+    """Return the cells of a replay that names no ranker: its counts are by rank."""
+    rows = [np.flatnonzero(answer[f"impressions_{place}"]) for place in range(max_rank)]
+    cells, parts = _allotted(rows, segment, answer["bucket"])
+    cells.ranker[:] = 0
+    for place, (row, part) in enumerate(zip(rows, parts, strict=True)):
+        cells.rank[part] = place + 1
+        cells.pairs[part] = answer["pairs"][row]
+        cells.clicks[part] = answer[f"clicks_{place}"][row]
+        np.multiply(answer[f"impressions_{place}"][row], cells.pairs[part], out=cells.impressions[part])
+    return cells
+
+
 def _allotted(rows: Sequence[IntArray], segment: IntArray, bucket: IntArray) -> tuple[Cells, list[slice]]:
     """Return cells to be filled, 0 until then, one for each of a ranker's strata (`rows`), and where each ranker's are.
 

@@ -16,7 +16,7 @@ from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
 from posbias.judging.looks import Look
 from posbias.judging.non_functional import find_non_functional
-from posbias.judging.shortages import NO_ROWS, find_no_intervention, find_odd_rank_columns
+from posbias.judging.shortages import NO_ROWS, find_no_intervention, find_odd_rank_columns, find_rare_rankers
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 from posbias.sql.shown import Plan
@@ -46,6 +46,7 @@ FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
     find_non_functional,
     find_odd_rank_columns,
     _find_one_sided,
+    find_rare_rankers,
     find_no_intervention,
     lambda look: find_no_clicks(look.profile.positions),
 )
@@ -84,7 +85,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
     understood: dict[str, Any] = {
         "layout": schema.layout,
         "max_rank": max_rank,
-        "columns": schema.roles,
+        "columns": {role: name for role, name in schema.roles.items() if not (role == "ranker" and schema.natural)},
         "ranks": dict(schema.rank_columns),
         "rows": profile.rows,
         "rows_beyond": profile.rows_beyond,
@@ -98,7 +99,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         findings=findings,
         **understood,
         queries=queries,
-        queries_shared=None if schema.layout.ranks_known else shared,
+        queries_shared=None if schema.layout.ranks_known or schema.natural else shared,
         page_views=profile.page_views,
         positions=profile.positions,
         documents=look.pairs.pairs if look.pairs else None,

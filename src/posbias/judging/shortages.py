@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posbias.findings import Finding
+from posbias.harvesting.page_views import FEW_VIEWS
 from posbias.judging.looks import Look
 from posbias.logs.columns import guess_ranks
 from posbias.logs.schemas import match_ranks
@@ -17,11 +18,41 @@ NO_ROWS = Finding(
     remedy="Check the path, or the filter that made it.",
 )
 
+# Next to fewer page views in all than so many times its own, a ranker with few is not the odd one out.
+_RARE = 100
+
+
+def find_rare_rankers(look: Look) -> Iterator[Finding]:
+    """Yield rankers with so few page views, next to the others, that what they compare is chance."""
+    views = look.profile.page_views
+    rare = {name: n for name, n in views.items() if 0 < n < FEW_VIEWS and _RARE * n < sum(views.values())}
+    if rare:
+        yield Finding(
+            "few-page-views",
+            "warning",
+            f"{{count}} of {len(views):,} rankers served fewer than {FEW_VIEWS} page views: "
+            f"{listed(rare, most=4)} ({min(rare.values())} the fewest)",
+            len(rare),
+            evidence={"page_views": rare},
+            remedy="What only they compare is chance: wait for more of them, or leave them out.",
+        )
+
 
 def find_no_intervention(look: Look) -> Iterator[Finding]:
     """Yield why nothing can be learnt from two ranks of one document: one ranker only, or rankers that agree."""
     rankers, pairs = look.profile.rankers, look.pairs
-    if len(rankers) == 1 and not (pairs and pairs.moved):
+    if look.plan.schema.natural:
+        if pairs and pairs.moved == 0:
+            yield Finding(
+                "no-disagreement",
+                "error",
+                "none of {pairs} (query, document) pairs was shown at two ranks"
+                + (f" within one {look.plan.schema.window!r}" if look.plan.schema.window else ""),
+                evidence={"pairs": pairs.pairs},
+                remedy="There is nothing to compare: queries must recur with their documents at other ranks. Harvest a "
+                "longer period" + (" or take a longer window." if look.plan.schema.window else "."),
+            )
+    elif len(rankers) == 1 and not (pairs and pairs.moved):
         yield Finding(
             "single-ranker",
             "error",

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from posbias.errors import LogError
 
 DEFAULT_RANKS = "rank_{ranker}"
-# In place of a pattern: columns that look like ranks are not.
-NO_RANKS = "none"
+# In place of a pattern or a column: columns that look like ranks are not, and the log names no ranker.
+NO_RANKS = NO_RANKER = "none"
 
 
 class Unsaid(str):
@@ -24,7 +24,9 @@ class ClickLog:
     Arguments:
         source: a path, glob or folder of Parquet, CSV or JSON lines files, or a list of paths; a DuckDB file
             (with `table` or `sql`) or relation; a pandas, Polars or Arrow table.
-        query, doc, ranker, position, click: the columns every log has.
+        query, doc, position, click: the columns every log has.
+        ranker: the column of the ranker that was shown. A log without it, or with "none" in its place, is compared by
+            what varies by itself: documents that were shown at several ranks, whoever put them there (replay only).
         impression: the column of the page view. Optional; `impression_id` is taken where it exists.
         impressions, clicks: in place of `click`, the columns of a log that is already aggregated.
         ranks: the pattern of the columns that hold each ranker's rank (the wide layout). Columns named
@@ -35,6 +37,7 @@ class ClickLog:
         table: the table of a DuckDB file.
         sql: a query to read in place of the source itself, which it calls `source`; in a DuckDB file it may name any
             table. It filters or mends a log: `SELECT * REPLACE (position + 1 AS position) FROM source`.
+        window: in replay, a column such as the day or week: a document is compared only with itself within one.
         original: the column of the rank before an experiment's swap. Optional; `original_rank` is taken if it exists.
         duplicates: "keep", or "drop" to count a result of a page view once however often it was logged.
 
@@ -59,6 +62,7 @@ class ClickLog:
     rank: str = Unsaid("rank")
     table: str | None = None
     sql: str | None = None
+    window: str | None = None
     original: str | None = None
     duplicates: Literal["keep", "drop"] = "keep"
 
@@ -99,7 +103,7 @@ class ClickLog:
 
 
 # What must be a text, and which of it may be left out.
-_OPTIONAL = frozenset(["impression", "impressions", "clicks", "ranks", "table", "sql", "original"])
+_OPTIONAL = frozenset(["impression", "impressions", "clicks", "ranks", "table", "sql", "window", "original"])
 _TEXTS = ("query", "doc", "ranker", "position", "click", "rank", *sorted(_OPTIONAL))
 
 

@@ -51,6 +51,15 @@ def guess(role: str, wanted: str, columns: Iterable[str]) -> str | None:
     return next((plain[name] for name in (*near, *other)), None)
 
 
+def is_near(wanted: str, column: str) -> bool:
+    """Return whether a column is called what was expected, but for case, punctuation or a slip.
+
+    >>> is_near("ranker", "Ranker_"), is_near("ranker", "rank"), is_near("ranker", "variant")
+    (True, False, False)
+    """
+    return bool(difflib.get_close_matches(_plain(wanted), [_plain(column)], n=1, cutoff=0.85))
+
+
 def guess_ranks(columns: Iterable[str]) -> dict[str, list[str]]:
     """Return patterns that two columns or more fit, each with those columns.
 

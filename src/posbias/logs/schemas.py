@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from posbias.errors import LogError
 from posbias.findings import unusable
-from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKS, ClickLog, Unsaid
-from posbias.logs.columns import differ_by_case, guess
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog, Unsaid
+from posbias.logs.columns import differ_by_case, guess, is_near
 from posbias.logs.layouts import Layout
 from posbias.wording import listed
 
@@ -20,7 +20,9 @@ INTEGERS = frozenset(
 _IDS = ("query", "doc", "ranker")
 # Lists, structures and maps, as DuckDB and Spark call them.
 NESTED = re.compile(r"\]$|^(STRUCT|MAP|UNION|ARRAY)\b")
-_ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "original")
+_ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "window", "original")
+# The column that stands for the ranker where a log names none, and what it holds: every result was shown by the same.
+NATURAL, ANY_RANKER = "posbias: no ranker", "any"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Schema:
     impression: str | None
     impressions: str | None
     clicks: str | None
+    window: str | None
     original: str | None
     rank_columns: Mapping[str, str]
     types: Mapping[str, str]
@@ -58,6 +61,11 @@ class Schema:
     def aggregated(self) -> bool:
         """Whether a row stands for many impressions."""
         return self.click is None
+
+    @property
+    def natural(self) -> bool:
+        """Whether the log names no ranker, so that documents are compared wherever they were shown."""
+        return self.ranker == NATURAL
 
     @property
     def roles(self) -> dict[str, str]:
@@ -76,12 +84,15 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     # What only a folder is called is a column like any other to segment by, but says what a row is only if asked to.
     own = [column for column in columns if column not in table.in_paths]
     wanted = {role: str(getattr(log, role)) for role in ("query", "doc", "ranker", "position", "click")}
-    wanted |= {role: name for role in ("impression", "original") if (name := getattr(log, role)) is not None}
+    wanted |= {role: name for role in ("impression", "window", "original") if (name := getattr(log, role)) is not None}
     by_name = log.click not in own and {"impressions", "clicks"} <= set(own)
     aggregated = log.impressions is not None or by_name
     if aggregated:
         del wanted["click"]
         wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
+    natural = _names_no_ranker(log, wanted, columns)
+    if natural:
+        del wanted["ranker"]
     _require_all(wanted, columns, "the log")
     _refuse_told_by_path(log, wanted, table, "log")
     _refuse_shared(wanted)
@@ -91,11 +102,16 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
         raise _no_page_view(columns, aggregated)
 
+    if natural:
+        wanted["ranker"] = NATURAL
+        columns = {**columns, NATURAL: "VARCHAR"}
     layout = Layout.REPLAY
     rank_columns: dict[str, str] = {}
     shared = {role: wanted[role] for role in _IDS}
     if log.rankings is not None:
         layout = Layout.LONG
+        if natural:
+            raise _no_ranker_shown(columns, [])
         _require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
         _refuse_told_by_path(log, shared | {"rank": log.rank}, second, "rankings table")
         _refuse_fractions(shared, columns, rankings)
@@ -112,6 +128,9 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
         if log.ranks is not None or len(found) > 1:
             layout, rank_columns = Layout.WIDE, found
     _refuse_kinds(wanted, columns, rank_columns.values(), "the log")
+    if natural and rank_columns:
+        raise _no_ranker_shown(columns, rank_columns.values())
+    _refuse_window(wanted.get("window"), columns)
     if layout is Layout.LONG:
         _refuse_kinds(shared, rankings, [log.rank], "the rankings table")
 
@@ -125,6 +144,7 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
         impression=wanted.get("impression"),
         impressions=wanted.get("impressions"),
         clicks=wanted.get("clicks"),
+        window=wanted.get("window"),
         original=wanted.get("original"),
         rank_columns=rank_columns,
         types=dict(columns),
@@ -132,6 +152,44 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
         rank=log.rank,
         drop_duplicates=log.duplicates == "drop",
     )
+
+
+def _names_no_ranker(log: ClickLog, wanted: Mapping[str, str], columns: Mapping[str, str]) -> bool:
+    """Whether a log is to be taken as one that names no ranker: it was said, or no column is called so or nearly so.
+
+    Who has to name other columns is asked for the one that is probably the ranker's, too.
+    """
+    if log.ranker == NO_RANKER:
+        return True
+    if not isinstance(log.ranker, Unsaid) or any(is_near(log.ranker, column) for column in columns):
+        return False
+    others = [name for role, name in wanted.items() if role != "ranker"]
+    free = [column for column in columns if column not in others]
+    return all(name in columns for name in others) or guess("ranker", log.ranker, free) is None
+
+
+def _no_ranker_shown(columns: Mapping[str, str], ranks: Iterable[str]) -> LogError:
+    """Return the error of a log that tells all rankers' ranks, but not which of them was shown."""
+    meant = guess("ranker", "ranker", columns)
+    found = listed(ranks) or "the rankings table"
+    return unusable(
+        "no-ranker-shown",
+        f"The log tells each ranker's rank ({found}), but no column says which ranker was shown",
+        "Name it (ranker). If results were shown by none of them, as with interleaving, leave the ranks out of it: "
+        "then documents are compared wherever they were shown (ranks='none', ranker='none').",
+        arguments={"ranker": meant or "COLUMN"},
+    )
+
+
+def _refuse_window(window: str | None, columns: Mapping[str, str]) -> None:
+    """Refuse a point in time for a window: hardly two rows share one, and nothing would be compared."""
+    if window is not None and columns[window].startswith(("TIMESTAMP", "TIME")):
+        raise unusable(
+            "window-of-times",
+            f"Column {window!r} is {columns[window]}: a point in time, where a window such as a day was expected",
+            "Name a column of days or weeks; a query makes one.",
+            arguments={"sql": f"SELECT *, date_trunc('day', \"{window}\") AS day FROM source", "window": "day"},
+        )
 
 
 def _by_engine_names(schema: Schema, names: Mapping[str, str], ranked: Mapping[str, str]) -> Schema:
@@ -171,7 +229,7 @@ def _refuse_shared(wanted: Mapping[str, str]) -> None:
     """Refuse one column for two meanings; a page view may be the query, of which there is one in each."""
     roles: dict[str, str] = {}
     for role, column in wanted.items():
-        if role in ("impression", "original"):
+        if role in ("impression", "window", "original"):
             continue
         other = roles.setdefault(column, role)
         if other != role:

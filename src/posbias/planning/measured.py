@@ -54,7 +54,9 @@ class Base:
 def measure(name: str, harvest: Harvest, level: float = 0.95) -> Measured:
     """Fit an estimator on a harvest, and return how precise it is."""
     kind: Any = ESTIMATORS[name]
-    fitted = kind(level=level).fit(harvest)
+    fitted = kind(level=level)
+    # Where one estimator identifies no rank, another may: that is no error yet.
+    fitted.estimate(harvest)
     se = np.sqrt(np.diagonal(fitted.covariance_))
     known = np.isfinite(fitted.interval_[:, 0]) & (se > 0)
     return Measured(

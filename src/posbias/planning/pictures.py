@@ -8,9 +8,9 @@ import numpy as np
 
 from posbias.errors import PosbiasError
 from posbias.extras import optional
+from posbias.pictures import dressed, new_axes, save_picture
 from posbias.planning.plans import Plan
 from posbias.planning.precision import precision_at
-from posbias.writing import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +22,8 @@ _MOST_RANKS = 6
 def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     """Draw the half-width at some ranks against queries, or page views where those were not counted."""
     if ax is None:
-        figure = optional("matplotlib.figure", "Plots need").Figure(figsize=(7, 4.2), layout="constrained")
-        ax = figure.add_subplot()
+        _, ax = new_axes()
+    dressed(ax)
     outlook = plan.outlooks[0]
     known = [need for need in outlook.needs if need.times is not None and need.precision is not None]
     if not known:
@@ -49,19 +49,13 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
         axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(form)
         axis.set_minor_formatter(ticker.NullFormatter())
-    ax.set_xlabel("page views" if plan.queries is None else "queries")
+    ax.set_xlabel("Page views" if plan.queries is None else "Queries")
     ax.set_ylabel(f"{100 * plan.level:g}% interval, ±")
-    ax.grid(alpha=0.25)
-    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, title=outlook.estimator)
     return ax
 
 
-def save_picture(plan: Plan, path: str) -> None:
+def save_plan(plan: Plan, path: str) -> None:
     """Write the picture of a plan as PNG, SVG or PDF, whole or not at all."""
-    ending = path.rsplit(".", 1)[-1].lower()
-    if ending not in ("png", "svg", "pdf"):
-        raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {path!r}.")
     figure: Any = draw_plan(plan).figure
-    with written_whole(path) as part:
-        figure.savefig(part, format=ending, dpi=160)
+    save_picture(figure, path)

@@ -12,7 +12,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.reproduction.blends import agreeing
 from posbias.reproduction.figures import Line, draw_curves
 from posbias.reproduction.laboratory import Laboratory, long_queries, own_queries
-from posbias.reproduction.outcomes import Outcome, Verdict, seed_of
+from posbias.reproduction.outcomes import Outcome, Verdict, judged, seed_of
 from posbias.reproduction.set_tables import set_lines, set_rows
 from posbias.simulation.judgments import Judgments
 from posbias.simulation.ranking_svm import ndcg, rank_documents, same_rank_share
@@ -107,16 +107,19 @@ def _judge(ours: FloatArray, gold_band: FloatArray, own_band: FloatArray) -> tup
     inside = (gold_band[1:, 0] <= ours[1:]) & (ours[1:] <= gold_band[1:, 1])
     width = float((own_band[1:, 1] - own_band[1:, 0]).mean()), float((gold_band[1:, 1] - gold_band[1:, 0]).mean())
     return (
-        Verdict(
+        judged(
             "AllPairs mostly lies within the 95% interval of the gold standard Swap(1,k) (at three quarters of the "
             "ranks or more)",
             f"within it at {int(inside.sum())} of {len(inside)} ranks",
-            bool(inside.mean() >= _MOSTLY),
+            inside.mean() >= _MOSTLY,
+            ours,
+            gold_band,
         ),
-        Verdict(
+        judged(
             "The interval of AllPairs is substantially tighter (two thirds of the width or less)",
             f"mean width {width[0]:.3f} against {width[1]:.3f}, a ratio of {width[0] / width[1]:.2f}: swaps would need "
             f"about {(width[1] / width[0]) ** 2:.1f} times the queries",
-            bool(width[0] / width[1] <= _TIGHTER),
+            width[0] / width[1] <= _TIGHTER,
+            *width,
         ),
     )

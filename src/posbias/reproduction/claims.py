@@ -1,6 +1,7 @@
 """What the paper says of figures (a) to (f), put so that numbers can tell.
 
-Each function takes the settings and, for each estimator, its errors as points by runs.
+Each function takes the settings and, for each estimator, its errors as points by runs. Where AllPairs has no estimate
+at a point, or AdjacentChain at too few to be compared with, there is too little data to tell.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray
-from posbias.reproduction.outcomes import Verdict
+from posbias.reproduction.outcomes import Verdict, judged
 
 Errors = Mapping[str, FloatArray]
 
@@ -20,26 +21,32 @@ _ROBUST = 5.0
 _SUBSTANTIAL = 1.5
 # "Sharply": by a power of ten.
 _SHARP = 10.0
+# An estimator without an estimate at more points than this share has nothing to be compared by.
+_HALF = 0.5
 
 
 def judge_data(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
     """Figure (a): how much data is needed?"""
     ours, chain, pivot = _means(errors)
-    ratio = chain / ours
+    ratio = _ratio(chain, ours)
     more = data_factor(np.array(x), ours, chain)
     return (
         _better("AdjacentChain is substantially worse than AllPairs", x, errors, "{:g} sweeps"),
-        Verdict(
+        judged(
             "AdjacentChain needs at least an order of magnitude more data for the MSE of AllPairs",
             f"{more:.1f} times the data, as both errors fall (AdjacentChain's is {_geometric(ratio):.1f} times that of "
             "AllPairs for the same data)",
             more >= 10,
+            ours,
+            _comparable(chain),
         ),
-        Verdict(
+        judged(
             "PivotOne is typically worse than AdjacentChain",
             f"worse at {int((pivot > chain).sum())} of {len(x)} points, at {int(np.isinf(pivot).sum())} of them with "
             "no estimate in any run",
-            bool((pivot > chain).mean() > 0.5),
+            (pivot > chain).mean() > 0.5,
+            ours,
+            _comparable(chain),
         ),
     )
 
@@ -49,28 +56,33 @@ def judge_overlap(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
     ours, chain, _ = _means(errors)
     best = int(np.argmin(ours))
     middle = ours[:-1]
-    ratio = chain / ours
+    ratio = _ratio(chain, ours)
     return (
-        Verdict(
+        judged(
             f"The error of AllPairs stays robust as rankers get more similar (within a factor of {_ROBUST:g} up to an "
             f"overlap of {x[-2]:g})",
             f"MSE {middle.min():.3g} to {middle.max():.3g}",
-            bool(middle.max() / middle.min() <= _ROBUST),
+            middle.max() <= _ROBUST * middle.min(),
+            middle,
         ),
-        Verdict(
+        judged(
             "The error goes up when the rankers are very similar",
             f"MSE {ours[-1]:.3g} at an overlap of {x[-1]:g}; the lowest is {ours[best]:.3g} at {x[best]:g}",
-            bool(best != len(x) - 1 and ours[-1] > ours[-2]),
+            best != len(x) - 1 and ours[-1] > ours[-2],
+            ours,
         ),
-        Verdict(
+        judged(
             "The error is also higher when the rankers are too dissimilar",
             f"MSE {ours[0]:.3g} at an overlap of {x[0]:g}; the lowest is {ours[best]:.3g} at {x[best]:g}",
-            bool(best != 0 and ours[0] > 1.1 * ours[best]),
+            best != 0 and ours[0] > 1.1 * ours[best],
+            ours,
         ),
-        Verdict(
+        judged(
             "AdjacentChain at best matches AllPairs, never outperforms it",
             f"MSE of AdjacentChain {ratio.min():.1f} to {ratio.max():.1f} times that of AllPairs",
             not _beaten(errors).any(),
+            ours,
+            _comparable(chain),
         ),
     )
 
@@ -89,11 +101,12 @@ def judge_noise(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
     ours, _, _ = _means(errors)
     worst = int(ours.argmax())
     return (
-        Verdict(
+        judged(
             f"Noise does AllPairs no harm (MSE at no level more than {_SUBSTANTIAL:g} times that without noise)",
             f"MSE {ours[0]:.3g} at ε₋ = {x[0]:g}, {ours[-1]:.3g} at {x[-1]:g}; the highest is {ours[worst]:.3g} at "
             f"{x[worst]:g}",
-            bool(ours[worst] <= _SUBSTANTIAL * ours[0]),
+            ours[worst] <= _SUBSTANTIAL * ours[0],
+            ours,
         ),
         _robust("AllPairs is stable over levels of noise", x, ours, "ε₋ = {:g}"),
     )
@@ -102,20 +115,24 @@ def judge_noise(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
 def judge_severity(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
     """Figure (e): how does bias severity impact estimation accuracy?"""
     ours, chain, _ = _means(errors)
-    low, high = (ours[-1] / ours[0], chain[-1] / chain[0])
-    ratio = chain / ours
+    low, high = _ratio(ours[-1:], ours[:1])[0], _ratio(chain[-1:], chain[:1])[0]
+    ratio = _ratio(chain, ours)
     return (
-        Verdict(
+        judged(
             "AllPairs performs better than AdjacentChain (on average, and nowhere worse by two standard errors)",
             f"MSE of AdjacentChain {_geometric(ratio):.1f} times that of AllPairs on average, {ratio.min():.1f} to "
             f"{ratio.max():.1f} times at single points",
-            bool(_geometric(ratio) > 1 and not _beaten(errors).any()),
+            _geometric(ratio) > 1 and not _beaten(errors).any(),
+            ours,
+            _comparable(chain),
         ),
-        Verdict(
+        judged(
             "The MSE of both increases sharply (tenfold or more) when the curve gets steep",
             f"from η = {x[0]:g} to {x[-1]:g} AllPairs {ours[0]:.2g} to {ours[-1]:.2g}, AdjacentChain {chain[0]:.2g} to "
             f"{chain[-1]:.2g}",
-            bool(min(low, high) >= _SHARP),
+            min(low, high) >= _SHARP,
+            ours[[0, -1]],
+            chain[[0, -1]],
         ),
     )
 
@@ -177,24 +194,39 @@ def _beaten(errors: Errors) -> BoolArray:
     return np.asarray(lead > 2 * spread / np.sqrt(gap.shape[1]))
 
 
+def _ratio(theirs: FloatArray, ours: FloatArray) -> FloatArray:
+    """Return their errors in terms of ours; NaN where neither has any."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(theirs / ours)
+
+
+def _comparable(chain: FloatArray) -> float:
+    """Return a number if AdjacentChain has an estimate at half of the points or more, and NaN if it has not."""
+    return 1.0 if np.isfinite(chain).mean() >= _HALF else float("nan")
+
+
 def _better(claim: str, x: Sequence[float], errors: Errors, point: str) -> Verdict:
     ours, chain, _ = _means(errors)
-    ratio = chain / ours
-    return Verdict(
+    ratio = _ratio(chain, ours)
+    return judged(
         f"{claim} ({_SUBSTANTIAL:g} times its MSE or more on average, and nowhere better by two standard errors)",
         f"MSE of AdjacentChain {_geometric(ratio):.1f} times that of AllPairs on average, {ratio.min():.1f} times at "
         f"the least ({point.format(x[int(ratio.argmin())])})",
-        bool(_geometric(ratio) >= _SUBSTANTIAL and not _beaten(errors).any()),
+        _geometric(ratio) >= _SUBSTANTIAL and not _beaten(errors).any(),
+        ours,
+        _comparable(chain),
     )
 
 
 def _robust(claim: str, x: Sequence[float], ours: FloatArray, point: str) -> Verdict:
     worst, best = int(ours.argmax()), int(ours.argmin())
-    return Verdict(
+    factor = _ratio(ours[[worst]], ours[[best]])[0]
+    return judged(
         f"{claim} (MSE within a factor of {_ROBUST:g})",
         f"MSE {ours[best]:.3g} ({point.format(x[best])}) to {ours[worst]:.3g} ({point.format(x[worst])}), a factor of "
-        f"{ours[worst] / ours[best]:.1f}",
-        bool(ours[worst] / ours[best] <= _ROBUST),
+        f"{factor:.1f}",
+        factor <= _ROBUST,
+        ours,
     )
 
 

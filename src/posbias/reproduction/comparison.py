@@ -19,7 +19,7 @@ from posbias.reproduction.coverage import Setting
 from posbias.reproduction.drawn import Drawn, buckets_of, draw_log
 from posbias.reproduction.figures import draw_settings
 from posbias.reproduction.laboratory import Laboratory
-from posbias.reproduction.outcomes import Outcome, Row, Verdict, known_mean, seed_of
+from posbias.reproduction.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
 from posbias.simulation.world import World
 
 # "Never worse", "much better", "close to the bound": what CrossFit is held to.
@@ -214,6 +214,11 @@ def _verdicts(errors: Mapping[str, Errors]) -> tuple[Verdict, ...]:
     return (_never_worse(errors), _much_better(errors), _close(errors))
 
 
+def _enough(errors: Mapping[str, Errors]) -> bool:
+    """Return whether the logs of every setting are enough for standard errors to tell by."""
+    return min(len(found.inverse[_OURS]) for found in errors.values()) >= ENOUGH_LOGS
+
+
 def best_rival(errors: Errors) -> tuple[str, float, float]:
     """Return the rival with the least error, and the ratio of ours to it with its standard error."""
     rivals = {
@@ -229,13 +234,15 @@ def _never_worse(errors: Mapping[str, Errors]) -> Verdict:
     found = {name: best_rival(errors[name]) for name, setting in SETTINGS.items() if setting.independent}
     above = {name: one for name, one in found.items() if one[1] - 2 * one[2] > _NEVER_ABOVE}
     worst = max(found, key=lambda name: found[name][1])
-    return Verdict(
+    return judged(
         f"The MSE of CrossFit is never above {_NEVER_ABOVE} of the best rival's where each view draws its ranker, two "
         "standard errors allowed",
         f"{min(one[1] for one in found.values()):.2f} to {found[worst][1]:.2f} ± {found[worst][2]:.2f} of it, the most "
         f"in {worst} (against {found[worst][0]})"
         + (f"; above in {len(above)} of {len(found)}: {', '.join(above)}" if above else ""),
         not above,
+        *(one[1] for one in found.values()),
+        enough=_enough(errors),
     )
 
 
@@ -249,11 +256,13 @@ def _much_better(errors: Mapping[str, Errors]) -> Verdict:
         and setting.layout.ranks_known
     ]
     found = {name: ratio(errors[name].inverse[_OURS], errors[name].inverse[_BASE]) for name in unbalanced}
-    return Verdict(
+    return judged(
         f"It is at most {_MUCH_BETTER} of that of AllPairs with three or more rankers, their ranks known and traffic "
         "unequal, two standard errors allowed",
         ", ".join(f"{value:.2f} ± {error:.2f} ({name})" for name, (value, error) in found.items()),
         all(value - 2 * error <= _MUCH_BETTER for value, error in found.values()),
+        *(value for value, _ in found.values()),
+        enough=_enough(errors),
     )
 
 
@@ -265,12 +274,14 @@ def _close(errors: Mapping[str, Errors]) -> Verdict:
     }
     below = {name: one for name, one in found.items() if one[0] + 2 * one[1] < _CLOSE}
     least, most = (pick(found, key=lambda name: found[name][0]) for pick in (min, max))
-    return Verdict(
+    return judged(
         f"Where relevance is unknown, the least possible MSE of log p is at least {_CLOSE} of CrossFit's, two standard "
         "errors allowed",
         " to ".join(f"{found[name][0]:.2f} ± {found[name][1]:.2f} ({name})" for name in (least, most))
         + (f"; below in {len(below)} of {len(found)}: {', '.join(below)}" if below else ""),
         not below,
+        *(value for value, _ in found.values()),
+        enough=_enough(errors),
     )
 
 

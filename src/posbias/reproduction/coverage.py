@@ -16,7 +16,7 @@ from posbias.logs.layouts import Layout
 from posbias.reproduction.drawn import buckets_of, draw_log
 from posbias.reproduction.figures import draw_settings
 from posbias.reproduction.laboratory import Laboratory
-from posbias.reproduction.outcomes import Outcome, Row, Verdict, known_mean, seed_of
+from posbias.reproduction.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
 from posbias.simulation.world import World
 
 ESTIMATORS: dict[str, type[Estimator]] = {  # type: ignore[type-arg]
@@ -194,6 +194,7 @@ def _verdicts(held: Mapping[str, Mapping[str, Held]]) -> tuple[Verdict, ...]:
     verdicts = []
     for label in ESTIMATORS:
         outside, lowest, highest = [], (2.0, ""), (-1.0, "")
+        logs = min(len(held[name][label].error) for name in SETTINGS)
         for name in SETTINGS:
             mean, error, _ = held[name][label].coverage(0.95)
             if np.isnan(mean):
@@ -202,12 +203,13 @@ def _verdicts(held: Mapping[str, Mapping[str, Held]]) -> tuple[Verdict, ...]:
             if mean + 2 * error < _LOW or mean - 2 * error > _HIGH:
                 outside.append(f"{name} ({mean:.1%})")
         verdicts.append(
-            Verdict(
+            judged(
                 f"95% intervals of {label} hold the truth {_LOW:.0%} to {_HIGH:.0%} of the time in every setting, two "
                 "standard errors allowed",
-                f"{lowest[0]:.1%} ({lowest[1]}) to {highest[0]:.1%} ({highest[1]})"
+                f"{lowest[0]:.1%} ({lowest[1]}) to {highest[0]:.1%} ({highest[1]}) in {logs:,} logs of each"
                 + (f"; outside in {len(outside)} of {len(SETTINGS)}: {', '.join(outside)}" if outside else ""),
                 not outside,
+                enough=logs >= ENOUGH_LOGS and bool(lowest[1]),
             )
         )
     return tuple(verdicts)

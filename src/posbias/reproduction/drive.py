@@ -15,7 +15,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.reproduction.blends import cautious_ranker
 from posbias.reproduction.figures import Line, draw_curves
 from posbias.reproduction.laboratory import Laboratory, long_queries, own_queries
-from posbias.reproduction.outcomes import Outcome, Row, Verdict, seed_of
+from posbias.reproduction.outcomes import Outcome, Row, Verdict, judged, seed_of
 from posbias.reproduction.set_tables import set_lines, set_rows
 from posbias.simulation.judgments import Judgments
 from posbias.simulation.ranking_svm import rank_documents
@@ -155,19 +155,26 @@ def _judge(curves: Mapping[str, FloatArray]) -> tuple[Verdict, ...]:
     ours, regression, naive = off["AllPairs"], off["RegressionEM"], off["Naive CTR"]
     shown = ", ".join(f"{label} {value:.1%}" for label, value in off.items())
     return (
-        Verdict(
+        judged(
             "AllPairs closely resembles the gold standard Swap(k,k+1) (within 10% on average), and is the closest of "
             "the three",
             f"off by, on average over ranks 2 to {_RANKS}: {shown}",
             ours <= 0.1 and ours < min(regression, naive),
+            *off.values(),
         ),
-        Verdict(
+        judged(
             "RegressionEM is substantially off the gold standard (twice as far as AllPairs or more)",
             f"{regression:.1%} against {ours:.1%}",
             regression >= 2 * ours,
+            regression,
+            ours,
         ),
-        Verdict(
-            "Naive CTR is further off than RegressionEM", f"{naive:.1%} against {regression:.1%}", naive > regression
+        judged(
+            "Naive CTR is further off than RegressionEM",
+            f"{naive:.1%} against {regression:.1%}",
+            naive > regression,
+            naive,
+            regression,
         ),
     )
 

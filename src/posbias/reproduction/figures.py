@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from posbias.arrays import FloatArray
-from posbias.extras import optional
+from posbias.pictures import TRUTH, draw_interval, new_axes, over_ranks
 from posbias.reproduction.claims import mean_and_spread
+
+# In inches: two stand beside each other on a page.
+_SIZE = 5.6, 3.9
 
 _COLORS = {
     "CrossFit": "black",
@@ -52,54 +55,37 @@ class Axis:
     ticks: Sequence[float] | None = None
 
 
-def new_axes(width: float = 5.6, height: float = 3.9) -> tuple[Any, Any]:
-    """Return a Figure and its Axes, without touching the state of pyplot."""
-    figure = optional("matplotlib.figure", "Figures need").Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.grid(alpha=0.25, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
 def draw_curves(lines: Sequence[Line], *, bands: bool, truth: FloatArray | None = None) -> Any:
     """Draw propensity curves over ranks, with bands or with error bars."""
-    figure, axes = new_axes()
+    figure, axes = new_axes(*_SIZE)
     if truth is not None:
-        ranks = np.arange(1, len(truth) + 1)
-        axes.plot(ranks, truth, color="black", linestyle="--", linewidth=1.2, label="True propensities", zorder=3)
+        ranks = np.arange(1.0, len(truth) + 1)
+        axes.plot(ranks, truth, label="True propensities", **TRUTH)
     for line in lines:
-        ranks = np.arange(1, len(line.y) + 1)
-        style = {"color": _COLORS[line.label], "marker": _MARKERS.get(line.label, "s"), "markersize": 4}
+        ranks = np.arange(1.0, len(line.y) + 1)
+        style: dict[str, Any] = {"color": _COLORS[line.label], "marker": _MARKERS.get(line.label, "s"), "markersize": 4}
         if line.low is None or line.high is None:
             axes.plot(ranks, line.y, label=line.label, **style)
-        elif bands:
-            axes.fill_between(ranks, line.low, line.high, color=style["color"], alpha=0.18, linewidth=0)
-            axes.plot(ranks, line.y, label=line.label, **style)
         else:
-            bars = np.abs(np.stack([line.y - line.low, line.high - line.y]))
-            axes.errorbar(ranks, line.y, yerr=bars, label=line.label, linewidth=1.3, capsize=3, **style)
-    axes.set_xlabel("Rank")
-    axes.set_ylabel("Propensity relative to rank 1")
-    axes.set_ylim(bottom=0)
-    axes.set_xticks(ranks if len(ranks) <= 12 else ranks[::2])
+            draw_interval(axes, ranks, line.y, line.low, line.high, band=bands, label=line.label, **style)
+    over_ranks(axes, [*range(1, len(lines[0].y) + 1)])
     axes.legend(frameon=False)
     return figure
 
 
 def draw_errors(x: Sequence[float], errors: Mapping[str, FloatArray], axis: Axis, top: Sequence[float] | None) -> Any:
     """Draw the MSE of estimators (points by runs) over a setting, with the standard deviation over the runs."""
-    figure, axes = new_axes()
-    lowest = []
+    figure, axes = new_axes(*_SIZE)
     for number, (label, values) in enumerate(errors.items()):
         mean, spread = mean_and_spread(values)
-        lowest.append(np.min(mean, where=np.isfinite(mean), initial=np.inf))
-        style = {"color": _COLORS[label], "marker": _MARKERS.get(label, "s"), "markersize": 4.5}
-        place = _aside(x, number, axis.log)
-        axes.errorbar(place, mean, yerr=spread, label=label, linewidth=1.3, capsize=3, elinewidth=1, **style)
-    axes.set_yscale("log", nonpositive="clip")
-    # A bar that reaches below 0 has no end on a logarithmic axis.
-    if np.isfinite(min(lowest)):
-        axes.set_ylim(bottom=min(lowest) / 3)
+        style: dict[str, Any] = {
+            "color": _COLORS[label],
+            "marker": _MARKERS.get(label, "s"),
+            "markersize": 4.5,
+            "label": label,
+        }
+        draw_interval(axes, _aside(x, number, axis.log), mean, *log_bars(mean, spread), band=False, **style)
+    axes.set_yscale("log")
     if axis.log:
         axes.set_xscale("log")
         axes.minorticks_off()
@@ -114,6 +100,17 @@ def draw_errors(x: Sequence[float], errors: Mapping[str, FloatArray], axis: Axis
     # Below the axes: within them there is a bar wherever it could stand.
     figure.legend(loc="outside lower center", ncols=len(errors), frameon=False)
     return figure
+
+
+def log_bars(mean: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of bars on a logarithmic axis: down by the factor by which mean + spread is up, so never off it.
+
+    Example:
+        >>> log_bars(np.array([1.0, 1.0]), np.array([0.25, 3.0]))
+        (array([0.8 , 0.25]), array([1.25, 4.  ]))
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return mean**2 / (mean + spread), mean + spread
 
 
 def draw_settings(

@@ -17,22 +17,38 @@ from posbias.writing import written_whole
 
 Row = Mapping[str, Any]
 
+# With fewer logs than this a standard error over them is too uncertain itself to tell by.
+ENOUGH_LOGS = 20
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim of the paper, what we found, and whether that bears it out.
+    """A claim of the paper, what we found, and whether that bears it out; None where it is too little to tell.
 
     Example:
         >>> print(Verdict("AllPairs is better", "MSE 0.1 against 0.2", True))
         HOLDS: AllPairs is better. Found: MSE 0.1 against 0.2.
+        >>> print(judged("AllPairs is better", "MSE nan against 0.2", False, float("nan"), 0.2))
+        TOO LITTLE DATA: AllPairs is better. Found: MSE nan against 0.2.
     """
 
     claim: str
     found: str
-    holds: bool
+    holds: bool | None
 
     def __str__(self) -> str:
-        return f"{'HOLDS' if self.holds else 'DOES NOT HOLD'}: {self.claim}. Found: {self.found}."
+        return f"{_VERDICTS[self.holds]}: {self.claim}. Found: {self.found}."
+
+
+_VERDICTS = {True: "HOLDS", False: "DOES NOT HOLD", None: "TOO LITTLE DATA"}
+
+
+def judged(
+    claim: str, found: str, holds: bool | np.bool_, *numbers: float | FloatArray, enough: bool = True
+) -> Verdict:
+    """Return whether a claim holds, if there is enough to tell and all numbers that it rests on are known."""
+    known = enough and all(np.isfinite(number).all() for number in numbers)
+    return Verdict(claim, found, bool(holds) if known else None)
 
 
 @dataclass(frozen=True)

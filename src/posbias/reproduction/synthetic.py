@@ -8,7 +8,7 @@ from posbias.arrays import FloatArray
 from posbias.estimators import AllPairs
 from posbias.reproduction.figures import Line, draw_curves
 from posbias.reproduction.laboratory import Laboratory
-from posbias.reproduction.outcomes import Outcome, Verdict, seed_of
+from posbias.reproduction.outcomes import Outcome, judged, seed_of
 from posbias.simulation.users import PositionBased
 
 # The normal quantile of a two-sided 99% interval.
@@ -42,13 +42,14 @@ def run_synthetic(lab: Laboratory) -> Outcome:
         }
         for k in range(len(truth))
     ]
-    verdict = Verdict(
+    verdict = judged(
         "AllPairs recovers the true propensities (99% intervals hold the truth at every rank, and the mean of the "
         "runs is within 2% of it on average)",
         f"truth inside at {int(inside.sum())} of {len(truth)} ranks; mean of {len(curves)} runs off by at most "
         f"{bias.max():.1%} (rank {int(bias.argmax()) + 1}), {bias[1:].mean():.1%} on average; standard deviation of a "
         f"run {(spread / truth)[1:].mean():.1%} of the truth on average",
-        bool(inside.all() and bias[1:].mean() < 0.02),
+        inside.all() and bias[1:].mean() < 0.02,
+        curves,
     )
     figure = draw_curves([Line("AllPairs", mean, low, high)], bands=False, truth=truth)
     return Outcome("synthetic", rows, figure, (verdict,))

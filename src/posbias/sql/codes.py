@@ -77,6 +77,58 @@ class Coding:
 
 
 @dataclass(frozen=True)
+class Digits:
+    """How counts by slot are added up side by side, as digits of numbers of up to 120 bits.
+
+    >>> Digits(10, 21).groups
+    [range(0, 5), range(5, 10)]
+    """
+
+    slots: int
+    # So many bits hold what any slot can count.
+    bits: int
+
+    @cached_property
+    def groups(self) -> list[range]:
+        """Which slots' counts each number holds."""
+        return [range(start, min(start + self._fit, self.slots)) for start in range(0, self.slots, self._fit)]
+
+    @property
+    def _fit(self) -> int:
+        return max(120 // self.bits, 1)
+
+    def names(self, of: str) -> list[str]:
+        """What the numbers are called in a query."""
+        return [f"{of}_{g}" for g in range(len(self.groups))]
+
+    def unit(self, dialect: Dialect, slot: str) -> str:
+        """Return, as SQL, what a slot counts by: 1 at its digit."""
+        return f"{dialect.cast('1', 'HUGEINT')} << ({self.bits} * ({slot} % {self._fit}))"
+
+    def number(self, dialect: Dialect, slot: str) -> str:
+        """Return, as SQL, which number has the digit of a slot."""
+        return dialect.cast(dialect.quotient(f"({slot})", self._fit), "TINYINT")
+
+    def sums(self, counted: str, condition: str = "") -> list[str]:
+        """Return, as SQL, the numbers that add up something by `unit` and `number`, where a condition holds."""
+        # Rows that add nothing are left out rather than added as 0: most have no click.
+        sums = []
+        for g in range(len(self.groups)):
+            where = " AND ".join(filter(None, [f"number = {g}" if len(self.groups) > 1 else "", condition]))
+            sums.append(f"COALESCE(SUM({counted}) FILTER (WHERE {where}), 0)" if where else f"SUM({counted})")
+        return sums
+
+    def counts(self, dialect: Dialect, of: str) -> list[str]:
+        """Return, as SQL, the count of every slot."""
+        type_ = "INTEGER" if self.bits < 32 else "BIGINT"
+        return [
+            dialect.cast(dialect.cut(name, place * self.bits, self.bits), type_)
+            for name, group in zip(self.names(of), self.groups, strict=True)
+            for place in range(len(group))
+        ]
+
+
+@dataclass(frozen=True)
 class Masks:
     """How the ranks at which rankers showed a pair are written as bits: bit `M i + k - 1` of ranker i at rank k.
 

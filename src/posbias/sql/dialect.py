@@ -27,6 +27,8 @@ class Dialect:
     types: Mapping[str, str] = {}
     # Keys of a harvest by signature that become one number, which is grouped faster but is harder to read.
     packed: tuple[str, ...] = ("ranker", "code_0")
+    # Whether there are whole numbers of 128 bits with shifts, in which counts can be added up side by side.
+    wide_numbers = False
     # The narrowest type that holds a bucket.
     bucket_type = "SMALLINT"
 
@@ -153,6 +155,7 @@ class DuckDBDialect(Dialect):
     name = "duckdb"
     hash_of = "hash({})"
     join_of = "STRING_AGG({0}, ' ' ORDER BY {1})"
+    wide_numbers = True
     # One byte: a table of all groups there can be stays small.
     bucket_type = "UTINYINT"
 

@@ -25,6 +25,15 @@ def totals(plan: Plan) -> str:
     )
 
 
+def of_buckets(plan: Plan, buckets: int, sql: str) -> str:
+    """Return how many rows a query over `few`, the rows of the first buckets of a log, answers with."""
+    d, schema = plan.dialect, plan.schema
+    type_ = schema.types[schema.query]
+    bucket = d.bucket(d.known(d.quote(schema.query), type_), type_)
+    few = Step("few", "The rows of so many buckets.", f"SELECT *\nFROM log\nWHERE {bucket} < {buckets}")
+    return render([few, Step("counted", "How many strata they have.", f"SELECT COUNT(*)\nFROM (\n{sql}\n) strata")])
+
+
 def set_sizes(plan: Plan) -> str:
     """Return how many distinct (query, document) pairs were shown at both k and k'."""
     return render(

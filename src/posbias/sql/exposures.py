@@ -62,23 +62,12 @@ def exposures(plan: Plan) -> str:
     One pass over (query, document). The ranks come as a mask: bit `M i + k - 1` of ranker i at rank k. Pairs that a
     ranker showed at several ranks come back only as a count, under bucket NON_FUNCTIONAL.
     """
-    d, m, segments = plan.dialect, plan.max_rank, plan.segments
-    masks = plan.masks
+    d, segments = plan.dialect, plan.segments
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     big = d.cast("impressions", "BIGINT")
     packed = d.total(f"CASE WHEN ranker = {{i}} THEN {PACK} * {big} + clicks ELSE 0 END")
-    seen = []
-    for name, group in zip(masks.names, masks.groups, strict=True):
-        bit = d.bit(masks.place(group, "ranker", "position"), wide=len(group) * m > 30)
-        held = (
-            bit
-            if len(masks.groups) == 1
-            else f"CASE WHEN ranker BETWEEN {group[0]} AND {group[-1]} THEN {bit} ELSE 0 END"
-        )
-        seen.append(f"{d.union(held)} AS {name}")
-    # A mask with one bit, or none, shares no bit with the number below it.
-    still = " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in masks.cuts(d))
-    ranks, impressions = masks.names, plan.each("impressions_{i}")
+    seen, still = seen_ranks(plan)
+    ranks, impressions = plan.masks.names, plan.each("impressions_{i}")
     return render(
         [
             *shown(plan, ranks=False),
@@ -110,6 +99,22 @@ def exposures(plan: Plan) -> str:
             ),
         ]
     )
+
+
+def seen_ranks(plan: Plan) -> tuple[list[str], str]:
+    """Return the masks of the ranks at which rankers showed a pair, and the condition that none has it at several."""
+    d, masks = plan.dialect, plan.masks
+    seen = []
+    for name, group in zip(masks.names, masks.groups, strict=True):
+        bit = d.bit(masks.place(group, "ranker", "position"), wide=len(group) * plan.max_rank > 30)
+        held = (
+            bit
+            if len(masks.groups) == 1
+            else f"CASE WHEN ranker BETWEEN {group[0]} AND {group[-1]} THEN {bit} ELSE 0 END"
+        )
+        seen.append(f"{d.union(held)} AS {name}")
+    # A mask with one bit, or none, shares no bit with the number below it.
+    return seen, " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in masks.cuts(d))
 
 
 def cell_steps(plan: Plan) -> list[Step]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from posbias.logs.schemas import Schema
+from posbias.logs.schemas import ANY_RANKER, Schema
 from posbias.sql.codes import Coding, Masks
 from posbias.sql.dialect import Dialect
 from posbias.sql.steps import Step
@@ -80,10 +80,12 @@ def shown(plan: Plan, *, ranks: bool) -> list[Step]:
         impressions, clicks = "1", raw if schema.drop_duplicates else d.click(raw, schema.types[schema.click])
     else:
         impressions, clicks = typed(schema.impressions or ""), typed(schema.clicks or "")
+    # Of a log that names no ranker every row was shown by the same.
+    ranker = d.text(ANY_RANKER) if schema.natural else column(schema.ranker)
     columns = [
         f"{d.known(column(schema.query), schema.types[schema.query])} AS query",
-        f"{d.known(column(schema.doc), schema.types[schema.doc])} AS doc",
-        f"{plan.number(column(schema.ranker), schema.types[schema.ranker])} AS ranker",
+        f"{_document(plan) if not ranks else d.known(column(schema.doc), schema.types[schema.doc])} AS doc",
+        f"{plan.number(ranker, schema.types[schema.ranker])} AS ranker",
         f"{typed(schema.position)} AS position",
         f"{impressions} AS impressions",
         f"{clicks} AS clicks",
@@ -103,10 +105,22 @@ def shown(plan: Plan, *, ranks: bool) -> list[Step]:
     return steps
 
 
+def _document(plan: Plan) -> str:
+    """Return the document: of a window such as a day, where a document is compared with itself only within one."""
+    schema, d = plan.schema, plan.dialect
+    doc, window = (
+        d.known(f"l.{d.quote(name)}", schema.types[name]) if name else "" for name in (schema.doc, schema.window)
+    )
+    # With its length before it, so that no window and document look like others.
+    text = d.as_text(window)
+    return f"{d.as_text(f'LENGTH({text})')} || ':' || {text} || {d.as_text(doc)}" if window else doc
+
+
 def once(plan: Plan) -> Step:
     """Drop what at-least-once logging wrote twice: a click counts if any copy has it."""
     schema, d = plan.schema, plan.dialect
-    kept = [schema.impression or "", schema.query, schema.doc, schema.ranker, schema.position, *plan.by]
+    kept = [schema.impression or "", schema.query, schema.doc, schema.position, *plan.by]
+    kept += [name for name in (None if schema.natural else schema.ranker, schema.window) if name is not None]
     kept += schema.rank_columns.values()
     keys = comma([d.quote(name) for name in dict.fromkeys(kept)])
     click = d.quote(schema.click or "")

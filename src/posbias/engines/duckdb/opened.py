@@ -11,7 +11,7 @@ import duckdb
 
 from posbias.engines.duckdb.connections import connected
 from posbias.engines.duckdb.errors import explained
-from posbias.engines.duckdb.opening import open_tables
+from posbias.engines.duckdb.opening import name_no_ranker, open_tables
 from posbias.engines.duckdb.readers import select_files
 from posbias.engines.files import file_format
 from posbias.engines.opened import OpenLog
@@ -117,6 +117,8 @@ def open_log(
     ):
         opened, second = open_tables(con, log)
         schema = resolve(log, opened.columns, second.columns if second else None)
+        if schema.natural:
+            name_no_ranker(con)
         engine = DuckDBLog(con, schema, opened.files, progress)
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()

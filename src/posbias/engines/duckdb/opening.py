@@ -19,7 +19,7 @@ from posbias.errors import LogError, PosbiasError
 from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog
 from posbias.logs.columns import refuse_twins
-from posbias.logs.schemas import Columns
+from posbias.logs.schemas import ANY_RANKER, NATURAL, Columns
 from posbias.sql.dialect import DuckDBDialect
 
 _SQL = DuckDBDialect()
@@ -70,6 +70,13 @@ def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, 
             return opened, _publish(con, "rankings", f"SELECT * FROM {tables[log.rankings]}", [])
         source = _define(con, "rankings_source", log.rankings, more)
         return opened, _publish(con, "rankings", "SELECT * FROM rankings_source", more, source)
+
+
+def name_no_ranker(con: duckdb.DuckDBPyConnection) -> None:
+    """Let every row of a log that names no ranker have been shown by the same."""
+    con.execute("ALTER VIEW log RENAME TO nameless_log")
+    ranker = f"{_SQL.text(ANY_RANKER)} AS {_SQL.quote(NATURAL)}"
+    con.execute(f"CREATE TEMP VIEW log AS SELECT *, {ranker} FROM nameless_log")
 
 
 def _find_rankings(log: ClickLog, tables: Mapping[str, str]) -> list[str]:

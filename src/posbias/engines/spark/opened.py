@@ -17,7 +17,7 @@ from posbias.engines.spark.errors import INSTALL_JAVA, explained
 from posbias.errors import PosbiasError
 from posbias.extras import optional
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schemas import Schema, resolve
+from posbias.logs.schemas import ANY_RANKER, NATURAL, Schema, resolve
 from posbias.progress import Progress
 from posbias.sql.spark import SparkDialect
 
@@ -74,6 +74,11 @@ class SparkLog(OpenLog):
         """Whether the log is text, of which every look has to read all columns anew."""
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
+    @property
+    def looks_first(self) -> bool:
+        """Whether an answer that may be too large is dear enough to look first at a part of it: pairs are shuffled."""
+        return True
+
     def done(self) -> float:
         """Return the share of the tasks of the running query that are done."""
         if not self._has_context:
@@ -124,6 +129,10 @@ def open_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Ite
                 views[name] = f"posbias_{name}_{uuid.uuid4().hex}"
                 found.frame.createOrReplaceTempView(views[name])
         schema = resolve(log, opened.columns, second.columns if second else None)
+        if schema.natural:
+            from pyspark.sql.functions import lit
+
+            opened.frame.withColumn(NATURAL, lit(ANY_RANKER)).createOrReplaceTempView(views["log"])
         engine = SparkLog(session, schema, views, opened.files, progress)
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()

@@ -16,7 +16,13 @@ from posbias.errors import HarvestError, LogError
 from posbias.harvesting.counts import MOST_COUNT, Counted, Kind, kind_of
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.metadata import Terms, one_of, read_terms
-from posbias.harvesting.notes import note_contradicted, note_non_functional, note_weighting, refuse_non_functional
+from posbias.harvesting.notes import (
+    natural_variation,
+    note_contradicted,
+    note_non_functional,
+    note_weighting,
+    refuse_non_functional,
+)
 from posbias.harvesting.refusals import refuse_errors
 from posbias.harvesting.row_counts import RowCounts
 from posbias.harvesting.shortages import find_no_clicks
@@ -24,7 +30,7 @@ from posbias.harvesting.strata import cells_from_signatures, count_non_functiona
 from posbias.harvesting.validation import check_harvest
 from posbias.harvesting.warehouse.files import numbers, read_columns, texts
 from posbias.harvesting.warehouse.strata import cells_from_texts, parsed
-from posbias.records import UnfitError, field, mapping, parse, text, whole
+from posbias.records import UnfitError, field, mapping, optional, parse, text, whole
 from posbias.sql import exports as export_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.codes import Coding
@@ -48,6 +54,9 @@ class _About:
     kind: Kind
     terms: Terms
     non_functional: str
+    # Whether the log names no ranker, and within what its documents are compared.
+    natural: bool
+    window: str | None
     posbias: str
     dialect: str
     source: str
@@ -137,6 +146,8 @@ def _read_about(told: str) -> _About:
             kind=one_of(field(record, "table"), "table", ("signatures", "exposures")),
             terms=read_terms(record),
             non_functional=one_of(field(record, "non_functional"), "non_functional", ("share", "refuse")),
+            natural=optional(text, record.get("ranker", ""), "ranker") is None,
+            window=optional(text, record.get("window"), "window"),
             posbias=text(field(record, "posbias"), "posbias"),
             dialect=text(field(record, "dialect"), "dialect"),
             source=text(field(record, "source"), "source"),
@@ -274,10 +285,14 @@ def _from_exposures(about: _About, columns: Mapping[str, Any]) -> Counted:
     table = parsed([found[i] for i in used], about.terms.max_rank)
     segment, segments = segment_numbers(good, labels)
     cells = cells_from_texts(good, segment, np.searchsorted(used, good["stratum"]), table)
-    several, pairs = count_non_functional(cells), count_pairs(cells)
-    refuse_non_functional(about.non_functional, several, pairs)
-    findings = [*note_non_functional(several, pairs), *note_weighting(about.terms.weighting)]
-    counts = replace(counts, non_functional_pairs=several)
+    findings = note_weighting(about.terms.weighting)
+    if about.natural:
+        findings = [natural_variation(about.window), *findings]
+    else:
+        several, pairs = count_non_functional(cells), count_pairs(cells)
+        refuse_non_functional(about.non_functional, several, pairs)
+        findings = [*note_non_functional(several, pairs), *findings]
+        counts = replace(counts, non_functional_pairs=several)
     return Counted("exposures", table.rankers, segments, cells, counts, findings)
 
 

@@ -9,10 +9,11 @@ from typing import Literal
 from posbias.arguments import names
 from posbias.errors import LogError
 from posbias.harvesting.counts import kind_of
+from posbias.harvesting.notes import refuse_no_ranker
 from posbias.harvesting.refusals import refuse_settings
-from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKS, ClickLog
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog
 from posbias.logs.layouts import Layout
-from posbias.logs.schemas import Schema
+from posbias.logs.schemas import NATURAL, Schema
 from posbias.logs.weightings import Weighting
 from posbias.sql.dialect import BUCKETS
 from posbias.sql.exports import ExportPlan, printed
@@ -40,6 +41,7 @@ def harvest_sql(
     rankings: str | None = None,
     rank: str = "rank",
     rankers: Sequence[str] = (),
+    window: str | None = None,
     duplicates: Literal["keep", "drop"] = "keep",
     max_rank: int = 10,
     by: Sequence[str] = (),
@@ -54,11 +56,13 @@ def harvest_sql(
         dialect: "bigquery", "snowflake", "redshift", "databricks", "trino", "clickhouse", "postgres", "spark" or
             "duckdb".
         table: the log, with dots between the parts of its name; a part that holds a dot stands in double quotes.
-        query, doc, ranker, position, click, impressions, clicks: the columns, as in `ClickLog`.
+        query, doc, ranker, position, click, impressions, clicks: the columns, as in `ClickLog`. A table that names no
+            ranker has "none" in its place.
         impression: the column of the page view, needed to drop duplicates; `impression_id` by default.
         rankers: the names of the rankers whose ranks are known (wide and long). Replay learns them from the log.
         ranks: the pattern of the columns that hold their ranks (wide), `rank_{ranker}` by default.
         rankings, rank: the second table of the long layout, and its column of the rank.
+        window: in replay, the column within one value of which a document is compared with itself.
         duplicates: "keep", or "drop" to count a result of a page view once however often it was logged.
         max_rank, by, weighting, non_functional: as in `harvest`.
 
@@ -91,11 +95,15 @@ def harvest_sql(
         ranks=ranks,
         rankings=rankings,
         rank=rank,
+        window=window,
         duplicates=duplicates,
     )
     schema = _schema(log, rankers, by)
     chosen = weighting or schema.layout.weighting
     counted = kind_of(schema.layout, chosen)
+    refuse_no_ranker(schema.natural, non_functional)
+    if window is not None and counted == "signatures":
+        raise LogError("A window goes with replay, and this query knows each ranker's rank. Leave window out.")
     named = tuple(sorted(set(rankers)))
     hooks = DIALECTS[dialect]
     plan = ExportPlan(
@@ -114,6 +122,8 @@ def harvest_sql(
         "max_rank": max_rank,
         "weighting": chosen,
         "non_functional": non_functional,
+        "ranker": None if schema.natural else schema.ranker,
+        "window": window,
         "by": list(by),
         "rankers": list(plan.rankers),
         "buckets": BUCKETS,
@@ -130,6 +140,12 @@ def harvest_sql(
 def _schema(log: ClickLog, rankers: Sequence[str], by: Sequence[str]) -> Schema:
     """Return what the log must hold for the query to run."""
     layout, rank_columns = _layout(log, rankers)
+    natural = log.ranker == NO_RANKER
+    if natural and layout.ranks_known:
+        raise LogError(
+            "The ranks of rankers say where each would have put a result, and ranker 'none' that it is not known which "
+            "of them was shown. Name the column of the ranker, or leave the rankers out."
+        )
     aggregated = log.impressions is not None
     if log.duplicates == "drop" and aggregated:
         raise LogError(
@@ -140,12 +156,13 @@ def _schema(log: ClickLog, rankers: Sequence[str], by: Sequence[str]) -> Schema:
         layout=layout,
         query=log.query,
         doc=log.doc,
-        ranker=log.ranker,
+        ranker=NATURAL if natural else log.ranker,
         position=log.position,
         click=None if aggregated else log.click,
         impression=log.impression or "impression_id",
         impressions=log.impressions,
         clicks=log.clicks,
+        window=log.window,
         original=None,
         rank_columns=rank_columns,
         types={},
