@@ -176,7 +176,6 @@ def test_names_exchanged_are_not_interleaved():
 # ---- What is advised
 
 
-@pytest.mark.xfail(reason="replay without a ranker is not there yet", strict=False)
 @BOTH
 def test_the_command_that_is_advised_gives_the_curve(how, tmp_path: Path):
     log = tmp_path / "log.parquet"
