@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner, Result
 import posbias
 from posbias.cli import cli
 
-from .interleaving import balanced, interleaved, team_draft
+from .interleaving import TRUTH, balanced, interleaved, team_draft
 
 BOTH = pytest.mark.parametrize("how", [team_draft, balanced])
 
@@ -170,3 +171,19 @@ def test_names_exchanged_are_not_interleaved():
     """Every page view in one ranker's order, by the other's name."""
     table = plain()
     assert "interleaved" not in codes(table.assign(ranker=table["ranker"].map({"a": "b", "b": "a"})))
+
+
+# ---- What is advised
+
+
+@BOTH
+def test_the_command_that_is_advised_gives_the_curve(how, tmp_path: Path):
+    log = tmp_path / "log.parquet"
+    interleaved(how, 600, views=6).to_parquet(log)
+    advice = next(line.split(None, 1)[1] for line in run("check", log).stdout.splitlines() if "    add " in line)
+    done = run("estimate", log, *shlex.split(advice), "--json")
+    assert done.exit_code == 0, done.output
+    positions = json.loads(done.stdout)["positions"]
+    for found, truth in zip(positions[1:], TRUTH[1:], strict=True):
+        spread = np.log(found["high"] / found["low"]) / 2
+        assert abs(np.log(found["propensity"] / truth)) < 2 * spread

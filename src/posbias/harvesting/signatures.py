@@ -10,6 +10,7 @@ from posbias.harvesting.counts import Counted, Settings
 from posbias.harvesting.interleaving import find_interleaved
 from posbias.harvesting.mixed_files import find_mixed_files
 from posbias.harvesting.notes import note_contradicted
+from posbias.harvesting.one_sided_ranks import note_one_sided
 from posbias.harvesting.refusals import refuse_unusable
 from posbias.harvesting.row_counts import RowCounts
 from posbias.harvesting.samples import small_sample
@@ -51,7 +52,10 @@ def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
     good = select(answer, answer["code_0"] >= 0)
     segment, segments = segment_numbers(good, plan.segments)
     cells = cells_from_signatures(good, segment, plan.coding)
-    return Counted("signatures", plan.rankers, segments, cells, counts, _notes(opened, plan, counts))
+    # A second table tells ranks whoever was shown.
+    one_sided = note_one_sided(cells, plan.rankers) if plan.schema.layout.ranks_in == "columns" else []
+    findings = [*_notes(opened, plan, counts), *one_sided]
+    return Counted("signatures", plan.rankers, segments, cells, counts, findings)
 
 
 def _count_rows(opened: OpenLog, plan: Plan, answer: Answer) -> RowCounts:
