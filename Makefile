@@ -34,7 +34,7 @@ define NEXT
 
 The picture of this curve is in demo/curve.png. Next, on a log of your own:
   $(BIN)/posbias check LOG     what is in it, and how to mend what is wrong
-  $(BIN)/posbias estimate LOG  its curve; for one of each segment add --by COLUMN
+  $(BIN)/posbias estimate LOG  its curve; for those of segments, --by COLUMN
   $(BIN)/posbias plan LOG      how much more data the curve needs
 What its columns mean: docs/log.md. What people ask first: docs/questions.md.
 endef
