@@ -108,7 +108,7 @@ def simulate(setting: str, seed: int) -> Path:
 
     DATA.mkdir(exist_ok=True)
     log = DATA / f"peer-{setting.replace('/', '-').replace(', ', '-').replace(' ', '-')}-{seed}.parquet"
-    write(World(**WORLD | SETTINGS[setting], seed=seed), log, layout="replay")
+    write(World(**{**WORLD, **SETTINGS[setting]}, seed=seed), log, layout="replay")
     return log
 
 
