@@ -182,3 +182,22 @@ def test_windows_that_are_none_are_refused() -> None:
         posbias.harvest(posbias.ClickLog(wide.append_column("day", pa.array([1] * len(wide))), window="day"))
     with pytest.raises(posbias.LogError, match="names no ranker, so that none can be refused"):
         posbias.harvest(posbias.ClickLog(log, ranker="none"), non_functional="refuse")
+
+
+def test_who_is_called_a_ranker_does_not_matter_to_cross_fit() -> None:
+    log = posbias.simulate(posbias.World(queries=150, repeats=12, seed=3), "replay").to_pandas()
+    lists = log.groupby("impression_id")["doc_id"].agg(lambda docs: "-".join(map(str, docs)))
+    fits = [
+        posbias.CrossFit().fit(posbias.harvest(posbias.ClickLog(log.assign(ranker=ranker))))
+        for ranker in (log["ranker"], "one", log["impression_id"].map(lists))
+    ]
+    for fit in fits[1:]:
+        np.testing.assert_allclose(fit.propensity_, fits[0].propensity_, rtol=1e-9)
+        assert fit.notes_ == fits[0].notes_
+
+
+@pytest.mark.parametrize("window", ["query_id", "doc_id", "position", "clicked"])
+def test_a_window_is_a_column_of_its_own(window: str) -> None:
+    log = posbias.simulate(posbias.World(queries=20), "replay")
+    with pytest.raises(posbias.LogError, match="cannot be both"):
+        posbias.harvest(posbias.ClickLog(log, window=window))

@@ -24,6 +24,7 @@ class AdjacentChain(PairEstimator):
     """
 
     name = "adjacent-chain"
+    counts_clicks = True
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
         """Return the product of the links' ratios, NaN beyond the first broken one."""

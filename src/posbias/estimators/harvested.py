@@ -13,6 +13,7 @@ from posbias.estimators.base import CurveEstimator, Evidence, Reasons, require_f
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.page_views import FEW_VIEWS
+from posbias.logs.schemas import ANY_RANKER
 
 
 class Counts(Protocol):
@@ -110,8 +111,12 @@ class Estimator(CurveEstimator, Generic[C]):
             self.most_degrees(counts),
         )
         self.harvest_ = harvest
-        self.notes_ += _few_views(harvest)
+        self.notes_ += (*_few_views(harvest), *self.doubts(harvest))
         self._keep(Evidence.of(harvest, self._weighting(harvest)), propensity, self.reasons(counts), intervals)
+
+    def doubts(self, harvest: Harvest) -> tuple[str, ...]:
+        """Say what in a harvest this estimator takes for granted, and should not."""
+        return ()
 
     def _weighting(self, harvest: Harvest) -> str | None:
         """Return the weighting of pairs that the curve has, if it has any."""
@@ -119,7 +124,9 @@ class Estimator(CurveEstimator, Generic[C]):
 
 
 def _few_views(harvest: Harvest) -> tuple[str, ...]:
-    """Say which rankers served so few page views that what they compare is chance."""
+    """Say which rankers served so few page views that what they compare is chance; in replay it is not they who do."""
+    if not harvest.layout.ranks_known:
+        return ()
     few = {name: n for name, n in harvest.page_views.items() if 0 < n < FEW_VIEWS}
     if not few:
         return ()
@@ -138,6 +145,12 @@ def _nothing(harvest: Harvest) -> str:
         return (
             f"There is not a single click in the top {harvest.max_rank} ranks. Check the column of clicks, and that "
             "page views without clicks are not all that was logged."
+        )
+    if harvest.rankers == (ANY_RANKER,):
+        return (
+            "No (query, document) pair was both shown at two ranks and clicked, within one window if there is one. "
+            "Queries must recur with their documents at other ranks: harvest a longer period, take a longer window, or "
+            "log each ranker's rank (ranks or rankings)."
         )
     if len(served) < 2:
         return (

@@ -10,6 +10,8 @@ from posbias.estimators.harvested import Estimator
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.interventions import Interventions
+from posbias.harvesting.promised_views import find_short
+from posbias.harvesting.strata import Cells
 from posbias.logs.weightings import Weighting
 
 
@@ -27,6 +29,9 @@ class PairEstimator(Estimator[Interventions]):
         seed: of the resamples. Nothing else is drawn.
     """
 
+    # Whether clicks alone are compared, and not click rates: then a page view that ends above a rank looks like one in
+    # which nothing was clicked there.
+    counts_clicks = False
     clickless = "no click at rank {rank} in its interventional sets"
 
     def __init__(
@@ -60,6 +65,20 @@ class PairEstimator(Estimator[Interventions]):
     def reasons(self, counts: Interventions) -> Reasons:
         """Return why the sets of the log as it is do not identify a rank."""
         return self.explain(*counts.total())
+
+    def doubts(self, harvest: Harvest) -> tuple[str, ...]:
+        """Say where rankers showed less than traffic promised, which clicks alone do not tell from fewer clicks."""
+        if not self.counts_clicks or not isinstance(harvest.table, Cells) or self._weighting(harvest) != "traffic":
+            return ()
+        short = find_short(harvest.table, harvest.views.sum(axis=0), harvest.max_rank)
+        if not short:
+            return ()
+        name = harvest.rankers[short[0].ranker]
+        return (
+            f"Ranker {name!r} showed {short[0].shown:,} results at rank {short[0].rank} where its traffic promised "
+            f"{short[0].promised:,.0f}, as where pages end above it or begin below. {self.name} takes them for shown, "
+            "and is wrong there; cross-fit and all-pairs do not.",
+        )
 
     def _weighting(self, harvest: Harvest) -> str:
         return self.weighting or harvest.weighting

@@ -22,6 +22,7 @@ class PivotOne(PairEstimator):
     """
 
     name = "pivot-one"
+    counts_clicks = True
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
         """Return the ratio of clicks at k and at 1 over S_{1,k}."""

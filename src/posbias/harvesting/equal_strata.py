@@ -61,11 +61,8 @@ class Strata:
 
 def strata_of(cells: Cells, max_rank: int, buckets: IntArray, views: FloatArray, *, by_design: bool) -> Strata:
     """Return the strata of cells; `views` holds the page views by bucket (of `buckets`) and ranker."""
-    if by_design:
-        # A ranker without traffic puts no document anywhere: nothing was promised there.
-        cells = cells.where(views.sum(axis=0)[cells.ranker] > 0)
-    else:
-        cells = _whoever_showed(cells)
+    # A ranker without traffic puts no document anywhere: nothing was promised there.
+    cells = cells.where(views.sum(axis=0)[cells.ranker] > 0) if by_design else _whoever_showed(cells)
     cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=places(cells.bucket, buckets))
     alike = _Alike.of(cells)
     joined, one = alike.joined([alike.number, alike.cells.bucket[alike.first]])
@@ -77,7 +74,7 @@ def _whoever_showed(cells: Cells) -> Cells:
     first, which = group([cells.stratum, cells.rank])
     counts = [tally(which, column, len(first)) for column in (cells.impressions, cells.clicks)]
     impressions, clicks = np.rint(counts).astype(np.int64)
-    kept = cells.where(first)
+    kept = cells.where(first)  # type: ignore[arg-type]
     return replace(kept, ranker=np.zeros_like(kept.ranker), impressions=impressions, clicks=clicks)
 
 

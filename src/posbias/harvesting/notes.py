@@ -93,7 +93,7 @@ def natural_variation(window: str | None, columns: Iterable[str] = ()) -> Findin
         + (f" within one {window!r}" if window else "")
         + ", which is right if they did not move because they became more or less relevant",
         remedy=(remedy + named).strip(),
-        arguments={"ranker": meant} if meant else {},
+        arguments={"ranker": meant} if meant else {} if window else {"window": "COLUMN"},
     )
 
 

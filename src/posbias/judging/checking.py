@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from posbias.engines import EngineChoice, OpenLog, open_log
@@ -37,6 +38,12 @@ def _find_one_sided(look: Look) -> list[Finding]:
     return find_one_sided(look.opened, look.plan)
 
 
+def _find_no_clicks(look: Look) -> Iterable[Finding]:
+    for finding in find_no_clicks(look.profile.positions):
+        # Of a part of a log that is merged with others it is a warning; by itself it has no curve.
+        yield replace(finding, severity="error") if finding.code == "no-first-position" else finding
+
+
 # What can be wrong with a log, in the order in which it is said.
 FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
     lambda look: look.opened.findings,
@@ -49,7 +56,7 @@ FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
     _find_one_sided,
     find_rare_rankers,
     find_no_intervention,
-    lambda look: find_no_clicks(look.profile.positions),
+    _find_no_clicks,
 )
 
 

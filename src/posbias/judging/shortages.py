@@ -27,7 +27,19 @@ def find_rare_rankers(look: Look) -> Iterator[Finding]:
     """Yield rankers with so few page views, next to the others, that what they compare is chance."""
     views = look.profile.page_views
     rare = {name: n for name, n in views.items() if 0 < n < FEW_VIEWS and _RARE * n < sum(views.values())}
-    if rare:
+    if rare and not look.plan.schema.layout.ranks_known:
+        if 2 * len(rare) > len(views):
+            yield Finding(
+                "few-page-views",
+                "warning",
+                f"{{count}} of {len(views):,} rankers served fewer than {FEW_VIEWS} page views, as where a ranker is "
+                "told by its list",
+                len(rare),
+                remedy="In replay it does not matter who showed a document: without rankers the curve is the same, and "
+                "comes sooner.",
+                arguments={"ranker": "none"},
+            )
+    elif rare:
         yield Finding(
             "few-page-views",
             "warning",
@@ -42,7 +54,9 @@ def find_rare_rankers(look: Look) -> Iterator[Finding]:
 def find_no_intervention(look: Look) -> Iterator[Finding]:
     """Yield why nothing can be learnt from two ranks of one document: one ranker only, or rankers that agree."""
     rankers, pairs = look.profile.rankers, look.pairs
-    if look.plan.schema.natural:
+    if pairs and pairs.moved == 0 and (requests := find_request_ids(look)):
+        yield from requests
+    elif look.plan.schema.natural:
         if pairs and pairs.moved == 0:
             yield Finding(
                 "no-disagreement",
@@ -62,8 +76,6 @@ def find_no_intervention(look: Look) -> Iterator[Finding]:
             remedy="Propensities come from documents that two rankers put at different ranks: add the log of another "
             "ranker, or of the same one before it changed, or name the column that tells them apart (ranker).",
         )
-    elif pairs and pairs.moved == 0 and (requests := find_request_ids(look)):
-        yield from requests
     elif pairs and pairs.moved == 0:
         yield Finding(
             "no-disagreement",

@@ -27,13 +27,15 @@ IDS = ("query", "doc", "ranker")
 def no_ranker_shown(columns: Mapping[str, str], ranks: Iterable[str]) -> LogError:
     """Return the error of a log that tells all rankers' ranks, but not which of them was shown."""
     meant = guess("ranker", "ranker", columns)
-    found = listed(ranks) or "the rankings table"
+    ranks = list(ranks)
+    found, leave = (listed(ranks), "ranks='none'") if ranks else ("the rankings table", "no rankings")
+    unmeant = {"ranks": "none", "ranker": "none"} if ranks else {"ranker": "COLUMN"}
     return unusable(
         "no-ranker-shown",
         f"The log tells each ranker's rank ({found}), but no column says which ranker was shown",
-        "Name it (ranker). If results were shown by none of them, as with interleaving, leave the ranks out of it: "
-        "then documents are compared wherever they were shown (ranks='none', ranker='none').",
-        arguments={"ranker": meant or "COLUMN"},
+        "Name it (ranker). If results were shown by none of them, as with interleaving, leave the ranks out of it "
+        f"({leave}, ranker='none'): then documents are compared wherever they were shown.",
+        arguments={"ranker": meant} if meant else unmeant,
     )
 
 
@@ -66,7 +68,7 @@ def refuse_shared(wanted: Mapping[str, str]) -> None:
     """Refuse one column for two meanings; a page view may be the query, of which there is one in each."""
     roles: dict[str, str] = {}
     for role, column in wanted.items():
-        if role in ("impression", "window", "original"):
+        if role in ("impression", "original"):
             continue
         other = roles.setdefault(column, role)
         if other != role:
@@ -79,7 +81,7 @@ def refuse_shared(wanted: Mapping[str, str]) -> None:
 
 def refuse_kinds(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterable[str], where: str) -> None:
     """Refuse ids that are no single values, and positions and ranks that are no numbers but true or false."""
-    for role in IDS:
+    for role in (*IDS, *(["window"] if "window" in ids else [])):
         if NESTED.search(types[ids[role]]):
             raise unusable(
                 "nested-id",
