@@ -872,7 +872,7 @@ def test_ids_of_requests_are_not_queries(each_engine: str, without: bool) -> Non
     table = requests(rows, without=without)
     found = posbias.check(posbias.ClickLog(table), max_rank=3)
     assert [f.code for f in found.findings] == ["request-id"]
-    assert "occurs on one page view only: is it the id of the request?" in found.to_text()
+    assert "occurs on one page view only: is it the id of the request?" in " ".join(found.to_text().split())
     assert "?." not in found.to_text() + str(found.findings[0])
     assert "longer period" not in found.to_text()
     assert found.findings[0].count == 120

@@ -154,7 +154,7 @@ def test_short_pages_are_no_fixed_order():
 def test_what_was_never_shown_again_is_taken_on_trust(table):
     once = table[table["ranker"] == "shuffled"].drop_duplicates(["query_id", "doc_id"])
     fitted = posbias.RandomTraffic("shuffled", max_rank=5).fit(posbias.ClickLog(once))
-    assert "taken on trust: hardly a result was shown again" in str(fitted.summary())
+    assert "taken on trust: hardly a result was shown again" in " ".join(str(fitted.summary()).split())
 
 
 def test_a_harvest_by_signature_cannot_tell():

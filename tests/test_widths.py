@@ -47,6 +47,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         counts = counts.set_column(at, name, pc.multiply(counts[name], pa.scalar(10**11)))
     pq.write_table(counts, made["huge.parquet"])
     posbias.harvest(posbias.ClickLog(made["log.parquet"]), max_rank=M, by=["device"]).save(made["made.harvest"])
+    views = {"impression_id": [1, 2], "query_id": ["q", SEGMENT], LONG: [1, 2], "doc_ids": [["x", "y"], ["y", "x"]]}
+    pq.write_table(pa.table(views), folder / "views.parquet")
+    pq.write_table(pa.table({"impression_id": [1, 9], "doc_id": ["y", "z"]}), folder / "clicks.parquet")
+    made |= {name: str(folder / name) for name in ("views.parquet", "clicks.parquet", "events.parquet")}
     (folder / "truth").write_text(f'{{"propensity": {world.propensity.tolist()}}}')
     return made | {"out": str(folder / "out.parquet"), "folder": str(folder / "figures")}
 
@@ -72,6 +76,7 @@ WORDS: list[Any] = [
     ["plan", "log.parquet", "--max-rank", "30", "--no-scenarios"],
     ["plan", "--assume", "--max-rank", "3", "--queries", "1000"],
     ["simulate", "out", "--queries", "5"],
+    ["events", "views.parquet", "clicks.parquet", "-o", "events.parquet"],
     pytest.param(["reproduce", "synthetic", "--quick", "--output", "folder"], marks=pytest.mark.long),
 ]
 
@@ -90,7 +95,7 @@ def test_no_line_is_longer_than_a_terminal(
     result = CliRunner().invoke(cli, [files.get(word, word) for word in words])
     assert result.exit_code in (0, 1), result.output
     lines = result.stdout.splitlines()
-    assert lines or words[0] in ("harvest", "merge", "simulate")
+    assert lines or words[0] in ("harvest", "merge", "simulate", "events")
     # What a finding would have one copy stands on one line, and a name in its words is never broken.
     copied = [line for line in lines if line.startswith("    add ")]
     named = [line for line in lines if len(line.split()) == 1] if "bad.parquet" in words else []
@@ -122,6 +127,14 @@ def test_nothing_is_lost_where_it_does_not_fit(files: dict[str, str]) -> None:
     assert sum(cells) == heads_and_rows + np.triu(sizes, 1).sum()
 
 
+def read(leader: int) -> bytes:
+    """Return what was written to a terminal meanwhile, nothing at its end."""
+    try:
+        return os.read(leader, 2**16)
+    except OSError:
+        return b""
+
+
 def test_on_a_terminal_words_are_not_broken_and_in_a_pipe_a_message_is_one_line(tmp_path: Path) -> None:
     words = [sys.executable, "-c", "from posbias.cli import script; script()", "estimate", str(tmp_path / "bad.csv")]
     (tmp_path / "bad.csv").write_text("query_id,doc_id,ranker,position,clicked\n" + "1,2,a,0,0\n" * 9)
@@ -129,7 +142,7 @@ def test_on_a_terminal_words_are_not_broken_and_in_a_pipe_a_message_is_one_line(
     leader, follower = pty.openpty()
     subprocess.run(words, stdout=subprocess.DEVNULL, stderr=follower, check=False)
     os.close(follower)
-    drawn = os.read(leader, 2**16).decode()
+    drawn = b"".join(iter(lambda: read(leader), b"")).decode()
     os.close(leader)
     said = drawn[drawn.index("Error:") :].replace("\x1b[0m", "").splitlines()
     assert len(piped.splitlines()) < len(said)
