@@ -232,7 +232,9 @@ def test_page_views_without_a_ranker_are_left_out_and_that_is_said(preset: str) 
     rows = simulated()
     sql = posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="variant")
     assert "Those that name no ranker are left out." in sql
-    assert "ranker" not in posbias.events_sql(preset, "tracked", dialect="duckdb")
+    unnamed = posbias.events_sql(preset, "tracked", dialect="duckdb")
+    assert "ranker" not in unnamed
+    assert unnamed == posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="none")
     known = ga4_events(rows) if preset == "ga4" else snowplow_events(rows)
     unranked = [
         row

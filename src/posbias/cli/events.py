@@ -16,7 +16,7 @@ _COLUMNS = {
     "docs": "Array of documents in the order shown, or JSON in a text.  [default: doc_ids, if there]",
     "doc": "The document: in the clicks, and with one in each row.  [default: doc_id]",
     "position": "Position beside one document a row, from 0 or 1.  [default: position]",
-    "ranker": "The ranker that was shown.  [default: ranker, if there]",
+    "ranker": "The ranker that was shown, or none.  [default: ranker, if there]",
     "application": "What positions may begin differently by, at 0 or at 1.",
     "click-impression": "The page view in the clicks, if called otherwise.",
     "click-doc": "The document in the clicks, if called otherwise.",

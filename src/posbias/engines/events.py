@@ -50,7 +50,7 @@ def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: 
     """Look at two tables, opened as `impressions` and `clicks`, and say how they are joined; `rows` runs a query."""
     findings: list[Finding] = []
     if events.preset == "ubi":
-        ubi = Ubi(dialect, impressions, clicks, events.ranker)
+        ubi = Ubi(dialect, impressions, clicks, None if events.names_no_ranker else events.ranker)
         plan = EventPlan(ubi.schema, dialect, ubi.steps, "ubi_shown", "ubi_clicked", first_look=True)
         findings += find_hits(rows(ubi.pages_query, "Looking at requests"))
     else:
