@@ -10,7 +10,7 @@ import click
 from posbias.cli.engines import engine_options, load_harvest, make_harvest
 from posbias.cli.options import force_option, given, harvest_options, level_option, log_options, show_json, tell
 from posbias.cli.outputs import plot_file
-from posbias.cli.sections import Sectioned
+from posbias.cli.sections import ABOUT_THE_LOG, Sectioned
 from posbias.estimators import ESTIMATORS
 from posbias.wording import printable_lines
 
@@ -24,7 +24,20 @@ DEFAULT = "cross-fit"
 @click.command(
     cls=Sectioned,
     sections={
-        "Curve": ("estimator", "by", "max_rank", "level", "joint", "interval", "bootstrap", "seed", "feature", "prior"),
+        "Curve": (
+            "estimator",
+            "by",
+            "max_rank",
+            "level",
+            "joint",
+            "interval",
+            "bootstrap",
+            "seed",
+            "random",
+            "feature",
+            "prior",
+        ),
+        **ABOUT_THE_LOG,
         "Output": ("plot", "as_json", "as_csv", "truth"),
     },
 )

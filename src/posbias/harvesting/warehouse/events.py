@@ -30,7 +30,8 @@ def events_sql(
         table: the events, such as "project.analytics_1.events_*" or "atomic.events".
         dialect: whose SQL: "bigquery" for GA4; "snowflake", "bigquery" or "databricks" for Snowplow; or "duckdb".
         query, ranker, impression: what tells the query, the ranker and the page view: a parameter of GA4's events, or a
-            column of Snowplow's; a ranker "none" is none. Without an impression GA4's page view is the visit, the list and the moment.
+            column of Snowplow's; a ranker "none" is none. Without an impression GA4's page view is the visit, the list
+            and the moment.
 
     Example:
         >>> print(events_sql("ga4", "shop.analytics_1.events_*", ranker="variant").splitlines()[0])
