@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from posbias.findings import unusable
 from posbias.logs.column_refusals import INTEGERS, NESTED, require_all
@@ -37,6 +37,8 @@ class EventSchema:
     click_impression: str
     click_doc: str
     click_types: Mapping[str, str]
+    # What the user calls columns, where that is something else.
+    called: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def doc_type(self) -> str:
