@@ -304,6 +304,8 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "seed of nothing": (["estimate", "{log}", "--seed", "1"], "Add --interval bootstrap, or leave it out"),
     "seed of the jackknife": (["estimate", "{log}", "--estimator", "all-pairs", "--seed", "1"], "--seed says"),
     "both": (["estimate", "{log}", "--json", "--csv"], "exclude each other"),
+    "truth in CSV": (["estimate", "{log}", "--csv", "--truth", "x"], "in a --plot, not by --csv. Leave one out"),
+    "truth in JSON": (["estimate", "{log}", "--json", "--truth", "x"], "in a --plot, not by --json. Leave one out"),
     "traffic": (["simulate", "x.csv", "--traffic", "a,b"], "such as 0.9,0.1, not 'a,b'"),
     "segment": (["simulate", "x.csv", "--segment", "phone"], "expected NAME=ETA such as mobile=1.5"),
 }

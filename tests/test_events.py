@@ -216,6 +216,41 @@ def test_names_are_mapped_and_ids_of_other_types_compared_as_texts(each_engine: 
     assert found.findings == ()
 
 
+def test_none_leaves_the_ranker_out(tmp_path: Path) -> None:
+    rows = simulated()
+    shown, clicks = pa.Table.from_pylist(as_arrays(rows)), pa.Table.from_pylist(clicks_of(rows))
+    out, _ = written(join(shown, clicks, ranker="none"), tmp_path)
+    assert "ranker" not in out[0]
+    assert len(out) == len(rows)
+    told = posbias.harvest(join(shown, clicks, ranker="none"), max_rank=3)
+    bare = posbias.harvest(join(shown.drop_columns("ranker"), clicks), max_rank=3)
+    assert told.rankers == bare.rankers == ("any",)
+    assert told.impressions.tolist() == bare.impressions.tolist()
+    sources = [str(tmp_path / f"{name}.parquet") for name in ("shown", "clicks")]
+    for table, path in zip((shown, clicks), sources, strict=True):
+        pq.write_table(table, path)
+    done = CliRunner().invoke(cli, ["events", *sources, "-o", str(tmp_path / "o.parquet"), "--ranker", "none"])
+    assert done.exit_code == 0, done.stderr
+    assert "ranker" not in pq.read_schema(tmp_path / "o.parquet").names
+
+
+def test_what_a_log_says_of_its_other_columns_a_log_of_events_says() -> None:
+    rows = simulated()
+    days = [row | {"day": row["impression_id"] % 7, "before": row["position"]} for row in rows]
+    known = [
+        {name: row[name] for name in ("impression_id", "query_id", "ranker", "doc_id", "position", "day", "before")}
+        for row in days
+    ]
+    clicks = pa.Table.from_pylist(clicks_of(rows))
+    made = join(pa.Table.from_pylist(known), clicks, window="day", original="before", ranks="none")
+    log = posbias.ClickLog(pa.Table.from_pylist(days), window="day", original="before", ranks="none")
+    assert (made.window, made.original, made.ranks) == ("day", "before", "none")
+    one, other = (posbias.AllPairs().fit(posbias.harvest(each, max_rank=3)) for each in (made, log))
+    assert one.propensity_.tolist() == other.propensity_.tolist()
+    apart = posbias.AllPairs().fit(posbias.harvest(join(pa.Table.from_pylist(known), clicks), max_rank=3))
+    assert one.propensity_.tolist() != apart.propensity_.tolist()
+
+
 def test_a_log_without_rankers_has_no_column_for_them(tmp_path: Path) -> None:
     rows = simulated()
     shown = pa.Table.from_pylist(as_arrays(rows)).drop_columns("ranker")
@@ -503,6 +538,8 @@ def test_the_command_says_what_it_wrote_and_found(tmp_path: Path, monkeypatch: p
     for output, message in (
         ("log.parquet", "is there already. Name another file, or replace it. Add --overwrite"),
         ("taps.parquet", "is what is being read"),
+        ("/dev/null", "'/dev/null' is a device, which would be replaced by a file. Name a file."),
+        ("/dev", "'/dev' is a folder. Name the file to write in it."),
     ):
         failed = CliRunner().invoke(cli, [*words, output])
         assert failed.exit_code == 2

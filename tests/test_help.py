@@ -32,15 +32,34 @@ def test_every_option_is_listed_once(command: str) -> None:
 @pytest.mark.parametrize("command", ["check", "harvest", "sets", "estimate", "plan"])
 def test_what_reads_a_log_ends_with_its_columns_its_engine_and_spark(command: str) -> None:
     listed = sections(command)
-    assert [*listed][-4:] == ["Columns of the log", "Where the log lies", "Engine", "Spark"]
+    titles = [title for title in listed if title != "Output"]
+    assert titles[-5:] == ["What is compared", "Columns of the log", "Where the log lies", "Engine", "Spark"]
+    assert "--window" in listed["What is compared"]
     assert listed["Spark"] == ["--spark-master", "--spark-conf"]
     assert listed["Engine"] == ["--engine", "--memory-limit", "--threads"]
     assert listed["Columns of the log"][:2] == ["--query", "--doc"]
 
 
-def test_an_estimate_begins_with_the_curve_and_what_becomes_of_it() -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_output_holds_what_is_put_out_and_nothing_that_no_section_names(command: str) -> None:
+    listed = sections(command)
+    put_out = {"--output", "--overwrite", "--plot", "--json", "--csv", "--truth", "--force", "--help"}
+    assert {*listed.get("Output", [])} <= put_out
+    if [*listed] != ["Options"]:
+        assert {*listed.get("Options", [])} <= {"--help"}
+
+
+def test_what_makes_a_log_of_events_has_sections_too() -> None:
+    listed = sections("events")
+    assert [*listed] == ["Output", "Tracker", "Columns of the events", "Where the events lie", "Engine", "Spark"]
+    assert listed["Columns of the events"][-3:] == ["--click-impression", "--click-doc", "--first"]
+
+
+def test_an_estimate_begins_with_the_curve_and_puts_out_after_the_log() -> None:
     listed = sections("estimate")
-    assert [*listed][:2] == ["Curve", "Output"]
+    assert next(iter(listed)) == "Curve"
+    assert [*listed].index("Output") == [*listed].index("Where the log lies") + 1
+    assert "--random" in listed["Curve"]
     assert listed["Curve"][:3] == ["--estimator", "--by", "--max-rank"]
     assert listed["Output"][:3] == ["--plot", "--json", "--csv"]
 

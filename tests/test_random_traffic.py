@@ -50,6 +50,43 @@ def test_it_is_the_click_rates_of_the_random_ranker(table, harvest):
         assert curve.page_views == {"shuffled": own["impression_id"].nunique()}
 
 
+def test_the_only_ranker_need_not_be_named(table, tmp_path):
+    own = table[table["ranker"] == "shuffled"]
+    named = posbias.RandomTraffic("shuffled", max_rank=5).fit(posbias.ClickLog(own))
+    for log in (posbias.ClickLog(own), posbias.ClickLog(own.drop(columns="ranker"))):
+        for seen in (log, posbias.harvest(log, max_rank=5)):
+            fitted = posbias.RandomTraffic(max_rank=5).fit(seen)
+            np.testing.assert_allclose(fitted.propensity_, named.propensity_)
+        again = posbias.RandomTraffic(max_rank=5)
+        np.testing.assert_allclose(again.fit(again.observe(log)).propensity_, named.propensity_)
+    own.drop(columns="ranker").to_parquet(tmp_path / "log.parquet")
+    done = run("estimate", tmp_path / "log.parquet", "--estimator", "random-traffic", "--max-rank", 5, "--json")
+    assert done.exit_code == 0, done.stderr
+    rates = [rank["propensity"] for rank in json.loads(done.stdout)["positions"]]
+    np.testing.assert_allclose(rates, named.propensity_)
+    with pytest.raises(posbias.EstimateError, match="Which ranker shows results in random order"):
+        posbias.RandomTraffic(max_rank=5).fit(posbias.ClickLog(table))
+
+
+def test_whether_the_order_is_random_may_be_true_or_false(table, tmp_path):
+    told = table.assign(shuffled=table["ranker"] == "shuffled").drop(columns="ranker")
+    log = posbias.ClickLog(told, ranker="shuffled")
+    named = posbias.RandomTraffic("shuffled", max_rank=5).fit(posbias.ClickLog(table))
+    told.to_parquet(tmp_path / "log.parquet")
+    for seen in (log, posbias.harvest(log, max_rank=5)):
+        for ranker in (True, "True", "true"):
+            fitted = posbias.RandomTraffic(ranker, max_rank=5).fit(seen)
+            np.testing.assert_allclose(fitted.propensity_, named.propensity_)
+            assert [*fitted.curve().page_views] == ["true"]
+    words = ("estimate", tmp_path / "log.parquet", "--ranker", "shuffled", "--estimator", "random-traffic", "--json")
+    done = run(*words, "--max-rank", 5, "--random", "True")
+    assert done.exit_code == 0, done.stderr
+    rates = [rank["propensity"] for rank in json.loads(done.stdout)["positions"]]
+    np.testing.assert_allclose(rates, named.propensity_)
+    with pytest.raises(posbias.EstimateError, match="There is no ranker 'yes'"):
+        posbias.RandomTraffic("yes", max_rank=5).fit(log)
+
+
 def test_its_interval_is_that_of_its_own_page_views(table, harvest):
     """Buckets that it did not serve have no say, and other rankers none at all."""
     alone = posbias.ClickLog(table[table["ranker"] == "shuffled"])

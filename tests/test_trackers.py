@@ -162,6 +162,92 @@ def test_the_log_of_snowplow_is_the_one_that_went_in(dialect: str) -> None:
     assert keyed(found) == expected(rows)
 
 
+def with_strays(events: pa.Table, items: str, renumber: Callable[[Row], Row]) -> pa.Table:
+    """One more page view of each application that counts from 1, whose first result has a stray 0."""
+    rows = events.to_pylist()
+    views = [row for row in rows if row.get("event_name", "view_item_list") == "view_item_list"]
+    # The first of an application stands for all: those that count from 1 have nothing at 0.
+    stray = next(row for row in views if len(row[items]) > 1 and renumber(row[items][0]) != row[items][0])
+    return pa.Table.from_pylist(
+        [*rows, stray | {items: [renumber(stray[items][0]), *stray[items][1:]]} | _elsewhere(stray)]
+    )
+
+
+def _elsewhere(event: Row) -> Row:
+    """Return what makes another page view of an event."""
+    return {"event_timestamp": 9_000_000} if "event_timestamp" in event else {WEB_PAGE: [{"id": "astray"}]}
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "duckdb"])
+@pytest.mark.parametrize("preset", TRACKERS)
+def test_a_stray_0_moves_no_application(preset: str, dialect: str) -> None:
+    rows = simulated()
+    sql = posbias.events_sql(preset, "tracked", dialect=dialect, ranker="variant")
+    if preset == "ga4":
+        events = ga4_events(rows)
+        strayed = with_strays(
+            events,
+            "items",
+            lambda item: item | {"item_list_index": "0" if item["item_list_index"] == "1" else item["item_list_index"]},
+        )
+    else:
+        events = snowplow_events(rows)
+        strayed = with_strays(events, PRODUCTS, lambda item: item | {"position": min(item["position"], 0)})
+    runnable = sql if dialect == "duckdb" else translated(sql, dialect)
+    before, after = run(runnable, events), run(runnable, strayed)
+    known = {row["impression_id"] for row in before}
+    assert keyed([row for row in after if row["impression_id"] in known]) == expected(rows)
+    # Of the new page view the result at 0 is left out, and the others keep their positions.
+    added = [row["position"] for row in after if row["impression_id"] not in known]
+    assert added
+    assert min(added) == 2
+
+
+@pytest.mark.parametrize("dialect", TRACKERS["ga4"])
+@pytest.mark.parametrize("lacks", ["user", "session"])
+def test_those_who_cannot_be_told_apart_are_left_out(lacks: str, dialect: str) -> None:
+    rows = simulated()
+    nobody = []
+    for row in ga4_events(rows, page=True).to_pylist():
+        if lacks == "user":
+            nobody.append(row | {"user_pseudo_id": None, "event_timestamp": row["event_timestamp"] + 1})
+        else:
+            kept = [each for each in row["event_params"] if each["key"] != "ga_session_id"]
+            nobody.append(row | {"event_params": kept, "event_timestamp": row["event_timestamp"] + 1})
+    known = ga4_events(rows)
+    events = pa.Table.from_pylist([*known.to_pylist(), *nobody], schema=known.schema)
+
+    def found(impression: str | None, table: pa.Table) -> list[Row]:
+        sql = posbias.events_sql("ga4", "tracked", dialect=dialect, ranker="variant", impression=impression)
+        assert "Events without a user or session" in sql
+        return run(sql if dialect == "duckdb" else translated(sql, dialect), table)
+
+    assert keyed(found(None, events)) == expected(rows)
+    # A parameter of their own tells page views apart, whoever saw them.
+    assert keyed(found("view", pa.Table.from_pylist(nobody, schema=known.schema))) == expected(rows)
+
+
+@pytest.mark.parametrize("preset", TRACKERS)
+def test_page_views_without_a_ranker_are_left_out_and_that_is_said(preset: str) -> None:
+    rows = simulated()
+    sql = posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="variant")
+    assert "Those that name no ranker are left out." in sql
+    unnamed = posbias.events_sql(preset, "tracked", dialect="duckdb")
+    assert "ranker" not in unnamed
+    assert unnamed == posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="none")
+    known = ga4_events(rows) if preset == "ga4" else snowplow_events(rows)
+    unranked = [
+        row
+        | ({"event_params": [p for p in row["event_params"] if p["key"] != "variant"]} if preset == "ga4" else {})
+        | ({"event_timestamp": row["event_timestamp"] + 5_000_000} if preset == "ga4" else {"variant": None})
+        | ({} if preset == "ga4" else {WEB_PAGE: [{"id": f"again {row[WEB_PAGE][0]['id']}"}]})
+        for row in known.to_pylist()
+    ]
+    found = run(sql, pa.Table.from_pylist([*known.to_pylist(), *unranked], schema=known.schema))
+    assert len(found) == len(rows)
+    assert {row["ranker"] for row in found} == {row["ranker"] for row in rows}
+
+
 @pytest.mark.server
 def test_the_log_of_snowplow_on_spark() -> None:
     rows = simulated()

@@ -150,6 +150,39 @@ def test_one_id_for_two_queries_is_left_out(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_ranker_that_no_request_names_is_said_with_the_keys_there_are(form: str, tmp_path: Path) -> None:
+    write = FORMS[form]
+    queries, events = (write(rows, tmp_path / str(i)) for i, rows in enumerate(ubi(simulated())))
+    told = r"Neither ubi_queries nor ubi_events has 'nosuch'.*keys of query_attributes: 'arm', 'experiment"
+    # Where columns are dotted, a key is a column.
+    plain = r"Neither ubi_queries nor ubi_events has 'nosuch'.*'query_attributes.arm'"
+    with pytest.raises(posbias.LogError, match=plain if form == "dotted" else told) as error:
+        join(queries, events, tmp_path, ranker="nosuch")
+    assert "Check the path" not in str(error.value)
+    words = ["events", str(queries), str(events), "--preset", "ubi", "--ranker", "nosuch"]
+    done = CliRunner().invoke(cli, [*words, "-o", str(tmp_path / "o.parquet")])
+    assert done.exit_code == 2
+    assert "--ranker COLUMN" in done.stderr
+
+
+@pytest.mark.parametrize("seen", ["all", "none"])
+def test_requests_for_nothing_are_left_out_and_counted(seen: str, tmp_path: Path) -> None:
+    rows = simulated()
+    queries, events = ubi(rows, seen=seen)
+    blank = {request["query_id"] for request in queries[:5]}
+    for row in (*queries, *events):
+        if row["query_id"] in blank:
+            row["user_query"] = "" if row["query_id"] == queries[0]["query_id"] else "  "
+    out, found = join(to_jsonl(queries, tmp_path / "q"), to_jsonl(events, tmp_path / "e"), tmp_path, ranker="arm")
+    assert keyed(out) == [row for row in expected(rows) if row[-1] not in blank]
+    [finding] = [f for f in found.findings if f.code == "null"]
+    assert "no value in 'user_query', the query" in finding.message
+    copies = [request["query_id"] for request in queries] if seen == "none" else blank
+    results = [f"r{row['impression_id']}" for row in rows]
+    assert finding.count == sum(results.count(view) for view in copies if view in blank)
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     queries, events = ubi(simulated())

@@ -10,7 +10,7 @@ import click
 from posbias.cli.engines import engine_options, load_harvest, make_harvest
 from posbias.cli.options import force_option, given, harvest_options, level_option, log_options, show_json, tell
 from posbias.cli.outputs import plot_file
-from posbias.cli.sections import Sectioned
+from posbias.cli.sections import ABOUT_THE_LOG, Sectioned
 from posbias.estimators import ESTIMATORS
 from posbias.wording import printable_lines
 
@@ -24,7 +24,20 @@ DEFAULT = "cross-fit"
 @click.command(
     cls=Sectioned,
     sections={
-        "Curve": ("estimator", "by", "max_rank", "level", "joint", "interval", "bootstrap", "seed", "feature", "prior"),
+        "Curve": (
+            "estimator",
+            "by",
+            "max_rank",
+            "level",
+            "joint",
+            "interval",
+            "bootstrap",
+            "seed",
+            "random",
+            "feature",
+            "prior",
+        ),
+        **ABOUT_THE_LOG,
         "Output": ("plot", "as_json", "as_csv", "truth"),
     },
 )
@@ -52,7 +65,7 @@ DEFAULT = "cross-fit"
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--plot", metavar="FILE", callback=plot_file, help="Draw the curve with its band as .png, .svg or .pdf.")
-@click.option("--truth", metavar="FILE", help="A simulated log's truth, to show beside the estimate.")
+@click.option("--truth", metavar="FILE", help="A simulated log's truth, to show in the table or plot.")
 @harvest_options
 @force_option
 @engine_options
@@ -79,6 +92,10 @@ def estimate(
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other: stdout holds one of them.")
+    if (as_json or as_csv) and truth is not None and plot is None:
+        raise click.UsageError(
+            f"--truth is shown in the table or in a --plot, not by {'--json' if as_json else '--csv'}. Leave one out."
+        )
     _check_intervals(estimator, interval, joint)
     if plot is not None:
         from posbias.writing import writable

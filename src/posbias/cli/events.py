@@ -9,6 +9,7 @@ import click
 
 from posbias.cli.engines import runner_options, running
 from posbias.cli.options import F, decorated, given, show_json, tell, warn
+from posbias.cli.sections import Sectioned
 
 _COLUMNS = {
     "impression": "The page view, in both tables.  [default: impression_id]",
@@ -16,7 +17,7 @@ _COLUMNS = {
     "docs": "Array of documents in the order shown, or JSON in a text.  [default: doc_ids, if there]",
     "doc": "The document: in the clicks, and with one in each row.  [default: doc_id]",
     "position": "Position beside one document a row, from 0 or 1.  [default: position]",
-    "ranker": "The ranker that was shown.  [default: ranker, if there]",
+    "ranker": "The ranker that was shown, or none.  [default: ranker, if there]",
     "application": "What positions may begin differently by, at 0 or at 1.",
     "click-impression": "The page view in the clicks, if called otherwise.",
     "click-doc": "The document in the clicks, if called otherwise.",
@@ -50,7 +51,15 @@ def _event_options(command: F) -> F:
     return decorated(command, options)
 
 
-@click.command()
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Output": ("output", "overwrite", "as_json"),
+        "Tracker": ("preset", "dialect"),
+        "Columns of the events": (*(name.replace("-", "_") for name in _COLUMNS), "first"),
+        "Where the events lie": ("table", "sql", "clicks_sql"),
+    },
+)
 @_event_options
 @runner_options
 def events(impressions: str, clicks: str | None, preset: str | None, **flags: Any) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-# Section -> names of parameters, in the order of help texts; a command's own sections come before.
+# Section -> names of parameters, in the order of help texts; a command's own sections come before, unless it names some
+# of these before them.
 _SHARED: dict[str, tuple[str, ...]] = {
-    "What is compared": ("max_rank", "by", "weighting", "non_functional", "force"),
+    "What is compared": ("max_rank", "by", "window", "weighting", "non_functional", "force"),
     "Columns of the log": (
         "query",
         "doc",
@@ -26,6 +27,10 @@ _SHARED: dict[str, tuple[str, ...]] = {
     "Engine": ("engine", "memory_limit", "threads"),
     "Spark": ("spark_master", "spark_conf"),
 }
+# Those that say what a log is, each named without options of the command's own.
+ABOUT_THE_LOG: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("What is compared", "Columns of the log", "Where the log lies"), ()
+)
 # Where an option goes that no section names.
 _OUTPUT, _OTHERS = "Output", "Options"
 

@@ -23,7 +23,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     cls=Sectioned,
     sections={
         "Log": ("queries", "max_rank", "layout", "aggregated", "ids", "seed"),
-        "Rankers": ("rankers", "similarity", "quality", "traffic", "sticky"),
+        "Rankers": ("rankers", "similarity", "quality", "traffic", "sticky", "random"),
         "Queries": ("repeats", "skew", "relevant", "candidates"),
         "Users": ("eta", "noise", "segment"),
     },

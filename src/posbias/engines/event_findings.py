@@ -63,8 +63,8 @@ def find_missing(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
     whole = "page views" if schema.position is None else "rows of the impressions"
     told = [
         ("null", f"have no value in {schema.impression!r}, the page view", nothing),
-        ("null", f"have no value in {schema.query!r}, the query", nothing),
-        ("null", f"have no value in {schema.ranker!r}, the ranker", nothing),
+        ("null", f"have no value in {schema.called.get(schema.query, schema.query)!r}, the query", nothing),
+        ("null", f"have no value in {schema.called.get(schema.ranker or '', schema.ranker)!r}, the ranker", nothing),
     ]
     if schema.position is None:
         told += [

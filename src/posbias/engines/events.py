@@ -49,8 +49,9 @@ class WrittenLog:
 def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: Columns, rows: Rows) -> Joined:
     """Look at two tables, opened as `impressions` and `clicks`, and say how they are joined; `rows` runs a query."""
     findings: list[Finding] = []
+    ubi = None
     if events.preset == "ubi":
-        ubi = Ubi(dialect, impressions, clicks, events.ranker)
+        ubi = Ubi(dialect, impressions, clicks, None if events.names_no_ranker else events.ranker)
         plan = EventPlan(ubi.schema, dialect, ubi.steps, "ubi_shown", "ubi_clicked", first_look=True)
         findings += find_hits(rows(ubi.pages_query, "Looking at requests"))
     else:
@@ -58,6 +59,10 @@ def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: 
     findings += find_missing(plan, rows)
     shapes = [Shape(*row) for row in rows(shape_query(plan), "Looking at page views")]
     if not sum(shape.pages for shape in shapes):
+        if ubi is not None and ubi.ranker is not None:
+            [(results, named)] = rows(ubi.rankers_query, "Looking for rankers")
+            if results and not named:
+                raise ubi.no_ranker([text for (text,) in rows(ubi.attributes_query, "Looking for rankers")])
         raise UnusableLogError(*no_results(findings))
     from_zero, odd = first_positions(plan, shapes, events.first)
     findings += [*odd, *find_oddities(plan, shapes, rows)]

@@ -29,7 +29,7 @@ class RandomTraffic(ClickRates):
     signatures does not tell pairs apart, and a log may have none that recur: then it is taken on trust, as a note says.
 
     Arguments:
-        ranker: the ranker that shows results in random order, as the log names it.
+        ranker: the ranker that shows results in random order, as the log names it. A log's only one need not be named.
         max_rank: M; what a log shows beyond it is not counted. A harvest has its own.
         level: the coverage of the intervals.
         interval: "jackknife", which leaves out queries bucket by bucket, the percentiles of a "bootstrap" over
@@ -52,7 +52,7 @@ class RandomTraffic(ClickRates):
 
     def __init__(
         self,
-        ranker: str | None = None,
+        ranker: str | bool | None = None,
         *,
         max_rank: int = 10,
         level: float = 0.95,
@@ -73,7 +73,7 @@ class RandomTraffic(ClickRates):
 
     def _accepted(self, given: Observations, by: Sequence[str]) -> Observations:
         seen = super()._accepted(given, by)
-        if seen.ranker != str(self.ranker):
+        if seen.ranker != seen.rankers[number_of(self.ranker, seen.rankers)]:
             raise EstimateError(
                 f"These observations are of {seen.ranker!r}, not of {self.ranker!r}. "
                 f"Make them by {self!r}.observe(log)."
@@ -91,8 +91,9 @@ class RandomTraffic(ClickRates):
     ) -> Self:
         """Estimate the curve of a log or a harvest; `force` goes on though the order is plainly no random one."""
         if isinstance(log, Harvest):
-            repeated = Repeated.of_harvest(log, number_of(self.ranker, log.rankers))
-            refuse_errors(repeated.findings(str(self.ranker)) if repeated else [], force=force)
+            number = number_of(self.ranker, log.rankers)
+            repeated = Repeated.of_harvest(log, number)
+            refuse_errors(repeated.findings(log.rankers[number]) if repeated else [], force=force)
         return super().fit(log, by=by, engine=engine, progress=progress, force=force)
 
     def estimate(self, seen: Observations | Harvest) -> None:
@@ -100,11 +101,12 @@ class RandomTraffic(ClickRates):
         super().estimate(seen)
         number = number_of(self.ranker, seen.rankers)
         repeated = Repeated.of_harvest(seen, number) if isinstance(seen, Harvest) else Repeated.of_rows(seen.rows)
-        self.notes_ = _notes(str(self.ranker), repeated)
+        self.notes_ = _notes(seen.rankers[number], repeated)
 
     def count(self, seen: Observations | Harvest) -> tuple[FloatArray, Evidence]:
         """Return what the ranker showed."""
-        number, name = number_of(self.ranker, seen.rankers), str(self.ranker)
+        number = number_of(self.ranker, seen.rankers)
+        name = seen.rankers[number]
         shown = shown_by_bucket(seen)[:, :, number]
         impressions, clicks = shown.sum(axis=1).astype(int)
         return shown, Evidence(impressions, clicks, {name: seen.page_views[name]}, None)

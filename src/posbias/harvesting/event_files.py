@@ -13,7 +13,7 @@ from posbias.errors import LogError, PosbiasError
 from posbias.logs.click_log import ClickLog
 from posbias.logs.events import Events
 from posbias.progress import Progress, silent
-from posbias.writing import folder_written_whole, written_whole
+from posbias.writing import folder_written_whole, writable, written_whole
 
 
 def write_events(
@@ -55,6 +55,9 @@ def write_events(
 def _place(name: str, *, overwrite: bool, folder: bool) -> Iterator[str]:
     """Yield where to write what is to stand at `name` once it is complete."""
     remote = folder and "://" in name
+    # What is no file is not to be replaced.
+    if not remote and not (folder and os.path.isdir(name)):
+        writable(name)
     if not remote and os.path.lexists(name) and not overwrite:
         raise PosbiasError(f"{name!r} is there already. Name another file, or replace it.", {"overwrite": True})
     if not folder and file_format(name) != "parquet":

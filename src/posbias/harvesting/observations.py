@@ -225,7 +225,7 @@ def observe_swaps(
 
 def observe_random(
     log: ClickLog,
-    ranker: str | None,
+    ranker: str | bool | None,
     *,
     max_rank: int = 10,
     by: Sequence[str] = (),
@@ -236,12 +236,13 @@ def observe_random(
     """Count impressions and clicks by bucket, ranker and rank, and results that a ranker showed again at one rank."""
 
     def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
-        order = opened.table(random_order(plan, number_of(ranker, plan.rankers)), "Looking at the order")
-        refuse_errors(Repeated.of_rows(order).findings(str(ranker)), force=force)
+        number = number_of(ranker, plan.rankers)
+        order = opened.table(random_order(plan, number), "Looking at the order")
+        refuse_errors(Repeated.of_rows(order).findings(plan.rankers[number]), force=force)
         return opened.table(totals(plan), "Counting clicks"), order
 
     observed = _observed("random", read, log, max_rank, by, engine, progress, force)
-    return replace(observed, ranker=str(ranker))
+    return replace(observed, ranker=observed.rankers[number_of(ranker, observed.rankers)])
 
 
 def _observed(

@@ -24,15 +24,24 @@ _SOME, _MOST = 0.05, 0.5
 _SURE = 4.0
 
 
-def number_of(ranker: str | None, rankers: Sequence[str]) -> int:
-    """Return the number of the ranker that shows results in random order; refuse a name that is not there."""
+def number_of(ranker: str | bool | None, rankers: Sequence[str]) -> int:
+    """Return the number of the ranker that shows results in random order; refuse a name that is not there.
+
+    A single one need not be named. Engines write booleans in small letters, Python does not.
+
+    >>> number_of(None, ["any"]), number_of(True, ["false", "true"]), number_of("b", ["a", "b"])
+    (0, 1, 1)
+    """
     if ranker is None:
+        if len(rankers) == 1:
+            return 0
         raise EstimateError(f"Which ranker shows results in random order? Name one of those found: {listed(rankers)}.")
-    if str(ranker) not in rankers:
+    name = str(ranker).lower() if {*rankers} <= {"true", "false"} else str(ranker)
+    if name not in rankers:
         raise EstimateError(
             f"There is no ranker {ranker!r} that could show results in random order. Rankers found: {listed(rankers)}."
         )
-    return rankers.index(str(ranker))
+    return rankers.index(name)
 
 
 @dataclass(frozen=True)

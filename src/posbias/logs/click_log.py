@@ -6,12 +6,13 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from posbias.errors import LogError
+from posbias.logs.events import NO_RANKER as NO_RANKER
 from posbias.logs.events import Events, Preset
 from posbias.wording import shown
 
 DEFAULT_RANKS = "rank_{ranker}"
-# In place of a pattern or a column: columns that look like ranks are not, and the log names no ranker.
-NO_RANKS = NO_RANKER = "none"
+# In place of a pattern: columns that look like ranks are not.
+NO_RANKS = "none"
 
 
 class Unsaid(str):
@@ -116,6 +117,9 @@ class ClickLog:
         preset: Preset | None = None,
         rankings: Any = None,
         rank: str = Unsaid("rank"),
+        ranks: str | None = None,
+        window: str | None = None,
+        original: str | None = None,
     ) -> ClickLog:
         """Return the log that two tables of events make: what was shown, and what was clicked.
 
@@ -131,7 +135,7 @@ class ClickLog:
             docs: the array; `doc_ids` is taken where it exists. It may be JSON in a text: `[17, 4]`.
             position: the column beside one document a row; `position` is taken where there is no array. Whether it
                 counts from 0 or from 1 is told by where page views begin.
-            ranker: the column of the ranker that was shown; `ranker` is taken where it exists.
+            ranker: the column of the ranker that was shown; `ranker` is taken where it exists. "none" leaves it out.
             application: a column of those whose positions may begin differently, at 0 in one and at 1 in another.
             click_impression, click_doc: what the clicks call their columns, where not as the impressions do.
             first: 0 or 1, the topmost position, where page views do not tell.
@@ -140,6 +144,7 @@ class ClickLog:
             preset: "ubi" for OpenSearch's User Behavior Insights: `ubi_queries` and `ubi_events` as exported.
             rankings, rank: as in `ClickLog`: the second table of the long layout, with the columns `query_id`,
                 `ranker` and `doc_id`.
+            ranks, window, original: as in `ClickLog`: columns of the impressions that are carried along.
 
         Example:
             >>> import posbias, pyarrow
@@ -168,8 +173,12 @@ class ClickLog:
                 clicks_sql=clicks_sql,
                 preset=preset,
             ),
+            ranker=NO_RANKER if ranker == NO_RANKER else Unsaid("ranker"),
             rankings=rankings,
             rank=rank,
+            ranks=ranks,
+            window=window,
+            original=original,
         )
 
     @property

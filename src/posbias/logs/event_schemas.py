@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from posbias.findings import unusable
 from posbias.logs.column_refusals import INTEGERS, NESTED, require_all
@@ -37,6 +37,8 @@ class EventSchema:
     click_impression: str
     click_doc: str
     click_types: Mapping[str, str]
+    # What the user calls columns, where that is something else.
+    called: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def doc_type(self) -> str:
@@ -59,7 +61,12 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
     """Match the names that were given with the columns that exist."""
     columns = impressions.types
     wanted = {"impression": events.impression, "query": events.query, **_documents(events, columns)}
-    wanted |= {role: told for role in ("ranker", "application") if (told := getattr(events, role)) is not None}
+    told = {role: getattr(events, role) for role in ("ranker", "application")}
+    if events.names_no_ranker:
+        # A log with a column of this name would have a ranker.
+        columns = {name: type_ for name, type_ in columns.items() if name.lower() != RANKER}
+        told["ranker"] = None
+    wanted |= {role: name for role, name in told.items() if name is not None}
     require_all(wanted, columns, "the impressions")
     # As in any log, what only a folder is called says what a row is only if it is named.
     own = columns.keys() - impressions.in_paths - {*wanted.values()}

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from posbias.errors import LogError
 from posbias.wording import shown
 
+# In place of a column: the impressions name no ranker.
+NO_RANKER = "none"
 Preset = Literal["ubi"]
 PRESETS: tuple[Preset, ...] = ("ubi",)
 _TEXTS = ("impression", "query", "doc")
@@ -49,6 +51,11 @@ class Events:
                 "docs names an array of documents in the order shown, position a column beside one document a row. "
                 "Give one of them."
             )
+
+    @property
+    def names_no_ranker(self) -> bool:
+        """Whether it was said that the impressions name no ranker, whatever their columns are called."""
+        return self.ranker == NO_RANKER
 
     def __repr__(self) -> str:
         given = [

@@ -35,6 +35,9 @@ _ACCESS: Mapping[str, _Access] = {
     "databricks": _Access(),
     "duckdb": _Access(first="t.{column}[1].{name}"),
 }
+# What is said and asked of page views where they name the ranker that they are of.
+_LEFT_OUT = " Those that name no ranker are left out."
+_RANKED = " AND ranker IS NOT NULL"
 # Preset -> the dialects that it is printed in, the usual one first.
 TRACKERS: dict[str, tuple[str, ...]] = {"ga4": tuple(_PARAMETER), "snowplow": ("snowflake", *_ACCESS)}
 
@@ -47,11 +50,14 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
         return _PARAMETER[dialect].format(key=d.text(key))
 
     own = parameter(impression) if impression else d.cast("NULL", "VARCHAR")
+    moment = f"COALESCE(page_id, {d.as_text('happened')})"
+    told = "visitor IS NOT NULL AND session_id IS NOT NULL" + (" OR page_id IS NOT NULL" if impression else "")
     listed = [
         "t.event_name = 'select_item' AS is_click",
         "t.event_timestamp AS happened",
         "t.stream_id AS application",
-        f"CONCAT(COALESCE(t.user_pseudo_id, ''), '|', COALESCE({parameter('ga_session_id')}, '')) AS visit",
+        "t.user_pseudo_id AS visitor",
+        f"{parameter('ga_session_id')} AS session_id",
         f"COALESCE({d.item}.item_list_id, {d.item}.item_list_name, '') AS list",
         f"{own} AS page_id",
         f"LOWER(TRIM({parameter(query)})) AS term",
@@ -75,13 +81,21 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
                 "SELECT\n  " + ",\n  ".join(listed) + f"\nFROM {d.spread(table, 't.items')}\n"
                 "WHERE t.event_name IN ('view_item_list', 'select_item')",
             ),
-            _numbered("listed"),
+            Step(
+                "visited",
+                "Events without a user or session, as before consent, are left out: nobody's clicks can be told from "
+                f"another's{', unless a parameter says of which page view they are' if impression else ''}.",
+                "SELECT s.*, CONCAT(COALESCE(visitor, ''), '|', COALESCE(session_id, '')) AS visit\n"
+                f"FROM listed s\nWHERE {told}",
+            ),
+            *_numbered("visited", ["visit", "list", moment]),
             Step(
                 "views",
-                "Lists that were shown: a page view is the visit, the list and the moment, or what a parameter says.",
+                "Lists that were shown: a page view is the visit, the list and the moment, or what a parameter says."
+                + _LEFT_OUT * bool(ranker),
                 f"SELECT {page.format(moment=d.as_text('happened'))} AS v, visit, list, page_id, happened,\n"
                 f"  COALESCE(term, list) AS q{ranked}, doc, position, device, event_date\n"
-                "FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL",
+                f"FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL AND position >= 1{_RANKED * bool(ranker)}",
             ),
             Step(
                 "followed",
@@ -129,13 +143,15 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
                 "SELECT\n  " + ",\n  ".join(listed) + f"\nFROM {d.spread(table, f't.{_PRODUCTS}')}\n"
                 f"WHERE {kind} IN ('list_view', 'list_click')",
             ),
-            _numbered("listed"),
+            *_numbered("listed", ["page_id", "list"]),
             Step(
                 "views",
-                "Lists that were shown: each list of a page view is one of its own.",
+                "Lists that were shown: each list of a page view is one of its own." + _LEFT_OUT * bool(ranker),
                 f"SELECT CONCAT(page_id, '|', list) AS v, COALESCE(term, list) AS q{ranked},\n"
                 "  doc, position, application\n"
-                "FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL AND page_id IS NOT NULL",
+                "FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL AND page_id IS NOT NULL AND position >= 1"
+                + _RANKED
+                * bool(ranker),
             ),
             Step(
                 "taps",
@@ -147,14 +163,31 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
     )
 
 
-def _numbered(source: str) -> Step:
-    first = "MIN(CASE WHEN numbered >= 0 AND NOT is_click THEN numbered END) OVER (PARTITION BY application)"
-    return Step(
-        "numbered",
-        "Positions from 1: some applications count from 0, and where items have no number their order tells.",
-        "SELECT s.*,\n  COALESCE(CASE WHEN numbered >= 0 THEN\n"
-        f"    numbered + CASE WHEN {first} = 0 THEN 1 ELSE 0 END\n  END, place) AS position\nFROM {source} s",
-    )
+def _numbered(source: str, view: list[str]) -> list[Step]:
+    """Return the steps that tell from where the page views of an application, known by `view`, begin to count."""
+    at_zero, at_one = (f"COUNT(CASE WHEN lowest = {place} THEN 1 END)" for place in (0, 1))
+    keys = ", ".join(["application", *view])
+    return [
+        Step(
+            "begun",
+            "The smallest number in each page view.",
+            f"SELECT application, MIN(numbered) AS lowest\nFROM {source}\nWHERE NOT is_click AND numbered >= 0\n"
+            f"GROUP BY {keys}",
+        ),
+        Step(
+            "counting",
+            "Applications that count from 0: more of their page views begin there than at 1.",
+            "SELECT COALESCE(application, '') AS application\nFROM begun\nGROUP BY COALESCE(application, '')\n"
+            f"HAVING {at_zero} > {at_one}",
+        ),
+        Step(
+            "numbered",
+            "Positions from 1, so that a stray 0 is none; where items have no number their order tells.",
+            "SELECT s.*,\n  CASE WHEN numbered >= 0 THEN numbered + CASE WHEN c.application IS NULL THEN 0 ELSE 1 END\n"
+            f"    ELSE place END AS position\nFROM {source} s\n"
+            "LEFT JOIN counting c ON COALESCE(s.application, '') = c.application",
+        ),
+    ]
 
 
 def _log(d: Warehouse, carried: list[str], ranked: bool) -> list[Step]:

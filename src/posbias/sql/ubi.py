@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
-from posbias.findings import unusable
+from posbias.findings import UnusableLogError, unusable
 from posbias.logs.event_schemas import EventSchema
 from posbias.logs.schemas import Columns
 from posbias.sql.dialect import Dialect
@@ -17,6 +20,8 @@ _ACTIONS = ("index", "create", "update", "delete")
 _WRAPPED = "_source"
 _POSITION = ("event_attributes", "position", "ordinal")
 _DOCUMENT = ("event_attributes", "object", "object_id")
+# So many requests tell which keys their attributes have.
+_FEW = 1000
 
 
 @dataclass(frozen=True)
@@ -47,13 +52,7 @@ class Ubi:
                     count=len(missing),
                 )
         if self.ranker is not None and not self._rankers():
-            raise unusable(
-                "missing-column",
-                f"Neither ubi_queries nor ubi_events has {self.ranker!r}, nor has ubi_queries query_attributes",
-                f"Columns found: {listed(self.queries.types)}; {listed(self.events.types)}. Name the ranker's column, "
-                "or a key of query_attributes.",
-                arguments={"ranker": "COLUMN"},
-            )
+            raise self._no_ranker("nor has ubi_queries query_attributes", "")
 
     @property
     def schema(self) -> EventSchema:
@@ -72,6 +71,7 @@ class Ubi:
             click_impression="impression_id",
             click_doc="doc_id",
             click_types={"impression_id": "VARCHAR", "doc_id": "VARCHAR"},
+            called={"query_id": "user_query", "ranker": self.ranker or ""},
         )
 
     @property
@@ -149,12 +149,49 @@ class Ubi:
             ]
         )
 
+    @property
+    def rankers_query(self) -> str:
+        """How many results there are, and how many of them name a ranker."""
+        counted = Step("named", "Results that name a ranker.", "SELECT COUNT(*), COUNT(ranker)\nFROM ubi_shown")
+        return render([*self.steps, counted])
+
+    @property
+    def attributes_query(self) -> str:
+        """Some of the query_attributes that there are, as JSON."""
+        name = "query_attributes"
+        type_ = self.queries.types.get(name, "VARCHAR")
+        column = self.dialect.quote(self.queries.names.get(name, name))
+        nested = name in self.queries.types and type_ not in ("VARCHAR", "JSON")
+        text = self.dialect.as_json(column) if nested else self._text(self.queries, (name,))
+        said = text or self.dialect.cast("NULL", "VARCHAR")
+        answer = f"SELECT DISTINCT {said} AS said\nFROM impressions\nLIMIT {_FEW}"
+        return render([Step("attributes", "What requests are described by.", answer)])
+
+    def no_ranker(self, attributes: Sequence[Any]) -> UnusableLogError:
+        """Return that no result names a ranker, with the keys that `attributes_query` shows."""
+        keys: dict[str, None] = {}
+        for text in attributes:
+            with suppress(TypeError, ValueError):
+                told = json.loads(text)
+                keys |= dict.fromkeys(told if isinstance(told, dict) else ())
+        found = listed(sorted(keys)) if keys else "none"
+        return self._no_ranker("nor does a query_attributes hold it", f"; keys of query_attributes: {found}")
+
+    def _no_ranker(self, nor: str, keys: str) -> UnusableLogError:
+        return unusable(
+            "missing-column",
+            f"Neither ubi_queries nor ubi_events has {self.ranker!r}, {nor}",
+            f"Columns found: {listed(self.queries.types)}; {listed(self.events.types)}{keys}. Name the ranker's "
+            "column, or a key of query_attributes.",
+            arguments={"ranker": "COLUMN"},
+        )
+
     def _requests(self) -> Step:
         asked = self._text(self.queries, ("user_query",))
         ranker = self._ranker(self.queries, ("query_attributes", self.ranker or ""))
         columns = {
             "query_id": self._text(self.queries, ("query_id",)),
-            "query": f"LOWER(TRIM({asked}))",
+            "query": _looked_for(asked or ""),
             "application": self._text(self.queries, ("application",)),
             "hits": self._text(self.queries, ("query_response_hit_ids",)),
             "page": self._text(self.queries, ("query_attributes", "page")),
@@ -167,7 +204,7 @@ class Ubi:
         asked = self._text(self.events, ("user_query",)) or self.dialect.cast("NULL", "VARCHAR")
         columns = {
             "query_id": self._text(self.events, ("query_id",)),
-            "query": f"LOWER(TRIM({asked}))",
+            "query": _looked_for(asked),
             "action_name": f"LOWER(TRIM({self._text(self.events, ('action_name',))}))",
             "application": self._text(self.events, ("application",)),
             "doc_id": self._text(self.events, _DOCUMENT),
@@ -211,3 +248,8 @@ class Ubi:
         if _WRAPPED in types:
             found.append(d.field(quoted(_WRAPPED), types[_WRAPPED], path))
         return f"COALESCE({', '.join(found)})" if len(found) > 1 else next(iter(found), None)
+
+
+def _looked_for(text: str) -> str:
+    """Return the text of a query; a request without one, as of a start page, was for nothing."""
+    return f"NULLIF(LOWER(TRIM({text})), '')"

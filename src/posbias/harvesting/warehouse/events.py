@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posbias.errors import LogError
 from posbias.harvesting.warehouse.queries import table_name
+from posbias.logs.events import NO_RANKER
 from posbias.sql.trackers import TRACKERS, ga4, snowplow
 from posbias.sql.warehouses import DIALECTS
 from posbias.wording import listed
@@ -29,7 +30,8 @@ def events_sql(
         table: the events, such as "project.analytics_1.events_*" or "atomic.events".
         dialect: whose SQL: "bigquery" for GA4; "snowflake", "bigquery" or "databricks" for Snowplow; or "duckdb".
         query, ranker, impression: what tells the query, the ranker and the page view: a parameter of GA4's events, or a
-            column of Snowplow's. Without an impression GA4's page view is the visit, the list and the moment.
+            column of Snowplow's; a ranker "none" is none. Without an impression GA4's page view is the visit, the list
+            and the moment.
 
     Example:
         >>> print(events_sql("ga4", "shop.analytics_1.events_*", ranker="variant").splitlines()[0])
@@ -47,4 +49,5 @@ def events_sql(
     hooks = DIALECTS[chosen]
     # BigQuery knows a pattern of tables by the quotes around all of its name.
     named = hooks.quote(table) if chosen == "bigquery" and "*" in table else table_name(hooks, table)
-    return _QUERIES[preset](chosen, named, query or _ASKED[preset], ranker, impression)
+    shown_by = None if ranker == NO_RANKER else ranker
+    return _QUERIES[preset](chosen, named, query or _ASKED[preset], shown_by, impression)
