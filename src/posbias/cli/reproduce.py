@@ -9,7 +9,7 @@ from posbias.wording import printable, printable_lines
 # Also in `posbias.reproduction.EXPERIMENTS`, whose import would make --help wait for numpy and the engine.
 _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
 # Ours take longer than all of these, and are not among "all".
-_OURS = ("estimators", "coverage")
+_OURS = ("estimators", "coverage", "drift")
 
 
 @click.command()
