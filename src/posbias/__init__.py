@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from posbias.harvesting.warehouse.queries import harvest_sql as harvest_sql
     from posbias.judging.checking import check as check
     from posbias.judging.comparing import compare as compare
+    from posbias.judging.histories import History as History
     from posbias.judging.segmented import compare_segments as compare_segments
     from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.planning.planner import plan as plan
@@ -40,6 +41,7 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "EstimateError": "posbias.errors",
     "Harvest": "posbias.harvesting.harvests",
     "HarvestError": "posbias.errors",
+    "History": "posbias.judging.histories",
     "LogError": "posbias.errors",
     "PosbiasError": "posbias.errors",
     "Spark": "posbias.engines.spark",
