@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -252,7 +254,7 @@ def test_many_segments_are_compared_by_their_means() -> None:
     found = posbias.compare_segments(segmented(300, *[1.0] * 24), estimator="all-pairs")
     assert found.joint is None or found.joint_of.startswith("the mean")
     assert len(found.segments) == 24
-    assert max(map(len, found.to_text().splitlines())) <= 82
+    assert max(map(len, found.to_text().splitlines())) <= 80
 
 
 def test_a_harvest_without_segments_is_refused(weeks: list[posbias.Harvest]) -> None:
@@ -289,6 +291,12 @@ def test_the_command_compares_files(files: Path, kinds: tuple[str, str]) -> None
     assert max(map(len, said.splitlines())) <= 80
     assert command(*names, "--fail-on-difference")[0] == 1
     assert command(names[0], names[0], "--fail-on-difference")[0] == 0
+
+
+def test_a_process_exits_with_1_where_curves_differ(files: Path) -> None:
+    args = [sys.executable, "-c", "from posbias.cli import script; script()", "compare", "before.json", "after.json"]
+    assert subprocess.run(args, capture_output=True, timeout=120).returncode == 0
+    assert subprocess.run([*args, "--fail-on-difference"], capture_output=True, timeout=120).returncode == 1
 
 
 def test_the_command_prints_json_and_draws(files: Path) -> None:

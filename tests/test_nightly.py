@@ -44,9 +44,10 @@ class Nights:
 
     def in_process(self, args: list[str]) -> tuple[int, str]:
         """Run the script where everything is imported already."""
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stop:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", args)
-            runpy.run_path(str(SCRIPT), run_name="__main__")
+            with pytest.raises(SystemExit) as stop:
+                runpy.run_path(str(SCRIPT), run_name="__main__")
         # A text is what the interpreter says on stderr before it exits with 1.
         return (1, str(stop.value.code)) if stop.value.code else (0, "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -93,8 +94,7 @@ def compare(
         show_json(made.to_dict())
     else:
         click.echo(made.to_text())
-    if made.differs and fail_on_difference:
-        raise click.exceptions.Exit(1)
+    sys.exit(1 if made.differs and fail_on_difference else 0)
 
 
 def _refuse_unfit(

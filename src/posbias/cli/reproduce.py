@@ -26,9 +26,10 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
     """Reproduce a figure of the paper or of ours: numbers, picture and verdict.
 
     NAME is synthetic (the recovered curve), a to f (robustness), arxiv, drive, or all for these of the paper. Ours are
-    estimators (their errors against each other and against what is possible) and coverage (how often intervals hold the
-    truth), which takes more than an hour; neither is among all. Each writes NAME.csv, NAME.png and NAME.txt into the
-    folder, and prints for each claim whether it holds, with our numbers.
+    estimators (their errors against each other and against what is possible), coverage (how often intervals hold the
+    truth), which takes more than an hour, and drift (how often curves are said to differ); none of them is among all.
+    Each writes NAME.csv, NAME.png and NAME.txt into the folder, and prints for each claim whether it holds, with our
+    numbers.
     """
     from pathlib import Path
 

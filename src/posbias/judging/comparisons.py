@@ -170,7 +170,9 @@ def _cut(name: str) -> str:
 
 def wrapped(text: str) -> str:
     """Return a text as lines within the width of a terminal."""
-    return textwrap.fill(printable(text), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    # A p-value stays on one line.
+    held = printable(text).replace("p < ", "p\xa0<\xa0").replace("p = ", "p\xa0=\xa0")
+    return textwrap.fill(held, _WIDTH, subsequent_indent="  ", break_on_hyphens=False).replace("\xa0", " ")
 
 
 def percent(ratio: float | None) -> str:

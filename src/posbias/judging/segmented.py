@@ -78,7 +78,7 @@ def _compared(harvest: Harvest, sides: dict[Segment, Side], level: float, note: 
     half = t_quantile(means.degrees, (1 + level) / 2) * means.error
     p_means = judge_each(means)
     p_each = _spread(judge_each(of_all), known) if int(known.sum()) <= _MOST else np.full(known.shape, np.nan)
-    shown = [key for key, any_known in zip(sides, known.any(axis=1).tolist(), strict=True) if any_known]
+    shown = [key for key, ranks in zip(sides, known, strict=True) if ranks.any()]
     rows = [
         SegmentDifference(
             segment=key,

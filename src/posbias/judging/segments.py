@@ -106,7 +106,7 @@ class SegmentComparison:
             where = spans(one.ranks) if one.ranks else ""
             line = f"{name:<{_NAME}} {one.page_views:>10,} {one.ratio:>8.3f}  {ends:<16} {number(one.p_value)}  {where}"
             lines.append(line.rstrip())
-        lines.append("ratio: to the mean of all, on average over ranks; ranks: where it differs from it")
+        lines.append("ratio: to the mean of all, over its ranks; ranks: where it differs from it")
         lines += [wrapped(f"! {note}") for note in self.notes]
         return "\n".join(lines)
 

@@ -66,8 +66,8 @@ SETTINGS: dict[str, Setting] = {
     "5 segments, 1,000 queries": Setting(World(queries=1000), segments=5, logs=0.5),
     "5 segments, 10,000 queries": Setting(World(queries=10_000), segments=5, logs=0.25),
     "20 segments, 1,000 queries": Setting(World(queries=1000), segments=20, logs=0.25),
+    "p₅ up by 10%, 3,000 queries": Setting(World(queries=3000), _RISE, logs=0.25),
     "p₅ up by 10%, 10,000 queries": Setting(World(queries=10_000), _RISE, logs=0.25),
-    "p₅ up by 10%, 30,000 queries": Setting(World(queries=30_000), _RISE, logs=0.25),
     "p₅ up by 10%, 100,000 queries": Setting(World(queries=100_000), _RISE, logs=0.15),
     "p₅ up by 10%, 100,000 queries, one view each": Setting(World(queries=100_000, repeats=1), _RISE, logs=0.15),
 }
