@@ -449,7 +449,7 @@ def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.
 
     first = {key: replace(one, world=replace(one.world, queries=100)) for key, one in SETTINGS_OF[name].items()}
     monkeypatch.setattr(MODULES[name], "SETTINGS", dict(list(first.items())[:1] + list(first.items())[7:8]))
-    sizes = Sizes(compared_logs=2, covered_logs=2)
+    sizes = Sizes(compared_logs=2, covered_logs=2, drift_logs=2)
     shares: list[float] = []
     one, again, other = (
         EXPERIMENTS[name](Laboratory(none, sizes, seed, lambda _, share: shares.append(share))) for seed in (1, 1, 2)

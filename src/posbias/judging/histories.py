@@ -118,7 +118,7 @@ def _chosen(last: int) -> list[int]:
     """Return some ranks of which the table tells.
 
     >>> _chosen(10), _chosen(3)
-    ([2, 3, 4, 6, 10], [2, 3])
+    ([2, 3, 4, 7, 10], [2, 3])
     """
     if last - 1 <= _MOST_RANKS:
         return list(range(2, last + 1))
