@@ -23,6 +23,8 @@ from posbias.quantiles import t_quantile
 from posbias.reproduction.drawn import buckets_of
 from posbias.reproduction.periods import as_segments, draw_periods
 
+from .test_swap import swapped
+
 
 def periods(queries: int, *curves: float | np.ndarray, seed: int = 0) -> list[posbias.Harvest]:
     """Harvests of several periods of one world, with the same queries."""
@@ -40,6 +42,11 @@ def risen(rank: int, by: float) -> np.ndarray:
 @pytest.fixture(scope="module")
 def weeks() -> list[posbias.Harvest]:
     return periods(2000, 1.0, risen(4, 0.3))
+
+
+def command(*args: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, ["compare", *args])
+    return done.exit_code, done.output
 
 
 # ---- The tests, against computations straight from their definitions.
@@ -170,6 +177,17 @@ def test_a_harvest_against_an_estimate_of_rows() -> None:
     assert all(d.ratio > 1 for d in found.differences)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(("eta", "differs"), [(1.0, False), (1.6, True)])
+def test_a_harvest_against_an_experiment(eta: float, differs: bool, tmp_path: Path) -> None:
+    """Explicit swaps of users who look at rank k with 1/k, and harvests of users who do, or do not."""
+    swaps = posbias.SwapOne(max_rank=5).fit(posbias.ClickLog(swapped(posbias.SwapOne, 20_000, 5)))
+    swaps.curve().save(tmp_path / "swaps.json")
+    periods(2000, eta)[0].save(tmp_path / "week.harvest")
+    code, said = command(str(tmp_path / "swaps.json"), str(tmp_path / "week.harvest"), "--fail-on-difference")
+    assert code == int(differs)
+    assert "swap-one and cross-fit, taken for independent" in said
+
+
 def test_a_harvest_against_itself_is_the_same(weeks: list[posbias.Harvest]) -> None:
     found = posbias.compare(weeks[0], weeks[0])
     assert (found.p_value, found.differs, found.joint) == (1.0, False, None)
@@ -275,11 +293,6 @@ def files(tmp_path: Path, weeks: list[posbias.Harvest], monkeypatch: pytest.Monk
     segmented(600, 1.0, 2.0).save("segments.harvest")
     pq.write_table(posbias.simulate(posbias.World(queries=5)), "log.parquet")
     return tmp_path
-
-
-def command(*args: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli, ["compare", *args])
-    return done.exit_code, done.output
 
 
 @pytest.mark.parametrize("kinds", [("harvest", "harvest"), ("json", "json"), ("json", "harvest")])

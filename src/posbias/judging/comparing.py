@@ -164,6 +164,8 @@ def _notes(one: Side, other: Side, paired: bool) -> tuple[str, ...]:
         said.append(
             "The harvests come from engines that put queries into different buckets: they are taken for independent."
         )
+    if len(one.x) != len(other.x):
+        said.append(f"Ranks beyond {min(len(one.x), len(other.x))} are on one side only, and are left out.")
     gone = {*one.curve.page_views} ^ {*other.curve.page_views}
     if gone:
         said.append(f"Not the same rankers on both sides: {', '.join(sorted(gone))} on one only.")

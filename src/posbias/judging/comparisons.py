@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from posbias.curves.reasons import spans
 from posbias.version import __version__
 from posbias.wording import printable
 
@@ -102,9 +103,8 @@ class Comparison:
         first, second = (_cut(name) for name in self.names)
         lines = [wrapped(self.verdict), wrapped(self._how)]
         lines.append(f"rank {first:>{_NAME}} {second:>{_NAME}}    ratio  {f'{100 * self.level:g}% interval':<16}    p")
-        for d in self.differences:
-            lines.append(_line(d))
-        lines += [wrapped(f"! {note}") for note in self.notes]
+        lines += map(_line, self.differences)
+        lines += [wrapped(f"! {note}") for note in (*self._weak, *self.notes)]
         return "\n".join(lines)
 
     @property
@@ -119,6 +119,15 @@ class Comparison:
             f"The curves differ ({p_text(self.p_value)}): from {self.names[0]} to {self.names[1]}, "
             f"{', '.join(named)}{more}."
         )
+
+    @property
+    def _weak(self) -> list[str]:
+        """What makes ranks that have an answer weak, said once of all that have the same."""
+        ranks: dict[str, list[int]] = {}
+        for d in self.differences:
+            if d.ratio is not None and d.reason is not None:
+                ranks.setdefault(d.reason, []).append(d.rank)
+        return [f"Rank{'s'[: len(own) > 1]} {spans(own)}: {reason}." for reason, own in ranks.items()]
 
     @property
     def _how(self) -> str:
@@ -157,9 +166,7 @@ def _line(d: Difference) -> str:
         return wrapped(f"{d.rank:>4} {before} {after}        –  {d.reason or ''}")
     ends = f"{d.low:.3f} – {d.high:.3f}"
     mark = "  differs" if d.differs else ""
-    weak = f"  {d.reason}" if d.reason else ""
-    line = f"{d.rank:>4} {before} {after} {d.ratio:>8.3f}  {ends:<16} {number(d.p_value)}{mark}"
-    return line if len(line + weak) > _WIDTH else line + printable(weak)
+    return f"{d.rank:>4} {before} {after} {d.ratio:>8.3f}  {ends:<16} {number(d.p_value)}{mark}"
 
 
 def _cut(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from posbias.extras import optional
 from posbias.judging.comparisons import Comparison, p_text
 from posbias.pictures import draw_interval, dressed, new_axes
 from posbias.wording import printable
@@ -32,9 +33,11 @@ def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
         draw_interval(axes, ranks, ratio, low, high, band=False, **style)
     axes.axhline(1, color="black", linestyle="--", linewidth=1.1)
     axes.set_yscale("log")
+    # Ratios near 1 lie between the powers of ten at which such a scale has its ticks.
+    ticker = optional("matplotlib.ticker", "Pictures need")
+    axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_minor_locator(ticker.NullLocator())
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
-    axes.tick_params(axis="y", which="minor", labelsize="small")
     every = [d.rank for d in comparison.differences]
     axes.set_xticks(every if len(every) <= 12 else every[:: 2 if len(every) <= 25 else 5])
     axes.set_xlabel("Rank")

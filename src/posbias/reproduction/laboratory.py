@@ -60,7 +60,7 @@ class Sizes:
     drive_views: int = 877_689
     compared_logs: int = 100
     covered_logs: int = 1000
-    drift_logs: int = 200
+    drift_logs: int = 600
     world: float = 1.0
 
 
