@@ -275,6 +275,19 @@ def test_many_segments_are_compared_by_their_means() -> None:
     assert max(map(len, found.to_text().splitlines())) <= 80
 
 
+def test_segments_that_cannot_be_compared_are_left_out_and_said() -> None:
+    harvest = segmented(600, 1.0, 1.0, 1.0)
+    few = np.isin(harvest.table.bucket, harvest.buckets[:4]) | (harvest.table.segment < 2)
+    found = posbias.compare_segments(replace(harvest, table=harvest.table.where(few)))
+    assert [one.segment for one in found.segments] == [("0",), ("1",)]
+    assert found.notes == ("No curve with intervals, and left out: '2'.",)
+    with pytest.raises(posbias.CurveError, match="'swap-one' is not made of a harvest"):
+        posbias.compare_segments(harvest, estimator="swap-one")
+    one = harvest.table.segment == 0
+    with pytest.raises(posbias.CurveError, match="Of 3 segments, 1 has a curve"):
+        posbias.compare_segments(replace(harvest, table=harvest.table.where(one)))
+
+
 def test_a_harvest_without_segments_is_refused(weeks: list[posbias.Harvest]) -> None:
     with pytest.raises(posbias.HarvestError, match="no segments"):
         posbias.compare_segments(weeks[0])

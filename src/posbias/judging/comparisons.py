@@ -112,7 +112,7 @@ class Comparison:
         """What comes of it, in a sentence."""
         found = sorted((d for d in self.differences if d.differs), key=lambda d: d.p_value or 0.0)
         if not found:
-            return f"No difference beyond chance between {self.names[0]} and {self.names[1]} ({p_text(self.p_value)})."
+            return f"No rank differs beyond chance from {self.names[0]} to {self.names[1]} ({p_text(self.p_value)})."
         named = [f"rank {d.rank} by {percent(d.ratio)}" for d in found[:_MOST_NAMED]]
         more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
         return (

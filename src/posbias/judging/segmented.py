@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
 from posbias.arguments import share
-from posbias.arrays import BoolArray, FloatArray, IntArray
+from posbias.arrays import BoolArray, FloatArray
 from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.harvesting.harvests import Harvest, Segment
 from posbias.judging.contrasts import Contrasts, judge_each, judge_jointly
 from posbias.judging.segments import SegmentComparison, SegmentDifference
-from posbias.judging.sides import Side
+from posbias.judging.sides import Side, choose
 from posbias.quantiles import t_quantile
 from posbias.wording import label, listed
 
@@ -31,18 +33,25 @@ def compare_segments(harvest: Harvest, *, estimator: str | None = None, level: f
         raise HarvestError(
             "The harvest has no segments. Harvest the log by the columns that make them.", {"by": "COLUMN"}
         )
+    if len(harvest.segments) > _MOST:
+        raise CurveError(
+            f"The harvest has {len(harvest.segments):,} segments, and up to {_MOST:,} can be compared. Harvest by "
+            "fewer columns, or by coarser ones."
+        )
+    name = choose(harvest, estimator)
     sides: dict[Segment, Side] = {}
-    without = []
     for key in harvest.segments:
-        try:
-            sides[key] = Side.of(harvest.segment(key), estimator, level)
-        except (EstimateError, CurveError):
-            without.append(label(key))
+        # Without a curve, or where queries cannot be told apart by bucket, it is left out.
+        with suppress(EstimateError, CurveError):
+            side = Side.of(harvest.segment(key), name, level)
+            if side.deletions is not None:
+                sides[key] = side
     if len(sides) < 2:
         raise CurveError(
-            f"Of {len(harvest.segments):,} segments, {len(sides)} has a curve with intervals: nothing to compare. "
-            "It takes more data, or fewer segments."
+            f"Of {len(harvest.segments):,} segments, {len(sides)} has a curve with intervals by bucket of queries: "
+            "nothing to compare. It takes more data, fewer segments, or a harvest by one engine."
         )
+    without = [label(key) for key in harvest.segments if key not in sides]
     note = f"No curve with intervals, and left out: {listed(without)}." if without else None
     return _compared(harvest, sides, level, note)
 
@@ -50,7 +59,9 @@ def compare_segments(harvest: Harvest, *, estimator: str | None = None, level: f
 def _compared(harvest: Harvest, sides: dict[Segment, Side], level: float, note: str | None) -> SegmentComparison:
     every = harvest.buckets
     x = np.stack([side.x[1:] for side in sides.values()])
-    moved = np.stack([_moved(side, every) for side in sides.values()], axis=1)[:, :, 1:]
+    moved = np.stack([side.deletions.within(every) for side in sides.values() if side.deletions is not None], axis=1)[
+        :, :, 1:
+    ]
     known = np.isfinite(x) & np.isfinite(moved).all(axis=0)
     # A rank that one segment alone has is not compared.
     known &= known.sum(axis=0) > 1
@@ -62,7 +73,7 @@ def _compared(harvest: Harvest, sides: dict[Segment, Side], level: float, note: 
     # Each against the mean of all, rank by rank.
     value = x - (weight * x).sum(axis=0)
     moved = moved - (weight * moved).sum(axis=1, keepdims=True)
-    of_all = _contrasts(value, moved, known, sides)
+    of_all = _contrasts(value, moved, known, sides) if int(known.sum()) <= _MOST else None
     # One number for each segment: its mean over ranks, the surest counting most.
     own = np.where(known, 1 / np.maximum((moved**2).sum(axis=0), 1e-300), 0.0)
     own /= np.maximum(own.sum(axis=1, keepdims=True), 1e-300)
@@ -72,12 +83,14 @@ def _compared(harvest: Harvest, sides: dict[Segment, Side], level: float, note: 
         np.asarray(known.any(axis=1, keepdims=True)),
         sides,
     )
-    joint, of = judge_jointly(of_all), "all ranks of all segments"
+    joint, of = None if of_all is None else judge_jointly(of_all), "all ranks of all segments"
     if joint is None:
         joint, of = judge_jointly(means), "the mean of each segment over its ranks"
     half = t_quantile(means.degrees, (1 + level) / 2) * means.error
     p_means = judge_each(means)
-    p_each = _spread(judge_each(of_all), known) if int(known.sum()) <= _MOST else np.full(known.shape, np.nan)
+    p_each = np.full(known.shape, np.nan)
+    if of_all is not None:
+        p_each[known] = judge_each(of_all)
     shown = [key for key, ranks in zip(sides, known, strict=True) if ranks.any()]
     rows = [
         SegmentDifference(
@@ -104,22 +117,7 @@ def _compared(harvest: Harvest, sides: dict[Segment, Side], level: float, note: 
     )
 
 
-def _moved(side: Side, every: IntArray) -> FloatArray:
-    if side.deletions is None:
-        raise CurveError(
-            "Queries of this harvest cannot be told apart by bucket, because it was merged from several engines or a "
-            "segment's traffic hangs on a few queries: its segments cannot be compared together. Compare two by two."
-        )
-    return side.deletions.within(every)
-
-
 def _contrasts(value: FloatArray, moved: FloatArray, known: BoolArray, sides: dict[Segment, Side]) -> Contrasts:
     """Return those that are known, in a row."""
     most = min(side.deletions.most_degrees for side in sides.values() if side.deletions is not None)
     return Contrasts.of_deletions(value[known], moved[:, known], most)
-
-
-def _spread(values: FloatArray, known: BoolArray) -> FloatArray:
-    spread = np.full(known.shape, np.nan)
-    spread[known] = values
-    return spread

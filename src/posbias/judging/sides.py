@@ -78,13 +78,18 @@ class Side:
         return cls(x, covariance, np.where(known, degrees, np.nan), curve)
 
 
+def choose(harvest: Harvest, estimator: str | None) -> str:
+    """Return the estimator that is asked for, by default the best for the harvest, if it is made of one."""
+    name = estimator or ("all-pairs" if harvest.kind == "pairs" else "cross-fit")
+    fitting = [one for one in ESTIMATORS if one not in ESTIMATORS.of_logs]
+    if name not in fitting:
+        raise CurveError(f"The estimator {name!r} is not made of a harvest. Use one of {listed(fitting)}.")
+    return name
+
+
 def fit(harvest: Harvest, estimator: str | None = None, level: float = 0.95) -> Estimator[Any]:
     """Return the estimator of a name, fitted; by default the best for the harvest."""
-    name = estimator or ("all-pairs" if harvest.kind == "pairs" else "cross-fit")
-    if name not in ESTIMATORS or ESTIMATORS[name].fits_on[0] != "harvest":
-        fitting = [one for one in ESTIMATORS if one not in ESTIMATORS.of_logs]
-        raise CurveError(f"The estimator {name!r} is not made of a harvest. Use one of {listed(fitting)}.")
-    kind: Any = ESTIMATORS[name]
+    kind: Any = ESTIMATORS[choose(harvest, estimator)]
     return kind(level=level).fit(harvest)  # type: ignore[no-any-return]
 
 
