@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --editable '.[$(1)]' -c constraints.txt
-	$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib src || true
+	$(BIN)/python -m compileall -q -j 0 -x '/(tests|fontTools|pip)/' $(VENV)/lib src || true
 endef
 
 setup: $(FULL)
@@ -29,11 +29,22 @@ $(DEMO): pyproject.toml constraints.txt
 	$(call install,plot)
 	touch $@
 
+# What comes next is told by the commands as one would type them.
+define NEXT
+
+The picture of this curve is in demo/curve.png. Next, on a log of your own:
+  $(BIN)/posbias check LOG     what is in it, and how to mend what is wrong
+  $(BIN)/posbias estimate LOG  its curve; for those of segments, --by COLUMN
+  $(BIN)/posbias plan LOG      how much more data the curve needs
+What its columns mean: docs/log.md. What people ask first: docs/questions.md.
+endef
+export NEXT
+
 demo: $(DEMO)
 	@mkdir -p demo
-	$(BIN)/posbias simulate demo/clicks.parquet --queries 20000
+	$(BIN)/posbias simulate demo/clicks.parquet --queries 10000
 	$(BIN)/posbias estimate demo/clicks.parquet --truth demo/clicks.truth.json --plot demo/curve.png
-	@echo "The picture of this curve is in demo/curve.png. The command is $(BIN)/posbias."
+	@echo "$$NEXT"
 
 # Every test is in one of the two: `test` needs nothing but Python, `test-servers` Java and PostgreSQL too.
 test: setup

@@ -38,9 +38,13 @@ WORKER = HERE / "peer_worker.py"
 REQUIREMENTS = (("torch==2.13.0",), ("ultr-bias-toolkit==0.0.5", "pandas<3", "pyarrow"))
 
 # Two rankers of unequal quality, p_k = 1/k, and 25,000 queries that recur 4 times with 10 results each: a
-# million rows. Only the traffic differs.
+# million rows; ten times as many queries make ten million. Only the traffic differs else.
 WORLD: Mapping[str, Any] = {"quality": (2.0, 1.0), "noise": 0.1, "queries": 25_000, "repeats": 4}
-SETTINGS: Mapping[str, tuple[float, float]] = {"50/50": (50, 50), "90/10": (90, 10)}
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "50/50": {"traffic": (50, 50)},
+    "90/10": {"traffic": (90, 10)},
+    "50/50, 10 million rows": {"traffic": (50, 50), "queries": 250_000},
+}
 
 PROGRAMS: Mapping[str, str] = {
     "posbias": "posbias estimate",
@@ -103,8 +107,8 @@ def simulate(setting: str, seed: int) -> Path:
     from posbias.simulation import World, write
 
     DATA.mkdir(exist_ok=True)
-    log = DATA / f"peer-{setting.replace('/', '-')}-{seed}.parquet"
-    write(World(**WORLD, traffic=SETTINGS[setting], seed=seed), log, layout="replay")
+    log = DATA / f"peer-{setting.replace('/', '-').replace(', ', '-').replace(' ', '-')}-{seed}.parquet"
+    write(World(**{**WORLD, **SETTINGS[setting]}, seed=seed), log, layout="replay")
     return log
 
 

@@ -103,7 +103,7 @@ def test_the_text_is_made_for_people(table: pa.Table) -> None:
     assert "wide: a column for each ranker's rank" in text
     assert "rows        1,200" in text
     assert "page views  240" in text
-    assert "rank  impressions      clicks  click rate\n   1          240" in text
+    assert "rank  impressions  clicks  click rate\n   1          240" in text
     assert text.endswith("No problem found. The log can be used.")
     assert all(len(line) <= 100 for line in text.splitlines())
 
@@ -854,3 +854,35 @@ def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregate
     assert added == {entry[:2]: entry[2:] for entry in expected.entries}
     assert profile.positions == expected.positions
     assert profile.page_views == expected.page_views
+
+
+# ---- Queries that are ids of requests
+
+
+def requests(rows: list[dict[str, Any]], **more: Any) -> pa.Table:
+    """A replay whose queries are ids of the page views, beside what was typed."""
+    told = [row | {"query_id": row["impression_id"], "search_term": f"term {row['query_id']}"} for row in rows]
+    table = pa.Table.from_pylist(told)
+    return table.drop_columns("impression_id") if more.get("without") else table
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_ids_of_requests_are_not_queries(each_engine: str, without: bool) -> None:
+    rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3), "replay").to_pylist()
+    table = requests(rows, without=without)
+    found = posbias.check(posbias.ClickLog(table), max_rank=3)
+    assert [f.code for f in found.findings] == ["request-id"]
+    assert "occurs on one page view only: is it the id of the request?" in found.to_text()
+    assert "?." not in found.to_text() + str(found.findings[0])
+    assert "longer period" not in found.to_text()
+    assert found.findings[0].count == 120
+    assert found.findings[0].arguments == {"query": "search_term"}
+    assert posbias.check(posbias.ClickLog(table, query="search_term"), max_rank=3).usable
+
+
+def test_queries_that_recur_with_one_ranker_each_need_a_longer_period() -> None:
+    rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3, sticky=True), "replay").to_pylist()
+    for table in (pa.Table.from_pylist(rows), pa.Table.from_pylist(rows).drop_columns("impression_id")):
+        found = posbias.check(posbias.ClickLog(table), max_rank=3)
+        assert [f.code for f in found.findings] == ["no-disagreement"]
+        assert "longer period" in found.to_text()

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 import posbias
-from posbias.estimators import PBMEM, LogEstimator, NaiveCTR, RegressionEM, SwapAdjacent, SwapOne
+from posbias.estimators import PBMEM, LogEstimator, NaiveCTR, RandomTraffic, RegressionEM, SwapAdjacent, SwapOne
 from posbias.harvesting.observations import Observations, observe_features, observe_pairs, observe_swaps, observe_totals
 
 
@@ -51,7 +51,8 @@ def log(table) -> posbias.ClickLog:
 
 def estimators() -> list[LogEstimator]:
     regression = RegressionEM(["good"], max_rank=4, iterations=3)
-    return [*(kind(max_rank=4) for kind in (SwapOne, SwapAdjacent, NaiveCTR, PBMEM)), regression]
+    simple = [kind(max_rank=4) for kind in (SwapOne, SwapAdjacent, NaiveCTR, PBMEM)]
+    return [*simple, RandomTraffic("a", max_rank=4), regression]
 
 
 each = pytest.mark.parametrize("estimator", estimators(), ids=lambda estimator: estimator.name)

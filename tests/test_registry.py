@@ -76,7 +76,7 @@ def test_a_new_estimator_is_one_file_and_one_line(tmp_path):
     command = ("-c", "from posbias.cli import main; main()", "estimate", str(tmp_path / "log.parquet"))
     out = run(*command, "--estimator", "log-ratios", "--max-rank", "3", PYTHONPATH=str(tmp_path))
     assert out.startswith("log-ratios, traffic weighting, 95% interval")
-    assert "log-ratios]" in "".join(run(*command, "--help", PYTHONPATH=str(tmp_path), COLUMNS="300").split("\n"))
+    assert "log-ratios." in "".join(run(*command, "--help", PYTHONPATH=str(tmp_path), COLUMNS="300").split("\n"))
     names = run("-c", "import posbias; print(posbias.LogRatios.name, *posbias.__all__)", PYTHONPATH=str(tmp_path))
     assert names.startswith("log-ratios ")
     assert "LogRatios" in names.split()

@@ -14,7 +14,7 @@ import pandas
 import pytest
 
 import posbias
-from posbias.estimators import ESTIMATORS, PBMEM, NaiveCTR, RegressionEM
+from posbias.estimators import ESTIMATORS, PBMEM, NaiveCTR, RandomTraffic, RegressionEM
 from posbias.estimators.pair_likelihood import PairLikelihood
 from posbias.estimators.pbm_items import ShownItems
 
@@ -81,7 +81,8 @@ def repeated_log(queries: int, repeats: int, seed: int = 0) -> pandas.DataFrame:
 
 def made(kind: Any, **settings: Any) -> Any:
     """An estimator of any kind that is quick and has what it needs."""
-    quick = {"features": ["good"], "iterations": 3} if kind is RegressionEM else {}
+    quick: dict[str, Any] = {"features": ["good"], "iterations": 3} if kind is RegressionEM else {}
+    quick |= {"ranker": "a"} if kind is RandomTraffic else {}
     return kind(**({"max_rank": 4} | quick | settings))
 
 
@@ -133,6 +134,8 @@ class TestContract:
         assert curve["weighting"] is None
         assert [p["position"] for p in curve["positions"]] == [1, 2, 3, 4]
         table = swap_log()
+        if kind is RandomTraffic:
+            table = table[table["ranker"] == "a"]
         assert [p["impressions"] for p in curve["positions"]] == table.groupby("position").size().tolist()
         assert [p["clicks"] for p in curve["positions"]] == table.groupby("position")["clicked"].sum().tolist()
         assert curve["page_views"] == (table.groupby("ranker").size() // 4).to_dict()
@@ -494,10 +497,12 @@ def test_every_estimator_answers_from_the_command_line(name, folder):
     settings = given.get(name, {"interval": "bootstrap", "bootstrap": 20, "level": 0.8})
     words = [str(word) for key, value in settings.items() for word in (f"--{key}", value)]
     words = ["--feature", "good", "--seed", "3"] if name == "regression-em" else words
+    words += ["--random", "a"] if name == "random-traffic" else []
     done = run("log.parquet", "--estimator", name, "--max-rank", "4", "--json", *words)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["estimator"] == name
+    settings |= {"ranker": "a"} if name == "random-traffic" else {}
     fitted = RIVALS[name](max_rank=4, **settings).fit(posbias.ClickLog("log.parquet"))
     assert found == fitted.curve().to_dict()
 
@@ -519,8 +524,8 @@ def test_by_segments_from_the_command_line(folder):
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_a_harvest_has_no_rows_to_look_at(name, folder):
-    done = run("harvest.parquet", "--estimator", name)
-    if name == "naive-ctr":
+    done = run("harvest.parquet", "--estimator", name, *(["--random", "a"] if name == "random-traffic" else []))
+    if name in ("naive-ctr", "random-traffic"):
         assert done.exit_code == 0, done.output
     else:
         assert done.exit_code == 2

@@ -99,8 +99,13 @@ def slow_strata(harvest: Harvest) -> dict[tuple[Signature, int], Counter[tuple[A
     served = {i for i, name in enumerate(harvest.rankers) if harvest.page_views[name]}
     found: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
-        if row["ranker"] in served:
-            found[row["stratum"]].append(row)
+        own = found[row["stratum"]]
+        # In replay it does not matter who showed a pair.
+        same = [r for r in own if r["rank"] == row["rank"]] if harvest.kind == "exposures" else []
+        if same:
+            same[0].update({name: same[0][name] + row[name] for name in ("impressions", "clicks")})
+        elif row["ranker"] in served:
+            own.append(row | ({"ranker": 0} if harvest.kind == "exposures" else {}))
     summed: dict[tuple[Signature, int], Counter[tuple[Any, ...]]] = defaultdict(Counter)
     for stratum in found.values():
         each = [(r["ranker"], r["rank"], r["impressions"] // r["pairs"] if r["pairs"] else 0) for r in stratum]

@@ -12,7 +12,7 @@ import pytest
 
 from posbias import writing
 from posbias.errors import PosbiasError
-from posbias.writing import all_written_whole, written_whole
+from posbias.writing import all_written_whole, folder_written_whole, written_whole
 
 
 def write(path: Path, text: str) -> None:
@@ -108,3 +108,30 @@ def test_a_draft_that_another_run_sweeps_before_it_is_held_is_made_anew(tmp_path
     assert len(swept) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
     assert (tmp_path / "c").read_text() == "new"
+
+
+def test_a_folder_takes_its_place_only_once_it_is_complete(tmp_path):
+    path = tmp_path / "log"
+    for text in ("one", "two"):
+        with folder_written_whole(path) as draft:
+            Path(draft).mkdir()
+            (Path(draft) / "part").write_text(text)
+            assert not path.exists() or (path / "part").read_text() == "one"
+        assert (path / "part").read_text() == text
+    with pytest.raises(ValueError, match="stop"), folder_written_whole(path):
+        raise ValueError("stop")
+    assert (path / "part").read_text() == "two"
+    with pytest.raises(PosbiasError, match="does not exist"), folder_written_whole(tmp_path / "no" / "log"):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["log"]
+
+
+def test_folders_of_killed_runs_are_cleaned_up_and_those_at_work_are_not(tmp_path):
+    left = tmp_path / ".posbias-0.part"
+    left.mkdir()
+    (left / ".held").touch()
+    with folder_written_whole(tmp_path / "one") as one:
+        Path(one).mkdir()
+        with folder_written_whole(tmp_path / "two") as two:
+            Path(two).mkdir()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["one", "two"]

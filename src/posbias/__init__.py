@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from posbias.errors import PosbiasError as PosbiasError
     from posbias.estimators.registered import *  # noqa: F403
     from posbias.harvesting.counting import harvest as harvest
+    from posbias.harvesting.event_files import write_events as write_events
     from posbias.harvesting.harvests import Harvest as Harvest
     from posbias.harvesting.merging import merge as merge
     from posbias.harvesting.set_sizes import intervention_sets as intervention_sets
+    from posbias.harvesting.warehouse.events import events_sql as events_sql
     from posbias.harvesting.warehouse.queries import harvest_sql as harvest_sql
     from posbias.judging.checking import check as check
     from posbias.judging.comparing import compare as compare
@@ -49,12 +51,14 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "check": "posbias.judging.checking",
     "compare": "posbias.judging.comparing",
     "compare_segments": "posbias.judging.segmented",
+    "events_sql": "posbias.harvesting.warehouse.events",
     "harvest": "posbias.harvesting.counting",
     "harvest_sql": "posbias.harvesting.warehouse.queries",
     "intervention_sets": "posbias.harvesting.set_sizes",
     "merge": "posbias.harvesting.merging",
     "plan": "posbias.planning.planner",
     "simulate": "posbias.simulation",
+    "write_events": "posbias.harvesting.event_files",
 }
 __all__ = ["__version__", *_HOMES]
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from posbias.errors import PosbiasError
+from posbias.wording import shell
 
-# Package -> what it is called, and the extra that brings it.
+# Package -> what it is called, and the extra that brings it, if one of ours does.
 _EXTRAS = {
     "matplotlib": ("matplotlib", "plot"),
+    "pandas": ("pandas", None),
+    "polars": ("Polars", None),
     "pyspark": ("PySpark", "spark"),
     "sklearn": ("scikit-learn", "learn"),
 }
+# In a clone this file lies in src/posbias, with the project above.
+_CLONE = Path(__file__).resolve().parents[2]
 
 
 def optional(module: str, needing: str) -> Any:
@@ -28,5 +34,15 @@ def optional(module: str, needing: str) -> Any:
     except ImportError as error:
         name, extra = _EXTRAS[package]
         raise PosbiasError(
-            f"{needing} {name}, which is not installed ({error}). Install it with: pip install 'posbias[{extra}]'"
+            f"{needing} {name}, which is not installed ({error}). Install it with: {_installation(package, extra)}"
         ) from error
+
+
+def _installation(package: str, extra: str | None, clone: Path = _CLONE) -> str:
+    """Return the command that brings a package: in a clone, one that works there, from any folder."""
+    if extra is None:
+        return f"pip install {package}"
+    if (clone / "pyproject.toml").is_file() and (clone / "src" / "posbias").is_dir():
+        here = "." if Path.cwd() == clone else str(clone)
+        return f"pip install -e {shell(f'{here}[{extra}]')}"
+    return f"pip install {shell(f'posbias[{extra}]')}"

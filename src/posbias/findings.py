@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from posbias.errors import LogError, Spelling, with_arguments
+from posbias.tables import folded
 from posbias.wording import Arguments, as_python, printable
 
 Severity = Literal["error", "warning"]
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!"}
-_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,11 @@ class Finding:
     def told(self, spell: Spelling = as_python) -> str:
         """Return all of it on one line, with arguments spelled as the reader would write them."""
         example = f", for example {self.example}" if self.example else ""
-        return with_arguments(f"{self.message}{example}. {self.remedy}".rstrip(), self.arguments, spell)
+        return with_arguments(f"{_ended(f'{self.message}{example}')} {self.remedy}".rstrip(), self.arguments, spell)
 
     def block(self, spell: Spelling = as_python) -> str:
         """Return it as a few lines under its mark."""
-        lines = wrapped(f"{self.message}.", f"{MARKS[self.severity]} ", "  ")
+        lines = wrapped(_ended(self.message), f"{MARKS[self.severity]} ", "  ")
         if self.example:
             lines += wrapped(self.example, "    example  ", " " * 13)
         if self.remedy:
@@ -131,15 +130,12 @@ def _sum(one: Finding, other: Finding) -> Finding:
     return replace(one, count=one.count + other.count, evidence=evidence, example=one.example or other.example)
 
 
+def _ended(sentence: str) -> str:
+    """Return a sentence with its full stop, which a question has already."""
+    return sentence if sentence.endswith("?") else f"{sentence}."
+
+
 def wrapped(text: str, first: str, rest: str) -> list[str]:
     """Return a text as lines under each other, the first of them indented otherwise."""
     # Ids, names and commands are never broken, and a line break in one is shown as such.
-    lines = textwrap.wrap(
-        printable(text),
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return lines or [first.rstrip()]
+    return folded(printable(text), first, rest, breaking=False)

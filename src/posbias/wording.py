@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,20 @@ def as_python(arguments: Arguments) -> str:
     "query='qid', rankers=['a', 'b']"
     """
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+
+
+def shown(value: Any) -> str:
+    """Return a source or an argument as a repr names it: paths and texts as they are, data by its type.
+
+    >>> shown(["a.csv", "b.csv"]), shown({})
+    ("['a.csv', 'b.csv']", '<builtins.dict>')
+    """
+    if isinstance(value, os.PathLike):
+        return repr(os.fspath(value))
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    plain = isinstance(value, str | int) or type(value).__name__ == "Events"
+    return repr(value) if plain else f"<{type(value).__module__.split('.')[0]}.{type(value).__name__}>"
 
 
 def printable(text: str) -> str:

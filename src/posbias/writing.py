@@ -41,6 +41,34 @@ def all_written_whole(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[
             os.replace(draft, target)
 
 
+@contextmanager
+def folder_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the name of a folder to make and write to; it takes the place of `path` only once it is complete.
+
+    What is there already is moved away first, and removed last.
+    """
+    name = os.fspath(path)
+    if not os.path.isdir(name):
+        writable(name)
+    target = Path(os.path.realpath(name))
+    for left in target.parent.glob(_DRAFT.format("*") + f"/{_HELD}"):
+        _remove_left(left)
+    draft = target.with_name(_DRAFT.format(uuid.uuid4().hex))
+    descriptor = None
+    try:
+        draft.mkdir()
+        descriptor = os.open(draft / _HELD, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        _lock(descriptor)
+        yield str(draft / "new")
+        if target.exists():
+            os.rename(target, draft / "old")
+        os.rename(draft / "new", target)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 def writable(path: str | os.PathLike[str]) -> Path:
     """Return the file that a path stands for, links followed; refuse what is no place for a file."""
     name = os.fspath(path)

@@ -10,14 +10,15 @@ import click
 
 from posbias.cli.engines import engine_options, running
 from posbias.cli.flags import as_flags
-from posbias.cli.options import given, log_options, make_log, show_json, tell
+from posbias.cli.options import given, log_options, make_log, show_json
+from posbias.cli.sections import Sectioned
 from posbias.wording import printable
 
 if TYPE_CHECKING:
     from posbias.judging.checks import Check
 
 
-@click.command()
+@click.command(cls=Sectioned, sections={"Output": ("as_json",)})
 @log_options
 @engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -63,4 +64,5 @@ def _show_next(ctx: click.Context, found: Check) -> None:
             flag, value = f"--{name.replace('_', '-')}", ctx.params[name]
             each = [f"{key}={text}" for key, text in value.items()] if isinstance(value, dict) else [str(value)]
             words += [word for text in each for word in (flag, text)]
-    tell(printable(" ".join(["Next: posbias", command, shlex.join(words), *dict.fromkeys(fixes)])))
+    # To be copied, so on one line.
+    click.echo(printable(" ".join(["Next: posbias", command, shlex.join(words), *dict.fromkeys(fixes)])), err=True)

@@ -24,15 +24,20 @@ def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 
 def engine_options(command: F) -> F:
     """Add M, the engine and its limits."""
+    max_rank = click.option(
+        "--max-rank",
+        type=click.IntRange(2),
+        default=10,
+        show_default=True,
+        metavar="M",
+        help="Top ranks.",
+    )
+    return decorated(command, [max_rank, runner_options])
+
+
+def runner_options(command: F) -> F:
+    """Add the engine and its limits."""
     options = [
-        click.option(
-            "--max-rank",
-            type=click.IntRange(2),
-            default=10,
-            show_default=True,
-            metavar="M",
-            help="Top ranks.",
-        ),
         click.option(
             "--engine",
             type=click.Choice(["duckdb", "spark"]),

@@ -10,6 +10,7 @@ import click
 from posbias.cli.engines import engine_options, load_harvest, make_harvest
 from posbias.cli.options import force_option, given, harvest_options, level_option, log_options, show_json, tell
 from posbias.cli.outputs import plot_file
+from posbias.cli.sections import Sectioned
 from posbias.estimators import ESTIMATORS
 from posbias.wording import printable_lines
 
@@ -20,14 +21,22 @@ if TYPE_CHECKING:
 DEFAULT = "cross-fit"
 
 
-@click.command()
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Curve": ("estimator", "by", "max_rank", "level", "joint", "interval", "bootstrap", "seed", "feature", "prior"),
+        "Output": ("plot", "as_json", "as_csv", "truth"),
+    },
+)
 @log_options
 @click.option(
     "--estimator",
     type=click.Choice(list(ESTIMATORS)),
-    help="How clicks make a curve.  [default: cross-fit; all-pairs for a harvest of sums]",
+    metavar="NAME",
+    help=f"How clicks make a curve: {', '.join(ESTIMATORS)}.  [default: cross-fit; all-pairs for a harvest of sums]",
 )
 @click.option("--feature", multiple=True, metavar="COLUMN", help="Feature of regression-em; may be repeated.")
+@click.option("--random", metavar="NAME", help="Ranker of random-traffic: it shows results in random order.")
 @level_option
 @click.option(
     "--interval",
@@ -50,6 +59,7 @@ DEFAULT = "cross-fit"
 def estimate(
     estimator: str | None,
     feature: tuple[str, ...],
+    random: str | None,
     level: float,
     interval: str,
     bootstrap: int,
@@ -86,6 +96,7 @@ def estimate(
         "seed": seed,
         "prior": prior,
         "features": list(feature),
+        "ranker": random,
     }
     curve = _fit(estimator, settings, flags).curve()
     joint = joint and curve.interval_by is not None
@@ -132,7 +143,7 @@ def _fit(name: str | None, settings: dict[str, Any], flags: dict[str, Any]) -> C
         name = "all-pairs"
         tell("Note: --weighting is for pairs of ranks: this is the curve of --estimator all-pairs.", fg="yellow")
     if name is None or name not in ESTIMATORS.of_logs or "log" not in ESTIMATORS[name].fits_on:
-        if {"feature", "prior", "weighting"} & {*given(click.get_current_context())}:
+        if {"feature", "prior", "random", "weighting"} & {*given(click.get_current_context())}:
             refuse_unused(ESTIMATORS[name or DEFAULT])
         harvest = load_harvest(flags, weighted=True) or make_harvest(flags)
         # Imported when the harvest is there: the engine counts meanwhile.

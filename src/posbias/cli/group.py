@@ -13,6 +13,7 @@ from posbias.version import __version__
 
 # Command -> module and the sentence that `posbias --help` shows; a module is imported when its command is used.
 COMMANDS = {
+    "events": "Join tables of impressions and clicks to a click log.",
     "check": "Look at a log: what is understood, and every problem with its remedy.",
     "harvest": "Harvest the interventions of a log into one small file.",
     "merge": "Merge harvests, such as a week of days, into one.",
@@ -33,7 +34,9 @@ class _FailedError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.secho(f"Error: {_harmless(self.message)}", fg="red", err=True)
+        from posbias.cli.options import for_reading
+
+        click.secho(for_reading(f"Error: {self.message}"), fg="red", err=True)
 
 
 def _harmless(text: str) -> str:
@@ -117,6 +120,6 @@ def cli() -> None:
     """Position bias from the click logs you already have.
 
     \b
-    posbias check clicks.parquet       what is in the log, and what is wrong with it
-    posbias estimate clicks.parquet    the propensity curve, with its interval
+    posbias check clicks.parquet     what is in the log, and what is wrong with it
+    posbias estimate clicks.parquet  the propensity curve, with its interval
     """

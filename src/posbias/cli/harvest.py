@@ -8,9 +8,10 @@ import click
 
 from posbias.cli.engines import engine_options, make_harvest
 from posbias.cli.options import force_option, harvest_options, log_options, tell
+from posbias.cli.sections import Sectioned
 
 
-@click.command()
+@click.command(cls=Sectioned, sections={"Output": ("output",)})
 @log_options
 @click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
 @harvest_options

@@ -22,6 +22,7 @@ _PARAMETERS = {
     "seed": "seed",
     "feature": "features",
     "prior": "prior",
+    "random": "ranker",
     "weighting": "weighting",
 }
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from posbias.cli.options import force_option, tell, warn
+from posbias.cli.sections import Sectioned
 
 
-@click.command()
+@click.command(cls=Sectioned, sections={"Output": ("output", "force")})
 @click.argument("harvests", nargs=-1, required=True, metavar="HARVEST...")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
 @force_option

@@ -134,7 +134,25 @@ def given(ctx: click.Context) -> list[str]:
 
 def tell(text: str, **style: Any) -> None:
     """Say something on stderr; what it quotes of files and flags does not steer the terminal."""
-    click.secho(printable_lines(text), err=True, **style)
+    click.secho(for_reading(text), err=True, **style)
+
+
+def for_reading(text: str) -> str:
+    """Return what goes to stderr so that it steers no terminal, and on one as lines that end between words."""
+    import sys
+
+    from posbias.tables import folded
+
+    lines = printable_lines(text).split("\n")
+    if not sys.stderr.isatty():
+        return "\n".join(lines)
+    return "\n".join(
+        part for line in lines for part in folded(line.lstrip(), _margin(line), f"{_margin(line)}  ", breaking=False)
+    )
+
+
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def warn(findings: Iterable[Finding]) -> None:

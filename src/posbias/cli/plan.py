@@ -18,6 +18,7 @@ from posbias.cli.options import (
     warn,
 )
 from posbias.cli.outputs import plot_file
+from posbias.cli.sections import Sectioned
 
 if TYPE_CHECKING:
     from posbias.harvesting.harvests import Harvest
@@ -55,7 +56,24 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     return tuple(name.strip() for name in value.split(","))
 
 
-@click.command()
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Plan": ("precision", "queries", "traffic", "scenarios", "max_rank", "estimator", "level", "seed"),
+        "Output": ("plot", "as_json"),
+        "Before any data": (
+            "assume",
+            "eta",
+            "curve",
+            "rankers",
+            "similarity",
+            "quality",
+            "repeats",
+            "relevant",
+            "noise",
+        ),
+    },
+)
 @maybe_log_options
 @click.option(
     "--precision",

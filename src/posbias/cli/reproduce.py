@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from posbias.wording import printable, printable_lines
+from posbias.cli.sections import Sectioned
+from posbias.tables import folded
+from posbias.wording import printable
 
 # Also in `posbias.reproduction.EXPERIMENTS`, whose import would make --help wait for numpy and the engine.
 _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
@@ -12,7 +14,7 @@ _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
 _OURS = ("estimators", "coverage", "drift")
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @click.argument("name", type=click.Choice([*_PAPER, *_OURS, "all"]), metavar="NAME")
 @click.option("--quick", is_flag=True, help="Fewer queries, runs and points: each in under a minute.")
 @click.option(
@@ -57,11 +59,13 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
                 held += sum(verdict.holds is True for verdict in outcome.verdicts)
                 untold += sum(verdict.holds is None for verdict in outcome.verdicts)
                 claims += len(outcome.verdicts)
-                click.echo(printable_lines(f"{outcome.name}\n{outcome.to_text()}\n"))
+                told = (line for text in outcome.to_text().split("\n") for line in folded(printable(text)))
+                click.echo("\n".join([outcome.name, *told, ""]))
     except KeyboardInterrupt:
         if not done:
             raise
         click.echo(printable(f"Interrupted; {', '.join(done)} had been written to {output}."), err=True)
         raise click.exceptions.Exit(130) from None
     more = f"; there is too little data to tell of {untold}" if untold else ""
-    click.echo(printable(f"{held} of {claims} claims hold{more}. Numbers and pictures are in {output}."))
+    summary = f"{held} of {claims} claims hold{more}. Numbers and pictures are in {output}."
+    click.echo("\n".join(folded(printable(summary), breaking=False)))

@@ -8,9 +8,10 @@ import click
 
 from posbias.cli.engines import engine_options, running
 from posbias.cli.options import force_option, log_options, make_log, show_json
+from posbias.cli.sections import Sectioned
 
 
-@click.command()
+@click.command(cls=Sectioned, sections={"Output": ("as_json",)})
 @log_options
 @force_option
 @engine_options
@@ -21,6 +22,7 @@ def sets(as_json: bool, **flags: Any) -> None:
     The table has the shape of Tables 1 and 2 of the paper.
     """
     from posbias.harvesting.set_sizes import intervention_sets
+    from posbias.tables import Column, table
 
     log = make_log(flags)
     with running(flags) as engine:
@@ -35,9 +37,8 @@ def sets(as_json: bool, **flags: Any) -> None:
             }
         )
         return
-    width = max(6, len(f"{sizes.max():,}"))
+    columns = [Column("", [f"{other + 1}" for other in range(1, m)])]
+    for k in range(m - 1):
+        columns.append(Column(f"{k + 1}", [f"{sizes[k, other]:,}" if k < other else "-" for other in range(1, m)]))
     click.echo("Distinct (query, document) pairs in S_{k,k'}: column k, row k'")
-    click.echo("".join([f"{'':>4}", *(f"{k:>{width + 1}}" for k in range(1, m))]))
-    for other in range(1, m):
-        cells = [f"{sizes[k, other]:,}" if k < other else "-" for k in range(m - 1)]
-        click.echo("".join([f"{other + 1:>4}", *(f"{cell:>{width + 1}}" for cell in cells)]))
+    click.echo(table(columns))

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from posbias.cli.options import tell
+from posbias.cli.sections import Sectioned
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
@@ -18,7 +19,15 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
         raise click.BadParameter(f"expected numbers with commas between them, such as 0.9,0.1, not {value!r}") from None
 
 
-@click.command()
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Log": ("queries", "max_rank", "layout", "aggregated", "ids", "seed"),
+        "Rankers": ("rankers", "similarity", "quality", "traffic", "sticky"),
+        "Queries": ("repeats", "skew", "relevant", "candidates"),
+        "Users": ("eta", "noise", "segment"),
+    },
+)
 @click.argument("output", metavar="OUTPUT")
 @click.option(
     "--layout",
@@ -39,6 +48,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 @click.option("--eta", type=float, default=1.0, show_default=True, help="The curve is (1/rank)^eta.")
 @click.option("--noise", type=float, default=0.1, show_default=True, help="Clicks on irrelevant results (ε₋).")
 @click.option("--relevant", type=float, default=0.3, show_default=True, help="Share of relevant documents.")
+@click.option("--random", multiple=True, metavar="NAME", help="Ranker that shows results in random order; repeat.")
 @click.option("--sticky", is_flag=True, help="One ranker serves all page views of a query.")
 @click.option("--max-rank", type=int, default=10, show_default=True, metavar="M", help="Results on a page.")
 @click.option("--candidates", type=int, help="Documents of a query.  [default: M + 5]")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from posbias.cli.options import F, column_options, decorated, harvest_options
+from posbias.cli.sections import Sectioned
 
 # The names of the registry in posbias.sql.warehouses, which is imported only when used.
 _DIALECTS = (
@@ -33,7 +34,13 @@ _OPTIONAL = {
 
 def _table_options(command: F) -> F:
     options = [
-        click.option("--dialect", type=click.Choice(_DIALECTS), required=True, help="Whose SQL."),
+        click.option(
+            "--dialect",
+            type=click.Choice(_DIALECTS),
+            required=True,
+            metavar="NAME",
+            help=f"Whose SQL: {', '.join(_DIALECTS)}.",
+        ),
         click.option(
             "--table",
             required=True,
@@ -51,7 +58,7 @@ def _table_options(command: F) -> F:
     return decorated(command, options)
 
 
-@click.command()
+@click.command(cls=Sectioned, sections={"Query": ("dialect", "table", "rankers")})
 @_table_options
 @harvest_options
 @click.option("--max-rank", type=click.IntRange(2), default=10, show_default=True, metavar="M", help="Top ranks.")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from posbias.errors import CurveError
+from posbias.frames import Columns, pandas_frame, polars_frame
 from posbias.version import __version__
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
     from posbias.arrays import FloatArray
 
 # Of what `to_dict` makes; one that older versions could not read has the next number. In the first, the covariance was
@@ -35,6 +39,19 @@ class Position:
     reason: str | None
     # Of the interval: how many queries, of equal say, it is as good as. None where it takes no quantile of t.
     degrees_of_freedom: float | None = None
+
+
+# What the values of its fields are, for those who make columns of them.
+_KINDS: dict[str, type[int] | type[float] | type[str]] = {
+    "position": int,
+    "propensity": float,
+    "low": float,
+    "high": float,
+    "impressions": int,
+    "clicks": int,
+    "reason": str,
+    "degrees_of_freedom": float,
+}
 
 
 @dataclass(frozen=True)
@@ -224,15 +241,31 @@ class Curve:
         Then a column `scope` says "all" or "segment", and each of the segment columns has one. A missing value is an
         empty field and an empty text `""`.
         """
-        names = [f.name for f in fields(Position)] + (["joint_low", "joint_high"] if joint else [])
-        # A segment column with the name of one of ours would hide it.
-        own = [f"segment_{name}" if name in ("scope", *names) else name for name in self.by]
-        lines: list[list[Any]] = [["scope", *own, *names] if self.by else names]
-        nothing = [None for _ in self.by]
-        lines += [[*(["all", *nothing] if self.by else []), *p.values()] for p in self._records(joint)]
-        for key, part in self.segments.items():
-            lines += [["segment", *key, *p.values()] for p in part._records(joint)]
+        columns = self.columns(joint=joint)
+        lines = [[*columns], *zip(*(values for _, values in columns.values()), strict=True)]
         return "".join(",".join(map(_csv_field, line)) + "\n" for line in lines)
+
+    def columns(self, *, joint: bool = False) -> Columns:
+        """Return the columns that `to_csv` and frames have, each with what its values are."""
+        kinds = _KINDS | ({"joint_low": float, "joint_high": float} if joint else {})
+        parts = [(("all", *(None for _ in self.by)), self)]
+        parts += [(("segment", *key), part) for key, part in self.segments.items()]
+        rows = [(key, record) for key, part in parts for record in part._records(joint)]
+        told: dict[str, tuple[type[Any], list[Any]]] = {}
+        for place, name in enumerate(["scope", *self.by] if self.by else []):
+            # A segment column with the name of one of ours would hide it.
+            while place and (name in kinds or name in told):
+                name = f"segment_{name}"
+            told[name] = (str, [key[place] for key, _ in rows])
+        return told | {name: (kind, [record[name] for _, record in rows]) for name, kind in kinds.items()}
+
+    def to_pandas(self, *, joint: bool = False) -> pd.DataFrame:
+        """Return the curve as a frame of pandas, with the columns of `to_csv`."""
+        return pandas_frame(self.columns(joint=joint))
+
+    def to_polars(self, *, joint: bool = False) -> pl.DataFrame:
+        """Return the curve as a frame of Polars, with the columns of `to_csv`."""
+        return polars_frame(self.columns(joint=joint))
 
     def to_text(self, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
         """Return the curve as a table, with the joint band if asked for and the truth where it is known."""
@@ -252,6 +285,11 @@ class Curve:
         return self.to_text()
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from posbias.curves.texts import curve_html
+
+        return curve_html(self)
 
 
 def _csv_field(value: str | float | None) -> str:

@@ -1,4 +1,4 @@
-"""A curve as a table for people: a line for each rank, and below it what is to be said of several."""
+"""A curve as a table for people, in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -6,44 +6,68 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from posbias.curves.reasons import own_reasons, shared_reasons
+from posbias.tables import Column, folded, html_table, table
 from posbias.wording import label, printable
 
 if TYPE_CHECKING:
     from posbias.curves.curve import Curve
 
-Band = Sequence[tuple[float | None, float | None]]
-_BAR = 24
-
 
 def curve_text(curve: Curve, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
-    """Return a curve and its segments as tables, with the joint band if asked for and the truth where it is known."""
+    """Return a curve and those of its segments as tables, with what is to be known of each below it."""
+    blocks = [[*folded(_title(curve)), _table(curve, truth, joint)]]
+    blocks += [[*folded(label(key)), _table(part, None, joint)] for key, part in curve.segments.items()]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def curve_html(curve: Curve) -> str:
+    """Return a curve and those of its segments as tables of HTML."""
+    parts = [(_title(curve), curve), *((label(key), part) for key, part in curve.segments.items())]
+    return "\n".join(
+        html_table(_columns(part), caption=title, remarks=_remarks(part), notes=_notes(part)) for title, part in parts
+    )
+
+
+def _title(curve: Curve) -> str:
     weighting = "" if curve.weighting is None else f", {curve.weighting} weighting"
-    title = printable(f"{curve.estimator}{weighting}, {curve.interval_name}")
-    blocks = [f"{title}\n{_table(curve, truth, joint)}"]
-    blocks += [f"{label(key)}\n{_table(part, None, joint)}" for key, part in curve.segments.items()]
-    return "\n\n".join(blocks)
+    return printable(f"{curve.estimator}{weighting}, {curve.interval_name}")
+
+
+def _remarks(curve: Curve) -> list[str]:
+    return [printable(reason) for reason in own_reasons(curve)]
+
+
+def _notes(curve: Curve) -> list[str]:
+    return [*shared_reasons(curve), *curve.notes]
+
+
+def _columns(curve: Curve, truth: Sequence[float] | None = None, joint: bool = False) -> list[Column]:
+    positions = curve.positions
+    columns = [
+        Column("rank", [f"{p.position}" for p in positions]),
+        Column("propensity", ["–" if p.propensity is None else f"{p.propensity:.3f}" for p in positions]),
+        Column("interval", [_ends(p.low, p.high, p.position) for p in positions], left=True),
+    ]
+    if joint:
+        ends = [_ends(*ends, p.position) for p, ends in zip(positions, curve.joint_ends(), strict=True)]
+        columns.append(Column("joint band", ends, left=True))
+    if truth is not None:
+        columns.append(Column("truth", [_known(truth, p.position) for p in positions]))
+    columns.append(Column("impressions", [f"{p.impressions:,}" for p in positions]))
+    columns.append(Column("clicks", [f"{p.clicks:,}" for p in positions]))
+    return columns
 
 
 def _table(curve: Curve, truth: Sequence[float] | None, joint: bool) -> str:
-    top = max((p.propensity for p in curve.positions if p.propensity is not None), default=0.0) or 1.0
-    lines = []
-    band: Band = curve.joint_ends() if joint else [(None, None)] * len(curve.positions)
-    for p, ends, reason in zip(curve.positions, band, own_reasons(curve), strict=True):
-        known = "" if truth is None else _known(truth, p.position)
-        interval = f"{_ends(p.low, p.high, p.position):<15}"
-        interval += f"  {_ends(*ends, p.position):<15}" if joint else ""
-        value = "–" if p.propensity is None else f"{p.propensity:.3f}"
-        bar = "" if p.propensity is None else _bar(p.propensity / top)
-        counts = f"{p.impressions:>12,} {p.clicks:>10,}"
-        tail = "  ".join(part for part in (bar, printable(reason)) if part)
-        lines.append(f"{p.position:>4} {value:>10}  {interval}{known} {counts}  {tail}".rstrip())
-    interval = f"{'interval':<15}" + (f"  {'joint band':<15}" if joint else "")
-    head = f"rank propensity  {interval}{'' if truth is None else '     truth'}  impressions     clicks"
-    return "\n".join([head, *lines, *(f"! {printable(note)}" for note in (*shared_reasons(curve), *curve.notes))])
+    known = [p.propensity for p in curve.positions]
+    top = max((p for p in known if p is not None), default=0.0) or 1.0
+    bars = [None if p is None else p / top for p in known]
+    drawn = table(_columns(curve, truth, joint), bars=bars, remarks=_remarks(curve))
+    return "\n".join([drawn, *(line for note in _notes(curve) for line in folded(printable(note), "! "))])
 
 
 def _known(truth: Sequence[float], position: int) -> str:
-    return f"{truth[position - 1]:>10.3f}" if position <= len(truth) else f"{'':>10}"
+    return f"{truth[position - 1]:.3f}" if position <= len(truth) else ""
 
 
 def _ends(low: float | None, high: float | None, position: int) -> str:
@@ -51,9 +75,3 @@ def _ends(low: float | None, high: float | None, position: int) -> str:
     if low is None or position == 1:
         return ""
     return f"{low:.3f} – {'∞' if high is None else f'{high:.3f}'}"
-
-
-def _bar(share: float) -> str:
-    """Return a bar of eighths of a character."""
-    eighths = round(max(0.0, min(share, 1.0)) * _BAR * 8)
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

@@ -8,6 +8,7 @@ from typing import Literal
 
 from posbias.engines.checksums import verified
 from posbias.engines.duckdb import DuckDB
+from posbias.engines.events import WrittenLog
 from posbias.engines.opened import OpenLog
 from posbias.engines.spark import Spark
 from posbias.errors import PosbiasError
@@ -22,7 +23,18 @@ ENGINES: dict[str, type[DuckDB] | type[Spark]] = {"duckdb": DuckDB, "spark": Spa
 # What runs a log that does not itself say by what.
 DEFAULT = "duckdb"
 
-__all__ = ["DEFAULT", "ENGINES", "DuckDB", "EngineChoice", "EngineName", "OpenLog", "Spark", "open_log"]
+__all__ = [
+    "DEFAULT",
+    "ENGINES",
+    "DuckDB",
+    "EngineChoice",
+    "EngineName",
+    "OpenLog",
+    "Spark",
+    "WrittenLog",
+    "chosen_engine",
+    "open_log",
+]
 
 
 def open_log(
@@ -31,8 +43,13 @@ def open_log(
     """Open a log for as long as a block lasts; a Spark DataFrame is opened by Spark without being told."""
     if not isinstance(log, ClickLog):
         raise PosbiasError(f"Expected a click log, not a {type(log).__name__}: ClickLog('clicks.parquet') makes one.")
+    return _opened(chosen_engine(log, engine), log, progress)
+
+
+def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB | Spark:
+    """Return the engine as a value: the one that was chosen, or that of the log."""
     if engine is None:
-        engine = Spark() if type(log.source).__module__.startswith("pyspark.") else ENGINES[DEFAULT]()
+        engine = Spark() if type(log.sources[0]).__module__.startswith("pyspark.") else ENGINES[DEFAULT]()
     elif isinstance(engine, str) and engine in ENGINES:
         engine = ENGINES[engine]()
     if not isinstance(engine, DuckDB | Spark):
@@ -40,7 +57,7 @@ def open_log(
             f"The engine {engine!r} is not known. Use one of {listed(ENGINES)}, or a value such as "
             "posbias.DuckDB(memory_limit='2GB')."
         )
-    return _opened(engine, log, progress)
+    return engine
 
 
 @contextmanager

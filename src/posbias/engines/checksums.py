@@ -55,8 +55,8 @@ def verified(log: ClickLog) -> Iterator[None]:
 def _packed(log: ClickLog) -> list[str]:
     """Return the compressed files of a log that are on this machine."""
     files: list[str] = []
-    for source in (log.source, log.rankings):
-        if source is not None and is_path(source):
+    for source in log.sources:
+        if is_path(source):
             # What is not there, or is a table of an engine, is no file to be checked; opening it will say more.
             with suppress(PosbiasError, OSError, ValueError):
                 files += find_files(source)

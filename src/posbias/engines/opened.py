@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from posbias.findings import unusable
+from posbias.findings import Finding, unusable
 from posbias.logs.schemas import Schema
-from posbias.progress import Progress, silent
+from posbias.progress import Bar, Progress, silent
 from posbias.sql.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -22,9 +22,11 @@ class OpenLog(ABC):
 
     dialect: Dialect
 
-    def __init__(self, schema: Schema, progress: Progress) -> None:
+    def __init__(self, schema: Schema, progress: Progress, findings: Sequence[Finding] = ()) -> None:
         self.schema = schema
         self.progress = progress
+        # What was found while the log was made of events.
+        self.findings = tuple(findings)
 
     @abstractmethod
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
@@ -61,6 +63,10 @@ class OpenLog(ABC):
     def done(self) -> float:
         """Return the share of the running query that is done."""
 
+    def known_rows(self) -> int | None:
+        """Return the rows of the log where that takes no reading of it."""
+        return None
+
     @contextmanager
     def watched(self, doing: str) -> Iterator[None]:
         """Tell the progress of the query that runs inside."""
@@ -73,6 +79,8 @@ class OpenLog(ABC):
             while not stop.wait(0.1):
                 self.progress(doing, self.done())
 
+        if isinstance(self.progress, Bar) and self.progress.rows is None:
+            self.progress.rows = self.known_rows()
         self.progress(doing, 0.0)
         # Joined before the query's answer is used: a thread alive at exit makes DuckDB print leak warnings.
         watcher = threading.Thread(target=watch, daemon=True)
@@ -82,6 +90,8 @@ class OpenLog(ABC):
         finally:
             stop.set()
             watcher.join()
+        # An engine that counts what follows the reading as much as the reading may be done at half.
+        self.progress(doing, 1.0)
 
     def refuse_empty_rankings(self) -> None:
         """Refuse a second table that names no ranker: nothing would be known of any row."""

@@ -181,6 +181,22 @@ class CurveEstimator(ABC):
         """Return what the estimator was made with."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return what the estimator was made with, as scikit-learn asks for it; `deep` changes nothing here."""
+        return self.parameters()
+
+    def set_params(self, **params: Any) -> Self:
+        """Change what the estimator was made with, and return it; `fit` says what it makes of that."""
+        known = self.parameters()
+        unknown = [name for name in params if name not in known]
+        if unknown:
+            raise EstimateError(
+                f"{type(self).__name__} has no parameter {', '.join(map(repr, unknown))}. It has {listed(known)}."
+            )
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
     @property
     def _interval(self) -> Interval | None:
         """How intervals are made, if they are."""
@@ -219,7 +235,7 @@ class CurveEstimator(ABC):
         )
 
     def summary(self) -> Curve:
-        """Return the fitted curve; it prints as a table."""
+        """Return the fitted curve: it prints as a table, and `to_pandas` and `to_polars` make a frame of it."""
         return self.curve()
 
     def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None, joint: bool = False) -> Axes:
@@ -253,6 +269,19 @@ def _no_estimate(seen: Evidence, reasons: Reasons) -> str:
         )
     why = "; ".join(dict.fromkeys(reason for reason in reasons[1:] if reason))
     return f"{said}: {why}. It takes more data, or rankers that differ more."
+
+
+def require_first(impressions: IntArray) -> None:
+    """Refuse impressions by rank of which none is at rank 1, to which propensities are relative."""
+    if not impressions.any() or impressions[0]:
+        return
+    first = int(np.flatnonzero(impressions)[0]) + 1
+    raise EstimateError(
+        f"Nothing was shown at rank 1, to which propensities are relative: the first rank with results is {first}. "
+        f"Check that no filter left the top of the page out. If results always begin at {first}, as below an "
+        f"advertisement, count from there: subtract {first - 1} from positions and from ranks (sql), and the curve is "
+        "relative to it."
+    )
 
 
 def _number(value: float) -> float | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from posbias.arrays import FloatArray
 from posbias.errors import EstimateError
-from posbias.estimators.base import CurveEstimator, Evidence, Reasons
+from posbias.estimators.base import CurveEstimator, Evidence, Reasons, require_first
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.page_views import FEW_VIEWS
@@ -87,6 +87,7 @@ class Estimator(CurveEstimator, Generic[C]):
             raise EstimateError(
                 f"fit takes a Harvest, not a {type(harvest).__name__}. Make one with posbias.harvest(ClickLog(...))."
             )
+        require_first(harvest.impressions)
         counts = self.count(harvest)
         if not counts.clicked:
             raise EstimateError(_nothing(harvest))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from posbias.errors import EstimateError
-from posbias.estimators.base import CurveEstimator
+from posbias.estimators.base import CurveEstimator, require_first
 from posbias.harvesting.observations import EngineChoice, Kind, Observations
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
@@ -80,6 +80,7 @@ class LogEstimator(CurveEstimator):
         return given
 
     def _fit(self, seen: Any) -> Self:
+        require_first(seen.impressions)
         self.estimate(seen)
         self._require_estimate()
         return self._estimate_segments(seen)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-
-from posbias.arrays import FloatArray, tally
-from posbias.estimators.base import Evidence, Reasons
+from posbias.arrays import FloatArray
+from posbias.estimators.base import Evidence
+from posbias.estimators.click_rates import ClickRates, shown_by_bucket
 from posbias.estimators.intervals import Interval
-from posbias.estimators.logged import LogEstimator
 from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.observations import EngineChoice, Observations, observe_totals
+from posbias.harvesting.observations import Observations, observe_totals
 from posbias.logs.click_log import ClickLog
-from posbias.progress import Progress, silent
 
 
-class NaiveCTR(LogEstimator):
+class NaiveCTR(ClickRates):
     """p̂_k / p̂_1 = click rate at k / click rate at 1, whatever was shown there.
 
     It is there to be compared with. Rankers put the better documents first, so that the curve falls by relevance and
@@ -42,7 +38,6 @@ class NaiveCTR(LogEstimator):
     """
 
     name = "naive-ctr"
-    fits_on = ("log", "harvest")
     needs = "totals"
 
     def __init__(
@@ -60,55 +55,10 @@ class NaiveCTR(LogEstimator):
         self.bootstrap = bootstrap
         self.seed = seed
 
-    def fit(
-        self,
-        log: ClickLog | Observations | Harvest,
-        *,
-        by: Sequence[str] = (),
-        engine: EngineChoice | None = None,
-        progress: Progress = silent,
-        force: bool = False,
-    ) -> Self:
-        """Estimate the curve of a log or a harvest; the arguments after it are for a log."""
-        if not isinstance(log, Harvest):
-            return super().fit(log, by=by, engine=engine, progress=progress, force=force)
-        self._check()
-        return self._fit(log)
-
     def observe(self, log: ClickLog, **how: Any) -> Observations:
         """Return impressions and clicks by bucket, ranker and rank."""
         return observe_totals(log, max_rank=self.max_rank, **how)
 
-    def estimate(self, seen: Observations | Harvest) -> None:
-        """Estimate one curve, and keep it."""
-        impressions, clicks = _by_bucket(seen)
-        shown, clicked = impressions.sum(axis=0), clicks.sum(axis=0)
-        propensity = relative_rates(shown, clicked)
-        intervals = self._intervals(
-            propensity, len(impressions), lambda weights: relative_rates(weights @ impressions, weights @ clicks)
-        )
-        self._keep(Evidence.of(seen), propensity, explain_rates(shown, clicked), intervals)
-
-
-def _by_bucket(seen: Observations | Harvest) -> FloatArray:
-    """Return impressions and clicks by bucket and rank: (2, B, M)."""
-    if isinstance(seen, Harvest):
-        return seen.shown("bucket", "rank").astype(np.float64)
-    rows, ranks = seen.totals, seen.max_rank
-    buckets, bucket = np.unique(rows["bucket"], return_inverse=True)
-    where = bucket * ranks + rows["rank"] - 1
-    counts = [tally(where, rows[name], len(buckets) * ranks) for name in ("impressions", "clicks")]
-    return np.stack(counts).reshape(2, -1, ranks)
-
-
-def relative_rates(impressions: FloatArray, clicks: FloatArray) -> FloatArray:
-    """Return the click rate of each rank over that of rank 1; NaN where nothing was shown, or rank 1 not clicked."""
-    rate = np.divide(clicks, impressions, out=np.full(clicks.shape, np.nan), where=impressions > 0)
-    return np.asarray(np.divide(rate, rate[..., :1], out=np.full(rate.shape, np.nan), where=rate[..., :1] > 0))
-
-
-def explain_rates(impressions: FloatArray, clicks: FloatArray) -> Reasons:
-    """Return, for each rank, why there is no relative rate, or None."""
-    if not clicks[0]:
-        return ["no click at rank 1"] * len(clicks)
-    return [None if shown else f"nothing was shown at rank {k}" for k, shown in enumerate(impressions, start=1)]
+    def count(self, seen: Observations | Harvest) -> tuple[FloatArray, Evidence]:
+        """Return what all rankers showed."""
+        return shown_by_bucket(seen).sum(axis=2), Evidence.of(seen)

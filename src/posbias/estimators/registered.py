@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     # From the rows of a log.
     from posbias.estimators.swap_one import SwapOne as SwapOne
     from posbias.estimators.swap_adjacent import SwapAdjacent as SwapAdjacent
+    from posbias.estimators.random_traffic import RandomTraffic as RandomTraffic
     from posbias.estimators.naive_ctr import NaiveCTR as NaiveCTR
     from posbias.estimators.pbm_em import PBMEM as PBMEM
     from posbias.estimators.regression_em import RegressionEM as RegressionEM

@@ -10,8 +10,8 @@ import numpy as np
 from posbias.arrays import FloatArray, IntArray
 from posbias.errors import EstimateError
 from posbias.estimators.base import Evidence
+from posbias.estimators.click_rates import explain_rates
 from posbias.estimators.logged import LogEstimator
-from posbias.estimators.naive_ctr import explain_rates
 from posbias.estimators.pbm_items import ShownItems, posteriors, ratio
 from posbias.extras import optional
 from posbias.harvesting.observations import Observations, observe_features

@@ -86,7 +86,7 @@ def harvest(
 
         plan = settings.plan(opened, counted.rankers)
         repeats = find_repeats(opened, plan, small_sample(opened, counted.rows.rows))
-        findings = [*counted.findings, *find_no_clicks(count_positions(counted.table)), *repeats]
+        findings = [*opened.findings, *counted.findings, *find_no_clicks(count_positions(counted.table)), *repeats]
         refuse_errors(findings, force=force)
         return Harvest(
             max_rank=max_rank,

@@ -159,12 +159,14 @@ def find_bad_rankings(opened: OpenLog) -> list[Finding]:
 def _unknown_ranker(plan: Plan) -> _Defect:
     schema, d = plan.schema, plan.dialect
     known = listed(plan.rankers)
-    remedy = "Add its ranks, or leave its rows out."
+    mixed = "if it stands for the lists of these interleaved, say ranks='none' and ranker='none'"
+    remedy = f"Add its ranks, or leave its rows out, as one does where it shows results in random order; {mixed}."
     where = "rankings table tells"
     if schema.layout.ranks_in == "columns":
         remedy = (
-            "Add a column with its ranks, or leave its rows out; if the columns are called otherwise, give their "
-            "pattern, such as ranks='rank_{ranker}'; if they are no ranks at all, say ranks='none'."
+            "Add a column with its ranks, or leave its rows out, as one does where it shows results in random order; "
+            "if the columns are called otherwise, give their pattern, such as ranks='rank_{ranker}'; if they are no "
+            f"ranks at all, say ranks='none'; {mixed}."
         )
         where = "log's rank columns tell"
     raw = d.quote(schema.ranker)

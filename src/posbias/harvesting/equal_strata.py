@@ -19,7 +19,8 @@ class Strata:
 
     Attributes:
         cells: one row for each stratum, bucket, ranker and rank, sorted by them, all segments together. `stratum`
-            counts from 0 without gaps, and `bucket` says which row of `views`.
+            counts from 0 without gaps, and `bucket` says which row of `views`. Where exposure is what was observed it
+            does not matter who showed a pair, and all rankers are one, with the number 0.
         views: page views by bucket and ranker (B × m), from which n_i is made: `weights @ views`.
         max_rank: M.
         by_design: whether exposure is what traffic promised. Then the pairs of a stratum are at rank k in n_i of the
@@ -63,10 +64,21 @@ def strata_of(cells: Cells, max_rank: int, buckets: IntArray, views: FloatArray,
     if by_design:
         # A ranker without traffic puts no document anywhere: nothing was promised there.
         cells = cells.where(views.sum(axis=0)[cells.ranker] > 0)
+    else:
+        cells = _whoever_showed(cells)
     cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=places(cells.bucket, buckets))
     alike = _Alike.of(cells)
     joined, one = alike.joined([alike.number, alike.cells.bucket[alike.first]])
     return Strata(replace(joined, stratum=alike.number[one]), views, max_rank, by_design)
+
+
+def _whoever_showed(cells: Cells) -> Cells:
+    """Return cells in which all rankers are one: a stratum at a rank once."""
+    first, which = group([cells.stratum, cells.rank])
+    counts = [tally(which, column, len(first)) for column in (cells.impressions, cells.clicks)]
+    impressions, clicks = np.rint(counts).astype(np.int64)
+    kept = cells.where(first)
+    return replace(kept, ranker=np.zeros_like(kept.ranker), impressions=impressions, clicks=clicks)
 
 
 def compressed(cells: Cells) -> Cells:

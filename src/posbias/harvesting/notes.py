@@ -55,7 +55,8 @@ def note_non_functional(count: int, pairs: int) -> list[Finding]:
             "its share",
             count,
             evidence={"pairs": pairs},
-            remedy="Put into the query id what the ranking depends on: user, day, filters.",
+            remedy="Put into the query id what the ranking depends on: user, day, filters. A ranker that shuffles on "
+            "purpose does no harm.",
         )
     ]
 

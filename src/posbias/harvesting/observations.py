@@ -17,22 +17,24 @@ from posbias.errors import EstimateError, HarvestError, LogError
 from posbias.findings import Finding
 from posbias.harvesting.page_views import count_page_views
 from posbias.harvesting.profiles import take_profile
+from posbias.harvesting.random_order import Repeated, number_of
 from posbias.harvesting.refusals import refuse_errors, refuse_segments, refuse_settings, refuse_unusable
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.samples import small_sample
 from posbias.harvesting.shortages import find_no_clicks
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schemas import require
+from posbias.logs.column_refusals import require
 from posbias.progress import Progress, silent
 from posbias.sql.dialect import INTEGERS
 from posbias.sql.observations import NAMELESS, feature_positions, pair_positions, totals
+from posbias.sql.random_order import random_order
 from posbias.sql.shown import Plan
 from posbias.sql.swaps import NO_RANK, swaps
 from posbias.wording import listed
 
 Columns = Mapping[str, AnyArray]
 Segment = tuple[str | None, ...]
-Kind = Literal["totals", "pairs", "features", "swaps"]
+Kind = Literal["totals", "pairs", "features", "swaps", "random"]
 _Read = Callable[[OpenLog, Plan], tuple[Answer, Answer]]
 
 _NUMBERS = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}
@@ -42,12 +44,13 @@ _NUMBERS = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}
 class Observations:
     """Impressions and clicks of a log's top ranks, and by what is to explain them.
 
-    Made by `observe_totals`, `observe_pairs`, `observe_features` and `observe_swaps`; an estimator's `observe` makes
-    those that it takes. After that the log is no longer needed.
+    Made by `observe_totals`, `observe_pairs`, `observe_features`, `observe_swaps` and `observe_random`; an estimator's
+    `observe` makes those that it takes. After that the log is no longer needed.
 
     Attributes:
         kind: what `rows` tell apart: nothing more ("totals"), the (query, document) pairs or vectors of features by a
-            number `item` ("pairs", "features"), or the ranks before an experiment's swap ("swaps").
+            number `item` ("pairs", "features"), or the ranks before an experiment's swap ("swaps"). Those of "random"
+            count what a ranker showed again: `pairs`, and how many of them at one rank only (`fixed`).
         max_rank: M, the number of top ranks counted.
         rankers: the rankers' names, sorted.
         totals: `impressions` and `clicks` by `segment`, `bucket`, `ranker` and `rank`; those of "swaps" are the
@@ -57,6 +60,7 @@ class Observations:
         segments: the segments found, each a tuple of values.
         features: the columns that became `feature_0`, `feature_1` and so on in `rows`.
         findings: what the user should know about the rows.
+        ranker: the ranker that "random" are of.
 
     Example:
         >>> import posbias
@@ -74,6 +78,7 @@ class Observations:
     segments: tuple[Segment, ...] = ((),)
     features: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    ranker: str | None = None
 
     @cached_property
     def shown(self) -> IntArray:
@@ -216,6 +221,27 @@ def observe_swaps(
         return table, table
 
     return _observed("swaps", read, log, max_rank, by, engine, progress, force)
+
+
+def observe_random(
+    log: ClickLog,
+    ranker: str | None,
+    *,
+    max_rank: int = 10,
+    by: Sequence[str] = (),
+    engine: EngineChoice | None = None,
+    progress: Progress = silent,
+    force: bool = False,
+) -> Observations:
+    """Count impressions and clicks by bucket, ranker and rank, and results that a ranker showed again at one rank."""
+
+    def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
+        order = opened.table(random_order(plan, number_of(ranker, plan.rankers)), "Looking at the order")
+        refuse_errors(Repeated.of_rows(order).findings(str(ranker)), force=force)
+        return opened.table(totals(plan), "Counting clicks"), order
+
+    observed = _observed("random", read, log, max_rank, by, engine, progress, force)
+    return replace(observed, ranker=str(ranker))
 
 
 def _observed(

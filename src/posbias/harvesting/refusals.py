@@ -10,7 +10,7 @@ from posbias.errors import LogError
 from posbias.findings import Finding, UnusableLogError
 from posbias.harvesting.counts import MOST_RANKS, MOST_SEGMENTS
 from posbias.harvesting.defects import explain_unusable
-from posbias.logs.schemas import require
+from posbias.logs.column_refusals import require
 from posbias.logs.weightings import WEIGHTINGS, Weighting
 from posbias.sql.shown import Plan
 from posbias.wording import listed

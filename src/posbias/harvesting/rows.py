@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posbias.engines import OpenLog
 from posbias.findings import Finding
+from posbias.harvesting.interleaving import find_interleaved
 from posbias.harvesting.notes import note_contradicted
 from posbias.harvesting.refusals import refuse_errors, refuse_unusable
 from posbias.harvesting.repeats import find_repeats
@@ -19,7 +20,9 @@ def check_rows(opened: OpenLog, max_rank: int, *, force: bool) -> list[Finding]:
     plan = Plan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
     profile, counts = count_rows(opened, plan)
     refuse_unusable(opened, plan, counts.rows, counts.rows_unusable)
-    repeats = find_repeats(opened, plan, small_sample(opened, profile.rows))
-    findings = [*note_contradicted(counts), *find_no_clicks(profile.positions), *repeats]
+    sample = small_sample(opened, profile.rows)
+    repeats = find_repeats(opened, plan, sample)
+    left_out = find_interleaved(opened, plan, counts, sample) or note_contradicted(counts)
+    findings = [*left_out, *find_no_clicks(profile.positions), *repeats]
     refuse_errors(findings, force=force)
     return findings

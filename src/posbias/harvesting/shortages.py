@@ -26,7 +26,8 @@ def find_no_clicks(positions: Sequence[Shown]) -> Iterator[Finding]:
             "warning",
             f"nothing was shown at position 1; the first is {positions[0].position}",
             remedy="Propensities are relative to position 1, and cannot be estimated without it: check that positions "
-            "count from 1 and that no filter left the top of the page out.",
+            "count from 1 and that no filter left the top of the page out. If results always begin lower, as below an "
+            "advertisement, count positions and ranks from there (sql).",
         )
     if impressions and not clicks:
         yield Finding(

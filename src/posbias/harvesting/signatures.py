@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from posbias.engines import OpenLog
 from posbias.findings import Finding
 from posbias.harvesting.counts import Counted, Settings
+from posbias.harvesting.interleaving import find_interleaved
 from posbias.harvesting.mixed_files import find_mixed_files
 from posbias.harvesting.notes import note_contradicted
+from posbias.harvesting.one_sided_ranks import note_one_sided
 from posbias.harvesting.refusals import refuse_unusable
 from posbias.harvesting.row_counts import RowCounts
+from posbias.harvesting.samples import small_sample
 from posbias.harvesting.several_ranks import find_several_ranks
 from posbias.harvesting.unranked import explain_unranked
 from posbias.logs.bounds import refuse_rankers, refuse_sums
@@ -49,7 +52,10 @@ def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
     good = select(answer, answer["code_0"] >= 0)
     segment, segments = segment_numbers(good, plan.segments)
     cells = cells_from_signatures(good, segment, plan.coding)
-    return Counted("signatures", plan.rankers, segments, cells, counts, _notes(opened, plan, counts))
+    # A second table tells ranks whoever was shown.
+    one_sided = note_one_sided(cells, plan.rankers) if plan.schema.layout.ranks_in == "columns" else []
+    findings = [*_notes(opened, plan, counts), *one_sided]
+    return Counted("signatures", plan.rankers, segments, cells, counts, findings)
 
 
 def _count_rows(opened: OpenLog, plan: Plan, answer: Answer) -> RowCounts:
@@ -81,8 +87,9 @@ def _notes(opened: OpenLog, plan: Plan, counts: RowCounts) -> list[Finding]:
     tells.
     """
     mixed = find_mixed_files(opened) if counts.rows_contradicted else []
-    if plan.schema.layout.ranks_in != "table":
-        return [*mixed, *note_contradicted(counts)]
-    if counts.rows_contradicted and not counts.rows_counted and (reason := explain_unranked(opened, plan)):
+    long = plan.schema.layout.ranks_in == "table"
+    if long and counts.rows_contradicted and not counts.rows_counted and (reason := explain_unranked(opened, plan)):
         raise reason
-    return [*mixed, *note_contradicted(counts), *find_several_ranks(opened, plan)]
+    interleaved = find_interleaved(opened, plan, counts, small_sample(opened, counts.rows))
+    several = find_several_ranks(opened, plan) if long else []
+    return [*mixed, *(interleaved or note_contradicted(counts)), *several]

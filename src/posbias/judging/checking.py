@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from posbias.engines import EngineChoice, OpenLog, open_log
-from posbias.findings import Finding, UnusableLogError
+from posbias.findings import Finding, UnusableLogError, any_error
+from posbias.harvesting.one_sided_ranks import find_one_sided
 from posbias.harvesting.refusals import refuse_settings
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.row_counts import count_rows
@@ -24,17 +25,28 @@ from posbias.sql.shown import Plan
 def _find_repeats(look: Look) -> list[Finding]:
     # Where no ranker contradicts itself, none shows a result at several positions of a page view.
     moved = look.pairs is None or look.pairs.non_functional > 0 or look.counts.rows_contradicted > 0
-    return find_repeats(look.opened, look.plan, moved=moved)
+    found = find_repeats(look.opened, look.plan, moved=moved)
+    # Lists that were interleaved are what makes a page view one of several rankers.
+    known = any(finding.code == "interleaved" for finding in look.contradictions)
+    return [finding for finding in found if not (known and finding.code == "mixed-view")]
+
+
+def _find_one_sided(look: Look) -> list[Finding]:
+    if any_error([*look.mixed_files, *look.defects, *look.contradictions]):
+        return []
+    return find_one_sided(look.opened, look.plan)
 
 
 # What can be wrong with a log, in the order in which it is said.
 FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
+    lambda look: look.opened.findings,
     lambda look: look.mixed_files,
     lambda look: look.defects,
     lambda look: look.contradictions,
     _find_repeats,
     find_non_functional,
     find_odd_rank_columns,
+    _find_one_sided,
     find_rare_rankers,
     find_no_intervention,
     lambda look: find_no_clicks(look.profile.positions),

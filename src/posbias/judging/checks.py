@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from posbias.errors import Spelling
-from posbias.findings import Finding, any_error, wrapped
+from posbias.findings import Finding, any_error
+from posbias.frames import Columns, pandas_frame, polars_frame
 from posbias.harvesting.profiles import Shown
 from posbias.logs.layouts import Layout
+from posbias.tables import Column, folded, html_table, table
 from posbias.version import __version__
 from posbias.wording import as_python, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 _MOST_RANKERS = 12
 
@@ -76,6 +83,24 @@ class Check:
     def __str__(self) -> str:
         return self.to_text()
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the findings as a frame of pandas, a row for each."""
+        return pandas_frame(self._finding_columns())
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the findings as a frame of Polars, a row for each."""
+        return polars_frame(self._finding_columns())
+
+    def _finding_columns(self) -> Columns:
+        told = [finding.to_dict() for finding in self.findings]
+        kinds = {"code": str, "severity": str, "message": str, "count": int, "example": str, "remedy": str, "add": str}
+        return {name: (kind, [each[name] for each in told]) for name, kind in kinds.items()}
+
+    def _repr_html_(self) -> str:
+        parts = [f"<pre>{escape(self._understood())}</pre>"] if self.layout else []
+        parts += [html_table(self._rates())] if self.positions else []
+        return "\n".join([*parts, f"<pre>{escape(self._complaints(as_python))}</pre>"])
+
     def _understood(self) -> str:
         if self.layout is None:
             return ""
@@ -95,27 +120,37 @@ class Check:
         if self.documents is not None and self.moved is not None:
             about = "about " if self.documents_one_in > 1 else ""
             moved = _share(self.moved, self.documents)
-            text = f"{about}{self.documents:,} of a query; the rankers put {about}{moved} at different ranks"
-            lines += _fact("documents", text)
+            counted = f"{about}{self.documents:,} distinct (query, document) pairs"
+            where = (
+                "shown at several ranks" if "ranker" not in self.columns else "put at different ranks by the rankers"
+            )
+            lines += _fact("documents", f"{counted}, {about}{moved} {where}")
         return "\n".join(lines)
 
     def _traffic(self) -> list[str]:
         views = sum(self.page_views.values())
         shown = sorted(self.page_views.items(), key=lambda item: -item[1])[:_MOST_RANKERS]
-        width = max((len(name) for name, _ in shown), default=0)
-        digits = max((len(f"{n:,}") for _, n in shown), default=0)
-        lines = [f"{'':12}{printable(name):<{width}}  {n:>{digits},}  {n / max(views, 1):>6.1%}" for name, n in shown]
+        if not shown:
+            return []
+        columns = [
+            Column("ranker", [printable(name) for name, _ in shown], left=True),
+            Column("page views", [f"{n:,}" for _, n in shown]),
+            Column("share", [f"{n / max(views, 1):.1%}" for _, n in shown]),
+        ]
+        lines = table(columns, indent=12).splitlines()
         more = len(self.page_views) - len(shown)
         return [*lines, f"{'':12}and {more} more"] if more else lines
 
     def _click_rates(self) -> str:
-        if not self.positions:
-            return ""
-        lines = ["rank  impressions      clicks  click rate"]
-        for p in self.positions:
-            rate = f"{p.clicks / p.impressions:.2%}" if p.impressions else "–"
-            lines.append(f"{p.position:>4} {p.impressions:>12,} {p.clicks:>11,} {rate:>11}")
-        return "\n".join(lines)
+        return table(self._rates()) if self.positions else ""
+
+    def _rates(self) -> list[Column]:
+        return [
+            Column("rank", [f"{p.position}" for p in self.positions]),
+            Column("impressions", [f"{p.impressions:,}" for p in self.positions]),
+            Column("clicks", [f"{p.clicks:,}" for p in self.positions]),
+            Column("click rate", [_rate(p) for p in self.positions]),
+        ]
 
     def _complaints(self, spell: Spelling) -> str:
         if not self.findings:
@@ -123,6 +158,10 @@ class Check:
         blocks = [finding.block(spell) for finding in sorted(self.findings, key=lambda f: f.severity != "error")]
         verdict = "The log can be used." if self.usable else "The log cannot be used as it is."
         return "\n\n".join([*blocks, verdict])
+
+
+def _rate(shown: Shown) -> str:
+    return f"{shown.clicks / shown.impressions:.2%}" if shown.impressions else "–"
 
 
 def _share(part: int, whole: int) -> str:
@@ -136,4 +175,4 @@ def _some(names: list[str]) -> str:
 
 def _fact(name: str, text: str) -> list[str]:
     """Return a line of what was understood, wrapped under itself."""
-    return wrapped(text, f"{name:<12}", " " * 12)
+    return folded(printable(text), f"{name:<12}", " " * 12)

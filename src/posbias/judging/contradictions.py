@@ -56,7 +56,8 @@ def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
     else:
         remedy = (
             "They are left out of the harvest. If results are moved after ranking (advertisements, blending), log the "
-            "final ranks. Ranks must count from 1 like positions."
+            "final ranks. If lists were interleaved, say ranks='none' and ranker='none'. Ranks must count from 1 like "
+            "positions."
         )
     return [
         Finding(

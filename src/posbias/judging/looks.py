@@ -8,6 +8,7 @@ from functools import cached_property
 from posbias.engines import OpenLog
 from posbias.findings import Finding, any_error
 from posbias.harvesting.defects import find_bad_rankings, find_defects
+from posbias.harvesting.interleaving import find_interleaved
 from posbias.harvesting.mixed_files import find_mixed_files
 from posbias.harvesting.profiles import Profile
 from posbias.harvesting.row_counts import RowCounts
@@ -49,7 +50,8 @@ class Look:
         """Rows that are shown where their own ranker does not put them."""
         if not self.counts.rows_contradicted or any_error([*self.mixed_files, *self.defects]):
             return []
-        return find_contradictions(self.opened, self.plan)
+        interleaved = find_interleaved(self.opened, self.plan, self.counts)
+        return interleaved or find_contradictions(self.opened, self.plan)
 
     @cached_property
     def pairs(self) -> Pairs | None:

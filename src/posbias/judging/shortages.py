@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from posbias.findings import Finding
 from posbias.harvesting.page_views import FEW_VIEWS
 from posbias.judging.looks import Look
+from posbias.judging.requests import find_request_ids
 from posbias.logs.columns import guess_ranks
 from posbias.logs.schemas import match_ranks
 from posbias.wording import listed
@@ -61,6 +62,8 @@ def find_no_intervention(look: Look) -> Iterator[Finding]:
             remedy="Propensities come from documents that two rankers put at different ranks: add the log of another "
             "ranker, or of the same one before it changed, or name the column that tells them apart (ranker).",
         )
+    elif pairs and pairs.moved == 0 and (requests := find_request_ids(look)):
+        yield from requests
     elif pairs and pairs.moved == 0:
         yield Finding(
             "no-disagreement",

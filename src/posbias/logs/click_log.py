@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from posbias.errors import LogError
+from posbias.logs.events import Events, Preset
+from posbias.wording import shown
 
 DEFAULT_RANKS = "rank_{ranker}"
 # In place of a pattern or a column: columns that look like ranks are not, and the log names no ranker.
@@ -93,13 +94,97 @@ class ClickLog:
         what = {"sql": "a query", "ranks": "a pattern of column names"}.get(name, f"the name of a {_named(name)}")
         raise LogError(f"{name}={value!r} must be a text: {what}. Leave it out if there is none to name.")
 
+    @classmethod
+    def from_events(
+        cls,
+        impressions: Any,
+        clicks: Any,
+        *,
+        impression: str = "impression_id",
+        query: str = "query_id",
+        doc: str = "doc_id",
+        docs: str | None = None,
+        position: str | None = None,
+        ranker: str | None = None,
+        application: str | None = None,
+        click_impression: str | None = None,
+        click_doc: str | None = None,
+        first: int | None = None,
+        table: str | None = None,
+        sql: str | None = None,
+        clicks_sql: str | None = None,
+        preset: Preset | None = None,
+        rankings: Any = None,
+        rank: str = Unsaid("rank"),
+    ) -> ClickLog:
+        """Return the log that two tables of events make: what was shown, and what was clicked.
+
+        They are joined by the engine when the log is opened: a log of its own goes to a file by `write_events`. Its
+        columns have the default names; all other columns of the impressions are carried along.
+
+        Arguments:
+            impressions: what was shown, a source as a log is: one row for each page view with its documents in an
+                array, in the order shown, or one row for each document with its position.
+            clicks: one row for each click: its page view and document. A source as well, or the name of a table in
+                the same DuckDB file.
+            impression, query, doc: the columns of the page view, of the query and, in both tables, of the document.
+            docs: the array; `doc_ids` is taken where it exists. It may be JSON in a text: `[17, 4]`.
+            position: the column beside one document a row; `position` is taken where there is no array. Whether it
+                counts from 0 or from 1 is told by where page views begin.
+            ranker: the column of the ranker that was shown; `ranker` is taken where it exists.
+            application: a column of those whose positions may begin differently, at 0 in one and at 1 in another.
+            click_impression, click_doc: what the clicks call their columns, where not as the impressions do.
+            first: 0 or 1, the topmost position, where page views do not tell.
+            table, sql: a table of a DuckDB file, and a query to read in place of the impressions, as in `ClickLog`.
+            clicks_sql: a query to read in place of the clicks, which it calls `source`.
+            preset: "ubi" for OpenSearch's User Behavior Insights: `ubi_queries` and `ubi_events` as exported.
+            rankings, rank: as in `ClickLog`: the second table of the long layout, with the columns `query_id`,
+                `ranker` and `doc_id`.
+
+        Example:
+            >>> import posbias, pyarrow
+            >>> views = {"impression_id": [1], "query_id": ["tea"], "doc_ids": [["x", "y"]], "ranker": ["a"]}
+            >>> taps = {"impression_id": [1, 1], "doc_id": ["y", "y"]}
+            >>> log = ClickLog.from_events(pyarrow.table(views), pyarrow.table(taps))
+            >>> [(shown.position, shown.clicks) for shown in posbias.check(log).positions]
+            [(1, 0), (2, 1)]
+        """
+        return cls(
+            Events(
+                impressions,
+                clicks,
+                impression=impression,
+                query=query,
+                doc=doc,
+                docs=docs,
+                position=position,
+                ranker=ranker,
+                application=application,
+                click_impression=click_impression,
+                click_doc=click_doc,
+                first=first,
+                table=table,
+                sql=sql,
+                clicks_sql=clicks_sql,
+                preset=preset,
+            ),
+            rankings=rankings,
+            rank=rank,
+        )
+
+    @property
+    def sources(self) -> list[Any]:
+        """All that the log is read from, the log itself first."""
+        first = [self.source.impressions, self.source.clicks] if isinstance(self.source, Events) else [self.source]
+        return [*first, *([] if self.rankings is None else [self.rankings])]
+
     def __repr__(self) -> str:
         given = [
-            f"{f.name}={_shown(getattr(self, f.name))}"
+            f"{f.name}={shown(getattr(self, f.name))}"
             for f in fields(self)[1:]
             if not (isinstance(getattr(self, f.name), str | None) and getattr(self, f.name) == f.default)
         ]
-        return f"ClickLog({', '.join([_shown(self.source), *given])})"
+        return f"ClickLog({', '.join([shown(self.source), *given])})"
 
 
 # What must be a text, and which of it may be left out.
@@ -109,11 +194,3 @@ _TEXTS = ("query", "doc", "ranker", "position", "click", "rank", *sorted(_OPTION
 
 def _named(name: str) -> str:
     return "table" if name == "table" else "column"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, os.PathLike):
-        return repr(os.fspath(value))
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_shown, value))}]"
-    return repr(value) if isinstance(value, str) else f"<{type(value).__module__.split('.')[0]}.{type(value).__name__}>"

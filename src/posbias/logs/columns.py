@@ -23,6 +23,10 @@ _OTHER_NAMES = {
     " displays exposures",
     "clicks": "clicks clickcount nclicks numclicks clickscount taps",
     "rank": "rank position pos place",
+    "docs": "docids docs documents documentids results resultids items itemids products productids hits hitids shown",
+    "click_impression": "impressionid impression pageviewid pageview viewid requestid request queryid searchid",
+    "click_doc": "docid doc document documentid item itemid product productid result resultid listingid sku url",
+    "application": "application app site platform client",
 }
 # How logs name a column for each ranker's rank.
 _RANK_PATTERNS = (

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from html import escape
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
+from posbias.frames import Columns, pandas_frame, polars_frame
+from posbias.tables import Column, folded, table
 from posbias.version import __version__
 from posbias.wording import printable
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     from matplotlib.axes import Axes
 
 FORMAT = 1
-_WIDTH = 100
+# The columns of a frame, and what their values are.
+_KINDS: dict[str, type[int] | type[float] | type[str]] = {
+    "scenario": str,
+    "estimator": str,
+    "rank": int,
+    "precision": float,
+    "standard_error": float,
+    "degrees_of_freedom": float,
+    "times": float,
+    "queries": int,
+    "page_views": int,
+    "more_queries": int,
+    "more_page_views": int,
+    "reason": str,
+}
 
 
 @dataclass(frozen=True)
@@ -113,6 +131,27 @@ class Plan:
         """Return the plan as `--json` prints it."""
         return {"format": FORMAT, **asdict(self), "version": __version__}
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the plan as a frame of pandas: a row for each scenario, estimator and rank."""
+        return pandas_frame(self._columns())
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the plan as a frame of Polars: a row for each scenario, estimator and rank."""
+        return polars_frame(self._columns())
+
+    def _columns(self) -> Columns:
+        looks = [("now", self.outlooks), *((each.name, each.outlooks) for each in self.scenarios)]
+        rows = [
+            {"scenario": name, "estimator": outlook.estimator, **asdict(need)}
+            for name, outlooks in looks
+            for outlook in outlooks
+            for need in outlook.needs
+        ]
+        return {name: (kind, [row[name] for row in rows]) for name, kind in _KINDS.items()}
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.to_text())}</pre>"
+
     def to_text(self) -> str:
         """Return the plan as tables."""
         blocks = [self._head(), self._main(), self._by_estimator(), self._otherwise(), self._foot()]
@@ -127,54 +166,52 @@ class Plan:
     def _head(self) -> str:
         counted = f"{self.page_views:,} page views" + ("" if self.queries is None else f" of {self.queries:,} queries")
         given = f"assumed, told for {counted}" if self.assumed else counted
-        return printable(
+        return _wrapped(
             f"{100 * self.level:g}% intervals of ±{_percent(self.precision)}; {given} ({_split(self.traffic)})"
         )
 
     def _main(self) -> str:
         chosen = self.outlooks[0]
-        counted = self.queries is not None
+        needs, counted = chosen.needs, self.queries is not None
         now = f"at {_rounded(self.queries)}" if self.assumed else "now"
-        head = f"rank  {now:>9}    times"
-        head += f"{'queries needed':>17}" if counted else ""
-        head += "" if self.assumed or not counted else f"{'more queries':>15}"
-        head += f"{'page views needed' if self.assumed else 'more page views':>19}"
-        lines = [chosen.estimator, head]
-        for need in chosen.needs:
-            line = f"{need.rank:>4}  {_precision(need.precision):>9}  {_times(need.times):>7}"
-            line += f"{_rounded(need.queries):>17}" if counted else ""
-            line += "" if self.assumed or not counted else f"{_more(need.more_queries):>15}"
-            line += f"{_rounded(need.page_views) if self.assumed else _more(need.more_page_views):>19}"
-            lines.append(f"{line}  {printable(need.reason or '')}".rstrip())
-        return "\n".join(lines)
+        columns = [
+            Column("rank", [f"{need.rank}" for need in needs]),
+            Column(now, [_precision(need.precision) for need in needs]),
+            Column("times", [_times(need.times) for need in needs]),
+        ]
+        if counted:
+            columns.append(Column("queries needed", [_rounded(need.queries) for need in needs]))
+        if counted and not self.assumed:
+            columns.append(Column("more queries", [_more(need.more_queries) for need in needs]))
+        if self.assumed:
+            columns.append(Column("page views needed", [_rounded(need.page_views) for need in needs]))
+        else:
+            columns.append(Column("more page views", [_more(need.more_page_views) for need in needs]))
+        return f"{chosen.estimator}\n{table(columns, remarks=[printable(need.reason or '') for need in needs])}"
 
     def _by_estimator(self) -> str:
         if len(self.outlooks) < 2:
             return ""
-        what = "page views" if self.queries is None else "queries"
-        lines = [f"{what} needed, by estimator", "rank" + "".join(f"{each.estimator:>16}" for each in self.outlooks)]
-        for need in self.outlooks[0].needs:
-            own = [each.need(need.rank) for each in self.outlooks]
-            values = [None if n is None else n.page_views if self.queries is None else n.queries for n in own]
-            lines.append(f"{need.rank:>4}" + "".join(f"{_rounded(value):>16}" for value in values))
-        return "\n".join(lines)
+        needs, counted = self.outlooks[0].needs, self.queries is not None
+        columns = [Column("rank", [f"{need.rank}" for need in needs])]
+        for each in self.outlooks:
+            own = [each.need(need.rank) for need in needs]
+            values = [None if n is None else n.queries if counted else n.page_views for n in own]
+            columns.append(Column(each.estimator, [_rounded(value) for value in values]))
+        return f"{'queries' if counted else 'page views'} needed, by estimator\n{table(columns)}"
 
     def _otherwise(self) -> str:
         if not self.scenarios:
             return ""
         chosen = self.outlooks[0]
-        columns = [("now", chosen), *((each.name, each.outlooks[0]) for each in self.scenarios)]
-        width = [max(9, len(printable(name)) + 2) for name, _ in columns]
-        lines = [f"the same {self.page_views:,} page views otherwise, {chosen.estimator}"]
-        lines.append("rank" + "".join(f"{printable(name):>{w}}" for (name, _), w in zip(columns, width, strict=True)))
-        for need in chosen.needs:
-            own = [outlook.need(need.rank) for _, outlook in columns]
+        columns = [Column("rank", [*(f"{need.rank}" for need in chosen.needs), "need"])]
+        for name, outlook in [("now", chosen), *((each.name, each.outlooks[0]) for each in self.scenarios)]:
+            own = [outlook.need(need.rank) for need in chosen.needs]
             told = [_precision(None if n is None else n.precision) for n in own]
-            lines.append(f"{need.rank:>4}" + "".join(f"{text:>{w}}" for text, w in zip(told, width, strict=True)))
-        worst = [outlook.worst for _, outlook in columns]
-        told = [_times(None if n is None else n.times) for n in worst]
-        lines.append("need" + "".join(f"{text:>{w}}" for text, w in zip(told, width, strict=True)))
-        lines.append("need: times the page views until every rank that has an interval is as precise as wanted")
+            worst = outlook.worst
+            columns.append(Column(printable(name), [*told, _times(None if worst is None else worst.times)]))
+        lines = [f"the same {self.page_views:,} page views otherwise, {chosen.estimator}", table(columns)]
+        lines.append(_wrapped("need: times the page views until every rank with an interval is as precise as wanted"))
         lines += [_wrapped(f"{each.name}: {each.assumes}") for each in self.scenarios if each.assumes]
         return "\n".join(lines)
 
@@ -188,7 +225,7 @@ class Plan:
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(printable(text), _WIDTH, subsequent_indent="  ")
+    return "\n".join(folded(printable(text)))
 
 
 def _split(traffic: Mapping[str, float]) -> str:

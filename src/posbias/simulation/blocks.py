@@ -34,6 +34,8 @@ class _Stream(IntEnum):
     ORDER = 5
     PAGES = 6
     RANKERS = 7
+    SHUFFLES = 8
+    UNRANKED = 9
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Pages:
 
     query: IntArray  # within the block
     ranker: IntArray
+    shown: NDArray[np.int16]  # page, rank - 1 -> candidate
     segment: IntArray
     impressions: IntArray
     clicks: IntArray | BoolArray  # page, rank - 1
@@ -102,6 +105,9 @@ def draw_rankings(world: World, block: Block) -> Rankings:
     scores *= np.float32(np.sqrt(1 - world.similarity))
     scores += np.float32(np.sqrt(world.similarity)) * shared
     scores += np.array(world.qualities, dtype=np.float32)[:, None] * relevant[:, None, :]
+    for i in {*_all(world)} - {*world.ranking}:
+        # What stands for a ranker without a ranking is like no other.
+        scores[:, i] = block.rng(world, _Stream.UNRANKED, i).random((queries, pool), dtype=np.float32)
     # Stable, because the default sort breaks ties differently from one processor to the next.
     order = np.argsort(-scores, axis=-1, kind="stable").astype(np.int16)
     ranks = np.empty(shape, dtype=np.int16)
@@ -120,10 +126,16 @@ def draw_pages(world: World, block: Block, rankings: Rankings, part: int) -> Pag
         block.rng(world, _Stream.ORDER).shuffle(queries)
     query = queries[block.slices(world)[part]]
     rng = block.rng(world, _Stream.PAGES, part)
-    if not world.sticky:
-        return _draw_slice(world, rankings, query, _draw_rankers(world, len(query), rng), rng)
-    ranker = _draw_rankers(world, len(block.views), block.rng(world, _Stream.RANKERS))
-    return _draw_slice(world, rankings, query, ranker[query], rng)
+    if world.sticky:
+        ranker = _draw_rankers(world, len(block.views), block.rng(world, _Stream.RANKERS))[query]
+    else:
+        ranker = _draw_rankers(world, len(query), rng)
+    shown = rankings.order[query, ranker, : world.max_rank]
+    shuffled = np.flatnonzero(~np.isin(ranker, world.ranking))
+    if len(shuffled):
+        chance = block.rng(world, _Stream.SHUFFLES, part).random((len(shuffled), world.pool), dtype=np.float32)
+        shown[shuffled] = np.argsort(chance, axis=-1, kind="stable")[:, : world.max_rank]
+    return _draw_slice(world, rankings, query, ranker, shown, rng)
 
 
 def add_up(world: World, pages: Iterable[Pages]) -> Pages:
@@ -136,6 +148,7 @@ def add_up(world: World, pages: Iterable[Pages]) -> Pages:
         Pages(
             np.concatenate([part.query for part in parts]),
             np.concatenate([part.ranker for part in parts]),
+            np.concatenate([part.shown for part in parts]),
             np.concatenate([part.segment for part in parts]),
             np.concatenate([part.impressions for part in parts]),
             np.concatenate([part.clicks for part in parts]),
@@ -188,16 +201,22 @@ def _draw_rankers(world: World, times: int, rng: np.random.Generator) -> IntArra
     return np.searchsorted(bounds / bounds[-1], rng.random(times), side="right")
 
 
-def _draw_slice(world: World, rankings: Rankings, query: IntArray, ranker: IntArray, rng: np.random.Generator) -> Pages:
+def _draw_slice(
+    world: World,
+    rankings: Rankings,
+    query: IntArray,
+    ranker: IntArray,
+    shown: NDArray[np.int16],
+    rng: np.random.Generator,
+) -> Pages:
     pages = len(query)
     segment = rng.integers(0, len(world.curves), size=pages)
-    shown = rankings.order[query, ranker, : world.max_rank]
     relevant = rankings.relevant[query[:, None], shown]
     # P(click) = p_r if relevant, p_r · epsilon_minus if not, section "Robustness Analysis".
     curves = world.curves.astype(np.float32)[segment]
     chance = np.where(relevant, curves, curves * np.float32(world.noise))
     clicks = rng.random(chance.shape, dtype=np.float32) < chance
-    return Pages(query, ranker, segment, np.ones(pages, dtype=np.int64), clicks)
+    return Pages(query, ranker, shown, segment, np.ones(pages, dtype=np.int64), clicks)
 
 
 def _group(world: World, pages: Pages) -> Pages:
@@ -205,12 +224,15 @@ def _group(world: World, pages: Pages) -> Pages:
     key = (pages.query * len(world.rankers) + pages.ranker) * segments + pages.segment
     order = np.argsort(key, kind="stable")
     key = key[order]
-    starts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
-    key = key[starts]
+    # No two pages in random order are alike, or so seldom that they stand side by side.
+    alike = np.isin(pages.ranker[order], world.ranking)
+    starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | ~alike[1:]])
+    first = order[starts]
     return Pages(
-        query=key // (segments * len(world.rankers)),
-        ranker=key // segments % len(world.rankers),
-        segment=key % segments,
+        query=pages.query[first],
+        ranker=pages.ranker[first],
+        shown=pages.shown[first],
+        segment=pages.segment[first],
         impressions=np.add.reduceat(pages.impressions[order], starts),
         clicks=np.add.reduceat(pages.clicks[order], starts, axis=0, dtype=np.int64),
     )

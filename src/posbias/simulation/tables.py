@@ -143,7 +143,7 @@ def _draw_piece(world: World, form: Form, block: Block, parts: range) -> Piece:
 
 def _page_columns(world: World, form: Form, block: Block, rankings: Rankings, pages: Pages) -> dict[str, pa.Array]:
     documents = _ids(form, "d", rankings.documents.ravel())
-    shown = pages.query[:, None] * world.pool + rankings.order[pages.query, pages.ranker, : world.max_rank]
+    shown = pages.query[:, None] * world.pool + pages.shown
     queries = _ids(form, "q", block.first_query + np.arange(len(block.views)))
     rankers = pa.array(world.rankers).take(pa.array(pages.ranker))
     columns = {
@@ -162,18 +162,17 @@ def _page_columns(world: World, form: Form, block: Block, rankings: Rankings, pa
 
 def _rank_columns(world: World, rankings: Rankings, pages: Pages) -> dict[str, pa.Array]:
     columns = {}
-    shown = rankings.order[pages.query, pages.ranker, : world.max_rank]
-    for i, name in enumerate(world.rankers):
-        ranks = rankings.ranks[pages.query[:, None], i, shown].ravel()
-        columns[f"rank_{name}"] = pa.array(ranks, mask=ranks > world.max_rank)
+    for i in world.ranking:
+        ranks = rankings.ranks[pages.query[:, None], i, pages.shown].ravel()
+        columns[f"rank_{world.rankers[i]}"] = pa.array(ranks, mask=ranks > world.max_rank)
     return columns
 
 
 def _rankings_table(world: World, form: Form, block: Block, rankings: Rankings) -> pa.Table:
-    queries, rankers = len(block.views), len(world.rankers)
-    top = rankings.order[:, :, : world.max_rank].astype(np.int64)
+    queries, rankers = len(block.views), len(world.ranking)
+    top = rankings.order[:, world.ranking, : world.max_rank].astype(np.int64)
     documents = np.take_along_axis(rankings.documents[:, None, :], top, axis=-1)
-    names = pa.array(world.rankers).take(pa.array(np.tile(np.arange(rankers), queries)))
+    names = pa.array(world.rankers).take(pa.array(np.tile(world.ranking, queries)))
     return pa.table(
         {
             "query_id": _repeat(_ids(form, "q", block.first_query + np.arange(queries)), rankers * world.max_rank),

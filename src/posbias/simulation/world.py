@@ -40,6 +40,8 @@ class World:
         skew: How unequally queries recur: 0 gives each of them `repeats` page views, above that the number
             is Poisson around a log-normal rate whose logarithm has this standard deviation.
         relevant: Share of relevant documents.
+        random: Rankers that show the candidates in random order, drawn anew for each page view: a shuffled bucket, from
+            which `RandomTraffic` reads the curve. Such a one has a share of `traffic`, but neither quality nor ranks.
         sticky: One ranker serves all page views of a query, as where a query is what traffic is split by. By default
             each page view draws its own.
         segments: An eta for each value of a column `device`. A page view gets one at random, evenly.
@@ -69,12 +71,13 @@ class World:
     repeats: float = 10.0
     skew: float = 0.0
     relevant: float = 0.3
+    random: tuple[str, ...] = ()
     sticky: bool = False
     segments: Mapping[str, float] = field(default_factory=dict, hash=False)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("rankers", "quality", "traffic"):
+        for name in ("rankers", "quality", "traffic", "random"):
             object.__setattr__(self, name, _as_tuple(getattr(self, name)))
         # A copy, so that the caller's mapping cannot change a frozen value.
         if not isinstance(self.segments, Mapping):
@@ -82,6 +85,11 @@ class World:
         object.__setattr__(self, "segments", dict(self.segments))
         _check_names("rankers", self.rankers)
         _check_names("segments", tuple(self.segments))
+        _check_names("random", self.random)
+        if not {*self.random} <= {*self.rankers}:
+            raise PosbiasError(
+                f"random must name some of the rankers ({', '.join(self.rankers)}), found {self.random!r}"
+            )
         self._check_numbers()
         self._check_per_ranker("quality", self.qualities, "a number, or one for each ranker")
         self._check_per_ranker("traffic", self.traffic or self.shares, "a weight of 0 or more for each ranker")
@@ -123,6 +131,11 @@ class World:
         if isinstance(self.quality, tuple):
             return self.quality
         return (self.quality,) * len(self.rankers)
+
+    @property
+    def ranking(self) -> list[int]:
+        """The numbers of the rankers that rank, rather than show results in random order."""
+        return [i for i, name in enumerate(self.rankers) if name not in self.random]
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -186,6 +199,7 @@ class World:
             "repeats": self.repeats,
             "skew": self.skew,
             "relevant": self.relevant,
+            "random": list(self.random),
             "sticky": self.sticky,
             "segments": segments,
             "seed": self.seed,

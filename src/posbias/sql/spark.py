@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from posbias.logs.schemas import NESTED
+from posbias.logs.column_refusals import NESTED
 from posbias.sql.dialect import Dialect
 
 # Of these Spark makes no number, or one that is none: a time becomes seconds.
@@ -18,6 +18,11 @@ class SparkDialect(Dialect):
     hash_of = "xxhash64({})"
     types: Mapping[str, str] = {"VARCHAR": "STRING"}
     packed: tuple[str, ...] = ("bucket", "ranker", "code_0")
+    spread_of = "{table} t LATERAL VIEW POSEXPLODE({array}) u AS place, item"
+    item, place = "u.item", "u.place + 1"
+    array_of = "from_json({}, 'ARRAY<STRING>', map('allowSingleQuotes', 'false'))"
+    length_of = "SIZE({})"
+    json_of = "to_json({})"
 
     def quote(self, identifier: str) -> str:  # noqa: D102
         return "`" + identifier.replace("`", "``") + "`"
@@ -45,3 +50,9 @@ class SparkDialect(Dialect):
 
     def quotient(self, expression: str, divisor: int) -> str:  # noqa: D102
         return f"({expression} DIV {divisor})"
+
+    def field(self, expression: str, type_: str, path: Sequence[str]) -> str:  # noqa: D102
+        json = expression if type_ == "VARCHAR" else self.as_json(expression)
+        # Its paths know no quotes but those in brackets.
+        where = "$" + "".join(f"['{name}']" for name in path)
+        return f"get_json_object({json}, {self.text(where)})"

@@ -108,6 +108,8 @@ class Snowflake(Escaping):
 
     name = "snowflake"
     hash_of = "HASH({})"
+    spread_of = "{table} t, LATERAL FLATTEN(INPUT => {array}) u"
+    item, place = "u.value", "u.index + 1"
 
     def quote(self, identifier: str) -> str:  # noqa: D102
         # A name that was created without quotes is kept in capitals.
@@ -128,6 +130,11 @@ class BigQuery(Backticked):
     hash_of = "FARM_FINGERPRINT({})"
     join_of = DuckDBDialect.join_of
     types: Mapping[str, str] = {"VARCHAR": "STRING", "SMALLINT": "INT64", "INTEGER": "INT64", "BIGINT": "INT64"}
+    spread_of = "{table} t, UNNEST({array}) AS item WITH OFFSET AS place"
+    item, place = "item", "place + 1"
+
+    def attempt(self, expression: str, type_: str) -> str:  # noqa: D102
+        return f"SAFE_{self.cast(expression, type_)}"
 
 
 class Trino(Warehouse):

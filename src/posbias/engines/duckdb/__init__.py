@@ -10,8 +10,10 @@ from posbias.errors import PosbiasError
 from posbias.progress import Progress
 
 if TYPE_CHECKING:
+    from posbias.engines.events import WrittenLog
     from posbias.engines.opened import OpenLog
     from posbias.logs.click_log import ClickLog
+    from posbias.logs.events import Events
 
 _MOST_THREADS = 1024
 
@@ -47,6 +49,12 @@ class DuckDB:
         """Open a log for as long as a block lasts."""
         from posbias.engines.duckdb.opened import open_log
 
-        if type(log.source).__module__.startswith("pyspark."):
+        if any(type(source).__module__.startswith("pyspark.") for source in log.sources):
             raise PosbiasError("The log is a Spark DataFrame, which DuckDB cannot read. Leave engine='duckdb' out.")
         return open_log(log, memory_limit=self.memory_limit, threads=self.threads, progress=progress)
+
+    def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
+        """Write the log that events make as Parquet."""
+        from posbias.engines.duckdb.events import write_events
+
+        return write_events(events, path, memory_limit=self.memory_limit, threads=self.threads, progress=progress)

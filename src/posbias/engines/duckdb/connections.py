@@ -27,9 +27,12 @@ _FREE = "perfect_ht_threshold"
 
 @contextmanager
 def connected(
-    spill: str, memory_limit: str | None = None, threads: int | None = None
+    spill: str, memory_limit: str | None = None, threads: int | None = None, *, counting: bool = False
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a DuckDB in memory that puts what does not fit into a folder."""
+    """Open a DuckDB in memory that puts what does not fit into a folder.
+
+    Where it is `counting` how far its queries are, it says so when asked; it never prints that itself.
+    """
     con = duckdb.connect(":memory:", config={"temp_directory": spill, **_ALONE})
     try:
         if memory_limit is not None:
@@ -45,7 +48,8 @@ def connected(
                 con.execute("SET threads = ?", [threads])
             # Row order has no meaning here, and keeping it costs memory.
             con.execute("SET preserve_insertion_order = false")
-            con.execute("SET enable_progress_bar = false")
+            con.execute(f"SET enable_progress_bar = {counting}")
+            con.execute("SET enable_progress_bar_print = false")
             # Columns of Python objects get their type from all rows: ids may turn from numbers to text late.
             con.execute("SET pandas_analyze_sample = 1000000000")
         yield con

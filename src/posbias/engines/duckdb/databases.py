@@ -10,6 +10,7 @@ from posbias.errors import LogError
 from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog
 from posbias.logs.columns import guess
+from posbias.logs.events import Events
 from posbias.sql.dialect import DuckDBDialect
 from posbias.wording import listed
 
@@ -18,7 +19,7 @@ _SQL = DuckDBDialect()
 _DATABASE = "log_database"
 _MAGIC = b"DUCK"
 # What we call the tables of a log ourselves.
-_OURS = ("log", "rankings")
+_OURS = ("log", "rankings", "impressions", "clicks", "joined")
 
 
 def attach(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[str, str]:
@@ -48,7 +49,7 @@ def attach(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[str, str]:
     }
 
 
-def choose_table(file: str, tables: Mapping[str, str], log: ClickLog) -> str | None:
+def choose_table(file: str, tables: Mapping[str, str], log: ClickLog | Events) -> str | None:
     """Return the table of a file that is the log; None where a query of the user's own says what is."""
     table = next(iter(tables)) if log.table is None and len(tables) == 1 else log.table
     if table is None and log.sql is None:

@@ -11,11 +11,14 @@ import duckdb
 
 from posbias.engines.duckdb.connections import connected
 from posbias.engines.duckdb.errors import explained
+from posbias.engines.duckdb.events import open_events
 from posbias.engines.duckdb.opening import name_no_ranker, open_tables
 from posbias.engines.duckdb.readers import select_files
 from posbias.engines.files import file_format
 from posbias.engines.opened import OpenLog
+from posbias.findings import Finding
 from posbias.logs.click_log import ClickLog
+from posbias.logs.events import Events
 from posbias.logs.schemas import Schema, resolve
 from posbias.progress import Progress, silent
 from posbias.sql.dialect import DuckDBDialect
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 # From this many bytes of files on a table of 2^22 groups is worth its making: it takes 64 MB in every thread, and one
 # thread alone adds them up.
 _LARGE = 2**25
+# The rows of more files are not asked for: each has to be opened.
+_MANY_FILES = 100
 
 
 class DuckDBLog(OpenLog):
@@ -36,12 +41,20 @@ class DuckDBLog(OpenLog):
     dialect = DuckDBDialect()
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, schema: Schema, files: Sequence[str], progress: Progress
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        schema: Schema,
+        files: Sequence[str],
+        progress: Progress,
+        findings: Sequence[Finding] = (),
+        *,
+        queried: bool = False,
     ) -> None:
-        super().__init__(schema, progress)
+        super().__init__(schema, progress, findings)
         self._connection = connection
         self._files = files
         self._kept = False
+        self._queried = queried
 
     def file_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns and types of each file of the log, where it has several."""
@@ -97,6 +110,16 @@ class DuckDBLog(OpenLog):
         """Whether the log is text, of which every look has to read all columns anew."""
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
+    def known_rows(self) -> int | None:
+        """Return the rows of the log where its files tell them without being read, or they are kept."""
+        # A view or a query would have to be answered for that.
+        told = 0 < len(self._files) <= _MANY_FILES and file_format(self._files[0]) == "parquet" and not self._queried
+        if not (told or self._kept):
+            return None
+        with explained():
+            [(rows,)] = self._connection.execute("SELECT COUNT(*) FROM log").fetchall()
+        return int(rows)
+
     def done(self) -> float:
         """Return the share of the running query that is done."""
         return max(self._connection.query_progress(), 0.0) / 100
@@ -113,13 +136,17 @@ def open_log(
     """Open a log in an embedded DuckDB for as long as the block lasts."""
     with (
         scratch_folder() as spill,
-        connected(spill, memory_limit, threads) as con,
+        connected(spill, memory_limit, threads, counting=progress is not silent) as con,
     ):
-        opened, second = open_tables(con, log)
+        findings: Sequence[Finding] = ()
+        if isinstance(log.source, Events):
+            opened, second, findings = open_events(con, log, log.source, progress)
+        else:
+            opened, second = open_tables(con, log)
         schema = resolve(log, opened.columns, second.columns if second else None)
         if schema.natural:
             name_no_ranker(con)
-        engine = DuckDBLog(con, schema, opened.files, progress)
+        engine = DuckDBLog(con, schema, opened.files, progress, findings, queried=log.sql is not None)
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
         yield engine

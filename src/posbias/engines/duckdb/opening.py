@@ -34,7 +34,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """What was defined under a name: its columns as the source calls them, and those that only folders' names tell."""
 
     name: str
@@ -53,7 +53,7 @@ def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, 
         database = bool(files) and one_format(files) == "duckdb"
         refuse_unreadable(files)
         tables = attach(con, files) if database else {}
-        more = _find_rankings(log, tables)
+        more = [] if log.rankings is None else find_second("rankings", log.rankings, tables)
         refuse_unreadable(more)
         shut(con, [*([] if database else files), *more], trusting=log.sql is not None)
         if database:
@@ -62,14 +62,14 @@ def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, 
             what = repr(files[0]) if files else f"a {type(log.source).__name__}"
             raise LogError(f"table goes with a DuckDB file, and {what} is not one. Leave it out, or use sql.")
         else:
-            source = _define(con, "source", log.source, files)
-            opened = _publish(con, "log", log.sql or "SELECT * FROM source", files, source)
+            source = define(con, "source", log.source, files)
+            opened = publish(con, "log", log.sql or "SELECT * FROM source", files, source)
         if log.rankings is None:
             return opened, None
         if isinstance(log.rankings, str) and log.rankings in tables:
-            return opened, _publish(con, "rankings", f"SELECT * FROM {tables[log.rankings]}", [])
-        source = _define(con, "rankings_source", log.rankings, more)
-        return opened, _publish(con, "rankings", "SELECT * FROM rankings_source", more, source)
+            return opened, publish(con, "rankings", f"SELECT * FROM {tables[log.rankings]}", [])
+        source = define(con, "rankings_source", log.rankings, more)
+        return opened, publish(con, "rankings", "SELECT * FROM rankings_source", more, source)
 
 
 def name_no_ranker(con: duckdb.DuckDBPyConnection) -> None:
@@ -79,27 +79,26 @@ def name_no_ranker(con: duckdb.DuckDBPyConnection) -> None:
     con.execute(f"CREATE TEMP VIEW log AS SELECT *, {ranker} FROM nameless_log")
 
 
-def _find_rankings(log: ClickLog, tables: Mapping[str, str]) -> list[str]:
-    """Return the files of the second table, where it has any."""
-    source = log.rankings
+def find_second(name: str, source: Any, tables: Mapping[str, str]) -> list[str]:
+    """Return the files of a table that stands beside the first, where it has any."""
     if (isinstance(source, str) and source in tables) or not is_path(source):
         return []
     files = find_files(source)
     if file_format(files[0]) == "duckdb":
         raise LogError(
-            f"The rankings cannot be read from the DuckDB file {files[0]!r}. Put them into the DuckDB file of the "
+            f"The {name} cannot be read from the DuckDB file {files[0]!r}. Put them into the DuckDB file of the "
             "log and name their table, or export them to Parquet.",
-            {"rankings": "TABLE"},
+            {name: "TABLE"},
         )
     return files
 
 
-def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> _Source:
+def define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> Source:
     """Make files or data selectable under a name, and tell the columns as the source calls them."""
     if files:
         reading = select_files(con, files)
         con.execute(f"CREATE TEMP VIEW {name} AS {reading.select}")
-        return _Source(name, reading.originals, reading.in_paths)
+        return Source(name, reading.originals, reading.in_paths)
     if isinstance(source, duckdb.DuckDBPyRelation):
         refuse_twins(source.columns, "the relation")
         source = source.to_arrow_reader()
@@ -108,7 +107,7 @@ def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[
         con.register("stream", source)
         con.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM stream")
         con.unregister("stream")
-        return _Source(name, _names_of(source))
+        return Source(name, _names_of(source))
     kind = type(source).__name__
     try:
         if type(source).__module__.startswith("polars"):
@@ -118,7 +117,7 @@ def _define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[
 
             source = pa.Table.from_batches([source])
         _register(con, name, source)
-        return _Source(name, _names_of(source))
+        return Source(name, _names_of(source))
     except PosbiasError:
         raise
     # Anything may be given, and what a lazy frame reads may be anywhere: whatever is raised is told.
@@ -165,14 +164,14 @@ def _open_database(con: duckdb.DuckDBPyConnection, file: str, tables: Mapping[st
     table = choose_table(file, tables, log)
     rows = f"SELECT * FROM {tables[table]}" if table is not None else ""
     if log.sql is None:
-        return _publish(con, "log", rows, [file])
+        return publish(con, "log", rows, [file])
     if table is not None and "source" not in tables:
         con.execute(f"CREATE TEMP VIEW source AS {rows}")
-    return _publish(con, "log", query_tables(con, tables, log.sql), [file])
+    return publish(con, "log", query_tables(con, tables, log.sql), [file])
 
 
-def _publish(
-    con: duckdb.DuckDBPyConnection, name: str, sql: str, files: Sequence[str], source: _Source | None = None
+def publish(
+    con: duckdb.DuckDBPyConnection, name: str, sql: str, files: Sequence[str], source: Source | None = None
 ) -> Opened:
     """Make a query selectable under a name, and tell its columns: as the source calls them, and as the engine does."""
     body = sql.strip().rstrip(";")
@@ -202,7 +201,7 @@ def _enums_as_text(con: duckdb.DuckDBPyConnection, body: str) -> str:
     return f"SELECT * REPLACE ({', '.join(f'{_SQL.as_text(c)} AS {c}' for c in enums)}) {inside}" if enums else body
 
 
-def _renamed(con: duckdb.DuckDBPyConnection, source: _Source) -> dict[str, str]:
+def _renamed(con: duckdb.DuckDBPyConnection, source: Source) -> dict[str, str]:
     """Return the columns that the engine calls otherwise than the source, which differ from others only by case."""
     columns = [row[0] for row in con.execute(f"DESCRIBE {source.name}").fetchall()]
     return {

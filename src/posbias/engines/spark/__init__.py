@@ -12,8 +12,10 @@ from posbias.progress import Progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from posbias.engines.events import WrittenLog
     from posbias.engines.opened import OpenLog
     from posbias.logs.click_log import ClickLog
+    from posbias.logs.events import Events
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,12 @@ class Spark:
         from posbias.engines.spark.opened import open_log, session_of
 
         return open_log(log, self.session or session_of(log, self.master, self.conf), progress=progress)
+
+    def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
+        """Write the log that events make as a folder of Parquet files."""
+        from posbias.engines.spark.events import write_events
+        from posbias.engines.spark.opened import session_of
+        from posbias.logs.click_log import ClickLog
+
+        session = self.session or session_of(ClickLog(events), self.master, self.conf)
+        return write_events(events, path, session, progress)

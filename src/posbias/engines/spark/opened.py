@@ -7,8 +7,8 @@ import shutil
 import tempfile
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from posbias.engines.files import file_format
@@ -16,7 +16,9 @@ from posbias.engines.opened import OpenLog
 from posbias.engines.spark.errors import INSTALL_JAVA, explained
 from posbias.errors import PosbiasError
 from posbias.extras import optional
+from posbias.findings import Finding
 from posbias.logs.click_log import ClickLog
+from posbias.logs.events import Events
 from posbias.logs.schemas import ANY_RANKER, NATURAL, Schema, resolve
 from posbias.progress import Progress
 from posbias.sql.spark import SparkDialect
@@ -33,9 +35,15 @@ class SparkLog(OpenLog):
     dialect = SparkDialect()
 
     def __init__(
-        self, session: SparkSession, schema: Schema, views: Mapping[str, str], files: list[str], progress: Progress
+        self,
+        session: SparkSession,
+        schema: Schema,
+        views: Mapping[str, str],
+        files: list[str],
+        progress: Progress,
+        findings: Sequence[Finding] = (),
     ) -> None:
-        super().__init__(schema, progress)
+        super().__init__(schema, progress, findings)
         self._session = session
         self._views = views
         self._files = files
@@ -43,7 +51,7 @@ class SparkLog(OpenLog):
 
     def frame(self, sql: str) -> DataFrame:
         """Return a query as a DataFrame that is not computed yet."""
-        return _select(self._session, sql, self._views)
+        return select(self._session, sql, self._views)
 
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
         """Run a query whose answer is small."""
@@ -116,33 +124,45 @@ class SparkLog(OpenLog):
 @contextmanager
 def open_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Iterator[SparkLog]:
     """Open a log in a session."""
-    from posbias.engines.spark.sources import open_rankings, open_source
+    from posbias.engines.spark.events import open_events
+    from posbias.engines.spark.sources import open_source
 
-    with explained():
-        opened = open_source(session, log)
-        second = None if log.rankings is None else open_rankings(session, log)
-    views: dict[str, str] = {}
-    try:
-        for name, found in (("log", opened), ("rankings", second)):
-            if found is not None:
-                # Under a name of its own: the session is the user's, and may have a `log` already.
-                views[name] = f"posbias_{name}_{uuid.uuid4().hex}"
-                found.frame.createOrReplaceTempView(views[name])
+    findings: Sequence[Finding] = ()
+    with ExitStack() as stack, explained():
+        if isinstance(log.source, Events):
+            opened, findings = stack.enter_context(open_events(session, log.source, progress))
+        else:
+            opened = open_source(session, log.table if log.table is not None else log.source, log.sql)
+        second = None if log.rankings is None else open_source(session, log.rankings)
+        held = stack.pop_all()
+    tables = {"log": opened.frame} | ({} if second is None else {"rankings": second.frame})
+    with held, named(session, tables) as views:
         schema = resolve(log, opened.columns, second.columns if second else None)
         if schema.natural:
             from pyspark.sql.functions import lit
 
             opened.frame.withColumn(NATURAL, lit(ANY_RANKER)).createOrReplaceTempView(views["log"])
-        engine = SparkLog(session, schema, views, opened.files, progress)
+        engine = SparkLog(session, schema, views, opened.files, progress, findings)
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
         yield engine
+
+
+@contextmanager
+def named(session: SparkSession, tables: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
+    """Make tables selectable for as long as the block lasts, and return what the session calls them."""
+    # By names of their own: the session is the user's, and may have a `log` already.
+    views = {name: f"posbias_{name}_{uuid.uuid4().hex}" for name in tables}
+    try:
+        for name, frame in tables.items():
+            frame.createOrReplaceTempView(views[name])
+        yield views
     finally:
         for view in views.values():
             session.catalog.dropTempView(view)
 
 
-def _select(session: SparkSession, sql: str, views: Mapping[str, str]) -> DataFrame:
+def select(session: SparkSession, sql: str, views: Mapping[str, str]) -> DataFrame:
     """Return a query that calls views of the session by other names."""
     named = ",\n".join(f"{name} AS (SELECT * FROM {view})" for name, view in views.items())
     return session.sql(f"WITH {named}\nSELECT * FROM (\n{sql}\n) answer")
@@ -153,8 +173,8 @@ def session_of(log: ClickLog, master: str | None, conf: Mapping[str, str]) -> Sp
     _require_spark()
     from pyspark.sql import SparkSession
 
-    if type(log.source).__module__.startswith("pyspark."):
-        session: SparkSession = log.source.sparkSession
+    if type(log.sources[0]).__module__.startswith("pyspark."):
+        session: SparkSession = log.sources[0].sparkSession
         return session
     return SparkSession.getActiveSession() or start_session(master, conf)
 

@@ -17,8 +17,9 @@ from posbias.engines.spark.errors import explained
 from posbias.errors import LogError
 from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog
+from posbias.logs.column_refusals import INTEGERS
 from posbias.logs.columns import refuse_twins
-from posbias.logs.schemas import INTEGERS, Columns
+from posbias.logs.schemas import Columns
 from posbias.sql.spark import SparkDialect
 from posbias.writing import scratch_folder
 
@@ -60,28 +61,23 @@ class _Found:
     in_paths: Sequence[str] = ()
 
 
-def open_source(session: SparkSession, log: ClickLog) -> Opened:
-    """Return the rows of a log, by the query of the user's own where there is one."""
-    found = _find(session, log.table if log.table is not None else log.source)
-    if log.sql is None:
+def open_source(session: SparkSession, source: Any, sql: str | None = None) -> Opened:
+    """Return the rows of a source, by the query of the user's own where there is one."""
+    found = _find(session, source)
+    if sql is None:
         return _opened(found)
     view = f"posbias_source_{os.urandom(8).hex()}"
-    source = _opened(found)
-    source.frame.createOrReplaceTempView(view)
+    opened = _opened(found)
+    opened.frame.createOrReplaceTempView(view)
     try:
-        body = log.sql.strip().rstrip(";")
+        body = sql.strip().rstrip(";")
         chosen = session.sql(f"WITH source AS (SELECT * FROM {view})\nSELECT * FROM (\n{body}\n) chosen")
         refuse_twins(chosen.columns, "the answer to the query")
-        renamed = {name: original for original, name in source.columns.names.items() if original not in chosen.columns}
+        renamed = {name: original for original, name in opened.columns.names.items() if original not in chosen.columns}
         originals = [renamed.get(name, name) for name in chosen.columns]
         return _opened(_Found(chosen, originals, found.files, found.in_paths))
     finally:
         session.catalog.dropTempView(view)
-
-
-def open_rankings(session: SparkSession, log: ClickLog) -> Opened:
-    """Return the second table of a long log."""
-    return _opened(_find(session, log.rankings))
 
 
 def _find(session: SparkSession, source: Any) -> _Found:
@@ -249,6 +245,8 @@ def _from_memory(session: SparkSession, source: Any) -> _Found:
             readable = _READABLE.get(type_)
             columns.append(f"CAST({quoted(name)} AS {readable}) AS {quoted(name)}" if readable else quoted(name))
         table = con.sql(f"SELECT {', '.join(columns)} FROM log").to_arrow_table()
+    # Of a table without any row PySpark wants one chunk at least.
+    table = table if table.num_rows else table.schema.empty_table()
     return _Found(session.createDataFrame(table), list(opened.columns.names))
 
 

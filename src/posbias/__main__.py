@@ -1,0 +1,5 @@
+"""python -m posbias: the command by another name."""
+
+from posbias.cli import main
+
+main()

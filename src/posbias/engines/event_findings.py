@@ -1,0 +1,287 @@
+"""What is odd about two tables of events, as findings: gaps, repeats, page views that are two, clicks on nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from posbias.findings import Finding, unusable
+from posbias.logs.event_schemas import EventSchema
+from posbias.sql.event_looks import (
+    clicks_query,
+    holes_query,
+    lost_query,
+    missing_query,
+    oddities_query,
+    taps_query,
+)
+from posbias.sql.events import EventPlan
+from posbias.wording import listed
+
+Rows = Callable[[str, str], list[tuple[Any, ...]]]
+# One page view in so many may contradict the others before it is no longer an accident.
+_ACCIDENT = 100
+# Nobody has so many applications, but a column of ids has more values.
+_MOST_APPLICATIONS = 1_000
+
+
+class Shape(NamedTuple):
+    """What the page views of one application look like."""
+
+    application: str | None
+    pages: int
+    results: int
+    odd: int
+    at_zero: int
+    at_one: int
+    zero_example: str | None
+    one_example: str | None
+
+
+def no_results(findings: Sequence[Finding]) -> list[Finding]:
+    """Return, as findings, that nothing is left, and why."""
+    none = Finding(
+        "empty-log",
+        "error",
+        "The impressions hold no result that could be a row of the log",
+        remedy="Check the path, or the filter that made them, and the columns that were named.",
+    )
+    return [none, *findings]
+
+
+def find_missing(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
+    """Yield rows of the impressions that lack what they must have, and elements of arrays that are no document."""
+    schema = plan.schema
+    [(total, *counts)] = rows(missing_query(plan), "Looking for gaps")
+    if not total:
+        raise unusable(
+            "empty-log",
+            "The impressions are empty: they have their columns but no row",
+            "Check the path, or the filter that made them.",
+        )
+    nothing = "They are left out. If there should be none, repair what writes them."
+    whole = "page views" if schema.position is None else "rows of the impressions"
+    told = [
+        ("null", f"have no value in {schema.impression!r}, the page view", nothing),
+        ("null", f"have no value in {schema.query!r}, the query", nothing),
+        ("null", f"have no value in {schema.ranker!r}, the ranker", nothing),
+    ]
+    if schema.position is None:
+        told += [
+            ("empty-page", f"show nothing: {schema.doc!r} is missing or empty", "They have no row in the log."),
+            (
+                "not-an-array",
+                f"have a text in {schema.doc!r} that is no JSON array",
+                'They are left out. Write arrays as JSON, such as ["x", "y"].',
+            ),
+        ]
+    else:
+        told += [
+            ("null", f"have no value in {schema.doc!r}, the document", nothing),
+            ("not-a-position", f"have no whole number from 0 on in {schema.position!r}", nothing),
+        ]
+    for (code, what, remedy), count in zip(told, counts, strict=True):
+        if count:
+            yield Finding(
+                code, "warning", f"{{count}} of {{rows}} {whole} {what}", int(count), None, {"rows": int(total)}, remedy
+            )
+    if schema.position is None:
+        [(holes,)] = rows(holes_query(plan), "Looking for gaps")
+        if holes:
+            yield Finding(
+                "null",
+                "warning",
+                f"{{count}} places in {schema.doc!r} hold no document",
+                int(holes),
+                remedy="They have no row in the log, and the documents below keep their positions.",
+            )
+
+
+def first_positions(
+    plan: EventPlan, shapes: Sequence[Shape], told: int | None
+) -> tuple[tuple[str | None, ...], list[Finding]]:
+    """Return the applications whose positions count from 0, as their page views tell unless the user does."""
+    if plan.schema.position is None:
+        return (), []
+    if len(shapes) > _MOST_APPLICATIONS:
+        raise unusable(
+            "too-many-applications",
+            f"Column {plan.schema.application!r} has {len(shapes):,} values: too many to be applications",
+            "Name the column of what logs the positions (application), or leave it out.",
+            count=len(shapes),
+        )
+    found: list[Finding] = []
+    from_zero: list[str | None] = []
+    for shape in shapes:
+        zero, one = shape.at_zero, shape.at_one
+        name = "" if plan.schema.application is None else f" of application {shape.application!r}"
+        if told is None and min(zero, one) * _ACCIDENT > zero + one:
+            found.append(_begin_twice(plan, shape, name))
+        if told == 0 or (told is None and zero > one):
+            from_zero.append(shape.application)
+        elif zero:
+            found.append(
+                Finding(
+                    "zero-based",
+                    "warning",
+                    f"{{count}} page views{name} have a position 0, where positions count from 1",
+                    zero,
+                    f"{plan.schema.impression}={shape.zero_example}",
+                    {"page_views": shape.pages},
+                    "What stands there is left out.",
+                )
+            )
+    return tuple(from_zero), found
+
+
+def _begin_twice(plan: EventPlan, shape: Shape, name: str) -> Finding:
+    apart = (
+        "If two applications log differently, name the column that tells them apart (application). "
+        if plan.schema.application is None
+        else ""
+    )
+    return Finding(
+        "begins-twice",
+        "error",
+        f"{{at_zero}} page views{name} begin at position 0 and {{at_one}} at position 1",
+        shape.at_zero + shape.at_one,
+        f"{plan.schema.impression}={shape.zero_example} and {plan.schema.impression}={shape.one_example}",
+        {"at_zero": shape.at_zero, "at_one": shape.at_one},
+        f"Which is the topmost? {apart}If the topmost result was not always logged, say where positions begin (first=0 "
+        "or first=1).",
+    )
+
+
+def find_oddities(plan: EventPlan, shapes: Sequence[Shape], rows: Rows) -> Iterator[Finding]:
+    """Yield what page views show twice, and which of them are two."""
+    if not any(shape.odd for shape in shapes):
+        return
+    [(repeats, moved, moved_example, conflicts, example)] = rows(oddities_query(plan), "Looking closer at page views")
+    name = plan.schema.impression
+    pages, results = (sum(getattr(shape, kind) for shape in shapes) for kind in ("pages", "results"))
+    if repeats:
+        yield Finding(
+            "duplicates",
+            "warning",
+            "{count} of {rows} results repeat one of the same page view at the same position, as at-least-once logging "
+            "does",
+            int(repeats),
+            None,
+            {"rows": int(results)},
+            "Each is counted once.",
+        )
+    if moved:
+        yield Finding(
+            "moved-in-view",
+            "warning",
+            "{count} documents stand at several positions of one page view",
+            int(moved),
+            f"{name}={moved_example}",
+            {"rows": int(results)},
+            f"They are left out, because a click does not tell which was meant. Check that {name!r} names one page "
+            "view, not a session.",
+        )
+    if conflicts:
+        many = conflicts * _ACCIDENT > pages
+        grid = "" if plan.schema.position is None else " In a grid, number the cells in reading order."
+        yield Finding(
+            "two-in-one-view",
+            "error" if many else "warning",
+            "{count} of {page_views} page views contradict themselves: one id, but other documents at the same place, "
+            "or another query or ranker",
+            int(conflicts),
+            f"{name}={example}",
+            {"page_views": int(pages)},
+            f"{'' if many else 'They are left out. '}Is {name!r} the id of a page view, and not of a session or a "
+            f"user?{grid}",
+        )
+
+
+def find_lost(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
+    """Yield what is odd about clicks: without ids, several on one result, on what was not shown."""
+    schema = plan.schema
+    [(total, named)] = rows(clicks_query(plan), "Looking at clicks")
+    if not total:
+        yield Finding(
+            "no-clicks",
+            "warning",
+            "The clicks are empty: they have their columns but no row",
+            remedy="Every result counts as not clicked. Check the path, or the filter that made them.",
+        )
+        return
+    if named < total:
+        yield Finding(
+            "null",
+            "warning",
+            f"{{count}} of {{clicks}} clicks have no value in {schema.click_impression!r} or {schema.click_doc!r}",
+            int(total - named),
+            None,
+            {"clicks": int(total)},
+            "They are left out.",
+        )
+    [(tapped,)] = rows(taps_query(plan), "Looking at clicks")
+    if named > tapped:
+        yield Finding(
+            "double-clicks",
+            "warning",
+            "{count} of {clicks} clicks repeat one on the same result of the same page view",
+            int(named - tapped),
+            None,
+            {"clicks": int(total)},
+            "A result counts as clicked once.",
+        )
+    [(lost, example, known)] = rows(lost_query(plan), "Looking for clicks on what was not shown")
+    if lost:
+        every = lost == tapped
+        ids = _ids_told(schema)
+        yield Finding(
+            "not-shown",
+            "error" if every else "warning",
+            "{count} of {results} clicked results were not shown: {known} on page views that are there, without this "
+            "document, and {unknown} on others",
+            int(lost),
+            example,
+            {"results": int(tapped), "known": int(known), "unknown": int(lost - known)},
+            f"No click would be left. Are ids written alike in both tables? They are {ids}."
+            if every
+            else "They are left out. Page views of the day before, or of pages that were not logged, are the usual "
+            "reason.",
+        )
+
+
+def _ids_told(schema: EventSchema) -> str:
+    shown = [(schema.impression, schema.types[schema.impression]), (schema.doc, schema.types[schema.doc])]
+    tapped = [(name, schema.click_types[name]) for name in (schema.click_impression, schema.click_doc)]
+    one, other = (", ".join(f"{name!r} ({type_})" for name, type_ in pair) for pair in (shown, tapped))
+    return f"{one} in the impressions, and {other} in the clicks"
+
+
+def find_hits(pages: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
+    """Yield which requests are known by what was returned alone, and which are for later pages."""
+    hits = [(application, page, count) for application, by, page, count in pages if by == "hits"]
+    total = sum(count for *_, count in pages)
+    if hits:
+        names = listed(sorted({str(application) for application, _, _ in hits}))
+        yield Finding(
+            "returned-not-seen",
+            "warning",
+            f"{{count}} of {{requests}} requests are of applications that log no impressions ({names}): what was "
+            "returned counts as shown",
+            sum(count for *_, count in hits),
+            None,
+            {"requests": total},
+            "What was returned was not always seen. The column 'shown_by' tells them apart.",
+        )
+    numbered = [(page, count) for _, page, count in hits if page is not None]
+    later = sum(count for page, count in numbered if page > min(page for page, _ in numbered))
+    if later:
+        yield Finding(
+            "later-pages",
+            "warning",
+            "{count} of {requests} requests are for a later page, whose results are counted from position 1 again",
+            later,
+            None,
+            {"requests": total},
+            "Leave them out by a query, or add the results of the pages before to their positions: the column 'page' "
+            "tells them apart.",
+        )

@@ -1,0 +1,70 @@
+"""The log that two tables of events make, as a file: written whole or not at all, never through Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from posbias.engines import EngineChoice, WrittenLog, chosen_engine
+from posbias.engines.checksums import verified
+from posbias.engines.files import file_format
+from posbias.errors import LogError, PosbiasError
+from posbias.logs.click_log import ClickLog
+from posbias.logs.events import Events
+from posbias.progress import Progress, silent
+from posbias.writing import folder_written_whole, written_whole
+
+
+def write_events(
+    log: ClickLog,
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    engine: EngineChoice | None = None,
+    progress: Progress = silent,
+) -> WrittenLog:
+    """Write the log that `ClickLog.from_events` stands for as Parquet, and return what was written and found.
+
+    Arguments:
+        log: the log that two tables of events make.
+        output: the Parquet file to write; with Spark a folder of them, which may lie where only the cluster sees it.
+        overwrite: replace a log that is there already.
+        engine: as in `harvest`.
+        progress: called with what is being done.
+
+    Example:
+        >>> import posbias, pyarrow, tempfile
+        >>> views = {"impression_id": [1], "query_id": ["tea"], "doc_ids": [["x", "y"]], "ranker": ["a"]}
+        >>> taps = {"impression_id": [1, 1], "doc_id": ["y", "y"]}
+        >>> log = posbias.ClickLog.from_events(pyarrow.table(views), pyarrow.table(taps))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = write_events(log, f"{folder}/log.parquet")
+        >>> written.rows, written.page_views, written.clicks, [finding.code for finding in written.findings]
+        (2, 1, 1, ['double-clicks'])
+    """
+    if not isinstance(log, ClickLog) or not isinstance(log.source, Events):
+        raise LogError("Expected a log of events: ClickLog.from_events(impressions, clicks) makes one.")
+    runner = chosen_engine(log, engine)
+    name = os.fspath(output)
+    with verified(log), _place(name, overwrite=overwrite, folder=runner.name == "spark") as draft:
+        return runner.write(log.source, draft, progress)
+
+
+@contextmanager
+def _place(name: str, *, overwrite: bool, folder: bool) -> Iterator[str]:
+    """Yield where to write what is to stand at `name` once it is complete."""
+    remote = folder and "://" in name
+    if not remote and os.path.lexists(name) and not overwrite:
+        raise PosbiasError(f"{name!r} is there already. Name another file, or replace it.", {"overwrite": True})
+    if not folder and file_format(name) != "parquet":
+        raise PosbiasError(f"The log is written as Parquet, which {name!r} does not say: end its name with .parquet.")
+    if remote:
+        # Spark itself marks a folder as complete there.
+        yield name
+    elif folder:
+        with folder_written_whole(name) as draft:
+            yield draft
+    else:
+        with written_whole(name) as draft:
+            yield draft

@@ -1,0 +1,224 @@
+"""Two tables of events, what was shown and what was clicked, joined to a log in named steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from posbias.logs.column_refusals import INTEGERS, NESTED
+from posbias.logs.event_schemas import CLICK, DOC, POSITION, QUERY, RANKER, VIEW, EventSchema
+from posbias.sql.dialect import Dialect
+from posbias.sql.shown import comma
+from posbias.sql.steps import Step, render
+
+_STEADY = "CASE WHEN p = p_high THEN p END"
+# Whether one id stands for two page views, by its results: of two queries or rankers, or two documents at one place.
+CLASHING = (
+    "SUM(CASE WHEN mixed THEN 1 ELSE 0 END) > 0 OR MIN(q) <> MAX(q_high)\n"
+    f"  OR COUNT({_STEADY}) > COUNT(DISTINCT {_STEADY})"
+)
+
+
+@dataclass(frozen=True)
+class EventPlan:
+    """What is asked of two tables of events, and what a first look at them told."""
+
+    schema: EventSchema
+    dialect: Dialect
+    # Steps that make the two tables of others, and what the two are called.
+    before: Sequence[Step] = ()
+    impressions: str = "impressions"
+    clicks: str = "clicks"
+    # The topmost position of applications that count from 0, by the name of the application; others count from 1.
+    from_zero: Sequence[str | None] = ()
+    # Whether any page view is odd: shows a result several times, or contradicts itself.
+    odd: bool = False
+    # Whether this is that first look, before it is known where positions begin: they are seen as they are.
+    first_look: bool = False
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns of a result inside a query, without what is carried along: v(iew), q(uery), r(anker), d, p."""
+        return ["v", "q", *(["r"] if self.schema.ranker else []), "d", "p"]
+
+    @property
+    def others(self) -> list[str]:
+        """The names of carried columns inside a query."""
+        return [f"c_{i}" for i in range(len(self.schema.carried))]
+
+
+def log_query(plan: EventPlan) -> str:
+    """Return the log: one row for each result shown, with whether it was clicked."""
+    steps = [*plan.before, *_results(plan, plan.others), taps_step(plan)]
+    d, schema = plan.dialect, plan.schema
+    columns = [
+        f"s.q AS {d.quote(QUERY)}",
+        f"s.d AS {d.quote(DOC)}",
+        *([f"s.r AS {d.quote(RANKER)}"] if schema.ranker else []),
+        f"{d.cast('s.p', 'INTEGER')} AS {d.quote(POSITION)}",
+        f"{d.cast('CASE WHEN t.v IS NULL THEN 0 ELSE 1 END', 'TINYINT')} AS {d.quote(CLICK)}",
+        f"s.v AS {d.quote(VIEW)}",
+        *(f"s.{short} AS {d.quote(name)}" for short, name in zip(plan.others, schema.carried, strict=True)),
+    ]
+    steps.append(
+        Step(
+            "answer",
+            "Each result once, clicked or not.",
+            "SELECT\n  "
+            + ",\n  ".join(columns)
+            + f"\nFROM {steps[-2].name} s\nLEFT JOIN taps t ON {same_result(plan)}",
+        )
+    )
+    return render(steps)
+
+
+def _results(plan: EventPlan, others: list[str]) -> list[Step]:
+    """Return the steps that end in each result of a page view once; what contradicts itself is left out."""
+    steps = shown_steps(plan, others)
+    if not plan.odd:
+        return steps
+    columns = [*plan.keys, *others]
+    select = f"SELECT {', '.join(f's.{column}' for column in columns)}"
+    return [
+        *steps,
+        odd_step(plan),
+        once_step(plan, others),
+        Step("clashing", "Ids of page views that are two.", f"SELECT v\nFROM once\nGROUP BY v\nHAVING {CLASHING}"),
+        Step(
+            "kept",
+            "Page views that are not odd; of the others that are one, what stands at one place: clicks tell none.",
+            f"{select}\nFROM shown s\nLEFT JOIN odd o ON s.v = o.v\nWHERE o.v IS NULL\nUNION ALL\n"
+            f"{select}\nFROM once s\nLEFT JOIN clashing k ON s.v = k.v\nWHERE k.v IS NULL AND s.p = s.p_high",
+        ),
+    ]
+
+
+def once_step(plan: EventPlan, others: list[str]) -> Step:
+    """Return each result of odd page views once, with what its copies disagree on."""
+    kinds = {short: plan.schema.types[name] for short, name in zip(plan.others, plan.schema.carried, strict=True)}
+    keys = [key for key in plan.keys if key not in "vd"]
+    one = [
+        # Where copies differ, the same one every time; what cannot be compared is the same in all that we know of.
+        f"{'ANY_VALUE' if NESTED.search(kinds.get(short, '')) else 'MIN'}({short}) AS {short}"
+        for short in (*keys, *others)
+    ]
+    several = " OR ".join(f"MIN({key}) <> MAX({key})" for key in keys if key != "p")
+    return Step(
+        "once",
+        "Of odd page views each result once, with its copies and what they disagree on.",
+        f"SELECT s.v, d, {', '.join(one)},\n"
+        f"  MAX(p) AS p_high, MAX(q) AS q_high, COUNT(*) AS copies, {several} AS mixed\n"
+        "FROM shown s\nJOIN odd o ON s.v = o.v\nGROUP BY s.v, d",
+    )
+
+
+def is_odd(plan: EventPlan) -> str:
+    """Return whether a page view needs a closer look, by its rows: it shows a document twice, or is two.
+
+    Places are bits of a mask, and those beyond 61 share one: that only makes us look closer.
+    """
+    d = plan.dialect
+    places = d.union(d.bit("CASE WHEN p BETWEEN 0 AND 61 THEN p ELSE 62 END", wide=True))
+    return f"COUNT(*) > BIT_COUNT({places}) OR COUNT(*) > COUNT(DISTINCT d) OR MIN(q) <> MAX(q)"
+
+
+def odd_step(plan: EventPlan) -> Step:
+    """Return the page views that need a closer look, which are few."""
+    return Step(
+        "odd",
+        "Page views that show a document twice, have two at one place, or are of two queries.",
+        f"SELECT v\nFROM shown\nGROUP BY v\nHAVING {is_odd(plan)}",
+    )
+
+
+def shown_steps(plan: EventPlan, others: list[str]) -> list[Step]:
+    """Return the steps that end in `shown`: results that have all they must, positions from 1."""
+    needs = [f"{key} IS NOT NULL" for key in plan.keys]
+    place = _from_one(plan)
+    app = ["app"] if plan.from_zero and plan.schema.application and "app" not in others else []
+    return [
+        spread_step(plan, [*others, *app]),
+        Step(
+            "shown",
+            "Results that have all they must, with positions that count from 1.",
+            f"SELECT {comma(plan.keys[:-1], others)}, {place} AS p\nFROM spread\n"
+            f"WHERE {' AND '.join(needs)} AND {place} >= {0 if plan.first_look else 1}",
+        ),
+    ]
+
+
+def _from_one(plan: EventPlan) -> str:
+    """Return the position by which the topmost is 1."""
+    if not plan.from_zero or plan.schema.application is None:
+        return "p + 1" if plan.from_zero else "p"
+    named = [f"app = {plan.dialect.text(name)}" for name in plan.from_zero if name is not None]
+    zero = [*named, *(["app IS NULL"] if None in plan.from_zero else [])]
+    return f"CASE WHEN {' OR '.join(zero)} THEN p + 1 ELSE p END"
+
+
+def spread_step(plan: EventPlan, others: list[str]) -> Step:
+    """Return one row for each document shown, by short names."""
+    schema, d = plan.schema, plan.dialect
+
+    def column(name: str) -> str:
+        return f"t.{d.quote(name)}"
+
+    names = dict(zip(plan.others, schema.carried, strict=True))
+    columns = {"v": d.known(column(schema.impression), schema.types[schema.impression])}
+    columns["q"] = d.known(column(schema.query), schema.types[schema.query])
+    if schema.ranker:
+        columns["r"] = column(schema.ranker)
+    source = f"{plan.impressions} t"
+    if schema.position is None:
+        source = d.spread(plan.impressions, d.array(column(schema.doc), schema.types[schema.doc]))
+        columns |= {"d": d.known(d.item, schema.doc_type), "p": d.cast(d.place, "BIGINT")}
+    else:
+        columns |= {"d": d.known(column(schema.doc), schema.doc_type), "p": d.cast(place_of(plan), "BIGINT")}
+    for short in others:
+        columns[short] = d.as_text(column(schema.application or "")) if short == "app" else column(names[short])
+    select = ",\n  ".join(f"{expression} AS {short}" for short, expression in columns.items())
+    return Step("spread", "One row for each document shown.", f"SELECT\n  {select}\nFROM {source}")
+
+
+def taps_step(plan: EventPlan) -> Step:
+    """Return what was clicked, once however often."""
+    view, doc = click_ids(plan)
+    return Step(
+        "taps",
+        "What was clicked, once however often.",
+        f"SELECT DISTINCT {view} AS v, {doc} AS d\nFROM {plan.clicks}\nWHERE {view} IS NOT NULL AND {doc} IS NOT NULL",
+    )
+
+
+def click_ids(plan: EventPlan) -> tuple[str, str]:
+    """Return the page view and the document of a click."""
+    schema, d = plan.schema, plan.dialect
+    view, doc = (d.known(d.quote(c), schema.click_types[c]) for c in (schema.click_impression, schema.click_doc))
+    return view, doc
+
+
+def same_result(plan: EventPlan, keys: Sequence[str] = ("v", "d")) -> str:
+    """Compare a result shown, `s`, with one clicked, `t`: ids as texts where their types differ."""
+    schema, d = plan.schema, plan.dialect
+    types = {
+        "v": (schema.types[schema.impression], schema.click_types[schema.click_impression]),
+        "d": (schema.doc_type, schema.click_types[schema.click_doc]),
+    }
+
+    def compared(key: str) -> str:
+        alike = types[key][0] == types[key][1] or {*types[key]} <= INTEGERS
+        one, other = (f"{side}.{key}" if alike else d.as_text(f"{side}.{key}") for side in "st")
+        return f"{one} = {other}"
+
+    return " AND ".join(map(compared, keys))
+
+
+def place_of(plan: EventPlan) -> str:
+    """Return the position of a row as a whole number, as it was logged."""
+    name = plan.schema.position or ""
+    return plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
+
+
+def lacking(plan: EventPlan, name: str) -> str:
+    """Return whether a row has no value in a column."""
+    return f"({plan.dialect.known(f't.{plan.dialect.quote(name)}', plan.schema.types[name])}) IS NULL"

@@ -1,0 +1,59 @@
+"""Help texts in sections: every option once, what is used every day first, Spark last."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from posbias.cli import COMMANDS, cli
+
+SECTION = re.compile(r"^(\w[^\n]*):\n((?:  .*\n?)+)", re.MULTILINE)
+
+
+def sections(command: str) -> dict[str, list[str]]:
+    """Return the options under each heading, as they stand in a help text."""
+    text = CliRunner().invoke(cli, [command, "--help"]).stdout
+    return {title: re.findall(r"^  (?:-\w, )?(--[\w-]+)", body, re.MULTILINE) for title, body in SECTION.findall(text)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_listed_once(command: str) -> None:
+    known = cli.get_command(click.Context(cli), command)
+    assert known is not None
+    options = [param for param in known.params if isinstance(param, click.Option)]
+    # `cli` gives -h to those that it calls.
+    expected = sorted([option.opts[-1] for option in options] + ["--help"])
+    assert sorted(name for names in sections(command).values() for name in names) == expected
+
+
+@pytest.mark.parametrize("command", ["check", "harvest", "sets", "estimate", "plan"])
+def test_what_reads_a_log_ends_with_its_columns_its_engine_and_spark(command: str) -> None:
+    listed = sections(command)
+    assert [*listed][-4:] == ["Columns of the log", "Where the log lies", "Engine", "Spark"]
+    assert listed["Spark"] == ["--spark-master", "--spark-conf"]
+    assert listed["Engine"] == ["--engine", "--memory-limit", "--threads"]
+    assert listed["Columns of the log"][:2] == ["--query", "--doc"]
+
+
+def test_an_estimate_begins_with_the_curve_and_what_becomes_of_it() -> None:
+    listed = sections("estimate")
+    assert [*listed][:2] == ["Curve", "Output"]
+    assert listed["Curve"][:3] == ["--estimator", "--by", "--max-rank"]
+    assert listed["Output"][:3] == ["--plot", "--json", "--csv"]
+
+
+def test_an_option_of_no_section_is_shown_all_the_same() -> None:
+    from posbias.cli.sections import Sectioned
+
+    @click.command(cls=Sectioned, sections={"Output": ("output",)})
+    @click.option("--output")
+    @click.option("--news", help="Of no section.")
+    @click.option("--spark-master")
+    def made() -> None: ...
+
+    text = CliRunner().invoke(made, ["--help"]).stdout
+    assert re.search(r"Output:\n  --output TEXT\n  --news TEXT +Of no section", text)
+    assert text.index("Spark:") > text.index("--help")

@@ -1,0 +1,53 @@
+"""Ranks that only their own ranker's rows have are refused: what they would compare was never shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import pytest
+
+import posbias
+
+SHUFFLED = posbias.World(queries=600, rankers=("a", "b", "r"), random=("r",), max_rank=5)
+
+
+def with_own_positions(world: posbias.World) -> pandas.DataFrame:
+    """The positions of a random ranker as its rank column, on its own rows."""
+    table = posbias.simulate(world).to_pandas()
+    return table.assign(rank_r=table["position"].where(table["ranker"] == "r").astype("Int64"))
+
+
+def test_a_column_of_own_positions_is_refused():
+    log = posbias.ClickLog(with_own_positions(SHUFFLED))
+    found = [finding for finding in posbias.check(log).findings if finding.code == "one-sided-ranks"]
+    assert "the ranks of 'r' are known only" in found[0].message
+    with pytest.raises(posbias.LogError, match=r"the ranks of 'r' are known only.*Add ranks='none'"):
+        posbias.harvest(log)
+
+
+def test_it_would_mislead_and_what_is_advised_does_not():
+    table = with_own_positions(SHUFFLED)
+    forced = posbias.AllPairs(interval=None).fit(posbias.harvest(posbias.ClickLog(table), force=True))
+    assert forced.propensity_[4] > 1.2 * SHUFFLED.propensity[4]
+    for log in (posbias.ClickLog(table, ranks="none"), posbias.ClickLog(table[table["ranker"] != "r"])):
+        fitted = posbias.AllPairs().fit(posbias.harvest(log))
+        error = np.log(fitted.propensity_[1:5] / SHUFFLED.propensity[1:])
+        assert np.all(np.abs(error) < 4 * np.sqrt(np.diagonal(fitted.covariance_))[1:5])
+
+
+def test_a_deterministic_ranker_is_not_spared():
+    """Ranks of b that were logged only when b served."""
+    table = posbias.simulate(posbias.World(queries=200)).to_pandas()
+    table["rank_b"] = table["rank_b"].where(table["ranker"] == "b")
+    assert "one-sided-ranks" in [f.code for f in posbias.check(posbias.ClickLog(table)).findings]
+    with pytest.raises(posbias.LogError, match="the ranks of 'b' are known only"):
+        posbias.harvest(posbias.ClickLog(table))
+
+
+@pytest.mark.parametrize("similarity", [0, 0.99])
+@pytest.mark.parametrize("traffic", [(1, 1), (99, 1), (1, 0)])
+def test_sound_logs_pass(similarity, traffic):
+    table = posbias.simulate(posbias.World(queries=200, similarity=similarity, traffic=traffic))
+    log = posbias.ClickLog(table)
+    assert "one-sided-ranks" not in [f.code for f in posbias.check(log).findings]
+    assert posbias.harvest(log).findings == ()

@@ -1,0 +1,113 @@
+"""A bar that moves on a terminal, with the pace and the time left, and silence in a pipe."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import posbias
+from posbias.engines import open_log
+from posbias.progress import Bar
+from posbias.simulation import write
+
+COMMAND = [sys.executable, "-c", "from posbias.cli import script; script()"]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of ten million rows: a harvest of it takes a second or two."""
+    path = tmp_path_factory.mktemp("progress") / "log.parquet"
+    duckdb.sql(
+        "SELECT query_id, doc_id, rank_a, rank_b, ranker, if(ranker = 'a', rank_a, rank_b) AS position, clicked FROM ("
+        "  SELECT i // 40 AS query_id, i % 10 AS doc_id, 1 + i % 10 AS rank_a, 1 + (i // 40 + i) % 10 AS rank_b, "
+        "  ['a', 'b'][1 + (i // 10) % 2] AS ranker, hash(i) % 3 = 0 AS clicked FROM range(10_000_000) t(i))"
+    ).write_parquet(str(path))
+    return path
+
+
+def on_terminal(*words: str) -> str:
+    """Return what a terminal of 80 columns gets, without what colours it or moves the cursor."""
+    leader, follower = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
+    process = subprocess.Popen([*COMMAND, *words], stdout=follower, stderr=follower, env=environment)
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            part = os.read(leader, 2**16)
+        except OSError:  # The other end is closed: the process is done.
+            break
+        if not part:
+            break
+        shown += part
+    os.close(leader)
+    assert process.wait() == 0, shown
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+
+
+def test_the_bar_of_a_long_harvest_moves_on_a_terminal(log: Path, tmp_path: Path) -> None:
+    shown = on_terminal("harvest", str(log), "-o", str(tmp_path / "made.harvest"), "--threads", "1")
+    shares = [int(share) for share in re.findall(r"(\d+)%", shown)]
+    assert any(0 < share < 100 for share in shares), shown
+    assert re.search(r"\d[kM]? rows/s, \d+ s left", shown), shown
+    assert "leak" not in shown.lower()
+    assert all(len(line) <= 80 for line in re.split(r"[\r\n]+", shown) if "%" in line)
+
+
+def test_a_pipe_sees_nothing_of_it(log: Path, tmp_path: Path) -> None:
+    words = ["harvest", str(log), "-o", str(tmp_path / "made.harvest")]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert "%" not in done.stderr
+    assert "Harvesting" not in done.stderr
+
+
+def test_a_function_of_ones_own_is_told_shares_on_the_way(log: Path) -> None:
+    told: list[tuple[str, float]] = []
+    posbias.harvest(posbias.ClickLog(log), engine=posbias.DuckDB(threads=1), progress=lambda *seen: told.append(seen))
+    assert any(0 < share < 1 for _, share in told)
+    assert told[-1][1] == 1.0
+
+
+def test_the_pace_is_that_of_the_step_and_the_bar_never_goes_back() -> None:
+    now = [0.0]
+    drawn: list[tuple[str, float, str]] = []
+    bar = Bar(lambda *seen: drawn.append(seen), clock=lambda: now[0])
+    bar.rows = 20_000_000
+    for at, doing, share in [
+        (0.0, "Reading", 0.0),
+        (0.1, "Reading", 0.5),
+        (2.0, "Reading", 0.25),
+        (4.0, "Counting", 0.0),
+        (8.0, "Counting", 0.1),
+    ]:
+        now[0] = at
+        bar(doing, share)
+    assert drawn == [
+        ("Reading", 0.0, ""),
+        ("Reading", 0.5, ""),
+        ("Reading", 0.5, "5.0M rows/s, 2 s left"),
+        ("Counting", 0.0, ""),
+        ("Counting", 0.1, "500k rows/s, 36 s left"),
+    ]
+
+
+def test_the_rows_are_told_where_nothing_must_be_read_for_them(tmp_path: Path) -> None:
+    def known(ending: str, **more: str) -> int | None:
+        bar = Bar(lambda *seen: None)
+        log = posbias.ClickLog(tmp_path / f"log.{ending}", **more)
+        with open_log(log, progress=bar) as opened, opened.watched("Looking"):
+            return bar.rows
+
+    for ending in ("parquet", "csv"):
+        write(posbias.World(queries=50), tmp_path / f"log.{ending}")
+    assert known("parquet") == 5000
+    assert known("csv") is None
+    assert known("parquet", sql="SELECT * FROM source") is None

@@ -1,0 +1,207 @@
+"""Printed queries over trackers' events: run on DuckDB with events of that schema, and parsed in every dialect.
+
+What a warehouse would run is translated by sqlglot and run as well: the log is the one that the events were made from.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+import sqlglot
+from click.testing import CliRunner
+
+import posbias
+from posbias.cli import cli
+from posbias.sql.trackers import TRACKERS
+
+from . import sparks
+from .logs import Row
+from .test_events import simulated
+
+ACTION = "unstruct_event_com_snowplowanalytics_snowplow_ecommerce_snowplow_ecommerce_action_1"
+PRODUCTS = "contexts_com_snowplowanalytics_snowplow_ecommerce_product_1"
+WEB_PAGE = "contexts_com_snowplowanalytics_snowplow_web_page_1"
+KEYS = ("query_id", "doc_id", "ranker", "position", "clicked")
+
+
+def pages_of(rows: list[Row]) -> list[list[Row]]:
+    pages: dict[Any, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["position"]):
+        pages.setdefault(row["impression_id"], []).append(row)
+    return list(pages.values())
+
+
+def keyed(rows: list[Row]) -> list[tuple[str, ...]]:
+    """Rows with each page view as what it showed: a warehouse gives it an id of its own."""
+    pages: dict[Any, list[tuple[str, ...]]] = {}
+    for row in rows:
+        pages.setdefault(row["impression_id"], []).append(tuple(str(row[name]) for name in KEYS))
+    return sorted(str(sorted(page)) for page in pages.values())
+
+
+def parameters(**values: Any) -> list[Row]:
+    return [
+        {
+            "key": key,
+            "value": {
+                "string_value": value if isinstance(value, str) else None,
+                "int_value": value if isinstance(value, int) else None,
+                "float_value": None,
+                "double_value": None,
+            },
+        }
+        for key, value in values.items()
+    ]
+
+
+def ga4_events(rows: list[Row], *, numbered: bool = True, page: bool = False) -> pa.Table:
+    """Views of lists and clicks in them: one stream counts from 0, the other from 1; clicks come twice."""
+    chance = random.Random(5)
+    events = []
+    moment = 1_000_000
+    for number, shown in enumerate(pages_of(rows)):
+        app = number % 2
+        own = {"view": f"p{number}"} if page else {}
+        told = parameters(
+            ga_session_id=7, search_term=f" Q{shown[0]['query_id']} ".upper(), variant=shown[0]["ranker"], **own
+        )
+        items = [
+            {
+                "item_id": str(row["doc_id"]),
+                "item_name": "x",
+                "item_list_id": "search",
+                "item_list_name": None,
+                "item_list_index": str(row["position"] - 1 + app) if numbered else "(not set)",
+            }
+            for row in shown
+        ]
+        # The same user sees the same list again later: a click is on the last view before it.
+        base = {"user_pseudo_id": f"u{number % 5}", "stream_id": f"s{app}", "event_date": "20260101"}
+        base |= {"device": {"category": "phone"}, "event_params": told}
+        moment += 1000
+        events.append(base | {"event_name": "view_item_list", "event_timestamp": moment, "items": items})
+        for row, item in zip(shown, items, strict=True):
+            if row["clicked"]:
+                for _ in range(2):
+                    moment += 1
+                    click = {"event_name": "select_item", "event_timestamp": moment, "items": [item]}
+                    events.append(base | click)
+    events.append(events[0])
+    stray = {"event_name": "select_item", "items": [events[0]["items"][0]], "event_timestamp": 1}
+    events.append(events[0] | stray)
+    events.append(events[0] | {"event_name": "page_view", "items": []})
+    chance.shuffle(events)
+    return pa.Table.from_pylist(events)
+
+
+def snowplow_events(rows: list[Row]) -> pa.Table:
+    """Views of lists and clicks in them: one application counts from 0, the other from 1; a page has a second list."""
+    chance = random.Random(5)
+    events = []
+    for number, shown in enumerate(pages_of(rows)):
+        products = [{"id": str(row["doc_id"]), "position": row["position"] - number % 2} for row in shown]
+        base = {"app_id": f"a{number % 2}", WEB_PAGE: [{"id": f"page{number}"}], "variant": shown[0]["ranker"]}
+        base |= {"page_urlquery": f"Q{shown[0]['query_id']}"}
+        events.append(base | {ACTION: {"type": "list_view", "name": "results"}, PRODUCTS: products})
+        for row, product in zip(shown, products, strict=True):
+            if row["clicked"]:
+                events += [base | {ACTION: {"type": "list_click", "name": "results"}, PRODUCTS: [product]}] * 2
+    other = {ACTION: {"type": "list_click", "name": "recommended"}, PRODUCTS: events[0][PRODUCTS][:1]}
+    events += [events[0], events[0] | other, events[0] | {ACTION: {"type": "product_view", "name": None}}]
+    chance.shuffle(events)
+    return pa.Table.from_pylist(events)
+
+
+def run(sql: str, events: pa.Table) -> list[Row]:
+    with duckdb.connect() as con:
+        con.register("tracked", events)
+        return con.sql(sql).to_arrow_table().to_pylist()
+
+
+def translated(sql: str, dialect: str) -> str:
+    """What a warehouse would run, as DuckDB's SQL."""
+    # An offset of BigQuery counts from 0, and what sqlglot makes of it in DuckDB from 1.
+    assert "CAST(place + 1 AS INT64)" in sql
+    counted = sql.replace("CAST(place + 1 AS INT64)", "CAST(place AS INT64)")
+    (statement,) = sqlglot.transpile(counted, read=dialect, write="duckdb", error_level=sqlglot.ErrorLevel.RAISE)
+    return statement
+
+
+def expected(rows: list[Row]) -> list[tuple[str, ...]]:
+    return keyed([row | {"query_id": f"q{row['query_id']}"} for row in rows])
+
+
+GA4: dict[str, Callable[[list[Row]], pa.Table]] = {
+    "numbered": ga4_events,
+    "in order": lambda rows: ga4_events(rows, numbered=False),
+    "with a page's own id": lambda rows: ga4_events(rows, page=True),
+}
+
+
+@pytest.mark.parametrize("dialect", TRACKERS["ga4"])
+@pytest.mark.parametrize("kind", GA4)
+def test_the_log_of_ga4_is_the_one_that_went_in(kind: str, dialect: str) -> None:
+    rows = simulated()
+    impression = "view" if "own" in kind else None
+    sql = posbias.events_sql("ga4", "tracked", dialect=dialect, ranker="variant", impression=impression)
+    found = run(sql if dialect == "duckdb" else translated(sql, dialect), GA4[kind](rows))
+    assert keyed(found) == expected(rows)
+    assert {row["device"] for row in found} == {"phone"}
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "duckdb"])
+def test_the_log_of_snowplow_is_the_one_that_went_in(dialect: str) -> None:
+    rows = simulated()
+    sql = posbias.events_sql("snowplow", "tracked", dialect=dialect, ranker="variant")
+    found = run(sql if dialect == "duckdb" else translated(sql, dialect), snowplow_events(rows))
+    assert keyed(found) == expected(rows)
+
+
+@pytest.mark.server
+def test_the_log_of_snowplow_on_spark() -> None:
+    rows = simulated()
+    sparks.session().createDataFrame(snowplow_events(rows)).createOrReplaceTempView("tracked")
+    sql = posbias.events_sql("snowplow", "tracked", dialect="databricks", ranker="variant")
+    assert keyed(sparks.session().sql(sql).toArrow().to_pylist()) == expected(rows)
+
+
+@pytest.mark.parametrize(("preset", "dialect"), [(p, d) for p, dialects in TRACKERS.items() for d in dialects])
+def test_every_dialect_is_parsed_back(preset: str, dialect: str) -> None:
+    for options in ({}, {"ranker": "my `arm`", "query": "it's", "impression": 'a "b"'}):
+        sql = posbias.events_sql(preset, "shop.events", dialect=dialect, **options)
+        statements = sqlglot.parse(sql, dialect=dialect, error_level=sqlglot.ErrorLevel.RAISE)
+        assert len(statements) == 1
+        assert statements[0] is not None
+        names = [column.alias_or_name for column in statements[0].selects]
+        assert names[:2] == ["query_id", "doc_id"]
+        assert ("ranker" in names) == bool(options)
+
+
+def test_the_command_prints_the_query() -> None:
+    done = CliRunner().invoke(cli, ["events", "p.analytics_1.events_*", "--preset", "ga4", "--ranker", "variant"])
+    assert done.exit_code == 0
+    assert done.stdout == posbias.events_sql("ga4", "p.analytics_1.events_*", ranker="variant")
+    assert "FROM `p.analytics_1.events_*` t" in done.stdout
+    wrong = CliRunner().invoke(cli, ["events", "t", "clicks.csv", "--preset", "ga4", "-o", "x.parquet", "--doc", "d"])
+    assert wrong.exit_code == 2
+    assert "leave --output, --doc, CLICKS out" in wrong.stderr
+    assert CliRunner().invoke(cli, ["events", "t", "--preset", "ga4", "--dialect", "snowflake"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ga5", "t"), "preset 'ga5' is not known"),
+        (("ga4", "t", "snowflake"), "ga4 is not printed as 'snowflake'"),
+        (("ga4", " "), "table=' ' must be a text"),
+    ],
+)
+def test_what_cannot_be_printed_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    preset, table, *dialect = arguments
+    with pytest.raises(posbias.LogError, match=message):
+        posbias.events_sql(preset, table, dialect=dialect[0] if dialect else None)

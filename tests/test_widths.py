@@ -1,0 +1,177 @@
+"""No table is wider than 80 columns, whatever it holds, and nothing of it is lost for that."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import posbias
+from posbias.cli import COMMANDS, cli
+from posbias.tables import WIDTH, Column, folded, table
+
+LONG = "a-ranker-with-a-name-that-its-makers-took-great-pride-in-" + "x" * 40
+SEGMENT = "phones, tablets and whatever else people hold in their hands while they are on a train " + "y" * 90
+M = 30
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Logs with long names, many ranks, thin and enormous counts; a harvest, an export of each kind of trouble."""
+    folder = tmp_path_factory.mktemp("widths")
+    world = posbias.World(queries=60, max_rank=M, repeats=4, segments={"phone": 1.5, "desk": 0.5})
+    log = posbias.simulate(world)
+    log = log.rename_columns({"rank_a": f"rank_{LONG}"})
+    for name, old, new in [("ranker", "a", LONG), ("device", "phone", SEGMENT)]:
+        at = log.column_names.index(name)
+        log = log.set_column(at, name, pc.if_else(pc.equal(log[name], old), new, log[name]))
+    made = {
+        name: str(folder / name) for name in ("log.parquet", "bad.parquet", "huge.parquet", "made.harvest", "truth")
+    }
+    pq.write_table(log, made["log.parquet"])
+    at = log.column_names.index("position")
+    pq.write_table(log.set_column(at, "position", pa.array(np.zeros(len(log), int))), made["bad.parquet"])
+    counts = posbias.simulate(world, aggregated=True)
+    for name in ("impressions", "clicks"):
+        at = counts.column_names.index(name)
+        counts = counts.set_column(at, name, pc.multiply(counts[name], pa.scalar(10**11)))
+    pq.write_table(counts, made["huge.parquet"])
+    posbias.harvest(posbias.ClickLog(made["log.parquet"]), max_rank=M, by=["device"]).save(made["made.harvest"])
+    (folder / "truth").write_text(f'{{"propensity": {world.propensity.tolist()}}}')
+    return made | {"out": str(folder / "out.parquet"), "folder": str(folder / "figures")}
+
+
+WORDS: list[Any] = [
+    ["--help"],
+    *([command, "--help"] for command in COMMANDS),
+    ["check", "log.parquet", "--max-rank", "30"],
+    ["check", "bad.parquet"],
+    ["check", "huge.parquet"],
+    ["estimate", "log.parquet", "--max-rank", "30", "--by", "device"],
+    ["estimate", "log.parquet", "--max-rank", "30", "--joint", "--truth", "truth"],
+    ["estimate", "huge.parquet", "--joint", "--truth", "truth", "--max-rank", "30"],
+    ["estimate", "log.parquet", "--estimator", "all-pairs", "--interval", "bootstrap", "--bootstrap", "20"],
+    ["estimate", "log.parquet", "--estimator", "pivot-one", "--max-rank", "30"],
+    ["estimate", "log.parquet", "--estimator", "naive-ctr"],
+    ["estimate", "made.harvest", "--joint"],
+    ["harvest", "log.parquet", "-o", "out"],
+    ["merge", "made.harvest", "made.harvest", "-o", "out"],
+    ["sets", "log.parquet", "--max-rank", "30"],
+    ["sets", "huge.parquet"],
+    ["plan", "log.parquet", "--max-rank", "5", "--traffic", f"{LONG}=0.3,b=0.7"],
+    ["plan", "log.parquet", "--max-rank", "30", "--no-scenarios"],
+    ["plan", "--assume", "--max-rank", "3", "--queries", "1000"],
+    ["simulate", "out", "--queries", "5"],
+    pytest.param(["reproduce", "synthetic", "--quick", "--output", "folder"], marks=pytest.mark.long),
+]
+
+
+def test_every_command_is_among_these() -> None:
+    # What `sql` prints is for a program, and its lines are what they are.
+    run = [words if isinstance(words, list) else words.values[0] for words in WORDS]
+    assert {words[0] for words in run if "--help" not in words} | {"sql"} == {*COMMANDS}
+
+
+@pytest.mark.parametrize("words", WORDS, ids=lambda words: " ".join(words).replace(LONG, "LONG"))
+def test_no_line_is_longer_than_a_terminal(
+    words: list[str], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", f"{WIDTH}")
+    result = CliRunner().invoke(cli, [files.get(word, word) for word in words])
+    assert result.exit_code in (0, 1), result.output
+    lines = result.stdout.splitlines()
+    assert lines or words[0] in ("harvest", "merge", "simulate")
+    # What a finding would have one copy stands on one line, and a name in its words is never broken.
+    copied = [line for line in lines if line.startswith("    add ")]
+    named = [line for line in lines if len(line.split()) == 1] if "bad.parquet" in words else []
+    whole = [*copied, *named]
+    assert [line for line in lines if len(line) > WIDTH and line not in whole] == []
+
+
+def shown(files: dict[str, str], *words: str) -> str:
+    """Return what a command prints, without any blanks."""
+    result = CliRunner().invoke(cli, [files.get(word, word) for word in words])
+    return "".join(result.stdout.split())
+
+
+def test_nothing_is_lost_where_it_does_not_fit(files: dict[str, str]) -> None:
+    assert "".join(SEGMENT.split()) in shown(files, "estimate", "log.parquet", "--by", "device")
+    # A name is folded beside its numbers.
+    said = CliRunner().invoke(cli, ["check", files["log.parquet"]]).stdout
+    assert "x" * 40 in "".join(said.split()).replace("…", "")
+    huge = posbias.check(posbias.ClickLog(files["huge.parquet"]), max_rank=M)
+    said = shown(files, "estimate", "huge.parquet", "--max-rank", "30", "--joint", "--truth", "truth")
+    for p in huge.positions:
+        assert f"{p.impressions:,}{p.clicks:,}" in said
+    sizes = posbias.intervention_sets(posbias.ClickLog(files["log.parquet"]), max_rank=M)
+    table_of_sets = CliRunner().invoke(cli, ["sets", files["log.parquet"], "--max-rank", "30"]).stdout
+    cells = [
+        int(cell.replace(",", "")) for line in table_of_sets.splitlines()[1:] for cell in line.split() if cell != "-"
+    ]
+    heads_and_rows = sum(range(1, M)) + 2 * sum(range(2, M + 1))
+    assert sum(cells) == heads_and_rows + np.triu(sizes, 1).sum()
+
+
+def test_on_a_terminal_words_are_not_broken_and_in_a_pipe_a_message_is_one_line(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "from posbias.cli import script; script()", "estimate", str(tmp_path / "bad.csv")]
+    (tmp_path / "bad.csv").write_text("query_id,doc_id,ranker,position,clicked\n" + "1,2,a,0,0\n" * 9)
+    piped = subprocess.run(words, capture_output=True, text=True, check=False).stderr
+    leader, follower = pty.openpty()
+    subprocess.run(words, stdout=subprocess.DEVNULL, stderr=follower, check=False)
+    os.close(follower)
+    drawn = os.read(leader, 2**16).decode()
+    os.close(leader)
+    said = drawn[drawn.index("Error:") :].replace("\x1b[0m", "").splitlines()
+    assert len(piped.splitlines()) < len(said)
+    assert all(len(line) <= WIDTH for line in said)
+    assert " ".join(" ".join(said).split()) == " ".join(piped.split())
+
+
+def test_bars_shrink_before_anything_is_folded() -> None:
+    def longest(*heads: str) -> int:
+        columns = [Column("rank", ["1", "2"]), *(Column(head, ["0", "0"]) for head in heads)]
+        lines = table(columns, bars=[1.0, None]).splitlines()
+        assert max(map(len, lines)) <= WIDTH
+        return max(line.count("█") for line in lines)
+
+    assert [longest("c" * n) for n in (10, 60, 66, 67, 74)] == [24, 12, 6, 0, 0]
+
+
+def test_columns_that_do_not_fit_stand_below() -> None:
+    columns = [Column("rank", ["1", "2"]), *(Column(f"{n}" * 30, [f"{n}", "0"]) for n in range(4))]
+    first, second = table(columns).split("\n\n")
+    assert first.splitlines()[1].split() == ["1", "0", "1"]
+    assert second.splitlines()[1].split() == ["1", "2", "3"]
+
+
+def test_a_cell_is_folded_and_its_blanks_are_kept() -> None:
+    name = "word  " * 30 + "z" * 100
+    drawn = table([Column("name", [name], left=True), Column("n", ["12"])])
+    assert max(map(len, drawn.splitlines())) <= WIDTH
+    assert "".join(drawn.split()).replace("12", "") == "namen" + "".join(name.split())
+    assert "word  word" in drawn
+
+
+def test_what_is_said_of_several_rows_is_said_once() -> None:
+    why = "no document at this rank is at another rank by another ranker, with clicks"
+    columns = [Column("rank", [f"{k}" for k in range(1, 7)]), Column("propensity", ["–"] * 6)]
+    drawn = table(columns, remarks=["", why, why, why, "", why])
+    assert drawn.count("no document") == 1
+    assert "ranks 2 to 4, 6: no document at this rank" in drawn
+    # A short one stands on its line.
+    assert table([Column("rank", ["1", "2"])], remarks=["", "thin"]).splitlines()[-1] == "   2  thin"
+
+
+def test_a_long_word_is_broken_only_where_asked() -> None:
+    assert max(map(len, folded("u" * 200))) == WIDTH
+    assert folded("u" * 200, breaking=False) == ["u" * 200]
