@@ -10,6 +10,7 @@ import click
 
 from posbias.cli.options import force_option, level_option, show_json, warn
 from posbias.cli.outputs import plot_file
+from posbias.cli.sections import Sectioned
 
 if TYPE_CHECKING:
     from posbias.curves.curve import Curve
@@ -33,7 +34,13 @@ def _two(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple
     return names[0], names[1]
 
 
-@click.command()
+@click.command(
+    cls=Sectioned,
+    sections={
+        "What is compared": ("segments", "estimators", "estimator", "level", "force"),
+        "Output": ("as_json", "plot", "fail_on_difference"),
+    },
+)
 @click.argument("files", nargs=-1, required=True, metavar="A [B]")
 @click.option("--segments", is_flag=True, help="Compare the segments of the harvest A with each other.")
 @click.option(

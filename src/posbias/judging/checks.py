@@ -121,9 +121,7 @@ class Check:
             about = "about " if self.documents_one_in > 1 else ""
             moved = _share(self.moved, self.documents)
             counted = f"{about}{self.documents:,} distinct (query, document) pairs"
-            where = (
-                "shown at several ranks" if "ranker" not in self.columns else "put at different ranks by the rankers"
-            )
+            where = "shown at several ranks" if "ranker" not in self.columns else "put at different ranks by the rankers"
             lines += _fact("documents", f"{counted}, {about}{moved} {where}")
         return "\n".join(lines)
 
