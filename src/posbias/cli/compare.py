@@ -37,7 +37,7 @@ def _two(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple
 @click.command(
     cls=Sectioned,
     sections={
-        "What is compared": ("segments", "estimators", "estimator", "level", "force"),
+        "Curves": ("segments", "estimators", "estimator", "level", "force"),
         "Output": ("as_json", "plot", "fail_on_difference"),
     },
 )
