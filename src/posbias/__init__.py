@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from posbias.harvesting.warehouse.events import events_sql as events_sql
     from posbias.harvesting.warehouse.queries import harvest_sql as harvest_sql
     from posbias.judging.checking import check as check
+    from posbias.judging.comparing import compare as compare
+    from posbias.judging.histories import History as History
+    from posbias.judging.segmented import compare_segments as compare_segments
     from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.planning.planner import plan as plan
     from posbias.simulation import World as World
@@ -40,11 +43,14 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "EstimateError": "posbias.errors",
     "Harvest": "posbias.harvesting.harvests",
     "HarvestError": "posbias.errors",
+    "History": "posbias.judging.histories",
     "LogError": "posbias.errors",
     "PosbiasError": "posbias.errors",
     "Spark": "posbias.engines.spark",
     "World": "posbias.simulation",
     "check": "posbias.judging.checking",
+    "compare": "posbias.judging.comparing",
+    "compare_segments": "posbias.judging.segmented",
     "events_sql": "posbias.harvesting.warehouse.events",
     "harvest": "posbias.harvesting.counting",
     "harvest_sql": "posbias.harvesting.warehouse.queries",

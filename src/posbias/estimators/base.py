@@ -70,7 +70,8 @@ class CurveEstimator(ABC):
     which it has `propensity_` (length M, NaN where not identified), `interval_` (M × 2), `covariance_` (M × M, of
     log p), `degrees_of_freedom_` (of the intervals), `reasons_` (why a rank has no estimate or no interval, or what
     makes it a weak one), `notes_` (what is to be known of the whole curve), and `segments_`, a fitted estimator for
-    each segment by its values of the columns `by_`.
+    each segment by its values of the columns `by_`. Where intervals were made, `deletions_` are the curves without
+    each of the B buckets (B × M), of which standard errors have at most `most_degrees_` of freedom.
     """
 
     name: ClassVar[str]
@@ -88,6 +89,8 @@ class CurveEstimator(ABC):
     by_: tuple[str, ...] = ()
     segments_: dict[Segment, Self]
     evidence_: Evidence
+    deletions_: FloatArray | None = None
+    most_degrees_: float = np.inf
 
     @abstractmethod
     def estimate(self, seen: Any, /) -> None:
@@ -120,6 +123,7 @@ class CurveEstimator(ABC):
         All refits go as one batch, or as several where their tables of `size` numbers each would fill the memory.
         """
         given, how = self.parameters(), self._interval
+        self.deletions_ = None
         if how is None:
             return no_intervals(len(propensity))
         if buckets < FEWEST_BUCKETS:
@@ -129,7 +133,8 @@ class CurveEstimator(ABC):
         def refits(weights: FloatArray) -> FloatArray:
             return np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
 
-        by_deletion = jackknife(propensity, refits(deletions(buckets)), given["level"], most_degrees)
+        self.deletions_, self.most_degrees_ = refits(deletions(buckets)), most_degrees
+        by_deletion = jackknife(propensity, self.deletions_, given["level"], most_degrees)
         if how == "jackknife":
             return by_deletion
         resamples = refits(resample(buckets, given["bootstrap"], given["seed"]))

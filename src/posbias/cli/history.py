@@ -1,0 +1,66 @@
+"""posbias history."""
+
+from __future__ import annotations
+
+import click
+
+from posbias.cli.options import show_json, tell
+
+
+@click.group()
+def history() -> None:
+    """Keep the curves of many days in one file.
+
+    \b
+    posbias history add FILE CURVE --date 2026-03-01    add a day, or replace it
+    posbias history show FILE                           a line for each day
+    """
+
+
+@history.command()
+@click.argument("file")
+@click.argument("curve")
+@click.option("--date", "on", required=True, metavar="DAY", help="The day of the curve, such as 2026-03-01.")
+@click.option("--finding", multiple=True, metavar="TEXT", help="What was found that day; may be repeated.")
+def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
+    """Add the curve of a day to the Parquet file FILE, which is made if it is not there.
+
+    CURVE is what `posbias estimate --json` printed. A day that is there is replaced, a late one goes where it belongs.
+    """
+    from posbias.cli.outputs import refuse_overwriting
+    from posbias.curves.curve import Curve
+    from posbias.judging.histories import History, as_date
+    from posbias.writing import writable
+
+    day = as_date(on)
+    writable(file)
+    refuse_overwriting(file, [curve])
+    before = History.load(file, new=True)
+    after = before.add(Curve.load(curve), day, finding)
+    if after != before:
+        after.save(file)
+    done = "unchanged in" if after == before else "added to" if before.day(day) is None else "replaced in"
+    tell(f"{day} {done} {file}, {len(after.days):,} day{'s'[: len(after.days) > 1]}")
+    if after.missing:
+        tell(f"Note: no curve of {_listed(list(map(str, after.missing)))}.", fg="yellow")
+
+
+@history.command()
+@click.argument("file")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N days.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(file: str, last: int | None, as_json: bool) -> None:
+    """Show the curves of all days, and what was found."""
+    from posbias.judging.histories import History
+
+    kept = History.load(file)
+    if last is not None:
+        kept = History(kept.days[-last:])
+    if as_json:
+        show_json(kept.to_dict())
+    else:
+        click.echo(kept.to_text())
+
+
+def _listed(days: list[str], most: int = 5) -> str:
+    return ", ".join(days[:most]) + (f" and {len(days) - most:,} more days" if len(days) > most else "")

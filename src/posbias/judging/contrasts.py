@@ -1,0 +1,130 @@
+"""Whether differences of estimates are more than chance: all of them at once, and each among the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias.arrays import BoolArray, FloatArray
+
+# Of the largest of several differences by chance; the same every time.
+_DRAWS, _AT_ONCE, _SEED = 20_000, 2_000, 0
+# A joint test of q differences takes at least so many degrees of freedom for each.
+_DEGREES_EACH = 3
+# Less than this in log p is rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """Differences of log p, (q,), with their covariance, (q, q), and degrees of freedom, (q,).
+
+    `moved`, (B, q), is what leaving out each bucket moves them by, where that is known.
+    """
+
+    value: FloatArray
+    covariance: FloatArray
+    degrees: FloatArray
+    moved: FloatArray | None = None
+
+    @classmethod
+    def of_deletions(cls, value: FloatArray, moved: FloatArray, most_degrees: float = np.inf) -> Contrasts:
+        """Return differences from what leaving out each bucket moves them by, (B, q), scaled so that squares add up.
+
+        The degrees of freedom are those of Satterthwaite, as of an interval by jackknife.
+        """
+        squares = (moved**2).sum(axis=0)
+        spread = (moved**4).sum(axis=0) - squares**2 / len(moved)
+        degrees = np.full(len(value), float(len(moved) - 1))
+        np.divide(2 * squares**2, spread, out=degrees, where=spread > 0)
+        most = max(1.0, min(len(moved) - 1, most_degrees))
+        return cls(value, moved.T @ moved, np.clip(degrees, 1, most), moved)
+
+    @classmethod
+    def of_independent(
+        cls, value: FloatArray, covariances: tuple[FloatArray, FloatArray], degrees: tuple[FloatArray, FloatArray]
+    ) -> Contrasts:
+        """Return differences of two independent estimates; degrees of freedom after Welch."""
+        one, other = (np.diagonal(covariance) for covariance in covariances)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            joint = (one + other) ** 2 / (one**2 / degrees[0] + other**2 / degrees[1])
+        return cls(value, covariances[0] + covariances[1], np.where(np.isfinite(joint), joint, 1.0))
+
+    @property
+    def error(self) -> FloatArray:
+        """The standard error of each."""
+        return np.sqrt(np.diagonal(self.covariance))
+
+    def where(self, mask: BoolArray) -> Contrasts:
+        """Return some of them."""
+        moved = None if self.moved is None else self.moved[:, mask]
+        return Contrasts(self.value[mask], self.covariance[np.ix_(mask, mask)], self.degrees[mask], moved)
+
+    def joint_degrees(self, whitening: FloatArray) -> float:
+        """Return the degrees of freedom of the covariance as a whole, in directions (q, r) in which it is 1.
+
+        As for one difference, from how unequally buckets tell: r (r + 1) / (Σ |u_b|⁴ − r/B), B for normal ones.
+        """
+        if self.moved is None:
+            return float(np.median(self.degrees))
+        buckets, count = len(self.moved), whitening.shape[1]
+        spread = float((((self.moved @ whitening) ** 2).sum(axis=1) ** 2).sum()) - count / buckets
+        most = min(buckets - 1.0, float(self.degrees.max()))
+        return min(count * (count + 1) / spread, most) if spread > 0 else most
+
+
+@dataclass(frozen=True)
+class JointTest:
+    """An F test that several differences are all 0; degrees of freedom of the differences and of their errors."""
+
+    statistic: float
+    degrees: tuple[int, float]
+    p_value: float
+
+
+def judge_jointly(contrasts: Contrasts) -> JointTest | None:
+    """Return Wald's test of all differences, after Hotelling; None where there are too few queries for so many.
+
+    F = W (ν − q + 1) / (ν q) with q and ν − q + 1 degrees of freedom.
+    """
+    from scipy.special import fdtrc
+
+    scale = contrasts.error
+    values, vectors = np.linalg.eigh(contrasts.covariance / np.outer(scale, scale))
+    # Directions that never move say nothing: one of the differences is a sum of others.
+    free = values > _ROUNDING * len(scale)
+    count = int(free.sum())
+    if not count:
+        return None
+    whitening = vectors[:, free] / np.sqrt(values[free]) / scale[:, None]
+    degrees = contrasts.joint_degrees(whitening)
+    if degrees < _DEGREES_EACH * count:
+        return None
+    wald = float(((contrasts.value @ whitening) ** 2).sum())
+    statistic = wald * (degrees - count + 1) / (degrees * count)
+    return JointTest(statistic, (count, degrees - count + 1), float(fdtrc(count, degrees - count + 1, statistic)))
+
+
+def judge_each(contrasts: Contrasts) -> FloatArray:
+    """Return a p-value for each difference, allowing for there being several: the chance that the largest is as large.
+
+    Each t is turned into a z of its degrees of freedom, and held against the largest of normal errors with the same
+    correlation; where that is too rare to be drawn, against Bonferroni's bound.
+    """
+    from scipy.special import ndtr, ndtri, stdtr
+
+    scale = contrasts.error
+    count = len(scale)
+    if not count:
+        return np.zeros(0)
+    tail = stdtr(contrasts.degrees, -np.abs(contrasts.value) / scale)
+    z = -ndtri(np.maximum(tail, 1e-300))
+    values, vectors = np.linalg.eigh(contrasts.covariance / np.outer(scale, scale))
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    rng = np.random.default_rng(_SEED)
+    largest = np.concatenate(
+        [np.abs(rng.standard_normal((_AT_ONCE, count)) @ root.T).max(axis=1) for _ in range(_DRAWS // _AT_ONCE)]
+    )
+    above = _DRAWS - np.searchsorted(np.sort(largest), z)
+    return np.asarray(np.minimum((1 + above) / (1 + _DRAWS), np.minimum(1.0, count * 2 * ndtr(-z))))
