@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
 from posbias.logs.weightings import Weighting
 from posbias.simulation.blocks import Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
+from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
 from posbias.sql.dialect import DuckDBDialect
 
@@ -124,12 +125,23 @@ class Drawn:
         )
 
 
-def draw_log(world: World, buckets: IntArray) -> Drawn:
-    """Draw the log that `simulate` writes for a world; `buckets_of` its queries are the same for every seed."""
+def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> Drawn:
+    """Draw the log that `simulate` writes for a world; `buckets_of` its queries are the same for every seed.
+
+    Arguments:
+        world: the setting.
+        buckets: of its queries.
+        user: who clicks in place of the world's own users.
+        leaning: how far the choice of the ranker leans on the query: the more of its candidates are relevant, the
+            likelier the first rankers serve it. As in `split_views`.
+    """
     parts = []
     for block in blocks_of(world):
         rankings = draw_rankings(world, block)
-        pages = add_up(world, (draw_pages(world, block, rankings, part) for part in range(len(block.slices(world)))))
+        drawn = (draw_pages(world, block, rankings, part) for part in range(len(block.slices(world))))
+        if user is not None or leaning:
+            drawn = (_drawn_anew(world, rankings, pages, user, leaning) for pages in drawn)
+        pages = add_up(world, drawn)
         parts.append((block.first_query, block.views, rankings, pages))
     width = world.max_rank
     every = [rankings for _, _, rankings, _ in parts]
@@ -148,6 +160,23 @@ def draw_log(world: World, buckets: IntArray) -> Drawn:
         impressions=np.repeat(np.concatenate([pages.impressions for pages in pages_of]), width),
         clicks=np.concatenate([pages.clicks.ravel() for pages in pages_of]).astype(np.int64),
     )
+
+
+def _drawn_anew(world: World, rankings: Rankings, pages: Pages, user: User | None, leaning: float) -> Pages:
+    """Return single page views with rankers that lean on the query, if they do, and the clicks of another user."""
+    rng = np.random.default_rng((world.seed, 1))
+    ranker = pages.ranker
+    if leaning:
+        share = rankings.relevant.mean(axis=1)
+        place = np.argsort(np.argsort(share, kind="stable"), kind="stable")
+        leans = (2 * place / max(1, len(share) - 1) - 1)[pages.query]
+        preference = np.linspace(1, -1, len(world.rankers))
+        bounds = np.cumsum(np.array(world.shares) * (1 + leaning * leans[:, None] * preference), axis=1)
+        ranker = (rng.random(len(leans))[:, None] * bounds[:, -1:] >= bounds[:, :-1]).sum(axis=1)
+    shown = rankings.order[pages.query, ranker, : world.max_rank]
+    user = user or PositionBased(world.eta, world.noise)
+    grades = np.where(rankings.relevant[pages.query[:, None], shown], 4, 0)
+    return replace(pages, ranker=ranker, clicks=user.click(grades, rng))
 
 
 def buckets_of(queries: int) -> IntArray:
