@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from posbias.harvesting.set_sizes import intervention_sets as intervention_sets
     from posbias.harvesting.warehouse.queries import harvest_sql as harvest_sql
     from posbias.judging.checking import check as check
+    from posbias.judging.diagnosing import diagnose as diagnose
     from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.planning.planner import plan as plan
     from posbias.simulation import World as World
@@ -43,6 +44,7 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "Spark": "posbias.engines.spark",
     "World": "posbias.simulation",
     "check": "posbias.judging.checking",
+    "diagnose": "posbias.judging.diagnosing",
     "harvest": "posbias.harvesting.counting",
     "harvest_sql": "posbias.harvesting.warehouse.queries",
     "intervention_sets": "posbias.harvesting.set_sizes",

@@ -19,6 +19,7 @@ COMMANDS = {
     "sets": "Count the (query, document) pairs of every interventional set.",
     "sql": "Print the harvest as a query to run in a warehouse.",
     "estimate": "Estimate the propensity curve of a log or a harvest.",
+    "diagnose": "Say how far a curve is to be trusted: broken assumptions, odd traffic.",
     "plan": "Say how much more data the curve needs to be precise.",
     "simulate": "Simulate a click log with a known propensity curve.",
     "reproduce": "Reproduce a figure of the paper or of ours: numbers, picture and verdict.",

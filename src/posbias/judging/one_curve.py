@@ -88,6 +88,27 @@ class OneCurve:
         return np.asarray(parts - (parts @ design) @ hat @ (design * variance[:, None]).T)
 
     @cached_property
+    def trusting(self) -> tuple[float, float]:
+        """How much steeper the curve is for e times as relevant documents, as a share of it, and its standard error."""
+        s = self.surprises
+        left = s.off_fit(trust(s))
+        size = float((left**2 * s.variance).sum())
+        parts = s.by_bucket(left)
+        buckets = len(parts)
+        if size <= 0 or buckets < 2:
+            return float("nan"), float("nan")
+        return float(parts.sum() / size), float(np.sqrt((parts**2).sum() * buckets / (buckets - 1)) / size)
+
+    @cached_property
+    def worth(self) -> FloatArray:
+        """How relevant what each ranker shows is, by the curve: Σ clicks / Σ p over its ranks; NaN where idle."""
+        c = self.surprises.contests
+        p = np.exp(self.surprises.curve - self.surprises.curve.max())
+        shown = c.rates > 0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((c.rates * shown).sum(axis=1) / (p * shown).sum(axis=1))
+
+    @cached_property
     def resembles(self) -> dict[str, float]:
         """How much of the misfit each way to break the model would explain, the largest first."""
         s, c = self.surprises, self.surprises.contests
