@@ -111,7 +111,7 @@ class Contests:
     @property
     def level(self) -> BoolArray:
         """Where both rankers put the documents at the same rank."""
-        return self.rank == self.other
+        return np.asarray(self.rank == self.other)
 
     def of_impressions(self) -> Contests:
         """Return the same contests for impressions in place of clicks: what traffic alone decides."""
@@ -179,7 +179,9 @@ class Surprises:
 
     @cached_property
     def _inverse(self) -> FloatArray:
-        return np.linalg.pinv(self.contests.laplacian(self.variance), rcond=1e-9, hermitian=True)
+        return np.asarray(
+            np.linalg.pinv(self.contests.laplacian(self.variance), rcond=1e-9, hermitian=True), dtype=np.float64
+        )
 
     def off_fit(self, direction: FloatArray) -> FloatArray:
         """Return a direction less what the curve could take of it, by rows."""

@@ -27,8 +27,8 @@ _REMEDIES = {
     "trust": "Split the log by a proxy of relevance (by) and compare the curves; the weights of one curve are biased.",
     "cascade": "Give the log itself, with page views, to see how many have several clicks; no one curve fits cascades.",
     "neighbours": "Compare the curves of rankers that show different neighbours; one curve is an average over them.",
-    "traffic": "Check that each page view draws its ranker by itself, whatever its query and user, and that both rankers "
-    "show the same page but for the order.",
+    "traffic": "Check that each page view draws its ranker by itself, whatever its query and user, and that all "
+    "rankers show the same page but for the order.",
 }
 
 

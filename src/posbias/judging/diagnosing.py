@@ -73,7 +73,7 @@ def diagnose_harvest(
         questions = [*question_pairs(one, harvest.rankers), *question_independence(contests), *questions]
     questions += question_disagreement(curves)
     if pages is not None:
-        questions.append(question_pages(pages, harvest))
+        questions.append(question_pages(pages))
     support = measure_support(curves[0] if curves else None, one.surprises if one else None, harvest.max_rank)
     findings = [*find_weak_support(support, harvest, contests), *answer(questions), *find_sticky(harvest)]
     if pages is not None:
@@ -86,7 +86,7 @@ def diagnose_harvest(
 _SUMS = Finding(
     "sums-only",
     "info",
-    "The harvest holds sums over pairs of ranks, in which rankers are not told apart: whether pairs contradict each other "
-    "cannot be tried",
+    "The harvest holds sums over pairs of ranks, in which rankers are not told apart: whether pairs contradict each "
+    "other cannot be tried",
     remedy="Harvest the log again with a smaller max_rank or a larger max_strata.",
 )

@@ -48,8 +48,12 @@ def refit(harvest: Harvest) -> list[Refitted]:
         with np.errstate(divide="ignore", invalid="ignore"):
             curve = np.log(estimator.curves(counts, np.ones(counts.buckets)))
             moved = np.log(estimator.curves(counts, deletions(counts.buckets))) - curve
-        found.append(Refitted(kind.name, np.where(np.isfinite(curve), curve, np.nan), moved))
+        found.append(Refitted(kind.name, _known(curve), _known(moved)))
     return found
+
+
+def _known(values: FloatArray) -> FloatArray:
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def question_disagreement(curves: list[Refitted]) -> list[Question]:
@@ -64,7 +68,8 @@ def question_disagreement(curves: list[Refitted]) -> list[Question]:
             continue
         moved = other.moved - curves[0].moved
         apart = other.curve - curves[0].curve
-        known = np.isfinite(apart) & np.isfinite(moved).all(axis=0) & (np.abs(moved).max(axis=0) > 1e-9)
+        known = np.isfinite(apart) & np.isfinite(moved).all(axis=0)
+        known &= (np.where(known, moved, 0.0) ** 2).sum(axis=0) > 1e-18
         for k in np.flatnonzero(known):
             degrees = float(satterthwaite(moved[:, [k]])[0])
             if degrees < _FEWEST_DEGREES:

@@ -50,7 +50,7 @@ class OneCurve:
         from scipy.special import fdtrc
 
         s, c = self.surprises, self.surprises.contests
-        first, which = c.sets
+        first = c.sets[0]
         if not len(first) or c.buckets < 3 or c.buckets * len(first) > _MOST_CELLS:
             return UNTOLD
         parts = self._by_set()
@@ -111,14 +111,14 @@ class OneCurve:
     @cached_property
     def resembles(self) -> dict[str, float]:
         """How much of the misfit each way to break the model would explain, the largest first."""
-        s, c = self.surprises, self.surprises.contests
         found = {name: self._explained(direction) for name, direction in self._ways().items()}
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def _ways(self) -> dict[str, FloatArray]:
         s, c = self.surprises, self.surprises.contests
         ways = {"trust": trust(s), "cascade": above(c), "neighbours": neighbours(s)}
-        return ways | {"traffic": effect for effect in ranker_effects(c)[:1]}
+        effects = ranker_effects(c)
+        return ways | ({"traffic": effects[0]} if effects else {})
 
     def _explained(self, direction: FloatArray) -> float:
         """Return by how much Q falls if the direction is added to the model: (Σ c e)² / Σ c² v, c off the fit."""

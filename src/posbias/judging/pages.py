@@ -50,25 +50,30 @@ def count_page_clicks(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) 
     answer = np.array(opened.rows(page_clicks(plan), "Counting clicks of page views"), dtype=np.float64)
     if not len(answer):
         return None
-    totals = [int(n) for n in answer[:, 1:6].sum(axis=0)]
-    return PageClicks(*totals, together=answer[:, 6], apart=answer[:, 7])
+    views, clicked, several, full, all_clicked = (int(n) for n in answer[:, 1:6].sum(axis=0))
+    return PageClicks(views, clicked, several, full, all_clicked, answer[:, 6], answer[:, 7])
 
 
-def question_pages(pages: PageClicks, harvest: Harvest) -> Question:
+def question_pages(pages: PageClicks) -> Question:
     """Return whether page views have two clicks less often than if each came by itself."""
     trial = wald([pages.together - pages.apart]) if pages.apart.any() else UNTOLD
     if trial.told:
         fewer = pages.together.sum() < pages.apart.sum()
         trial = Trial(trial.statistic, 1, trial.degrees, trial.p / 2 if fewer else 1 - trial.p / 2)
     share = pages.together.sum() / pages.apart.sum() if pages.apart.any() else float("nan")
-    evidence = {"page_views": pages.views, "clicked": pages.clicked, "several": pages.several}
-    evidence |= {"together": float(pages.together.sum()), "expected": round(float(pages.apart.sum()), 1)}
+    evidence = {
+        "page_views": pages.views,
+        "clicked": pages.clicked,
+        "several": pages.several,
+        "together": float(pages.together.sum()),
+        "expected": round(float(pages.apart.sum()), 1),
+    }
     alarm = Finding(
         "one-click-pages",
         "warning",
         "{several} of {page_views} page views have two clicks or more, "
-        + f"{share:.0%} of the pairs of clicks that there would be if each came by itself ({told(trial.p)}): users stop "
-        "at a click, or the page goes away",
+        + f"{share:.0%} of the pairs of clicks that there would be if each came by itself ({told(trial.p)}): users "
+        "stop at a click, or the page goes away",
         pages.several,
         evidence=evidence,
         remedy="What is clicked keeps other results from being clicked, so that a rank is seen less under a good "
@@ -107,8 +112,8 @@ def find_odd_pages(pages: PageClicks, harvest: Harvest, trial: Trial) -> list[Fi
             Finding(
                 "one-click-pages",
                 "warning",
-                f"None of {{page_views}} page views has two clicks, where about {expected:,.0f} pairs of clicks would be "
-                "expected: the page goes away when it is clicked, users stop there, or each query has one relevant "
+                f"None of {{page_views}} page views has two clicks, where about {expected:,.0f} pairs of clicks would "
+                "be expected: the page goes away when it is clicked, users stop there, or each query has one relevant "
                 "result",
                 0,
                 evidence={"page_views": pages.views, "expected": round(float(expected), 1)},

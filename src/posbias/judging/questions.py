@@ -1,4 +1,4 @@
-"""Questions put to a harvest: a trial each, and what is to be said if it alarms, if it does not, and if it cannot tell."""
+"""Questions put to a harvest: a trial each, and what is to be said if it alarms and if it does not."""
 
 from __future__ import annotations
 
@@ -39,8 +39,12 @@ def answer(questions: Sequence[Question]) -> list[Finding]:
             continue
         severity = ("error" if p < GRAVE else "warning") if alarmed else finding.severity
         trial = question.trial
-        evidence = {"p": _number(trial.p), "p_corrected": _number(p), "statistic": _number(trial.statistic)}
-        evidence |= {"degrees": [trial.directions, _number(trial.degrees)]}
+        evidence = {
+            "p": _number(trial.p),
+            "p_corrected": _number(p),
+            "statistic": _number(trial.statistic),
+            "degrees": [trial.directions, _number(trial.degrees)],
+        }
         found.append(replace(finding, severity=severity, evidence={**finding.evidence, **evidence}))
     return found
 

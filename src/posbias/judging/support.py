@@ -16,8 +16,8 @@ from posbias.judging.contests import Contests, Surprises
 from posbias.judging.disagreement import Refitted
 from posbias.judging.trials import satterthwaite
 
-# A bucket with more than this of what a rank's error is made of is named; of many queries, each has next to nothing.
-_HEAVY = 0.25
+# A bucket with more than this of a rank's variance, and so many times its share of the buckets, is named.
+_HEAVY, _TIMES = 0.25, 10
 # Rankers that put so much of what both show at the same ranks tell little of other ranks.
 _ALIKE = 0.9
 # Documents of which fewer than this were shown at two ranks recur rarely.
@@ -79,8 +79,9 @@ def find_weak_support(support: tuple[RankSupport, ...], harvest: Harvest, contes
                 remedy="Intervals are wider for it. Harvest a longer period, or look at what plan says.",
             )
         )
-    heavy = [one for one in support if one.heaviest is not None and one.heaviest > _HEAVY]
-    if heavy and len(harvest.buckets) >= 1 / _HEAVY:
+    most_usual = max(_HEAVY, _TIMES / max(len(harvest.buckets), 1))
+    heavy = [one for one in support if one.heaviest is not None and one.heaviest > most_usual]
+    if heavy:
         most = max(heavy, key=lambda one: one.heaviest or 0)
         found.append(
             Finding(
@@ -115,7 +116,7 @@ def _links(surprises: Surprises) -> FloatArray:
     apart = -c.laplacian(surprises.variance)
     np.fill_diagonal(apart, 0.0)
     total = apart.sum(axis=1, keepdims=True)
-    return np.divide(apart, total, out=np.zeros_like(apart), where=total > 0)
+    return np.asarray(np.divide(apart, total, out=np.zeros_like(apart), where=total > 0))
 
 
 def _largest(shares: FloatArray) -> dict[int, float]:
