@@ -9,7 +9,7 @@ from posbias.wording import printable, printable_lines
 # Also in `posbias.reproduction.EXPERIMENTS`, whose import would make --help wait for numpy and the engine.
 _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
 # Ours take longer than all of these, and are not among "all".
-_OURS = ("estimators", "coverage")
+_OURS = ("estimators", "coverage", "diagnosis")
 
 
 @click.command()
@@ -26,8 +26,9 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
     """Reproduce a figure of the paper or of ours: numbers, picture and verdict.
 
     NAME is synthetic (the recovered curve), a to f (robustness), arxiv, drive, or all for these of the paper. Ours are
-    estimators (their errors against each other and against what is possible) and coverage (how often intervals hold the
-    truth), which takes more than an hour; neither is among all. Each writes NAME.csv, NAME.png and NAME.txt into the
+    estimators (their errors against each other and against what is possible), coverage (how often intervals hold the
+    truth), which takes more than an hour, and diagnosis (how often it alarms where the model holds, and where it does
+    not); none of them is among all. Each writes NAME.csv, NAME.png and NAME.txt into the
     folder, and prints for each claim whether it holds, with our numbers.
     """
     from pathlib import Path

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,9 +16,10 @@ from posbias.arrays import BoolArray, FloatArray, IntArray, group, tally
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import Observations
 from posbias.harvesting.strata import Cells
+from posbias.judging.pages import PageClicks
 from posbias.logs.layouts import Layout
 from posbias.logs.weightings import Weighting
-from posbias.simulation.blocks import Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
+from posbias.simulation.blocks import Block, Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
 from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
 from posbias.sql.dialect import DuckDBDialect
@@ -138,10 +139,7 @@ def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leani
     parts = []
     for block in blocks_of(world):
         rankings = draw_rankings(world, block)
-        drawn = (draw_pages(world, block, rankings, part) for part in range(len(block.slices(world))))
-        if user is not None or leaning:
-            drawn = (_drawn_anew(world, rankings, pages, user, leaning) for pages in drawn)
-        pages = add_up(world, drawn)
+        pages = add_up(world, _draw_views(world, block, rankings, user, leaning))
         parts.append((block.first_query, block.views, rankings, pages))
     width = world.max_rank
     every = [rankings for _, _, rankings, _ in parts]
@@ -160,6 +158,36 @@ def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leani
         impressions=np.repeat(np.concatenate([pages.impressions for pages in pages_of]), width),
         clicks=np.concatenate([pages.clicks.ravel() for pages in pages_of]).astype(np.int64),
     )
+
+
+def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> PageClicks:
+    """Return the clicks of the page views of the log that `draw_log` draws of the same."""
+    together, apart = np.zeros((2, int(buckets.max(initial=0)) + 1))
+    totals = np.zeros(5, dtype=np.int64)
+    for block in blocks_of(world):
+        rankings = draw_rankings(world, block)
+        for pages in _draw_views(world, block, rankings, user, leaning):
+            clicks = pages.clicks.sum(axis=1)
+            alike = add_up(world, [pages])
+            first, own = group([pages.query, pages.ranker])
+            # Those that are alike are sorted by query and ranker, as groups are.
+            views, same = alike.impressions, tally(own, clicks * (clicks - 1), len(first))
+            other = alike.clicks.sum(axis=1) ** 2 - (alike.clicks**2).sum(axis=1) - same
+            again = views > 1
+            bucket = buckets[block.first_query + alike.query]
+            together += tally(bucket[again], same[again], len(together))
+            apart += tally(bucket[again], other[again] / (views[again] - 1), len(apart))
+            every = clicks == world.max_rank
+            counts = [np.ones(len(clicks)), clicks > 0, clicks > 1, np.ones(len(clicks)), every]
+            totals += np.array([np.sum(count) for count in counts], dtype=np.int64)
+    held = np.unique(buckets)
+    return PageClicks(*totals.tolist(), together[held], apart[held])
+
+
+def _draw_views(world: World, block: Block, rankings: Rankings, user: User | None, leaning: float) -> Iterator[Pages]:
+    for part in range(len(block.slices(world))):
+        pages = draw_pages(world, block, rankings, part)
+        yield _drawn_anew(world, rankings, pages, user, leaning) if user is not None or leaning else pages
 
 
 def _drawn_anew(world: World, rankings: Rankings, pages: Pages, user: User | None, leaning: float) -> Pages:

@@ -60,6 +60,7 @@ class Sizes:
     drive_views: int = 877_689
     compared_logs: int = 100
     covered_logs: int = 1000
+    diagnosed_logs: int = 100
     world: float = 1.0
 
 
@@ -75,6 +76,7 @@ QUICK = Sizes(
     drive_views=200_000,
     compared_logs=4,
     covered_logs=10,
+    diagnosed_logs=10,
     world=0.1,
 )
 
