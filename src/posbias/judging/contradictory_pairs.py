@@ -63,7 +63,7 @@ def _calm(one: OneCurve, both: Trial, evidence: dict[str, Any]) -> Finding:
     seen = _SEEN * error
     unequal = evidence["unequal"]
     how = (
-        f"the most relevant ranker's results are {unequal:.2f} times as relevant as the least's"
+        f"at rank 1 the best ranker is clicked {unequal:.2f} times as often as the worst"
         if unequal
         else "how unequal rankers are is not known"
     )
@@ -103,14 +103,12 @@ def _level(one: OneCurve) -> list[Question]:
 
 
 def _evidence(one: OneCurve, rankers: Sequence[str]) -> dict[str, Any]:
-    worth = one.worth[one.surprises.contests.views.sum(axis=0) > 0]
-    known = worth[np.isfinite(worth) & (worth > 0)]
     steeper, error = one.trusting
     return {
         "p_directions": _plain(one.trial.p),
         "p_misfit": _plain(one.misfit.p),
         "p_same_rank": _plain(one.level.p),
-        "unequal": _plain(float(known.max() / known.min())) if len(known) > 1 else None,
+        "unequal": _plain(one.unequal),
         "trust": _plain(steeper),
         "trust_error": _plain(error),
         "trust_seen": _plain(_SEEN * error),

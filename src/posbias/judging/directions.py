@@ -73,5 +73,5 @@ def relevance(surprises: Surprises) -> FloatArray:
         a = tally(left, weight * (rate - b[right]), size) / at_left
         b = tally(right, weight * (rate - a[left]), size) / at_right
     smooth = a[left] + b[right]
-    smooth -= np.average(smooth, weights=weight)
+    smooth -= (weight * smooth).sum() / max(weight.sum(), 1e-300)
     return np.asarray(smooth[c.sets[1]])

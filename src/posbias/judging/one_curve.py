@@ -100,13 +100,11 @@ class OneCurve:
         return float(parts.sum() / size), float(np.sqrt((parts**2).sum() * buckets / (buckets - 1)) / size)
 
     @cached_property
-    def worth(self) -> FloatArray:
-        """How relevant what each ranker shows is, by the curve: Σ clicks / Σ p over its ranks; NaN where idle."""
-        c = self.surprises.contests
-        p = np.exp(self.surprises.curve - self.surprises.curve.max())
-        shown = c.rates > 0
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray((c.rates * shown).sum(axis=1) / (p * shown).sum(axis=1))
+    def unequal(self) -> float:
+        """How many times as often the best ranker is clicked at rank 1 as the worst: no curve is in it. NaN if unknown."""
+        rates = self.surprises.contests.rates[:, 0]
+        known = rates[rates > 0]
+        return float(known.max() / known.min()) if len(known) > 1 else float("nan")
 
     @cached_property
     def resembles(self) -> dict[str, float]:

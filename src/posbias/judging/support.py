@@ -80,7 +80,7 @@ def find_weak_support(support: tuple[RankSupport, ...], harvest: Harvest, contes
             )
         )
     most_usual = max(_HEAVY, _TIMES / max(len(harvest.buckets), 1))
-    heavy = [one for one in support if one.heaviest is not None and one.heaviest > most_usual]
+    heavy = [one for one in support if (one.heaviest or 0) > most_usual and one not in thin]
     if heavy:
         most = max(heavy, key=lambda one: one.heaviest or 0)
         found.append(

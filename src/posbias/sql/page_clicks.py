@@ -13,8 +13,9 @@ FEW_RESULTS = 5
 def page_clicks(plan: Plan) -> str:
     """Return the query: by bucket, page views, those with clicks, and pairs of clicks together and apart.
 
-    Views of one query by one ranker show the same page. Two clicks at different positions of it are `together` if in
-    one view, which counts twice, and else apart; if each came by itself, those apart, over n − 1, would be as many.
+    Views of one query that show the same results at the same positions are views of one page. Two clicks at different
+    positions of it are together if in one of its n views, and else apart; if each click came by itself, those apart,
+    over n − 1, would be as many as those together. Both count in both orders.
     """
     schema, d = plan.schema, plan.dialect
 
@@ -30,11 +31,17 @@ def page_clicks(plan: Plan) -> str:
         f"{query} AS query",
         f"{plan.number(ranker, schema.types[schema.ranker])} AS ranker",
         f"{column(schema.impression)} AS page",
+        f"{column(schema.doc)} AS doc",
         f"{position} AS position",
         f"{clicked} AS clicked",
     ]
+    # Of 31 bits, so that sums of many fit.
+    content = f"{d.hashed('doc, position')} & {2**31 - 1}"
     source = "once" if schema.drop_duplicates else plan.log
     bucket = d.bucket("query", schema.types[schema.query])
+    ranks = range(1, plan.max_rank + 1)
+    at = ",\n  ".join(f"SUM(CASE WHEN position = {k} THEN clicked ELSE 0 END) AS clicks_{k}" for k in ranks)
+    squares = " + ".join(f"SUM(clicks_{k}) * SUM(clicks_{k})" for k in ranks)
     steps = [
         Step(
             "results",
@@ -44,25 +51,20 @@ def page_clicks(plan: Plan) -> str:
         ),
         Step(
             "pages",
-            "Each page view with its clicks.",
-            "SELECT query, ranker, page, COUNT(*) AS shown, SUM(clicked) AS clicks\nFROM results\n"
-            "GROUP BY query, ranker, page",
+            "Each page view with what it shows, as a number, and its clicks.",
+            f"SELECT query, ranker, page, COUNT(*) AS shown, SUM({d.cast(content, 'BIGINT')}) AS content, "
+            f"SUM(clicked) AS clicks,\n  {at}\nFROM results\nGROUP BY query, ranker, page",
         ),
         Step(
             "alike",
             "Page views that show the same page, and how their clicks fall together.",
-            "SELECT query, ranker, COUNT(*) AS views, SUM(clicks) AS clicks, SUM(clicks * (clicks - 1)) AS together,\n"
+            "SELECT query, COUNT(*) AS views, SUM(clicks) AS clicks, SUM(clicks * (clicks - 1)) AS together,\n"
+            f"  {squares} AS squares,\n"
             "  SUM(CASE WHEN clicks > 0 THEN 1 ELSE 0 END) AS clicked,\n"
             "  SUM(CASE WHEN clicks > 1 THEN 1 ELSE 0 END) AS several,\n"
             f"  SUM(CASE WHEN shown >= {FEW_RESULTS} THEN 1 ELSE 0 END) AS full_pages,\n"
             f"  SUM(CASE WHEN shown >= {FEW_RESULTS} AND clicks = shown THEN 1 ELSE 0 END) AS all_clicked\n"
-            "FROM pages\nGROUP BY query, ranker",
-        ),
-        Step(
-            "spots",
-            "Clicks on each position of that page, squared.",
-            "SELECT query, ranker, SUM(c * c) AS squares\nFROM (\n  SELECT query, ranker, position, SUM(clicked) AS c\n"
-            "  FROM results\n  GROUP BY query, ranker, position\n) s\nGROUP BY query, ranker",
+            "FROM pages\nGROUP BY query, ranker, content",
         ),
         Step(
             "answer",
@@ -72,8 +74,7 @@ def page_clicks(plan: Plan) -> str:
             "  SUM(CASE WHEN views > 1 THEN together ELSE 0 END),\n"
             f"  SUM(CASE WHEN views > 1 THEN {d.cast('clicks * clicks - squares - together', 'DOUBLE')} / (views - 1) "
             "ELSE 0 END)\n"
-            "FROM (\n  SELECT a.*, s.squares FROM alike a JOIN spots s ON a.query = s.query AND a.ranker = s.ranker\n"
-            f") g\nGROUP BY {bucket}\nORDER BY 1",
+            f"FROM alike\nGROUP BY {bucket}\nORDER BY 1",
         ),
     ]
     return render([once(plan), *steps] if schema.drop_duplicates else steps)
