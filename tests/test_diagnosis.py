@@ -224,7 +224,9 @@ def test_support_tells_what_ranks_hang_on() -> None:
     assert all(sum(one.links.values()) <= 1.001 and one.rank not in one.links for one in found.support)
     assert "thin-support" not in codes(found)
     thin = diagnose_harvest(drawn(posbias.World(queries=20)))
-    assert only(thin, "thin-support").evidence["ranks"][-1] == 10
+    few = [one.rank for one in thin.support if one.degrees is not None and one.degrees < 10]
+    assert len(few) > 3
+    assert only(thin, "thin-support").evidence["ranks"] == few
 
 
 def test_a_bucket_that_carries_a_rank_is_found() -> None:

@@ -27,6 +27,8 @@ ALARMS = (
     "sample-ratio",
     "one-click-pages",
 )
+# One of these is said of every log whose contests were tried.
+_TRIED = ("contradictory-pairs", "one-curve", "one-curve-untested")
 # What is allowed of any alarm where nothing is broken, and wanted where something is and rankers are unequal.
 MOST, LEAST = 0.07, 0.8
 # Logs of broken worlds, which are larger and told apart by fewer, for each of the others.
@@ -121,6 +123,9 @@ def _row(name: str, found: Sequence[tuple[Finding, ...]]) -> Row:
     codes = [{finding.code for finding in findings} for findings in found]
     row: dict[str, object] = {"setting": name, "logs": len(found), "any": float(np.mean([_any(f) for f in found]))}
     row |= {code: float(np.mean([code in one for one in codes])) for code in (*ALARMS, "one-curve-untested")}
+    tried = [finding.evidence["p_directions"] for findings in found for finding in findings if finding.code in _TRIED]
+    known = [p for p in tried if p is not None]
+    row |= {"median_p_of_directions": float(np.median(known)) if known else float("nan")}
     return row
 
 
@@ -132,7 +137,7 @@ def _verdicts(found: Mapping[str, Sequence[tuple[Finding, ...]]]) -> tuple[Verdi
         for name, one in found.items()
         if SETTINGS[name].broken and not name.endswith("alike")
     }
-    least = min(unequal, key=lambda name: unequal[name])
+    least = min(unequal, key=lambda name: unequal[name], default="")
     logs = min(len(one) for one in found.values())
     return (
         judged(
@@ -144,9 +149,9 @@ def _verdicts(found: Mapping[str, Sequence[tuple[Finding, ...]]]) -> tuple[Verdi
         ),
         judged(
             f"Where it does not and rankers are unequal, {LEAST:.0%} of logs or more raise one",
-            f"{unequal[least]:.0%} at the least ({least}) in {logs} logs of each",
-            unequal[least] >= LEAST,
-            enough=logs >= ENOUGH_LOGS,
+            f"{unequal.get(least, np.nan):.0%} at the least ({least}) in {logs} logs of each",
+            unequal.get(least, 0.0) >= LEAST,
+            enough=logs >= ENOUGH_LOGS and bool(least),
         ),
     )
 

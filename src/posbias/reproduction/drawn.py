@@ -163,7 +163,7 @@ def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leani
 def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> PageClicks:
     """Return the clicks of the page views of the log that `draw_log` draws of the same."""
     together, apart = np.zeros((2, int(buckets.max(initial=0)) + 1))
-    totals = np.zeros(5, dtype=np.int64)
+    totals = [0] * 5
     for block in blocks_of(world):
         rankings = draw_rankings(world, block)
         for pages in _draw_views(world, block, rankings, user, leaning):
@@ -179,9 +179,9 @@ def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = Non
             apart += tally(bucket[again], other[again] / (views[again] - 1), len(apart))
             every = clicks == world.max_rank
             counts = [np.ones(len(clicks)), clicks > 0, clicks > 1, np.ones(len(clicks)), every]
-            totals += np.array([np.sum(count) for count in counts], dtype=np.int64)
+            totals = [total + int(np.sum(count)) for total, count in zip(totals, counts, strict=True)]
     held = np.unique(buckets)
-    return PageClicks(*totals.tolist(), together[held], apart[held])
+    return PageClicks(totals[0], totals[1], totals[2], totals[3], totals[4], together[held], apart[held])
 
 
 def _draw_views(world: World, block: Block, rankings: Rankings, user: User | None, leaning: float) -> Iterator[Pages]:
