@@ -101,7 +101,7 @@ class OneCurve:
 
     @cached_property
     def unequal(self) -> float:
-        """How many times as often the best ranker is clicked at rank 1 as the worst, which takes no curve; NaN if unknown."""
+        """How many times as often the best ranker is clicked at rank 1 as the worst, which takes no curve; or NaN."""
         rates = self.surprises.contests.rates[:, 0]
         known = rates[rates > 0]
         return float(known.max() / known.min()) if len(known) > 1 else float("nan")
