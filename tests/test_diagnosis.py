@@ -28,6 +28,7 @@ from posbias.judging.questions import Question, answer, holm
 from posbias.judging.traffic import dispersion, question_independence
 from posbias.judging.trials import UNTOLD, Trial, satterthwaite, wald
 from posbias.logs.layouts import Layout
+from posbias.quantiles import f_tail
 from posbias.reproduction.diagnosis import ALARMS, SETTINGS, measure
 from posbias.reproduction.drawn import buckets_of, draw_log, draw_page_clicks
 from posbias.simulation import AtMostOneClick, Cascade, PositionBased, TrustBias
@@ -102,6 +103,18 @@ def test_wald_keeps_its_size_and_has_none_to_tell_from_a_few() -> None:
     one, twice = wald([parts]), wald([parts, 2 * parts])
     assert (one.directions, twice.directions) == (1, 1)
     assert one.p == pytest.approx(twice.p)
+
+
+def test_tails_of_f_are_those_of_scipy() -> None:
+    from scipy.special import fdtrc
+
+    rng = np.random.default_rng(0)
+    for above, below, value in zip(
+        rng.uniform(0.5, 60, 300), 10 ** rng.uniform(0, 5, 300), 10 ** rng.uniform(-3, 2.5, 300), strict=True
+    ):
+        assert f_tail(above, below, value) == pytest.approx(fdtrc(above, below, value), rel=1e-8, abs=1e-15)
+    assert f_tail(3, 50, 0) == 1
+    assert np.isnan(f_tail(3, 50, float("nan")))
 
 
 def test_degrees_of_freedom_are_those_of_buckets_that_say_something() -> None:

@@ -87,7 +87,8 @@ def estimate(
         "prior": prior,
         "features": list(feature),
     }
-    curve = _fit(estimator, settings, flags).curve()
+    fitted = _fit(estimator, settings, flags)
+    curve = fitted.curve()
     joint = joint and curve.interval_by is not None
     if as_json or as_csv:
         for note in curve.notes:
@@ -100,10 +101,22 @@ def estimate(
         click.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
         click.echo(curve.to_text(known, joint=joint))
+        _show_brief(fitted)
     if plot is not None:
         from posbias.curves.plots import save_plot
 
         save_plot(curve, plot, truth=known, joint=joint)
+
+
+def _show_brief(fitted: CurveEstimator) -> None:
+    """Print what matters most of how far to trust a curve that was made of a harvest."""
+    harvest = getattr(fitted, "harvest_", None)
+    if harvest is None:
+        return
+    from posbias.judging.briefs import brief
+
+    for line in brief(harvest, fitted.degrees_of_freedom_):
+        click.secho(line, fg="yellow" if line.startswith("!") else None)
 
 
 def _check_intervals(estimator: str | None, interval: str, joint: bool) -> None:

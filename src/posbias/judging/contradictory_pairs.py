@@ -36,18 +36,28 @@ def question_pairs(one: OneCurve, rankers: Sequence[str]) -> list[Question]:
     """Return the questions whether one curve holds for all pairs of ranks, and whether a ranker has its own effect."""
     both = _both(one.trial, one.misfit)
     evidence = _evidence(one, rankers)
-    resembles = next(iter(one.resembles), "trust")
+    resembles = next(iter(one.resembles))
     alarm = Finding(
         "contradictory-pairs",
         "warning",
         f"Pairs of ranks contradict each other: no one curve explains the clicks of all rankers ({told(both.p)}). It "
-        f"resembles {_RESEMBLES[resembles]}",
+        f"resembles {likeness(one)}",
         len(evidence["pairs"]),
         example="; ".join(evidence["pairs"]),
         evidence=evidence,
         remedy=_REMEDIES[resembles],
     )
     return [Question(both, alarm, _calm(one, both, evidence)), *_level(one)]
+
+
+def likeness(one: OneCurve) -> str:
+    """Return what contradictions resemble most."""
+    return _RESEMBLES[next(iter(one.resembles))]
+
+
+def sees_trust(one: OneCurve) -> bool:
+    """Whether trust bias that matters would show."""
+    return _SEEN * one.trusting[1] <= BLIND
 
 
 def _both(trial: Trial, misfit: Trial) -> Trial:
@@ -67,7 +77,7 @@ def _calm(one: OneCurve, both: Trial, evidence: dict[str, Any]) -> Finding:
         if unequal
         else "how unequal rankers are is not known"
     )
-    if not both.told or not seen <= BLIND:
+    if not both.told or not sees_trust(one):
         return Finding(
             "one-curve-untested",
             "info",

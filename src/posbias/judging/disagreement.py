@@ -14,6 +14,7 @@ from posbias.findings import Finding
 from posbias.harvesting.harvests import Harvest
 from posbias.judging.questions import Question, told
 from posbias.judging.trials import UNTOLD, Trial, satterthwaite
+from posbias.quantiles import f_tail
 
 # With fewer degrees of freedom than this a difference is not judged.
 _FEWEST_DEGREES = 5.0
@@ -58,8 +59,6 @@ def _known(values: FloatArray) -> FloatArray:
 
 def question_disagreement(curves: list[Refitted]) -> list[Question]:
     """Return whether any curve differs from the first at any rank, of as many comparisons as there are."""
-    from scipy.special import stdtr
-
     best: tuple[float, str, int, float, float, float] | None = None
     tried = 0
     for other in curves[1:]:
@@ -77,7 +76,7 @@ def question_disagreement(curves: list[Refitted]) -> list[Question]:
             tried += 1
             buckets = len(moved)
             t = apart[k] / np.sqrt((buckets - 1) / buckets * (moved[:, k] ** 2).sum())
-            p = float(2 * stdtr(degrees, -abs(t)))
+            p = f_tail(1, degrees, float(t) ** 2)
             if best is None or p < best[0]:
                 best = (p, other.name, int(k) + 1, float(np.exp(apart[k])), float(t), degrees)
     if best is None:

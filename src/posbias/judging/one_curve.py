@@ -11,6 +11,7 @@ from posbias.arrays import FloatArray
 from posbias.judging.contests import Contests, Surprises
 from posbias.judging.directions import above, bend, neighbours, ranker_effects, trust
 from posbias.judging.trials import UNTOLD, Trial, wald
+from posbias.quantiles import f_tail
 
 # Contests beyond so many numbers by bucket are not looked at all at once.
 _MOST_CELLS = 10**7
@@ -47,8 +48,6 @@ class OneCurve:
     @cached_property
     def misfit(self) -> Trial:
         """Q = Σ e²/v over all contests, as a scaled F."""
-        from scipy.special import fdtrc
-
         s, c = self.surprises, self.surprises.contests
         first = c.sets[0]
         if not len(first) or c.buckets < 3 or c.buckets * len(first) > _MOST_CELLS:
@@ -68,7 +67,7 @@ class OneCurve:
         degrees = min(trace**2 / square, float(told.sum()))
         rest = 2 * own.sum() ** 2 / max(np.sum(own**2) - own.sum() ** 2 / buckets, 1e-300)
         statistic = float((c.by_set(s.excess)[told] ** 2 / variance[told]).sum() / trace)
-        return Trial(statistic, round(degrees), float(rest), float(fdtrc(degrees, rest, statistic)))
+        return Trial(statistic, round(degrees), float(rest), f_tail(degrees, float(rest), statistic))
 
     def _by_set(self) -> FloatArray:
         """Return what each bucket adds to e of every (i, j, k, k'), taken off the fit: (B, sets)."""

@@ -48,7 +48,7 @@ class RankSupport:
 
 def measure_support(curve: Refitted | None, surprises: Surprises | None, ranks: int) -> tuple[RankSupport, ...]:
     """Return what each rank from the second on hangs on, by the deletions of a curve and the contests of a harvest."""
-    links = _links(surprises) if surprises is not None else np.zeros((ranks, ranks))
+    links = links_of(surprises) if surprises is not None else [{}] * ranks
     degrees, heaviest = np.full((2, ranks), np.nan)
     if curve is not None:
         known = np.isfinite(curve.curve) & np.isfinite(curve.moved).all(axis=0)
@@ -57,9 +57,7 @@ def measure_support(curve: Refitted | None, surprises: Surprises | None, ranks: 
         moving = known & (squares > 1e-12)
         degrees = np.where(moving, satterthwaite(moved), np.nan)
         heaviest = np.where(moving, (moved**2).max(axis=0) / np.where(squares > 0, squares, 1), np.nan)
-    return tuple(
-        RankSupport(k + 1, _plain(degrees[k]), _plain(heaviest[k]), _largest(links[k])) for k in range(1, ranks)
-    )
+    return tuple(RankSupport(k + 1, _plain(degrees[k]), _plain(heaviest[k]), links[k]) for k in range(1, ranks))
 
 
 def find_weak_support(support: tuple[RankSupport, ...], harvest: Harvest, contests: Contests | None) -> list[Finding]:
@@ -110,13 +108,13 @@ def _hanging(support: tuple[RankSupport, ...]) -> Finding:
     )
 
 
-def _links(surprises: Surprises) -> FloatArray:
-    """Return the information that contests of two ranks hold, as a share of all of a rank's: (M, M)."""
+def links_of(surprises: Surprises) -> list[dict[int, float]]:
+    """Return, for each rank, the ranks whose contests with it hold most of what is known of it, with their shares."""
     c = surprises.contests
     apart = -c.laplacian(surprises.variance)
     np.fill_diagonal(apart, 0.0)
     total = apart.sum(axis=1, keepdims=True)
-    return np.asarray(np.divide(apart, total, out=np.zeros_like(apart), where=total > 0))
+    return [_largest(shares) for shares in np.divide(apart, total, out=np.zeros_like(apart), where=total > 0)]
 
 
 def _largest(shares: FloatArray) -> dict[int, float]:

@@ -14,6 +14,7 @@ from posbias.judging.contests import Contests, Surprises
 from posbias.judging.directions import ranker_effects
 from posbias.judging.questions import Question, told
 from posbias.judging.trials import Trial, wald
+from posbias.quantiles import f_tail
 from posbias.wording import listed
 
 # From here on, views of one query were given to rankers together.
@@ -39,8 +40,6 @@ def question_independence(contests: Contests) -> list[Question]:
 
 def question_split(harvest: Harvest, split: Mapping[str, float]) -> Question:
     """Return whether page views came in the shares intended (sample ratio), as unequal as views of a query are."""
-    from scipy.special import fdtrc
-
     shares = _shares(split, harvest)
     views = harvest.views.sum(axis=0)
     named = shares > 0
@@ -49,7 +48,7 @@ def question_split(harvest: Harvest, split: Mapping[str, float]) -> Question:
     size = int(named.sum()) - 1
     rest = float(max(len(harvest.views) - 1, 1))
     statistic = float(((views[named] - expected) ** 2 / expected).sum() / (size * scale))
-    trial = Trial(statistic, size, rest, float(fdtrc(size, rest, statistic)))
+    trial = Trial(statistic, size, rest, f_tail(size, rest, statistic))
     found = {name: int(n) for name, n, own in zip(harvest.rankers, views, named, strict=True) if own}
     told_found = ", ".join(f"{name!r} {n / max(views[named].sum(), 1):.2%}" for name, n in found.items())
     told_meant = ", ".join(f"{name!r} {s:.2%}" for name, s in zip(harvest.rankers, shares, strict=True) if s > 0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.arrays import FloatArray
+from posbias.quantiles import f_tail
 
 # Fewer degrees of freedom than this beyond what is tried tell nothing.
 _FEWEST = 3.0
@@ -54,8 +55,6 @@ def wald(parts: Sequence[FloatArray]) -> Trial:
     Arguments:
         parts: for each direction, what each bucket adds to it.
     """
-    from scipy.special import fdtrc
-
     table = np.stack(list(parts), axis=1) if parts else np.zeros((0, 0))
     buckets = len(table)
     scale = np.sqrt((table**2).sum(axis=0))
@@ -74,7 +73,7 @@ def wald(parts: Sequence[FloatArray]) -> Trial:
         return Trial(float("nan"), size, rest, float("nan"))
     squared = float((along.sum(axis=0) ** 2).sum())
     statistic = squared * rest / (size * degrees)
-    return Trial(statistic, size, rest, float(fdtrc(size, rest, statistic)))
+    return Trial(statistic, size, rest, f_tail(size, rest, statistic))
 
 
 def signed(parts: FloatArray) -> float:
