@@ -142,7 +142,8 @@ def test_the_csv_of_an_estimate(log: str) -> None:
 def test_the_text_of_an_estimate(log: str) -> None:
     text = run("estimate", log, "--max-rank", 6).stdout
     assert text.startswith("cross-fit, 95% interval\nrank propensity")
-    assert len(text.splitlines()) == 8
+    assert len(text.splitlines()) == 10
+    assert text.splitlines()[8].startswith("Fewest queries decide rank ")
     assert "90% interval" in run("estimate", log, "--level", 0.9).stdout
 
 

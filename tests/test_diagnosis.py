@@ -18,12 +18,15 @@ import posbias
 from posbias.cli import cli
 from posbias.errors import HarvestError
 from posbias.findings import Finding
+from posbias.harvesting.strata import Cells, renumbered
+from posbias.judging.briefs import brief
 from posbias.judging.contests import Contests, Surprises
 from posbias.judging.diagnosing import diagnose_harvest
 from posbias.judging.diagnosis import Diagnosis
 from posbias.judging.directions import ranker_effects, trust
 from posbias.judging.one_curve import OneCurve
 from posbias.judging.pages import count_page_clicks, question_pages
+from posbias.judging.proxies import question_proxy
 from posbias.judging.questions import Question, answer, holm
 from posbias.judging.traffic import dispersion, question_independence
 from posbias.judging.trials import UNTOLD, Trial, satterthwaite, wald
@@ -225,6 +228,65 @@ def test_estimators_that_disagree_are_named() -> None:
     finding = only(diagnose_harvest(drawn(UNEQUAL, user=Cascade())), "estimators-disagree")
     assert finding.evidence["estimator"] in ("all-pairs", "pivot-one", "adjacent-chain")
     assert 2 <= finding.evidence["rank"] <= 10
+
+
+# ---- A proxy of relevance
+
+
+def by_proxy(world: posbias.World, right: float = 0.85, **broken: Any) -> posbias.Harvest:
+    """A harvest by a guess whether a document is relevant, right so often, which no click made."""
+    log = draw_log(world, buckets_of(world.queries), **broken)
+    rng = np.random.default_rng(world.seed)
+    guess = (log.relevance == 1) == (rng.random(log.relevance.shape) < right)
+    high = guess[log.query, log.candidate]
+    names = ("query", "ranker", "candidate", "rank", "impressions", "clicks")
+    parts = [
+        replace(log, **{name: getattr(log, name)[high == value] for name in names}).harvest(Layout.WIDE).table
+        for value in (False, True)
+    ]
+    numbered = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumbered(parts))]
+    whole = log.harvest(Layout.WIDE)
+    return replace(whole, by=("guess",), segments=(("low",), ("high",)), table=Cells.joined(numbered))
+
+
+def test_a_proxy_of_relevance_shows_trust_bias_with_alike_rankers() -> None:
+    world = posbias.World(queries=2000)
+    found = diagnose_harvest(by_proxy(world, user=TrustBias()), proxy="guess")
+    assert only(found, "curves-by-proxy").severity == "error"
+    assert "one-curve-untested" in codes(found)
+    assert only(diagnose_harvest(by_proxy(world), proxy="guess"), "one-curve-by-proxy").severity == "info"
+
+
+def test_a_proxy_is_silent_where_there_is_one_curve() -> None:
+    ps = [question_proxy(by_proxy(posbias.World(queries=400, seed=seed)), "guess").trial.p for seed in range(20)]
+    assert sum(p < 0.05 for p in ps) <= 4
+
+
+def test_a_proxy_is_a_column_of_a_log_and_has_classes() -> None:
+    log = posbias.simulate(posbias.World(queries=200))
+    guess = pa.array(np.array(["low", "high"])[np.array(log["doc_id"]) % 2])
+    found = posbias.diagnose(posbias.ClickLog(log.append_column("guess", guess)), proxy="guess")
+    assert "one-curve-by-proxy" in codes(found)
+    with pytest.raises(HarvestError, match="one segment column"):
+        posbias.diagnose(posbias.harvest(posbias.ClickLog(log)), proxy="guess")
+    with pytest.raises(HarvestError, match="has 200 values"):
+        posbias.diagnose(posbias.ClickLog(log), proxy="query_id")
+
+
+# ---- Lines under a curve
+
+
+def test_a_curve_is_told_what_it_hangs_on_and_what_contradicts_it() -> None:
+    def lines(harvest: posbias.Harvest) -> list[str]:
+        return brief(harvest, posbias.CrossFit().fit(harvest).degrees_of_freedom_)
+
+    sound, broken = lines(drawn(UNEQUAL)), lines(drawn(UNEQUAL, user=TrustBias()))
+    assert sound[0].startswith("Fewest queries decide rank ")
+    assert sound[1].startswith("One curve explains all pairs of ranks")
+    assert broken[1].startswith("! Pairs of ranks contradict each other (p < 0.001). It resembles trust bias")
+    assert "cannot be told" in lines(drawn(posbias.World(queries=300)))[1]
+    sums = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=30))), max_strata=0)
+    assert brief(sums, np.full(10, 9.0)) == []
 
 
 # ---- Support

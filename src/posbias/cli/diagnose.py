@@ -37,10 +37,15 @@ def _split(ctx: click.Context, param: click.Parameter, value: str | None) -> dic
     metavar="NAME=SHARE,...",
     help="The split of traffic that was intended, such as a=50,b=50.",
 )
+@click.option(
+    "--proxy",
+    metavar="COLUMN",
+    help="A column with classes of relevance, not made of these clicks, whose curves are to be compared.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @force_option
 @engine_options
-def diagnose(split: dict[str, float] | None, as_json: bool, **flags: Any) -> None:
+def diagnose(split: dict[str, float] | None, proxy: str | None, as_json: bool, **flags: Any) -> None:
     """Say how far a curve is to be trusted: broken assumptions, odd traffic, thin support.
 
     LOG is a click log, of which the clicks of each page view are looked at too, or a harvest. Exits with 1 if an
@@ -50,11 +55,11 @@ def diagnose(split: dict[str, float] | None, as_json: bool, **flags: Any) -> Non
 
     harvest = load_harvest(flags, weighted=False)
     if harvest is not None:
-        found = diagnose(harvest, split=split)
+        found = diagnose(harvest, split=split, proxy=proxy)
     else:
         log = make_log(flags)
         with running(flags) as engine:
-            found = diagnose(log, split=split, **engine, **flags)
+            found = diagnose(log, split=split, proxy=proxy, **engine, **flags)
     if as_json:
         show_json(found.to_dict(as_flags))
     else:

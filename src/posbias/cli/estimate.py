@@ -101,21 +101,24 @@ def estimate(
         click.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
         click.echo(curve.to_text(known, joint=joint))
-        _show_brief(fitted)
+        _show_brief(fitted, of_all=bool(curve.segments))
     if plot is not None:
         from posbias.curves.plots import save_plot
 
         save_plot(curve, plot, truth=known, joint=joint)
 
 
-def _show_brief(fitted: CurveEstimator) -> None:
+def _show_brief(fitted: CurveEstimator, *, of_all: bool) -> None:
     """Print what matters most of how far to trust a curve that was made of a harvest."""
     harvest = getattr(fitted, "harvest_", None)
     if harvest is None:
         return
     from posbias.judging.briefs import brief
 
-    for line in brief(harvest, fitted.degrees_of_freedom_):
+    lines = brief(harvest, fitted.degrees_of_freedom_)
+    if of_all and lines:
+        click.echo("\nall segments")
+    for line in lines:
         click.secho(line, fg="yellow" if line.startswith("!") else None)
 
 

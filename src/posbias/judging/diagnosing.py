@@ -15,6 +15,7 @@ from posbias.judging.diagnosis import Diagnosis, ordered
 from posbias.judging.disagreement import question_disagreement, refit
 from posbias.judging.one_curve import OneCurve
 from posbias.judging.pages import PageClicks, count_page_clicks, find_odd_pages, question_pages
+from posbias.judging.proxies import question_proxy
 from posbias.judging.questions import Question, answer
 from posbias.judging.support import find_weak_support, measure_support
 from posbias.judging.traffic import find_sticky, question_independence, question_split
@@ -26,6 +27,7 @@ def diagnose(
     source: Harvest | ClickLog,
     *,
     split: Mapping[str, float] | None = None,
+    proxy: str | None = None,
     max_rank: int = 10,
     engine: EngineChoice | None = None,
     progress: Progress = silent,
@@ -36,6 +38,8 @@ def diagnose(
     Arguments:
         source: a harvest; or a log, of which the clicks of each page view are looked at too.
         split: the shares of traffic that were intended, by ranker, such as {"a": 50, "b": 50}.
+        proxy: a column of the log, or the one segment column of the harvest, that tells classes of documents by how
+            relevant they are thought to be, not by these clicks: their curves are compared.
         max_rank, engine, progress, force: of the harvest of a log, as `posbias.harvest` takes them.
 
     Example:
@@ -46,25 +50,32 @@ def diagnose(
         (True, ['support', 'one-curve'])
     """
     if isinstance(source, Harvest):
-        return diagnose_harvest(source, split=split)
+        return diagnose_harvest(source, split=split, proxy=proxy)
     if not isinstance(source, ClickLog):
         raise HarvestError(
             f"diagnose takes a Harvest or a ClickLog, not a {type(source).__name__}. Make one with ClickLog(...)."
         )
-    harvest = make_harvest(source, max_rank=max_rank, engine=engine, progress=progress, force=force)
+    by = () if proxy is None else (proxy,)
+    harvest = make_harvest(source, max_rank=max_rank, by=by, engine=engine, progress=progress, force=force)
     with open_log(source, engine, progress) as opened:
         pages = count_page_clicks(opened, harvest.rankers, max_rank)
-    return diagnose_harvest(harvest, split=split, pages=pages)
+    return diagnose_harvest(harvest, split=split, proxy=proxy, pages=pages)
 
 
 def diagnose_harvest(
-    harvest: Harvest, *, split: Mapping[str, float] | None = None, pages: PageClicks | None = None
+    harvest: Harvest,
+    *,
+    split: Mapping[str, float] | None = None,
+    proxy: str | None = None,
+    pages: PageClicks | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of a harvest, with the clicks of its log's page views if they were counted."""
     questions: list[Question] = []
-    # Asked first, for it may be refused.
+    # Asked first, for they may be refused.
     if split is not None:
         questions.append(question_split(harvest, split))
+    if proxy is not None:
+        questions.append(question_proxy(harvest, proxy))
     curves = refit(harvest)
     contests = one = None
     if harvest.kind != "pairs":
