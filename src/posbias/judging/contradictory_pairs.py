@@ -24,7 +24,7 @@ _RESEMBLES = {
     "traffic": "a ranker's own effect at all ranks: traffic that leans on the query, or one click a page",
 }
 _REMEDIES = {
-    "trust": "Split the log by a proxy of relevance (by) and compare the curves; the weights of one curve are biased.",
+    "trust": "Compare the curves of a proxy of relevance (proxy); the weights of one curve are biased.",
     "cascade": "Give the log itself, with page views, to see how many have several clicks; no one curve fits cascades.",
     "neighbours": "Compare the curves of rankers that show different neighbours; one curve is an average over them.",
     "traffic": "Check that each page view draws its ranker by itself, whatever its query and user, and that all "
@@ -84,8 +84,7 @@ def _calm(one: OneCurve, both: Trial, evidence: dict[str, Any]) -> Finding:
             "That pairs of ranks do not contradict each other is no evidence here: the rankers are too alike, or the "
             f"data too few, for trust bias or cascades to show ({how})",
             evidence=evidence,
-            remedy="Split the log by a proxy of relevance (by) and compare the curves: that tells with alike rankers, "
-            "too.",
+            remedy="Compare the curves of a proxy of relevance (proxy): that tells with alike rankers, too.",
         )
     return Finding(
         "one-curve",

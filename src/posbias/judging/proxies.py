@@ -99,7 +99,7 @@ def _class(harvest: Harvest, key: tuple[str | None, ...]) -> _Class | None:
 
 
 def _compare(one: _Class, other: _Class) -> Trial:
-    """Try whether one curve is steeper than the other, and whether they differ at any rank; the lesser p counts twice."""
+    """Try whether one curve is steeper than the other, and whether they differ at any rank: twice the lesser p."""
     apart, moved = other.curve - one.curve, other.moved - one.moved
     buckets = len(moved)
     known = np.isfinite(apart) & np.isfinite(moved).all(axis=0)
