@@ -14,6 +14,8 @@ from posbias.judging.support import links_of
 
 # Under every curve that is ever made, less is said than where one asks.
 _ALARM = 0.01
+# So many rankers have contests enough, and few enough to be quick about them.
+_MOST_RANKERS = 3
 
 
 def brief(harvest: Harvest, degrees: FloatArray) -> list[str]:
@@ -25,7 +27,7 @@ def brief(harvest: Harvest, degrees: FloatArray) -> list[str]:
     """
     if harvest.kind == "pairs":
         return []
-    one = OneCurve.of(Contests.of(harvest))
+    one = OneCurve.of(Contests.of(harvest, _MOST_RANKERS))
     return [*_support(one, degrees), *_pairs(one)]
 
 

@@ -53,15 +53,18 @@ class Contests:
     by_design: bool
 
     @classmethod
-    def of(cls, harvest: Harvest) -> Contests:
-        """Return the contests of a harvest that holds strata."""
+    def of(cls, harvest: Harvest, most_rankers: int = MOST_RANKERS) -> Contests:
+        """Return the contests of the busiest rankers of a harvest that holds strata."""
         shown, clicks = harvest.shown("ranker", "rank").astype(np.float64)
-        return cls._of(harvest.strata(), np.divide(clicks, shown, out=np.zeros_like(clicks), where=shown > 0))
+        rates = np.divide(clicks, shown, out=np.zeros_like(clicks), where=shown > 0)
+        return cls._of(harvest.strata(), rates, most_rankers)
 
     @classmethod
-    def _of(cls, strata: Strata, rates: FloatArray) -> Contests:
-        busiest = np.sort(np.argsort(-strata.views.sum(axis=0), kind="stable")[:MOST_RANKERS])
-        cells = strata.cells.where(np.isin(strata.cells.ranker, busiest))
+    def _of(cls, strata: Strata, rates: FloatArray, most_rankers: int) -> Contests:
+        cells = strata.cells
+        if len(rates) > most_rankers:
+            busiest = np.argsort(-strata.views.sum(axis=0), kind="stable")[:most_rankers]
+            cells = cells.where(np.isin(cells.ranker, busiest))
         # Cells of one stratum and bucket stand together, by ranker and rank.
         _, own = group([cells.stratum, cells.bucket])
         left, right = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
