@@ -62,9 +62,9 @@ def sees_trust(one: OneCurve) -> bool:
 
 def _both(trial: Trial, misfit: Trial) -> Trial:
     """Return the directions with Q beside them: the lesser p of the two counts, twice."""
+    if not trial.told:
+        return trial
     ps = [p for p in (trial.p, misfit.p) if not math.isnan(p)]
-    if math.isnan(trial.p):
-        return Trial(misfit.statistic, misfit.directions, misfit.degrees, misfit.p)
     return Trial(trial.statistic, trial.directions, trial.degrees, min(1.0, len(ps) * min(ps)))
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from posbias.arrays import FloatArray
+from posbias.estimators.intervals import FEWEST_BUCKETS
 from posbias.judging.contests import Contests, Surprises
 from posbias.judging.directions import above, bend, neighbours, ranker_effects, trust
 from posbias.judging.trials import UNTOLD, Trial, wald
@@ -15,6 +16,8 @@ from posbias.quantiles import f_tail
 
 # Contests beyond so many numbers by bucket are not looked at all at once.
 _MOST_CELLS = 10**7
+# Contests of so few clicks have squares that are no χ²; and what is left of all by rounding alone.
+_LEAST_VARIANCE, _ROUNDING = 1.0, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +53,11 @@ class OneCurve:
         """Q = Σ e²/v over all contests, as a scaled F."""
         s, c = self.surprises, self.surprises.contests
         first = c.sets[0]
-        if not len(first) or c.buckets < 3 or c.buckets * len(first) > _MOST_CELLS:
+        if not len(first) or c.buckets < FEWEST_BUCKETS or c.buckets * len(first) > _MOST_CELLS:
             return UNTOLD
         parts = self._by_set()
         variance = c.by_set(s.variance)
-        told = variance > 1e-9
+        told = variance >= _LEAST_VARIANCE
         scaled = parts[:, told] / np.sqrt(variance[told])
         gram = scaled @ scaled.T
         own = np.diagonal(gram)
@@ -62,11 +65,12 @@ class OneCurve:
         trace = own.sum() * buckets / (buckets - 1)
         # tr(W²) from different buckets alone: those with themselves would add their fourth powers.
         square = (np.sum(gram**2) - np.sum(own**2)) * buckets / (buckets - 1)
-        if trace <= 0 or square <= 0:
+        # What the curve takes whole leaves nothing but rounding.
+        if trace <= _ROUNDING * told.sum() or square <= 0:
             return UNTOLD
         degrees = min(trace**2 / square, float(told.sum()))
         rest = 2 * own.sum() ** 2 / max(np.sum(own**2) - own.sum() ** 2 / buckets, 1e-300)
-        statistic = float((c.by_set(s.excess)[told] ** 2 / variance[told]).sum() / trace)
+        statistic = float((scaled.sum(axis=0) ** 2).sum() / trace)
         return Trial(statistic, round(degrees), float(rest), f_tail(degrees, float(rest), statistic))
 
     def _by_set(self) -> FloatArray:
