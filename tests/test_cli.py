@@ -142,7 +142,7 @@ def test_the_csv_of_an_estimate(log: str) -> None:
 def test_the_text_of_an_estimate(log: str) -> None:
     text = run("estimate", log, "--max-rank", 6).stdout
     assert text.startswith("cross-fit, 95% interval\nrank  propensity")
-    assert len(text.splitlines()) == 8
+    assert "Fewest queries decide rank " in text
     assert "90% interval" in run("estimate", log, "--level", 0.9).stdout
 
 
@@ -171,7 +171,7 @@ def test_the_truth_beside_the_estimate(tmp_path: Path) -> None:
     assert "2,400 rows of 600 page views" in made.stderr
     text = run("estimate", tmp_path / "log.csv.gz", "--truth", tmp_path / "log.truth.json", "--interval", "none").stdout
     assert re.search(r"rank +propensity +interval +truth", text)
-    assert [line.split()[2] for line in text.splitlines()[2:]] == ["1.000", "0.500", "0.333", "0.250"]
+    assert [line.split()[2] for line in text.splitlines()[2:6]] == ["1.000", "0.500", "0.333", "0.250"]
     assert set(posbias.check(posbias.ClickLog(tmp_path / "log.csv.gz")).page_views) == {"x", "y"}
 
 

@@ -312,7 +312,8 @@ def described(page: Path) -> list[tuple[str, str]]:
 
 
 def test_every_problem_of_a_log_is_described() -> None:
-    rows = [line for line in prose(DOCS / "log.md").splitlines() if line.startswith("|") and line.count("|") == 4]
+    lines = [line for page in ("log.md", "trust.md") for line in prose(DOCS / page).splitlines()]
+    rows = [line for line in lines if line.startswith("|") and line.count("|") == 4]
     described = {name for row in rows for name in re.findall(r"`([a-z][a-z0-9-]*)`", row.split("|")[2])}
     assert problem_names() - described == set()
 

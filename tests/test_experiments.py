@@ -17,7 +17,7 @@ from posbias.cli.reproduce import _OURS, _PAPER
 from posbias.errors import PosbiasError
 from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
-from posbias.reproduction import EXPERIMENTS, ON_WORLDS, bounds, comparison, coverage, drift, reproduce
+from posbias.reproduction import EXPERIMENTS, ON_WORLDS, bounds, comparison, coverage, diagnosis, drift, reproduce
 from posbias.reproduction.blends import agreeing, cautious_ranker
 from posbias.reproduction.claims import (
     data_factor,
@@ -58,10 +58,11 @@ TINY = Sizes(
     drive_views=20_000,
     compared_logs=2,
     covered_logs=2,
+    diagnosed_logs=2,
     drift_logs=2,
     world=0.01,
 )
-MODULES = {"estimators": comparison, "coverage": coverage, "drift": drift}
+MODULES = {"estimators": comparison, "coverage": coverage, "diagnosis": diagnosis, "drift": drift}
 SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
 TABLES = {"arxiv": "table-1", "drive": "table-2"}
 
@@ -449,14 +450,14 @@ def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.
 
     first = {key: replace(one, world=replace(one.world, queries=100)) for key, one in SETTINGS_OF[name].items()}
     monkeypatch.setattr(MODULES[name], "SETTINGS", dict(list(first.items())[:1] + list(first.items())[7:8]))
-    sizes = Sizes(compared_logs=2, covered_logs=2, drift_logs=2)
+    sizes = Sizes(compared_logs=2, covered_logs=2, diagnosed_logs=2, drift_logs=2)
     shares: list[float] = []
     one, again, other = (
         EXPERIMENTS[name](Laboratory(none, sizes, seed, lambda _, share: shares.append(share))) for seed in (1, 1, 2)
     )
     assert str(one.rows) == str(again.rows) != str(other.rows)
     assert shares == [0.25, 0.5, 0.75, 1] * 3
-    assert len(one.rows) == len({(row["setting"], row["estimator"]) for row in one.rows})
+    assert len(one.rows) == len({(row["setting"], row.get("estimator")) for row in one.rows})
 
 
 def test_data_is_refused_where_it_would_not_be_used() -> None:

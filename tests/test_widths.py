@@ -51,6 +51,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     pq.write_table(pa.table(views), folder / "views.parquet")
     pq.write_table(pa.table({"impression_id": [1, 9], "doc_id": ["y", "z"]}), folder / "clicks.parquet")
     made |= {name: str(folder / name) for name in ("views.parquet", "clicks.parquet", "events.parquet")}
+    History().add(posbias.AllPairs().fit(posbias.Harvest.load(made["made.harvest"])).curve(), "2026-03-01").save(
+        folder / "days.parquet"
+    )
+    made["days.parquet"] = str(folder / "days.parquet")
     (folder / "truth").write_text(f'{{"propensity": {world.propensity.tolist()}}}')
     return made | {"out": str(folder / "out.parquet"), "folder": str(folder / "figures")}
 
@@ -76,6 +80,9 @@ WORDS: list[Any] = [
     ["plan", "log.parquet", "--max-rank", "30", "--no-scenarios"],
     ["plan", "--assume", "--max-rank", "3", "--queries", "1000"],
     ["simulate", "out", "--queries", "5"],
+    ["diagnose", "log.parquet", "--max-rank", "30"],
+    ["compare", "made.harvest", "--segments"],
+    ["history", "show", "days.parquet"],
     ["events", "views.parquet", "clicks.parquet", "-o", "events.parquet"],
     pytest.param(["reproduce", "synthetic", "--quick", "--output", "folder"], marks=pytest.mark.long),
 ]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from posbias.harvesting.warehouse.queries import harvest_sql as harvest_sql
     from posbias.judging.checking import check as check
     from posbias.judging.comparing import compare as compare
+    from posbias.judging.diagnosing import diagnose as diagnose
     from posbias.judging.histories import History as History
     from posbias.judging.segmented import compare_segments as compare_segments
     from posbias.logs.click_log import ClickLog as ClickLog
@@ -52,6 +53,7 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "compare": "posbias.judging.comparing",
     "compare_segments": "posbias.judging.segmented",
     "events_sql": "posbias.harvesting.warehouse.events",
+    "diagnose": "posbias.judging.diagnosing",
     "harvest": "posbias.harvesting.counting",
     "harvest_sql": "posbias.harvesting.warehouse.queries",
     "intervention_sets": "posbias.harvesting.set_sizes",

@@ -10,17 +10,17 @@ from posbias.errors import LogError, Spelling, with_arguments
 from posbias.tables import folded
 from posbias.wording import Arguments, as_python, printable
 
-Severity = Literal["error", "warning"]
-MARKS: dict[Severity, str] = {"error": "✗", "warning": "!"}
+Severity = Literal["error", "warning", "info"]
+MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "·"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found: an "error" keeps the data from being used, a "warning" does not.
+    """One thing that was found: an "error" keeps the data from being used, a "warning" does not, "info" is no problem.
 
     Attributes:
         code: its kind, for programs; it stays the same between versions.
-        severity: "error" or "warning".
+        severity: "error", "warning" or "info".
         what: what was found, where `{count}` and the names of numbers in the evidence stand for them.
         count: how often.
         example: where it was found, for example.

@@ -115,7 +115,8 @@ def estimate(
         "features": list(feature),
         "ranker": random,
     }
-    curve = _fit(estimator, settings, flags).curve()
+    fitted = _fit(estimator, settings, flags)
+    curve = fitted.curve()
     joint = joint and curve.interval_by is not None
     if as_json or as_csv:
         for note in curve.notes:
@@ -128,10 +129,28 @@ def estimate(
         click.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
         click.echo(curve.to_text(known, joint=joint))
+        _show_brief(fitted, of_all=bool(curve.segments))
     if plot is not None:
         from posbias.curves.plots import save_plot
 
         save_plot(curve, plot, truth=known, joint=joint)
+
+
+def _show_brief(fitted: CurveEstimator, *, of_all: bool) -> None:
+    """Print what matters most of how far to trust a curve that was made of a harvest."""
+    harvest = getattr(fitted, "harvest_", None)
+    if harvest is None:
+        return
+    from posbias.judging.briefs import brief
+    from posbias.tables import folded
+    from posbias.wording import printable
+
+    lines = brief(harvest, fitted.degrees_of_freedom_)
+    if of_all and lines:
+        click.echo("\nall segments")
+    for text in lines:
+        for line in folded(printable(text)):
+            click.secho(line, fg="yellow" if text.startswith("!") else None)
 
 
 def _check_intervals(estimator: str | None, interval: str, joint: bool) -> None:

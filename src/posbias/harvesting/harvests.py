@@ -165,6 +165,11 @@ class Harvest:
                 "Take an estimator on pair tables, such as AllPairs ('all-pairs'), or harvest the log again "
                 "with a smaller max_rank or a larger max_strata."
             )
+        return self._strata
+
+    @cached_property
+    def _strata(self) -> Strata:
+        assert isinstance(self.table, Cells)
         by_design = self.kind == "signatures"
         return strata_of(self.table, self.max_rank, self.buckets, self.views, by_design=by_design)
 

@@ -13,6 +13,7 @@ from posbias.progress import Progress, silent
 from posbias.reproduction.arxiv import run_arxiv
 from posbias.reproduction.comparison import run_estimators
 from posbias.reproduction.coverage import run_coverage
+from posbias.reproduction.diagnosis import run_diagnosis
 from posbias.reproduction.drift import run_drift
 from posbias.reproduction.drive import run_drive
 from posbias.reproduction.laboratory import FULL, QUICK, Laboratory, open_laboratory
@@ -27,10 +28,11 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "drive": run_drive,
     "estimators": run_estimators,
     "coverage": run_coverage,
+    "diagnosis": run_diagnosis,
     "drift": run_drift,
 }
 # These draw logs of worlds of their own, and ask for no judgments.
-ON_WORLDS = ("estimators", "coverage", "drift")
+ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift")
 
 __all__ = ["EXPERIMENTS", "Laboratory", "Outcome", "Verdict", "reproduce"]
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,9 +16,11 @@ from posbias.arrays import BoolArray, FloatArray, IntArray, group, tally
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import Observations
 from posbias.harvesting.strata import Cells
+from posbias.judging.pages import PageClicks
 from posbias.logs.layouts import Layout
 from posbias.logs.weightings import Weighting
-from posbias.simulation.blocks import Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
+from posbias.simulation.blocks import Block, Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
+from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
 from posbias.sql.dialect import DuckDBDialect
 
@@ -124,12 +126,20 @@ class Drawn:
         )
 
 
-def draw_log(world: World, buckets: IntArray) -> Drawn:
-    """Draw the log that `simulate` writes for a world; `buckets_of` its queries are the same for every seed."""
+def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> Drawn:
+    """Draw the log that `simulate` writes for a world; `buckets_of` its queries are the same for every seed.
+
+    Arguments:
+        world: the setting.
+        buckets: of its queries.
+        user: who clicks in place of the world's own users.
+        leaning: how far the choice of the ranker leans on the query: the more of its candidates are relevant, the
+            likelier the first rankers serve it. As in `split_views`.
+    """
     parts = []
     for block in blocks_of(world):
         rankings = draw_rankings(world, block)
-        pages = add_up(world, (draw_pages(world, block, rankings, part) for part in range(len(block.slices(world)))))
+        pages = add_up(world, _draw_views(world, block, rankings, user, leaning))
         parts.append((block.first_query, block.views, rankings, pages))
     width = world.max_rank
     every = [rankings for _, _, rankings, _ in parts]
@@ -148,6 +158,53 @@ def draw_log(world: World, buckets: IntArray) -> Drawn:
         impressions=np.repeat(np.concatenate([pages.impressions for pages in pages_of]), width),
         clicks=np.concatenate([pages.clicks.ravel() for pages in pages_of]).astype(np.int64),
     )
+
+
+def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> PageClicks:
+    """Return the clicks of the page views of the log that `draw_log` draws of the same."""
+    together, apart = np.zeros((2, int(buckets.max(initial=0)) + 1))
+    totals = [0] * 5
+    for block in blocks_of(world):
+        rankings = draw_rankings(world, block)
+        for pages in _draw_views(world, block, rankings, user, leaning):
+            clicks = pages.clicks.sum(axis=1)
+            alike = add_up(world, [pages])
+            first, own = group([pages.query, pages.ranker])
+            # Those that are alike are sorted by query and ranker, as groups are.
+            views, same = alike.impressions, tally(own, clicks * (clicks - 1), len(first))
+            other = alike.clicks.sum(axis=1) ** 2 - (alike.clicks**2).sum(axis=1) - same
+            again = views > 1
+            bucket = buckets[block.first_query + alike.query]
+            together += tally(bucket[again], same[again], len(together))
+            apart += tally(bucket[again], other[again] / (views[again] - 1), len(apart))
+            every = clicks == world.max_rank
+            counts = [np.ones(len(clicks)), clicks > 0, clicks > 1, np.ones(len(clicks)), every]
+            totals = [total + int(np.sum(count)) for total, count in zip(totals, counts, strict=True)]
+    held = np.unique(buckets)
+    return PageClicks(totals[0], totals[1], totals[2], totals[3], totals[4], together[held], apart[held])
+
+
+def _draw_views(world: World, block: Block, rankings: Rankings, user: User | None, leaning: float) -> Iterator[Pages]:
+    for part in range(len(block.slices(world))):
+        pages = draw_pages(world, block, rankings, part)
+        yield _drawn_anew(world, rankings, pages, user, leaning) if user is not None or leaning else pages
+
+
+def _drawn_anew(world: World, rankings: Rankings, pages: Pages, user: User | None, leaning: float) -> Pages:
+    """Return single page views with rankers that lean on the query, if they do, and the clicks of another user."""
+    rng = np.random.default_rng((world.seed, 1))
+    ranker = pages.ranker
+    if leaning:
+        share = rankings.relevant.mean(axis=1)
+        place = np.argsort(np.argsort(share, kind="stable"), kind="stable")
+        leans = (2 * place / max(1, len(share) - 1) - 1)[pages.query]
+        preference = np.linspace(1, -1, len(world.rankers))
+        bounds = np.cumsum(np.array(world.shares) * (1 + leaning * leans[:, None] * preference), axis=1)
+        ranker = (rng.random(len(leans))[:, None] * bounds[:, -1:] >= bounds[:, :-1]).sum(axis=1)
+    shown = rankings.order[pages.query, ranker, : world.max_rank]
+    user = user or PositionBased(world.eta, world.noise)
+    grades = np.where(rankings.relevant[pages.query[:, None], shown], 4, 0)
+    return replace(pages, ranker=ranker, clicks=user.click(grades, rng))
 
 
 def buckets_of(queries: int) -> IntArray:

@@ -1,0 +1,163 @@
+"""How often a diagnosis alarms: on users and traffic that keep the model, and on such as break it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from posbias.arrays import FloatArray, IntArray
+from posbias.findings import Finding
+from posbias.judging.diagnosing import diagnose_harvest
+from posbias.logs.layouts import Layout
+from posbias.reproduction.drawn import buckets_of, draw_log, draw_page_clicks
+from posbias.reproduction.figures import draw_settings
+from posbias.reproduction.laboratory import Laboratory
+from posbias.reproduction.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
+from posbias.simulation.users import AtMostOneClick, Cascade, PositionBased, TrustBias, User
+from posbias.simulation.world import World
+
+# What says that an assumption is broken.
+ALARMS = (
+    "contradictory-pairs",
+    "ranker-effect",
+    "leaning-traffic",
+    "estimators-disagree",
+    "sample-ratio",
+    "one-click-pages",
+)
+# One of these is said of every log whose contests were tried.
+_TRIED = ("contradictory-pairs", "one-curve", "one-curve-untested")
+# What is allowed of any alarm where nothing is broken, and wanted where something is and rankers are unequal.
+MOST, LEAST = 0.07, 0.8
+# Logs of broken worlds, which are larger and told apart by fewer, for each of the others.
+_BROKEN = 5
+# A world keeps so many queries however quick the look.
+_FEWEST_QUERIES = 300
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One world, and what of it breaks the model."""
+
+    world: World
+    layout: Layout = Layout.WIDE
+    user: User | None = None
+    leaning: float = 0.0
+
+    @property
+    def broken(self) -> bool:
+        """Whether there is something to be found."""
+        return self.user is not None or self.leaning > 0
+
+    def drawn(self, share: float) -> World:
+        """Return the world with a share of its queries, where it has many."""
+        queries = self.world.queries
+        return replace(self.world, queries=min(queries, max(_FEWEST_QUERIES, round(share * queries))))
+
+
+_RANKERS: dict[str, float | tuple[float, ...]] = {"alike": 1.0, "mildly unequal": (1.0, 1.5), "unequal": (0.5, 2.0)}
+_BREAKS: dict[str, tuple[User | None, float]] = {
+    "trust bias": (TrustBias(), 0.0),
+    "cascade": (Cascade(), 0.0),
+    "one click a page": (AtMostOneClick(PositionBased()), 0.0),
+    "traffic leans 0.3": (None, 0.3),
+}
+SETTINGS: dict[str, Setting] = {
+    "20 queries, 100 views each": Setting(World(queries=20, repeats=100)),
+    "20 queries, 10 views each": Setting(World(queries=20)),
+    "1,000 queries": Setting(World(queries=1000)),
+    "10,000 queries": Setting(World(queries=10_000)),
+    "1,000 queries, unequal rankers": Setting(World(queries=1000, quality=(0.5, 2.0))),
+    "heavy-tailed queries": Setting(World(queries=1000, skew=1.5)),
+    "3 rankers, 80/10/10": Setting(World(queries=1000, rankers=tuple("abc"), traffic=(80, 10, 10))),
+    "near-identical rankers": Setting(World(queries=1000, similarity=0.99)),
+    "replay": Setting(World(queries=1000), Layout.REPLAY),
+    "sticky": Setting(World(queries=1000, sticky=True)),
+} | {
+    f"{breaks}, {rankers}": Setting(World(queries=10_000, quality=quality), user=user, leaning=leaning)
+    for breaks, (user, leaning) in _BREAKS.items()
+    for rankers, quality in _RANKERS.items()
+}
+
+
+def run_diagnosis(lab: Laboratory) -> Outcome:
+    """Draw logs of every setting, and count how often each finding is made."""
+    found: dict[str, list[tuple[Finding, ...]]] = {}
+    for number, (name, setting) in enumerate(SETTINGS.items()):
+        world = setting.drawn(lab.sizes.world)
+        buckets = buckets_of(world.queries)
+        logs = max(2, lab.sizes.diagnosed_logs // (_BROKEN if setting.broken else 1))
+        found[name] = []
+        for log in range(logs):
+            drawn = replace(world, seed=seed_of(lab.seed, "diagnosis", name, log))
+            found[name].append(measure(drawn, setting, buckets))
+            lab.progress(f"diagnosis: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+    rows = [_row(name, one) for name, one in found.items()]
+    lines = {"any alarm": _shares([[_any(findings) for findings in one] for one in found.values()])}
+    figure = draw_settings(list(SETTINGS), lines, "Share of logs with an alarm", (0.0, MOST), (-0.02, 1.02))
+    return Outcome("diagnosis", rows, figure, _verdicts(found), notes=_notes(rows))
+
+
+def measure(world: World, setting: Setting, buckets: IntArray) -> tuple[Finding, ...]:
+    """Draw one log and return what its diagnosis finds."""
+    harvest = draw_log(world, buckets, user=setting.user, leaning=setting.leaning).harvest(setting.layout)
+    pages = draw_page_clicks(world, buckets, user=setting.user, leaning=setting.leaning)
+    split = dict(zip(world.rankers, world.shares, strict=True))
+    return diagnose_harvest(harvest, split=split, pages=pages).findings
+
+
+def _any(findings: tuple[Finding, ...]) -> bool:
+    return any(finding.code in ALARMS for finding in findings)
+
+
+def _shares(alarms: Sequence[Sequence[bool]]) -> FloatArray:
+    """Return the share of logs with an alarm and its standard error, by setting: (2, settings)."""
+    means = np.array([np.mean(one) for one in alarms])
+    counts = np.array([len(one) for one in alarms])
+    return np.stack([means, np.sqrt(np.maximum(means * (1 - means), 0.05 * 0.95) / counts)])
+
+
+def _row(name: str, found: Sequence[tuple[Finding, ...]]) -> Row:
+    codes = [{finding.code for finding in findings} for findings in found]
+    row: dict[str, object] = {"setting": name, "logs": len(found), "any": float(np.mean([_any(f) for f in found]))}
+    row |= {code: float(np.mean([code in one for one in codes])) for code in (*ALARMS, "one-curve-untested")}
+    tried = [finding.evidence["p_directions"] for findings in found for finding in findings if finding.code in _TRIED]
+    known = [p for p in tried if p is not None]
+    row |= {"median_p_of_directions": float(np.median(known)) if known else float("nan")}
+    return row
+
+
+def _verdicts(found: Mapping[str, Sequence[tuple[Finding, ...]]]) -> tuple[Verdict, ...]:
+    sound = [[_any(f) for f in one] for name, one in found.items() if not SETTINGS[name].broken]
+    share, error = _shares([[alarm for one in sound for alarm in one]])[:, 0]
+    unequal = {
+        name: float(np.mean([_any(f) for f in one]))
+        for name, one in found.items()
+        if SETTINGS[name].broken and not name.endswith("alike")
+    }
+    least = min(unequal, key=lambda name: unequal[name], default="")
+    logs = min(len(one) for one in found.values())
+    return (
+        judged(
+            f"Where the model holds, {MOST:.0%} of logs or fewer raise any alarm, two standard errors allowed",
+            f"{share:.1%} of {sum(map(len, sound)):,} logs in {len(sound)} settings; "
+            f"{max(np.mean(one) for one in sound):.0%} in the worst",
+            share - 2 * error <= MOST,
+            enough=min(map(len, sound)) >= ENOUGH_LOGS,
+        ),
+        judged(
+            f"Where it does not and rankers are unequal, {LEAST:.0%} of logs or more raise one",
+            f"{unequal.get(least, np.nan):.0%} at the least ({least}) in {logs} logs of each",
+            unequal.get(least, 0.0) >= LEAST,
+            enough=logs >= ENOUGH_LOGS and bool(least),
+        ),
+    )
+
+
+def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    columns = ("any", *ALARMS, "one-curve-untested")
+    lines = ["", " | ".join(["setting", "logs", *columns])]
+    lines += [" | ".join([row["setting"], str(row["logs"]), *(f"{row[code]:.2f}" for code in columns)]) for row in rows]
+    return tuple(lines)

@@ -1,0 +1,500 @@
+"""A diagnosis alarms on users and traffic that break the model, and keeps silent where they keep it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import posbias
+from posbias.cli import cli
+from posbias.errors import HarvestError
+from posbias.findings import Finding, any_error
+from posbias.harvesting.strata import Cells, renumbered
+from posbias.judging.briefs import brief
+from posbias.judging.contests import Contests, Surprises
+from posbias.judging.diagnosing import diagnose_harvest
+from posbias.judging.diagnosis import Diagnosis
+from posbias.judging.directions import ranker_effects, trust
+from posbias.judging.one_curve import OneCurve
+from posbias.judging.pages import count_page_clicks, question_pages
+from posbias.judging.proxies import question_proxy
+from posbias.judging.questions import Question, answer, holm
+from posbias.judging.traffic import dispersion, question_independence
+from posbias.judging.trials import UNTOLD, Trial, satterthwaite, wald
+from posbias.logs.layouts import Layout
+from posbias.quantiles import f_tail
+from posbias.reproduction.diagnosis import ALARMS, SETTINGS, measure
+from posbias.reproduction.drawn import buckets_of, draw_log, draw_page_clicks
+from posbias.simulation import AtMostOneClick, Cascade, PositionBased, TrustBias
+
+UNEQUAL = posbias.World(queries=2000, quality=(0.5, 2.0))
+
+
+def drawn(world: posbias.World, layout: Layout = Layout.WIDE, **broken: Any) -> posbias.Harvest:
+    return draw_log(world, buckets_of(world.queries), **broken).harvest(layout)
+
+
+def codes(found: Diagnosis | Sequence[Finding]) -> list[str]:
+    return [finding.code for finding in (found.findings if isinstance(found, Diagnosis) else found)]
+
+
+def only(found: Diagnosis, code: str) -> Finding:
+    (finding,) = [finding for finding in found.findings if finding.code == code]
+    return finding
+
+
+# ---- The trials behind it
+
+
+def test_contests_are_what_the_strata_say() -> None:
+    """Counted by hand from the cells: clicks by i at k, and by j at k', of every two rankers."""
+    harvest = drawn(posbias.World(queries=60, rankers=("a", "b", "c"), max_rank=4))
+    cells = harvest.strata().cells
+    expected: dict[tuple[int, ...], list[float]] = {}
+    rows = list(zip(cells.stratum, cells.bucket, cells.ranker, cells.rank, cells.clicks, strict=True))
+    for stratum, bucket, i, k, clicks in rows:
+        for stratum_, bucket_, j, k_, clicks_ in rows:
+            if (stratum, bucket) == (stratum_, bucket_) and i < j:
+                both = expected.setdefault((i, j, k - 1, k_ - 1), [0, 0])
+                both[0] += clicks
+                both[1] += clicks_
+    contests = Contests.of(harvest)
+    first = contests.sets[0]
+    keys = zip(contests.first[first], contests.second[first], contests.rank[first], contests.other[first], strict=True)
+    counts = zip(contests.by_set(contests.wins), contests.by_set(contests.losses), strict=True)
+    assert dict(zip(keys, map(list, counts), strict=True)) == expected
+
+
+def test_the_fit_leaves_nothing_at_any_rank_and_is_the_truth_on_average() -> None:
+    """Over 40 such logs log p has standard deviations of 0.02 to 0.064: three of the largest, over √8, are 0.07."""
+    errors = []
+    for seed in range(8):
+        surprises = Surprises.of_clicks(Contests.of(drawn(replace(UNEQUAL, seed=seed))))
+        np.testing.assert_allclose(surprises.contests.by_rank(surprises.excess), 0, atol=1e-4)
+        errors.append(surprises.curve - surprises.curve[0] - np.log(UNEQUAL.propensity))
+    np.testing.assert_allclose(np.mean(errors, axis=0), 0, atol=0.07)
+
+
+def test_a_direction_off_the_fit_has_nothing_left_that_the_curve_could_take() -> None:
+    surprises = Surprises.of_clicks(Contests.of(drawn(UNEQUAL)))
+    left = surprises.off_fit(trust(surprises))
+    np.testing.assert_allclose(surprises.contests.by_rank(surprises.variance * left), 0, atol=1e-6)
+    # Buckets add up to the whole: traffic moves no sum.
+    total = surprises.by_bucket(left).sum()
+    assert total == pytest.approx((left * surprises.excess).sum(), abs=1e-6)
+
+
+def test_wald_keeps_its_size_and_has_none_to_tell_from_a_few() -> None:
+    rng = np.random.default_rng(0)
+    ps = np.array([wald(list(rng.standard_normal((3, 100)))).p for _ in range(2000)])
+    # The spread is that around 0, which is what holds if nothing is to be found, and a little careful.
+    assert 0.02 < (ps < 0.05).mean() < 0.055
+    assert not wald([rng.standard_normal(3)] * 3 + [rng.standard_normal(3)]).told
+    assert wald([]) == UNTOLD
+    assert wald([np.zeros(50)]) == UNTOLD
+    # One direction is the square of t; the same one twice is still one.
+    parts = rng.standard_normal(50) + 1
+    one, twice = wald([parts]), wald([parts, 2 * parts])
+    assert (one.directions, twice.directions) == (1, 1)
+    assert one.p == pytest.approx(twice.p)
+
+
+def test_tails_of_f_are_those_of_scipy() -> None:
+    from scipy.special import fdtrc
+
+    rng = np.random.default_rng(0)
+    for above, below, value in zip(
+        rng.uniform(0.5, 60, 300), 10 ** rng.uniform(0, 5, 300), 10 ** rng.uniform(-3, 2.5, 300), strict=True
+    ):
+        assert f_tail(above, below, value) == pytest.approx(fdtrc(above, below, value), rel=1e-8, abs=1e-15)
+    assert f_tail(3, 50, 0) == 1
+    assert np.isnan(f_tail(3, 50, float("nan")))
+
+
+def test_degrees_of_freedom_are_those_of_buckets_that_say_something() -> None:
+    even, lone = np.ones((40, 1)), np.zeros((40, 1))
+    lone[0] = 1
+    assert satterthwaite(even)[0] == 39
+    assert satterthwaite(lone)[0] == pytest.approx(2 / (1 - 1 / 40))
+
+
+def test_holm_corrects_and_leaves_out_what_is_not_known() -> None:
+    assert holm([0.5, 0.01]) == [0.5, 0.02]
+    assert holm([]) == []
+    alarm, calm = Finding("x", "warning", "x"), Finding("y", "info", "y")
+    grave = answer([Question(Trial(9, 1, 9, 1e-5), alarm, calm), Question(UNTOLD, alarm, calm)])
+    assert [(finding.code, finding.severity) for finding in grave] == [("x", "error"), ("y", "info")]
+    assert grave[1].evidence["p"] is None
+    mild = answer([Question(Trial(9, 1, 9, 0.02), alarm), Question(Trial(1, 1, 9, 0.5), alarm)])
+    assert [(finding.code, finding.severity) for finding in mild] == [("x", "warning")]
+    assert mild[0].evidence["p_corrected"] == 0.04
+
+
+# ---- Alarms, and their absence
+
+
+@pytest.mark.parametrize(
+    ("user", "like"),
+    [
+        (TrustBias(), "trust"),
+        (Cascade(), "cascade"),
+        (AtMostOneClick(PositionBased(), keep="first"), "cascade"),
+        (AtMostOneClick(PositionBased()), "traffic"),
+    ],
+    ids=["trust", "cascade", "first click", "one click"],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_users_who_break_the_model_are_found_and_named(user: Any, like: str, seed: int) -> None:
+    found = diagnose_harvest(drawn(replace(UNEQUAL, seed=seed), user=user))
+    finding = only(found, "contradictory-pairs")
+    assert finding.severity == "error"
+    assert not found.sound
+    assert next(iter(finding.evidence["resembles"])) == like
+    assert len(finding.evidence["pairs"]) == 3
+    assert "'a' at" in finding.example
+    assert finding.evidence["unequal"] > 1.1
+
+
+def test_replay_shows_them_too() -> None:
+    found = diagnose_harvest(drawn(UNEQUAL, Layout.REPLAY, user=Cascade()))
+    assert {"contradictory-pairs", "ranker-effect"} <= {*codes(found)}
+
+
+def test_traffic_that_leans_on_the_query_is_found_by_impressions_alone() -> None:
+    harvest = drawn(UNEQUAL, leaning=0.6)
+    assert question_independence(Contests.of(harvest))[0].trial.p < 0.001
+    found = diagnose_harvest(harvest)
+    assert {"leaning-traffic", "contradictory-pairs", "ranker-effect"} <= {*codes(found)}
+    assert question_independence(Contests.of(drawn(UNEQUAL, Layout.REPLAY))) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, setting in SETTINGS.items() if not setting.broken and setting.world.queries <= 1000],
+)
+def test_sound_logs_raise_no_more_alarms_than_chance(name: str) -> None:
+    """Of 12 logs, 4 with an alarm would be less than one in a thousand at 7%."""
+    setting = SETTINGS[name]
+    world = setting.drawn(0.3)
+    buckets = buckets_of(world.queries)
+    alarms = [
+        any(finding.code in ALARMS for finding in measure(replace(world, seed=seed), setting, buckets))
+        for seed in range(12)
+    ]
+    assert sum(alarms) < 4
+
+
+def test_a_pass_of_alike_rankers_is_no_evidence_and_does_not_read_as_one() -> None:
+    alike = diagnose_harvest(drawn(posbias.World(queries=2000), user=TrustBias()))
+    assert "one-curve-untested" in codes(alike)
+    assert "no evidence" in only(alike, "one-curve-untested").message
+    unequal = diagnose_harvest(drawn(UNEQUAL))
+    finding = only(unequal, "one-curve")
+    assert finding.evidence["trust_seen"] < 0.3
+    assert finding.evidence["unequal"] > 1.3
+    assert f"{finding.evidence['unequal']:.2f} times as often" in finding.message
+
+
+def test_sticky_assignment_is_information_and_no_alarm() -> None:
+    harvest = drawn(posbias.World(queries=1000, sticky=True))
+    found = diagnose_harvest(harvest, split={"a": 1, "b": 1})
+    assert only(found, "sticky-traffic").severity == "info"
+    assert found.sound
+    assert dispersion(harvest.views) > 5
+    assert dispersion(drawn(posbias.World(queries=1000)).views) == pytest.approx(1, abs=0.3)
+
+
+def test_the_split_that_was_intended_is_held_against_the_one_found() -> None:
+    harvest = drawn(posbias.World(queries=1000))
+    assert "sample-ratio-kept" in codes(diagnose_harvest(harvest, split={"a": 50, "b": 50}))
+    finding = only(diagnose_harvest(harvest, split={"a": 60, "b": 40}), "sample-ratio")
+    assert finding.severity == "error"
+    assert finding.evidence["intended"] == {"a": 0.6, "b": 0.4}
+    for split in ({"a": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 0}, {"a": -1, "b": 2}, {"a": float("nan"), "b": 1}):
+        with pytest.raises(HarvestError, match="split"):
+            diagnose_harvest(harvest, split=split)
+
+
+def test_estimators_that_disagree_are_named() -> None:
+    finding = only(diagnose_harvest(drawn(UNEQUAL, user=Cascade())), "estimators-disagree")
+    assert finding.evidence["estimator"] in ("all-pairs", "pivot-one", "adjacent-chain")
+    assert 2 <= finding.evidence["rank"] <= 10
+
+
+# ---- A proxy of relevance
+
+
+def by_proxy(world: posbias.World, right: float = 0.85, **broken: Any) -> posbias.Harvest:
+    """A harvest by a guess whether a document is relevant, right so often, which no click made."""
+    log = draw_log(world, buckets_of(world.queries), **broken)
+    rng = np.random.default_rng(world.seed)
+    guess = (log.relevance == 1) == (rng.random(log.relevance.shape) < right)
+    high = guess[log.query, log.candidate]
+    names = ("query", "ranker", "candidate", "rank", "impressions", "clicks")
+    parts = [
+        replace(log, **{name: getattr(log, name)[high == value] for name in names}).harvest(Layout.WIDE).table
+        for value in (False, True)
+    ]
+    numbered = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumbered(parts))]
+    whole = log.harvest(Layout.WIDE)
+    return replace(whole, by=("guess",), segments=(("low",), ("high",)), table=Cells.joined(numbered))
+
+
+def test_a_proxy_of_relevance_shows_trust_bias_with_alike_rankers() -> None:
+    world = posbias.World(queries=2000)
+    found = diagnose_harvest(by_proxy(world, user=TrustBias()), proxy="guess")
+    assert only(found, "curves-by-proxy").severity == "error"
+    assert "one-curve-untested" in codes(found)
+    assert only(diagnose_harvest(by_proxy(world), proxy="guess"), "one-curve-by-proxy").severity == "info"
+
+
+def test_a_proxy_is_silent_where_there_is_one_curve() -> None:
+    ps = [question_proxy(by_proxy(posbias.World(queries=400, seed=seed)), "guess").trial.p for seed in range(20)]
+    assert sum(p < 0.05 for p in ps) <= 4
+
+
+def test_a_proxy_is_a_column_of_a_log_and_has_classes() -> None:
+    log = posbias.simulate(posbias.World(queries=200))
+    guess = pa.array(np.array(["low", "high"])[np.array(log["doc_id"]) % 2])
+    found = posbias.diagnose(posbias.ClickLog(log.append_column("guess", guess)), proxy="guess")
+    assert "one-curve-by-proxy" in codes(found)
+    with pytest.raises(HarvestError, match="one segment column"):
+        posbias.diagnose(posbias.harvest(posbias.ClickLog(log)), proxy="guess")
+    with pytest.raises(HarvestError, match="has 200 values"):
+        posbias.diagnose(posbias.ClickLog(log), proxy="query_id")
+
+
+# ---- Lines under a curve
+
+
+def test_a_curve_is_told_what_it_hangs_on_and_what_contradicts_it() -> None:
+    def lines(harvest: posbias.Harvest) -> list[str]:
+        return brief(harvest, posbias.CrossFit().fit(harvest).degrees_of_freedom_)
+
+    sound, broken = lines(drawn(UNEQUAL)), lines(drawn(UNEQUAL, user=TrustBias()))
+    assert sound[0].startswith("Fewest queries decide rank ")
+    assert sound[1].startswith("One curve explains all pairs of ranks")
+    assert broken[1].startswith("! Pairs of ranks contradict each other (p < 0.001). It resembles trust bias")
+    assert "cannot be told" in lines(drawn(posbias.World(queries=300)))[1]
+    sums = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=30))), max_strata=0)
+    assert brief(sums, np.full(10, 9.0)) == []
+
+
+# ---- Support
+
+
+def test_support_tells_what_ranks_hang_on() -> None:
+    found = diagnose_harvest(drawn(posbias.World(queries=2000)))
+    assert [one.rank for one in found.support] == list(range(2, 11))
+    assert all(one.degrees > 50 and one.heaviest < 0.2 for one in found.support)
+    assert all(sum(one.links.values()) <= 1.001 and one.rank not in one.links for one in found.support)
+    assert "thin-support" not in codes(found)
+    thin = diagnose_harvest(drawn(posbias.World(queries=20)))
+    few = [one.rank for one in thin.support if one.degrees is not None and one.degrees < 10]
+    assert len(few) > 3
+    assert only(thin, "thin-support").evidence["ranks"] == few
+
+
+def test_a_bucket_that_carries_a_rank_is_found() -> None:
+    harvest = drawn(posbias.World(queries=400, max_rank=4))
+    times = np.where(harvest.table.bucket == harvest.buckets[0], 12, 1)
+    table = replace(harvest.table, impressions=harvest.table.impressions * times, clicks=harvest.table.clicks * times)
+    assert {"heavy-bucket", "thin-support"} & {*codes(diagnose_harvest(replace(harvest, table=table)))}
+    assert not {"heavy-bucket", "thin-support"} & {*codes(diagnose_harvest(harvest))}
+
+
+def test_rankers_that_are_nearly_one_are_found() -> None:
+    finding = only(diagnose_harvest(drawn(posbias.World(queries=500, similarity=0.9999))), "alike-rankers")
+    assert "'a' and 'b'" in finding.message
+    assert "alike-rankers" not in codes(diagnose_harvest(drawn(posbias.World(queries=500))))
+
+
+def test_replay_says_how_many_pairs_recur() -> None:
+    often = diagnose_harvest(drawn(posbias.World(queries=300), Layout.REPLAY))
+    assert only(often, "recurring").severity == "info"
+    rare = diagnose_harvest(drawn(posbias.World(queries=1000, repeats=1.1), Layout.REPLAY))
+    assert only(rare, "few-recurring").severity == "warning"
+
+
+# ---- Pages
+
+
+def pages_of(log: pa.Table, **settings: Any) -> Any:
+    from posbias.engines import open_log
+
+    with open_log(posbias.ClickLog(log, **settings)) as opened:
+        return count_page_clicks(opened, ("a", "b"), 10)
+
+
+def test_pairs_of_clicks_are_counted_as_said() -> None:
+    """Two views of one page: clicks at 1 and 2 together once; apart, both orders of (1, 2) across the views."""
+    views = {1: [1, 1, 0], 2: [1, 1, 0], 3: [0, 0, 1]}
+    rows = [
+        {
+            "query_id": 7,
+            "doc_id": k,
+            "ranker": "a",
+            "position": k + 1,
+            "rank_a": k + 1,
+            "clicked": c,
+            "impression_id": v,
+        }
+        for v, clicks in views.items()
+        for k, c in enumerate(clicks)
+    ]
+    pages = pages_of(pa.Table.from_pylist([row | {"rank_b": row["rank_a"]} for row in rows]))
+    assert (pages.views, pages.clicked, pages.several, pages.full) == (3, 3, 2, 0)
+    # By hand: ordered pairs of clicks at different positions, in one view and in different ones.
+    together = apart = 0
+    for v, one in views.items():
+        for w, other in views.items():
+            pairs = sum(one[k] * other[j] for k in range(3) for j in range(3) if k != j)
+            together, apart = (together + pairs, apart) if v == w else (together, apart + pairs)
+    assert pages.together.tolist() == [together]
+    assert pages.apart.tolist() == [apart / 2]
+
+
+def test_pages_drawn_are_those_of_the_log_written() -> None:
+    world = posbias.World(queries=80, repeats=6)
+    pages, fast = pages_of(posbias.simulate(world)), draw_page_clicks(world, buckets_of(80))
+    assert (pages.views, pages.clicked, pages.several, pages.all_clicked) == (
+        *(fast.views, fast.clicked, fast.several, fast.all_clicked),
+    )
+    np.testing.assert_allclose(pages.together, fast.together)
+    np.testing.assert_allclose(pages.apart, fast.apart)
+
+
+@pytest.mark.parametrize("user", [Cascade(), AtMostOneClick(PositionBased())], ids=["cascade", "one click"])
+def test_users_who_stop_at_a_click_are_found_in_a_thousand_pages_of_alike_rankers(user: Any) -> None:
+    world = posbias.World(queries=100)
+    assert question_pages(draw_page_clicks(world, buckets_of(100), user=user)).trial.p < 1e-4
+
+
+def test_users_who_do_not_are_not_found_though_queries_differ_and_few_have_one_relevant_result() -> None:
+    found = [
+        question_pages(draw_page_clicks(posbias.World(queries=300, relevant=0.07, seed=s), buckets_of(300))).trial.p
+        for s in range(20)
+    ]
+    assert sum(p < 0.05 for p in found) <= 4
+
+
+def test_without_page_views_there_is_nothing_to_count() -> None:
+    log = posbias.simulate(posbias.World(queries=20))
+    assert pages_of(log.drop_columns(["impression_id"])) is None
+    assert pages_of(posbias.simulate(posbias.World(queries=20), aggregated=True)) is None
+
+
+def one_click(log: pa.Table) -> pa.Table:
+    """The same log with the first click of a page only."""
+    seen: set[Any] = set()
+    clicked = []
+    for view, click in zip(log["impression_id"].to_pylist(), log["clicked"].to_pylist(), strict=True):
+        clicked.append(int(bool(click) and view not in seen))
+        seen |= {view} if click else set()
+    return log.set_column(log.column_names.index("clicked"), "clicked", pa.array(clicked))
+
+
+def test_a_log_is_looked_at_page_by_page() -> None:
+    log = posbias.simulate(posbias.World(queries=100))
+    assert "page-clicks" in codes(posbias.diagnose(posbias.ClickLog(log)))
+    assert only(posbias.diagnose(posbias.ClickLog(one_click(log))), "one-click-pages").severity == "error"
+    # Where no page is seen again, that none has two clicks tells.
+    lone = one_click(posbias.simulate(posbias.World(queries=500, repeats=1)))
+    assert "None of 500 page views" in only(posbias.diagnose(posbias.ClickLog(lone)), "one-click-pages").message
+
+
+def test_pages_on_which_everything_was_clicked_are_found() -> None:
+    rows = posbias.simulate(posbias.World(queries=100)).to_pylist()
+    for row in rows:
+        row["clicked"] = 1 if row["impression_id"] < 40 else row["clicked"]
+    finding = only(posbias.diagnose(posbias.ClickLog(pa.Table.from_pylist(rows))), "all-clicked-pages")
+    assert finding.count == 40
+    assert "40 of 1,000" in finding.message
+
+
+# ---- Doors
+
+
+def test_sums_alone_are_diagnosed_as_far_as_they_go() -> None:
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=300)))
+    found = posbias.diagnose(posbias.harvest(log, max_strata=0))
+    assert {"sums-only", "support"} <= {*codes(found)}
+    assert found.support[0].degrees is not None
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        posbias.simulate(posbias.World(queries=1, repeats=1)),
+        posbias.simulate(posbias.World(queries=3, repeats=1), "replay"),
+        posbias.simulate(posbias.World(queries=30, rankers=("a",))),
+        posbias.simulate(posbias.World(queries=30, similarity=1)),
+    ],
+    ids=["one query", "replay without recurring", "one ranker", "one ranking"],
+)
+def test_next_to_nothing_is_diagnosed_without_an_alarm(log: pa.Table) -> None:
+    found = posbias.diagnose(posbias.ClickLog(log))
+    assert not {*codes(found)} & {*ALARMS}
+    assert found.sound
+    assert str(found)
+
+
+def test_logs_of_a_few_clicks_raise_no_error() -> None:
+    """What the curve takes whole leaves rounding, and a contest of one click no χ²: neither is evidence."""
+    settings = itertools.product((0.0, 1.0, 3.0), (0.0, 0.1, 1.0), (0.02, 0.3, 1.0), (Layout.WIDE, Layout.REPLAY))
+    found = []
+    for seed, (eta, noise, relevant, layout) in enumerate(settings):
+        world = posbias.World(
+            queries=13, repeats=2, max_rank=5, eta=eta, noise=noise, relevant=relevant, similarity=0, seed=seed
+        )
+        found += [finding for finding in diagnose_harvest(drawn(world, layout)).findings if finding.code in ALARMS]
+    assert len(found) <= 5
+    assert not any_error(found)
+
+
+def test_a_log_that_names_no_ranker_is_diagnosed() -> None:
+    log = posbias.simulate(posbias.World(queries=300), "replay").drop_columns(["ranker"])
+    found = posbias.diagnose(posbias.ClickLog(log, ranker="none"))
+    assert not {*codes(found)} & {*ALARMS}
+    assert ranker_effects(Contests.of(posbias.harvest(posbias.ClickLog(log, ranker="none")))) == []
+
+
+def test_anything_else_is_refused() -> None:
+    with pytest.raises(HarvestError, match="takes a Harvest or a ClickLog, not a str"):
+        posbias.diagnose("clicks.parquet")
+
+
+def test_the_command_says_it_for_people_and_programs(tmp_path: Path) -> None:
+    log, harvest = tmp_path / "log.parquet", tmp_path / "x.harvest"
+    pq.write_table(one_click(posbias.simulate(posbias.World(queries=200))), log)
+    run = CliRunner()
+    result = run.invoke(cli, ["diagnose", str(log), "--split", "a=50,b=50"])
+    assert result.exit_code == 1, result.output
+    assert result.stdout.rstrip().endswith("An assumption of the curve does not hold.")
+    assert run.invoke(cli, ["harvest", str(log), "-o", str(harvest)]).exit_code == 0
+    result = run.invoke(cli, ["diagnose", str(harvest), "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    keys = {"code", "severity", "message", "evidence", "remedy"}
+    assert all(keys <= finding.keys() for finding in told["findings"])
+    for split in ("a", "a=x", "=1,b=2", "a=1,a=2"):
+        assert run.invoke(cli, ["diagnose", str(harvest), "--split", split]).exit_code == 2
+    assert run.invoke(cli, ["diagnose", str(harvest), "--max-rank", "5"]).exit_code == 2
+
+
+def test_many_rankers_and_ranks_are_no_matter() -> None:
+    world = posbias.World(queries=60, rankers=tuple("abcdefghijk"), max_rank=12)
+    one = OneCurve.of(Contests.of(drawn(world)))
+    assert one.trial.directions == 5
+    assert len(np.unique(one.surprises.contests.first)) <= 8
+    assert one.trial.p > 0.001
