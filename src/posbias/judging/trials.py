@@ -74,10 +74,3 @@ def wald(parts: Sequence[FloatArray]) -> Trial:
     squared = float((along.sum(axis=0) ** 2).sum())
     statistic = squared * rest / (size * degrees)
     return Trial(statistic, size, rest, f_tail(size, rest, statistic))
-
-
-def signed(parts: FloatArray) -> float:
-    """Return the t of one direction, with its sign; 0 where nothing moves."""
-    buckets = len(parts)
-    spread = float(np.sqrt((parts**2).sum() * buckets / max(buckets - 1, 1)))
-    return float(parts.sum() / spread) if spread > 0 else 0.0
