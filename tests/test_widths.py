@@ -51,9 +51,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     pq.write_table(pa.table(views), folder / "views.parquet")
     pq.write_table(pa.table({"impression_id": [1, 9], "doc_id": ["y", "z"]}), folder / "clicks.parquet")
     made |= {name: str(folder / name) for name in ("views.parquet", "clicks.parquet", "events.parquet")}
-    History().add(posbias.AllPairs().fit(posbias.Harvest.load(made["made.harvest"])).curve(), "2026-03-01").save(
-        folder / "days.parquet"
-    )
+    posbias.History().add(
+        posbias.AllPairs().fit(posbias.Harvest.load(made["made.harvest"])).curve(), "2026-03-01"
+    ).save(folder / "days.parquet")
     made["days.parquet"] = str(folder / "days.parquet")
     (folder / "truth").write_text(f'{{"propensity": {world.propensity.tolist()}}}')
     return made | {"out": str(folder / "out.parquet"), "folder": str(folder / "figures")}
