@@ -87,8 +87,9 @@ def _kept() -> dict[str, str]:
 
 
 _PEER = (
-    "The same replay logs, of a million rows where nothing else is said, each program in a fresh process from the Parquet "
-    "file to the curve; ours with its intervals, which the peer does not have. Command: `python -m benchmarks.peer`."
+    "The same replay logs, of a million rows where nothing else is said, each program in a fresh process from the "
+    "Parquet file to the curve; ours with its intervals, which the peer does not have. Command: "
+    "`python -m benchmarks.peer`."
 )
 
 
