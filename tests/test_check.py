@@ -534,7 +534,7 @@ def test_no_click_and_nothing_but_clicks(rows: Rows) -> None:
 
 def test_no_first_position(rows: Rows) -> None:
     problem = only(check([r for r in rows if r["position"] > 1]), "no-first-position")
-    assert problem.severity == "warning"
+    assert problem.severity == "error"
     assert "the first is 2" in problem.message
 
 

@@ -207,7 +207,7 @@ DAMAGES: dict[str, dict[str, tuple[Callable[[pa.Table], pa.Table], str]]] = {
     "exposures": {
         "rows twice": (twice, "a cell twice"),
         "no pairs": (lambda table: table.set_column(3, "pairs", pa.array([0] * (len(table) - 1) + [9])), "pairs"),
-        "uneven": (put("pairs", 10**6), "column pairs holds"),
+        "uneven": (shared("pairs", 10**6), "column pairs holds"),
     },
     "pairs": {
         "rows twice": (twice, "sums of one set twice"),

@@ -43,7 +43,17 @@ def test_what_reads_a_log_ends_with_its_columns_its_engine_and_spark(command: st
 @pytest.mark.parametrize("command", COMMANDS)
 def test_output_holds_what_is_put_out_and_nothing_that_no_section_names(command: str) -> None:
     listed = sections(command)
-    put_out = {"--output", "--overwrite", "--plot", "--json", "--csv", "--truth", "--force", "--help"}
+    put_out = {
+        "--output",
+        "--overwrite",
+        "--plot",
+        "--json",
+        "--csv",
+        "--truth",
+        "--force",
+        "--fail-on-difference",
+        "--help",
+    }
     assert {*listed.get("Output", [])} <= put_out
     if [*listed] != ["Options"]:
         assert {*listed.get("Options", [])} <= {"--help"}

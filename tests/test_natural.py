@@ -146,7 +146,8 @@ def test_check_says_what_must_hold() -> None:
     assert dict(finding.arguments) == {"ranker": "variant"}
     assert "window" in finding.remedy
     assert "ranker" not in found.columns
-    never = pa.table({"query_id": [1, 1, 2], "doc_id": [1, 2, 1], "position": [1, 2, 1], "clicked": [1, 0, 1]})
+    pages = {"query_id": [1, 1, 1, 1, 2], "doc_id": [1, 2, 1, 2, 1], "position": [1, 2, 1, 2, 1]}
+    never = pa.table(pages | {"clicked": [1, 0, 1, 0, 1]})
     assert "no-disagreement" in [f.code for f in check(never).findings if f.severity == "error"]
 
 

@@ -125,7 +125,7 @@ def test_one_pair_is_enough_and_none_is_an_error() -> None:
 
 def test_without_scikit_learn_it_says_what_to_install(judgments: Judgments, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.svm", None)
-    with pytest.raises(PosbiasError, match=r"pip install 'posbias\[learn\]'"):
+    with pytest.raises(PosbiasError, match=r"pip install .*\[learn\]'"):
         train_ranker(judgments, np.arange(10))
 
 

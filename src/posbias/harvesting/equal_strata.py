@@ -59,10 +59,18 @@ class Strata:
         return bool(np.any(self.cells.clicks[(high > low)[self.cells.stratum]]))
 
 
-def strata_of(cells: Cells, max_rank: int, buckets: IntArray, views: FloatArray, *, by_design: bool) -> Strata:
-    """Return the strata of cells; `views` holds the page views by bucket (of `buckets`) and ranker."""
-    # A ranker without traffic puts no document anywhere: nothing was promised there.
-    cells = cells.where(views.sum(axis=0)[cells.ranker] > 0) if by_design else _whoever_showed(cells)
+def strata_of(
+    cells: Cells, max_rank: int, buckets: IntArray, views: FloatArray, *, by_design: bool, by_ranker: bool = False
+) -> Strata:
+    """Return the strata of cells; `views` holds the page views by bucket (of `buckets`) and ranker.
+
+    Where exposure is what was observed, rankers are one unless they are to be told apart (`by_ranker`).
+    """
+    if by_design:
+        # A ranker without traffic puts no document anywhere: nothing was promised there.
+        cells = cells.where(views.sum(axis=0)[cells.ranker] > 0)
+    elif not by_ranker:
+        cells = _whoever_showed(cells)
     cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=places(cells.bucket, buckets))
     alike = _Alike.of(cells)
     joined, one = alike.joined([alike.number, alike.cells.bucket[alike.first]])

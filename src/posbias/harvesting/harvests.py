@@ -157,14 +157,19 @@ class Harvest:
         """Return ĉ and ¬ĉ of every interventional set."""
         return PairTable(*self.interventions(weighting).total())
 
-    def strata(self) -> Strata:
-        """Return impressions and clicks by stratum and bucket, strata numbered the same in every bucket."""
+    def strata(self, *, by_ranker: bool = False) -> Strata:
+        """Return impressions and clicks by stratum and bucket, strata numbered the same in every bucket.
+
+        In replay it does not matter who showed a document, and rankers are told apart only if asked for (`by_ranker`).
+        """
         if isinstance(self.table, PairSums):
             raise HarvestError(
                 "This harvest keeps sums over interventional sets, because strata did not compress, and has none. "
                 "Take an estimator on pair tables, such as AllPairs ('all-pairs'), or harvest the log again "
                 "with a smaller max_rank or a larger max_strata."
             )
+        if by_ranker and self.kind != "signatures":
+            return strata_of(self.table, self.max_rank, self.buckets, self.views, by_design=False, by_ranker=True)
         return self._strata
 
     @cached_property

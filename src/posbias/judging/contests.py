@@ -57,7 +57,7 @@ class Contests:
         """Return the contests of the busiest rankers of a harvest that holds strata."""
         shown, clicks = harvest.shown("ranker", "rank").astype(np.float64)
         rates = np.divide(clicks, shown, out=np.zeros_like(clicks), where=shown > 0)
-        return cls._of(harvest.strata(), rates, most_rankers)
+        return cls._of(harvest.strata(by_ranker=True), rates, most_rankers)
 
     @classmethod
     def _of(cls, strata: Strata, rates: FloatArray, most_rankers: int) -> Contests:
