@@ -523,6 +523,7 @@ def test_ctrl_c_while_reading_a_log(command: str, tmp_path: Path) -> None:
     assert list((tmp_path / "spill").iterdir()) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_while_simulating(tmp_path: Path) -> None:
     (tmp_path / "log.parquet").write_bytes(b"old")
     (tmp_path / "log.truth.json").write_bytes(b"old")

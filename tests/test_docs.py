@@ -189,7 +189,15 @@ def every_page(test: Callable[..., None]) -> Any:
     return pytest.mark.parametrize("page", PAGES, ids=name_of)(test)
 
 
-@every_page
+# Pages whose examples take long; the others are run by the newcomer, too.
+LONG_PAGES = ("docs/compare.md", "docs/nightly.md", "docs/planning.md", "docs/questions.md")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.long) if name_of(page) in LONG_PAGES else page for page in PAGES],
+    ids=name_of,
+)
 def test_examples_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
     now = renewed(text, tmp_path)

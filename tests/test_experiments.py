@@ -88,7 +88,8 @@ def tiny() -> Laboratory:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in _PAPER else pytest.param(name, marks=pytest.mark.long) for name in EXPERIMENTS]
+    "name",
+    [name if name in ("synthetic", "b") else pytest.param(name, marks=pytest.mark.long) for name in EXPERIMENTS],
 )
 def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path: Path) -> None:
     outcome = EXPERIMENTS[name](tiny)

@@ -230,6 +230,7 @@ def test_judgments_that_do_not_fit_together_are_refused(offsets: list[int]) -> N
 # --- built-in data ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_generated_judgments_have_the_shape_of_yahoo_set_1() -> None:
     judgments = generate_judgments(4_000)
     sizes = judgments.sizes

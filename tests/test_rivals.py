@@ -295,6 +295,7 @@ def test_pbm_em_is_where_em_climbs_to_from_anywhere(prior):
         np.testing.assert_allclose(fitted.propensity_, curve, rtol=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prior", [0, 1])
 def test_pbm_em_has_intervals_from_full_fits(prior):
     observed = PBMEM(max_rank=4).observe(posbias.ClickLog(repeated_log(60, 40)))

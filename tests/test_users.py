@@ -286,6 +286,7 @@ def test_swaps_that_cannot_be_are_refused(judgments: Judgments, rankings: dict[s
 # --- traffic ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_traffic_is_split_evenly_or_by_relevance(judgments: Judgments) -> None:
     views = sweeps(judgments.queries, 20)
     for dependence in (0, 0.5, 1):
