@@ -156,7 +156,7 @@ def test_the_command_says_what_it_found_and_how_to_go_on(wide: Rows, tmp_path: P
 # ---- A sample of page views
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.parametrize("ending", ["parquet", pytest.param("csv", marks=pytest.mark.long)])
 def test_duplicates_are_met_in_a_sample_of_a_large_log(ending: str, tmp_path: Path) -> None:
     table = posbias.simulate(posbias.World(queries=3000, max_rank=10))
     assert len(table) > 2 * 2**17

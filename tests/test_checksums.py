@@ -127,6 +127,7 @@ def test_the_checksum_of_a_zstandard_file_counts(tmp_path: Path) -> None:
         read(tmp_path / "log.csv.zst", data[:-1] + bytes([data[-1] ^ 1]))
 
 
+@pytest.mark.long
 def test_a_flipped_byte_of_a_gzip_file_is_refused_or_harmless(tmp_path: Path) -> None:
     data = gzip.compress(PLAIN["csv"], mtime=0)
     path = tmp_path / "log.csv.gz"

@@ -190,7 +190,9 @@ def every_page(test: Callable[..., None]) -> Any:
 
 
 # Pages whose examples take long; the others are run by the newcomer, too.
-LONG_PAGES = ("docs/compare.md", "docs/nightly.md", "docs/planning.md", "docs/questions.md")
+LONG_PAGES = tuple(
+    f"docs/{name}.md" for name in ("compare", "estimators", "log", "nightly", "planning", "questions", "warehouse")
+)
 
 
 @pytest.mark.parametrize(
