@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,9 +13,8 @@ import numpy as np
 from posbias.arrays import BoolArray, IntArray, group
 from posbias.engines.answers import Answer, segment_numbers, select
 from posbias.errors import HarvestError, LogError
-from posbias.harvesting.counts import MOST_COUNT, Counted, Kind, kind_of
+from posbias.harvesting.counts import MOST_COUNT, Counted
 from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.metadata import Terms, one_of, read_terms
 from posbias.harvesting.notes import (
     natural_variation,
     note_contradicted,
@@ -28,9 +27,10 @@ from posbias.harvesting.row_counts import RowCounts
 from posbias.harvesting.shortages import find_no_clicks
 from posbias.harvesting.strata import cells_from_signatures, count_non_functional, count_pairs, count_positions
 from posbias.harvesting.validation import check_harvest
+from posbias.harvesting.warehouse.abouts import About, read_about, require
 from posbias.harvesting.warehouse.files import numbers, read_columns, texts
 from posbias.harvesting.warehouse.strata import cells_from_texts, parsed
-from posbias.records import UnfitError, field, mapping, optional, parse, text, whole
+from posbias.records import UnfitError
 from posbias.sql import exports as export_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.codes import Coding
@@ -47,21 +47,6 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True)
-class _About:
-    """What an answer says of itself."""
-
-    kind: Kind
-    terms: Terms
-    non_functional: str
-    # Whether the log names no ranker, and within what its documents are compared.
-    natural: bool
-    window: str | None
-    posbias: str
-    dialect: str
-    source: str
-
-
 def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
     """Read an exported answer, checking that it is whole and that its counts can be.
 
@@ -70,7 +55,7 @@ def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest
     name = os.fspath(path)
     columns = read_columns(name)
     try:
-        about = _about(columns)
+        about = read_about(columns)
         counted = (_from_signatures if about.kind == "signatures" else _from_exposures)(about, columns)
         harvest = Harvest(
             max_rank=about.terms.max_rank,
@@ -102,76 +87,7 @@ def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest
 _AGAIN = "Export the whole result of the query again, as it is."
 
 
-def _about(columns: Mapping[str, Any]) -> _About:
-    """Return what the answer says of itself, if it is one answer with all its rows."""
-    _require(columns, ["about", "answer_rows"])
-    rows = len(columns["about"])
-    if rows == 0:
-        raise UnfitError(
-            "it has columns but no row. Either the log is empty (check the table, and the filter that made it), or the "
-            "result was not exported"
-        )
-    number, missing = numbers(columns["answer_rows"], "answer_rows")
-    found = [told for told in texts(columns["about"], "about") if told is not None]
-    sizes = sorted({int(n) for n in number[~missing]})
-    if len(found) > 1 or len(sizes) > 1:
-        raise UnfitError(
-            f"it mixes several answers (of {' and '.join(f'{n:,}' for n in sizes)} rows; {len(found)} say what they "
-            "are). Give each a file of its own, and join them with posbias merge"
-        )
-    size = sizes[0] if sizes else 0
-    if rows < size:
-        raise UnfitError(
-            f"it has {rows:,} of {size:,} rows. Many consoles cut what they show or download, and some write large "
-            "results in several files: put all of it into one"
-        )
-    if rows > size or missing.any():
-        raise UnfitError(f"it has {rows:,} rows where the answer has {size:,}: rows were added or repeated")
-    if not found:
-        raise UnfitError("the one row whose column about says what it is has lost that text")
-    return _read_about(found[0])
-
-
-def _read_about(told: str) -> _About:
-    """Return what the query wrote into the answer."""
-    try:
-        record = mapping(parse(told), "it")
-        version = whole(field(record, "version"), "version", 1)
-        if version > export_sql.FORMAT_VERSION:
-            raise UnfitError(
-                f"its query has format version {version} and this posbias reads up to {export_sql.FORMAT_VERSION}",
-                "Upgrade posbias, or print the query with this one.",
-            )
-        about = _About(
-            kind=one_of(field(record, "table"), "table", ("signatures", "exposures")),
-            terms=read_terms(record),
-            non_functional=one_of(field(record, "non_functional"), "non_functional", ("share", "refuse")),
-            natural=optional(text, record.get("ranker", ""), "ranker") is None,
-            window=optional(text, record.get("window"), "window"),
-            posbias=text(field(record, "posbias"), "posbias"),
-            dialect=text(field(record, "dialect"), "dialect"),
-            source=text(field(record, "source"), "source"),
-        )
-    except UnfitError as error:
-        if error.remedy is not None:
-            raise
-        raise UnfitError(f"its column about was changed: {error}") from None
-    terms = about.terms
-    if about.kind != kind_of(terms.layout, terms.weighting) or bool(terms.rankers) != (about.kind == "signatures"):
-        raise UnfitError(
-            f"its column about was changed: no query counts {about.kind} of {len(terms.rankers):,} named rankers in a "
-            f"{terms.layout.value} log weighted by {terms.weighting}"
-        )
-    return about
-
-
-def _require(columns: Mapping[str, Any], names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in columns]
-    if missing:
-        raise UnfitError(f"it lacks the columns {', '.join(missing)}. Columns found: {listed(columns)}")
-
-
-def _labels(about: _About) -> list[str]:
+def _labels(about: About) -> list[str]:
     return [f"segment_{i}" for i in range(len(about.terms.by))]
 
 
@@ -179,7 +95,7 @@ def _answer(
     labels: Sequence[str], columns: Mapping[str, Any], names: Sequence[str], marks: BoolArray | None = None
 ) -> Answer:
     """Return columns of numbers, which may be missing only where `marks` says so, and the segments."""
-    _require(columns, [*labels, *names])
+    require(columns, [*labels, *names])
     answer: Answer = {}
     for name in names:
         answer[name], missing = numbers(columns[name], name)
@@ -213,7 +129,7 @@ def _refuse_repeats(keys: Sequence[IntArray]) -> None:
         raise UnfitError(f"{len(keys[0]) - len(first):,} of its rows repeat others, so that as many must be missing")
 
 
-def _from_signatures(about: _About, columns: Mapping[str, Any]) -> Counted:
+def _from_signatures(about: About, columns: Mapping[str, Any]) -> Counted:
     """Wide and long: the same table that an engine answers, with rows that cannot be counted as groups of their own."""
     rankers, labels = about.terms.rankers, _labels(about)
     coding = Coding(len(rankers), about.terms.max_rank)
@@ -256,11 +172,11 @@ def _from_signatures(about: _About, columns: Mapping[str, Any]) -> Counted:
     return Counted("signatures", rankers, segments, cells, counts, note_contradicted(counts))
 
 
-def _from_exposures(about: _About, columns: Mapping[str, Any]) -> Counted:
+def _from_exposures(about: About, columns: Mapping[str, Any]) -> Counted:
     """Replay: pairs by a text of all their cells, and rows that were not counted by their mark."""
     labels = _labels(about)
     answer = _answer(labels, columns, ["bucket", "pairs", "row_count"])
-    _require(columns, ["stratum"])
+    require(columns, ["stratum"])
     everywhere = np.ones(len(answer["bucket"]), dtype=np.bool_)
     _between(answer, "bucket", export_sql.NO_ID, BUCKETS - 1, everywhere)
     _between(answer, "pairs", 1, MOST_COUNT, everywhere)
