@@ -38,11 +38,15 @@ class ClickRates(LogEstimator):
         progress: Progress = silent,
         force: bool = False,
     ) -> Self:
-        """Estimate the curve of a log or a harvest; the arguments after it are for a log."""
+        """Estimate the curve of a log or a harvest; of the arguments after it, `force` alone is for both."""
         if not isinstance(log, Harvest):
             return super().fit(log, by=by, engine=engine, progress=progress, force=force)
         self._check()
+        self.vet(log, force=force)
         return self._fit(log)
+
+    def vet(self, harvest: Harvest, *, force: bool) -> None:
+        """Refuse a harvest that this estimator cannot be right on; of a log, observing it does."""
 
     def estimate(self, seen: Observations | Harvest) -> None:
         """Estimate one curve, and keep it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 from posbias.arrays import FloatArray
 from posbias.errors import EstimateError
@@ -11,11 +11,10 @@ from posbias.estimators.base import Evidence
 from posbias.estimators.click_rates import ClickRates, shown_by_bucket
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.observations import EngineChoice, Observations, observe_random
+from posbias.harvesting.observations import Observations, observe_random
 from posbias.harvesting.random_order import Repeated, number_of
 from posbias.harvesting.refusals import refuse_errors
 from posbias.logs.click_log import ClickLog
-from posbias.progress import Progress, silent
 
 
 class RandomTraffic(ClickRates):
@@ -80,21 +79,11 @@ class RandomTraffic(ClickRates):
             )
         return seen
 
-    def fit(
-        self,
-        log: ClickLog | Observations | Harvest,
-        *,
-        by: Sequence[str] = (),
-        engine: EngineChoice | None = None,
-        progress: Progress = silent,
-        force: bool = False,
-    ) -> Self:
-        """Estimate the curve of a log or a harvest; `force` goes on though the order is plainly no random one."""
-        if isinstance(log, Harvest):
-            number = number_of(self.ranker, log.rankers)
-            repeated = Repeated.of_harvest(log, number)
-            refuse_errors(repeated.findings(log.rankers[number]) if repeated else [], force=force)
-        return super().fit(log, by=by, engine=engine, progress=progress, force=force)
+    def vet(self, harvest: Harvest, *, force: bool) -> None:
+        """Refuse an order that is plainly no random one, unless the user wants to go on all the same."""
+        number = number_of(self.ranker, harvest.rankers)
+        repeated = Repeated.of_harvest(harvest, number)
+        refuse_errors(repeated.findings(harvest.rankers[number]) if repeated else [], force=force)
 
     def estimate(self, seen: Observations | Harvest) -> None:
         """Estimate one curve, and keep it with what the order of its page views shows."""
