@@ -11,11 +11,13 @@ from posbias.judging.contradictory_pairs import likeness, sees_trust
 from posbias.judging.one_curve import OneCurve
 from posbias.judging.questions import told
 from posbias.judging.support import links_of
+from posbias.logs.schemas import ANY_RANKER
 
 # Under every curve that is ever made, less is said than where one asks.
 _ALARM = 0.01
 # So many rankers have contests enough, and few enough to be quick about them.
 _MOST_RANKERS = 3
+_NAMELESS = "it takes rankers that are named"
 
 
 def brief(harvest: Harvest, degrees: FloatArray) -> list[str]:
@@ -28,7 +30,8 @@ def brief(harvest: Harvest, degrees: FloatArray) -> list[str]:
     if harvest.kind == "pairs":
         return []
     one = OneCurve.of(Contests.of(harvest, _MOST_RANKERS))
-    return [*_support(one, degrees), *_pairs(one)]
+    named = harvest.rankers != (ANY_RANKER,)
+    return [*_support(one, degrees), *_pairs(one, "rankers are too alike, or data too few" if named else _NAMELESS)]
 
 
 def _support(one: OneCurve, degrees: FloatArray) -> list[str]:
@@ -41,10 +44,10 @@ def _support(one: OneCurve, degrees: FloatArray) -> list[str]:
     return [f"Fewest queries decide rank {least + 1}: it has {known[least]:,.0f} degrees of freedom{hangs}."]
 
 
-def _pairs(one: OneCurve) -> list[str]:
+def _pairs(one: OneCurve, untold: str) -> list[str]:
     trial = one.trial
     if trial.told and trial.p < _ALARM:
         return [f"! Pairs of ranks contradict each other ({told(trial.p)}). It resembles {likeness(one)}."]
     if trial.told and sees_trust(one):
         return [f"One curve explains all pairs of ranks ({told(trial.p)})."]
-    return ["Whether one curve holds for all pairs of ranks cannot be told: rankers are too alike, or data too few."]
+    return [f"Whether one curve holds for all pairs of ranks cannot be told: {untold}."]
