@@ -19,6 +19,17 @@ from posbias.simulation import write
 
 COMMAND = [sys.executable, "-c", "from posbias.cli import script; script()"]
 
+SLOW = """
+from time import sleep
+from posbias.progress import bar
+with bar() as drawn:
+    drawn.rows = 20_000_000
+    drawn("Harvesting", 0.0)
+    sleep(1)
+    drawn("Harvesting", 0.25)
+    sleep(0.5)
+"""
+
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -32,11 +43,11 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def on_terminal(*words: str) -> str:
+def on_terminal(*command: str) -> str:
     """Return what a terminal of 80 columns gets, without what colours it or moves the cursor."""
     leader, follower = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
-    process = subprocess.Popen([*COMMAND, *words], stdout=follower, stderr=follower, env=environment)
+    process = subprocess.Popen(command, stdout=follower, stderr=follower, env=environment)
     os.close(follower)
     shown = b""
     while True:
@@ -53,12 +64,16 @@ def on_terminal(*words: str) -> str:
 
 
 def test_the_bar_of_a_long_harvest_moves_on_a_terminal(log: Path, tmp_path: Path) -> None:
-    shown = on_terminal("harvest", str(log), "-o", str(tmp_path / "made.harvest"), "--threads", "1")
+    shown = on_terminal(*COMMAND, "harvest", str(log), "-o", str(tmp_path / "made.harvest"), "--threads", "1")
     shares = [int(share) for share in re.findall(r"(\d+)%", shown)]
     assert any(0 < share < 100 for share in shares), shown
-    assert re.search(r"\d[kM]? rows/s, \d+ s left", shown), shown
     assert "leak" not in shown.lower()
     assert all(len(line) <= 80 for line in re.split(r"[\r\n]+", shown) if "%" in line)
+
+
+def test_the_pace_and_the_time_left_are_on_the_terminal() -> None:
+    shown = on_terminal(sys.executable, "-c", SLOW)
+    assert re.search(r"25%\s+\d\.\dM rows/s, \d s left", shown), shown
 
 
 def test_a_pipe_sees_nothing_of_it(log: Path, tmp_path: Path) -> None:
