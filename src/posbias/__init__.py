@@ -9,6 +9,7 @@ from posbias.estimators import ESTIMATORS as _ESTIMATORS
 from posbias.version import __version__
 
 if TYPE_CHECKING:
+    from posbias import plots as plots
     from posbias.curves.curve import Curve as Curve
     from posbias.engines.duckdb import DuckDB as DuckDB
     from posbias.engines.spark import Spark as Spark
@@ -62,10 +63,14 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "simulate": "posbias.simulation",
     "write_events": "posbias.harvesting.event_files",
 }
-__all__ = ["__version__", *_HOMES]
+# Modules of functions, likewise.
+_MODULES = ("plots",)
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"posbias.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'posbias' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
