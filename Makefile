@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 FULL   := $(VENV)/.complete
+# What drives Chromium, from npm: beside .venv, and no part of the clone.
+NODE   := .browser
 DEMO   := $(VENV)/.demo
 # Two processes, each with one thread for its matrices: more would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -26,16 +28,18 @@ $(FULL): pyproject.toml constraints.txt
 
 # The same .venv with a part of it; `make setup` adds the rest.
 $(DEMO): pyproject.toml constraints.txt
-	$(call install,plot)
+	$(call install,report)
 	touch $@
 
 # What comes next is told by the commands as one would type them.
 define NEXT
 
-The picture of this curve is in demo/curve.png. Next, on a log of your own:
-  $(BIN)/posbias check LOG     what is in it, and how to mend what is wrong
-  $(BIN)/posbias estimate LOG  its curve; for those of segments, --by COLUMN
-  $(BIN)/posbias plan LOG      how much more data the curve needs
+The picture of this curve is in demo/curve.png. Open demo/report.html in a browser: all there is to know of it.
+Next, on a log of your own:
+  $(BIN)/posbias check LOG                   what is in it, and how to mend what is wrong
+  $(BIN)/posbias estimate LOG                its curve; for those of segments, --by COLUMN
+  $(BIN)/posbias report LOG -o report.html   the curve, whether to trust it and why, as a page to send
+  $(BIN)/posbias plan LOG                    how much more data the curve needs
 What its columns mean: docs/log.md. What people ask first: docs/questions.md.
 endef
 export NEXT
@@ -44,14 +48,21 @@ demo: $(DEMO)
 	@mkdir -p demo
 	$(BIN)/posbias simulate demo/clicks.parquet --queries 10000
 	$(BIN)/posbias estimate demo/clicks.parquet --truth demo/clicks.truth.json --plot demo/curve.png
+	$(BIN)/posbias report demo/clicks.parquet -o demo/report.html
 	@echo "$$NEXT"
 
-# Every test is in one of the two: `test` needs nothing but Python, `test-servers` Java and PostgreSQL too.
+# Every test is in one of the two: `test` needs nothing but Python, `test-servers` Java, PostgreSQL, Chromium and node too.
 test: setup
 	$(PYTEST) -m "not (server or long)"
 
-test-servers: setup
+test-servers: setup $(NODE)/.complete
 	$(PYTEST) -m "server or long"
+
+$(NODE)/.complete: tests/browser/package.json
+	mkdir -p $(NODE)
+	cp $< $(NODE)
+	npm install --prefix $(NODE) --no-package-lock --no-audit --no-fund --loglevel=error
+	touch $@
 
 # Every byte of a harvest and of an export flipped, every length cut: minutes, where `make test` takes every so many. Then
 # random logs against the oracle until it is interrupted, or so long: `make fuzz SECONDS=600`.
@@ -77,4 +88,4 @@ docs: setup
 	$(BIN)/python -m pytest -q tests/test_docs.py
 
 clean:
-	rm -rf $(VENV) .venv-peer demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NODE) .venv-peer demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,6 +16,7 @@ KNOWS = {room: {*ROOMS[: place + 1]} for place, room in enumerate(ROOMS)}
 # Planning stands beside judging: before any data it looks at simulated logs.
 KNOWS |= {"simulation": {"logs", "simulation"}, "planning": {*ROOMS[:6], "simulation", "planning"}}
 KNOWS |= {"reproduction": {*ROOMS, "simulation", "reproduction"}, "plots": {*ROOMS, "planning", "plots"}}
+KNOWS |= {"reporting": {*ROOMS, "planning", "plots", "reporting"}}
 FUNCTIONS = {"check", "harvest", "merge", "simulate", "compare", "diagnose", "plan", "report", "evaluate"}
 
 

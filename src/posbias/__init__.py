@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from posbias.judging.segmented import compare_segments as compare_segments
     from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.planning.planner import plan as plan
+    from posbias.reporting.reporter import report as report
     from posbias.simulation import World as World
     from posbias.simulation import simulate as simulate
 
@@ -60,6 +61,7 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "intervention_sets": "posbias.harvesting.set_sizes",
     "merge": "posbias.harvesting.merging",
     "plan": "posbias.planning.planner",
+    "report": "posbias.reporting.reporter",
     "simulate": "posbias.simulation",
     "write_events": "posbias.harvesting.event_files",
 }

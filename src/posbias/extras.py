@@ -11,6 +11,7 @@ from posbias.wording import shell
 
 # Package -> what it is called, and the extra that brings it, if one of ours does.
 _EXTRAS = {
+    "jinja2": ("Jinja", "report"),
     "matplotlib": ("matplotlib", "plot"),
     "pandas": ("pandas", None),
     "polars": ("Polars", None),

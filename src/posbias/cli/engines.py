@@ -124,7 +124,7 @@ def _import_numpy() -> None:
 
 def load_harvest(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:
     """Return the harvest if that is what was given instead of a log; its pairs may be weighted anew."""
-    from posbias.harvesting.file_kinds import is_export, is_harvest
+    from posbias.harvesting.file_kinds import is_harvest
 
     files = flags["log"]
     if not any(is_harvest(path) for path in files):
@@ -133,16 +133,21 @@ def load_harvest(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:
         raise click.UsageError(
             f"{len(files)} files were given, and a harvest among them. Join harvests first, with posbias merge."
         )
-    # What an export shows of its log is judged only now.
-    free = {"log", *(["weighting"] if weighted else []), *(["force"] if is_export(files[0]) else [])}
-    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in free]
-    if unfit:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
-        raise click.UsageError(
-            f"{files[0]!r} is a harvest, for which {names} was decided when it was made. Leave it out."
-        )
+    refuse_decided(files[0], flags, {"log", *(["weighting"] if weighted else [])})
     from posbias.harvesting.files import load
 
     made = load(files[0], force=flags["force"])
     warn(made.findings)
     return made
+
+
+def refuse_decided(path: str, flags: dict[str, Any], free: set[str]) -> None:
+    """Refuse flags that a harvest has decided, but for those that are free."""
+    from posbias.harvesting.file_kinds import is_export
+
+    # What an export shows of its log is judged only now.
+    free = free | ({"force"} if is_export(path) else set())
+    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in free]
+    if unfit:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
+        raise click.UsageError(f"{path!r} is a harvest, for which {names} was decided when it was made. Leave it out.")

@@ -21,6 +21,7 @@ COMMANDS = {
     "sql": "Print the harvest as a query to run in a warehouse.",
     "estimate": "Estimate the propensity curve of a log or a harvest.",
     "diagnose": "Say how far a curve is to be trusted: broken assumptions, odd traffic.",
+    "report": "Write what there is to know of a curve as one HTML page.",
     "compare": "Say whether two curves differ, and at which ranks.",
     "history": "Keep the curves of many days in one file.",
     "plan": "Say how much more data the curve needs to be precise.",

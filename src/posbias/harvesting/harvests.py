@@ -16,7 +16,7 @@ from posbias.errors import HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.counts import Kind
 from posbias.harvesting.equal_strata import Strata, strata_of
-from posbias.harvesting.interventions import Interventions, from_cells, from_pair_sums
+from posbias.harvesting.interventions import Interventions, count_clicks, from_cells, from_pair_sums
 from posbias.harvesting.page_views import busiest
 from posbias.harvesting.strata import Cells, PairSums
 from posbias.logs.layouts import Layout
@@ -156,6 +156,13 @@ class Harvest:
     def pairs(self, weighting: Weighting | None = None) -> PairTable:
         """Return ĉ and ¬ĉ of every interventional set."""
         return PairTable(*self.interventions(weighting).total())
+
+    def set_clicks(self) -> FloatArray:
+        """Return the clicks at k on documents that are at k' too, as they were counted, not weighted: (M, M).
+
+        A harvest that keeps sums over interventional sets gives these, which are weighted.
+        """
+        return count_clicks(self.table, self.weighting, self.max_rank, self.views)
 
     def strata(self, *, by_ranker: bool = False) -> Strata:
         """Return impressions and clicks by stratum and bucket, strata numbered the same in every bucket.

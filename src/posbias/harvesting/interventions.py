@@ -54,10 +54,6 @@ class Interventions:
             clicks, skips = clicks * inverse, skips * inverse
         return self._spread(clicks), self._spread(skips)
 
-    def unweighted(self) -> FloatArray:
-        """Return the clicks at k of every interventional set as they were counted: (M, M)."""
-        return self._spread(self.clicks.sum(axis=0))
-
     def total(self) -> tuple[FloatArray, FloatArray]:
         """Return ĉ and ¬ĉ of the log as it is."""
         return self.tables(np.ones(self.buckets))
@@ -76,12 +72,7 @@ def from_cells(
     cells: Cells, weighting: Weighting, max_rank: int, buckets: IntArray, views: FloatArray
 ) -> Interventions:
     """Return the interventions of strata; `views` holds the page views by bucket (of `buckets`) and ranker."""
-    if weighting == "traffic":
-        # A ranker without traffic puts no document anywhere: w counts only page views that were served.
-        cells = cells.where(views.sum(axis=0)[cells.ranker] > 0)
-    else:
-        cells = cells.where(cells.impressions > 0)
-    ranked = _Ranked.of(cells, max_rank, views.shape[1], shared=weighting == "traffic")
+    ranked = _Ranked.of(_placed(cells, weighting, views), max_rank, views.shape[1], shared=weighting == "traffic")
     a, b = ranked.ordered_pairs()
     clicks, skips = ranked.clicks[a], ranked.impressions[a] - ranked.clicks[a]
     if weighting == "harmonic":
@@ -109,6 +100,26 @@ def from_cells(
     each = None if shares is None else shares[found % len(shares)]
     ranks = found if shares is None else found // len(shares)
     return Interventions(max_rank, ranks, summed(clicks), summed(skips), views, each)
+
+
+def _placed(cells: Cells, weighting: Weighting, views: FloatArray) -> Cells:
+    """Return the cells that put a document at a rank."""
+    if weighting == "traffic":
+        # A ranker without traffic puts no document anywhere: w counts only page views that were served.
+        return cells.where(views.sum(axis=0)[cells.ranker] > 0)
+    return cells.where(cells.impressions > 0)
+
+
+def count_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: int, views: FloatArray) -> FloatArray:
+    """Return the clicks at k of every interventional set, as they were counted or, of sums, as these weigh: (M, M)."""
+    if isinstance(table, PairSums):
+        sums = table.where(table.other > 0)
+        rank, other, clicks = sums.rank, sums.other, sums.clicks
+    else:
+        ranked = _Ranked.of(_placed(table, weighting, views), max_rank, views.shape[1], shared=False)
+        a, b = ranked.ordered_pairs()
+        rank, other, clicks = ranked.rank[a], ranked.rank[b], ranked.clicks[a]
+    return tally((rank - 1) * max_rank + other - 1, clicks, max_rank**2).reshape(max_rank, max_rank)
 
 
 @dataclass(frozen=True)

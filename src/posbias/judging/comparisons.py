@@ -101,7 +101,7 @@ class Comparison:
     def to_text(self) -> str:
         """Return the comparison as a table, after what comes of it."""
         first, second = (_cut(name) for name in self.names)
-        lines = [wrapped(self.verdict), wrapped(self._how)]
+        lines = [wrapped(self.verdict), wrapped(self.how)]
         lines.append(f"rank {first:>{_NAME}} {second:>{_NAME}}    ratio  {f'{100 * self.level:g}% interval':<16}    p")
         lines += map(_line, self.differences)
         lines += [wrapped(f"! {note}") for note in (*self._weak, *self.notes)]
@@ -130,7 +130,8 @@ class Comparison:
         return [f"Rank{'s'[: len(own) > 1]} {spans(own)}: {reason}." for reason, own in ranks.items()]
 
     @property
-    def _how(self) -> str:
+    def how(self) -> str:
+        """How it was found, in a line."""
         how = "paired by bucket of queries" if self.paired else "taken for independent"
         joint = "too few queries for a test of all ranks at once"
         if self.joint is not None:

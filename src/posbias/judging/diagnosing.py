@@ -12,7 +12,7 @@ from posbias.harvesting.harvests import Harvest
 from posbias.judging.contests import Contests
 from posbias.judging.contradictory_pairs import question_pairs
 from posbias.judging.diagnosis import Diagnosis, ordered
-from posbias.judging.disagreement import question_disagreement, refit
+from posbias.judging.disagreement import Refitted, question_disagreement, refit
 from posbias.judging.one_curve import OneCurve
 from posbias.judging.pages import PageClicks, count_page_clicks, find_odd_pages, question_pages
 from posbias.judging.proxies import question_proxy
@@ -68,15 +68,19 @@ def diagnose_harvest(
     split: Mapping[str, float] | None = None,
     proxy: str | None = None,
     pages: PageClicks | None = None,
+    curves: list[Refitted] | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of a harvest, with the clicks of its log's page views if they were counted."""
+    """Return the diagnosis of a harvest, with the clicks of its log's page views if they were counted.
+
+    Where its curves were estimated already, in the order of `refit`, they are not again.
+    """
     questions: list[Question] = []
     # Asked first, for they may be refused.
     if split is not None:
         questions.append(question_split(harvest, split))
     if proxy is not None:
         questions.append(question_proxy(harvest, proxy))
-    curves = refit(harvest)
+    curves = refit(harvest) if curves is None else curves
     contests = one = None
     if harvest.kind != "pairs":
         contests = Contests.of(harvest)

@@ -34,6 +34,14 @@ class Refitted:
     curve: FloatArray
     moved: FloatArray
 
+    @classmethod
+    def of(cls, name: str, propensity: FloatArray, deleted: FloatArray) -> Refitted:
+        """Return those of p, (M,), and of p without each bucket, (B, M)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            curve = np.log(propensity)
+            moved = np.log(deleted) - curve
+        return cls(name, _known(curve), _known(moved))
+
 
 def refit(harvest: Harvest) -> list[Refitted]:
     """Return the curves that can be made of a harvest, CrossFit first, or AllPairs where there are only sums."""
@@ -46,10 +54,8 @@ def refit(harvest: Harvest) -> list[Refitted]:
         counts = estimator.count(harvest)
         if not counts.clicked:
             continue
-        with np.errstate(divide="ignore", invalid="ignore"):
-            curve = np.log(estimator.curves(counts, np.ones(counts.buckets)))
-            moved = np.log(estimator.curves(counts, deletions(counts.buckets))) - curve
-        found.append(Refitted(kind.name, _known(curve), _known(moved)))
+        curve = estimator.curves(counts, np.ones(counts.buckets))
+        found.append(Refitted.of(kind.name, curve, estimator.curves(counts, deletions(counts.buckets))))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,16 +11,16 @@ from posbias.arrays import FloatArray
 from posbias.curves.curve import Curve
 from posbias.errors import EstimateError, HarvestError
 from posbias.estimators.base import CurveEstimator
-from posbias.estimators.intervals import deletions
 from posbias.extras import optional
 from posbias.harvesting.harvests import Harvest
+from posbias.judging.pair_ratios import PairRatio, measure_pair_ratios, too_many
 from posbias.pictures import ALARM, COLORS, draw_interval, dressed, legible, new_axes, over_ranks, rank_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The pairs of which most is known are drawn, and so many numbers of refits are held.
-_MOST_PAIRS, _MOST_NUMBERS = 150, 4 * 10**7
+# The pairs of which most is known are drawn.
+_MOST_PAIRS = 150
 # The buckets that move a rank most stand out.
 _HEAVY = 0.25
 _MIXED, _ALONE = "click rate: examination and relevance", "propensity: examination alone"
@@ -35,37 +36,32 @@ def pair_ratios(harvest: Harvest, estimate: CurveEstimator | Curve | None = None
         raise HarvestError(f"pair_ratios draws a Harvest, not a {type(harvest).__name__}.")
     fitted = _propensity(estimate if estimate is not None else _fitted(harvest))
     counts = harvest.interventions()
-    buckets, ranks = counts.buckets, harvest.max_rank
-    if buckets * ranks**2 > _MOST_NUMBERS:
-        raise HarvestError(f"The pairs of {ranks} ranks are too many to draw with their intervals.")
-    x, errors = _log_ratios(counts.total()[0]), None
-    with np.errstate(invalid="ignore"):
-        moved = _log_ratios(counts.tables(deletions(buckets))[0]) - x
-        errors = np.sqrt((buckets - 1) / buckets * (moved**2).sum(axis=0))
-        expected = np.log(fitted[None, :]) - np.log(fitted[:, None])
-    k, j = np.triu_indices(ranks, 1)
-    x, errors, expected = x[k, j], errors[k, j], expected[k, j]
-    told = np.isfinite(x) & np.isfinite(errors) & np.isfinite(expected) & (errors > 0)
-    surest = np.argsort(np.where(told, errors, np.inf), kind="stable")[: min(_MOST_PAIRS, int(told.sum()))]
+    if too_many(counts):
+        raise HarvestError(f"The pairs of {harvest.max_rank} ranks are too many to draw with their intervals.")
+    return draw_pair_ratios(measure_pair_ratios(counts, fitted), ax)
+
+
+def draw_pair_ratios(ratios: Sequence[PairRatio], ax: Axes | None = None) -> Axes:
+    """Draw ratios of pairs of ranks, the surest of them, against what a curve says."""
+    surest = ratios[:_MOST_PAIRS]
     if ax is None:
         _, ax = new_axes(5.6, 5.0)
     axes: Any = dressed(ax)
-    off = np.abs(x - expected) > 3 * errors
     for apart, color, name in ((False, COLORS[0], "two ranks"), (True, ALARM, "off by over three standard errors")):
-        own = surest[off[surest] == apart]
-        if len(own):
-            y = np.exp(x[own])
-            low, high = (np.exp(x[own] + side * 1.96 * errors[own]) for side in (-1, 1))
+        own = [one for one in surest if one.apart == apart]
+        if own:
+            x, y, low, high = np.array([(one.expected, one.ratio, one.low, one.high) for one in own]).T
             style = {"color": color, "marker": "o", "markersize": 3.5, "linestyle": "none", "label": name}
-            draw_interval(axes, np.exp(expected[own]), y, low, high, band=False, **style)
-    ends = np.exp([expected[surest].min(), expected[surest].max()]) if len(surest) else np.array([0.1, 1.0])
+            draw_interval(axes, x, y, low, high, band=False, **style)
+    expected = [one.expected for one in surest] or [0.1, 1.0]
+    ends = [min(expected), max(expected)]
     axes.plot(ends, ends, color="black", linestyle="--", linewidth=1.1, label="as the curve says")
     axes.set_xscale("log")
     axes.set_yscale("log")
     _plain_ticks(axes)
     axes.set_xlabel("$p_{k'} / p_k$ by the curve")
     axes.set_ylabel("by the clicks of the pair alone")
-    left = int(told.sum()) - len(surest)
+    left = len(ratios) - len(surest)
     axes.set_title(
         "Pairs of ranks against the curve" + (f" ({left} less sure not drawn)" if left else ""), fontsize="medium"
     )
@@ -135,13 +131,6 @@ def _fitted(harvest: Harvest) -> CurveEstimator:
 
 def _propensity(estimate: CurveEstimator | Curve) -> FloatArray:
     return estimate.propensity if isinstance(estimate, Curve) else estimate.propensity_
-
-
-def _log_ratios(clicks: FloatArray) -> FloatArray:
-    """Return log ĉ_k'^{k,k'} / ĉ_k^{k,k'} from (..., M, M); NaN where one side has no click."""
-    other = np.swapaxes(clicks, -1, -2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where((clicks > 0) & (other > 0), np.log(other / clicks), np.nan))
 
 
 def _plain_ticks(axes: Any) -> None:

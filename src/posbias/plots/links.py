@@ -11,7 +11,6 @@ from posbias.errors import HarvestError
 from posbias.estimators.rank_links import component
 from posbias.extras import optional
 from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.interventions import Interventions
 from posbias.pictures import ALARM, COLORS, new_axes, rank_ticks
 
 if TYPE_CHECKING:
@@ -26,11 +25,16 @@ def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
 
     In place of a harvest it may be what `intervention_sets` counted: pairs of query and document.
     """
+    if isinstance(harvest, np.ndarray):
+        return draw_sets(np.asarray(harvest, dtype=np.float64), ax, of_pairs=True)
+    return draw_sets(counted(harvest), ax)
+
+
+def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = False) -> Axes:
+    """Draw the clicks, or the pairs of query and document, of interventional sets as a map: (M, M)."""
     if ax is None:
         _, ax = new_axes(6.2, 5.2)
     axes: Any = ax
-    of_pairs = isinstance(harvest, np.ndarray)
-    clicks = np.asarray(harvest, dtype=np.float64) if of_pairs else counted(harvest)
     ranks = len(clicks)
     colors = optional("matplotlib.colors", "Pictures need")
     shown = np.ma.masked_where(clicks == 0, clicks)
@@ -59,10 +63,14 @@ def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
 
     Ranks that no chain of arcs with clicks on both sides leads to from rank 1 are hollow.
     """
+    return draw_graph(counted(harvest), ax)
+
+
+def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
+    """Draw the ranks that interventional sets with so many clicks compare: (M, M)."""
     if ax is None:
         _, ax = new_axes(7.0, 3.6)
     axes: Any = ax
-    clicks = counted(harvest)
     # The inverse variance of a log ratio of two counts.
     known = np.divide(clicks * clicks.T, clicks + clicks.T, out=np.zeros_like(clicks), where=clicks * clicks.T > 0)
     known = np.triu(known, 1)
@@ -77,7 +85,7 @@ def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
         arc.set_capstyle("butt")
         axes.add_patch(arc)
     reached = component(clicks > 0)
-    ranks = np.arange(1, harvest.max_rank + 1)
+    ranks = np.arange(1, len(clicks) + 1)
     for inside, face in ((True, COLORS[0]), (False, "white")):
         own = ranks[reached == inside]
         style = {"markerfacecolor": face, "markeredgecolor": COLORS[0] if inside else ALARM, "linestyle": "none"}
@@ -85,7 +93,7 @@ def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
         if len(own):
             axes.plot(own, np.zeros(len(own)), marker="o", markersize=9, label=name, zorder=3, **style)
     rank_ticks(axes, ranks.tolist())
-    axes.set_xlim(0.3, harvest.max_rank + 0.7)
+    axes.set_xlim(0.3, len(clicks) + 0.7)
     highest = max((0.45 * (j - k) for k, j in drawn), default=1.0)
     axes.set_ylim(-0.12 * highest, 1.15 * highest)
     axes.set_yticks([])
@@ -97,11 +105,10 @@ def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
 
 
 def counted(harvest: object) -> FloatArray:
-    """Return the clicks at rank k on what is at k' too, as they were counted, not weighted: (M, M)."""
+    """Return the clicks at rank k on what is at k' too: (M, M)."""
     if not isinstance(harvest, Harvest):
         raise HarvestError(f"This picture is of a Harvest, not of a {type(harvest).__name__}.")
-    found: Interventions = harvest.interventions()
-    return found.unweighted()
+    return harvest.set_clicks()
 
 
 def _short(count: float) -> str:

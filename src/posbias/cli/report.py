@@ -1,0 +1,94 @@
+"""posbias report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from posbias.cli.engines import engine_options, refuse_decided, running
+from posbias.cli.flags import as_flags
+from posbias.cli.options import force_option, given, harvest_options, level_option, log_options, make_log, tell
+from posbias.cli.sections import ABOUT_THE_LOG, Sectioned
+
+# As the registry has them, whose import would take longer than any help text may.
+_ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
+
+
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Report": ("estimator", "by", "max_rank", "level", "history"),
+        **ABOUT_THE_LOG,
+        "Output": ("output",),
+    },
+)
+@log_options
+@click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
+@click.option(
+    "--estimator",
+    type=click.Choice(_ESTIMATORS),
+    help="Of the curve.  [default: cross-fit; all-pairs for a harvest of sums]",
+)
+@level_option
+@click.option("--history", metavar="FILE", help="The curves of many days, as posbias history keeps them.")
+@harvest_options
+@force_option
+@engine_options
+def report(output: str, estimator: str | None, level: float, history: str | None, **flags: Any) -> None:
+    """Write what there is to know of a curve as one HTML page to send to a colleague.
+
+    LOG is a click log, of which the clicks of each page view are looked at too, or a harvest; two harvests are compared
+    with each other. The page needs no network, and holds no row of the log: the curve, whether to trust it, the
+    evidence, what to do with it, how it was computed, and its numbers.
+    """
+    from posbias.cli.outputs import refuse_overwriting
+    from posbias.writing import writable
+
+    files, said = flags["log"], _command(click.get_current_context())
+    writable(output)
+    refuse_overwriting(output, [*files, *filter(None, [flags["rankings"], history])])
+    sources = _harvests(files, flags)
+    from posbias.reporting.reporter import report as make_report
+
+    settings: dict[str, Any] = {"estimator": estimator, "level": level, "history": history, "command": said}
+    if sources:
+        made = make_report(*sources, force=flags["force"], **settings)
+    else:
+        log = make_log(flags)
+        with running(flags) as engine:
+            made = make_report(log, **settings, **flags, **engine)
+    made.save(output, as_flags)
+    tell(f"{made!r} written to {output}")
+
+
+def _harvests(files: tuple[str, ...], flags: dict[str, Any]) -> tuple[str, ...]:
+    """Return the harvests that were given, none where it is a log; refuse what is neither one log nor two harvests."""
+    from posbias.harvesting.file_kinds import is_harvest
+
+    found = tuple(path for path in files if is_harvest(path))
+    if len(files) > 2 or (len(files) == 2 and len(found) < 2):
+        raise click.UsageError(
+            f"{len(files)} files were given, {len(found)} of them harvests. A report is of one log or harvest, or of "
+            "two harvests to compare: harvest each first, with posbias harvest. A log in several files is named by "
+            "its folder, or by a pattern in quotes."
+        )
+    for path in found:
+        refuse_decided(path, flags, {"log"})
+    return found
+
+
+def _command(ctx: click.Context) -> str:
+    """Return the command as one would type it again, without the values of Spark's settings: some are secrets."""
+    from posbias.wording import shell
+
+    told: dict[str, Any] = {}
+    for name in given(ctx):
+        value = ctx.params[name]
+        if name == "spark_conf":
+            value = [f"{key}=..." for key in value]
+        if name not in ("log", "output"):
+            told[name] = list(map(str, value)) if isinstance(value, list | tuple) else value
+    plain = {name: value if isinstance(value, bool | list) else str(value) for name, value in told.items()}
+    files = " ".join(map(shell, ctx.params["log"]))
+    return " ".join(filter(None, [f"posbias report {files} -o {shell(ctx.params['output'])}", as_flags(plain)]))

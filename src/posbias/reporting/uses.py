@@ -1,0 +1,84 @@
+"""What one does with a curve: the weights it gives to clicks, what they are worth, and the commands that come next."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from posbias.curves.curve import Curve
+
+# The most that a click counts, as weights have it by default.
+CAP = 20.0
+
+
+@dataclass(frozen=True)
+class RankWeight:
+    """The weight of a click at one rank: p_1 / p_k, no more than the cap; None where p_k is not known or 0."""
+
+    rank: int
+    weight: float | None
+    clicks: int
+    capped: bool
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The inverse propensity weights of the clicks that a curve was made of.
+
+    Attributes:
+        cap: the most that a click counts.
+        ranks: the weight of a click at each rank.
+        clicks: those that have a weight.
+        effective_clicks: as many clicks of equal weight would be as good: (Σ w)² / Σ w².
+        capped_share: the share of the weight that the cap took off.
+        without: clicks at ranks without a weight.
+    """
+
+    cap: float
+    ranks: tuple[RankWeight, ...]
+    clicks: int
+    effective_clicks: float
+    capped_share: float
+    without: int
+
+    @property
+    def share(self) -> float:
+        """How much of the clicks is left: the effective ones among those that have a weight."""
+        return self.effective_clicks / self.clicks if self.clicks else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as plain data."""
+        return asdict(self) | {"ranks": [asdict(one) for one in self.ranks]}
+
+
+def weigh(curve: Curve, cap: float = CAP) -> Weights:
+    """Return the weights of a curve's own clicks.
+
+    >>> from posbias.curves.curve import Position
+    >>> at = [Position(1, 1.0, None, None, 50, 30, None), Position(2, 0.5, None, None, 50, 10, None)]
+    >>> found = weigh(Curve("x", 2, None, None, None, tuple(at), {}))
+    >>> [one.weight for one in found.ranks], round(found.effective_clicks, 2)
+    ([1.0, 2.0], 35.71)
+    """
+    inverse = {p.position: 1 / p.propensity for p in curve.positions if p.propensity}
+    clicks = {p.position: p.clicks for p in curve.positions}
+    ranks = tuple(
+        RankWeight(
+            rank,
+            min(inverse[rank], cap) if rank in inverse else None,
+            n,
+            rank in inverse and inverse[rank] > cap,
+        )
+        for rank, n in clicks.items()
+    )
+    known = [(one.clicks, one.weight) for one in ranks if one.weight is not None]
+    total, squares = sum(n * w for n, w in known), sum(n * w * w for n, w in known)
+    uncapped = sum(clicks[rank] * w for rank, w in inverse.items())
+    return Weights(
+        cap=cap,
+        ranks=ranks,
+        clicks=sum(n for n, _ in known),
+        effective_clicks=total**2 / squares if squares else 0.0,
+        capped_share=1 - total / uncapped if uncapped else 0.0,
+        without=sum(one.clicks for one in ranks if one.weight is None),
+    )
