@@ -128,7 +128,6 @@ def render(report: Report, spell: Spelling) -> str:
         undefined=jinja.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: printable_lines(value) if type(value) is str else value,
     )
     style, script = f"{_file('page.css')}\n{styles.sheet}\n", _file("page.js")
     page: str = environment.from_string(_file("page.html")).render(
@@ -144,7 +143,8 @@ def render(report: Report, spell: Spelling) -> str:
         style=style,
         script=script,
     )
-    return page
+    # What a name holds that turns the direction of writing, or is not to be seen, is shown as what it is.
+    return printable_lines(page)
 
 
 def _file(name: str) -> str:
