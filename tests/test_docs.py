@@ -48,9 +48,12 @@ RUN = {
     "docs/nightly.md": {"console", "pycon"},
     "docs/planning.md": {"console", "pycon"},
     "docs/questions.md": {"console", "pycon"},
+    "docs/report.md": {"console", "pycon"},
     "docs/tutorial.md": {"console", "pycon"},
     "docs/warehouse.md": {"console", "pycon"},
 }
+# Pictures that no example draws: screens, which tests in a browser look at.
+SCREENS = ("images/report.png",)
 WIDTH = "100"
 
 
@@ -191,7 +194,8 @@ def every_page(test: Callable[..., None]) -> Any:
 
 # Pages whose examples take long; the others are run by the newcomer, too.
 LONG_PAGES = tuple(
-    f"docs/{name}.md" for name in ("compare", "estimators", "log", "nightly", "planning", "questions", "warehouse")
+    f"docs/{name}.md"
+    for name in ("compare", "estimators", "log", "nightly", "planning", "questions", "report", "warehouse")
 )
 
 
@@ -205,8 +209,13 @@ def test_examples_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     now = renewed(text, tmp_path)
     changes = list(difflib.unified_diff(trimmed(text).splitlines(), trimmed(now).splitlines(), "page", "now", n=2))
     assert not changes, "\n".join([*changes, "", "Refresh the pages: python tests/test_docs.py --update"])
-    for picture in PICTURE.findall(text):
+    for picture in drawn(text):
         assert_alike(tmp_path / Path(picture).name, page.parent / picture)
+
+
+def drawn(text: str) -> list[str]:
+    """Return the pictures of a page that its examples draw."""
+    return [picture for picture in PICTURE.findall(text) if picture not in SCREENS]
 
 
 def assert_alike(drawn: Path, kept: Path) -> None:
@@ -373,7 +382,7 @@ def update(names: list[str]) -> list[str]:
             except ExampleError as error:
                 failures.append(f"{name_of(page)}: {error}")
                 continue
-            for name in PICTURE.findall(text):
+            for name in drawn(text):
                 kept = page.parent / name
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_bytes((Path(folder) / kept.name).read_bytes())

@@ -81,6 +81,7 @@ WORDS: list[Any] = [
     ["plan", "--assume", "--max-rank", "3", "--queries", "1000"],
     ["simulate", "out", "--queries", "5"],
     ["diagnose", "log.parquet", "--max-rank", "30"],
+    ["report", "made.harvest", "-o", "out"],
     ["compare", "made.harvest", "--segments"],
     ["history", "show", "days.parquet"],
     ["events", "views.parquet", "clicks.parquet", "-o", "events.parquet"],
@@ -102,7 +103,7 @@ def test_no_line_is_longer_than_a_terminal(
     result = CliRunner().invoke(cli, [files.get(word, word) for word in words])
     assert result.exit_code in (0, 1), result.output
     lines = result.stdout.splitlines()
-    assert lines or words[0] in ("harvest", "merge", "simulate", "events")
+    assert lines or words[0] in ("harvest", "merge", "simulate", "events", "report")
     # What a finding would have one copy stands on one line, and a name in its words is never broken.
     copied = [line for line in lines if line.startswith("    add ")]
     named = [line for line in lines if len(line.split()) == 1] if "bad.parquet" in words else []

@@ -59,7 +59,8 @@ def report(output: str, estimator: str | None, level: float, history: str | None
         with running(flags) as engine:
             made = make_report(log, **settings, **flags, **engine)
     made.save(output, as_flags)
-    tell(f"{made!r} written to {output}")
+    found = made.parts[0].sentences[1] if made.comparison is None else made.comparison.verdict
+    tell(f"Report written to {output}. {found}")
 
 
 def _harvests(files: tuple[str, ...], flags: dict[str, Any]) -> tuple[str, ...]:

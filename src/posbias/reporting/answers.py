@@ -64,9 +64,9 @@ def trust(curve: Curve, diagnosis: Diagnosis, findings: Sequence[Finding]) -> st
     """Return whether to trust a curve, in a sentence."""
     warnings = sum(finding.severity == "warning" for finding in findings)
     if not diagnosis.sound or any(finding.severity == "error" for finding in findings):
-        return "Do not use this curve yet: an assumption behind it does not hold. What was found is below."
+        return "Do not use this curve yet: an assumption behind it does not hold."
     if warnings:
-        return f"Read it with {'a warning' if warnings == 1 else f'{warnings} warnings'}, below."
+        return f"Read it with {'a warning' if warnings == 1 else f'{warnings} warnings'}."
     if any(p.propensity is None for p in curve.positions):
         return "Some ranks have no number. Nothing was found that speaks against the others."
     return "Nothing was found that speaks against it."

@@ -262,7 +262,7 @@ def weights_chart(key: str, weights: Weights, styles: Styles) -> Chart:
     ]
 
     def paint(axes: Any) -> None:
-        dressed(axes)
+        dressed(axes).set_axisbelow(True)
         known = [(one.rank, one.weight) for one in weights.ranks if one.weight is not None]
         axes.bar(*zip(*known, strict=True), color=COLORS[0], width=0.7)
         rank_ticks(axes, [one.rank for one in weights.ranks])
