@@ -43,8 +43,12 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     evidence, what to do with it, how it was computed, and its numbers.
     """
     from posbias.cli.outputs import refuse_overwriting
+    from posbias.extras import optional
     from posbias.writing import writable
 
+    # Before a log is counted for a page that could not be made.
+    for package in ("jinja2", "matplotlib"):
+        optional(package, "Reports need")
     files, said = flags["log"], _command(click.get_current_context())
     writable(output)
     refuse_overwriting(output, [*files, *filter(None, [flags["rankings"], history])])

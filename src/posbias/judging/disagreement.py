@@ -55,7 +55,10 @@ def refit(harvest: Harvest) -> list[Refitted]:
         if not counts.clicked:
             continue
         curve = estimator.curves(counts, np.ones(counts.buckets))
-        found.append(Refitted.of(kind.name, curve, estimator.curves(counts, deletions(counts.buckets))))
+        # Without its only bucket there would be nothing.
+        alone = counts.buckets < 2
+        refits = np.full((1, len(curve)), np.nan) if alone else estimator.curves(counts, deletions(counts.buckets))
+        found.append(Refitted.of(kind.name, curve, refits))
     return found
 
 

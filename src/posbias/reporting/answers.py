@@ -60,6 +60,11 @@ def _has(none: bool, several: int) -> str:
     return f"{verb} no number" if none else f"{verb} a number to be read with care"
 
 
+def incomplete(curve: Curve) -> bool:
+    """Return whether any rank has no number or, but for the first, no interval."""
+    return any(p.propensity is None or (p.position > 1 and p.low is None) for p in curve.positions)
+
+
 def trust(curve: Curve, diagnosis: Diagnosis, findings: Sequence[Finding]) -> str:
     """Return whether to trust a curve, in a sentence."""
     warnings = sum(finding.severity == "warning" for finding in findings)
@@ -67,8 +72,8 @@ def trust(curve: Curve, diagnosis: Diagnosis, findings: Sequence[Finding]) -> st
         return "Do not use this curve yet: an assumption behind it does not hold."
     if warnings:
         return f"Read it with {'a warning' if warnings == 1 else f'{warnings} warnings'}."
-    if any(p.propensity is None for p in curve.positions):
-        return "Some ranks have no number. Nothing was found that speaks against the others."
+    if incomplete(curve):
+        return "Some ranks have no number, or no interval. Nothing was found that speaks against the others."
     return "Nothing was found that speaks against it."
 
 

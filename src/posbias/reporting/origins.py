@@ -40,7 +40,7 @@ class Origin:
     Attributes:
         facts: what is known of the log and of the harvest, in the order of the page.
         page_views: n_i, by ranker.
-        path: of the file, as one would type it; None where it was none.
+        path: of the file; None where it was none.
         kind: "log" or "harvest": what that file is.
     """
 
@@ -71,20 +71,18 @@ class Origin:
         return cls(facts, dict(harvest.page_views), path, "harvest" if log is None else "log")
 
     @property
-    def commands(self) -> tuple[tuple[str, str], ...]:
-        """What one would run next, each with what it is for."""
-        log = "LOG" if self.path is None or self.kind != "log" else shell(self.path)
-        source = "LOG" if self.path is None else shell(self.path)
-        return (
-            (f"posbias estimate {source} --json > curve.json", "the curve in a file, with its covariance"),
-            (f"posbias weights {log} --estimate curve.json -o weights.parquet", "weights and exposure to learn from"),
-            (f"posbias diagnose {source}", "what speaks against the curve, again"),
-            (f"posbias plan {source}", "how much more data it needs, and what other traffic would bring"),
-        )
+    def source(self) -> str:
+        """The file as one would type it in a shell, or a word in its place."""
+        return "LOG" if self.path is None else shell(self.path)
+
+    @property
+    def log(self) -> str:
+        """The log as one would type it in a shell, or a word in its place."""
+        return self.source if self.kind == "log" else "LOG"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return asdict(self) | {"facts": dict(self.facts), "commands": [list(one) for one in self.commands]}
+        return asdict(self) | {"facts": dict(self.facts), "page_views": dict(self.page_views)}
 
 
 def _columns(log: ClickLog) -> str:

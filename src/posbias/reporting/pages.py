@@ -52,12 +52,17 @@ class Shown:
     weights: Chart
     json: str
     without_json: str
-    python: str
 
     @property
     def without(self) -> dict[str, str]:
         """The estimators that have no curve, and why."""
         return {name: made for name, made in self.part.estimators.items() if isinstance(made, str)}
+
+    @property
+    def propensities(self) -> str:
+        """The curve from rank 1 on as a list of Python."""
+        values = [None if value != value else round(value, 6) for value in self.part.curve.propensity.tolist()]
+        return json.dumps(values).replace("null", 'float("nan")')
 
     @property
     def support(self) -> Table:
@@ -196,7 +201,6 @@ def _shown(part: Part, key: str, styles: Styles) -> Shown:
         weights=weights_chart(f"{key}-weights", thin_weights(part.weights), styles),
         json=copied,
         without_json=without,
-        python=_python(part.curve),
     )
 
 
@@ -212,15 +216,3 @@ def _json(curve: Curve) -> tuple[str, str]:
         if len(text := json_text(made)) <= _MOST_JSON:
             return text, without
     return "", "all of it"
-
-
-def _python(curve: Curve) -> str:
-    """Return a curve as Python to copy."""
-    values = [None if value != value else round(value, 6) for value in curve.propensity.tolist()]
-    told = json.dumps(values).replace("null", 'float("nan")')
-    return (
-        "import posbias\n\n"
-        '# After: posbias estimate ... --json > curve.json\ncurve = posbias.Curve.load("curve.json")\n'
-        f"curve.propensity, curve.interval, curve.covariance_matrix\n\n# Or the numbers alone, from rank 1:\n"
-        f"propensity = {told}\n"
-    )

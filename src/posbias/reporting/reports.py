@@ -60,12 +60,11 @@ class Part:
 
     @property
     def worst(self) -> Severity:
-        """How grave the gravest is of what was found; a rank without a number is a warning."""
+        """How grave the gravest is of what was found; a rank without a number or interval is a warning."""
         found = {f.severity for f in self.findings}
         if "error" in found:
             return "error"
-        missing = any(p.propensity is None for p in self.curve.positions)
-        return "warning" if missing or "warning" in found else "info"
+        return "warning" if "warning" in found or answers.incomplete(self.curve) else "info"
 
     @property
     def sentences(self) -> tuple[str, ...]:
