@@ -17,7 +17,17 @@ from posbias.cli.reproduce import _OURS, _PAPER
 from posbias.errors import PosbiasError
 from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
-from posbias.reproduction import EXPERIMENTS, ON_WORLDS, bounds, comparison, coverage, diagnosis, drift, reproduce
+from posbias.reproduction import (
+    EXPERIMENTS,
+    ON_WORLDS,
+    bounds,
+    comparison,
+    coverage,
+    diagnosis,
+    drift,
+    pooling,
+    reproduce,
+)
 from posbias.reproduction.blends import agreeing, cautious_ranker
 from posbias.reproduction.claims import (
     data_factor,
@@ -60,9 +70,10 @@ TINY = Sizes(
     covered_logs=2,
     diagnosed_logs=2,
     drift_logs=2,
+    pooled_logs=2,
     world=0.01,
 )
-MODULES = {"estimators": comparison, "coverage": coverage, "diagnosis": diagnosis, "drift": drift}
+MODULES = {"estimators": comparison, "coverage": coverage, "diagnosis": diagnosis, "drift": drift, "pooling": pooling}
 SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
 TABLES = {"arxiv": "table-1", "drive": "table-2"}
 
@@ -452,7 +463,7 @@ def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.
 
     first = {key: replace(one, world=replace(one.world, queries=100)) for key, one in SETTINGS_OF[name].items()}
     monkeypatch.setattr(MODULES[name], "SETTINGS", dict(list(first.items())[:1] + list(first.items())[7:8]))
-    sizes = Sizes(compared_logs=2, covered_logs=2, diagnosed_logs=2, drift_logs=2)
+    sizes = Sizes(compared_logs=2, covered_logs=2, diagnosed_logs=2, drift_logs=2, pooled_logs=2)
     shares: list[float] = []
     one, again, other = (
         EXPERIMENTS[name](Laboratory(none, sizes, seed, lambda _, share: shares.append(share))) for seed in (1, 1, 2)

@@ -18,6 +18,7 @@ from posbias.reproduction.drift import run_drift
 from posbias.reproduction.drive import run_drive
 from posbias.reproduction.laboratory import FULL, QUICK, Laboratory, open_laboratory
 from posbias.reproduction.outcomes import Outcome, Verdict
+from posbias.reproduction.pooling import run_pooling
 from posbias.reproduction.robustness import STUDIES, run_study
 from posbias.reproduction.synthetic import run_synthetic
 
@@ -30,9 +31,10 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "coverage": run_coverage,
     "diagnosis": run_diagnosis,
     "drift": run_drift,
+    "pooling": run_pooling,
 }
 # These draw logs of worlds of their own, and ask for no judgments.
-ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift")
+ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift", "pooling")
 
 __all__ = ["EXPERIMENTS", "Laboratory", "Outcome", "Verdict", "reproduce"]
 
