@@ -15,6 +15,7 @@ from website.__main__ import from_elsewhere, write_pages
 from website.places import ROOT, PlaceError, places, woven
 
 Pages = dict[str, str]
+INDEX = (ROOT / "docs" / "README.md").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +95,21 @@ def test_links_lead_to_pages_and_files_of_the_site(site: tuple[Path, str], pages
 
 
 def test_every_public_name_is_described_and_linked(pages: Pages) -> None:
-    names = [name for name in posbias.__all__ if name != "__version__"]
-    described = {entry.name: entry for entry in reference.entries() if entry.public}
-    assert sorted(described) == sorted(names)
-    for name, entry in described.items():
-        assert f"## {name} {{ #{name} }}" in pages[entry.page]
-        assert f"[`posbias.{name}`]({entry.link})" in pages["contents.md"]
+    described = {entry.path: entry for entry in reference.entries(INDEX) if entry.path}
+    assert {f"posbias.{name}" for name in posbias.__all__} - {"posbias.__version__"} <= set(described)
+    for path, entry in described.items():
+        page, _, anchor = entry.link.partition("#")
+        assert f"## {entry.name} {{ #{anchor} }}" in pages[page]
+        if path.count(".") == 1:
+            assert f"[`{path}`]({entry.link})" in pages["contents.md"]
+
+
+def test_a_module_that_is_named_is_described_with_all_that_is_in_it() -> None:
+    described = {entry.path: entry for entry in reference.entries(INDEX + "`posbias.simulation`") if entry.path}
+    assert described["posbias.simulation.TrustBias"].link == "reference/simulation.md#simulation.TrustBias"
+    # What has a name of its own is not told twice.
+    assert "posbias.World" in described
+    assert "posbias.simulation.World" not in described
 
 
 def test_reference_tells_signature_arguments_and_members(pages: Pages) -> None:
@@ -109,6 +119,7 @@ def test_reference_tells_signature_arguments_and_members(pages: Pages) -> None:
     assert "### ClickLog.from_events { #ClickLog.from_events }" in logs
     # What a function returns stands on its page; what an estimator fills in of its base does not stand twice.
     assert "Returned by [`posbias.check`](judging.md#check)." in pages["reference/judging.md"]
+    assert "posbias.estimators.PairEstimator(" in pages["reference/estimators.md"]
     assert "### PairEstimator.propensities" in pages["reference/estimators.md"]
     assert "### AllPairs." not in pages["reference/estimators.md"]
     assert "object at 0x" not in "".join(pages.values())

@@ -22,7 +22,7 @@ def write_pages(folder: Path) -> str:
     """Write every page and picture of the site to a folder, and return the settings it is to be built with."""
     index = (DOCS / "README.md").read_text("utf-8")
     described = reference.pages(index)
-    names = {f"posbias.{entry.name}": entry.link for entry in reference.entries(index) if entry.public}
+    names = {entry.path: entry.link for entry in reference.entries(index) if entry.path}
     examples: dict[str, str] = {}
     shutil.copytree(DOCS / "images", folder / "images")
     for name in ("look.css", "iframe-worker.js"):

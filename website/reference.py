@@ -23,6 +23,8 @@ _TITLES = {
     "curves": "Curves",
     "judging": "Checks, diagnoses, comparisons",
     "planning": "Plans",
+    "plots": "Pictures",
+    "reporting": "Reports",
     "learning": "Learning",
     "simulation": "Simulation",
     "errors": "Errors and findings",
@@ -33,58 +35,74 @@ FOLDER = "reference"
 
 @dataclass(frozen=True)
 class Entry:
-    """A class or function of the reference, and why it is there where it is not a name of `posbias` itself."""
+    """A class or function of the reference: as users name it or, where they do not, why it is there."""
 
     what: Any
-    public: bool
+    path: str = ""
     because: str = ""
 
     @property
     def name(self) -> str:
-        """Its own name."""
-        return str(self.what.__name__)
+        """Its name within `posbias`."""
+        return self.path.removeprefix("posbias.") or str(self.what.__name__)
 
     @property
     def room(self) -> str:
-        """The room it lives in; what lives in none is an error or a finding."""
-        room = str(self.what.__module__).split(".")[1]
+        """The room it is named in, or lives in; what lives in none is an error or a finding."""
+        room = self.name.split(".")[0] if "." in self.name else str(self.what.__module__).split(".")[1]
         return room if hasattr(import_module(f"posbias.{room}"), "__path__") else "errors"
-
-    @property
-    def page(self) -> str:
-        """The page of its room."""
-        return f"{FOLDER}/{self.room}.md"
 
     @property
     def link(self) -> str:
         """Where it is described. Anchors keep their case: `harvest` and `Harvest` are two names."""
-        return f"{self.page}#{self.name}"
+        return f"{FOLDER}/{self.room}.md#{self.name}"
 
 
-def entries(order: str = "") -> list[Entry]:
-    """Return what the reference describes: public names as a text names them in turn, each with what it returns and
-    holds, and at the end the classes that they extend.
+def entries(index: str) -> list[Entry]:
+    """Return what the reference describes, in the order in which an index of names has it.
+
+    Each public name brings what it returns and holds, and the classes that they extend come last.
     """
-    public = {name: getattr(posbias, name) for name in posbias.__all__}
-    public = {name: what for name, what in public.items() if inspect.isclass(what) or inspect.isroutine(what)}
-    named = [name for name in dict.fromkeys(re.findall(r"`posbias\.(\w+)`", order)) if name in public]
+    public = _public(index)
     found: dict[Any, Entry] = {}
-    for name in dict.fromkeys([*named, *public]):
-        what = public[name]
-        found[what] = Entry(what, True)
-        for other, because in _related(what):
+    for path, what in public.items():
+        found.setdefault(what, Entry(what, path))
+        for other, because in _related(what, path):
             if other not in public.values():
-                found.setdefault(other, Entry(other, False, because))
+                found.setdefault(other, Entry(other, because=because))
     for what in public.values():
         for base in what.__mro__[1:] if inspect.isclass(what) else ():
             if base.__module__.startswith("posbias."):
-                found.setdefault(base, Entry(base, False, f"The base of `{what.__name__}` and others."))
+                found.setdefault(base, Entry(base, because=f"The base of `{what.__name__}` and others."))
     return list(found.values())
 
 
-def pages(order: str = "") -> dict[str, tuple[str, str]]:
+def _public(index: str) -> dict[str, Any]:
+    """Return the classes and functions that an index names, and those of the modules it names; then all others."""
+    found: dict[str, Any] = {}
+    paths = [*re.findall(r"`(posbias(?:\.\w+)+)`", index), *(f"posbias.{name}" for name in posbias.__all__)]
+    for path in paths:
+        what = _named(path)
+        inner = getattr(what, "__all__", []) if inspect.ismodule(what) else []
+        for full, each in {path: what, **{f"{path}.{name}": getattr(what, name) for name in inner}}.items():
+            if inspect.isclass(each) or inspect.isroutine(each):
+                found.setdefault(full, each)
+    return found
+
+
+def _named(path: str) -> Any:
+    """Return what a dotted name names: a module, or something in one."""
+    what: Any = posbias
+    for name in path.split(".")[1:]:
+        if inspect.ismodule(what) and not hasattr(what, name):
+            import_module(f"{what.__name__}.{name}")
+        what = getattr(what, name)
+    return what
+
+
+def pages(index: str) -> dict[str, tuple[str, str]]:
     """Return the pages of the reference by path, each with its title and text, an index first."""
-    told = entries(order)
+    told = entries(index)
     rooms = {room: [entry for entry in told if entry.room == room] for room in (*_TITLES, *(e.room for e in told))}
     texts = {
         f"{FOLDER}/{room}.md": (title, f"# {title}\n\n{_lead(room)}\n\n" + "\n\n".join(map(_described, members)) + "\n")
@@ -102,9 +120,7 @@ def _lead(room: str) -> str:
 def _index(rooms: dict[str, list[Entry]]) -> str:
     parts = ["# Names in Python", "Everything that `import posbias` brings, from its docstrings."]
     for room, members in rooms.items():
-        rows = [
-            f"| `posbias.{entry.name}` | {_cell(summary(entry.what.__doc__))} |" for entry in members if entry.public
-        ]
+        rows = [f"| `{entry.path}` | {_cell(summary(entry.what.__doc__))} |" for entry in members if entry.path]
         if rows:
             parts += [f"## {_title(room)}", "\n".join(["| name | what it is |", "| --- | --- |", *rows])]
     return "\n\n".join(parts) + "\n"
@@ -118,12 +134,12 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def _related(what: Any) -> Iterator[tuple[Any, str]]:
+def _related(what: Any, path: str) -> Iterator[tuple[Any, str]]:
     """Yield our classes that one meets through a name: what a function returns, and what such a value holds."""
     waiting = [what] if inspect.isclass(what) else []
     if not waiting:
         waiting = _classes(what.__annotations__.get("return", ""), what.__globals__)
-        yield from ((given, f"Returned by `posbias.{what.__name__}`.") for given in waiting)
+        yield from ((given, f"Returned by `{path}`.") for given in waiting)
     met = set(waiting)
     while waiting:
         holder = waiting.pop(0)
@@ -150,7 +166,9 @@ def _is_value(what: Any) -> bool:
 
 def _described(entry: Entry) -> str:
     what = entry.what
-    path = f"posbias.{entry.name}" if entry.public else f"{what.__module__}.{entry.name}"
+    room = f"posbias.{entry.room}"
+    brought = entry.name in getattr(import_module(room), "__all__", [])
+    path = entry.path or f"{room if brought else what.__module__}.{entry.name}"
     parts = [f"## {entry.name} {{ #{entry.name} }}", entry.because]
     if not _is_error(what):
         parts.append(_signature(path, what))
