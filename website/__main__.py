@@ -12,7 +12,7 @@ from pathlib import Path
 from website import reference
 from website.navigation import as_toml, menu
 from website.notebooks import as_page
-from website.places import DOCS, ROOT, places, woven
+from website.places import DOCS, ROOT, PlaceError, places, woven
 
 BUILD = ROOT / "build"
 HERE = Path(__file__).parent
@@ -72,7 +72,11 @@ def main() -> int:
     """Build the site, and return 0 if there was nothing to warn of and nothing is loaded from elsewhere."""
     for name in ("pages", "site"):
         shutil.rmtree(BUILD / name, ignore_errors=True)
-    settings = write_pages(BUILD / "pages")
+    try:
+        settings = write_pages(BUILD / "pages")
+    except PlaceError as error:
+        print(error, file=sys.stderr)
+        return 1
     (BUILD / "zensical.toml").write_text(settings, "utf-8")
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", "zensical.toml"]
     if code := subprocess.run(command, cwd=BUILD).returncode:

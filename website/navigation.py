@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 
@@ -61,6 +62,7 @@ def as_toml(value: str | Menu) -> str:
     '[{ "Home" = "index.md" }, { "Guides" = [{ "The log" = "log.md" }] }]'
     """
     if isinstance(value, str):
-        return f'"{value}"'
-    entries = [f'{{ "{title}" = {as_toml(inner)} }}' for entry in value for title, inner in entry.items()]
+        # What JSON escapes in a text, TOML reads.
+        return json.dumps(value, ensure_ascii=False)
+    entries = [f"{{ {as_toml(title)} = {as_toml(inner)} }}" for entry in value for title, inner in entry.items()]
     return f"[{', '.join(entries)}]"
