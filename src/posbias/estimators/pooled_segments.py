@@ -129,9 +129,9 @@ def _levelled(guess: Guess, x: FloatArray, rows: Rows) -> Guess:
 def _alone(rows: Rows) -> BoolArray:
     """Return which ranks each segment connects to rank 1 by itself, there and back, (S, M)."""
     keys, segments = rows.links()
-    links = np.zeros((rows.buckets, rows.ranks**2), dtype=np.bool_)
-    links[segments, keys] = True
-    links = links.reshape(-1, rows.ranks, rows.ranks)
+    flat = np.zeros((rows.buckets, rows.ranks**2), dtype=np.bool_)
+    flat[segments, keys] = True
+    links = flat.reshape(-1, rows.ranks, rows.ranks)
     found = _reached(links) & _reached(links.swapaxes(1, 2))
     return np.asarray(found & (found.sum(axis=1, keepdims=True) > 1))
 
