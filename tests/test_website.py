@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from collections.abc import Iterator
@@ -96,7 +97,10 @@ def test_links_lead_to_pages_and_files_of_the_site(site: tuple[Path, str], pages
 
 def test_every_public_name_is_described_and_linked(pages: Pages) -> None:
     described = {entry.path: entry for entry in reference.entries(INDEX) if entry.path}
-    assert {f"posbias.{name}" for name in posbias.__all__} - {"posbias.__version__"} <= set(described)
+    public = {name: getattr(posbias, name) for name in posbias.__all__ if name != "__version__"}
+    modules = {name: module for name, module in public.items() if inspect.ismodule(module)}
+    names = {f"{name}.{inner}" for name, module in modules.items() for inner in module.__all__}
+    assert {f"posbias.{name}" for name in {*public, *names} - {*modules}} <= set(described)
     for path, entry in described.items():
         page, _, anchor = entry.link.partition("#")
         assert f"## {entry.name} {{ #{anchor} }}" in pages[page]
