@@ -53,7 +53,7 @@ def _cap(ctx: click.Context, param: click.Parameter, value: str) -> float | None
 @force_option
 @runner_options
 def weights(estimate: str, output: str, overwrite: bool, as_json: bool, **flags: Any) -> None:
-    """Weigh the clicks of a log by a curve: what a ranker is to learn from.
+    """Weigh the clicks of a log by a curve, for a ranker to learn from.
 
     One row for each (query, document) shown, in no order: impressions, clicks, exposure (how often it was seen, counted
     in views at rank 1) and weight (its clicks over their propensities, mean 1 over clicked rows).
