@@ -20,7 +20,7 @@ from posbias.sql.shown import Plan
 from posbias.sql.weights import UNUSABLE, profile
 
 # Far beyond what any page shows, in any number of segments; a column of ids has more.
-_MOST_CELLS = 1_000_000
+_MOST_CELLS = 200_000
 
 
 class Cell(NamedTuple):
