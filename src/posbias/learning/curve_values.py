@@ -74,7 +74,8 @@ def relative_propensities(
         for reason in reasons:
             refused.setdefault(reason, []).append(key)
     if refused:
-        raise CurveError(_refusal(curve, refused))
+        further = any(f": {_BEYOND}" in reason for reason in refused)
+        raise CurveError(_refusal(curve, refused, further), {"beyond": "clip"} if further else None)
     return found
 
 
@@ -126,12 +127,11 @@ def _refuse_unknown(curve: Curve, unknown: list[Segment]) -> None:
         )
 
 
-def _refusal(curve: Curve, refused: Mapping[str, list[Segment]]) -> str:
+def _refusal(curve: Curve, refused: Mapping[str, list[Segment]], further: bool) -> str:
     lines = [f"{reason}{f' (in {_named(keys)})' if curve.by else ''}." for reason, keys in refused.items()]
     choices = (
-        " Ranks beyond the curve can be taken for its last one (beyond='clip'), or the curve can be continued "
-        "(beyond='extrapolate')."
-        if any(f": {_BEYOND}" in reason for reason in refused)
+        " Ranks beyond the curve can also be taken for its last one (clip), or the curve be continued (extrapolate)."
+        if further
         else ""
     )
     return (
