@@ -16,6 +16,7 @@ _EXTRAS = {
     "polars": ("Polars", None),
     "pyspark": ("PySpark", "spark"),
     "sklearn": ("scikit-learn", "learn"),
+    "torch": ("PyTorch", None),
 }
 # In a clone this file lies in src/posbias, with the project above.
 _CLONE = Path(__file__).resolve().parents[2]
