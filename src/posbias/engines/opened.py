@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from posbias.findings import Finding, unusable
-from posbias.logs.schemas import Schema
+from posbias.logs.schemas import Columns, Schema
 from posbias.progress import Bar, Progress, silent
 from posbias.sql.dialect import Dialect
 
@@ -27,6 +27,8 @@ class OpenLog(ABC):
         self.progress = progress
         # What was found while the log was made of events.
         self.findings = tuple(findings)
+        # The columns of the tables that were opened beside the log, by the names under which they are selected from.
+        self.beside: Mapping[str, Columns] = {}
 
     @abstractmethod
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:

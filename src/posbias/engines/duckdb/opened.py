@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -132,21 +132,23 @@ def open_log(
     memory_limit: str | None = None,
     threads: int | None = None,
     progress: Progress = silent,
+    beside: Mapping[str, Any] | None = None,
 ) -> Iterator[OpenLog]:
-    """Open a log in an embedded DuckDB for as long as the block lasts."""
+    """Open a log, and tables beside it by the names that they get, in an embedded DuckDB for as long as the block lasts."""
     with (
         scratch_folder() as spill,
         connected(spill, memory_limit, threads, counting=progress is not silent) as con,
     ):
         findings: Sequence[Finding] = ()
         if isinstance(log.source, Events):
-            opened, second, findings = open_events(con, log, log.source, progress)
+            opened, second, more, findings = open_events(con, log, log.source, progress, beside or {})
         else:
-            opened, second = open_tables(con, log)
+            opened, second, more = open_tables(con, log, beside or {})
         schema = resolve(log, opened.columns, second.columns if second else None)
         if schema.natural:
             name_no_ranker(con)
         engine = DuckDBLog(con, schema, opened.files, progress, findings, queried=log.sql is not None)
+        engine.beside = {name: table.columns for name, table in more.items()}
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
         yield engine

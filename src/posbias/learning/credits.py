@@ -1,0 +1,119 @@
+"""The value of rankings from clicks: each weighed by how likely it was seen, and again without each bucket.
+
+Δ = 1/N Σ over clicks of λ(rank(d)) / ρ(q,d). ρ is the exposure of a document: a sum over the places where it is shown, of
+Σ_f share_f · p_{rank_f(d)} / p_1 where all ranks are known. A click's worth is credited to these places by their part in
+ρ, which is all that is needed to know what Δ becomes where p, or a share, changes a little: 1/ρ falls by as much as ρ
+rises. So the engine answers with one small table, and Δ is taken again for every refit of the curve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias.arrays import FloatArray, IntArray
+from posbias.estimators.intervals import FEW_DEGREES, FEWEST_BUCKETS, deletions, few_buckets, few_degrees
+from posbias.judging.contrasts import Contrasts
+from posbias.quantiles import t_quantile
+
+
+@dataclass(frozen=True, eq=False)
+class Credits:
+    """Worth of clicks by bucket and place, a place being a rank, by one ranker where exposure is by design.
+
+    Attributes:
+        worth: by list, bucket and place: Σ clicks λ / ρ, each split by the part of the place in ρ. (L, B, C)
+        rank: of each place, from 0. (C,)
+        ranker: of each place; None where exposure is what was observed. (C,)
+        views: page views by bucket and ranker. (B, m)
+        propensity: p_k / p_1 that ρ was made with. (M,)
+    """
+
+    worth: FloatArray
+    rank: IntArray
+    ranker: IntArray | None
+    views: FloatArray
+    propensity: FloatArray
+
+    def values(self, weights: FloatArray, curves: FloatArray) -> FloatArray:
+        """Return Δ of every list, (..., L), for buckets counted `weights` (..., B) times and curves (..., M)."""
+        exposure = curves[..., self.rank] / self.propensity[self.rank]
+        views = weights @ self.views
+        if self.ranker is not None:
+            before = self.views.sum(axis=0)[self.ranker] / self.views.sum()
+            exposure = exposure * (views / views.sum(axis=-1, keepdims=True))[..., self.ranker] / before
+        # 1/ρ to the first order, in which refits differ from the estimate; exact where nothing changes.
+        sums = np.einsum("...b,lbc,...c->...l", weights, self.worth, 2 - exposure, optimize=True)
+        return np.asarray(sums / views.sum(axis=-1)[..., None])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval; `low` and `high` are None where there is none, and `reason` says why or what is weak."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    degrees_of_freedom: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Refits:
+    """Values of some lists, (L,), and those without each of the buckets, (B, L), where there are enough of these."""
+
+    value: FloatArray
+    without: FloatArray | None
+    level: float
+    most_degrees: float
+    reason: str | None = None
+
+    @classmethod
+    def of(
+        cls, credits: Credits, curve: FloatArray, refitted: FloatArray | None, level: float, most_degrees: float
+    ) -> Refits:
+        """Return the values with one curve, and with each of the curves that leaving out a bucket gives."""
+        buckets = len(credits.views)
+        value = credits.values(np.ones(buckets), curve)
+        if buckets < FEWEST_BUCKETS:
+            return cls(value, None, level, most_degrees, few_buckets(buckets))
+        if refitted is None or len(refitted) != buckets:
+            return cls(value, None, level, most_degrees, "the curve has no refits of the same buckets: no interval")
+        return cls(value, credits.values(deletions(buckets), refitted), level, most_degrees)
+
+    def ratio(self, one: int, other: int) -> Estimate:
+        """Return how many times the value of another list that of one is, with its interval on the log scale."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = np.log(self.value[one]) - np.log(self.value[other])
+            without = None if self.without is None else np.log(self.without[:, one]) - np.log(self.without[:, other])
+        return self._interval(value, without, log=True)
+
+    def difference(self, one: int, other: int) -> Estimate:
+        """Return by how much the value of one list exceeds that of another, with its interval."""
+        without = None if self.without is None else self.without[:, one] - self.without[:, other]
+        return self._interval(self.value[one] - self.value[other], without, log=False)
+
+    def of_list(self, one: int) -> Estimate:
+        """Return the value of one list, with its interval on the log scale."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value, without = np.log(self.value[one]), None if self.without is None else np.log(self.without[:, one])
+        return self._interval(value, without, log=True)
+
+    def _interval(self, value: float, without: FloatArray | None, *, log: bool) -> Estimate:
+        """Return an interval by the jackknife, with t quantiles, as those of curves are made."""
+        told = float(np.exp(value)) if log else float(value)
+        if without is None or not np.isfinite(value):
+            return Estimate(told, reason=self.reason)
+        moved = without - value
+        if not np.isfinite(moved).all():
+            return Estimate(told, reason="rests on one bucket of queries: no interval")
+        buckets = len(moved)
+        scaled = (moved * np.sqrt((buckets - 1) / buckets))[:, None]
+        found = Contrasts.of_deletions(np.array([value]), scaled, self.most_degrees)
+        degrees = float(found.degrees[0])
+        half = float((t_quantile(found.degrees, (1 + self.level) / 2) * found.error)[0])
+        ends = value - half, value + half
+        low, high = (float(np.exp(end)) for end in ends) if log else ends
+        weak = few_degrees(degrees) if degrees < FEW_DEGREES and half > 0 else None
+        return Estimate(told, float(low), float(high), degrees, weak)
