@@ -19,7 +19,7 @@ import posbias
 from posbias.cli import cli
 from posbias.judging.sides import fit
 from posbias.learning.credits import Credits, Refits
-from posbias.learning.evaluating import evaluate
+from posbias import evaluate
 from posbias.learning.metrics import Metric
 from posbias.simulation import rank
 from posbias.simulation.blocks import blocks_of, draw_rankings
@@ -58,7 +58,7 @@ def judge(
     rows: list[Row], scores: dict[Any, dict[Any, float]] | str, p: list[float], gain: Gain, *, known: bool, M: int = 10
 ) -> float:
     """Δ = 1/N Σ over clicks of λ(rank(d)) / ρ(q,d); `scores` by query and document, or "log" for what was logged."""
-    rows = [row for row in oracle.top(rows, M)]
+    rows = oracle.top(rows, M)
     shown: dict[Any, dict[Any, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         shown[row["query"]][row["doc"]].append(row)
@@ -180,7 +180,7 @@ def exact(
     """Δ of a ranking and of the log where some queries are left out, by the formula."""
     kept = [row for row in rows if row["query"] not in without]
     told = scores_of(ranking)
-    return tuple(judge(kept, scores, p, GAINS["dcg"], known=True) for scores in (told, "log"))  # type: ignore
+    return tuple(judge(kept, scores, p, GAINS["dcg"], known=True) for scores in (told, "log"))  # type: ignore[return-value]
 
 
 def test_refits_are_those_of_the_formula_to_the_first_order() -> None:
@@ -195,7 +195,9 @@ def test_refits_are_those_of_the_formula_to_the_first_order() -> None:
     found = evaluate(log, {"new": ranking})
     moved = []
     for place, b in enumerate(harvest.buckets.tolist()):
-        new, old = exact(log, ranking, rows, {q for q, own in of.items() if own == b}, fitted.deletions_[place].tolist())
+        new, old = exact(
+            log, ranking, rows, {q for q, own in of.items() if own == b}, fitted.deletions_[place].tolist()
+        )
         moved.append(math.log(new / old) - math.log(found["new"].ratio.value))
     B = len(moved)
     error = math.sqrt((B - 1) / B * sum(d * d for d in moved))
@@ -210,8 +212,9 @@ def test_a_click_counts_less_where_it_was_likelier() -> None:
     credits_ = Credits(worth, np.array([0, 1]), None, np.full((2, 1), 5.0), np.array([1.0, 0.5]))
     ones = np.ones(2)
     assert credits_.values(ones, np.array([1.0, 0.5])).tolist() == [0.4]
-    # p_2 a tenth higher: what stands at rank 2 counts a tenth less.
-    assert credits_.values(ones, np.array([1.0, 0.55])).tolist() == pytest.approx([0.38])
+    # p_2 a quarter higher: what stands at rank 2 counts a fifth less. Without it, the other places still do.
+    assert credits_.values(ones, np.array([1.0, 0.625])).tolist() == pytest.approx([0.36])
+    assert credits_.values(ones, np.array([1.0, 0.0])).tolist() == pytest.approx([1.0])
     assert credits_.values(np.array([[1.0, 0.0], [2.0, 1.0]]), np.array([[1.0, 0.5]] * 2)).tolist() == [[0.4], [0.4]]
 
 
@@ -241,7 +244,9 @@ def truths(world: posbias.World) -> dict[str, float]:
     worth = 1 / np.log2(np.arange(2, world.pool + 2)) * (np.arange(world.pool) < world.max_rank)
     [drawn] = [draw_rankings(world, block) for block in blocks_of(world)]
     relevance = np.where(drawn.relevant, 1.0, world.noise)
-    return {name: float((worth[drawn.ranks[:, i] - 1] * relevance).sum(1).mean()) for i, name in enumerate(world.rankers)}
+    return {
+        name: float((worth[drawn.ranks[:, i] - 1] * relevance).sum(1).mean()) for i, name in enumerate(world.rankers)
+    }
 
 
 @pytest.mark.parametrize("layout", ["wide", "replay"])

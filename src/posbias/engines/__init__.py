@@ -69,13 +69,11 @@ def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB |
 
 
 @contextmanager
-def _opened(
-    engine: DuckDB | Spark, log: ClickLog, progress: Progress, beside: Mapping[str, Any]
-) -> Iterator[OpenLog]:
+def _opened(engine: DuckDB | Spark, log: ClickLog, progress: Progress, beside: Mapping[str, Any]) -> Iterator[OpenLog]:
     if beside and not isinstance(engine, DuckDB):
         raise PosbiasError(
-            f"Tables beside the log ({listed(beside)}) are joined with it by DuckDB alone. Leave engine={engine.name!r} "
-            "out, and give the log as files."
+            f"Tables beside the log ({listed(beside)}) are joined with it by DuckDB alone. Leave "
+            f"engine={engine.name!r} out, and give the log as files."
         )
     with ExitStack() as stack:
         for source in (log, *map(ClickLog, beside.values())):

@@ -1,9 +1,10 @@
 """The value of rankings from clicks: each weighed by how likely it was seen, and again without each bucket.
 
-Δ = 1/N Σ over clicks of λ(rank(d)) / ρ(q,d). ρ is the exposure of a document: a sum over the places where it is shown, of
-Σ_f share_f · p_{rank_f(d)} / p_1 where all ranks are known. A click's worth is credited to these places by their part in
-ρ, which is all that is needed to know what Δ becomes where p, or a share, changes a little: 1/ρ falls by as much as ρ
-rises. So the engine answers with one small table, and Δ is taken again for every refit of the curve.
+Δ = 1/N Σ over clicks of λ(rank(d)) / ρ(q,d). ρ is the exposure of a document: a sum over the places where it is shown,
+of Σ_f share_f · p_{rank_f(d)} / p_1 where all ranks are known. A click's worth is credited to these places by their part
+in ρ. Where p, or a share, is x times what it was at a place, the credit there becomes 1/x of what it was: to the first
+order that is what becomes of 1/ρ, and exactly so where a document has one place. So the engine answers with one small
+table, and Δ is taken again for every refit of the curve.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from posbias.arrays import FloatArray, IntArray
 from posbias.estimators.intervals import FEW_DEGREES, FEWEST_BUCKETS, deletions, few_buckets, few_degrees
 from posbias.judging.contrasts import Contrasts
 from posbias.quantiles import t_quantile
+
+# A place that lost more than so much of its exposure in a refit counts by the tangent.
+_LEAST = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +47,18 @@ class Credits:
         if self.ranker is not None:
             before = self.views.sum(axis=0)[self.ranker] / self.views.sum()
             exposure = exposure * (views / views.sum(axis=-1, keepdims=True))[..., self.ranker] / before
-        # 1/ρ to the first order, in which refits differ from the estimate; exact where nothing changes.
-        sums = np.einsum("...b,lbc,...c->...l", weights, self.worth, 2 - exposure, optimize=True)
+        sums = np.einsum("...b,lbc,...c->...l", weights, self.worth, _inverse(exposure), optimize=True)
         return np.asarray(sums / views.sum(axis=-1)[..., None])
+
+
+def _inverse(x: FloatArray) -> FloatArray:
+    """Return 1/x, and its tangent below ½: a refit may leave a rank without any click, and other places remain."""
+    return np.where(x >= _LEAST, 1 / np.maximum(x, _LEAST), (2 - x / _LEAST) / _LEAST)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval; `low` and `high` are None where there is none, and `reason` says why or what is weak."""
+    """A number with its interval, None where there is none; `reason` says why, or what makes it a weak one."""
 
     value: float
     low: float | None = None

@@ -52,14 +52,14 @@ def evaluate(
     """Judge rankings by the clicks of a log, as if they had been shown: Δ = 1/N Σ over clicks of λ(rank) / ρ.
 
     A document's rank is that among the documents of its query that were shown; those that a ranking does not have come
-    last. ρ is how likely the document was seen, over all rankers of the log by their traffic where their ranks are known,
-    and as often as it was shown otherwise. Intervals leave out one bucket of queries at a time, and estimate the
+    last. ρ is how likely the document was seen: over all rankers of the log by their traffic where their ranks are
+    known, and as often as it was shown otherwise. Intervals leave out one bucket of queries at a time, and estimate the
     propensities anew.
 
     Arguments:
         log: the click log.
-        rankings: what is judged: a table of query, document and score or rank, as a path, pandas, Polars or Arrow table;
-            or "ranker:b" for the ranker b of the log. Several as a list, or a mapping from names.
+        rankings: what is judged: a table of query, document and score or rank, as a path, pandas, Polars or Arrow
+            table; or "ranker:b" for the ranker b of the log. Several as a list, or a mapping from names.
         metric: "dcg" or "precision", by default of the top `max_rank`, or of fewer as in "dcg@5"; or "rank", the
             average rank of what is relevant.
         score: the column by which rankings rank, the highest first; "none" to rank by the column that the log calls
@@ -121,12 +121,10 @@ def _exposure(harvest: Harvest, fitted: Estimator[Any]) -> Exposure:
         first = int(unknown[0]) + 1
         why = fitted.reasons_[first - 1] or "not determined by this data"
         ranks = f"rank {first}" if len(unknown) == 1 else f"{len(unknown)} ranks, the first of them rank {first}"
-        remedy = (
-            f"Read the log to a lower rank (max_rank={first - 1})" if first > 2 else "It takes more data"
-        )
+        remedy = f"Read the log to a lower rank (max_rank={first - 1})" if first > 2 else "It takes more data"
         raise EstimateError(
-            f"What was clicked cannot be weighed where it was shown at {ranks}, which has no propensity: {why}. {remedy}, "
-            "or use another estimator."
+            f"What was clicked cannot be weighed where it was shown at {ranks}, which has no propensity: {why}. "
+            f"{remedy}, or use another estimator."
         )
     views = harvest.views.sum(axis=0)
     return Exposure(p.tolist(), (views / views.sum()).tolist())
@@ -137,8 +135,8 @@ def _refuse_other_clicks(harvest: Harvest, answer: Answer) -> None:
     counted, again = int(harvest.clicks.sum()), float(answer["clicks"].sum())
     if not counted * (1 - _ROUNDING) <= again <= counted * (1 + _ROUNDING):
         raise LogError(
-            f"The log was read twice, and had {counted:,} clicks at first and {again:,.0f} on documents that have an id "
-            "later. A stream can be read only once: give a file or a table, in which every row has a document."
+            f"The log was read twice, and had {counted:,} clicks at first and {again:,.0f} on documents that have an "
+            "id later. A stream can be read only once: give a file or a table, in which every row has a document."
         )
 
 

@@ -127,8 +127,8 @@ def _by_score_or_rank(name: str, told: Mapping[str, str], rank: str, score: str 
         )
     if not there:
         raise PosbiasError(
-            f"The ranking {name!r} has neither a column 'score' nor a column {rank!r}. Columns found: {listed(told)}. Say "
-            "which holds the scores, the highest first (score), or the ranks (rank)."
+            f"The ranking {name!r} has neither a column 'score' nor a column {rank!r}. Columns found: {listed(told)}. "
+            "Say which holds the scores, the highest first (score), or the ranks (rank)."
         )
     return there[0], there[0] == "score" and rank != "score"
 
@@ -147,8 +147,8 @@ def _refuse_fractions(name: str, column: str, mine: str, theirs: str) -> None:
     kinds = {mine in INTEGERS: mine, theirs in INTEGERS: theirs}
     if len(kinds) == 2 and kinds[False].startswith(_FRACTIONS):
         raise PosbiasError(
-            f"Column {column!r} is {mine} in the log and {theirs} in the ranking {name!r}. An id that became a fraction "
-            "may have lost digits, and never equals the whole number: write both with whole numbers."
+            f"Column {column!r} is {mine} in the log and {theirs} in the ranking {name!r}. An id that became a "
+            "fraction may have lost digits, and never equals the whole number: write both with whole numbers."
         )
 
 
@@ -185,8 +185,8 @@ def judge_cover(name: str, share: float, one: Ranked) -> list[Finding]:
             else "Check that queries and documents have the same ids in both, and that it ranks the queries of the log."
         )
         raise PosbiasError(
-            f"The ranking {name!r} has only {percent} of the clicked documents of the log, and what is not in it can only "
-            f"be put last. {why}"
+            f"The ranking {name!r} has only {percent} of the clicked documents of the log, and what is not in it can "
+            f"only be put last. {why}"
         )
     if share >= _FEW:
         return []
@@ -202,7 +202,7 @@ def judge_cover(name: str, share: float, one: Ranked) -> list[Finding]:
 
 
 def look_for_unseen(opened: OpenLog, plan: Plan, one: Ranked, top: int) -> float | None:
-    """Return the share of a ranking's top ranks that was never shown; None for a ranker of the log, or no such query."""
+    """Return the share of a ranking's top ranks that was never shown; None for a ranker of the log."""
     if not one.table:
         return None
     [(every, never, _)] = opened.rows(unseen(plan, one, top), "Looking for documents never shown")

@@ -29,8 +29,8 @@ class Metric:
         found = re.fullmatch(r"(dcg|precision)(?:@([1-9][0-9]{0,8}))?|rank", text if isinstance(text, str) else "")
         if not found:
             raise PosbiasError(
-                f"The metric {text!r} is not known. Use 'dcg', 'precision' or 'rank'; the first two may have a cut-off, "
-                "as in 'dcg@5'."
+                f"The metric {text!r} is not known. Use 'dcg', 'precision' or 'rank'; the first two may have a "
+                "cut-off, as in 'dcg@5'."
             )
         if text == "rank":
             return cls("rank", None)

@@ -39,13 +39,15 @@ class Ranked:
 
     def scored(self, d: Dialect) -> str:
         """Return a SELECT from the table: query, doc and a score of which the higher is the better."""
-        query, doc = (d.known(d.quote(name), type_) for name, type_ in zip((self.query, self.doc), self.types, strict=False))
+        query, doc = (
+            d.known(d.quote(name), type_) for name, type_ in zip((self.query, self.doc), self.types, strict=False)
+        )
         return f"SELECT {query} AS query, {doc} AS doc, {'' if self.descending else '-'}{self.number(d)} AS score"
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """What is known of who sees what: p_k / p_1 by rank, 0 where nothing is shown, and the rankers' shares of traffic."""
+    """Who sees what: p_k / p_1 by rank, 0 where nothing is shown, and the rankers' shares of the traffic."""
 
     propensity: Sequence[float]
     shares: Sequence[float]
@@ -59,7 +61,7 @@ def number(value: float) -> str:
 def credit_sums(plan: Plan, ranked: Sequence[Ranked], exposure: Exposure, gain: Callable[[str], str]) -> str:
     """Return, by bucket and place, clicks and what they are worth: `worth` itself, in the log, and in each ranking.
 
-    A place is a rank, by one ranker (`slot`) where all ranks are known. `gain` gives what a document at a rank is worth.
+    A place is a rank, by one ranker (`slot`) where all ranks are known. `gain` gives what a relevant document is worth at a rank.
     """
     known = plan.schema.layout.ranks_known
     steps = _known_documents(plan) if known else _seen_documents(plan, ranked, exposure, gain)
@@ -91,7 +93,11 @@ def credit_sums(plan: Plan, ranked: Sequence[Ranked], exposure: Exposure, gain: 
             f"SELECT *, {every}\nFROM scored",
         ),
         Step("gained", "What a relevant document is worth there.", f"SELECT *, {gains}\nFROM ordered"),
-        Step("meant", "Documents that a ranking does not tell apart share what they are worth.", f"SELECT *, {means}\nFROM gained"),
+        Step(
+            "meant",
+            "Documents that a ranking does not tell apart share what they are worth.",
+            f"SELECT *, {means}\nFROM gained",
+        ),
     ]
     steps += _known_places(plan, exposure, len(ranked)) if known else _seen_places(plan)
     bucket = plan.dialect.bucket("query", plan.schema.types[plan.schema.query])
@@ -178,9 +184,7 @@ def _known_places(plan: Plan, exposure: Exposure, first: int) -> list[Step]:
     ]
 
 
-def _seen_documents(
-    plan: Plan, ranked: Sequence[Ranked], exposure: Exposure, gain: Callable[[str], str]
-) -> list[Step]:
+def _seen_documents(plan: Plan, ranked: Sequence[Ranked], exposure: Exposure, gain: Callable[[str], str]) -> list[Step]:
     """Return the steps that end in `documents` where ranks are those at which documents were shown."""
     # A document is itself in every window: only what is compared for the curve lies within one.
     plan = replace(plan, schema=replace(plan.schema, window=None))
@@ -215,7 +219,9 @@ def _seen_documents(
         Step(
             "clicked",
             "Its clicks, and where each ranker that is asked for put it on average.",
-            "SELECT query, doc, " + comma(f"{d.total('clicks')} AS clicks", means) + "\nFROM cells\nGROUP BY query, doc",
+            "SELECT query, doc, "
+            + comma(f"{d.total('clicks')} AS clicks", means)
+            + "\nFROM cells\nGROUP BY query, doc",
         ),
         Step(
             "documents",

@@ -134,7 +134,7 @@ def open_log(
     progress: Progress = silent,
     beside: Mapping[str, Any] | None = None,
 ) -> Iterator[OpenLog]:
-    """Open a log, and tables beside it by the names that they get, in an embedded DuckDB for as long as the block lasts."""
+    """Open a log in an embedded DuckDB for as long as the block lasts, and tables beside it by the names they get."""
     with (
         scratch_folder() as spill,
         connected(spill, memory_limit, threads, counting=progress is not silent) as con,
