@@ -1,10 +1,10 @@
 """The value of rankings from clicks: each weighed by how likely it was seen, and again without each bucket.
 
-Δ = 1/N Σ over clicks of λ(rank(d)) / ρ(q,d). ρ is the exposure of a document: a sum over the places where it is shown,
-of Σ_f share_f · p_{rank_f(d)} / p_1 where all ranks are known. A click's worth is credited to these places by their part
-in ρ. Where p, or a share, is x times what it was at a place, the credit there becomes 1/x of what it was: to the first
-order that is what becomes of 1/ρ, and exactly so where a document has one place. So the engine answers with one small
-table, and Δ is taken again for every refit of the curve.
+Δ = 1/N Σ over clicks of λ(rank(d)) / ρ(q,d), with ρ = Σ_f share_f · p_{rank_f(d)} / p_1, where share_f is what ranker f
+served of the page views of the query: the exposure that the document had, by page view. A click's worth is credited to
+the ranks at which its document was shown, by their part in ρ. Where p_k is x times what it was, the credit there becomes
+1/x of what it was: to the first order that is what becomes of 1/ρ, and exactly so where a document has one rank. So the
+engine answers with one small table, and Δ is taken again for every refit of the curve.
 """
 
 from __future__ import annotations
@@ -13,46 +13,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.arrays import FloatArray, IntArray
+from posbias.arrays import FloatArray
 from posbias.estimators.intervals import FEW_DEGREES, FEWEST_BUCKETS, deletions, few_buckets, few_degrees
 from posbias.judging.contrasts import Contrasts
 from posbias.quantiles import t_quantile
 
-# A place that lost more than so much of its exposure in a refit counts by the tangent.
+# A rank that lost more than so much of its exposure in a refit counts by the tangent.
 _LEAST = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Credits:
-    """Worth of clicks by bucket and place, a place being a rank, by one ranker where exposure is by design.
+    """Worth of clicks by bucket and rank.
 
     Attributes:
-        worth: by list, bucket and place: Σ clicks λ / ρ, each split by the part of the place in ρ. (L, B, C)
-        rank: of each place, from 0. (C,)
-        ranker: of each place; None where exposure is what was observed. (C,)
-        views: page views by bucket and ranker. (B, m)
-        propensity: p_k / p_1 that ρ was made with. (M,)
+        worth: by list, bucket and rank: Σ clicks λ / ρ, each split by the part of the rank in ρ. (L, B, M)
+        views: page views by bucket. (B,)
+        propensity: p_k / p_1 that ρ was made with; 0 where nothing was shown. (M,)
     """
 
     worth: FloatArray
-    rank: IntArray
-    ranker: IntArray | None
     views: FloatArray
     propensity: FloatArray
 
     def values(self, weights: FloatArray, curves: FloatArray) -> FloatArray:
         """Return Δ of every list, (..., L), for buckets counted `weights` (..., B) times and curves (..., M)."""
-        exposure = curves[..., self.rank] / self.propensity[self.rank]
-        views = weights @ self.views
-        if self.ranker is not None:
-            before = self.views.sum(axis=0)[self.ranker] / self.views.sum()
-            exposure = exposure * (views / views.sum(axis=-1, keepdims=True))[..., self.ranker] / before
-        sums = np.einsum("...b,lbc,...c->...l", weights, self.worth, _inverse(exposure), optimize=True)
-        return np.asarray(sums / views.sum(axis=-1)[..., None])
+        shown = self.propensity > 0
+        exposure = np.where(shown, curves / np.where(shown, self.propensity, 1.0), 1.0)
+        sums = np.einsum("...b,lbk,...k->...l", weights, self.worth, _inverse(exposure), optimize=True)
+        return np.asarray(sums / (weights @ self.views)[..., None])
 
 
 def _inverse(x: FloatArray) -> FloatArray:
-    """Return 1/x, and its tangent below ½: a refit may leave a rank without any click, and other places remain."""
+    """Return 1/x, and its tangent below ½: a refit may leave a rank without any click, and other ranks remain."""
     return np.where(x >= _LEAST, 1 / np.maximum(x, _LEAST), (2 - x / _LEAST) / _LEAST)
 
 

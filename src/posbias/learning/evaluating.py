@@ -23,7 +23,7 @@ from posbias.learning.judged_rankings import (
 from posbias.learning.metrics import Metric
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
-from posbias.sql.credits import Exposure, Ranked, credit_sums
+from posbias.sql.credits import Ranked, credit_sums
 
 if TYPE_CHECKING:
     from posbias.engines.answers import Answer
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from posbias.harvesting.harvests import Harvest
     from posbias.learning.credits import Credits
     from posbias.learning.evaluations import Evaluation
-
-# Clicks are added up as fractions, and must come to what was counted but for rounding.
-_ROUNDING = 1e-6
-
 
 def evaluate(
     log: ClickLog,
@@ -52,9 +48,8 @@ def evaluate(
     """Judge rankings by the clicks of a log, as if they had been shown: Δ = 1/N Σ over clicks of λ(rank) / ρ.
 
     A document's rank is that among the documents of its query that were shown; those that a ranking does not have come
-    last. ρ is how likely the document was seen: over all rankers of the log by their traffic where their ranks are
-    known, and as often as it was shown otherwise. Intervals leave out one bucket of queries at a time, and estimate the
-    propensities anew.
+    last. ρ is how likely the document was seen in a page view of the query: over all rankers, by what they served of it.
+    Intervals leave out one bucket of queries at a time, and estimate the propensities anew.
 
     Arguments:
         log: the click log.
@@ -92,26 +87,26 @@ def evaluate(
     from posbias.judging.sides import fit
 
     fitted = fit(made, estimator, level)
-    exposure = _exposure(made, fitted)
+    propensity = _propensity(made, fitted)
     tables = opened_names(named)
     beside = {table: named[name] for name, table in tables.items()}
     with open_log(log, engine, progress, beside=beside) as opened:
         plan = Settings(max_rank, (), made.weighting, "share", 0).plan(opened, made.rankers)
         found = find_rankings(opened, named, tables, made.rankers, score)
         top = judged_by.cutoff or max_rank
-        answer = opened.table(credit_sums(plan, found, exposure, judged_by.gain), "Judging")
+        answer = opened.table(credit_sums(plan, found, propensity, judged_by.gain), "Judging")
         never = [look_for_unseen(opened, plan, one, top) for one in found]
-    _refuse_other_clicks(made, answer)
-    covered = _covered(answer, named, found)
+    clicks = _same_clicks(made, answer)
+    covered = {name: float(answer[f"scored_{j}"].sum()) / clicks for j, name in enumerate(named)}
     findings = [*made.findings, *_notes(fitted)]
     for (name, share_), one, unseen in zip(covered.items(), found, never, strict=True):
         findings += [*judge_cover(name, share_, one), *note_unseen(name, unseen, top)]
-    credits_ = _credits(made, answer, exposure, len(found))
-    return _evaluation(made, fitted, credits_, judged_by, level, covered, never, findings)
+    credits_ = _credits(made, answer, propensity, len(found))
+    return _evaluation(fitted, credits_, judged_by, clicks, level, covered, never, findings)
 
 
-def _exposure(harvest: Harvest, fitted: Estimator[Any]) -> Exposure:
-    """Return who sees what; a rank at which documents were shown must have a number."""
+def _propensity(harvest: Harvest, fitted: Estimator[Any]) -> list[float]:
+    """Return p_k / p_1, 0 where nothing was shown; a rank at which documents were shown must have a number."""
     import numpy as np
 
     shown = harvest.impressions > 0
@@ -126,54 +121,46 @@ def _exposure(harvest: Harvest, fitted: Estimator[Any]) -> Exposure:
             f"What was clicked cannot be weighed where it was shown at {ranks}, which has no propensity: {why}. "
             f"{remedy}, or use another estimator."
         )
-    views = harvest.views.sum(axis=0)
-    return Exposure(p.tolist(), (views / views.sum()).tolist())
+    return [float(value) for value in p]
 
 
-def _refuse_other_clicks(harvest: Harvest, answer: Answer) -> None:
-    """Refuse a log that was not the same when it was read again, as a stream is not."""
-    counted, again = int(harvest.clicks.sum()), float(answer["clicks"].sum())
-    if not counted * (1 - _ROUNDING) <= again <= counted * (1 + _ROUNDING):
+def _same_clicks(harvest: Harvest, answer: Answer) -> int:
+    """Return the clicks that are weighed; refuse a log that had more when it was first read, as a stream has."""
+    counted, again = int(harvest.clicks.sum()), round(float(answer["clicks"].sum()))
+    if again < counted:
         raise LogError(
-            f"The log was read twice, and had {counted:,} clicks at first and {again:,.0f} on documents that have an "
-            "id later. A stream can be read only once: give a file or a table, in which every row has a document."
+            f"The log was read twice, and had {counted:,} clicks at first and {again:,} on documents that have an id "
+            "later. A stream can be read only once: give a file or a table, in which every row has a document."
         )
-
-
-def _covered(answer: Answer, named: dict[str, Any], found: Sequence[Ranked]) -> dict[str, float]:
-    clicks = float(answer["clicks"].sum())
-    return {name: float(answer[f"scored_{j}"].sum()) / clicks for j, name in enumerate(named)}
+    return again
 
 
 def _notes(fitted: Estimator[Any]) -> list[Finding]:
     return [Finding("curve-note", "info", note.rstrip(".")) for note in fitted.notes_]
 
 
-def _credits(harvest: Harvest, answer: Answer, exposure: Exposure, rankings: int) -> Credits:
-    """Return the engine's answer as arrays by bucket and place; first what is relevant itself, then the log's own."""
+def _credits(harvest: Harvest, answer: Answer, propensity: Sequence[float], rankings: int) -> Credits:
+    """Return the engine's answer as arrays by bucket and rank; first what is relevant itself, then the log's own."""
     import numpy as np
 
-    from posbias.arrays import group, places
+    from posbias.arrays import places
     from posbias.learning.credits import Credits
 
-    slot, rank = answer["slot"], answer["rank"]
-    first, place = group([slot, rank])
     names = ["worth", "worth_log", *(f"worth_{j}" for j in range(rankings))]
-    worth = np.zeros((len(names), len(harvest.buckets), len(first)))
-    bucket = places(answer["bucket"], harvest.buckets)
+    worth = np.zeros((len(names), len(harvest.buckets), harvest.max_rank + 1))
+    views = np.zeros(len(harvest.buckets))
+    bucket, rank = places(answer["bucket"], harvest.buckets), answer["rank"]
     for number, name in enumerate(names):
-        np.add.at(worth[number], (bucket, place), answer[name])
-    by_design = harvest.layout.ranks_known
-    return Credits(
-        worth, rank[first] - 1, slot[first] if by_design else None, harvest.views, np.array(exposure.propensity)
-    )
+        worth[number][bucket, rank] = answer[name]
+    views[bucket[rank == 0]] = answer["views"][rank == 0]
+    return Credits(worth[..., 1:], views, np.array(propensity))
 
 
 def _evaluation(
-    harvest: Harvest,
     fitted: Estimator[Any],
     credits_: Credits,
     metric: Metric,
+    clicks: int,
     level: float,
     covered: dict[str, float],
     never: Sequence[float | None],
@@ -208,8 +195,8 @@ def _evaluation(
         rises=metric.rises,
         level=level,
         estimator=fitted.name,
-        page_views=int(harvest.views.sum()),
-        clicks=int(harvest.clicks.sum()),
+        page_views=round(float(credits_.views.sum())),
+        clicks=clicks,
         log=judged(1, THE_LOG),
         rankings=tuple(
             against(number, name, unseen) for number, (name, unseen) in enumerate(zip(covered, never, strict=True), 2)

@@ -61,6 +61,7 @@ class Sizes:
     compared_logs: int = 100
     covered_logs: int = 1000
     drift_logs: int = 600
+    judged_logs: int = 500
     diagnosed_logs: int = 100
     world: float = 1.0
 
@@ -78,6 +79,7 @@ QUICK = Sizes(
     compared_logs=4,
     covered_logs=10,
     drift_logs=10,
+    judged_logs=10,
     diagnosed_logs=10,
     world=0.1,
 )

@@ -14,7 +14,7 @@ from posbias.sql.steps import Step, render
 BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
 
 
-def placed_by_own(plan: Plan) -> list[Step]:
+def _placed_by_own(plan: Plan) -> list[Step]:
     """Return the steps that end in `placed_by_own`: each row with the rank by the ranker shown."""
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
     why = "The rank that the ranker shown gives the result; it must be where it was shown."
@@ -46,7 +46,7 @@ def _signed(plan: Plan) -> list[Step]:
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     rest = [f"{text} AS {name}" for text, name in zip(digits[1:], plan.coding.names[1:], strict=True)]
     return [
-        *placed_by_own(plan),
+        *_placed_by_own(plan),
         Step(
             "signed",
             "The signature: the ranks of all rankers as one number, none where beyond M.",
@@ -124,7 +124,7 @@ def row_counts(plan: Plan) -> str:
     usable = "position >= 1 AND clicks BETWEEN 0 AND impressions"
     return render(
         [
-            *placed_by_own(plan),
+            *_placed_by_own(plan),
             Step("judged", "Whether it can be counted.", f"SELECT *, {_code(plan, '0')} AS code_0\nFROM placed_by_own"),
             Step(
                 "profiled",
