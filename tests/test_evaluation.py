@@ -17,11 +17,11 @@ from click.testing import CliRunner
 from scipy.special import stdtrit
 
 import posbias
+from posbias import evaluate
 from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.judging.sides import fit
 from posbias.learning.credits import Credits, Refits
-from posbias import evaluate
 from posbias.learning.metrics import Metric
 from posbias.simulation import rank
 from posbias.simulation.blocks import blocks_of, draw_rankings
@@ -71,7 +71,9 @@ def judge(
                 pages[row["position"]] += oracle.impressions(row)
         n = max(pages.values())
         N += n
-        worth = gains_of([*documents], scores.get(query, {}), gain) if scores is not None else as_shown(documents, n, gain)
+        worth = (
+            gains_of([*documents], scores.get(query, {}), gain) if scores is not None else as_shown(documents, n, gain)
+        )
         for doc, own in documents.items():
             rho = sum(oracle.impressions(row) * p[row["position"] - 1] for row in own) / n
             total += sum(map(oracle.clicks, own)) * worth[doc] / rho
@@ -238,3 +240,234 @@ def test_intervals_hold_the_truth(layout: str) -> None:
         assert one.ratio.low < true[name] / ((true["a"] + true["b"]) / 2) < one.ratio.high
         assert one.value.value == pytest.approx(true[name], rel=0.05)
     assert (found.best, found["a"].verdict(True), found["b"].verdict(True)) == ("b", "worse", "better")
+
+
+# ---- What a ranking may be, and what it may not.
+
+
+@pytest.fixture(scope="module")
+def wide() -> pa.Table:
+    return posbias.simulate(WORLD)
+
+
+@pytest.fixture(scope="module")
+def ranking(wide: pa.Table) -> pa.Table:
+    return made_up(wide, seed=1, share=1.0, levels=1000)
+
+
+def value(log: pa.Table, ranking: Any, **settings: Any) -> float:
+    return float(evaluate(posbias.ClickLog(log), {"new": ranking}, **settings)["new"].value.value)
+
+
+def test_a_ranking_may_be_any_table_by_score_or_rank(wide: pa.Table, ranking: pa.Table, tmp_path: Any) -> None:
+    expected = value(wide, ranking)
+    by_rank = ranking.rename_columns({"score": "rank"})
+    by_rank = by_rank.set_column(2, "rank", pc.negate(by_rank["rank"]))
+    pq.write_table(ranking, tmp_path / "new.parquet")
+    ranking.to_pandas().to_csv(tmp_path / "new.csv", index=False)
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ranking.to_pylist()))
+    texts = ranking.set_column(1, "doc_id", ranking["doc_id"].cast(pa.string()))
+    wider = ranking.set_column(1, "doc_id", ranking["doc_id"].cast(pa.uint64()))
+    for other in (by_rank, ranking.to_pandas(), tmp_path / "new.parquet", str(tmp_path / "new.csv"), texts, wider):
+        assert value(wide, other) == pytest.approx(expected)
+    assert value(wide, str(tmp_path / "new.jsonl")) == pytest.approx(expected)
+    # Only the order counts.
+    shifted = ranking.set_column(2, "score", pc.multiply(pc.add(ranking["score"], 5.0), 1e9))
+    assert value(wide, shifted) == pytest.approx(expected)
+    named = ranking.rename_columns({"score": "model output"}).append_column("rank", pa.array(np.arange(len(ranking))))
+    assert value(wide, named, score="model output") == pytest.approx(expected)
+    assert value(wide, by_rank.append_column("score", pa.array(np.arange(len(ranking)))), score="none") == expected
+
+
+def test_what_has_no_score_is_put_last(wide: pa.Table, ranking: pa.Table) -> None:
+    half = pc.greater(ranking["score"], 60.0)
+    missing = ranking.filter(half)
+    empty = ranking.set_column(2, "score", pc.if_else(half, ranking["score"], None))
+    assert value(wide, missing) == pytest.approx(value(wide, empty))
+    found = evaluate(posbias.ClickLog(wide), {"new": missing})
+    codes = [finding.code for finding in found.findings]
+    assert "ranking-lacks-documents" in codes
+    assert 0.5 < found["new"].covered < 0.95
+
+
+REFUSED = {
+    "NaN or what is no number in column 'score'": lambda t: t.set_column(
+        2, "score", [[math.nan, *t["score"].to_pylist()[1:]]]
+    ),
+    "have NaN or what is no number": lambda t: t.set_column(
+        2, "score", [["high", *map(str, t["score"].to_pylist()[1:])]]
+    ),
+    "has 1 documents of a query more than once": lambda t: pa.concat_tables([t, t.slice(0, 1)]),
+    "have no query or no document": lambda t: t.set_column(1, "doc_id", [[None, *t["doc_id"].to_pylist()[1:]]]),
+    "has no row": lambda t: t.slice(0, 0),
+    "has no value in column 'score'": lambda t: t.set_column(2, "score", [pa.nulls(len(t), pa.float64())]),
+    "has no column 'doc_id', the doc as the log calls it. Did you mean 'item'": lambda t: t.rename_columns(
+        ["query_id", "item", "score"]
+    ),
+    "neither a column 'score' nor a column 'rank'": lambda t: t.rename_columns(["query_id", "doc_id", "s"]),
+    "both a score ('score') and a rank ('rank')": lambda t: t.append_column("rank", t["score"]),
+    "is BOOLEAN, where numbers": lambda t: t.set_column(2, "score", [pc.greater(t["score"], 1)]),
+    "where single values were expected": lambda t: t.set_column(2, "score", [[[1.0]] * len(t)]),
+    "only 0.0% of the clicked documents": lambda t: t.set_column(1, "doc_id", [pc.add(t["doc_id"], 10**12)]),
+    "An id that became a fraction": lambda t: t.set_column(1, "doc_id", [t["doc_id"].cast(pa.float64())]),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_is_no_ranking_is_refused(said: str, wide: pa.Table, ranking: pa.Table) -> None:
+    with pytest.raises(posbias.PosbiasError) as error:
+        value(wide, REFUSED[said](ranking))
+    assert said in " ".join(str(error.value).split())
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "said"),
+    [
+        ([], {}, "no ranking to judge"),
+        (["ranker:c"], {}, "no ranker 'c'. It has 'a', 'b'"),
+        (["ranker:a", "ranker:a"], {}, "given twice"),
+        (["nowhere.parquet"], {}, "nowhere.parquet"),
+        (["ranker:a"], {"metric": "ndcg"}, "metric 'ndcg'"),
+        (["ranker:a"], {"metric": "dcg@11"}, "larger max_rank"),
+        (["ranker:a"], {"level": 1.0}, "level"),
+        (["ranker:a"], {"estimator": "naive-ctr"}, "not made of a harvest"),
+        (["ranker:a"], {"engine": "spark"}, "DuckDB alone"),
+        ([5], {}, "cannot be read from a int"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(given: Any, settings: Any, said: str, wide: pa.Table) -> None:
+    with pytest.raises(posbias.PosbiasError, match="(?s)" + said):
+        evaluate(posbias.ClickLog(wide), given, **settings)
+
+
+def test_a_stream_that_is_gone_is_refused(wide: pa.Table) -> None:
+    with pytest.raises(posbias.LogError, match="read only once"):
+        evaluate(posbias.ClickLog(wide.to_reader()), ["ranker:a"])
+
+
+def test_ranks_without_a_number_are_refused_with_the_reason() -> None:
+    world = posbias.World(queries=40, similarity=1.0)
+    rows = posbias.simulate(world).to_pylist()
+    # Two rankers that agree but on the first two ranks.
+    for row in rows:
+        if row["ranker"] == "b" and row["position"] < 3:
+            row["position"] = 3 - row["position"]
+        if row["rank_b"] in (1, 2):
+            row["rank_b"] = 3 - row["rank_b"]
+    log = posbias.ClickLog(pa.Table.from_pylist(rows))
+    with pytest.raises(
+        posbias.EstimateError, match=r"8 ranks, the first of them rank 3, which has no propensity: .*max_rank=2"
+    ):
+        evaluate(log, ["ranker:a"])
+    assert evaluate(log, ["ranker:a"], max_rank=2)["a"].ratio.value > 0
+
+
+def test_what_was_never_shown_is_said(wide: pa.Table, ranking: pa.Table) -> None:
+    found = evaluate(posbias.ClickLog(wide), {"new": ranking}, metric="dcg@5")
+    # By the page views of each query: what stands in its top five, whoever wins ties, half of it made up.
+    assert 0.3 < found["new"].never_shown < 0.7
+    [finding] = [finding for finding in found.findings if finding.code == "never-shown"]
+    assert finding.severity == "warning"
+    assert "of the top 5 of 'new' was never shown" in finding.message
+    real = ranking.filter(pc.less(ranking["doc_id"], 10**9))
+    assert evaluate(posbias.ClickLog(wide), {"new": real})["new"].never_shown == 0
+    # Two documents of every query, of which the log has one.
+    tops = pa.concat_tables(
+        [
+            pa.table({"query_id": np.arange(60), "doc_id": np.arange(60) + 10**9, "score": np.full(60, 9.0)}),
+            real.set_column(2, "score", [pc.multiply(real["score"], 0.001)]),
+        ]
+    )
+    assert evaluate(posbias.ClickLog(wide), {"new": tops}, metric="dcg@2")["new"].never_shown == pytest.approx(0.5)
+
+
+def test_names_and_ids_are_data(tmp_path: Any) -> None:
+    odd = {"query_id": 'q"; DROP', "doc_id": "d'oc", "ranker": "r r", "position": "po;s", "clicked": "--c"}
+    table = posbias.simulate(WORLD, ids="str").rename_columns(odd | {"rank_a": "rank_a", "rank_b": "rank_b"})
+    log = posbias.ClickLog(table, query='q"; DROP', doc="d'oc", ranker="r r", position="po;s", click="--c")
+    plain = posbias.simulate(WORLD, ids="str")
+    pairs = plain.select(["query_id", "doc_id"]).group_by(["query_id", "doc_id"]).aggregate([])
+    new = pairs.append_column("score", pa.array(np.random.default_rng(0).random(len(pairs))))
+    path = tmp_path / "it's a [new]; model\x1b.parquet"
+    pq.write_table(new.rename_columns({"query_id": 'q"; DROP', "doc_id": "d'oc"}), path)
+    found = evaluate(log, [path, "ranker:b"])
+    assert found.rankings[0].value.value == pytest.approx(value(plain, new))
+    assert "\x1b" not in found.to_text()
+    assert max(map(len, found.to_text().splitlines())) <= 80
+
+
+def test_every_layout_and_window_and_no_ranker() -> None:
+    world = posbias.World(queries=100, repeats=20, quality=(0.5, 2.0), seed=2)
+    table = posbias.simulate(world, "replay")
+    rng = np.random.default_rng(0)
+    with_days = table.append_column("day", pa.array(rng.integers(0, 2, len(table))))
+    pairs = table.select(["query_id", "doc_id"]).group_by(["query_id", "doc_id"]).aggregate([])
+    new = pairs.append_column("score", pa.array(rng.random(len(pairs))))
+    plain = evaluate(posbias.ClickLog(table), {"new": new})
+    window = evaluate(posbias.ClickLog(with_days, window="day"), {"new": new})
+    natural = evaluate(posbias.ClickLog(table.drop_columns(["ranker"])), {"new": new})
+    for other in (window, natural):
+        assert other["new"].ratio.value == pytest.approx(plain["new"].ratio.value, rel=0.05)
+    assert plain["new"].verdict(True) == "worse"
+
+
+def test_events_make_a_log_that_is_judged() -> None:
+    table = posbias.simulate(WORLD, "wide").to_pandas()
+    taps = table[table.clicked == 1][["impression_id", "doc_id"]]
+    log = posbias.ClickLog.from_events(table.drop(columns=["clicked"]), taps)
+    expected = evaluate(posbias.ClickLog(table), ["ranker:b"])["b"].ratio
+    assert evaluate(log, ["ranker:b"])["b"].ratio.value == pytest.approx(expected.value)
+
+
+def test_tables_of_a_database_are_rankings_too(wide: pa.Table, ranking: pa.Table, tmp_path: Any) -> None:
+    import duckdb
+
+    with duckdb.connect(tmp_path / "all.duckdb") as con:
+        con.register("w", wide)
+        con.register("r", ranking)
+        con.execute("CREATE TABLE log AS FROM w; CREATE TABLE model AS FROM r")
+    log = posbias.ClickLog(tmp_path / "all.duckdb", table="log")
+    assert evaluate(log, ["model"])["model"].value.value == pytest.approx(value(wide, ranking))
+
+
+# ---- The command.
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(cli, ["evaluate", *map(str, words)])
+
+
+def test_the_command_prints_what_the_library_finds(wide: pa.Table, ranking: pa.Table, tmp_path: Any) -> None:
+    log, new, picture = (tmp_path / name for name in ("log.parquet", "new.parquet", "ratios.png"))
+    pq.write_table(wide, log)
+    pq.write_table(ranking, new)
+    words = (log, "--ranking", new, "--ranking", "ranker:b", "--metric", "precision@5")
+    found = evaluate(posbias.ClickLog(str(log)), [str(new), "ranker:b"], metric="precision@5")
+    done = run(*words, "--plot", picture)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == found.to_text() + "\n"
+    assert "was never shown" in done.stderr
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    told = json.loads(run(*words, "--json").stdout)
+    assert [*told] == [*found.to_dict()]
+    assert told["rankings"][0]["ratio"] == pytest.approx(vars(found.rankings[0].ratio))
+    assert told["rankings"][1]["name"] == "b"
+    assert [*told["rankings"][0]["ratio"]] == ["value", "low", "high", "degrees_of_freedom", "reason"]
+
+
+def test_the_command_refuses_in_a_line(wide: pa.Table, tmp_path: Any) -> None:
+    log = tmp_path / "log.parquet"
+    pq.write_table(wide, log)
+    for words, said in (
+        ((log,), "Missing option '--ranking'"),
+        ((log, "--ranking", tmp_path / "none.parquet"), "none.parquet"),
+        ((log, "--ranking", "ranker:z"), "no ranker 'z'"),
+        ((log, "--ranking", "ranker:a", "--metric", "map"), "metric 'map'"),
+        ((log, "--ranking", "ranker:a", "--plot", log), "a plot can be written as"),
+        ((log, "--ranking", "ranker:a", "--engine", "spark", "--spark-conf", "x=y"), "DuckDB alone"),
+        ((log, "--ranking", log), "neither a column 'score' nor a column 'rank'"),
+    ):
+        done = run(*words)
+        assert done.exit_code == 2, words
+        assert said in done.stderr
+        assert "Traceback" not in done.output

@@ -2,8 +2,8 @@
 
 Δ = 1/N Σ over clicks of λ(rank(d)) / ρ(q,d), with ρ = Σ_f share_f · p_{rank_f(d)} / p_1, where share_f is what ranker f
 served of the page views of the query: the exposure that the document had, by page view. A click's worth is credited to
-the ranks at which its document was shown, by their part in ρ. Where p_k is x times what it was, the credit there becomes
-1/x of what it was: to the first order that is what becomes of 1/ρ, and exactly so where a document has one rank. So the
+the ranks at which its document was shown, by their part in ρ. Where p_k is x times what it was, the credit there is 1/x
+of what it was: to the first order that is what becomes of 1/ρ, and exactly so where a document has one rank. So the
 engine answers with one small table, and Δ is taken again for every refit of the curve.
 """
 

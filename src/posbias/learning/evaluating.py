@@ -23,7 +23,7 @@ from posbias.learning.judged_rankings import (
 from posbias.learning.metrics import Metric
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
-from posbias.sql.credits import Ranked, credit_sums
+from posbias.sql.credits import credit_sums
 
 if TYPE_CHECKING:
     from posbias.engines.answers import Answer
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from posbias.harvesting.harvests import Harvest
     from posbias.learning.credits import Credits
     from posbias.learning.evaluations import Evaluation
+
 
 def evaluate(
     log: ClickLog,
@@ -48,7 +49,7 @@ def evaluate(
     """Judge rankings by the clicks of a log, as if they had been shown: Δ = 1/N Σ over clicks of λ(rank) / ρ.
 
     A document's rank is that among the documents of its query that were shown; those that a ranking does not have come
-    last. ρ is how likely the document was seen in a page view of the query: over all rankers, by what they served of it.
+    last. ρ is how likely the document was seen in a page view of its query: over all rankers, by what they served.
     Intervals leave out one bucket of queries at a time, and estimate the propensities anew.
 
     Arguments:

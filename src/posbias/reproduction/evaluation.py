@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray
-from posbias.learning.credits import Estimate, Refits
+from posbias.learning.credits import Estimate
 from posbias.logs.layouts import Layout
 from posbias.reproduction.drawn import buckets_of
 from posbias.reproduction.figures import draw_settings
@@ -24,6 +24,7 @@ _NEW = tuple(f"new {quality:g}" for quality in QUALITIES)
 # What counts as 95%, how far two rankings must differ to be told apart, and how often they then must be.
 _LOW, _HIGH = 0.93, 0.97
 _DIFFER, _CHOSEN = 1.05, 0.95
+_AT_LEAST = 0.9
 _FEWEST_QUERIES = 300
 WAYS = ("ours", "raw clicks", "plain IPS")
 
@@ -63,7 +64,7 @@ SETTINGS: dict[str, Setting] = {
     "traffic 90/10": Setting(_world(traffic=(9, 1))),
     "sticky": Setting(_world(sticky=True, queries=2000)),
     "replay": Setting(_world(repeats=10), Layout.REPLAY),
-    "learnt from clicks": Setting(_world(queries=500, repeats=20), learnt=True),
+    "learnt from clicks": Setting(_world(queries=500, repeats=40, noise=0.3, similarity=0.9), learnt=True),
 }
 
 
@@ -76,7 +77,7 @@ class Found:
         fixed: the value with propensities held fixed, likewise.
         shown: true sums of each log over documents shown, the log's own first: (logs, 1 + rankings).
         every: the same over all documents, by full ranks.
-        scores: what each way makes of the log and each ranking: (logs, 1 + rankings); NaN of the log where it has none.
+        scores: what each way makes of the log and each ranking: (logs, 1 + rankings).
         page_views: of each log.
     """
 
@@ -120,7 +121,7 @@ class Found:
         told = []
         for one, other in combinations(range(len(sums)), 2):
             better, worse = (one, other) if sums[one] > sums[other] else (other, one)
-            if sums[better] >= _DIFFER * sums[worse] and np.isfinite(scores[:, [one, other]]).all():
+            if sums[better] >= _DIFFER * sums[worse]:
                 told.append(float((scores[:, better] > scores[:, worse]).mean()))
         return (float(np.mean(told)), min(told), len(told)) if told else (float("nan"), float("nan"), 0)
 
@@ -140,14 +141,12 @@ def run_evaluation(lab: Laboratory) -> Outcome:
         found[name] = _gathered(parts)
     rows = [row for name, one in found.items() for row in _rows(name, one)]
     lines = {
-        label: np.array([one.coverage(of(one), truth(one)) for one in found.values()]).T
-        for label, of, truth in (
-            ("ratio", lambda one: one.ratio, lambda one: one.true_ratio),
-            ("value", lambda one: one.value, lambda one: one.true_value),
-            ("value, p held fixed", lambda one: one.fixed, lambda one: one.true_value),
-        )
+        "ratio": [one.coverage(one.ratio, one.true_ratio) for one in found.values()],
+        "value": [one.coverage(one.value, one.true_value) for one in found.values()],
+        "value, p held fixed": [one.coverage(one.fixed, one.true_value) for one in found.values()],
     }
-    figure = draw_settings(list(SETTINGS), lines, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
+    drawn = {label: np.array(held).T for label, held in lines.items()}
+    figure = draw_settings(list(SETTINGS), drawn, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
     return Outcome("evaluation", rows, figure, _verdicts(found), notes=_notes(found))
 
 
@@ -157,22 +156,17 @@ def measure(world: World, setting: Setting, buckets: IntArray) -> dict[str, Floa
     joint, fixed = log.judge(setting.layout)
     lists = range(FIRST, FIRST + len(log.ranks))
     shown, every = log.truth()
-    none = np.full(1, np.nan)
     return {
         "ratio": _table([joint.ratio(one, LOG) for one in lists]),
         "value": _table([joint.of_list(one) for one in lists]),
         "fixed": _table([fixed.of_list(one) for one in lists]),
         "shown": shown,
         "every": every,
-        "ours": _scores(joint),
-        "raw clicks": np.concatenate([none, log.raw()]),
-        "plain IPS": np.concatenate([none, log.plain()]),
+        "ours": joint.value[LOG:],
+        "raw clicks": log.raw(),
+        "plain IPS": log.plain(),
         "page_views": np.array(float(log.drawn.views.sum())),
     }
-
-
-def _scores(refits: Refits) -> FloatArray:
-    return np.asarray(refits.value[LOG:])
 
 
 def _table(estimates: Sequence[Estimate]) -> FloatArray:
@@ -218,7 +212,8 @@ def _held(ends: FloatArray, truth: float) -> float:
 
 def _verdicts(found: Mapping[str, Found]) -> tuple[Verdict, ...]:
     logs = min(len(one.page_views) for one in found.values())
-    return (_covered(found, logs), _chosen(found, logs), _naive(found["learnt from clicks"], logs))
+    learnt = [one for name, one in found.items() if SETTINGS[name].learnt]
+    return (_covered(found, logs), _fixed(found, logs), _chosen(found, logs), *(_naive(one, logs) for one in learnt))
 
 
 def _covered(found: Mapping[str, Found], logs: int) -> Verdict:
@@ -226,11 +221,24 @@ def _covered(found: Mapping[str, Found], logs: int) -> Verdict:
     outside = [f"{name} ({m:.1%})" for name, (m, e) in held.items() if m + 2 * e < _LOW or m - 2 * e > _HIGH]
     least, most = (pick(held, key=lambda name: held[name][0]) for pick in (min, max))
     return judged(
-        f"95% intervals of the ratio hold the truth {_LOW:.0%} to {_HIGH:.0%} of the time in every setting, two standard "
-        "errors allowed",
+        f"95% intervals of the ratio hold the truth {_LOW:.0%} to {_HIGH:.0%} of the time in every setting, two "
+        "standard errors allowed",
         f"{held[least][0]:.1%} ({least}) to {held[most][0]:.1%} ({most}) in {logs:,} logs of each"
         + (f"; outside in {len(outside)} of {len(held)}: {', '.join(outside)}" if outside else ""),
         not outside,
+        enough=logs >= ENOUGH_LOGS,
+    )
+
+
+def _fixed(found: Mapping[str, Found], logs: int) -> Verdict:
+    held = [one.coverage(one.value, one.true_value) for one in found.values()]
+    fixed = [one.coverage(one.fixed, one.true_value)[0] for one in found.values()]
+    means = [mean for mean, _ in held]
+    return judged(
+        f"95% intervals of the value itself hold the truth in at least {_AT_LEAST:.0%} of the logs of every setting where "
+        "propensities are estimated anew, two standard errors allowed",
+        f"{min(means):.1%} to {max(means):.1%}; with propensities held fixed {min(fixed):.1%} to {max(fixed):.1%}",
+        all(mean + 2 * error >= _AT_LEAST for mean, error in held),
         enough=logs >= ENOUGH_LOGS,
     )
 
@@ -255,8 +263,8 @@ def _naive(one: Found, logs: int) -> Verdict:
     return judged(
         "Raw clicks choose the ranking learnt from raw clicks, and ours the one learnt from weighed clicks, which is "
         "better, in at least 95% each",
-        f"the latter has {truth[1] / truth[0] - 1:+.1%} DCG in truth; raw clicks choose the former in {raw:.1%}, ours in "
-        f"{ours:.1%}",
+        f"the latter has {truth[1] / truth[0] - 1:+.1%} DCG in truth; raw clicks choose the former in {raw:.1%}, "
+        f"ours in {ours:.1%}",
         raw >= _CHOSEN and ours <= 1 - _CHOSEN and truth[1] > truth[0],
         enough=logs >= ENOUGH_LOGS,
     )

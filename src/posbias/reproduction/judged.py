@@ -127,14 +127,18 @@ class JudgedLog:
         return refits, Refits.of(found, fitted.propensity_, fixed, 0.95, most)
 
     def raw(self) -> FloatArray:
-        """Return the DCG of raw clicks in each ranking, a page view: what is chosen by where bias is not thought of."""
-        return np.asarray((self.clicks * self.new_gains).sum(axis=(1, 2)) / self.drawn.views.sum())
+        """Return the DCG of raw clicks in the log and each ranking: what is chosen by where nobody thinks of bias."""
+        log = (self.drawn.clicks * self.worth[self.drawn.rank - 1]).sum()
+        new = (self.clicks * self.new_gains).sum(axis=(1, 2))
+        return np.asarray(np.array([log, *new]) / self.drawn.views.sum())
 
     def plain(self) -> FloatArray:
-        """Return inverse propensity scoring of each ranking by its full ranks, with the true propensities."""
+        """Return inverse propensity scoring of the log and each ranking by full ranks, with the true propensities."""
         drawn = self.drawn
-        weighed = self._by_document(drawn.clicks / drawn.world.propensity[drawn.rank - 1])
-        return np.asarray((weighed * self.worth[self.ranks - 1]).sum(axis=(1, 2)) / drawn.views.sum())
+        clicks = drawn.clicks / drawn.world.propensity[drawn.rank - 1]
+        log = (clicks * self.worth[drawn.rank - 1]).sum()
+        new = (self._by_document(clicks) * self.worth[self.ranks - 1]).sum(axis=(1, 2))
+        return np.asarray(np.array([log, *new]) / drawn.views.sum())
 
     def truth(self) -> tuple[FloatArray, FloatArray]:
         """Return the true sums of the log and each ranking: of documents shown, ranked among them, and of all."""

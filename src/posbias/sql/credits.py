@@ -49,9 +49,7 @@ def literal(value: float) -> str:
     return f"{value:.17e}"
 
 
-def credit_sums(
-    plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float], gain: Callable[[str], str]
-) -> str:
+def credit_sums(plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float], gain: Callable[[str], str]) -> str:
     """Return, by bucket and rank, clicks and what they are worth: `worth` itself, in the log, and in each ranking.
 
     The page views of a bucket stand at rank 0. `propensity` is p_k / p_1 from rank 1 on, and `gain` says what a rank is
