@@ -81,7 +81,7 @@ def judge(
 
 
 def as_shown(documents: dict[Any, list[Row]], n: int, gain: Gain) -> dict[Any, float]:
-    """What each document of a query was worth in its n page views: those that a page leaves out share the ranks below."""
+    """What each document of a query was worth in its n page views: those that a page leaves out share ranks below."""
     times = {doc: sum(map(oracle.impressions, own)) for doc, own in documents.items()}
     worth = {doc: sum(oracle.impressions(row) * gain(row["position"]) for row in own) for doc, own in documents.items()}
     left = n * sum(gain(k) for k in range(1, len(documents) + 1)) - sum(worth.values())
@@ -290,13 +290,16 @@ def test_what_has_no_score_is_put_last(wide: pa.Table, ranking: pa.Table) -> Non
     assert 0.5 < found["new"].covered < 0.95
 
 
+def first_score(table: pa.Table, value: Any) -> pa.Table:
+    """Return a ranking with another first score, all of them as texts if it is one."""
+    scores = table["score"].to_pylist()[1:]
+    return table.set_column(2, "score", [[value, *(map(str, scores) if isinstance(value, str) else scores)]])
+
+
 REFUSED = {
-    "NaN or what is no number in column 'score'": lambda t: t.set_column(
-        2, "score", [[math.nan, *t["score"].to_pylist()[1:]]]
-    ),
-    "have NaN or what is no number": lambda t: t.set_column(
-        2, "score", [["high", *map(str, t["score"].to_pylist()[1:])]]
-    ),
+    "have NaN or what is no number in column 'score'": lambda t: first_score(t, math.nan),
+    "have NaN or what is no number": lambda t: first_score(t, "high"),
+    "1 of ": lambda t: first_score(t, "NaN"),
     "has 1 documents of a query more than once": lambda t: pa.concat_tables([t, t.slice(0, 1)]),
     "have no query or no document": lambda t: t.set_column(1, "doc_id", [[None, *t["doc_id"].to_pylist()[1:]]]),
     "has no row": lambda t: t.slice(0, 0),

@@ -235,8 +235,8 @@ def _fixed(found: Mapping[str, Found], logs: int) -> Verdict:
     fixed = [one.coverage(one.fixed, one.true_value)[0] for one in found.values()]
     means = [mean for mean, _ in held]
     return judged(
-        f"95% intervals of the value itself hold the truth in at least {_AT_LEAST:.0%} of the logs of every setting where "
-        "propensities are estimated anew, two standard errors allowed",
+        f"95% intervals of the value itself hold the truth in at least {_AT_LEAST:.0%} of the logs of every setting "
+        "where propensities are estimated anew, two standard errors allowed",
         f"{min(means):.1%} to {max(means):.1%}; with propensities held fixed {min(fixed):.1%} to {max(fixed):.1%}",
         all(mean + 2 * error >= _AT_LEAST for mean, error in held),
         enough=logs >= ENOUGH_LOGS,
