@@ -83,6 +83,7 @@ WORDS: list[Any] = [
     ["diagnose", "log.parquet", "--max-rank", "30"],
     ["compare", "made.harvest", "--segments"],
     ["history", "show", "days.parquet"],
+    ["evaluate", "log.parquet", "--ranking", f"ranker:{LONG}", "--ranking", "ranker:b", "--max-rank", "4"],
     ["events", "views.parquet", "clicks.parquet", "-o", "events.parquet"],
     pytest.param(["reproduce", "synthetic", "--quick", "--output", "folder"], marks=pytest.mark.long),
 ]

@@ -72,6 +72,9 @@ def evaluate(
     from posbias.cli.outputs import refuse_overwriting
     from posbias.learning.evaluating import evaluate as judge
 
+    if flags["engine"] == "spark":
+        # Said before a session is started.
+        raise click.UsageError("Rankings are joined with a log by DuckDB alone. Leave --engine spark out.")
     if plot is not None:
         from posbias.writing import writable
 

@@ -99,7 +99,7 @@ def evaluate(
         never = [look_for_unseen(opened, plan, one, top) for one in found]
     clicks = _same_clicks(made, answer)
     covered = {name: float(answer[f"scored_{j}"].sum()) / clicks for j, name in enumerate(named)}
-    findings = [*made.findings, *_notes(fitted)]
+    findings = list(made.findings)
     for (name, share_), one, unseen in zip(covered.items(), found, never, strict=True):
         findings += [*judge_cover(name, share_, one), *note_unseen(name, unseen, top)]
     credits_ = _credits(made, answer, propensity, len(found))
@@ -134,10 +134,6 @@ def _same_clicks(harvest: Harvest, answer: Answer) -> int:
             "later. A stream can be read only once: give a file or a table, in which every row has a document."
         )
     return again
-
-
-def _notes(fitted: Estimator[Any]) -> list[Finding]:
-    return [Finding("curve-note", "info", note.rstrip(".")) for note in fitted.notes_]
 
 
 def _credits(harvest: Harvest, answer: Answer, propensity: Sequence[float], rankings: int) -> Credits:
@@ -202,5 +198,6 @@ def _evaluation(
         rankings=tuple(
             against(number, name, unseen) for number, (name, unseen) in enumerate(zip(covered, never, strict=True), 2)
         ),
+        notes=fitted.notes_,
         findings=tuple(findings),
     )

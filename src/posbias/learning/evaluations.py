@@ -67,7 +67,8 @@ class Evaluation:
         page_views, clicks: that the log holds.
         log: the rankers that were logged, by their shares of the traffic.
         rankings: those judged, in the order given.
-        findings: what is to be known of them.
+        notes: what is to be known of the propensities.
+        findings: what is to be known of the log and the rankings.
     """
 
     metric: str
@@ -78,6 +79,7 @@ class Evaluation:
     clicks: int
     log: Judged
     rankings: tuple[Judged, ...]
+    notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -103,6 +105,7 @@ class Evaluation:
             "best": self.best,
             "log": {"value": asdict(self.log.value), "normalised": asdict(self.log.normalised)},
             "rankings": [asdict(one) | {"verdict": one.verdict(self.rises)} for one in self.rankings],
+            "notes": list(self.notes),
             "findings": [finding.to_dict() for finding in self.findings],
             "version": __version__,
         }
@@ -133,7 +136,8 @@ class Evaluation:
             f"{self.estimator}, estimated anew for the intervals"
         )
         lines = [line for text in (*self.verdicts, head) for line in folded(printable(text))]
-        return "\n".join([*lines, "", self._table()])
+        notes = [line for note in self.notes for line in folded(f"! {printable(note)}")]
+        return "\n".join([*lines, "", self._table(), *notes])
 
     def _table(self) -> str:
         every = [self.log, *self.rankings]

@@ -119,11 +119,13 @@ def _columns(opened: OpenLog, name: str, table: str, score: str | None) -> Ranke
 
 def _by_score_or_rank(name: str, told: Mapping[str, str], rank: str, score: str | None) -> tuple[str, bool]:
     """Return the column to rank by where none was named, and whether its highest value comes first."""
-    there = [column for column in ("score", rank) if column in told and not (score == NO_SCORE and column == "score")]
+    named = [rank] if score == NO_SCORE else list(dict.fromkeys(("score", rank)))
+    there = [column for column in named if column in told]
     if len(there) == 2:
         raise PosbiasError(
             f"The ranking {name!r} has both a score ('score') and a rank ({rank!r}), and which is meant is for you to "
-            "say: score='score' ranks by the score, the highest first, and score='none' by the rank."
+            "say: the score, of which the highest comes first, or the rank (score='none').",
+            {"score": "score"},
         )
     if not there:
         raise PosbiasError(

@@ -52,8 +52,12 @@ class DuckDB:
         """Open a log for as long as a block lasts, and tables beside it by the names that they get."""
         from posbias.engines.duckdb.opened import open_log
 
-        if any(type(source).__module__.startswith("pyspark.") for source in [*log.sources, *(beside or {}).values()]):
+        if any(type(source).__module__.startswith("pyspark.") for source in log.sources):
             raise PosbiasError("The log is a Spark DataFrame, which DuckDB cannot read. Leave engine='duckdb' out.")
+        if any(type(source).__module__.startswith("pyspark.") for source in (beside or {}).values()):
+            raise PosbiasError(
+                "DuckDB cannot read a Spark DataFrame: write it as files, or give it as Arrow or pandas."
+            )
         limits = {"memory_limit": self.memory_limit, "threads": self.threads}
         return open_log(log, **limits, progress=progress, beside=beside or {})  # type: ignore[arg-type]
 

@@ -74,8 +74,15 @@ def open_tables(
 
 def find_beside(beside: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the files of each table that stands beside the log."""
-    found = {name: find_second(name, source, tables) for name, source in beside.items()}
-    for files in found.values():
+    found: dict[str, list[str]] = {}
+    for name, source in beside.items():
+        in_log = isinstance(source, str) and source in tables
+        files = found[name] = [] if in_log or not is_path(source) else find_files(source)
+        if files and file_format(files[0]) == "duckdb":
+            raise LogError(
+                f"{files[0]!r} is a DuckDB file, and of those only that of the log is read. Put the table into "
+                "it and give its name, or export it to Parquet."
+            )
         refuse_unreadable(files)
     return found
 
