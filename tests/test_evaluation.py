@@ -327,6 +327,7 @@ def test_what_is_no_ranking_is_refused(said: str, wide: pa.Table, ranking: pa.Ta
     ("given", "settings", "said"),
     [
         ([], {}, "no ranking to judge"),
+        ([""], {}, "is empty"),
         (["ranker:c"], {}, "no ranker 'c'. It has 'a', 'b'"),
         (["ranker:a", "ranker:a"], {}, "given twice"),
         (["nowhere.parquet"], {}, "nowhere.parquet"),
@@ -344,7 +345,7 @@ def test_what_cannot_be_judged_is_refused(given: Any, settings: Any, said: str, 
 
 
 def test_a_stream_that_is_gone_is_refused(wide: pa.Table) -> None:
-    with pytest.raises(posbias.LogError, match="read only once"):
+    with pytest.raises(posbias.LogError, match="a stream can be read only once"):
         evaluate(posbias.ClickLog(wide.to_reader()), ["ranker:a"])
 
 

@@ -14,6 +14,7 @@ from posbias.harvesting.counting import harvest as harvest_log
 from posbias.harvesting.counts import Settings
 from posbias.learning.judged_rankings import (
     find_rankings,
+    find_tables,
     judge_cover,
     look_for_unseen,
     named_rankings,
@@ -84,20 +85,24 @@ def evaluate(
             "Rankings are joined with a log by DuckDB alone. Leave engine='spark' out and give the log as files, or as "
             "a sample of them."
         )
-    made = harvest_log(log, max_rank=max_rank, engine=engine, progress=progress, force=force)
+    if any(type(source).__name__ == "RecordBatchReader" for source in log.sources):
+        raise LogError("The log is read twice, and a stream can be read only once. Give a file or a table.")
     from posbias.judging.sides import fit
 
-    fitted = fit(made, estimator, level)
-    propensity = _propensity(made, fitted)
     tables = opened_names(named)
-    beside = {table: named[name] for name, table in tables.items()}
-    with open_log(log, engine, progress, beside=beside) as opened:
+    with open_log(log, engine, progress, beside={table: named[name] for name, table in tables.items()}) as opened:
+        # First: who has to mend a ranking need not wait for the harvest.
+        told = find_tables(opened, tables, score)
+        made = harvest_log(log, max_rank=max_rank, engine=engine, progress=progress, force=force)
+        fitted = fit(made, estimator, level)
+        propensity = _propensity(made, fitted)
+        found = find_rankings(named, told, made.rankers)
         plan = Settings(max_rank, (), made.weighting, "share", 0).plan(opened, made.rankers)
-        found = find_rankings(opened, named, tables, made.rankers, score)
-        top = judged_by.cutoff or max_rank
         answer = opened.table(credit_sums(plan, found, propensity, judged_by.gain), "Judging")
-        never = [look_for_unseen(opened, plan, one, top) for one in found]
-    clicks = _same_clicks(made, answer)
+        top = judged_by.cutoff or max_rank
+        never = look_for_unseen(opened, plan, found, top)
+    answer = _counted(made, answer)
+    clicks = round(float(answer["clicks"].sum()))
     covered = {name: float(answer[f"scored_{j}"].sum()) / clicks for j, name in enumerate(named)}
     findings = list(made.findings)
     for (name, share_), one, unseen in zip(covered.items(), found, never, strict=True):
@@ -125,15 +130,13 @@ def _propensity(harvest: Harvest, fitted: Estimator[Any]) -> list[float]:
     return [float(value) for value in p]
 
 
-def _same_clicks(harvest: Harvest, answer: Answer) -> int:
-    """Return the clicks that are weighed; refuse a log that had more when it was first read, as a stream has."""
-    counted, again = int(harvest.clicks.sum()), round(float(answer["clicks"].sum()))
-    if again < counted:
-        raise LogError(
-            f"The log was read twice, and had {counted:,} clicks at first and {again:,} on documents that have an id "
-            "later. A stream can be read only once: give a file or a table, in which every row has a document."
-        )
-    return again
+def _counted(harvest: Harvest, answer: Answer) -> Answer:
+    """Return what was answered of buckets that the harvest has: of others no row could be counted."""
+    import numpy as np
+
+    from posbias.engines.answers import select
+
+    return select(answer, np.isin(answer["bucket"], harvest.buckets))
 
 
 def _credits(harvest: Harvest, answer: Answer, propensity: Sequence[float], rankings: int) -> Credits:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from posbias.engines import OpenLog
+from posbias.engines.files import PACKED
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
 from posbias.logs.column_refusals import INTEGERS, NESTED
@@ -27,14 +28,16 @@ _FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 def named_rankings(given: Any) -> dict[str, Any]:
     """Return rankings by name: of a mapping its own, of paths those of the files, of data numbers.
 
-    >>> named_rankings(["models/new.parquet", "ranker:b"])
-    {'new': 'models/new.parquet', 'b': 'ranker:b'}
+    >>> named_rankings(["models/v1.2.csv.gz", "ranker:b"])
+    {'v1.2': 'models/v1.2.csv.gz', 'b': 'ranker:b'}
     """
     if isinstance(given, Mapping):
         named = {str(name): source for name, source in given.items()}
     else:
         several = list(given) if isinstance(given, list | tuple) else [given]
         named = dict(zip(_names(several), several, strict=True))
+    if any(isinstance(source, str) and not source.strip() for source in named.values()):
+        raise PosbiasError("The name of a ranking is empty. Give a file, a table, or 'ranker:NAME'.")
     if not named:
         raise PosbiasError("There is no ranking to judge. Give at least one: a file, a table, or 'ranker:NAME'.")
     if len(named) > _MOST_RANKINGS:
@@ -56,7 +59,10 @@ def _names(several: Sequence[Any]) -> list[str]:
 def _name(one: Any) -> str:
     if is_of_log(one):
         return str(one).removeprefix(OF_LOG)
-    return os.path.splitext(os.path.basename(os.fspath(one)))[0] if _is_path(one) else ""
+    name = os.path.basename(os.fspath(one).rstrip("/")) if _is_path(one) else ""
+    for packed in PACKED:
+        name = name.removesuffix(packed)
+    return os.path.splitext(name)[0]
 
 
 def _is_path(one: Any) -> bool:
@@ -68,19 +74,20 @@ def is_of_log(source: Any) -> bool:
     return isinstance(source, str) and source.startswith(OF_LOG)
 
 
-def find_rankings(
-    opened: OpenLog, named: Mapping[str, Any], tables: Mapping[str, str], rankers: Sequence[str], score: str | None
-) -> list[Ranked]:
-    """Return what each ranking is, by the names of the tables that were opened for them; refuse what is none."""
-    found = []
-    for name, source in named.items():
-        if is_of_log(source):
-            found.append(Ranked(ranker=_number(source.removeprefix(OF_LOG), rankers)))
-            continue
-        one = _columns(opened, name, tables[name], score)
+def find_tables(opened: OpenLog, tables: Mapping[str, str], score: str | None) -> dict[str, Ranked]:
+    """Return what each ranking that is a table is, by its name; refuse what is none."""
+    found = {name: _columns(opened, name, table, score) for name, table in tables.items()}
+    for name, one in found.items():
         _refuse_rows(opened, name, one)
-        found.append(one)
     return found
+
+
+def find_rankings(named: Mapping[str, Any], tables: Mapping[str, Ranked], rankers: Sequence[str]) -> list[Ranked]:
+    """Return what each ranking is: one of the tables, or a ranker of the log."""
+    return [
+        Ranked(ranker=_number(source.removeprefix(OF_LOG), rankers)) if is_of_log(source) else tables[name]
+        for name, source in named.items()
+    ]
 
 
 def _number(ranker: str, rankers: Sequence[str]) -> int:
@@ -203,12 +210,13 @@ def judge_cover(name: str, share: float, one: Ranked) -> list[Finding]:
     ]
 
 
-def look_for_unseen(opened: OpenLog, plan: Plan, one: Ranked, top: int) -> float | None:
-    """Return the share of a ranking's top ranks that was never shown; None for a ranker of the log."""
-    if not one.table:
-        return None
-    [(every, never, _)] = opened.rows(unseen(plan, one, top), "Looking for documents never shown")
-    return float(never) / float(every) if every else None
+def look_for_unseen(opened: OpenLog, plan: Plan, ranked: Sequence[Ranked], top: int) -> list[float | None]:
+    """Return the share of each ranking's top ranks that was never shown; None for a ranker of the log."""
+    shares: list[float | None] = [None] * len(ranked)
+    if any(one.table for one in ranked):
+        for number, every, never in opened.rows(unseen(plan, ranked, top), "Looking for documents never shown"):
+            shares[number] = float(never) / float(every) if every else None
+    return shares
 
 
 def note_unseen(name: str, share: float | None, top: int) -> Iterable[Finding]:

@@ -180,7 +180,7 @@ def _credits(plan: Plan, rankings: int) -> list[Step]:
             "places",
             "Each that was clicked once for every rank at which it was shown, with the part that has in its exposure.",
             "SELECT m.*, r.rank, r.impressions * r.p / m.exposure AS part, m.exposure / m.views AS rho\nFROM meant m\n"
-            "JOIN ranks r ON m.query = r.query AND m.doc = r.doc\nWHERE m.clicks > 0",
+            "JOIN ranks r ON m.query = r.query AND m.doc = r.doc\nWHERE m.clicks > 0 AND m.exposure > 0",
         ),
         Step(
             "credits",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.sql.credits import Ranked, same_ids
@@ -52,14 +53,31 @@ def repeated(d: Dialect, one: Ranked) -> str:
     )
 
 
-def unseen(plan: Plan, one: Ranked, top: int) -> str:
-    """Return what a ranking has in its top ranks by page views of its queries: in all, and what was never shown there.
+def unseen(plan: Plan, ranked: Sequence[Ranked], top: int) -> str:
+    """Return what rankings that are tables have in their top ranks, by page views of their queries.
 
-    And the page views of all queries that it ranks.
+    By the number of a ranking: what would be shown there, and what of it never was.
     """
     plan = replace(plan, schema=replace(plan.schema, window=None), by=())
     inside = f"{usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
-    ids = same_ids(plan, one, "s", "t")
+    steps, answers = [], []
+    for j, one in enumerate(ranked):
+        if not one.table:
+            continue
+        steps.append(
+            Step(
+                f"top_{j}",
+                "The top of a ranking, by all documents that it has.",
+                "SELECT query, doc, ROW_NUMBER() OVER (PARTITION BY query ORDER BY score DESC) AS place\n"
+                f"FROM ({one.scored(plan.dialect)} FROM {one.table}) r\nWHERE score IS NOT NULL",
+            )
+        )
+        answers.append(
+            f"SELECT {j} AS ranking, SUM(v.views) AS views,\n"
+            "  SUM(CASE WHEN s.doc IS NULL THEN v.views ELSE 0 END) AS never\n"
+            f"FROM top_{j} t\nJOIN views v ON {same_ids(plan, one, 'v', 't', ['query'])}\n"
+            f"LEFT JOIN seen s ON {same_ids(plan, one, 's', 't')}\nWHERE t.place <= {top}"
+        )
     return render(
         [
             *shown(plan, ranks=False),
@@ -70,19 +88,7 @@ def unseen(plan: Plan, one: Ranked, top: int) -> str:
                 "SELECT query, MAX(shown) AS views\nFROM (\n  SELECT query, position, SUM(impressions) AS shown "
                 f"FROM shown WHERE {inside} GROUP BY query, position\n) r\nGROUP BY query",
             ),
-            Step(
-                "topmost",
-                "The top of the ranking, by all documents that it has.",
-                "SELECT query, doc, ROW_NUMBER() OVER (PARTITION BY query ORDER BY score DESC) AS place\n"
-                f"FROM ({one.scored(plan.dialect)} FROM {one.table}) r\nWHERE score IS NOT NULL",
-            ),
-            Step(
-                "unseen",
-                "By page views: what would be shown there, what of it never was, and the queries that it is of.",
-                "SELECT SUM(v.views), SUM(CASE WHEN s.doc IS NULL THEN v.views ELSE 0 END),\n"
-                "  SUM(CASE WHEN t.place = 1 THEN v.views ELSE 0 END)\nFROM topmost t\n"
-                f"JOIN views v ON {same_ids(plan, one, 'v', 't', ['query'])}\nLEFT JOIN seen s ON {ids}\n"
-                f"WHERE t.place <= {top}",
-            ),
+            *steps,
+            Step("unseen", "What would be shown, and what of it never was.", "\nUNION ALL\n".join(answers)),
         ]
     )
