@@ -420,6 +420,19 @@ def test_every_layout_and_window_and_no_ranker() -> None:
     assert plain["new"].verdict(True) == "worse"
 
 
+def test_rows_logged_twice_and_rows_out_of_place(wide: pa.Table, ranking: pa.Table) -> None:
+    twice = posbias.ClickLog(pa.concat_tables([wide, wide.slice(0, 500)]), duplicates="drop")
+    assert evaluate(twice, {"new": ranking})["new"].value.value == pytest.approx(value(wide, ranking))
+    rows = wide.to_pylist()
+    for row in rows[:40]:
+        row["position"] = row["position"] % 10 + 1
+    # The harvest leaves them out; what was clicked where is still known.
+    found = evaluate(posbias.ClickLog(pa.Table.from_pylist(rows)), {"new": ranking})
+    assert any(finding.code == "contradicted-rank" for finding in found.findings)
+    assert found["new"].value.value == pytest.approx(value(wide, ranking), rel=0.2)
+    assert found.clicks == sum(row["clicked"] for row in rows)
+
+
 def test_events_make_a_log_that_is_judged() -> None:
     table = posbias.simulate(WORLD, "wide").to_pandas()
     taps = table[table.clicked == 1][["impression_id", "doc_id"]]

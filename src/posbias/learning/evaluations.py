@@ -90,7 +90,7 @@ class Evaluation:
 
     def __getitem__(self, name: str) -> Judged:
         """Return the ranking of a name."""
-        return next(one for one in (self.log, *self.rankings) if one.name == name)
+        return {one.name: one for one in (*self.rankings, self.log)}[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the evaluation as `--json` prints it."""
