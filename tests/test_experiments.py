@@ -468,10 +468,10 @@ def test_rankings_are_told_apart_by_their_truth() -> None:
     every = np.array([[10.0, 10.4, 12.0]])
     of = np.ones((1, 2, 3))
     scores = {"ours": np.array([[1.0, 1.1, 1.2]]), "raw clicks": np.array([[2.0, 1.0, 1.5]])}
-    found = evaluation.Found(of, of, of, every, every, scores, np.ones(1))
+    found = evaluation.Found(of, of, of, every, every, scores, np.ones(1), np.zeros(1))
     # The first two are too alike to count.
-    assert found.right("ours") == (1.0, 1.0, 2)
-    assert found.right("raw clicks") == (0.5, 0.0, 2)
+    assert found.right("ours")[:2] == (1.0, 1.0)
+    assert found.right("raw clicks") == (0.5, 0.0, "from weighed clicks over the log")
 
 
 def test_coverage_counts_what_the_intervals_of_a_fit_hold() -> None:

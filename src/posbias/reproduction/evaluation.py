@@ -79,6 +79,7 @@ class Found:
         every: the same over all documents, by full ranks.
         scores: what each way makes of the log and each ranking: (logs, 1 + rankings).
         page_views: of each log.
+        unseen: the share of the relevant candidates that was never shown, in each log.
     """
 
     ratio: FloatArray
@@ -88,6 +89,7 @@ class Found:
     every: FloatArray
     scores: Mapping[str, FloatArray]
     page_views: FloatArray
+    unseen: FloatArray
 
     @property
     def true_ratio(self) -> FloatArray:
@@ -112,18 +114,22 @@ class Found:
         error = max(inside.std(ddof=1) / np.sqrt(len(inside)), np.sqrt(0.05 * 0.95 / inside.size / of.shape[1]))
         return float(inside.mean()), float(error)
 
-    def right(self, way: str) -> tuple[float, float, int]:
-        """Return how often the truly better of two is scored higher, the least of any two, and how many twos there are.
+    def right(self, way: str) -> tuple[float, float, str]:
+        """Return how often the truly better of two is scored higher, the least of any two, and which two these are.
 
         Two count where one is truly better by 5% or more, by all documents; the log is one of those compared.
         """
         sums, scores = self.every.sum(axis=0), self.scores[way]
-        told = []
+        told: dict[str, float] = {}
+        names = ("the log", *_names(self))
         for one, other in combinations(range(len(sums)), 2):
             better, worse = (one, other) if sums[one] > sums[other] else (other, one)
             if sums[better] >= _DIFFER * sums[worse]:
-                told.append(float((scores[:, better] > scores[:, worse]).mean()))
-        return (float(np.mean(told)), min(told), len(told)) if told else (float("nan"), float("nan"), 0)
+                told[f"{names[better]} over {names[worse]}"] = float((scores[:, better] > scores[:, worse]).mean())
+        if not told:
+            return float("nan"), float("nan"), ""
+        least = min(told, key=lambda two: told[two])
+        return float(np.mean([*told.values()])), told[least], least
 
 
 def run_evaluation(lab: Laboratory) -> Outcome:
@@ -166,6 +172,7 @@ def measure(world: World, setting: Setting, buckets: IntArray) -> dict[str, Floa
         "raw clicks": log.raw(),
         "plain IPS": log.plain(),
         "page_views": np.array(float(log.drawn.views.sum())),
+        "unseen": np.array(1 - log.shown[log.drawn.relevance == 1].mean()),
     }
 
 
@@ -271,7 +278,7 @@ def _naive(one: Found, logs: int) -> Verdict:
 
 
 def _notes(found: Mapping[str, Found]) -> tuple[str, ...]:
-    lines = ["", "setting | ratio | value | value, p fixed | chosen | least of two | by raw clicks | by plain IPS"]
+    lines = ["", "setting | ratio | value | value, p fixed | chosen | by raw clicks | by plain IPS"]
     for name, one in found.items():
         held = [
             "{:.3f} ± {:.3f}".format(*one.coverage(of, truth))
@@ -279,9 +286,13 @@ def _notes(found: Mapping[str, Found]) -> tuple[str, ...]:
         ]
         right = {way: one.right(way) for way in WAYS}
         lines.append(
-            f"{name} | {' | '.join(held)} | {right['ours'][0]:.3f} | {right['ours'][1]:.3f} | "
-            f"{right['raw clicks'][0]:.3f} | {right['plain IPS'][0]:.3f}"
+            f"{name} | {' | '.join(held)} | {right['ours'][0]:.3f} | {right['raw clicks'][0]:.3f} | "
+            f"{right['plain IPS'][0]:.3f}"
         )
+    lines += ["", "setting | never shown | least of two chosen | by raw clicks | by plain IPS"]
+    for name, one in found.items():
+        two = (f"{least:.3f} ({which})" for _, least, which in map(one.right, WAYS))
+        lines.append(f"{name} | {one.unseen.mean():.3f} | {' | '.join(two)}")
     lines += ["", "setting | ranking | true ratio | among those shown | mean estimate"]
     for name, one in found.items():
         lines += [
