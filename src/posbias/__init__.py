@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from posbias.judging.diagnosing import diagnose as diagnose
     from posbias.judging.histories import History as History
     from posbias.judging.segmented import compare_segments as compare_segments
+    from posbias.learning.evaluating import evaluate as evaluate
     from posbias.learning.weights import ips_weights as ips_weights
     from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.planning.planner import plan as plan
@@ -54,6 +55,7 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "check": "posbias.judging.checking",
     "compare": "posbias.judging.comparing",
     "compare_segments": "posbias.judging.segmented",
+    "evaluate": "posbias.learning.evaluating",
     "events_sql": "posbias.harvesting.warehouse.events",
     "diagnose": "posbias.judging.diagnosing",
     "harvest": "posbias.harvesting.counting",

@@ -16,6 +16,7 @@ from posbias.reproduction.coverage import run_coverage
 from posbias.reproduction.diagnosis import run_diagnosis
 from posbias.reproduction.drift import run_drift
 from posbias.reproduction.drive import run_drive
+from posbias.reproduction.evaluation import run_evaluation
 from posbias.reproduction.laboratory import FULL, QUICK, Laboratory, open_laboratory
 from posbias.reproduction.outcomes import Outcome, Verdict
 from posbias.reproduction.pooling import run_pooling
@@ -32,9 +33,10 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "diagnosis": run_diagnosis,
     "drift": run_drift,
     "pooling": run_pooling,
+    "evaluation": run_evaluation,
 }
 # These draw logs of worlds of their own, and ask for no judgments.
-ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift", "pooling")
+ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "evaluation")
 
 __all__ = ["EXPERIMENTS", "Laboratory", "Outcome", "Verdict", "reproduce"]
 
