@@ -27,8 +27,8 @@ DEFAULT = "cross-fit"
         "Curve": (
             "estimator",
             "by",
-            "pool",
             "max_rank",
+            "pool",
             "level",
             "joint",
             "interval",
