@@ -17,6 +17,7 @@ from posbias.reproduction.diagnosis import run_diagnosis
 from posbias.reproduction.drift import run_drift
 from posbias.reproduction.drive import run_drive
 from posbias.reproduction.laboratory import FULL, QUICK, Laboratory, open_laboratory
+from posbias.reproduction.learning import run_learning
 from posbias.reproduction.outcomes import Outcome, Verdict
 from posbias.reproduction.robustness import STUDIES, run_study
 from posbias.reproduction.synthetic import run_synthetic
@@ -30,6 +31,7 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "coverage": run_coverage,
     "diagnosis": run_diagnosis,
     "drift": run_drift,
+    "learning": run_learning,
 }
 # These draw logs of worlds of their own, and ask for no judgments.
 ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift")

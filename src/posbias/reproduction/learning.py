@@ -1,0 +1,101 @@
+"""Does correction pay? Rankers learned from clicks as they are, and corrected, on two kinds of judgments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from posbias.reproduction.curve_errors import WrongCurves, curve_lines, curve_rows, learn_from_wrong_curves
+from posbias.reproduction.figures import draw_payoffs
+from posbias.reproduction.gains import Found, Site, learn_from_clicks, learn_from_labels, open_site
+from posbias.reproduction.laboratory import Laboratory, Sizes
+from posbias.reproduction.outcomes import Outcome, seed_of
+from posbias.reproduction.payoffs import Payoffs, judge_payoffs, payoff_lines, payoff_rows
+from posbias.simulation.generated import generate_judgments
+from posbias.simulation.judgments import Judgments
+from posbias.simulation.non_linear import generate_non_linear_judgments
+
+NON_LINEAR, LINEAR, DATA = "non-linear judgments", "linear judgments", "judgments of the file"
+# For production, beside those to learn from and those held out.
+_MORE_QUERIES = 60
+# With 128 features, learning costs six times as much.
+_FEWER_LINEAR = 2
+
+
+def run_learning(lab: Laboratory) -> Outcome:
+    """Learn by every rule with every learner, from logs of every severity and size."""
+    kinds = list(_sources(lab))
+    payoffs: dict[str, Payoffs] = {}
+    wrong: list[WrongCurves] = []
+    for place, kind in enumerate(kinds):
+        trials = []
+        for number in range(lab.sizes.learning_seeds):
+            share = (place + number / lab.sizes.learning_seeds) / len(kinds)
+            lab.progress(f"learning: {kind}", share)
+            site = open_kind(lab, kind, number)
+            trials.append(try_site(site, lab.sizes, seed_of(lab.seed, kind, number)))
+            if place == 0:
+                wrong.append(try_curves(site, lab.sizes, seed_of(lab.seed, kind, number)))
+        payoffs[kind] = collect(trials, lab.sizes)
+    return conclude(payoffs, wrong, lab.sizes)
+
+
+def open_kind(lab: Laboratory, kind: str, number: int) -> Site:
+    """Return the site of one seed: new judgments where they are generated, and a new split of a file's."""
+    seed = seed_of(lab.seed, "learning", kind, number)
+    judgments, queries = _sources(lab)[kind](seed)
+    return open_site(judgments, queries, seed)
+
+
+def _sources(lab: Laboratory) -> dict[str, Callable[[int], tuple[Judgments, int]]]:
+    queries = lab.sizes.learning_queries
+    if not lab.generated:
+        return {DATA: lambda seed: (lab.judgments, queries)}
+    fewer = queries // _FEWER_LINEAR
+    return {
+        NON_LINEAR: lambda seed: (generate_non_linear_judgments(2 * queries + _MORE_QUERIES, seed=seed), queries),
+        LINEAR: lambda seed: (generate_judgments(2 * fewer + _MORE_QUERIES, seed=seed), fewer),
+    }
+
+
+def try_site(site: Site, sizes: Sizes, seed: int) -> dict[tuple[float, int], Found]:
+    """Learn from logs of every severity and size of one site; with what clicks do not matter to in each."""
+    labels = learn_from_labels(site, sizes.learning_trees)
+    production = np.full(len(sizes.learning_trees), site.production)
+    same = labels | {(learner, "production"): production for learner, _ in labels}
+    return {
+        (eta, views): learn_from_clicks(site, eta, views, sizes.learning_trees, seed) | same
+        for eta in sizes.learning_etas
+        for views in sizes.learning_views
+    }
+
+
+def try_curves(site: Site, sizes: Sizes, seed: int) -> WrongCurves:
+    """Learn with wrong curves from a log of every severity."""
+    return {eta: learn_from_wrong_curves(site, eta, seed) for eta in sizes.learning_etas}
+
+
+def collect(trials: Sequence[Mapping[tuple[float, int], Found]], sizes: Sizes) -> Payoffs:
+    """Bring the trials of all seeds together."""
+    etas, views = sizes.learning_etas, sizes.learning_views
+    first = trials[0][etas[0], views[0]]
+    learners = sorted({learner for learner, _ in first}, key=[learner for learner, _ in first].index)
+    ndcg = {
+        name: np.array([[np.stack([t[eta, view][name] for t in trials], axis=-1) for view in views] for eta in etas])
+        for learner in learners
+        for name in first
+        if name[0] == learner
+    }
+    return Payoffs(etas, views, sizes.learning_trees, ndcg)
+
+
+def conclude(payoffs: Mapping[str, Payoffs], wrong: Sequence[WrongCurves], sizes: Sizes) -> Outcome:
+    """Say what all of it comes to."""
+    rows = [row for kind, one in payoffs.items() for row in payoff_rows(kind, one)]
+    curves = curve_rows(wrong, sizes.learning_etas)
+    verdicts = tuple(verdict for kind, one in payoffs.items() for verdict in judge_payoffs(kind, one))
+    shown = sizes.learning_trees[len(sizes.learning_trees) // 2]
+    lines = [line for kind, one in payoffs.items() for line in payoff_lines(kind, one, shown)]
+    picture = draw_payoffs(next(iter(payoffs.values())), shown)
+    return Outcome("learning", rows, picture, verdicts, {"curves": curves}, (*lines, *curve_lines(curves)))
