@@ -23,7 +23,7 @@ _GREATEST_LOG = 60.0
 
 def softmax_loss(scores: Any, weights: Any, groups: Any) -> float:
     """Return L = −Σ W_i log π_i, where π is the softmax of the scores of a group."""
-    s, w, sizes = grouped(scores, weights, groups)
+    s, w, sizes = _grouped(scores, weights, groups)
     largest, total = _softmax_parts(s, sizes)
     return float(-(w * (s - largest - np.log(total))).sum())
 
@@ -41,7 +41,7 @@ def softmax_ips(scores: Any, weights: Any, groups: Any) -> tuple[FloatArray, Flo
         >>> gradient.tolist(), hessian.tolist()
         ([-0.5, 0.5], [0.25, 0.25])
     """
-    s, w, sizes = grouped(scores, weights, groups)
+    s, w, sizes = _grouped(scores, weights, groups)
     largest, total = _softmax_parts(s, sizes)
     share = np.exp(s - largest) / total
     # T π_i − W_i and T π_i (1 − π_i), where T is the weight of the whole group.
@@ -51,7 +51,7 @@ def softmax_ips(scores: Any, weights: Any, groups: Any) -> tuple[FloatArray, Flo
 
 def pairwise_loss(scores: Any, weights: Any, groups: Any) -> float:
     """Return L = Σ_i W_i Σ_j log(1 + e^{s_j − s_i}) over the other documents j of a group."""
-    s, w, sizes = grouped(scores, weights, groups)
+    s, w, sizes = _grouped(scores, weights, groups)
     return float(sum((w[i] * np.logaddexp(0, s[j] - s[i])).sum() for i, j in _pairs(w, sizes)))
 
 
@@ -67,7 +67,7 @@ def pairwise_ips(scores: Any, weights: Any, groups: Any) -> tuple[FloatArray, Fl
 
     Reference: Joachims, Swaminathan and Schnabel, WSDM 2017, with the logistic loss in place of the hinge.
     """
-    s, w, sizes = grouped(scores, weights, groups)
+    s, w, sizes = _grouped(scores, weights, groups)
     gradient, hessian = np.zeros_like(s), np.zeros_like(s)
     for i, j in _pairs(w, sizes):
         wrong = 1 / (1 + np.exp(np.clip(s[i] - s[j], -500, 500)))
@@ -167,7 +167,7 @@ def _counted(scores: Any, clicks: Any, exposure: Any) -> tuple[FloatArray, Float
     return s, c, e
 
 
-def grouped(scores: Any, weights: Any, groups: Any) -> tuple[FloatArray, FloatArray, IntArray]:
+def _grouped(scores: Any, weights: Any, groups: Any) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return scores, weights and the sizes of groups, refusing what does not fit together; empty groups go."""
     s = np.asarray(scores, dtype=np.float64).reshape(-1)
     w = _finite("weights", weights)

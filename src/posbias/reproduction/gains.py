@@ -9,7 +9,7 @@ import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray
 from posbias.errors import PosbiasError
-from posbias.learning.choosing import ips_dcg_gain
+from posbias.learning.choosing import choose_rule
 from posbias.reproduction.clicked import Clicked, draw_clicks
 from posbias.reproduction.learners import (
     LEARNERS,
@@ -127,19 +127,29 @@ def exposure_lesson(clicked: Clicked, propensity: FloatArray, rows: BoolArray | 
 
 
 def prefers_ips(clicked: Clicked, propensity: FloatArray, learn: Learner, trees: Sequence[int]) -> BoolArray:
-    """Choose between IPS and exposure Poisson by cross-validation, for each number of trees."""
-    judgments, shown = clicked.judgments, clicked.shown
-    fold = judgments.query_of % _FOLDS
-    scores = np.zeros((2, len(trees), judgments.documents))
-    for number in range(_FOLDS):
-        out = shown & (fold == number)
-        for rule, lesson in enumerate((ips_lesson, exposure_lesson)):
-            scores[rule][:, out] = learn(lesson(clicked, propensity, fold != number), [judgments.features[out]], trees)[
-                0
-            ]
-    weights, groups = clicked.weights(propensity)[shown], _groups(judgments, shown)
-    gains = [ips_dcg_gain(ips[shown], poisson[shown], weights, groups) for ips, poisson in zip(*scores, strict=True)]
-    return np.array([gain > error for gain, error in gains])
+    """Choose between IPS and exposure Poisson by `choose_rule`, at each number of trees."""
+    judgments = clicked.judgments
+    weights, views = clicked.weights(propensity), clicked.shown.astype(np.int64)
+
+    def fitted(lesson: Callable[[Clicked, FloatArray, BoolArray], Lesson]) -> Callable[[IntArray, IntArray], Scores]:
+        # The folds are the same at every number of trees, which one fit serves.
+        kept: dict[int, Scores] = {}
+
+        def fit(rows: IntArray, scored: IntArray) -> Scores:
+            if scored[0] not in kept:
+                taken = np.zeros(judgments.documents, dtype=bool)
+                taken[rows] = True
+                kept[scored[0]] = learn(lesson(clicked, propensity, taken), [judgments.features[scored]], trees)[0]
+            return kept[scored[0]]
+
+        return fit
+
+    fits = {"Poisson": fitted(exposure_lesson), "IPS": fitted(ips_lesson)}
+    chosen = []
+    for number in range(len(trees)):
+        rules = {name: lambda rows, scored, fit=fit, at=number: fit(rows, scored)[at] for name, fit in fits.items()}
+        chosen.append(choose_rule(rules, judgments.query_of, weights, views, folds=_FOLDS).name)
+    return np.array(chosen) == "IPS"
 
 
 def learn_built_in(clicked: Clicked, rule: Rule, held_out: Features, trees: Sequence[int]) -> Scores:
