@@ -44,6 +44,7 @@ RUN = {
     "docs/events.md": {"console", "pycon"},
     "docs/harvest_file.md": {"pycon"},
     "docs/intervals.md": {"pycon"},
+    "docs/learning.md": {"console", "pycon"},
     "docs/log.md": {"console", "pycon"},
     "docs/nightly.md": {"console", "pycon"},
     "docs/planning.md": {"console", "pycon"},
@@ -322,7 +323,7 @@ def described(page: Path) -> list[tuple[str, str]]:
 
 
 def test_every_problem_of_a_log_is_described() -> None:
-    lines = [line for page in ("log.md", "trust.md") for line in prose(DOCS / page).splitlines()]
+    lines = [line for page in ("log.md", "trust.md", "learning.md") for line in prose(DOCS / page).splitlines()]
     rows = [line for line in lines if line.startswith("|") and line.count("|") == 4]
     described = {name for row in rows for name in re.findall(r"`([a-z][a-z0-9-]*)`", row.split("|")[2])}
     assert problem_names() - described == set()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from posbias.judging.diagnosing import diagnose as diagnose
     from posbias.judging.histories import History as History
     from posbias.judging.segmented import compare_segments as compare_segments
+    from posbias.learning.weights import ips_weights as ips_weights
     from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.planning.planner import plan as plan
     from posbias.simulation import World as World
@@ -57,6 +58,7 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "harvest": "posbias.harvesting.counting",
     "harvest_sql": "posbias.harvesting.warehouse.queries",
     "intervention_sets": "posbias.harvesting.set_sizes",
+    "ips_weights": "posbias.learning.weights",
     "merge": "posbias.harvesting.merging",
     "plan": "posbias.planning.planner",
     "simulate": "posbias.simulation",

@@ -17,6 +17,7 @@ _EXTRAS = {
     "polars": ("Polars", None),
     "pyspark": ("PySpark", "spark"),
     "sklearn": ("scikit-learn", "learn"),
+    "torch": ("PyTorch", None),
     "xgboost": ("XGBoost", "learn"),
 }
 # In a clone this file lies in src/posbias, with the project above.

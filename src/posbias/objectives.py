@@ -6,6 +6,16 @@
 
 from __future__ import annotations
 
+from posbias.learning import tensors as tensors
+from posbias.learning.boosting import lightgbm_objective as lightgbm_objective
+from posbias.learning.boosting import lightgbm_ranker_objective as lightgbm_ranker_objective
+from posbias.learning.boosting import xgboost_objective as xgboost_objective
+from posbias.learning.choosing import Choice as Choice
+from posbias.learning.choosing import choose_rule as choose_rule
+from posbias.learning.choosing import held_out_dcg as held_out_dcg
+from posbias.learning.forms import Form as Form
+from posbias.learning.forms import learner_form as learner_form
+from posbias.learning.forms import pair_differences as pair_differences
 from posbias.learning.objectives import pairwise_ips as pairwise_ips
 from posbias.learning.objectives import pairwise_loss as pairwise_loss
 from posbias.learning.objectives import poisson_exposure as poisson_exposure

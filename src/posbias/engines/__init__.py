@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 from posbias.engines.checksums import verified
 from posbias.engines.duckdb import DuckDB
@@ -38,12 +38,20 @@ __all__ = [
 
 
 def open_log(
-    log: ClickLog, engine: EngineChoice | None = None, progress: Progress = silent
+    log: ClickLog,
+    engine: EngineChoice | None = None,
+    progress: Progress = silent,
+    *,
+    beside: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] = (),
 ) -> AbstractContextManager[OpenLog]:
-    """Open a log for as long as a block lasts; a Spark DataFrame is opened by Spark without being told."""
+    """Open a log for as long as a block lasts; a Spark DataFrame is opened by Spark without being told.
+
+    DuckDB opens tables `beside` it, by the names they are to have, and lets its answers be written to `outputs`.
+    """
     if not isinstance(log, ClickLog):
         raise PosbiasError(f"Expected a click log, not a {type(log).__name__}: ClickLog('clicks.parquet') makes one.")
-    return _opened(chosen_engine(log, engine), log, progress)
+    return _opened(chosen_engine(log, engine), log, progress, beside or {}, outputs)
 
 
 def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB | Spark:
@@ -61,6 +69,17 @@ def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB |
 
 
 @contextmanager
-def _opened(engine: DuckDB | Spark, log: ClickLog, progress: Progress) -> Iterator[OpenLog]:
-    with verified(log), engine.open(log, progress) as opened:
+def _opened(
+    engine: DuckDB | Spark, log: ClickLog, progress: Progress, beside: Mapping[str, Any], outputs: Sequence[str]
+) -> Iterator[OpenLog]:
+    if isinstance(engine, DuckDB):
+        opening = engine.open(log, progress, beside, outputs)
+    elif beside or outputs:
+        raise PosbiasError(
+            "Spark opens no table beside the log for this, and writes no answer. Use the engine DuckDB, which takes "
+            "any number of rows in bounded memory: export the log to Parquet where it is a DataFrame or table."
+        )
+    else:
+        opening = engine.open(log, progress)
+    with verified(log, *beside.values()), opening as opened:
         yield opened

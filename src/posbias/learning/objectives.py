@@ -168,17 +168,22 @@ def _counted(scores: Any, clicks: Any, exposure: Any) -> tuple[FloatArray, Float
 
 
 def _grouped(scores: Any, weights: Any, groups: Any) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return scores, weights and the sizes of groups, refusing what does not fit together; empty groups go."""
+    """Return scores, weights and the sizes of groups, refusing what does not fit together."""
     s = np.asarray(scores, dtype=np.float64).reshape(-1)
+    _same_length(s, weights=np.asarray(weights).reshape(-1))
+    return s, *grouped_weights(weights, groups)
+
+
+def grouped_weights(weights: Any, groups: Any) -> tuple[FloatArray, IntArray]:
+    """Return weights and the sizes of groups that have rows, refusing what does not fit together."""
     w = _finite("weights", weights)
-    _same_length(s, weights=w)
     sizes = np.asarray(groups).reshape(-1)
-    if sizes.dtype.kind not in "iu" or (sizes < 0).any() or sizes.sum() != len(s):
+    if (sizes.dtype.kind not in "iu" and len(sizes)) or (sizes < 0).any() or sizes.sum() != len(w):
         raise PosbiasError(
-            f"groups must be the sizes of query groups, which add up to the number of rows: {len(s):,} rows, and "
+            f"groups must be the sizes of query groups, which add up to the number of rows: {len(w):,} rows, and "
             f"{len(sizes):,} groups that add up to {sizes.sum():,}. A column of query ids is not what is meant."
         )
-    return s, w, sizes[sizes > 0].astype(np.int64)
+    return w, sizes[sizes > 0].astype(np.int64)
 
 
 def _of_group(ufunc: np.ufunc, values: FloatArray, sizes: IntArray) -> FloatArray:

@@ -42,8 +42,10 @@ class Source:
     in_paths: tuple[str, ...] = ()
 
 
-def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, Opened | None]:
-    """Make the rows of a log selectable as `log`, and the second table of a long one as `rankings`.
+def open_tables(
+    con: duckdb.DuckDBPyConnection, log: ClickLog, beside: Mapping[str, Any], outputs: Sequence[str]
+) -> tuple[Opened, Opened | None, dict[str, Opened]]:
+    """Make the rows of a log selectable as `log`, the second table of a long one as `rankings`, others by their names.
 
     What is to be read is settled first; then the doors are shut, and only then is anything looked at: a view of a
     database file would read what it likes as soon as it is asked for its columns.
@@ -54,8 +56,10 @@ def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, 
         refuse_unreadable(files)
         tables = attach(con, files) if database else {}
         more = [] if log.rankings is None else find_second("rankings", log.rankings, tables)
-        refuse_unreadable(more)
-        shut(con, [*([] if database else files), *more], trusting=log.sql is not None)
+        aside = {name: find_second(name, source, tables) for name, source in beside.items()}
+        found = [*more, *(file for names in aside.values() for file in names)]
+        refuse_unreadable(found)
+        shut(con, [*([] if database else files), *found, *outputs], trusting=log.sql is not None)
         if database:
             opened = _open_database(con, files[0], tables, log)
         elif log.table is not None:
@@ -64,12 +68,27 @@ def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, 
         else:
             source = define(con, "source", log.source, files)
             opened = publish(con, "log", log.sql or "SELECT * FROM source", files, source)
-        if log.rankings is None:
-            return opened, None
-        if isinstance(log.rankings, str) and log.rankings in tables:
-            return opened, publish(con, "rankings", f"SELECT * FROM {tables[log.rankings]}", [])
-        source = define(con, "rankings_source", log.rankings, more)
-        return opened, publish(con, "rankings", "SELECT * FROM rankings_source", more, source)
+        second = None if log.rankings is None else open_second(con, "rankings", log.rankings, more, tables)
+        return opened, second, open_beside(con, beside, aside, tables)
+
+
+def open_beside(
+    con: duckdb.DuckDBPyConnection,
+    beside: Mapping[str, Any],
+    files: Mapping[str, list[str]],
+    tables: Mapping[str, str],
+) -> dict[str, Opened]:
+    """Make tables that stand beside the log selectable by their names."""
+    return {name: open_second(con, name, source, files[name], tables) for name, source in beside.items()}
+
+
+def open_second(
+    con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str], tables: Mapping[str, str]
+) -> Opened:
+    """Make a source, or a table of the log's own DuckDB file, selectable under a name."""
+    if isinstance(source, str) and source in tables:
+        return publish(con, name, f"SELECT * FROM {tables[source]}", [])
+    return publish(con, name, f"SELECT * FROM {name}_source", files, define(con, f"{name}_source", source, files))
 
 
 def name_no_ranker(con: duckdb.DuckDBPyConnection) -> None:
