@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from posbias import ClickLog, CrossFit, harvest
 from posbias.errors import PosbiasError
-from posbias.objectives import ips_dcg, ips_dcg_gain
-from posbias.reproduction import curve_errors, gains, learners
+from posbias.reproduction import gains, learners
 from posbias.reproduction.clicked import CAP, Clicked, Served, draw_clicks, floored
+from posbias.reproduction.curve_errors import WRONG, curve_lines, curve_rows
 from posbias.reproduction.payoffs import Payoffs, judge_payoffs, payoff_lines, payoff_rows
 from posbias.simulation import (
     Judgments,
-    PositionBased,
     generate_judgments,
     generate_non_linear_judgments,
-    ndcg,
     rank_documents,
     rank_scores,
 )
@@ -119,51 +115,151 @@ def test_the_curve_is_estimated_from_the_log_itself(site: gains.Site) -> None:
     np.testing.assert_allclose(clicked.estimate(), user.propensity(gains.RANKS), rtol=0.25)
 
 
-# --- choosing -----------------------------------------------------------------------------------------------
+# --- learners -----------------------------------------------------------------------------------------------
 
 
-def slow_dcg(scores: list[float], weights: list[float], groups: list[int]) -> float:
-    """Straight from the definition; a tie is broken in all ways."""
-    found, start = 0.0, 0
-    for size in groups:
-        s, w = scores[start : start + size], weights[start : start + size]
-        for i in range(size):
-            above, alike = sum(o > s[i] for o in s), sum(o == s[i] for o in s)
-            found += w[i] * sum(1 / math.log2(2 + above + place) for place in range(alike)) / alike
-        start += size
-    return found / sum(weights)
-
-
-def test_ips_dcg_is_its_definition() -> None:
+@pytest.mark.parametrize("name", learners.LEARNERS)
+def test_every_learner_finds_an_order_by_both_losses(name: str) -> None:
     rng = np.random.default_rng(0)
-    for _ in range(50):
-        groups = rng.integers(1, 7, rng.integers(1, 6))
-        scores = rng.integers(0, 4, groups.sum()).astype(float)
-        weights = np.where(rng.random(groups.sum()) < 0.5, rng.random(groups.sum()), 0)
-        weights[0] = 1
-        expected = slow_dcg(scores.tolist(), weights.tolist(), groups.tolist())
-        assert ips_dcg(scores, weights, groups) == pytest.approx(expected)
-        assert ips_dcg(scores, 7 * weights, groups) == pytest.approx(expected)
-        gain, _ = ips_dcg_gain(scores, -scores, weights, groups)
-        assert gain == pytest.approx(expected - slow_dcg((-scores).tolist(), weights.tolist(), groups.tolist()))
+    x = rng.random((400, 3), dtype=np.float32)
+    groups = np.full(40, 10)
+    rate = np.exp(3 * x[:, 0] - 2 * x[:, 1])
+    exposure = rng.uniform(0.5, 3, 400)
+    held_out = rng.random((200, 3), dtype=np.float32)
+    for lesson in (
+        learners.softmax_lesson(x, rate, groups),
+        learners.poisson_lesson(x, rng.poisson(20 * rate * exposure).astype(float), exposure),
+    ):
+        (scores,) = learners.LEARNERS[name](lesson, [held_out], [10, 60])
+        assert scores.shape == (2, 200)
+        assert np.corrcoef(scores[-1], 3 * held_out[:, 0] - 2 * held_out[:, 1])[0, 1] > 0.9
 
 
-def test_the_error_of_a_gain_is_that_of_logs_drawn_again() -> None:
-    rng = np.random.default_rng(0)
-    groups = np.full(300, 5)
-    found = []
-    for _ in range(200):
-        weights, one, other = rng.exponential(size=1500), rng.random(1500), rng.random(1500)
-        found.append(ips_dcg_gain(one, other, weights, groups))
-    spread, errors = np.std([gain for gain, _ in found]), np.mean([error for _, error in found])
-    assert errors == pytest.approx(spread, rel=0.15)
+@pytest.mark.parametrize("learn", [learners.learn_lightgbm, learners.learn_xgboost])
+def test_one_fit_serves_every_number_of_trees(learn: gains.Learner, clicked: Clicked, site: gains.Site) -> None:
+    lesson = gains.ips_lesson(clicked, site.user(1.0).propensity(gains.RANKS))
+    rows = site.held_out.features[:300]
+    (together,) = learn(lesson, [rows], [5, 12])
+    for number, trees in enumerate((5, 12)):
+        (alone,) = learn(lesson, [rows], [trees])
+        # Where a learner adds a constant to all, it moves no document.
+        np.testing.assert_allclose(np.diff(together[number]), np.diff(alone[0]), atol=1e-5)
 
 
-def test_nothing_is_chosen_by_no_clicks() -> None:
-    for wrong in (lambda: ips_dcg([1.0], [0.0], [1]), lambda: ips_dcg_gain([1.0], [0.0], [0.0], [1])):
-        with pytest.raises(PosbiasError, match="No row was clicked"):
-            wrong()
-    with pytest.raises(PosbiasError, match="groups must be the sizes"):
-        ips_dcg([1.0, 2.0], [1.0, 0.0], [3])
-    # One query has no spread to tell by.
-    assert ips_dcg_gain([1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [2])[1] == math.inf
+def test_built_in_corrections_see_pages_in_the_order_shown(
+    clicked: Clicked, site: gains.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = {}
+
+    def positions(features, clicks, ranks, groups, held_out, trees):  # type: ignore[no-untyped-def]
+        seen.update(features=features, clicks=clicks, ranks=ranks, groups=groups)
+        return [np.zeros((1, len(held_out[0])))]
+
+    monkeypatch.setattr(gains, "learn_positions", positions)
+    gains.learn_built_in(clicked, "position", site.held_out.features, [1])
+    assert seen["groups"].sum() == len(seen["ranks"]) == sum(one.shown.sum() for one in clicked.served.values())
+    ends = np.cumsum(seen["groups"])
+    assert all((np.diff(page) > 0).all() and page[0] == 1 for page in np.split(seen["ranks"], ends[:-1]))
+    assert seen["clicks"].sum() == clicked.clicks.sum()
+    a = clicked.served["a"]
+    top = np.flatnonzero((a.ranks == 1) & (site.training.query_of == site.training.query_of[a.shown][0]))[0]
+    np.testing.assert_array_equal(seen["features"][0], site.training.features[top])
+
+
+def test_queries_of_a_site_are_used_once(site: gains.Site) -> None:
+    judgments = generate_non_linear_judgments(460, seed=3)
+    assert site.training.queries == site.held_out.queries == 200
+    rows = {row.tobytes() for row in site.training.features}
+    assert not rows & {row.tobytes() for row in site.held_out.features}
+    assert 0.4 < site.production < 0.9
+    with pytest.raises(PosbiasError, match="There are 99 queries"):
+        gains.open_site(judgments.take(np.arange(99)), 200, seed=0)
+
+
+def test_sparse_features_are_made_dense() -> None:
+    judgments = generate_non_linear_judgments(120)
+    sparse = Judgments(judgments.offsets, judgments.grades, csr_array(judgments.features))
+    one, other = (gains.open_site(each, 50, seed=0) for each in (judgments, sparse))
+    np.testing.assert_array_equal(one.training.features, other.training.features)
+
+
+def test_a_log_is_learned_from_by_every_rule(site: gains.Site) -> None:
+    found = gains.learn_from_clicks(site, 1.0, 16, [3, 6], seed=0)
+    rules = {"naive", "IPS, true p", "IPS", "Poisson, true p", "Poisson", "chosen", "IPS chosen"}
+    own = {("LightGBM", "position"), ("XGBoost", "lambdarank_unbiased")}
+    assert set(found) == {(learner, rule) for learner in learners.LEARNERS for rule in rules} | own
+    for learner in learners.LEARNERS:
+        ips = found[learner, "IPS chosen"]
+        expected = np.where(ips == 1, found[learner, "IPS"], found[learner, "Poisson"])
+        np.testing.assert_array_equal(found[learner, "chosen"], expected)
+    again = gains.learn_from_clicks(site, 1.0, 16, [3, 6], seed=0)
+    assert all(np.array_equal(found[name], again[name]) for name in found)
+
+
+# --- verdicts -----------------------------------------------------------------------------------------------
+
+
+def payoffs(seeds: int = 8, **gain: float) -> Payoffs:
+    """nDCG of 0.7 without correction and with it what is said more, of all learners and settings alike."""
+    rules = {"naive": 0.0, "IPS": 0.03, "Poisson": 0.02, "chosen": 0.03, "lambdarank_unbiased": 0.01} | gain
+    rules |= {"IPS, true p": rules["IPS"] - gain.get("off", 0.0), "Poisson, true p": rules["Poisson"]}
+    noise = 1e-4 * np.random.default_rng(0).standard_normal((2, 2, 2, seeds))
+    ndcg = {
+        (learner, rule): 0.7 + value + noise for learner in ("LightGBM", "XGBoost") for rule, value in rules.items()
+    }
+    return Payoffs((0.5, 1.0), (1, 16), (40, 80), ndcg)
+
+
+@pytest.mark.parametrize(
+    ("gain", "fails"),
+    [
+        ({}, ""),
+        ({"off": 0.004}, "estimated propensities"),
+        ({"IPS": 0.012, "Poisson": 0.012, "chosen": 0.012, "lambdarank_unbiased": 0.0}, "the gain over no correction"),
+        ({"lambdarank_unbiased": 0.025}, "above XGBoost"),
+        ({"IPS": 0.05}, "it keeps"),
+    ],
+)
+def test_verdicts_fail_where_they_should(gain: dict[str, float], fails: str) -> None:
+    for verdict in judge_payoffs("here", payoffs(**gain)):
+        assert verdict.holds == (not fails or fails not in verdict.claim), verdict
+
+
+def test_harm_is_a_verdict_too() -> None:
+    told = {v.claim: v.holds for v in judge_payoffs("here", payoffs(chosen=-0.004))}
+    assert [holds for claim, holds in told.items() if "never worse" in claim] == [False]
+
+
+def test_few_seeds_tell_nothing() -> None:
+    assert {verdict.holds for verdict in judge_payoffs("here", payoffs(seeds=2))} == {None}
+    assert {verdict.holds for verdict in judge_payoffs("here", payoffs(seeds=1))} == {None}
+
+
+def test_rows_hold_every_setting_and_the_table_one_number_of_trees() -> None:
+    made = payoffs()
+    rows = list(payoff_rows("here", made))
+    assert len(rows) == len(made.ndcg) * 2 * 2 * 2
+    ips = [row for row in rows if row["rule"] == "IPS"]
+    assert all(abs(row["gain"] - 0.03) < 1e-9 and abs(row["ndcg"] - 0.73) < 1e-3 for row in ips)
+    lines = list(payoff_lines("here", made, 40))
+    assert "XGBoost | IPS | +30 / +30 | +30 / +30" in lines
+
+
+def test_a_wrong_curve_costs_what_it_costs_against_the_true_one() -> None:
+    logs = [
+        {1.0: {(rule, label): 0.8 - 0.01 * place for rule in ("IPS", "Poisson") for place, label in enumerate(WRONG)}}
+    ] * 3
+    rows = curve_rows(logs, [1.0])
+    lost = {row["curve"]: row["against_true"] for row in rows if row["rule"] == "IPS"}
+    assert lost["the true curve"] == 0
+    assert lost["no correction"] == pytest.approx(0.04)
+    assert any("no correction | +40.0 | +40.0" in line for line in curve_lines(rows))
+
+
+def test_wrong_curves_are_as_wrong_as_they_are_called() -> None:
+    p, rng = np.array([1.0, 0.5, 0.25]), np.random.default_rng(0)
+    assert WRONG["no correction"](p, rng).tolist() == [1, 1, 1]
+    assert WRONG["η twice too high"](p, rng).tolist() == [1, 0.25, 0.0625]
+    off = np.log([WRONG["each rank off by 20%"](p, rng) / p for _ in range(2000)])
+    assert (off[:, 0] == 0).all()
+    assert off[:, 1:].std() == pytest.approx(0.2, rel=0.1)

@@ -26,8 +26,7 @@ def _steeper(factor: float) -> Curve:
 
 def _noisy(spread: float) -> Curve:
     def draw(p: FloatArray, rng: np.random.Generator) -> FloatArray:
-        wrong = p * np.exp(spread * rng.standard_normal(len(p)))
-        return wrong / wrong[0]
+        return np.append(p[:1], p[1:] * np.exp(spread * rng.standard_normal(len(p) - 1)))
 
     return draw
 
