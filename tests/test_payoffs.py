@@ -185,13 +185,12 @@ def test_sparse_features_are_made_dense() -> None:
 
 def test_a_log_is_learned_from_by_every_rule(site: gains.Site) -> None:
     found = gains.learn_from_clicks(site, 1.0, 16, [3, 6], seed=0)
-    rules = {"naive", "IPS, true p", "IPS", "Poisson, true p", "Poisson", "chosen", "IPS chosen"}
-    own = {("LightGBM", "position"), ("XGBoost", "lambdarank_unbiased")}
-    assert set(found) == {(learner, rule) for learner in learners.LEARNERS for rule in rules} | own
-    for learner in learners.LEARNERS:
-        ips = found[learner, "IPS chosen"]
-        expected = np.where(ips == 1, found[learner, "IPS"], found[learner, "Poisson"])
-        np.testing.assert_array_equal(found[learner, "chosen"], expected)
+    rules = {"naive", "IPS", "Poisson", "blend"}
+    true = {(learner, f"{rule}, true p") for learner in ("linear", "LightGBM") for rule in ("IPS", "Poisson")}
+    own = {("LightGBM", "position"), ("LightGBM", "chosen"), ("XGBoost", "lambdarank_unbiased")}
+    assert set(found) == {(learner, rule) for learner in learners.LEARNERS for rule in rules} | true | own
+    either = np.stack([found["LightGBM", "IPS"], found["LightGBM", "Poisson"]])
+    assert (either == found["LightGBM", "chosen"]).any(axis=0).all()
     again = gains.learn_from_clicks(site, 1.0, 16, [3, 6], seed=0)
     assert all(np.array_equal(found[name], again[name]) for name in found)
 
@@ -201,7 +200,14 @@ def test_a_log_is_learned_from_by_every_rule(site: gains.Site) -> None:
 
 def payoffs(seeds: int = 8, **gain: float) -> Payoffs:
     """nDCG of 0.7 without correction and with it what is said more, of all learners and settings alike."""
-    rules = {"naive": 0.0, "IPS": 0.03, "Poisson": 0.02, "chosen": 0.03, "lambdarank_unbiased": 0.01} | gain
+    rules = {
+        "naive": 0.0,
+        "IPS": 0.03,
+        "Poisson": 0.02,
+        "blend": 0.03,
+        "chosen": 0.02,
+        "lambdarank_unbiased": 0.01,
+    } | gain
     rules |= {"IPS, true p": rules["IPS"] - gain.get("off", 0.0), "Poisson, true p": rules["Poisson"]}
     noise = 1e-4 * np.random.default_rng(0).standard_normal((2, 2, 2, seeds))
     ndcg = {
@@ -215,9 +221,10 @@ def payoffs(seeds: int = 8, **gain: float) -> Payoffs:
     [
         ({}, ""),
         ({"off": 0.004}, "estimated propensities"),
-        ({"IPS": 0.012, "Poisson": 0.012, "chosen": 0.012, "lambdarank_unbiased": 0.0}, "the gain over no correction"),
+        ({"IPS": 0.012, "Poisson": 0.012, "blend": 0.012, "lambdarank_unbiased": 0.0}, "the blend gains"),
         ({"lambdarank_unbiased": 0.025}, "above XGBoost"),
-        ({"IPS": 0.05}, "it keeps"),
+        ({"IPS": 0.05}, "the blend keeps"),
+        ({"chosen": -0.01}, "by cross-validation"),
     ],
 )
 def test_verdicts_fail_where_they_should(gain: dict[str, float], fails: str) -> None:
@@ -226,8 +233,8 @@ def test_verdicts_fail_where_they_should(gain: dict[str, float], fails: str) -> 
 
 
 def test_harm_is_a_verdict_too() -> None:
-    told = {v.claim: v.holds for v in judge_payoffs("here", payoffs(chosen=-0.004))}
-    assert [holds for claim, holds in told.items() if "never worse" in claim] == [False]
+    told = {v.claim: v.holds for v in judge_payoffs("here", payoffs(blend=-0.004))}
+    assert [holds for claim, holds in told.items() if "blend is never worse" in claim] == [False]
 
 
 def test_few_seeds_tell_nothing() -> None:
@@ -247,13 +254,19 @@ def test_rows_hold_every_setting_and_the_table_one_number_of_trees() -> None:
 
 def test_a_wrong_curve_costs_what_it_costs_against_the_true_one() -> None:
     logs = [
-        {1.0: {(rule, label): 0.8 - 0.01 * place for rule in ("IPS", "Poisson") for place, label in enumerate(WRONG)}}
+        {
+            1.0: {
+                (rule, label): 0.8 - 0.01 * place
+                for rule in ("IPS", "Poisson", "blend")
+                for place, label in enumerate(WRONG)
+            }
+        }
     ] * 3
     rows = curve_rows(logs, [1.0])
     lost = {row["curve"]: row["against_true"] for row in rows if row["rule"] == "IPS"}
     assert lost["the true curve"] == 0
     assert lost["no correction"] == pytest.approx(0.04)
-    assert any("no correction | +40.0 | +40.0" in line for line in curve_lines(rows))
+    assert any("no correction | +40.0 | +40.0 | +40.0" in line for line in curve_lines(rows))
 
 
 def test_wrong_curves_are_as_wrong_as_they_are_called() -> None:

@@ -58,6 +58,15 @@ class Clicked:
         inverse = np.concatenate([[0.0], 1 / floored(propensity)])
         return np.sum([one.clicks * inverse[one.ranks] for one in self.served.values()], axis=0, dtype=np.float64)
 
+    def effective_clicks(self, propensity: FloatArray) -> float:
+        """Return how many clicks of equal weight would be as good, (Σ w)² / Σ w²."""
+        inverse = np.concatenate([[0.0], 1 / floored(propensity)])
+        first, second = (
+            sum(float((one.clicks * inverse[one.ranks] ** power).sum()) for one in self.served.values())
+            for power in (1, 2)
+        )
+        return first**2 / second if second > 0 else 0.0
+
     def exposure(self, propensity: FloatArray) -> FloatArray:
         """Return how often every document was seen; a view that did not show it counts as one at the last rank."""
         p = floored(propensity)

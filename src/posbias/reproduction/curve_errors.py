@@ -8,7 +8,7 @@ import numpy as np
 
 from posbias.arrays import FloatArray
 from posbias.reproduction.clicked import Clicked, draw_clicks
-from posbias.reproduction.gains import RANKS, Site, exposure_lesson, ips_lesson
+from posbias.reproduction.gains import RANKS, Site, blend, exposure_lesson, ips_lesson
 from posbias.reproduction.learners import Lesson, learn_lightgbm
 from posbias.reproduction.outcomes import Row, seed_of
 from posbias.reproduction.payoffs import mean_and_error
@@ -49,7 +49,8 @@ WRONG: dict[str, Curve] = {
 
 # nDCG@10 by rule and curve, of each η.
 WrongCurves = Mapping[float, Mapping[tuple[str, str], float]]
-_RULES: dict[str, Callable[[Clicked, FloatArray], Lesson]] = {"IPS": ips_lesson, "Poisson": exposure_lesson}
+_LESSONS: dict[str, Callable[[Clicked, FloatArray], Lesson]] = {"IPS": ips_lesson, "Poisson": exposure_lesson}
+_RULES = (*_LESSONS, "blend")
 
 
 def learn_from_wrong_curves(site: Site, eta: float, seed: int) -> dict[tuple[str, str], float]:
@@ -58,12 +59,15 @@ def learn_from_wrong_curves(site: Site, eta: float, seed: int) -> dict[tuple[str
     drawn = seed_of(seed, "wrong curves", eta)
     clicked = draw_clicks(site.training, site.rankings, user, VIEWS, drawn)
     rng = np.random.default_rng(drawn)
-    found = {}
+    found: dict[tuple[str, str], float] = {}
     for label, wrong in WRONG.items():
         p = wrong(user.propensity(RANKS), rng)
-        for rule, lesson in _RULES.items():
-            scores = learn_lightgbm(lesson(clicked, p), [site.held_out.features], [TREES])[0]
-            found[rule, label] = float(site.quality(scores)[0])
+        scores = {
+            rule: learn_lightgbm(lesson(clicked, p), [site.held_out.features], [TREES])[0]
+            for rule, lesson in _LESSONS.items()
+        }
+        scores["blend"] = blend(site.held_out, scores["IPS"], scores["Poisson"], clicked.effective_clicks(p))
+        found |= {(rule, label): float(site.quality(given)[0]) for rule, given in scores.items()}
     return found
 
 

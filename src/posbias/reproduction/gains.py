@@ -9,6 +9,7 @@ import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray
 from posbias.errors import PosbiasError
+from posbias.learning.blending import blend_factors
 from posbias.learning.choosing import choose_rule
 from posbias.reproduction.clicked import Clicked, draw_clicks
 from posbias.reproduction.learners import (
@@ -33,6 +34,10 @@ _PRODUCTION = 30
 # Fewer could be split, but not learned from.
 _FEWEST_QUERIES = 100
 _FOLDS = 2
+# What learners have of their own against position bias; who learns with true propensities too, and who cross-validates:
+# neither depends on the learner, and both take their time.
+_OWN = {"LightGBM": "position", "XGBoost": "lambdarank_unbiased"}
+_WITH_TRUTH, _CHOOSING = ("linear", "LightGBM"), "LightGBM"
 
 Rule = str
 # nDCG@10 at each number of trees, by learner and rule.
@@ -96,20 +101,29 @@ def learn_from_clicks(site: Site, eta: float, views: int, trees: Sequence[int], 
     for name, learn in LEARNERS.items():
         lessons = {
             "naive": ips_lesson(clicked, np.ones(RANKS)),
-            "IPS, true p": ips_lesson(clicked, true),
             "IPS": ips_lesson(clicked, estimated),
-            "Poisson, true p": exposure_lesson(clicked, true),
             "Poisson": exposure_lesson(clicked, estimated),
         }
-        for rule, lesson in lessons.items():
-            found[name, rule] = site.quality(learn(lesson, [site.held_out.features], trees)[0])
-        ips = prefers_ips(clicked, estimated, learn, trees)
-        found[name, "chosen"] = np.where(ips, found[name, "IPS"], found[name, "Poisson"])
-        found[name, "IPS chosen"] = ips.astype(np.float64)
-    for rule in ("position", "lambdarank_unbiased"):
-        name = "LightGBM" if rule == "position" else "XGBoost"
-        found[name, rule] = site.quality(learn_built_in(clicked, rule, site.held_out.features, trees))
+        if name in _WITH_TRUTH:
+            lessons |= {"IPS, true p": ips_lesson(clicked, true), "Poisson, true p": exposure_lesson(clicked, true)}
+        scores = {rule: learn(lesson, [site.held_out.features], trees)[0] for rule, lesson in lessons.items()}
+        scores["blend"] = blend(site.held_out, scores["IPS"], scores["Poisson"], clicked.effective_clicks(estimated))
+        found |= {(name, rule): site.quality(given) for rule, given in scores.items()}
+        if name == _CHOOSING:
+            ips = prefers_ips(clicked, estimated, learn, trees)
+            found[name, "chosen"] = np.where(ips, found[name, "IPS"], found[name, "Poisson"])
+        if name in _OWN:
+            found[name, _OWN[name]] = site.quality(learn_built_in(clicked, _OWN[name], site.held_out.features, trees))
     return found
+
+
+def blend(judgments: Judgments, ips: Scores, poisson: Scores, effective_clicks: float) -> Scores:
+    """Return the blend of two rules, at each number of trees."""
+    blended = []
+    for one, other in zip(ips, poisson, strict=True):
+        a, b = blend_factors(one, other, judgments.query_of, effective_clicks)
+        blended.append(a * one + b * other)
+    return np.array(blended)
 
 
 def ips_lesson(clicked: Clicked, propensity: FloatArray, rows: BoolArray | None = None) -> Lesson:

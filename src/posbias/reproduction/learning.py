@@ -19,40 +19,43 @@ from posbias.simulation.non_linear import generate_non_linear_judgments
 NON_LINEAR, LINEAR, DATA = "non-linear judgments", "linear judgments", "judgments of the file"
 # For production, beside those to learn from and those held out.
 _MORE_QUERIES = 60
-# With 128 features, learning costs six times as much.
-_FEWER_LINEAR = 2
+# With 128 features learning costs six times as much, and hardly pays: the share of queries and of seeds that is tried.
+_LINEAR_QUERIES, _LINEAR_SEEDS = 0.4, 0.5
+# Sites whose logs are learned from with wrong curves too.
+_WRONG_SEEDS = 0.5
 
 
 def run_learning(lab: Laboratory) -> Outcome:
     """Learn by every rule with every learner, from logs of every severity and size."""
-    kinds = list(_sources(lab))
-    payoffs: dict[str, Payoffs] = {}
+    kinds = {kind: _seeds(lab.sizes, kind) for kind in _sources(lab)}
+    trials: dict[str, list[Mapping[tuple[float, int], Found]]] = {kind: [] for kind in kinds}
     wrong: list[WrongCurves] = []
-    for place, kind in enumerate(kinds):
-        trials = []
-        for number in range(lab.sizes.learning_seeds):
-            share = (place + number / lab.sizes.learning_seeds) / len(kinds)
-            lab.progress(f"learning: {kind}", share)
-            site = open_kind(lab, kind, number)
-            trials.append(try_site(site, lab.sizes, seed_of(lab.seed, kind, number)))
-            if place == 0:
-                wrong.append(try_curves(site, lab.sizes, seed_of(lab.seed, kind, number)))
-        payoffs[kind] = collect(trials, lab.sizes)
-    return conclude(payoffs, wrong, lab.sizes)
+    for place, (kind, seeds) in enumerate(kinds.items()):
+        for number in range(seeds):
+            lab.progress(f"learning: {kind}", (place + number / seeds) / len(kinds))
+            site, seed = open_kind(lab, kind, number)
+            trials[kind].append(try_site(site, lab.sizes, seed))
+            if place == 0 and number < max(1, _WRONG_SEEDS * seeds):
+                wrong.append(try_curves(site, lab.sizes, seed))
+    return conclude({kind: collect(found, lab.sizes) for kind, found in trials.items()}, wrong, lab.sizes)
 
 
-def open_kind(lab: Laboratory, kind: str, number: int) -> Site:
-    """Return the site of one seed: new judgments where they are generated, and a new split of a file's."""
+def open_kind(lab: Laboratory, kind: str, number: int) -> tuple[Site, int]:
+    """Return a site and its seed: new judgments where they are generated, and a new split of a file's."""
     seed = seed_of(lab.seed, "learning", kind, number)
     judgments, queries = _sources(lab)[kind](seed)
-    return open_site(judgments, queries, seed)
+    return open_site(judgments, queries, seed), seed
+
+
+def _seeds(sizes: Sizes, kind: str) -> int:
+    return max(1, round(_LINEAR_SEEDS * sizes.learning_seeds)) if kind == LINEAR else sizes.learning_seeds
 
 
 def _sources(lab: Laboratory) -> dict[str, Callable[[int], tuple[Judgments, int]]]:
     queries = lab.sizes.learning_queries
     if not lab.generated:
         return {DATA: lambda seed: (lab.judgments, queries)}
-    fewer = queries // _FEWER_LINEAR
+    fewer = round(_LINEAR_QUERIES * queries)
     return {
         NON_LINEAR: lambda seed: (generate_non_linear_judgments(2 * queries + _MORE_QUERIES, seed=seed), queries),
         LINEAR: lambda seed: (generate_judgments(2 * fewer + _MORE_QUERIES, seed=seed), fewer),

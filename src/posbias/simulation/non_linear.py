@@ -43,7 +43,7 @@ def generate_non_linear_judgments(queries: int = 4_000, *, seed: int = 0) -> Jud
     Example:
         >>> judgments = generate_non_linear_judgments(500, seed=1)
         >>> judgments
-        <Judgments of 500 queries and 9,... documents, grades 0 to 4, 20 features>
+        <Judgments of 500 queries and 10,062 documents, grades 0 to 4, 20 features>
     """
     if queries < 1:
         raise PosbiasError(f"queries must be 1 or more, found {queries}")
