@@ -4,52 +4,51 @@ In the folder: impressions.parquet (impression_id, query_id, ranker, doc_ids in 
 (impression_id, doc_id) and candidates.parquet (query_id, doc_id, and the features, whose names begin with "f").
 """
 
+import json
 import sys
 from pathlib import Path
 
 import lightgbm
-import numpy as np
 import polars
 
 import posbias
-from posbias.objectives import choose_rule, learner_form
+from posbias.objectives import blend_factors, learner_form
 
 PARAMETERS = {"learning_rate": 0.1, "num_leaves": 15, "lambda_l2": 1.0, "num_threads": 1, "verbosity": -1}
+TREES = 150
 
 
 def main(folder: Path) -> None:
-    """Join the events, estimate the curve, weigh the clicks, choose a rule, and learn a ranker by it."""
-    # 1. The log: what was shown, and which of it was clicked.
+    """Join the events, estimate the curve, weigh the clicks, learn by two rules, and blend them."""
+    # The log: what was shown, and which of it was clicked.
     events = posbias.ClickLog.from_events(folder / "impressions.parquet", folder / "clicks.parquet")
-    print(posbias.write_events(events, folder / "log.parquet", overwrite=True).rows, "results shown")
+    written = posbias.write_events(events, folder / "log.parquet", overwrite=True)
+    print(f"{written.rows:,} results shown, {written.clicks:,} clicks")
     log = posbias.ClickLog(folder / "log.parquet")
 
-    # 2. The curve: how often each rank is seen.
-    curve = posbias.CrossFit().fit(posbias.harvest(log)).curve()
-    print(curve.to_text())
+    # The curve: how often each rank is seen.
+    curve = posbias.CrossFit().fit(posbias.harvest(log))
+    print(curve.summary().to_text())
 
-    # 3. What to learn from: every candidate with its clicks, its exposure and its IPS weight.
-    features = [name for name in polars.read_parquet_schema(folder / "candidates.parquet") if name.startswith("f")]
-    made = posbias.ips_weights(log, curve, candidates=folder / "candidates.parquet", keep=features)
-    print(made)
+    # What to learn from: every candidate with its clicks, its exposure and its IPS weight.
+    candidates = folder / "candidates.parquet"
+    features = [name for name in polars.read_parquet_schema(candidates) if name.startswith("f")]
+    made = posbias.ips_weights(log, curve, candidates=candidates, keep=features)
     table = polars.from_arrow(made.table).sort("query_id", "doc_id")
     x = table.select(features).to_numpy()
+    print(made)
 
-    # 4. Two rules, and which of them ranks queries better that it did not learn from.
-    def learn(rule: str, rows: np.ndarray) -> lightgbm.Booster:
-        form = learner_form(rule, table[rows])
-        data = lightgbm.Dataset(x[rows][form.rows], **form.data)
-        return lightgbm.train(form.with_parameters(**PARAMETERS), data, num_boost_round=150)
-
-    rules = {
-        rule: lambda rows, scored, rule=rule: learn(rule, rows).predict(x[scored], raw_score=True)
-        for rule in ("lightgbm-poisson", "lightgbm-softmax")
-    }
-    choice = choose_rule(rules, table["query_id"], table["weight"], table["impressions"])
-    print("Learned by", choice)
-
-    # 5. The ranker, learned from all queries.
-    learn(choice.name, np.arange(len(table))).save_model(folder / "ranker.txt")
+    # Two rankers, and how much each of them counts.
+    models, scores = {}, {}
+    for rule in ("lightgbm-softmax", "lightgbm-poisson"):
+        form = learner_form(rule, table)
+        data = lightgbm.Dataset(x[form.rows], **form.data)
+        models[rule] = lightgbm.train(form.with_parameters(**PARAMETERS), data, num_boost_round=TREES)
+        models[rule].save_model(folder / f"{rule}.txt")
+        scores[rule] = models[rule].predict(x, raw_score=True)
+    factors = blend_factors(*scores.values(), table["query_id"], made.effective_clicks)
+    (folder / "blend.json").write_text(json.dumps([dict(zip(scores, factors, strict=True))]))
+    print("Ranker:", " + ".join(f"{factor:.2f} · {rule}" for rule, factor in zip(scores, factors, strict=True)))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Sizes:
     covered_logs: int = 1000
     drift_logs: int = 600
     diagnosed_logs: int = 100
-    learning_queries: int = 1_000
+    learning_queries: int = 700
     learning_seeds: int = 8
     learning_etas: tuple[float, ...] = (0.5, 1.0, 2.0)
     learning_views: tuple[int, ...] = (1, 2, 4, 16, 100)

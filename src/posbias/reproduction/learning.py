@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +21,8 @@ from posbias.simulation.non_linear import generate_non_linear_judgments
 NON_LINEAR, LINEAR, DATA = "non-linear judgments", "linear judgments", "judgments of the file"
 # For production, beside those to learn from and those held out.
 _MORE_QUERIES = 60
-# With 128 features learning costs six times as much, and hardly pays: the share of queries and of seeds that is tried.
+_LEAST_QUERIES = 50
+# With 128 features learning costs six times as much, and hardly pays: the share of queries and seeds that is tried.
 _LINEAR_QUERIES, _LINEAR_SEEDS = 0.4, 0.5
 # Sites whose logs are learned from with wrong curves too.
 _WRONG_SEEDS = 0.5
@@ -27,17 +30,29 @@ _WRONG_SEEDS = 0.5
 
 def run_learning(lab: Laboratory) -> Outcome:
     """Learn by every rule with every learner, from logs of every severity and size."""
-    kinds = {kind: _seeds(lab.sizes, kind) for kind in _sources(lab)}
+    kinds = {kind: sizes_of(lab.sizes, kind) for kind in _sources(lab)}
     trials: dict[str, list[Mapping[tuple[float, int], Found]]] = {kind: [] for kind in kinds}
     wrong: list[WrongCurves] = []
-    for place, (kind, seeds) in enumerate(kinds.items()):
-        for number in range(seeds):
-            lab.progress(f"learning: {kind}", (place + number / seeds) / len(kinds))
+    for place, (kind, sizes) in enumerate(kinds.items()):
+        for number in range(sizes.learning_seeds):
+            lab.progress(f"learning: {kind}", (place + number / sizes.learning_seeds) / len(kinds))
             site, seed = open_kind(lab, kind, number)
-            trials[kind].append(try_site(site, lab.sizes, seed))
-            if place == 0 and number < max(1, _WRONG_SEEDS * seeds):
-                wrong.append(try_curves(site, lab.sizes, seed))
-    return conclude({kind: collect(found, lab.sizes) for kind, found in trials.items()}, wrong, lab.sizes)
+            trials[kind].append(try_site(site, sizes, seed))
+            if place == 0 and number < _WRONG_SEEDS * sizes.learning_seeds:
+                wrong.append(try_curves(site, sizes, seed))
+    return conclude({kind: collect(trials[kind], sizes) for kind, sizes in kinds.items()}, wrong)
+
+
+def sizes_of(sizes: Sizes, kind: str) -> Sizes:
+    """Return how much is tried of a kind of judgments."""
+    if kind != LINEAR:
+        return sizes
+    return replace(
+        sizes,
+        learning_queries=max(_LEAST_QUERIES, round(_LINEAR_QUERIES * sizes.learning_queries)),
+        learning_seeds=max(1, round(_LINEAR_SEEDS * sizes.learning_seeds)),
+        learning_views=sizes.learning_views[1::2] or sizes.learning_views,
+    )
 
 
 def open_kind(lab: Laboratory, kind: str, number: int) -> tuple[Site, int]:
@@ -47,19 +62,17 @@ def open_kind(lab: Laboratory, kind: str, number: int) -> tuple[Site, int]:
     return open_site(judgments, queries, seed), seed
 
 
-def _seeds(sizes: Sizes, kind: str) -> int:
-    return max(1, round(_LINEAR_SEEDS * sizes.learning_seeds)) if kind == LINEAR else sizes.learning_seeds
-
-
 def _sources(lab: Laboratory) -> dict[str, Callable[[int], tuple[Judgments, int]]]:
-    queries = lab.sizes.learning_queries
+    """Return what makes the judgments of each kind from a seed, and how many queries to learn from."""
     if not lab.generated:
-        return {DATA: lambda seed: (lab.judgments, queries)}
-    fewer = round(_LINEAR_QUERIES * queries)
-    return {
-        NON_LINEAR: lambda seed: (generate_non_linear_judgments(2 * queries + _MORE_QUERIES, seed=seed), queries),
-        LINEAR: lambda seed: (generate_judgments(2 * fewer + _MORE_QUERIES, seed=seed), fewer),
-    }
+        return {DATA: lambda seed: (lab.judgments, lab.sizes.learning_queries)}
+    generators = {NON_LINEAR: generate_non_linear_judgments, LINEAR: generate_judgments}
+    return {kind: partial(_generate, generate, sizes_of(lab.sizes, kind)) for kind, generate in generators.items()}
+
+
+def _generate(generate: Callable[..., Judgments], sizes: Sizes, seed: int) -> tuple[Judgments, int]:
+    queries = sizes.learning_queries
+    return generate(2 * queries + _MORE_QUERIES, seed=seed), queries
 
 
 def try_site(site: Site, sizes: Sizes, seed: int) -> dict[tuple[float, int], Found]:
@@ -93,12 +106,13 @@ def collect(trials: Sequence[Mapping[tuple[float, int], Found]], sizes: Sizes) -
     return Payoffs(etas, views, sizes.learning_trees, ndcg)
 
 
-def conclude(payoffs: Mapping[str, Payoffs], wrong: Sequence[WrongCurves], sizes: Sizes) -> Outcome:
+def conclude(payoffs: Mapping[str, Payoffs], wrong: Sequence[WrongCurves]) -> Outcome:
     """Say what all of it comes to."""
     rows = [row for kind, one in payoffs.items() for row in payoff_rows(kind, one)]
-    curves = curve_rows(wrong, sizes.learning_etas)
+    first = next(iter(payoffs.values()))
+    curves = curve_rows(wrong, first.etas)
     verdicts = tuple(verdict for kind, one in payoffs.items() for verdict in judge_payoffs(kind, one))
-    shown = sizes.learning_trees[len(sizes.learning_trees) // 2]
+    shown = first.trees[len(first.trees) // 2]
     lines = [line for kind, one in payoffs.items() for line in payoff_lines(kind, one, shown)]
-    picture = draw_payoffs(next(iter(payoffs.values())), shown)
+    picture = draw_payoffs(first, shown)
     return Outcome("learning", rows, picture, verdicts, {"curves": curves}, (*lines, *curve_lines(curves)))
