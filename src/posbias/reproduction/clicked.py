@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from posbias.arrays import BoolArray, FloatArray, IntArray
@@ -51,12 +53,12 @@ class Clicked:
     @property
     def clicks(self) -> FloatArray:
         """Clicks on every document."""
-        return np.sum([one.clicks for one in self.served.values()], axis=0, dtype=np.float64)
+        return _summed(one.clicks for one in self.served.values())
 
     def weights(self, propensity: FloatArray) -> FloatArray:
         """Return the IPS label of every document, Σ clicks · min(p_1 / p_k, cap)."""
         inverse = np.concatenate([[0.0], 1 / floored(propensity)])
-        return np.sum([one.clicks * inverse[one.ranks] for one in self.served.values()], axis=0, dtype=np.float64)
+        return _summed(one.clicks * inverse[one.ranks] for one in self.served.values())
 
     def effective_clicks(self, propensity: FloatArray) -> float:
         """Return how many clicks of equal weight would be as good, (Σ w)² / Σ w²."""
@@ -71,7 +73,7 @@ class Clicked:
         """Return how often every document was seen; a view that did not show it counts as one at the last rank."""
         p = floored(propensity)
         seen = np.concatenate([p[-1:], p])
-        return np.sum([one.views * seen[one.ranks] for one in self.served.values()], axis=0, dtype=np.float64)
+        return _summed(one.views * seen[one.ranks] for one in self.served.values())
 
     def to_log(self) -> pa.Table:
         """Return the log, aggregated: impressions and clicks of every document by each ranker."""
@@ -127,6 +129,10 @@ def floored(propensity: FloatArray) -> FloatArray:
     """
     known = np.where(np.isfinite(propensity), np.arange(len(propensity)), 0)
     return np.maximum(propensity[np.maximum.accumulate(known)], 1 / CAP)
+
+
+def _summed(parts: Iterable[npt.NDArray[Any]]) -> FloatArray:
+    return np.asarray(np.sum(list(parts), axis=0), dtype=np.float64)
 
 
 def _ranks(judgments: Judgments, ranking: IntArray) -> IntArray:

@@ -85,7 +85,7 @@ def open_site(judgments: Judgments, queries: int, seed: int) -> Site:
 def learn_from_labels(site: Site, trees: Sequence[int]) -> Found:
     """Learn from what no click log has: the gain of every document."""
     training = site.training
-    lesson = softmax_lesson(training.features, 2.0**training.grades - 1, training.sizes)
+    lesson = softmax_lesson(training.features, np.asarray(2.0**training.grades - 1, dtype=np.float64), training.sizes)
     return {
         (name, "full labels"): site.quality(learn(lesson, [site.held_out.features], trees)[0])
         for name, learn in LEARNERS.items()
@@ -163,7 +163,7 @@ def prefers_ips(clicked: Clicked, propensity: FloatArray, learn: Learner, trees:
     for number in range(len(trees)):
         rules = {name: lambda rows, scored, fit=fit, at=number: fit(rows, scored)[at] for name, fit in fits.items()}
         chosen.append(choose_rule(rules, judgments.query_of, weights, views, folds=_FOLDS).name)
-    return np.array(chosen) == "IPS"
+    return np.asarray([name == "IPS" for name in chosen])
 
 
 def learn_built_in(clicked: Clicked, rule: Rule, held_out: Features, trees: Sequence[int]) -> Scores:

@@ -89,7 +89,7 @@ def learn_linear(lesson: Lesson, held_out: Sequence[Features], trees: Sequence[i
     def aim(w: FloatArray) -> tuple[float, FloatArray]:
         s = np.clip(x @ w, -50, 50)
         slope = lesson.slopes(s)[0] @ x
-        return lesson.loss(s) / total + penalty @ w**2 / 2, slope / total + penalty * w
+        return float(lesson.loss(s) / total + penalty @ w**2 / 2), np.asarray(slope / total + penalty * w)
 
     first = np.append(np.zeros(x.shape[1] - 1), lesson.start)
     w = minimize(aim, first, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x[:-1] / spread

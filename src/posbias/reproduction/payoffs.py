@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +39,9 @@ class Payoffs:
         """Return by how much a rule is above another, of the same log and learner."""
         return self.ndcg[learner, rule] - self.ndcg[learner, over]
 
-    def place(self, where: tuple[int, ...] | np.intp) -> str:
-        """Say where in an array over η, page views and trees something is."""
-        eta, views, trees = np.unravel_index(where, self.shape) if isinstance(where, np.integer) else where
+    def place(self, where: int | np.integer[Any]) -> str:
+        """Say where in an array over η, page views and trees something is, by its number."""
+        eta, views, trees = (int(index) for index in np.unravel_index(int(where), self.shape))
         return f"η = {self.etas[eta]:g}, {self.views[views]} views, {self.trees[trees]} trees"
 
     @property
