@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -305,6 +306,25 @@ def test_candidates_have_the_exposure_of_all_page_views(text: bool, tmp_path: Pa
     assert all(found[pair] is None if pair in missing else float(found[pair]) == sizes[pair] for pair in found)
 
 
+def test_candidates_are_read_from_their_own_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("query_id,doc_id\n1,2\n")
+    with duckdb.connect(tmp_path / "log.duckdb") as con:
+        con.register("rows", pa.Table.from_pylist(rows_of()))
+        con.execute("CREATE TABLE shown AS SELECT * FROM rows")
+        con.execute("CREATE TABLE candidates AS SELECT query_id, -doc_id - 1 AS doc_id FROM rows")
+        con.execute(f"CREATE VIEW sly AS SELECT * FROM read_csv('{tmp_path}/secret.csv')")
+    log = posbias.ClickLog(tmp_path / "log.duckdb", table="shown")
+    with pytest.raises(posbias.LogError, match="may read the tables of its own database only"):
+        posbias.ips_weights(log, a_curve(), candidates="sly")
+    shown = posbias.ips_weights(log, a_curve()).rows
+    assert posbias.ips_weights(log, a_curve(), candidates="candidates").rows == 2 * shown
+    # A query of the user's own sees its table by that name, and not ours.
+    mine = posbias.ClickLog(tmp_path / "log.duckdb", sql="SELECT * FROM shown SEMI JOIN candidates USING (query_id)")
+    assert (
+        posbias.ips_weights(mine, a_curve(), candidates=pa.table({"query_id": [0], "doc_id": [-1]})).rows == shown + 1
+    )
+
+
 def test_candidates_that_do_not_fit_are_refused_or_told(tmp_path: Path) -> None:
     rows = rows_of()
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
@@ -347,7 +367,7 @@ def test_ranks_beyond_the_curve_are_refused_clipped_or_extrapolated() -> None:
     rows = rows_of()
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
     curve = a_curve([1.0, 1 / 2, 1 / 3])
-    with pytest.raises(posbias.CurveError, match=r"ranks 4 and 5: it lies beyond the 3 ranks"):
+    with pytest.raises(posbias.CurveError, match=r"ranks 4 and 5: beyond the 3 ranks of the curve.*beyond='clip'"):
         posbias.ips_weights(log, curve)
     clipped = posbias.ips_weights(log, curve, beyond="clip")
     assert_alike(told(clipped.table), expected(oracle_rows(rows), lambda row: 1 / min(row["position"], 3)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Literal
 
 from posbias.engines.checksums import verified
@@ -47,7 +47,8 @@ def open_log(
 ) -> AbstractContextManager[OpenLog]:
     """Open a log for as long as a block lasts; a Spark DataFrame is opened by Spark without being told.
 
-    DuckDB opens tables `beside` it, by the names they are to have, and lets its answers be written to `outputs`.
+    `beside` are further tables, by the names under which queries call them: sources as a log is, or the names of tables
+    in the same DuckDB file. `outputs` are files that answers may be written to. Both are for DuckDB alone.
     """
     if not isinstance(log, ClickLog):
         raise PosbiasError(f"Expected a click log, not a {type(log).__name__}: ClickLog('clicks.parquet') makes one.")
@@ -72,14 +73,15 @@ def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB |
 def _opened(
     engine: DuckDB | Spark, log: ClickLog, progress: Progress, beside: Mapping[str, Any], outputs: Sequence[str]
 ) -> Iterator[OpenLog]:
-    if isinstance(engine, DuckDB):
-        opening = engine.open(log, progress, beside, outputs)
-    elif beside or outputs:
+    if beside and not isinstance(engine, DuckDB):
         raise PosbiasError(
-            "Spark opens no table beside the log for this, and writes no answer. Use the engine DuckDB, which takes "
-            "any number of rows in bounded memory: export the log to Parquet where it is a DataFrame or table."
+            f"Tables beside the log ({listed(beside)}) are joined with it by DuckDB alone. Leave "
+            f"engine={engine.name!r} out, and give the log as files."
         )
-    else:
-        opening = engine.open(log, progress)
-    with verified(log, *beside.values()), opening as opened:
-        yield opened
+    with ExitStack() as stack:
+        for source in (log, *map(ClickLog, beside.values())):
+            stack.enter_context(verified(source))
+        if isinstance(engine, DuckDB):
+            yield stack.enter_context(engine.open(log, progress, beside, outputs))
+        else:
+            yield stack.enter_context(engine.open(log, progress))

@@ -23,12 +23,12 @@ _AT_ONCE = 2**22
 
 
 @contextmanager
-def verified(log: ClickLog, *beside: Any) -> Iterator[None]:
+def verified(log: ClickLog) -> Iterator[None]:
     """Refuse a log at the end of the block that reads it if one of its compressed files is damaged.
 
     They are unpacked once more beside the engine, on a core that it leaves idle: one file is read by one thread.
     """
-    files = _packed([*log.sources, *beside])
+    files = _packed(log)
     if not files:
         yield
         return
@@ -52,10 +52,10 @@ def verified(log: ClickLog, *beside: Any) -> Iterator[None]:
         raise found[0] from None
 
 
-def _packed(sources: Sequence[Any]) -> list[str]:
-    """Return the compressed files of sources that are on this machine."""
+def _packed(log: ClickLog) -> list[str]:
+    """Return the compressed files of a log that are on this machine."""
     files: list[str] = []
-    for source in sources:
+    for source in log.sources:
         if is_path(source):
             # What is not there, or is a table of an engine, is no file to be checked; opening it will say more.
             with suppress(PosbiasError, OSError, ValueError):

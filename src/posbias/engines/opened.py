@@ -27,7 +27,7 @@ class OpenLog(ABC):
         self.progress = progress
         # What was found while the log was made of events.
         self.findings = tuple(findings)
-        # Tables that were opened beside the log.
+        # The columns of the tables that were opened beside the log, by the names under which they are selected from.
         self.beside: Mapping[str, Columns] = {}
 
     @abstractmethod

@@ -20,6 +20,7 @@ from posbias.wording import label
 # What to do with ranks beyond the last that the curve was to estimate.
 Beyond = Literal["refuse", "clip", "extrapolate"]
 BEYOND: tuple[str, ...] = get_args(Beyond)
+_BEYOND = "beyond the"
 # A message names so many segments.
 _MOST_TOLD = 3
 
@@ -73,7 +74,8 @@ def relative_propensities(
         for reason in reasons:
             refused.setdefault(reason, []).append(key)
     if refused:
-        raise CurveError(_refusal(curve, refused))
+        further = any(f": {_BEYOND}" in reason for reason in refused)
+        raise CurveError(_refusal(curve, refused, further), {"beyond": "clip"} if further else None)
     return found
 
 
@@ -93,7 +95,7 @@ def _values(curve: Curve, ranks: list[int], beyond: Beyond) -> tuple[dict[int, f
         told.setdefault(why or "not determined by that data", []).append(rank)
     deeper = [rank for rank in ranks if rank > curve.max_rank]
     if deeper and beyond == "refuse":
-        told.setdefault(f"it lies beyond the {curve.max_rank} ranks of the curve", []).extend(deeper)
+        told.setdefault(f"{_BEYOND} {curve.max_rank} ranks of the curve", []).extend(deeper)
     elif deeper:
         last = last_rank(curve)
         power = _power(known) if beyond == "extrapolate" else 0.0
@@ -125,12 +127,11 @@ def _refuse_unknown(curve: Curve, unknown: list[Segment]) -> None:
         )
 
 
-def _refusal(curve: Curve, refused: Mapping[str, list[Segment]]) -> str:
-    lines = [f"{'; '.join([reason])}{f' (in {_named(keys)})' if curve.by else ''}." for reason, keys in refused.items()]
+def _refusal(curve: Curve, refused: Mapping[str, list[Segment]], further: bool) -> str:
+    lines = [f"{reason}{f' (in {_named(keys)})' if curve.by else ''}." for reason, keys in refused.items()]
     choices = (
-        " Ranks beyond the curve can be taken for its last one (beyond='clip'), or the curve can be continued "
-        "(beyond='extrapolate')."
-        if any("it lies beyond" in reason for reason in refused)
+        " Ranks beyond the curve can also be taken for its last one (clip), or the curve be continued (extrapolate)."
+        if further
         else ""
     )
     return (

@@ -20,7 +20,7 @@ from posbias.sql.shown import Plan
 from posbias.sql.weights import UNUSABLE, profile
 
 # Far beyond what any page shows, in any number of segments; a column of ids has more.
-_MOST_CELLS = 1_000_000
+_MOST_CELLS = 200_000
 
 
 class Cell(NamedTuple):
@@ -103,7 +103,7 @@ def take_profile(opened: OpenLog, plan: Plan, *, force: bool) -> WeightProfile:
     refuse_unusable(opened, plan, rows, unusable)
     refuse_sums(plan.schema, sum(cell.impressions for cell in cells))
     found = WeightProfile(tuple(sorted(cells, key=lambda c: ([(v is not None, v or "") for v in c.segment], c[1]))), ())
-    findings = [*find_no_clicks(found.positions), *find_repeats(opened, plan, small_sample(opened, rows), moved=False)]
+    findings = [*find_no_clicks(found.positions), *find_repeats(opened, plan, small_sample(opened, rows))]
     refuse_errors(findings, force=force)
     if not found.clicks:
         raise LogError("There is no click in the log: nothing can be learned from it.")

@@ -49,19 +49,17 @@ class DuckDB:
     def open(
         self, log: ClickLog, progress: Progress, beside: Mapping[str, Any] | None = None, outputs: Sequence[str] = ()
     ) -> AbstractContextManager[OpenLog]:
-        """Open a log, and tables beside it by their names, for as long as a block lasts; answers go to `outputs`."""
+        """Open a log for as long as a block lasts, and tables beside it by their names; answers may go to outputs."""
         from posbias.engines.duckdb.opened import open_log
 
-        if any(type(source).__module__.startswith("pyspark.") for source in [*log.sources, *(beside or {}).values()]):
+        if any(type(source).__module__.startswith("pyspark.") for source in log.sources):
             raise PosbiasError("The log is a Spark DataFrame, which DuckDB cannot read. Leave engine='duckdb' out.")
-        return open_log(
-            log,
-            memory_limit=self.memory_limit,
-            threads=self.threads,
-            progress=progress,
-            beside=beside or {},
-            outputs=outputs,
-        )
+        if any(type(source).__module__.startswith("pyspark.") for source in (beside or {}).values()):
+            raise PosbiasError(
+                "DuckDB cannot read a Spark DataFrame: write it as files, or give it as Arrow or pandas."
+            )
+        limits = {"memory_limit": self.memory_limit, "threads": self.threads}
+        return open_log(log, **limits, progress=progress, beside=beside or {}, outputs=outputs)  # type: ignore[arg-type]
 
     def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
         """Write the log that events make as Parquet."""

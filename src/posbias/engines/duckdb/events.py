@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -10,7 +11,7 @@ import duckdb
 from posbias.engines.duckdb.connections import connected, shut
 from posbias.engines.duckdb.databases import attach, choose_table, query_tables
 from posbias.engines.duckdb.errors import explained
-from posbias.engines.duckdb.opening import Opened, define, find_second, open_beside, publish
+from posbias.engines.duckdb.opening import Opened, define, find_beside, find_second, open_beside, publish
 from posbias.engines.duckdb.readers import literal
 from posbias.engines.events import LOG_COUNTS, Joined, WrittenLog, join_events
 from posbias.engines.files import file_format, find_files, is_path, one_format
@@ -30,9 +31,9 @@ def open_events(
     events: Events,
     progress: Progress,
     beside: Mapping[str, Any],
-    outputs: Sequence[str],
+    outputs: Sequence[str] = (),
 ) -> tuple[Opened, Opened | None, dict[str, Opened], Sequence[Finding]]:
-    """Make the log of two tables selectable as `log`, the second table of a long one as `rankings`, others by name."""
+    """Make the log of two tables selectable as `log`, the second table of a long one as `rankings`, others `beside`."""
     with explained():
         joined, rankings, more = _join(con, events, log.rankings, outputs, progress, beside)
         progress("Joining", 0.0)
@@ -47,7 +48,7 @@ def write_events(
     """Write the log of two tables as one Parquet file, streamed as it is joined."""
     d = DuckDBDialect()
     with scratch_folder() as spill, connected(spill, memory_limit, threads) as con, explained():
-        joined, _, _ = _join(con, events, None, (path,), progress, {})
+        joined, *_ = _join(con, events, None, (path,), progress, {})
         progress("Writing", 0.0)
         # The draft is ours: DuckDB needs none beside it, and may not write one.
         options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
@@ -66,7 +67,7 @@ def _join(
     progress: Progress,
     beside: Mapping[str, Any],
 ) -> tuple[Joined, Opened | None, dict[str, Opened]]:
-    """Open both tables, and those beside them, and look at them.
+    """Open both tables and look at them.
 
     As with any log, all that is to be read, and where it is to be written, is settled before anything is looked at.
     """
@@ -76,11 +77,11 @@ def _join(
     tables = attach(con, files) if database else {}
     tapped = find_second("clicks", events.clicks, tables)
     ranked = [] if rankings is None else find_second("rankings", rankings, tables)
-    aside = {name: find_second(name, source, tables) for name, source in beside.items()}
-    others = [*ranked, *(file for names in aside.values() for file in names)]
-    refuse_unreadable([*tapped, *others])
+    refuse_unreadable([*tapped, *ranked])
+    others = find_beside(beside, tables)
     trusting = events.sql is not None or events.clicks_sql is not None
-    shut(con, [*([] if database else files), *tapped, *others, *outputs], trusting=trusting)
+    seen = [*([] if database else files), *tapped, *ranked, *chain(*others.values()), *outputs]
+    shut(con, seen, trusting=trusting)
     progress("Reading", 0.0)
     if database:
         shown = _from_database(con, files[0], tables, events)
@@ -92,12 +93,12 @@ def _join(
         _keep(con, "impressions", files)
     clicks = _open_second(con, "clicks", events.clicks, tapped, tables, events.clicks_sql)
     second = None if rankings is None else _open_second(con, "rankings", rankings, ranked, tables, None)
-    more = open_beside(con, beside, aside, tables)
 
     def rows(sql: str, doing: str) -> list[tuple[Any, ...]]:
         progress(doing, 0.0)
         return con.execute(sql).fetchall()
 
+    more = open_beside(con, beside, others, tables)
     return join_events(events, DuckDBDialect(), shown.columns, clicks.columns, rows), second, more
 
 

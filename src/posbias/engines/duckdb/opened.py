@@ -147,7 +147,7 @@ def open_log(
     beside: Mapping[str, Any] | None = None,
     outputs: Sequence[str] = (),
 ) -> Iterator[OpenLog]:
-    """Open a log in an embedded DuckDB for as long as the block lasts, and tables beside it by their names."""
+    """Open a log in an embedded DuckDB for as long as the block lasts, and tables beside it by the names they get."""
     with (
         scratch_folder() as spill,
         connected(spill, memory_limit, threads, counting=progress is not silent) as con,
