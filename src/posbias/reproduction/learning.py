@@ -35,12 +35,19 @@ def run_learning(lab: Laboratory) -> Outcome:
     wrong: list[WrongCurves] = []
     for place, (kind, sizes) in enumerate(kinds.items()):
         for number in range(sizes.learning_seeds):
-            lab.progress(f"learning: {kind}", (place + number / sizes.learning_seeds) / len(kinds))
             site, seed = open_kind(lab, kind, number)
-            trials[kind].append(try_site(site, sizes, seed))
+            report = partial(
+                _report, lab, kind, place + number / sizes.learning_seeds, sizes.learning_seeds, len(kinds)
+            )
+            trials[kind].append(try_site(site, sizes, seed, report))
             if place == 0 and number < _WRONG_SEEDS * sizes.learning_seeds:
                 wrong.append(try_curves(site, sizes, seed))
     return conclude({kind: collect(trials[kind], sizes) for kind, sizes in kinds.items()}, wrong)
+
+
+def _report(lab: Laboratory, kind: str, before: float, seeds: int, kinds: int, share: float) -> None:
+    """Report the share of everything, from the share of one site."""
+    lab.progress(f"learning: {kind}", (before + share / seeds) / kinds)
 
 
 def sizes_of(sizes: Sizes, kind: str) -> Sizes:
@@ -75,16 +82,19 @@ def _generate(generate: Callable[..., Judgments], sizes: Sizes, seed: int) -> tu
     return generate(2 * queries + _MORE_QUERIES, seed=seed), queries
 
 
-def try_site(site: Site, sizes: Sizes, seed: int) -> dict[tuple[float, int], Found]:
+def try_site(
+    site: Site, sizes: Sizes, seed: int, report: Callable[[float], None] = lambda share: None
+) -> dict[tuple[float, int], Found]:
     """Learn from logs of every severity and size of one site; with what clicks do not matter to in each."""
     labels = learn_from_labels(site, sizes.learning_trees)
     production = np.full(len(sizes.learning_trees), site.production)
     same = labels | {(learner, "production"): production for learner, _ in labels}
-    return {
-        (eta, views): learn_from_clicks(site, eta, views, sizes.learning_trees, seed) | same
-        for eta in sizes.learning_etas
-        for views in sizes.learning_views
-    }
+    settings = [(eta, views) for eta in sizes.learning_etas for views in sizes.learning_views]
+    found = {}
+    for done, (eta, views) in enumerate(settings, start=1):
+        found[eta, views] = learn_from_clicks(site, eta, views, sizes.learning_trees, seed) | same
+        report(done / len(settings))
+    return found
 
 
 def try_curves(site: Site, sizes: Sizes, seed: int) -> WrongCurves:
