@@ -487,6 +487,16 @@ def test_jackknife_by_hand():
     assert found.reasons[1] == f"{degrees:.1f} degrees of freedom: few queries decide it"
 
 
+def test_few_buckets_that_tell_the_same_are_few():
+    estimate = np.array([1.0, 0.5])
+    moved = np.zeros((20, 2))
+    moved[:, 1] = 0.005
+    moved[:3, 1] = 0.1, -0.1, 0.1
+    found = jackknife(estimate, estimate * np.exp(moved), 0.95)
+    # By Satterthwaite alone they would be 7, and an interval 1.8 times too narrow.
+    assert found.degrees.tolist() == [19, 2]
+
+
 def test_intervals_that_say_nothing_are_none():
     estimate = np.array([1.0, 0.5, 0.25])
     moved = np.zeros((10, 3))

@@ -9,6 +9,7 @@ from posbias.estimators import ESTIMATORS as _ESTIMATORS
 from posbias.version import __version__
 
 if TYPE_CHECKING:
+    from posbias import plots as plots
     from posbias.curves.curve import Curve as Curve
     from posbias.engines.duckdb import DuckDB as DuckDB
     from posbias.engines.spark import Spark as Spark
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from posbias.judging.diagnosing import diagnose as diagnose
     from posbias.judging.histories import History as History
     from posbias.judging.segmented import compare_segments as compare_segments
+    from posbias.learning.evaluating import evaluate as evaluate
     from posbias.learning.weights import ips_weights as ips_weights
     from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.planning.planner import plan as plan
@@ -53,6 +55,7 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "check": "posbias.judging.checking",
     "compare": "posbias.judging.comparing",
     "compare_segments": "posbias.judging.segmented",
+    "evaluate": "posbias.learning.evaluating",
     "events_sql": "posbias.harvesting.warehouse.events",
     "diagnose": "posbias.judging.diagnosing",
     "harvest": "posbias.harvesting.counting",
@@ -64,10 +67,14 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "simulate": "posbias.simulation",
     "write_events": "posbias.harvesting.event_files",
 }
-__all__ = ["__version__", *_HOMES]
+# Modules of functions, likewise.
+_MODULES = ("plots",)
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"posbias.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'posbias' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -10,9 +10,14 @@ import numpy as np
 from posbias.arrays import FloatArray
 from posbias.errors import PosbiasError
 from posbias.extras import optional
+from posbias.wording import printable
 from posbias.writing import written_whole
 
 ENDINGS = ("png", "svg", "pdf")
+# Okabe and Ito's, which people tell apart who do not see all colours, and in grey by their markers.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A00", "#555555")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+ALARM = "#B3261E"
 TRUTH = {"color": "black", "linestyle": "--", "linewidth": 1.2, "zorder": 3}
 
 
@@ -34,7 +39,23 @@ def over_ranks(axes: Any, ranks: list[int]) -> None:
     axes.set_xlabel("Rank")
     axes.set_ylabel("Propensity relative to rank 1")
     axes.set_ylim(bottom=0)
-    axes.set_xticks(ranks if len(ranks) <= 12 else ranks[:: 2 if len(ranks) <= 25 else 5])
+    rank_ticks(axes, ranks)
+
+
+def rank_ticks(axes: Any, ranks: list[int], *, both: bool = False) -> None:
+    """Write as many ranks below the axes as there is room for, and beside them if they are ranks too."""
+    shown = (
+        ranks if len(ranks) <= 12 else ranks[:: 2 if len(ranks) <= 25 else 5 if len(ranks) <= 60 else len(ranks) // 12]
+    )
+    axes.set_xticks(shown)
+    if both:
+        axes.set_yticks(shown)
+
+
+def legible(name: str) -> str:
+    """Return a text as a legend shows it: matplotlib reads $ as mathematics, and leaves out what begins with _."""
+    text = printable(name).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 def draw_interval(
@@ -49,10 +70,12 @@ def draw_interval(
 
 
 def save_picture(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write a picture as PNG, SVG or PDF, whole or not at all."""
+    """Write a picture as PNG, SVG or PDF, whole or not at all, and the same each time that it is drawn."""
     name = os.fspath(path)
     ending = name.rsplit(".", 1)[-1].lower()
     if ending not in ENDINGS:
         raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {name!r}.")
-    with written_whole(name) as part:
-        figure.savefig(part, format=ending, dpi=160)
+    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
+    steady = optional("matplotlib", "Pictures need").rc_context({"svg.hashsalt": "posbias"})
+    with written_whole(name) as part, steady:
+        figure.savefig(part, format=ending, dpi=160, metadata=undated)

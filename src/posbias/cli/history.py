@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from posbias.cli.options import show_json, tell
+from posbias.cli.outputs import plot_file
 
 
 @click.group()
@@ -49,10 +50,15 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
 @click.argument("file")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N days.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(file: str, last: int | None, as_json: bool) -> None:
+@click.option("--plot", metavar="FILE", callback=plot_file, help="Draw some ranks over days as .png, .svg or .pdf.")
+def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
     """Show the curves of all days, and what was found."""
     from posbias.judging.histories import History
 
+    if plot is not None:
+        from posbias.writing import writable
+
+        writable(plot)
     kept = History.load(file)
     if last is not None:
         kept = History(kept.days[-last:])
@@ -60,6 +66,10 @@ def show(file: str, last: int | None, as_json: bool) -> None:
         show_json(kept.to_dict())
     else:
         click.echo(kept.to_text())
+    if plot is not None:
+        from posbias import plots
+
+        plots.save(plots.history(kept), plot)
 
 
 def _listed(days: list[str], most: int = 5) -> str:

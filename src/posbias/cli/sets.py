@@ -8,15 +8,17 @@ import click
 
 from posbias.cli.engines import engine_options, running
 from posbias.cli.options import force_option, log_options, make_log, show_json
+from posbias.cli.outputs import plot_file
 from posbias.cli.sections import Sectioned
 
 
-@click.command(cls=Sectioned, sections={"Output": ("as_json",)})
+@click.command(cls=Sectioned, sections={"Output": ("as_json", "plot")})
 @log_options
 @force_option
 @engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def sets(as_json: bool, **flags: Any) -> None:
+@click.option("--plot", metavar="FILE", callback=plot_file, help="Draw the sizes as a map, as .png, .svg or .pdf.")
+def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
     """Count the distinct (query, document) pairs of every interventional set S_{k,k'}.
 
     The table has the shape of Tables 1 and 2 of the paper.
@@ -24,9 +26,17 @@ def sets(as_json: bool, **flags: Any) -> None:
     from posbias.harvesting.set_sizes import intervention_sets
     from posbias.tables import Column, table
 
+    if plot is not None:
+        from posbias.writing import writable
+
+        writable(plot)
     log = make_log(flags)
     with running(flags) as engine:
         sizes = intervention_sets(log, **engine, **flags)
+    if plot is not None:
+        from posbias import plots
+
+        plots.save(plots.sets(sizes), plot)
     m = len(sizes)
     if as_json:
         pairs = [(k, other) for k in range(m) for other in range(k + 1, m)]

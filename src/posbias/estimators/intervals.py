@@ -19,6 +19,8 @@ FEW_DEGREES = 10
 # What a deletion moves log p by, at the least, to be more than rounding; and the half-width beyond which an interval,
 # from a ten-thousandth to ten thousand times the estimate, says nothing.
 _MOVED, _WIDEST = 1e-6, np.log(1e4)
+# A bucket that moves an estimate by less than this share of what the one does that moves it most, tells nothing of it.
+_TELLS = 0.1
 # More resamples than this share without an estimate leave a rank without an interval.
 MOST_UNDEFINED = 0.05
 
@@ -68,8 +70,9 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float, most_degre
     """Return the intervals of an estimate, (M,), from its refits without each of B buckets, (B, M).
 
     On the log scale, with d_b = x(−b) − x: se² = (B−1)/B Σ d² (the estimator CV3 of clustered data), and t quantiles
-    with the degrees of freedom of Satterthwaite, 2 (Σd²)² / (Σd⁴ − (Σd²)²/B) within [1, B−1]: as many as if so many
-    buckets told the same, and no more than `most_degrees`. `docs/intervals.md` says how often they hold the truth.
+    with the degrees of freedom of Satterthwaite, 2 (Σd²)² / (Σd⁴ − (Σd²)²/B): as many as if so many buckets told the
+    same, one fewer than do tell of the estimate at the most, and no more than `most_degrees`. `docs/intervals.md` says
+    how often they hold the truth.
     """
     buckets, ranks = refits.shape
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -85,7 +88,9 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float, most_degre
     degrees = np.full(ranks, np.nan)
     # Deletions that all move an estimate alike leave B − 1; rounding may leave a little less than none to divide by.
     np.divide(2 * squares**2, spread, out=degrees, where=spread > 0)
-    most = max(1.0, min(buckets - 1, most_degrees))
+    # A few that happen to tell the same are no more than these few.
+    telling = (np.abs(moved) >= _TELLS * np.abs(moved).max(axis=0)).sum(axis=0)
+    most = np.maximum(1.0, np.minimum(telling - 1, most_degrees))
     degrees = np.where(known, np.clip(np.where(spread > 0, degrees, buckets - 1), 1, most), np.nan)
     half = t_quantile(degrees, (1 + level) / 2) * np.sqrt(np.diagonal(covariance))
     wide = half > _WIDEST

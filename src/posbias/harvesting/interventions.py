@@ -54,6 +54,10 @@ class Interventions:
             clicks, skips = clicks * inverse, skips * inverse
         return self._spread(clicks), self._spread(skips)
 
+    def unweighted(self) -> FloatArray:
+        """Return the clicks at k of every interventional set as they were counted: (M, M)."""
+        return self._spread(self.clicks.sum(axis=0))
+
     def total(self) -> tuple[FloatArray, FloatArray]:
         """Return ĉ and ¬ĉ of the log as it is."""
         return self.tables(np.ones(self.buckets))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from posbias.engines import OpenLog
@@ -16,13 +17,27 @@ if TYPE_CHECKING:
 
 # With fewer rows on which another's ranks are known, chance may leave none the other way round.
 _FEWEST = 100
+# So many rows are looked at first.
+_FIRST = 2**17
 
 
 def find_one_sided(opened: OpenLog, plan: Plan) -> list[Finding]:
     """Return rankers whose ranks no row of another ranker has, in a wide log."""
     if plan.schema.layout.ranks_in != "columns":
         return []
+    # What the beginning of a log has the whole has too: most often it settles that there are none.
+    *_, others = _counted(opened, plan, first=_FIRST)
+    if all(others):
+        return []
+    return _found(plan.rankers, *_counted(opened, plan))
+
+
+def _counted(opened: OpenLog, plan: Plan, first: int | None = None) -> tuple[list[int], list[int], list[int]]:
+    """Count rows of each ranker, those of them that another ranks too, and rows of others that it ranks."""
     m = plan.max_rank
+    beginning = [] if first is None else [Step("beginning", "The first rows.", f"SELECT *\nFROM log\nLIMIT {first}")]
+    if beginning:
+        plan = replace(plan, log="beginning")
     ranked = plan.each(f"CASE WHEN rank_{{i}} BETWEEN 1 AND {m} THEN 1 ELSE 0 END", " + ")
     each = [
         f"COUNT(CASE WHEN ranker = {i} THEN 1 END), COUNT(CASE WHEN ranker = {i} AND {ranked} > 1 THEN 1 END), "
@@ -32,9 +47,12 @@ def find_one_sided(opened: OpenLog, plan: Plan) -> list[Finding]:
     why = "Rows of each ranker, those that another ranks too, and rows of others that it ranks."
     counting = Step("known", why, f"SELECT {comma(each)}\nFROM shown\nWHERE position BETWEEN 1 AND {m}")
     answer = list(
-        map(int, opened.rows(render([*shown(plan, ranks=True), counting]), "Looking at the others' ranks")[0])
+        map(
+            int,
+            opened.rows(render([*beginning, *shown(plan, ranks=True), counting]), "Looking at the others' ranks")[0],
+        )
     )
-    return _found(plan.rankers, answer[::3], answer[1::3], answer[2::3])
+    return answer[::3], answer[1::3], answer[2::3]
 
 
 def note_one_sided(cells: Cells, rankers: Sequence[str]) -> list[Finding]:

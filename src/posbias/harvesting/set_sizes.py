@@ -24,7 +24,7 @@ from posbias.sql import signatures as signature_sql
 from posbias.sql.shown import Plan
 
 # So many rows of a log whose ranks are known are looked at to tell pairs apart.
-_MOST_ROWS = 2**20
+_MOST_ROWS = 2**18
 
 
 def intervention_sets(

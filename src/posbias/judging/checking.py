@@ -12,6 +12,7 @@ from posbias.harvesting.one_sided_ranks import find_one_sided
 from posbias.harvesting.refusals import refuse_settings
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.row_counts import count_rows
+from posbias.harvesting.samples import Sample
 from posbias.harvesting.shortages import find_no_clicks
 from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
@@ -102,7 +103,8 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         return Check((NO_ROWS,), **understood)
     look = Look(opened, plan, profile, counts)
     findings = tuple(finding for find in FINDERS for finding in find(look))
-    queries, shared = _queries(opened)
+    one_in = look.pairs.one_in if look.pairs else 1
+    queries, shared = _queries(opened, one_in)
     return Check(
         findings=findings,
         **understood,
@@ -112,15 +114,16 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         positions=profile.positions,
         documents=look.pairs.pairs if look.pairs else None,
         moved=look.pairs.moved if look.pairs else None,
-        documents_one_in=look.pairs.one_in if look.pairs else 1,
+        documents_one_in=one_in,
     )
 
 
-def _queries(opened: OpenLog) -> tuple[int, int]:
-    """Return how many queries there are, and in replay how many of them several rankers served."""
+def _queries(opened: OpenLog, one_in: int) -> tuple[int, int]:
+    """Return how many queries there are, by one in so many, and in replay how many of them several rankers served."""
     query, ranker = (opened.dialect.quote(name) for name in (opened.schema.query, opened.schema.ranker))
     if opened.schema.layout.ranks_known:
-        return opened.rows(f"SELECT COUNT(DISTINCT {query}) FROM log", "Counting queries")[0][0], 0
+        sql = f"SELECT COUNT(DISTINCT {query}) FROM log WHERE {Sample(one_in).condition(opened.dialect, query)}"
+        return one_in * opened.rows(sql, "Counting queries")[0][0], 0
     sql = (
         "SELECT COUNT(*), COUNT(CASE WHEN low <> high THEN 1 END) FROM (SELECT MIN(r) AS low, MAX(r) AS high "
         f"FROM (SELECT {query} AS q, {ranker} AS r FROM log) s WHERE q IS NOT NULL GROUP BY q) t"

@@ -42,7 +42,8 @@ class Check:
         positions: impressions and clicks at each position of the top M.
         documents: distinct (query, document) pairs in the top M; None if rows are too defective to count.
         moved: those of them that lie at different ranks by different rankers; None likewise.
-        documents_one_in: both are so many times those of a sample of one query in so many: of all where it is 1.
+        documents_one_in: both, and queries where ranks are known, are so many times those of a sample of one query in
+            so many: of all where it is 1.
     """
 
     findings: tuple[Finding, ...]
@@ -114,11 +115,11 @@ class Check:
         lines += _fact("rows", f"{self.rows:,}{beyond}")
         shared = self.queries_shared
         several = "" if shared is None else f", {_share(shared, self.queries)} served by several rankers"
-        lines += _fact("queries", f"{self.queries:,}{several}")
+        about = "about " if self.documents_one_in > 1 else ""
+        lines += _fact("queries", f"{about}{self.queries:,}{several}")
         lines += _fact("page views", f"{sum(self.page_views.values()):,}")
         lines += self._traffic()
         if self.documents is not None and self.moved is not None:
-            about = "about " if self.documents_one_in > 1 else ""
             moved = _share(self.moved, self.documents)
             counted = f"{about}{self.documents:,} distinct (query, document) pairs"
             where = "put at different ranks by the rankers" if "ranker" in self.columns else "shown at several ranks"

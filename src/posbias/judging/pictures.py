@@ -8,13 +8,10 @@ import numpy as np
 
 from posbias.extras import optional
 from posbias.judging.comparisons import Comparison, p_text
-from posbias.pictures import draw_interval, dressed, new_axes
-from posbias.wording import printable
+from posbias.pictures import ALARM, COLORS, draw_interval, dressed, legible, new_axes, rank_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_COLOR, _DIFFERS = "#1f5fa8", "#b3261e"
 
 
 def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
@@ -22,9 +19,9 @@ def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     if ax is None:
         _, ax = new_axes()
     axes: Any = dressed(ax)
-    first, second = (printable(name).replace("$", r"\$") for name in comparison.names)
+    first, second = (legible(name) for name in comparison.names)
     known = [d for d in comparison.differences if d.ratio is not None]
-    for differs, color in ((False, _COLOR), (True, _DIFFERS)):
+    for differs, color in ((False, COLORS[0]), (True, ALARM)):
         own = [d for d in known if d.differs == differs]
         ranks, ratio, low, high = (
             np.array([[d.rank, d.ratio, d.low, d.high] for d in own], dtype=float).reshape(-1, 4).T
@@ -38,8 +35,7 @@ def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.yaxis.set_minor_locator(ticker.NullLocator())
     axes.yaxis.set_major_formatter("{x:g}")
-    every = [d.rank for d in comparison.differences]
-    axes.set_xticks(every if len(every) <= 12 else every[:: 2 if len(every) <= 25 else 5])
+    rank_ticks(axes, [d.rank for d in comparison.differences])
     axes.set_xlabel("Rank")
     axes.set_ylabel(f"Propensity, {second} / {first}")
     said = "differ" if comparison.differs else "do not differ beyond chance"

@@ -8,7 +8,7 @@ import numpy as np
 
 from posbias.errors import PosbiasError
 from posbias.extras import optional
-from posbias.pictures import dressed, new_axes, save_picture
+from posbias.pictures import COLORS, MARKERS, dressed, legible, new_axes, save_picture
 from posbias.planning.plans import Plan
 from posbias.planning.precision import precision_at
 
@@ -36,8 +36,8 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
         need = known[place]
         se, degrees = np.array([need.standard_error]), np.array([need.degrees_of_freedom])
         wide = precision_at(times, se, degrees, plan.level, outlook.buckets, plan.queries)
-        ax.plot(count * times, 100 * wide, color=f"C{i}", label=f"rank {need.rank}")
-        ax.plot([count], [100 * float(need.precision or 0.0)], color=f"C{i}", marker="o", markersize=4)
+        ax.plot(count * times, 100 * wide, color=COLORS[i], label=f"rank {need.rank}")
+        ax.plot([count], [100 * float(need.precision or 0.0)], color=COLORS[i], marker=MARKERS[i], markersize=4)
     ax.axhline(100 * plan.precision, color="black", linestyle=":", linewidth=1.2)
     ax.annotate(f"±{100 * plan.precision:g}%", (count * times[-1], 100 * plan.precision), ha="right", va="bottom")
     ax.axvline(count, color="grey", linewidth=0.8, alpha=0.6)
@@ -51,7 +51,8 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
         axis.set_minor_formatter(ticker.NullFormatter())
     ax.set_xlabel("Page views" if plan.queries is None else "Queries")
     ax.set_ylabel(f"{100 * plan.level:g}% interval, ±")
-    ax.legend(frameon=False, title=outlook.estimator)
+    ax.set_title(legible(f"How intervals narrow with more data: {outlook.estimator}"), fontsize="medium")
+    ax.legend(frameon=False)
     return ax
 
 

@@ -61,6 +61,8 @@ class Sizes:
     compared_logs: int = 100
     covered_logs: int = 1000
     drift_logs: int = 600
+    pooled_logs: int = 100
+    judged_logs: int = 500
     diagnosed_logs: int = 100
     learning_queries: int = 700
     learning_seeds: int = 8
@@ -83,6 +85,8 @@ QUICK = Sizes(
     compared_logs=4,
     covered_logs=10,
     drift_logs=10,
+    pooled_logs=2,
+    judged_logs=10,
     diagnosed_logs=10,
     learning_queries=400,
     learning_seeds=2,

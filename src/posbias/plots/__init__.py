@@ -1,0 +1,33 @@
+"""Pictures of everything that is worth looking at. Each function draws into an Axes, or a new one, and returns it.
+
+Example:
+    >>> import posbias
+    >>> harvest = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=500))))
+    >>> fitted = {"CrossFit": posbias.CrossFit().fit(harvest), "AllPairs": posbias.AllPairs().fit(harvest)}
+    >>> axes = posbias.plots.curves(fitted)
+    >>> axes.get_ylabel()
+    'Propensity relative to rank 1'
+"""
+
+from __future__ import annotations
+
+from posbias.judging.pictures import draw_comparison as comparison
+from posbias.planning.pictures import draw_plan as plan
+from posbias.plots.evidence import click_rates, influence, pair_ratios
+from posbias.plots.files import save
+from posbias.plots.links import graph, sets
+from posbias.plots.overlays import curve, curves, history
+
+__all__ = [
+    "click_rates",
+    "comparison",
+    "curve",
+    "curves",
+    "graph",
+    "history",
+    "influence",
+    "pair_ratios",
+    "plan",
+    "save",
+    "sets",
+]

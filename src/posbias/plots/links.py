@@ -1,0 +1,110 @@
+"""What compares ranks: the interventional sets as a map, and the ranks with what links them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posbias.arrays import FloatArray, IntArray
+from posbias.errors import HarvestError
+from posbias.estimators.rank_links import component
+from posbias.extras import optional
+from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.interventions import Interventions
+from posbias.pictures import ALARM, COLORS, new_axes, rank_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Numbers are written into a map of up to so many ranks; links with less than this share of all are not drawn.
+_MOST_WRITTEN, _LEAST_SHARE = 12, 0.002
+
+
+def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
+    """Draw, as a map, the clicks at rank k on documents that another ranker puts at k': what compares the two.
+
+    In place of a harvest it may be what `intervention_sets` counted: pairs of query and document.
+    """
+    if ax is None:
+        _, ax = new_axes(6.2, 5.2)
+    axes: Any = ax
+    of_pairs = isinstance(harvest, np.ndarray)
+    clicks = np.asarray(harvest, dtype=np.float64) if of_pairs else counted(harvest)
+    ranks = len(clicks)
+    colors = optional("matplotlib.colors", "Pictures need")
+    shown = np.ma.masked_where(clicks == 0, clicks)
+    scale = colors.LogNorm(max(1.0, float(shown.min())), max(2.0, float(shown.max()))) if clicks.any() else None
+    image = axes.pcolormesh(np.arange(ranks + 1) + 0.5, np.arange(ranks + 1) + 0.5, shown, cmap="cividis", norm=scale)
+    if clicks.any():
+        axes.figure.colorbar(
+            image, ax=axes, label="Pairs of query and document" if of_pairs else "Clicks", fraction=0.05
+        )
+    if ranks <= _MOST_WRITTEN:
+        middle = np.sqrt(scale.vmin * scale.vmax) if scale else 0.0
+        for k, j in zip(*np.nonzero(clicks), strict=True):
+            ink = "black" if clicks[k, j] > middle else "white"
+            axes.text(j + 1, k + 1, _short(clicks[k, j]), ha="center", va="center", fontsize=7, color=ink)
+    axes.invert_yaxis()
+    axes.set_aspect("equal")
+    rank_ticks(axes, list(range(1, ranks + 1)), both=True)
+    axes.set_xlabel("Rank by another ranker, k'")
+    axes.set_ylabel("Rank, k" if of_pairs else "Rank where it was clicked, k")
+    axes.set_title(f"{'Sizes of' if of_pairs else 'Clicks in'} the interventional sets", fontsize="medium")
+    return ax
+
+
+def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
+    """Draw the ranks in a row and an arc for each two that are compared, the wider the more is known from it.
+
+    Ranks that no chain of arcs with clicks on both sides leads to from rank 1 are hollow.
+    """
+    if ax is None:
+        _, ax = new_axes(7.0, 3.6)
+    axes: Any = ax
+    clicks = counted(harvest)
+    # The inverse variance of a log ratio of two counts.
+    known = np.divide(clicks * clicks.T, clicks + clicks.T, out=np.zeros_like(clicks), where=clicks * clicks.T > 0)
+    known = np.triu(known, 1)
+    total = known.sum()
+    patches = optional("matplotlib.patches", "Pictures need")
+    drawn = np.argwhere(known >= _LEAST_SHARE * max(total, 1e-300)).tolist()
+    for k, j in drawn:
+        width = 0.4 + 9 * np.sqrt(known[k, j] / known.max())
+        arc = patches.Arc(
+            ((k + j) / 2 + 1, 0), j - k, (j - k) * 0.9, theta1=0, theta2=180, lw=width, color=COLORS[0], alpha=0.45
+        )
+        arc.set_capstyle("butt")
+        axes.add_patch(arc)
+    reached = component(clicks > 0)
+    ranks = np.arange(1, harvest.max_rank + 1)
+    for inside, face in ((True, COLORS[0]), (False, "white")):
+        own = ranks[reached == inside]
+        style = {"markerfacecolor": face, "markeredgecolor": COLORS[0] if inside else ALARM, "linestyle": "none"}
+        name = "compared with rank 1" if inside else "not compared with rank 1"
+        if len(own):
+            axes.plot(own, np.zeros(len(own)), marker="o", markersize=9, label=name, zorder=3, **style)
+    rank_ticks(axes, ranks.tolist())
+    axes.set_xlim(0.3, harvest.max_rank + 0.7)
+    highest = max((0.45 * (j - k) for k, j in drawn), default=1.0)
+    axes.set_ylim(-0.12 * highest, 1.15 * highest)
+    axes.set_yticks([])
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_xlabel("Rank")
+    axes.set_title("What links the ranks", fontsize="medium")
+    axes.legend(frameon=False, loc="upper right")
+    return ax
+
+
+def counted(harvest: object) -> FloatArray:
+    """Return the clicks at rank k on what is at k' too, as they were counted, not weighted: (M, M)."""
+    if not isinstance(harvest, Harvest):
+        raise HarvestError(f"This picture is of a Harvest, not of a {type(harvest).__name__}.")
+    found: Interventions = harvest.interventions()
+    return found.unweighted()
+
+
+def _short(count: float) -> str:
+    from posbias.progress import short
+
+    return short(count)

@@ -1,0 +1,133 @@
+"""Pictures: what is drawn is what was estimated, each file is the same each time, and names do no harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import posbias
+from posbias import plots
+from posbias.pictures import COLORS, MARKERS, legible
+
+
+@pytest.fixture(scope="module")
+def harvest() -> posbias.Harvest:
+    world = posbias.World(queries=300, max_rank=5, rankers=("a", "b", "c"), segments={"phone": 1.2, "$x_1$": 0.8})
+    return posbias.harvest(posbias.ClickLog(posbias.simulate(world)), by=["device"], max_rank=5)
+
+
+@pytest.fixture(scope="module")
+def fitted(harvest: posbias.Harvest) -> posbias.CrossFit:
+    return posbias.CrossFit().fit(harvest)
+
+
+@pytest.fixture(scope="module")
+def kept(fitted: posbias.CrossFit) -> posbias.History:
+    curve = fitted.segments_[("phone",)].curve()
+    return posbias.History().add(curve, "2026-03-01").add(curve, "2026-03-03", ["curve: it changed"])
+
+
+def drawn(name: str, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History, ax):
+    every = {
+        "curve": lambda: plots.curve(fitted, ax, truth=[1, 0.5], joint=True),
+        "curves": lambda: plots.curves({"CrossFit": fitted, "_$a$": fitted.curve()}, ax),
+        "sets": lambda: plots.sets(harvest, ax),
+        "graph": lambda: plots.graph(harvest, ax),
+        "pair_ratios": lambda: plots.pair_ratios(harvest, fitted, ax),
+        "influence": lambda: plots.influence(fitted, ax),
+        "click_rates": lambda: plots.click_rates(fitted, ax),
+        "history": lambda: plots.history(kept, ax),
+        "comparison": lambda: plots.comparison(posbias.compare(fitted, fitted.curve()), ax),
+        "plan": lambda: plots.plan(posbias.plan(harvest), ax),
+    }
+    assert {*every, "save"} == {*plots.__all__}
+    return every[name]()
+
+
+@pytest.mark.parametrize("name", [name for name in plots.__all__ if name != "save"])
+def test_every_picture_takes_and_returns_axes_and_is_the_same_each_time(
+    name: str, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History, tmp_path: Path
+) -> None:
+    own = Figure().add_subplot()
+    assert drawn(name, harvest, fitted, kept, own) is own
+    assert own.get_title()
+    files = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    for file in files:
+        plots.save(drawn(name, harvest, fitted, kept, None), file)
+    one, two = (file.read_bytes() for file in files)
+    assert one == two
+    assert len(one) < 250_000
+
+
+def test_what_is_drawn_is_what_was_estimated(harvest: posbias.Harvest, fitted: posbias.CrossFit) -> None:
+    axes = plots.curves({"ours": fitted})
+    np.testing.assert_allclose(axes.containers[0].lines[0].get_ydata(), fitted.propensity_)
+    axes = plots.click_rates(fitted)
+    rate = harvest.clicks / harvest.impressions
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), rate / rate[0])
+    axes = plots.sets(harvest)
+    shown = axes.collections[0].get_array().filled(0)
+    np.testing.assert_array_equal(shown, harvest.interventions().unweighted())
+    written = {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in axes.texts}
+    assert written[1, 2] == plots.links._short(shown[0, 1])
+    axes = plots.influence(fitted)
+    changes = np.concatenate([line.get_ydata() for line in axes.lines if set(line.get_xdata()) == {2}])
+    expected = 100 * (fitted.deletions_[:, 1] / fitted.propensity_[1] - 1)
+    np.testing.assert_allclose(np.sort(changes), np.sort(expected))
+
+
+def test_pairs_that_contradict_the_curve_stand_out(harvest: posbias.Harvest) -> None:
+    names = lambda axes: {text.get_text() for text in axes.get_legend().get_texts()}  # noqa: E731
+    assert "off by over three standard errors" not in names(plots.pair_ratios(harvest))
+    wrong = posbias.CrossFit().fit(harvest).curve()
+    positions = tuple(
+        p if p.position != 2 else type(p)(**{**p.__dict__, "propensity": 0.9, "low": 0.85, "high": 0.95})
+        for p in wrong.positions
+    )
+    assert "off by over three standard errors" in names(
+        plots.pair_ratios(harvest, type(wrong)(**{**wrong.__dict__, "positions": positions}))
+    )
+
+
+def test_a_rank_that_nothing_links_is_hollow() -> None:
+    world = posbias.World(queries=200, max_rank=3)
+    table = posbias.simulate(world)
+    clicked = [
+        0 if position == 3 else c
+        for c, position in zip(*(table[n].to_pylist() for n in ("clicked", "position")), strict=True)
+    ]
+    table = table.set_column(table.schema.get_field_index("clicked"), "clicked", [clicked])
+    axes = plots.graph(posbias.harvest(posbias.ClickLog(table), max_rank=3))
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["compared with rank 1", "not compared with rank 1"]
+    assert axes.lines[-1].get_xdata().tolist() == [3]
+
+
+def test_a_missing_day_is_a_gap(kept: posbias.History) -> None:
+    axes = plots.history(kept, ranks=[2, 3])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["rank 2", "rank 3", "something was found"]
+    assert np.isnan(axes.lines[0].get_ydata()).tolist() == [False, True, False]
+
+
+def test_names_are_text_and_not_mathematics(fitted: posbias.CrossFit) -> None:
+    assert legible("$x_1$") == r"\$x_1\$"
+    assert legible("_hidden") == " _hidden"
+    axes = plots.curves({"_$\\frac$": fitted})
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [" _\\$\\frac\\$"]
+    assert len({*COLORS}) == len({*MARKERS}) == 8
+
+
+def test_what_cannot_be_drawn_is_refused(harvest: posbias.Harvest, fitted: posbias.CrossFit) -> None:
+    with pytest.raises(posbias.CurveError, match="From 1 to 8 curves"):
+        plots.curves({str(n): fitted for n in range(9)})
+    with pytest.raises(posbias.CurveError, match="no day yet"):
+        plots.history(posbias.History())
+    with pytest.raises(posbias.EstimateError, match="has intervals"):
+        plots.influence(posbias.CrossFit(interval=None).fit(harvest))
+    with pytest.raises(posbias.HarvestError, match="not of a str"):
+        plots.graph("log.parquet")  # type: ignore[arg-type]
+    with pytest.raises(posbias.HarvestError, match="not a str"):
+        plots.pair_ratios("log.parquet")  # type: ignore[arg-type]
