@@ -76,6 +76,11 @@ TINY = Sizes(
     drift_logs=2,
     pooled_logs=2,
     judged_logs=2,
+    learning_queries=100,
+    learning_seeds=2,
+    learning_etas=(1.0,),
+    learning_views=(2, 16),
+    learning_trees=(3, 6),
     world=0.01,
 )
 MODULES = {
@@ -87,7 +92,7 @@ MODULES = {
     "pooling": pooling,
 }
 SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
-TABLES = {"arxiv": "table-1", "drive": "table-2"}
+TABLES = {"arxiv": "table-1", "drive": "table-2", "learning": "curves"}
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +135,7 @@ def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path
 
 def test_command_names_are_those_of_the_registry() -> None:
     assert [*_PAPER, *_OURS] == list(EXPERIMENTS)
-    assert ON_WORLDS == _OURS
+    assert tuple(name for name in _OURS if name != "learning") == ON_WORLDS
 
 
 def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +170,28 @@ def test_judgments_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("posbias.reproduction.QUICK", Sizes(queries=250, runs=2, every=3))
     (outcome,) = reproduce(["f"], quick=True, data=str(path))
     assert all(row["mse"] > 0 for row in outcome.rows if row["estimator"] == "AllPairs")
+
+
+def test_learning_from_judgments_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judgments = generate_judgments(130)
+    lines = [
+        f"{min(grade, 2)} qid:{query} "
+        + " ".join(f"{i + 1}:{value:.2f}" for i, value in enumerate(row[:6]) if value > 0.5)
+        for query, grade, row in zip(judgments.query_of, judgments.grades, judgments.features, strict=True)
+    ]
+    path = tmp_path / "fold.txt"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    monkeypatch.setattr("posbias.reproduction.QUICK", replace(TINY, learning_seeds=1, learning_views=(4,)))
+    monkeypatch.setattr("posbias.reproduction.curve_errors.TREES", 3)
+    shares: list[float] = []
+    (outcome,) = reproduce(["learning"], quick=True, data=str(path), progress=lambda _, share: shares.append(share))
+    assert {row["judgments"] for row in outcome.rows} == {"judgments of the file"}
+    assert all(0 < row["ndcg"] <= 1 for row in outcome.rows)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    path.write_text("\n".join(lines[:200]) + "\n", "utf-8")
+    with pytest.raises(PosbiasError, match="queries in the judgments, and learning needs 100"):
+        next(reproduce(["learning"], quick=True, data=str(path)))
 
 
 def test_too_few_long_queries_are_an_error() -> None:
@@ -498,7 +525,7 @@ def test_coverage_leaves_out_what_has_no_interval() -> None:
     assert np.isnan(coverage.Held(*np.full((4, 2, 3), np.nan)).coverage(0.95)).all()
 
 
-@pytest.mark.parametrize("name", _OURS)
+@pytest.mark.parametrize("name", ON_WORLDS)
 def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Judgments:
         raise AssertionError("asked for judgments")
