@@ -6,11 +6,12 @@ FULL   := $(VENV)/.complete
 # What drives Chromium, from npm: beside .venv, and no part of the clone.
 NODE   := .browser
 DEMO   := $(VENV)/.demo
+SITE   := $(VENV)/.site
 # Two processes, each with one thread for its matrices: more would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup demo test test-servers fuzz lint format bench docs clean
+.PHONY: setup demo test test-servers fuzz lint format bench docs site clean
 
 # Exact versions from constraints.txt, build tools included. Compiled once, on all cores and without the tests of others:
 # where bytecode is not written on import, every start would otherwise compile anew.
@@ -29,6 +30,11 @@ $(FULL): pyproject.toml constraints.txt
 # The same .venv with a part of it; `make setup` adds the rest.
 $(DEMO): pyproject.toml constraints.txt
 	$(call install,report)
+	touch $@
+
+# The tool that builds the site is as large as it is rarely needed.
+$(SITE): pyproject.toml constraints.txt
+	$(call install,docs)
 	touch $@
 
 # What comes next is told by the commands as one would type them.
@@ -83,9 +89,13 @@ format: setup
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(ROWS),--millions $(ROWS))
 
-# The documentation is Markdown; this checks that it is current: help texts, examples and links.
-docs: setup
-	$(BIN)/python -m pytest -q tests/test_docs.py
+# The documentation is Markdown; this checks that it is current (help texts, examples, notebooks, links) and builds the site.
+docs: setup site
+	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_notebooks.py tests/test_website.py
+
+# The pages, the notebooks and a reference from docstrings as a searchable site: build/site. A broken link is an error.
+site: $(SITE)
+	$(BIN)/python -m website
 
 clean:
-	rm -rf $(VENV) $(NODE) .venv-peer demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NODE) .venv-peer build demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

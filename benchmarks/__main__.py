@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import bootstrap_fits, estimates, harvests, peer, spark, startup
+from benchmarks import bootstrap_fits, estimates, harvests, peer, spark, startup, weights
 from benchmarks.timing import table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -42,6 +42,15 @@ def engine(options: argparse.Namespace) -> str:
     return table(ratios)
 
 
+def learning(options: argparse.Namespace) -> str:
+    ratios = []
+    for millions in options.millions:
+        for ids in ("int", "str"):
+            say(f"weights, {ids} ids, {millions} million rows ...")
+            ratios.append(weights.measure(millions, ids, max(options.repeats, 70 // millions)))
+    return f"{table(ratios)}\n\n{weights.measure_memory(max(options.millions))}"
+
+
 # Part -> its heading and what measures it.
 PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     "engine": ("Against the engine itself", engine),
@@ -50,6 +59,7 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
         "Estimates, against their harvests",
         lambda options: estimates.to_markdown(options.millions, options.repeats),
     ),
+    "weights": ("Weights", learning),
     "fits": ("1,000 bootstrap fits of AllPairs", lambda options: bootstrap_fits.to_markdown()),
     "spark": ("On Spark", lambda options: spark.text(options.millions, options.repeats)),
     "peer": (
@@ -97,7 +107,7 @@ def _header() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "numpy", "scipy", "pyarrow"))
     return (
         "# Benchmarks\n\nTimes are medians of repeated runs, both sides of a ratio in turn on one machine. Written by "
-        "`make bench` (`python -m benchmarks --parts engine memory estimates fits spark peer`) on "
+        "`make bench` (`python -m benchmarks --parts engine memory estimates weights fits spark peer`) on "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}."
     )
 

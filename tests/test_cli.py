@@ -209,7 +209,7 @@ def test_sets(log: str) -> None:
 # ---- Flags
 
 
-@pytest.mark.parametrize("name", ["check", "harvest", "sets", "estimate"])
+@pytest.mark.parametrize("name", ["check", "harvest", "sets", "estimate", "weights"])
 def test_every_argument_of_a_log_is_a_flag(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None

@@ -41,9 +41,11 @@ RUN = {
     "docs/cli.md": {"console"},
     "docs/compare.md": {"console", "pycon"},
     "docs/estimators.md": {"pycon"},
+    "docs/evaluation.md": {"console", "pycon"},
     "docs/events.md": {"console", "pycon"},
     "docs/harvest_file.md": {"pycon"},
     "docs/intervals.md": {"pycon"},
+    "docs/learning.md": {"console", "pycon"},
     "docs/log.md": {"console", "pycon"},
     "docs/nightly.md": {"console", "pycon"},
     "docs/planning.md": {"console", "pycon"},
@@ -331,7 +333,11 @@ def described(page: Path) -> list[tuple[str, str]]:
 
 
 def test_every_problem_of_a_log_is_described() -> None:
-    lines = [line for page in ("log.md", "trust.md") for line in prose(DOCS / page).splitlines()]
+    lines = [
+        line
+        for page in ("log.md", "trust.md", "learning.md", "evaluation.md")
+        for line in prose(DOCS / page).splitlines()
+    ]
     rows = [line for line in lines if line.startswith("|") and line.count("|") == 4]
     described = {name for row in rows for name in re.findall(r"`([a-z][a-z0-9-]*)`", row.split("|")[2])}
     assert problem_names() - described == set()

@@ -8,16 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from posbias import PBMEM, AllPairs, ClickLog, Harvest, World, harvest, simulate
+from posbias import PBMEM, AllPairs, ClickLog, Harvest, World, evaluate, harvest, simulate
 from posbias.cli import cli
 from posbias.cli.reproduce import _OURS, _PAPER
 from posbias.errors import PosbiasError
 from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
-from posbias.reproduction import EXPERIMENTS, ON_WORLDS, bounds, comparison, coverage, diagnosis, drift, reproduce
+from posbias.reproduction import (
+    EXPERIMENTS,
+    ON_WORLDS,
+    bounds,
+    comparison,
+    coverage,
+    diagnosis,
+    drift,
+    evaluation,
+    pooling,
+    reproduce,
+)
 from posbias.reproduction.blends import agreeing, cautious_ranker
 from posbias.reproduction.claims import (
     data_factor,
@@ -30,10 +42,12 @@ from posbias.reproduction.claims import (
 )
 from posbias.reproduction.drawn import buckets_of, draw_log
 from posbias.reproduction.figures import Axis, draw_errors
+from posbias.reproduction.judged import FIRST, LOG, JudgedLog
 from posbias.reproduction.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
 from posbias.reproduction.outcomes import Outcome, Verdict, seed_of
 from posbias.reproduction.robustness import STUDIES, inverse_error
 from posbias.simulation import Judgments, PositionBased, generate_judgments, rank_documents, same_rank_share
+from posbias.simulation.blocks import blocks_of, draw_rankings
 
 # The verdicts that do not hold, by the beginning of their claim; docs/reproduction.md says why.
 FAILS = {
@@ -60,11 +74,25 @@ TINY = Sizes(
     covered_logs=2,
     diagnosed_logs=2,
     drift_logs=2,
+    pooled_logs=2,
+    judged_logs=2,
+    learning_queries=100,
+    learning_seeds=2,
+    learning_etas=(1.0,),
+    learning_views=(2, 16),
+    learning_trees=(3, 6),
     world=0.01,
 )
-MODULES = {"estimators": comparison, "coverage": coverage, "diagnosis": diagnosis, "drift": drift}
+MODULES = {
+    "estimators": comparison,
+    "coverage": coverage,
+    "diagnosis": diagnosis,
+    "drift": drift,
+    "evaluation": evaluation,
+    "pooling": pooling,
+}
 SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
-TABLES = {"arxiv": "table-1", "drive": "table-2"}
+TABLES = {"arxiv": "table-1", "drive": "table-2", "learning": "curves"}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +135,7 @@ def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path
 
 def test_command_names_are_those_of_the_registry() -> None:
     assert [*_PAPER, *_OURS] == list(EXPERIMENTS)
-    assert ON_WORLDS == _OURS
+    assert tuple(name for name in _OURS if name != "learning") == ON_WORLDS
 
 
 def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,6 +170,28 @@ def test_judgments_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("posbias.reproduction.QUICK", Sizes(queries=250, runs=2, every=3))
     (outcome,) = reproduce(["f"], quick=True, data=str(path))
     assert all(row["mse"] > 0 for row in outcome.rows if row["estimator"] == "AllPairs")
+
+
+def test_learning_from_judgments_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judgments = generate_judgments(130)
+    lines = [
+        f"{min(grade, 2)} qid:{query} "
+        + " ".join(f"{i + 1}:{value:.2f}" for i, value in enumerate(row[:6]) if value > 0.5)
+        for query, grade, row in zip(judgments.query_of, judgments.grades, judgments.features, strict=True)
+    ]
+    path = tmp_path / "fold.txt"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    monkeypatch.setattr("posbias.reproduction.QUICK", replace(TINY, learning_seeds=1, learning_views=(4,)))
+    monkeypatch.setattr("posbias.reproduction.curve_errors.TREES", 3)
+    shares: list[float] = []
+    (outcome,) = reproduce(["learning"], quick=True, data=str(path), progress=lambda _, share: shares.append(share))
+    assert {row["judgments"] for row in outcome.rows} == {"judgments of the file"}
+    assert all(0 < row["ndcg"] <= 1 for row in outcome.rows)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    path.write_text("\n".join(lines[:200]) + "\n", "utf-8")
+    with pytest.raises(PosbiasError, match="queries in the judgments, and learning needs 100"):
+        next(reproduce(["learning"], quick=True, data=str(path)))
 
 
 def test_too_few_long_queries_are_an_error() -> None:
@@ -424,6 +474,36 @@ def test_ratio_has_the_standard_error_of_a_jackknife() -> None:
     assert np.isnan(comparison.ratio(np.array([1.0, np.nan]), np.array([np.nan, 1.0]))).all()
 
 
+@pytest.mark.parametrize("layout", ["wide", "replay"])
+def test_drawn_logs_are_judged_as_the_engine_judges_them(layout: Any) -> None:
+    setting = evaluation.SETTINGS["traffic 90/10"]
+    world = replace(setting.world, queries=200, seed=4)
+    joint, _ = JudgedLog.of(world, buckets_of(200)).judge(Layout(layout))
+    table = simulate(world, layout)
+    log = ClickLog(table.drop_columns([name for name in table.column_names if name.startswith("rank_new")]))
+    [drawn] = [draw_rankings(world, block) for block in blocks_of(world)]
+    ids = {"query_id": np.repeat(np.arange(200), world.pool), "doc_id": drawn.documents.ravel()}
+    rankings = {
+        name: pa.table(ids | {"rank": drawn.ranks[:, i].ravel()}) for i, name in enumerate(world.rankers) if i in (2, 9)
+    }
+    found = evaluate(log, rankings)
+    for number, one in zip((FIRST, FIRST + 7), found.rankings, strict=True):
+        expected = joint.ratio(number, LOG)
+        assert (one.ratio.low, one.ratio.high) == pytest.approx((expected.low, expected.high))
+        assert one.value.value == pytest.approx(joint.value[number])
+    assert found.log.value.value == pytest.approx(joint.value[LOG])
+
+
+def test_rankings_are_told_apart_by_their_truth() -> None:
+    every = np.array([[10.0, 10.4, 12.0]])
+    of = np.ones((1, 2, 3))
+    scores = {"ours": np.array([[1.0, 1.1, 1.2]]), "raw clicks": np.array([[2.0, 1.0, 1.5]])}
+    found = evaluation.Found(of, of, of, every, every, scores, np.ones(1), np.zeros(1))
+    # The first two are too alike to count.
+    assert found.right("ours")[:2] == (1.0, 1.0)
+    assert found.right("raw clicks") == (0.5, 0.0, "from weighed clicks over the log")
+
+
 def test_coverage_counts_what_the_intervals_of_a_fit_hold() -> None:
     world, setting = World(queries=150), coverage.Setting(World(queries=150))
     buckets = buckets_of(150)
@@ -445,21 +525,21 @@ def test_coverage_leaves_out_what_has_no_interval() -> None:
     assert np.isnan(coverage.Held(*np.full((4, 2, 3), np.nan)).coverage(0.95)).all()
 
 
-@pytest.mark.parametrize("name", _OURS)
+@pytest.mark.parametrize("name", ON_WORLDS)
 def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Judgments:
         raise AssertionError("asked for judgments")
 
     first = {key: replace(one, world=replace(one.world, queries=100)) for key, one in SETTINGS_OF[name].items()}
     monkeypatch.setattr(MODULES[name], "SETTINGS", dict(list(first.items())[:1] + list(first.items())[7:8]))
-    sizes = Sizes(compared_logs=2, covered_logs=2, diagnosed_logs=2, drift_logs=2)
+    sizes = Sizes(compared_logs=2, covered_logs=2, diagnosed_logs=2, drift_logs=2, pooled_logs=2, judged_logs=2)
     shares: list[float] = []
     one, again, other = (
         EXPERIMENTS[name](Laboratory(none, sizes, seed, lambda _, share: shares.append(share))) for seed in (1, 1, 2)
     )
     assert str(one.rows) == str(again.rows) != str(other.rows)
     assert shares == [0.25, 0.5, 0.75, 1] * 3
-    assert len(one.rows) == len({(row["setting"], row.get("estimator")) for row in one.rows})
+    assert len(one.rows) == len({(row["setting"], row.get("estimator"), row.get("ranking")) for row in one.rows})
 
 
 def test_data_is_refused_where_it_would_not_be_used() -> None:

@@ -29,7 +29,7 @@ def test_every_option_is_listed_once(command: str) -> None:
     assert sorted(name for names in sections(command).values() for name in names) == expected
 
 
-@pytest.mark.parametrize("command", ["check", "harvest", "sets", "estimate", "plan", "report"])
+@pytest.mark.parametrize("command", ["check", "harvest", "sets", "estimate", "evaluate", "plan", "report", "weights"])
 def test_what_reads_a_log_ends_with_its_columns_its_engine_and_spark(command: str) -> None:
     listed = sections(command)
     titles = [title for title in listed if title != "Output"]

@@ -202,3 +202,11 @@ def test_a_window_is_a_column_of_its_own(window: str) -> None:
     log = posbias.simulate(posbias.World(queries=20), "replay")
     with pytest.raises(posbias.LogError, match="cannot be both"):
         posbias.harvest(posbias.ClickLog(log, window=window))
+
+
+def test_copies_are_dropped_where_no_ranker_is_named() -> None:
+    rows = posbias.simulate(posbias.World(queries=30), "replay").drop(["ranker"])
+    copied = pa.concat_tables([rows, rows.slice(0, 20)])
+    once, whole = (posbias.ClickLog(table, duplicates="drop") for table in (copied, rows))
+    assert posbias.harvest(once).clicks.tolist() == posbias.harvest(whole).clicks.tolist()
+    assert posbias.check(once).usable

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 import posbias
 from posbias.cli import COMMANDS, cli
+from posbias.curves.curve import Curve, Position
 from posbias.tables import WIDTH, Column, folded, table
 
 LONG = "a-ranker-with-a-name-that-its-makers-took-great-pride-in-" + "x" * 40
@@ -55,6 +56,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         posbias.AllPairs().fit(posbias.Harvest.load(made["made.harvest"])).curve(), "2026-03-01"
     ).save(folder / "days.parquet")
     made["days.parquet"] = str(folder / "days.parquet")
+    known = [Position(k, 1 / k, None, None, 1, 1, None) for k in range(1, M + 1)]
+    Curve("by-hand", M, None, None, None, tuple(known), {}).save(folder / "curve.json")
+    made |= {name: str(folder / name) for name in ("curve.json", "weights.parquet")}
     (folder / "truth").write_text(f'{{"propensity": {world.propensity.tolist()}}}')
     return made | {"out": str(folder / "out.parquet"), "folder": str(folder / "figures")}
 
@@ -84,6 +88,8 @@ WORDS: list[Any] = [
     ["report", "made.harvest", "-o", "out"],
     ["compare", "made.harvest", "--segments"],
     ["history", "show", "days.parquet"],
+    ["weights", "log.parquet", "--estimate", "curve.json", "-o", "weights.parquet"],
+    ["evaluate", "log.parquet", "--ranking", f"ranker:{LONG}", "--ranking", "ranker:b", "--max-rank", "4"],
     ["events", "views.parquet", "clicks.parquet", "-o", "events.parquet"],
     pytest.param(["reproduce", "synthetic", "--quick", "--output", "folder"], marks=pytest.mark.long),
 ]
@@ -103,7 +109,7 @@ def test_no_line_is_longer_than_a_terminal(
     result = CliRunner().invoke(cli, [files.get(word, word) for word in words])
     assert result.exit_code in (0, 1), result.output
     lines = result.stdout.splitlines()
-    assert lines or words[0] in ("harvest", "merge", "simulate", "events", "report")
+    assert lines or words[0] in ("harvest", "merge", "simulate", "events", "report", "weights")
     # What a finding would have one copy stands on one line, and a name in its words is never broken.
     copied = [line for line in lines if line.startswith("    add ")]
     named = [line for line in lines if len(line.split()) == 1] if "bad.parquet" in words else []

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from posbias.judging.diagnosing import diagnose as diagnose
     from posbias.judging.histories import History as History
     from posbias.judging.segmented import compare_segments as compare_segments
+    from posbias.learning.evaluating import evaluate as evaluate
+    from posbias.learning.weights import ips_weights as ips_weights
     from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.planning.planner import plan as plan
     from posbias.reporting.reporter import report as report
@@ -54,11 +56,13 @@ _HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
     "check": "posbias.judging.checking",
     "compare": "posbias.judging.comparing",
     "compare_segments": "posbias.judging.segmented",
+    "evaluate": "posbias.learning.evaluating",
     "events_sql": "posbias.harvesting.warehouse.events",
     "diagnose": "posbias.judging.diagnosing",
     "harvest": "posbias.harvesting.counting",
     "harvest_sql": "posbias.harvesting.warehouse.queries",
     "intervention_sets": "posbias.harvesting.set_sizes",
+    "ips_weights": "posbias.learning.weights",
     "merge": "posbias.harvesting.merging",
     "plan": "posbias.planning.planner",
     "report": "posbias.reporting.reporter",

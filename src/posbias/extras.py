@@ -12,11 +12,14 @@ from posbias.wording import shell
 # Package -> what it is called, and the extra that brings it, if one of ours does.
 _EXTRAS = {
     "jinja2": ("Jinja", "report"),
+    "lightgbm": ("LightGBM", "learn"),
     "matplotlib": ("matplotlib", "plot"),
     "pandas": ("pandas", None),
     "polars": ("Polars", None),
     "pyspark": ("PySpark", "spark"),
     "sklearn": ("scikit-learn", "learn"),
+    "torch": ("PyTorch", None),
+    "xgboost": ("XGBoost", "learn"),
 }
 # In a clone this file lies in src/posbias, with the project above.
 _CLONE = Path(__file__).resolve().parents[2]

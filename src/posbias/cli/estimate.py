@@ -28,6 +28,7 @@ DEFAULT = "cross-fit"
             "estimator",
             "by",
             "max_rank",
+            "pool",
             "level",
             "joint",
             "interval",
@@ -60,6 +61,7 @@ DEFAULT = "cross-fit"
 )
 @click.option("--bootstrap", type=click.IntRange(1), default=1000, show_default=True, help="Resamples.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resamples.")
+@click.option("--pool", is_flag=True, help="Draw thin segments toward the curve of all, as far as they are alike.")
 @click.option("--joint", is_flag=True, help="Show a band that holds the whole curve at once.")
 @click.option("--prior", type=click.FloatRange(0), default=1.0, show_default=True, help="Imagined views of pbm-em.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -77,6 +79,7 @@ def estimate(
     interval: str,
     bootstrap: int,
     seed: int,
+    pool: bool,
     joint: bool,
     prior: float,
     as_json: bool,
@@ -111,6 +114,7 @@ def estimate(
         "interval": None if interval == "none" else interval,
         "bootstrap": bootstrap,
         "seed": seed,
+        "pool": pool,
         "prior": prior,
         "features": list(feature),
         "ranker": random,
@@ -179,11 +183,17 @@ def _fit(name: str | None, settings: dict[str, Any], flags: dict[str, Any]) -> C
         name = "all-pairs"
         tell("Note: --weighting is for pairs of ranks: this is the curve of --estimator all-pairs.", fg="yellow")
     if name is None or name not in ESTIMATORS.of_logs or "log" not in ESTIMATORS[name].fits_on:
-        if {"feature", "prior", "random", "weighting"} & {*given(click.get_current_context())}:
+        if {"feature", "pool", "prior", "random", "weighting"} & {*given(click.get_current_context())}:
             refuse_unused(ESTIMATORS[name or DEFAULT])
-        harvest = load_harvest(flags, weighted=True) or make_harvest(flags)
+        loaded = load_harvest(flags, weighted=True)
+        if settings["pool"] and not (flags["by"] if loaded is None else loaded.by):
+            raise click.UsageError("--pool is for segments, and there are none. Add --by COLUMN, or leave it out.")
+        harvest = loaded or make_harvest(flags)
         # Imported when the harvest is there: the engine counts meanwhile.
-        return made_of(ESTIMATORS[name or _default(harvest)], settings).fit(harvest)  # type: ignore[no-any-return]
+        kind = ESTIMATORS[name or _default(harvest)]
+        if settings["pool"]:
+            refuse_unused(kind)
+        return made_of(kind, settings).fit(harvest)  # type: ignore[no-any-return]
     kind = ESTIMATORS[name]
     refuse_unused(kind)
     refuse_harvest(kind, flags["log"])

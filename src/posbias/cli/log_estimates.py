@@ -21,6 +21,7 @@ _PARAMETERS = {
     "bootstrap": "bootstrap",
     "seed": "seed",
     "feature": "features",
+    "pool": "pool",
     "prior": "prior",
     "random": "ranker",
     "weighting": "weighting",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Literal
 
 from posbias.engines.checksums import verified
 from posbias.engines.duckdb import DuckDB
@@ -38,12 +38,21 @@ __all__ = [
 
 
 def open_log(
-    log: ClickLog, engine: EngineChoice | None = None, progress: Progress = silent
+    log: ClickLog,
+    engine: EngineChoice | None = None,
+    progress: Progress = silent,
+    *,
+    beside: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] = (),
 ) -> AbstractContextManager[OpenLog]:
-    """Open a log for as long as a block lasts; a Spark DataFrame is opened by Spark without being told."""
+    """Open a log for as long as a block lasts; a Spark DataFrame is opened by Spark without being told.
+
+    `beside` are further tables, by the names under which queries call them: sources as a log is, or the names of tables
+    in the same DuckDB file. `outputs` are files that answers may be written to. Both are for DuckDB alone.
+    """
     if not isinstance(log, ClickLog):
         raise PosbiasError(f"Expected a click log, not a {type(log).__name__}: ClickLog('clicks.parquet') makes one.")
-    return _opened(chosen_engine(log, engine), log, progress)
+    return _opened(chosen_engine(log, engine), log, progress, beside or {}, outputs)
 
 
 def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB | Spark:
@@ -61,6 +70,18 @@ def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB |
 
 
 @contextmanager
-def _opened(engine: DuckDB | Spark, log: ClickLog, progress: Progress) -> Iterator[OpenLog]:
-    with verified(log), engine.open(log, progress) as opened:
-        yield opened
+def _opened(
+    engine: DuckDB | Spark, log: ClickLog, progress: Progress, beside: Mapping[str, Any], outputs: Sequence[str]
+) -> Iterator[OpenLog]:
+    if beside and not isinstance(engine, DuckDB):
+        raise PosbiasError(
+            f"Tables beside the log ({listed(beside)}) are joined with it by DuckDB alone. Leave "
+            f"engine={engine.name!r} out, and give the log as files."
+        )
+    with ExitStack() as stack:
+        for source in (log, *map(ClickLog, beside.values())):
+            stack.enter_context(verified(source))
+        if isinstance(engine, DuckDB):
+            yield stack.enter_context(engine.open(log, progress, beside, outputs))
+        else:
+            yield stack.enter_context(engine.open(log, progress))

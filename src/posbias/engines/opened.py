@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from posbias.findings import Finding, unusable
-from posbias.logs.schemas import Schema
+from posbias.logs.schemas import Columns, Schema
 from posbias.progress import Bar, Progress, silent
 from posbias.sql.dialect import Dialect
 
@@ -27,6 +27,8 @@ class OpenLog(ABC):
         self.progress = progress
         # What was found while the log was made of events.
         self.findings = tuple(findings)
+        # The columns of the tables that were opened beside the log, by the names under which they are selected from.
+        self.beside: Mapping[str, Columns] = {}
 
     @abstractmethod
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
@@ -45,9 +47,17 @@ class OpenLog(ABC):
     def file_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns and types of each file of the log, where it has several."""
 
+    def arrow(self, sql: str, doing: str = "") -> Any:
+        """Run a query and return its answer as an Arrow table."""
+        raise NotImplementedError
+
+    def write(self, sql: str, path: str, doing: str = "") -> None:
+        """Write the answer to a query as a Parquet file, as it is made."""
+        raise NotImplementedError
+
     @abstractmethod
-    def keep(self) -> None:
-        """Keep what is read slowly, such as text, in a form that is read fast again."""
+    def keep(self, more: Sequence[str] = ()) -> None:
+        """Keep what is read slowly, such as text, in a form that is read fast again; with more columns of it."""
 
     @property
     @abstractmethod

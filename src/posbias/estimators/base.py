@@ -101,12 +101,12 @@ class CurveEstimator(ABC):
         if np.isnan(self.propensity_[1:]).all() or not self.evidence_.clicks[1:].any():
             raise EstimateError(_no_estimate(self.evidence_, self.reasons_))
 
-    def _estimate_segments(self, seen: Harvest | Observations) -> Self:
+    def _estimate_segments(self, harvest: Harvest | Observations) -> Self:
         """Estimate the curve of each segment, if there are any."""
-        self.by_ = seen.by
-        for key in seen.segments if seen.by else ():
+        self.by_ = harvest.by
+        for key in harvest.segments if harvest.by else ():
             part = type(self)(**self.parameters())
-            part.estimate(seen.segment(key))
+            part.estimate(harvest.segment(key))
             self.segments_[key] = part
         return self
 

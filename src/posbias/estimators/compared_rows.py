@@ -181,8 +181,16 @@ class Rows:
         return self.summed(self.clicks)
 
     def promised(self, traffic: FloatArray) -> FloatArray:
-        """Return D for page views n_i by ranker: what traffic promised, or what was observed."""
-        return self.views if self.shares is None else (self.shares @ traffic)[self.share]
+        """Return D for page views n_i by ranker, or by bucket and ranker: what they promised, or what was observed."""
+        if self.shares is None:
+            return self.views
+        if traffic.ndim == 1:
+            return np.asarray((self.shares @ traffic)[self.share])
+        return np.asarray(np.einsum("ij,ij->i", self.shares[self.share], traffic[self.bucket[self.cell]]))
+
+    def at_ranks(self, values: FloatArray) -> FloatArray:
+        """Return, at each row, the value of its rank, (M,), or of its bucket and rank, (B, M)."""
+        return np.asarray(values[self.rank] if values.ndim == 1 else values[self.bucket[self.cell], self.rank])
 
     def by_rank(self, values: FloatArray) -> FloatArray:
         """Return the sum of values by rank: (M,)."""

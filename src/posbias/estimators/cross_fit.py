@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
 from posbias.arrays import FloatArray
 from posbias.errors import EstimateError
-from posbias.estimators.base import Reasons
+from posbias.estimators.base import Evidence, Reasons
 from posbias.estimators.cross_fitting import Comparison
 from posbias.estimators.harvested import Estimator
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.observations import Observations
+from posbias.quantiles import t_quantile
 from posbias.wording import listed
 
 Exposure = Literal["design", "observed"]
@@ -36,6 +38,8 @@ class CrossFit(Estimator[Comparison]):
         relevance: "guessed" from the clicks of the stratum and of those that rankers treat likewise; by "signature",
             from the latter alone, which sticky assignment needs; or "none". With none, exposure by design and as
             observed give the two forms of conditional Poisson regression.
+        pool: estimate segments together. Each is drawn toward the curve of all as far as the data say that they are
+            alike, and has a number at every rank that any of them tells. Their intervals allow for both.
         level: the coverage of the intervals.
         interval: "jackknife", which leaves out each of the harvest's buckets, the percentiles of a "bootstrap" over
             them, or None for no interval.
@@ -63,6 +67,7 @@ class CrossFit(Estimator[Comparison]):
         *,
         exposure: Exposure | None = None,
         relevance: Relevance = "guessed",
+        pool: bool = False,
         level: float = 0.95,
         interval: Interval | None = "jackknife",
         bootstrap: int = 1000,
@@ -71,6 +76,7 @@ class CrossFit(Estimator[Comparison]):
         super().__init__(level=level, interval=interval, bootstrap=bootstrap, seed=seed)
         self.exposure = exposure
         self.relevance = relevance
+        self.pool = pool
 
     def _check(self) -> None:
         super()._check()
@@ -78,6 +84,8 @@ class CrossFit(Estimator[Comparison]):
             raise EstimateError(f"exposure must be one of {listed(_EXPOSURES)}, or None, not {self.exposure!r}.")
         if self.relevance not in _RELEVANCES:
             raise EstimateError(f"relevance must be one of {listed(_RELEVANCES)}, not {self.relevance!r}.")
+        if not isinstance(self.pool, bool):
+            raise EstimateError(f"pool must be True or False, not {self.pool!r}.")
 
     def count(self, harvest: Harvest) -> Comparison:
         """Return the views and clicks of each bucket and stratum by rank, and what traffic promised there."""
@@ -97,6 +105,27 @@ class CrossFit(Estimator[Comparison]):
             self.dispersion_, self.notes_ = counts.dispersion, counts.notes
             return counts.estimate
         return np.asarray(counts.refits(np.atleast_2d(weights)).reshape(*weights.shape[:-1], -1))
+
+    def _estimate_segments(self, harvest: Harvest | Observations) -> Self:
+        """Estimate the curve of each segment, all together if they are to be pooled."""
+        if not (self.pool and isinstance(harvest, Harvest) and harvest.by):
+            return super()._estimate_segments(harvest)
+        from posbias.estimators.pooled_segments import PooledSegments
+
+        self.by_ = harvest.by
+        counts = self.count(harvest)
+        pooled, reasons = PooledSegments.of(harvest, counts), self.reasons(counts)
+        degrees, given = self.degrees_of_freedom_, self.parameters()
+        quantiles = None if self.interval is None else t_quantile(degrees, (1 + self.level) / 2)
+        for i, key in enumerate(harvest.segments):
+            part = type(self)(**given)
+            traffic = dict(zip(harvest.rankers, map(int, pooled.traffic[i]), strict=True))
+            seen = Evidence(pooled.impressions[i], pooled.clicks[i], traffic, None)
+            curve = np.exp(pooled.log_propensity[i])
+            part._keep(seen, curve, reasons, pooled.intervals(i, quantiles, degrees))
+            part.dispersion_, part.notes_ = self.dispersion_, (pooled.note(i),)
+            self.segments_[key] = part
+        return self
 
     def most_degrees(self, counts: Comparison) -> float:
         """Return as many as the ranker that fewest queries tell of has queries of equal say, if they were assigned."""

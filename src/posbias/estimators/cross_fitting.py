@@ -77,18 +77,21 @@ class Comparison:
         signatures: by which strata are guessed to be alike.
         relevance: how it is guessed, as `CrossFit` takes it.
         left_out: what is to be said of buckets that were left out, if any were.
+        kept: which buckets of the harvest were not.
     """
 
     rows: Rows
     views: FloatArray
     signatures: Signatures
     relevance: str
+    kept: BoolArray
     left_out: str | None = None
 
     @classmethod
     def of(cls, strata: Strata, *, by_design: bool, relevance: str) -> Comparison:
         """Return what can be compared in the strata of a harvest, without the few buckets that belie its traffic."""
-        whole = cls(Rows.of(strata, by_design=by_design), strata.views, Signatures.of(strata), relevance)
+        every = np.ones(strata.buckets, dtype=np.bool_)
+        whole = cls(Rows.of(strata, by_design=by_design), strata.views, Signatures.of(strata), relevance, every)
         return whole._evened() if by_design else whole
 
     def _evened(self) -> Comparison:
@@ -103,7 +106,7 @@ class Comparison:
             return self
         share = 1 - self.views[kept].sum() / self.views.sum()
         note = _LOPSIDED_NOTE.format(np.count_nonzero(~kept), len(kept), int(100 * share), factor)
-        return replace(self, rows=self.rows.within(kept), views=self.views[kept], left_out=note)
+        return replace(self, rows=self.rows.within(kept), views=self.views[kept], kept=kept, left_out=note)
 
     @property
     def buckets(self) -> int:
@@ -162,6 +165,20 @@ class Comparison:
     def estimate(self) -> FloatArray:
         """p_k / p_1; NaN where nothing connects k to rank 1, 0 where it was never clicked."""
         return curve_of(self._fit[0].x, self.links)
+
+    @property
+    def root(self) -> Root:
+        """Where the score is 0, with what was guessed of relevance; NaN if there is no such place."""
+        return self._fit[0]
+
+    @cached_property
+    def excess(self) -> float:
+        """φ = tr(J⁻¹ Σ_b g_b g_bᵀ) / (M−1): how much more scores vary between buckets than information says."""
+        ranks = component(self.links)
+        root, free = self.root, np.flatnonzero(ranks)[1:]
+        score = Score.at(root.x, self.rows.where(ranks[self.rows.rank]), self.traffic, root.guess)
+        gradient, information = score.gradient()[:, free], score.information()[np.ix_(free, free)]
+        return float(np.trace(np.linalg.pinv(information, hermitian=True) @ (gradient.T @ gradient)) / len(free))
 
     @cached_property
     def links(self) -> BoolArray:

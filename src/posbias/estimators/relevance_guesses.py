@@ -19,10 +19,19 @@ _PRIORS = 1 / np.array([0.5, 1, 2, 4, 8, 16, 32, 64, 256, np.inf])
 
 @dataclass(frozen=True)
 class Guess:
-    """What is guessed of relevance: r0 by stratum, and b = 1 / a, how much more a view of the cell itself tells."""
+    """What is guessed of relevance: r0 by stratum, and b = 1 / a, how much more a view of the cell itself tells.
+
+    Where buckets are known to be more or less relevant on the whole, `level` has a factor of r0 for each.
+    """
 
     relevance: FloatArray
     trust: float
+    level: FloatArray | None = None
+
+    def at(self, rows: Rows) -> FloatArray:
+        """Return r0 of each row."""
+        own = self.relevance[rows.kind]
+        return np.asarray(own if self.level is None else own * self.level[rows.bucket[rows.cell]])
 
 
 def guess_relevance(rows: Rows, x: FloatArray, signatures: Signatures) -> FloatArray:

@@ -39,18 +39,22 @@ class Score:
     pull: FloatArray | None
     exposure: FloatArray
     odds: FloatArray
+    certainty: FloatArray
     promised: FloatArray
 
     @classmethod
     def at(cls, x: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess | None) -> Score:
-        """Return the score at x = log p; without a guess, that of ConditionalPoisson: t = 0 and f = 1."""
-        p = np.exp(x)[rows.rank]
+        """Return the score at x = log p; without a guess, that of ConditionalPoisson: t = 0 and f = 1.
+
+        Both x and the traffic may be one for all buckets, or each bucket's own.
+        """
+        p = rows.at_ranks(np.exp(x))
         promised = rows.promised(traffic)
         exposure = rows.views * p
         relevance = np.zeros(len(rows))
         f, steep = np.ones(len(rows)), np.zeros(len(rows))
         if guess is not None:
-            relevance = guess.relevance[rows.kind]
+            relevance = guess.at(rows)
             chance = p * relevance
             f = 1 / (1 - np.minimum(chance, _MOST_CERTAIN))
             steep = np.where(chance < _MOST_CERTAIN, chance * f, 0.0)
@@ -67,7 +71,7 @@ class Score:
         odds = p * f
         weight = promised * odds
         weight = weight / np.maximum(rows.summed(weight), 1e-300)
-        return cls(rows, residual - weight * total, weight, total, steep, diagonal, pull, exposure, odds, promised)
+        return cls(rows, residual - weight * total, weight, total, steep, diagonal, pull, exposure, odds, f, promised)
 
     def gradient(self) -> FloatArray:
         """Return the score of log p by bucket and rank: (B, M)."""
@@ -84,6 +88,18 @@ class Score:
         spread = rows.products(*terms, by_bucket=by_bucket)
         index = np.arange(rows.ranks)
         spread[..., index, index] += own
+        return spread
+
+    def information(self, *, by_bucket: bool = False) -> FloatArray:
+        """Return what is known of log p by the clicks alone, Σ_c (Σ C f)(diag w − w wᵀ): (M, M), or (B, M, M).
+
+        It is about the slope, and other than that never negative.
+        """
+        rows, w = self.rows, self.weight
+        clicked = rows.summed(rows.clicks * self.certainty)
+        spread = -rows.products((w * clicked, w), by_bucket=by_bucket)
+        index = np.arange(rows.ranks)
+        spread[..., index, index] += (rows.by_bucket if by_bucket else rows.by_rank)(w * clicked)
         return spread
 
     def traffic_slope(self, traffic: FloatArray) -> FloatArray:

@@ -198,11 +198,11 @@ class Harvest:
         columns = self.table.where(mask).columns() | {"segment": np.zeros(int(mask.sum()), dtype=np.int64)}
         table = type(self.table)(**columns)
         kept = np.isin(self.buckets, table.bucket)
-        traffic = None if self._by_page else self.views[kept]
+        traffic = None if self.by_page else self.views[kept]
         return replace(self, by=(), segments=((),), table=table, traffic=traffic)
 
     @cached_property
-    def _by_page(self) -> bool:
+    def by_page(self) -> bool:
         """Whether every page view lies in one segment: then none shows more at a lower rank than at the first."""
         cells = self._shown
         first, which = group([cells.segment, cells.ranker, cells.rank])

@@ -9,6 +9,7 @@ from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
 from posbias.harvesting.samples import ALL, Sample
 from posbias.logs.columns import guess
+from posbias.logs.schemas import ANY_RANKER
 from posbias.sql.shown import Plan, once
 from posbias.sql.steps import Step, render
 from posbias.wording import Arguments
@@ -45,8 +46,10 @@ class _Views:
     def steps(self) -> list[Step]:
         """Return the steps that end in `views`: view, query, ranker, document and position by short names."""
         schema, d = self.plan.schema, self.plan.dialect
-        names = zip("vqrd", (schema.impression, schema.query, schema.ranker, schema.doc), strict=True)
+        names = zip("vqd", (schema.impression, schema.query, schema.doc), strict=True)
         columns = [f"{d.quote(column or '')} AS {short}" for short, column in names]
+        # Of a log that names no ranker every row was shown by the same.
+        columns.append(f"{d.text(ANY_RANKER) if schema.natural else d.quote(schema.ranker)} AS r")
         columns.append(f"{d.integer(d.quote(schema.position), schema.types[schema.position])} AS p")
         source = "once" if schema.drop_duplicates else self.sample.source
         select = (

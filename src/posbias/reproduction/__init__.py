@@ -16,8 +16,11 @@ from posbias.reproduction.coverage import run_coverage
 from posbias.reproduction.diagnosis import run_diagnosis
 from posbias.reproduction.drift import run_drift
 from posbias.reproduction.drive import run_drive
+from posbias.reproduction.evaluation import run_evaluation
 from posbias.reproduction.laboratory import FULL, QUICK, Laboratory, open_laboratory
+from posbias.reproduction.learning import run_learning
 from posbias.reproduction.outcomes import Outcome, Verdict
+from posbias.reproduction.pooling import run_pooling
 from posbias.reproduction.robustness import STUDIES, run_study
 from posbias.reproduction.synthetic import run_synthetic
 
@@ -30,9 +33,12 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "coverage": run_coverage,
     "diagnosis": run_diagnosis,
     "drift": run_drift,
+    "pooling": run_pooling,
+    "evaluation": run_evaluation,
+    "learning": run_learning,
 }
 # These draw logs of worlds of their own, and ask for no judgments.
-ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift")
+ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "evaluation")
 
 __all__ = ["EXPERIMENTS", "Laboratory", "Outcome", "Verdict", "reproduce"]
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from posbias.arrays import FloatArray
-from posbias.pictures import TRUTH, draw_interval, new_axes, over_ranks
+from posbias.extras import optional
+from posbias.pictures import TRUTH, draw_interval, dressed, new_axes, over_ranks
 from posbias.reproduction.claims import mean_and_spread
+from posbias.reproduction.payoffs import Payoffs, mean_and_error
 
 # In inches: two stand beside each other on a page.
 _SIZE = 5.6, 3.9
@@ -133,6 +135,31 @@ def draw_settings(
     axes.set_ylim(len(settings) - 0.5, -0.5)
     axes.set_xlabel(label)
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def draw_payoffs(payoffs: Payoffs, trees: int) -> Any:
+    """Draw gains over no correction by page views, a column for each η and a row for each learner with trees."""
+    figure = optional("matplotlib.figure", "Pictures need").Figure(figsize=(9.0, 5.6), layout="constrained")
+    number = list(payoffs.trees).index(trees)
+    rules = {"IPS": "#1f5fa8", "Poisson": "#2a8c4a", "blend": "black"}
+    own = {"LightGBM": "position", "XGBoost": "lambdarank_unbiased"}
+    grid = figure.subplots(len(own), len(payoffs.etas), sharex=True, sharey=True, squeeze=False)
+    for row, (learner, other) in zip(grid, own.items(), strict=True):
+        for column, axes in enumerate(row):
+            dressed(axes).axhline(0, color="black", linewidth=0.8)
+            for place, (rule, color) in enumerate((rules | {other: "#c1272d"}).items()):
+                mean, error = mean_and_error(payoffs.gain(learner, rule)[column, :, number])
+                x = _aside(payoffs.views, place, True) if len(payoffs.views) > 1 else payoffs.views
+                label = "its own correction" if rule == other else rule
+                axes.errorbar(x, mean, yerr=2 * error, color=color, marker="o", markersize=3.5, capsize=2, label=label)
+            axes.set_xscale("log")
+            axes.set_xticks(list(payoffs.views), [str(views) for views in payoffs.views])
+            axes.minorticks_off()
+            axes.set_title(f"{learner}, η = {payoffs.etas[column]:g}", fontsize=10)
+        row[0].set_ylabel("Gain in nDCG@10")
+    figure.supxlabel("Page views a query", fontsize=10)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 

@@ -61,7 +61,14 @@ class Sizes:
     compared_logs: int = 100
     covered_logs: int = 1000
     drift_logs: int = 600
+    pooled_logs: int = 100
+    judged_logs: int = 500
     diagnosed_logs: int = 100
+    learning_queries: int = 700
+    learning_seeds: int = 8
+    learning_etas: tuple[float, ...] = (0.5, 1.0, 2.0)
+    learning_views: tuple[int, ...] = (1, 2, 4, 16, 100)
+    learning_trees: tuple[int, ...] = (40, 80, 160, 300)
     world: float = 1.0
 
 
@@ -78,7 +85,14 @@ QUICK = Sizes(
     compared_logs=4,
     covered_logs=10,
     drift_logs=10,
+    pooled_logs=2,
+    judged_logs=10,
     diagnosed_logs=10,
+    learning_queries=400,
+    learning_seeds=2,
+    learning_etas=(1.0,),
+    learning_views=(2, 16),
+    learning_trees=(40, 80),
     world=0.1,
 )
 
@@ -93,12 +107,14 @@ class Laboratory:
         sizes: how much to simulate.
         seed: everything drawn depends on it, and on nothing else.
         progress: called with what is being done and the share done.
+        generated: whether the judgments are ours, so that an experiment may take others of ours in their place.
     """
 
     source: Judgments | Callable[[], Judgments]
     sizes: Sizes = FULL
     seed: int = 0
     progress: Progress = silent
+    generated: bool = True
     _weights: dict[bytes, FloatArray] = field(default_factory=dict, repr=False)
     _rankings: dict[tuple[float, float, int], dict[str, IntArray]] = field(default_factory=dict, repr=False)
     _training: Any = field(default_factory=threading.Lock, repr=False)
@@ -183,7 +199,7 @@ class Laboratory:
 
 def open_laboratory(data: str | None, sizes: Sizes, seed: int, progress: Progress = silent) -> Laboratory:
     """Return a laboratory on a file of judgments, or on generated ones, which are there when they are asked for."""
-    return Laboratory(lambda: _judgments(data, sizes, seed), sizes, seed, progress)
+    return Laboratory(lambda: _judgments(data, sizes, seed), sizes, seed, progress, generated=data is None)
 
 
 def _judgments(data: str | None, sizes: Sizes, seed: int) -> Judgments:

@@ -13,7 +13,15 @@ from posbias.simulation.files import Written, write
 from posbias.simulation.generated import generate_judgments
 from posbias.simulation.judgments import Judgments
 from posbias.simulation.letor import load_letor
-from posbias.simulation.ranking_svm import ndcg, rank_documents, same_rank_share, sample_queries, train_ranker
+from posbias.simulation.non_linear import generate_non_linear_judgments
+from posbias.simulation.ranking_svm import (
+    ndcg,
+    rank_documents,
+    rank_scores,
+    same_rank_share,
+    sample_queries,
+    train_ranker,
+)
 from posbias.simulation.sessions import simulate_sessions, simulate_swaps
 from posbias.simulation.tables import Ids, Layout, rank, simulate
 from posbias.simulation.traffic import split_views, sweeps
@@ -34,10 +42,12 @@ __all__ = [
     "Written",
     "agreement",
     "generate_judgments",
+    "generate_non_linear_judgments",
     "load_letor",
     "ndcg",
     "rank",
     "rank_documents",
+    "rank_scores",
     "same_rank_share",
     "sample_queries",
     "simulate",

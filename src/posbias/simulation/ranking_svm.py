@@ -104,7 +104,25 @@ def rank_documents(judgments: Judgments, weights: FloatArray, max_rank: int = 10
         >>> rank_documents(judgments, np.array([1.0]), max_rank=2).tolist()
         [[1, 0], [0, -1]]
     """
-    return _top(judgments, np.asarray(judgments.features @ np.asarray(weights, dtype=np.float32)), max_rank)
+    return rank_scores(judgments, np.asarray(judgments.features @ np.asarray(weights, dtype=np.float32)), max_rank)
+
+
+def rank_scores(judgments: Judgments, scores: npt.NDArray[Any], max_rank: int = 10) -> IntArray:
+    """Rank every query's candidates by a score of each document, as `rank_documents` does.
+
+    Example:
+        >>> judgments = Judgments(np.array([0, 2, 3]), np.array([0, 1, 0], np.int8), np.zeros((3, 1), np.float32))
+        >>> rank_scores(judgments, np.array([0.1, 0.9, 0.5]), max_rank=2).tolist()
+        [[1, 0], [0, -1]]
+    """
+    # lexsort is stable: ties keep the order of the data.
+    order = np.lexsort((-scores.astype(np.float64), judgments.query_of))
+    rank = np.arange(judgments.documents) - judgments.offsets[judgments.query_of]
+    top = np.full((judgments.queries, max_rank), -1, dtype=np.int64)
+    kept = rank < max_rank
+    query = judgments.query_of[kept]
+    top[query, rank[kept]] = order[kept] - judgments.offsets[query]
+    return top
 
 
 def same_rank_share(*rankings: IntArray) -> float:
@@ -132,7 +150,7 @@ def ndcg(judgments: Judgments, ranking: IntArray, k: int = 10) -> float:
         (1.0, 0.631)
     """
     found = _discounted_gain(judgments, ranking[:, :k])
-    best = _discounted_gain(judgments, _top(judgments, judgments.grades, k))
+    best = _discounted_gain(judgments, rank_scores(judgments, judgments.grades, k))
     return float((found[best > 0] / best[best > 0]).mean())
 
 
@@ -173,18 +191,6 @@ def _scaled(pairs: Any, signs: FloatArray, factors: FloatArray) -> Any:
     # liblinear takes 32-bit indices only, and scipy widens them where a file had more values than fit.
     scaled.indices, scaled.indptr = scaled.indices.astype(np.int32), scaled.indptr.astype(np.int32)
     return scaled
-
-
-def _top(judgments: Judgments, scores: npt.NDArray[Any], max_rank: int) -> IntArray:
-    """Each query's candidates by falling score, the first `max_rank` of them."""
-    # lexsort is stable: ties keep the order of the data.
-    order = np.lexsort((-scores.astype(np.float64), judgments.query_of))
-    rank = np.arange(judgments.documents) - judgments.offsets[judgments.query_of]
-    top = np.full((judgments.queries, max_rank), -1, dtype=np.int64)
-    kept = rank < max_rank
-    query = judgments.query_of[kept]
-    top[query, rank[kept]] = order[kept] - judgments.offsets[query]
-    return top
 
 
 def _discounted_gain(judgments: Judgments, ranking: IntArray) -> FloatArray:

@@ -20,6 +20,8 @@ class Plan:
     rankers: tuple[str, ...]
     max_rank: int
     by: tuple[str, ...] = ()
+    # Columns that come along as they are.
+    keep: tuple[str, ...] = ()
     # What the tables are called.
     log: str = "log"
     rankings: str = "rankings"
@@ -38,6 +40,11 @@ class Plan:
     def segments(self) -> list[str]:
         """The names that segment columns have inside a query."""
         return [f"segment_{i}" for i in range(len(self.by))]
+
+    @property
+    def kept(self) -> list[str]:
+        """The names that columns which come along have inside a query."""
+        return [f"kept_{i}" for i in range(len(self.keep))]
 
     def number(self, expression: str, type_: str) -> str:
         """Return the number of the ranker that a column names, NULL for one that is not known."""
@@ -90,6 +97,7 @@ def shown(plan: Plan, *, ranks: bool) -> list[Step]:
         f"{impressions} AS impressions",
         f"{clicks} AS clicks",
         *(f"{d.as_text(column(name))} AS segment_{i}" for i, name in enumerate(plan.by)),
+        *(f"{column(name)} AS kept_{i}" for i, name in enumerate(plan.keep)),
     ]
     join = ""
     if ranks and schema.layout.ranks_in == "columns":
@@ -123,12 +131,13 @@ def once(plan: Plan) -> Step:
     kept += [name for name in (None if schema.natural else schema.ranker, schema.window) if name is not None]
     kept += schema.rank_columns.values()
     keys = comma([d.quote(name) for name in dict.fromkeys(kept)])
+    along = "".join(f", MIN({d.quote(name)}) AS {d.quote(name)}" for name in plan.keep if name not in kept)
     click = d.quote(schema.click or "")
     typed = d.click(click, schema.types[schema.click or ""])
     return Step(
         "once",
         "Each result of a page view once, however often it was logged.",
-        f"SELECT {keys}, {plan.click_of_copies(typed)} AS {click}\nFROM {plan.log}\nGROUP BY {keys}",
+        f"SELECT {keys}, {plan.click_of_copies(typed)} AS {click}{along}\nFROM {plan.log}\nGROUP BY {keys}",
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from posbias.errors import PosbiasError
 from posbias.progress import Progress
@@ -45,13 +46,20 @@ class DuckDB:
         if self.threads is not None and not (whole and 1 <= self.threads <= _MOST_THREADS):
             raise PosbiasError(f"threads must be a whole number from 1 to {_MOST_THREADS:,}, not {self.threads!r}.")
 
-    def open(self, log: ClickLog, progress: Progress) -> AbstractContextManager[OpenLog]:
-        """Open a log for as long as a block lasts."""
+    def open(
+        self, log: ClickLog, progress: Progress, beside: Mapping[str, Any] | None = None, outputs: Sequence[str] = ()
+    ) -> AbstractContextManager[OpenLog]:
+        """Open a log for as long as a block lasts, and tables beside it by their names; answers may go to outputs."""
         from posbias.engines.duckdb.opened import open_log
 
         if any(type(source).__module__.startswith("pyspark.") for source in log.sources):
             raise PosbiasError("The log is a Spark DataFrame, which DuckDB cannot read. Leave engine='duckdb' out.")
-        return open_log(log, memory_limit=self.memory_limit, threads=self.threads, progress=progress)
+        if any(type(source).__module__.startswith("pyspark.") for source in (beside or {}).values()):
+            raise PosbiasError(
+                "DuckDB cannot read a Spark DataFrame: write it as files, or give it as Arrow or pandas."
+            )
+        limits = {"memory_limit": self.memory_limit, "threads": self.threads}
+        return open_log(log, **limits, progress=progress, beside=beside or {}, outputs=outputs)  # type: ignore[arg-type]
 
     def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
         """Write the log that events make as Parquet."""

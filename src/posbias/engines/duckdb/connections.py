@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import duckdb
 
@@ -48,13 +48,19 @@ def connected(
                 con.execute("SET threads = ?", [threads])
             # Row order has no meaning here, and keeping it costs memory.
             con.execute("SET preserve_insertion_order = false")
-            con.execute(f"SET enable_progress_bar = {counting}")
-            con.execute("SET enable_progress_bar_print = false")
+            _set_progress(con, counting)
             # Columns of Python objects get their type from all rows: ids may turn from numbers to text late.
             con.execute("SET pandas_analyze_sample = 1000000000")
         yield con
     finally:
         con.close()
+
+
+def _set_progress(con: duckdb.DuckDBPyConnection, counting: bool) -> None:
+    """Say whether it counts how far it is; in a notebook without ipywidgets it does not, and refuses to be told."""
+    with suppress(duckdb.InvalidInputException):
+        con.execute(f"SET enable_progress_bar = {counting}")
+        con.execute("SET enable_progress_bar_print = false")
 
 
 def shut(con: duckdb.DuckDBPyConnection, files: Iterable[str], *, trusting: bool) -> None:

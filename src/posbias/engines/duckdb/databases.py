@@ -19,7 +19,7 @@ _SQL = DuckDBDialect()
 _DATABASE = "log_database"
 _MAGIC = b"DUCK"
 # What we call the tables of a log ourselves.
-_OURS = ("log", "rankings", "impressions", "clicks", "joined")
+_OURS = ("log", "rankings", "impressions", "clicks", "joined", "candidates")
 
 
 def attach(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -10,7 +11,7 @@ import duckdb
 from posbias.engines.duckdb.connections import connected, shut
 from posbias.engines.duckdb.databases import attach, choose_table, query_tables
 from posbias.engines.duckdb.errors import explained
-from posbias.engines.duckdb.opening import Opened, define, find_second, publish
+from posbias.engines.duckdb.opening import Opened, define, find_beside, find_second, open_beside, publish
 from posbias.engines.duckdb.readers import literal
 from posbias.engines.events import LOG_COUNTS, Joined, WrittenLog, join_events
 from posbias.engines.files import file_format, find_files, is_path, one_format
@@ -25,15 +26,20 @@ from posbias.writing import scratch_folder
 
 
 def open_events(
-    con: duckdb.DuckDBPyConnection, log: ClickLog, events: Events, progress: Progress
-) -> tuple[Opened, Opened | None, Sequence[Finding]]:
-    """Make the log of two tables selectable as `log`, and the second table of a long one as `rankings`."""
+    con: duckdb.DuckDBPyConnection,
+    log: ClickLog,
+    events: Events,
+    progress: Progress,
+    beside: Mapping[str, Any],
+    outputs: Sequence[str] = (),
+) -> tuple[Opened, Opened | None, dict[str, Opened], Sequence[Finding]]:
+    """Make the log of two tables selectable as `log`, the second table of a long one as `rankings`, others `beside`."""
     with explained():
-        joined, rankings = _join(con, events, log.rankings, (), progress)
+        joined, rankings, more = _join(con, events, log.rankings, outputs, progress, beside)
         progress("Joining", 0.0)
         # A log is looked at more than once: what does not fit into memory goes to disk.
         con.execute(f"CREATE TEMP TABLE joined AS {joined.query}")
-        return publish(con, "log", "SELECT * FROM joined", []), rankings, joined.findings
+        return publish(con, "log", "SELECT * FROM joined", []), rankings, more, joined.findings
 
 
 def write_events(
@@ -42,7 +48,7 @@ def write_events(
     """Write the log of two tables as one Parquet file, streamed as it is joined."""
     d = DuckDBDialect()
     with scratch_folder() as spill, connected(spill, memory_limit, threads) as con, explained():
-        joined, _ = _join(con, events, None, (path,), progress)
+        joined, *_ = _join(con, events, None, (path,), progress, {})
         progress("Writing", 0.0)
         # The draft is ours: DuckDB needs none beside it, and may not write one.
         options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
@@ -54,8 +60,13 @@ def write_events(
 
 
 def _join(
-    con: duckdb.DuckDBPyConnection, events: Events, rankings: Any, outputs: Sequence[str], progress: Progress
-) -> tuple[Joined, Opened | None]:
+    con: duckdb.DuckDBPyConnection,
+    events: Events,
+    rankings: Any,
+    outputs: Sequence[str],
+    progress: Progress,
+    beside: Mapping[str, Any],
+) -> tuple[Joined, Opened | None, dict[str, Opened]]:
     """Open both tables and look at them.
 
     As with any log, all that is to be read, and where it is to be written, is settled before anything is looked at.
@@ -67,8 +78,10 @@ def _join(
     tapped = find_second("clicks", events.clicks, tables)
     ranked = [] if rankings is None else find_second("rankings", rankings, tables)
     refuse_unreadable([*tapped, *ranked])
+    others = find_beside(beside, tables)
     trusting = events.sql is not None or events.clicks_sql is not None
-    shut(con, [*([] if database else files), *tapped, *ranked, *outputs], trusting=trusting)
+    seen = [*([] if database else files), *tapped, *ranked, *chain(*others.values()), *outputs]
+    shut(con, seen, trusting=trusting)
     progress("Reading", 0.0)
     if database:
         shown = _from_database(con, files[0], tables, events)
@@ -85,7 +98,8 @@ def _join(
         progress(doing, 0.0)
         return con.execute(sql).fetchall()
 
-    return join_events(events, DuckDBDialect(), shown.columns, clicks.columns, rows), second
+    more = open_beside(con, beside, others, tables)
+    return join_events(events, DuckDBDialect(), shown.columns, clicks.columns, rows), second, more
 
 
 def _from_database(con: duckdb.DuckDBPyConnection, file: str, tables: dict[str, str], events: Events) -> Opened:

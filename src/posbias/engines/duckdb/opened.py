@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -95,10 +95,22 @@ class DuckDBLog(OpenLog):
         finally:
             self._connection.execute("RESET perfect_ht_threshold")
 
-    def keep(self) -> None:
+    def arrow(self, sql: str, doing: str = "") -> Any:
+        """Run a query and return its answer as an Arrow table."""
+        with explained(self.schema), self.watched(doing):
+            return self._connection.sql(sql).to_arrow_table()
+
+    def write(self, sql: str, path: str, doing: str = "") -> None:
+        """Write the answer to a query as a Parquet file, as it is made."""
+        # The draft is ours: DuckDB needs none beside it, and may not write one.
+        options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
+        with explained(self.schema), self.watched(doing):
+            self._connection.execute(f"COPY (\n{sql}\n) TO {self.dialect.text(path)} ({options})")
+
+    def keep(self, more: Sequence[str] = ()) -> None:
         """Keep text as a table, of which what does not fit into memory goes to disk."""
         if self.is_text and not self._kept:
-            used = dict.fromkeys([*self.schema.roles.values(), *self.schema.rank_columns.values()])
+            used = dict.fromkeys([*self.schema.roles.values(), *self.schema.rank_columns.values(), *more])
             columns = ", ".join(map(self.dialect.quote, used))
             with explained(), self.watched("Reading"):
                 self._connection.execute(f"CREATE TEMP TABLE kept AS SELECT {columns} FROM log")
@@ -132,21 +144,24 @@ def open_log(
     memory_limit: str | None = None,
     threads: int | None = None,
     progress: Progress = silent,
+    beside: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] = (),
 ) -> Iterator[OpenLog]:
-    """Open a log in an embedded DuckDB for as long as the block lasts."""
+    """Open a log in an embedded DuckDB for as long as the block lasts, and tables beside it by the names they get."""
     with (
         scratch_folder() as spill,
         connected(spill, memory_limit, threads, counting=progress is not silent) as con,
     ):
         findings: Sequence[Finding] = ()
         if isinstance(log.source, Events):
-            opened, second, findings = open_events(con, log, log.source, progress)
+            opened, second, more, findings = open_events(con, log, log.source, progress, beside or {}, outputs)
         else:
-            opened, second = open_tables(con, log)
+            opened, second, more = open_tables(con, log, beside or {}, outputs)
         schema = resolve(log, opened.columns, second.columns if second else None)
         if schema.natural:
             name_no_ranker(con)
         engine = DuckDBLog(con, schema, opened.files, progress, findings, queried=log.sql is not None)
+        engine.beside = {name: table.columns for name, table in more.items()}
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
         yield engine

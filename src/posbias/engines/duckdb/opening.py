@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -42,8 +43,10 @@ class Source:
     in_paths: tuple[str, ...] = ()
 
 
-def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, Opened | None]:
-    """Make the rows of a log selectable as `log`, and the second table of a long one as `rankings`.
+def open_tables(
+    con: duckdb.DuckDBPyConnection, log: ClickLog, beside: Mapping[str, Any] | None = None, outputs: Sequence[str] = ()
+) -> tuple[Opened, Opened | None, dict[str, Opened]]:
+    """Make the rows of a log selectable as `log`, the second table of a long one as `rankings`, and others `beside` it.
 
     What is to be read is settled first; then the doors are shut, and only then is anything looked at: a view of a
     database file would read what it likes as soon as it is asked for its columns.
@@ -55,7 +58,9 @@ def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, 
         tables = attach(con, files) if database else {}
         more = [] if log.rankings is None else find_second("rankings", log.rankings, tables)
         refuse_unreadable(more)
-        shut(con, [*([] if database else files), *more], trusting=log.sql is not None)
+        others = find_beside(beside or {}, tables)
+        seen = [*([] if database else files), *more, *chain(*others.values()), *outputs]
+        shut(con, seen, trusting=log.sql is not None)
         if database:
             opened = _open_database(con, files[0], tables, log)
         elif log.table is not None:
@@ -64,12 +69,43 @@ def open_tables(con: duckdb.DuckDBPyConnection, log: ClickLog) -> tuple[Opened, 
         else:
             source = define(con, "source", log.source, files)
             opened = publish(con, "log", log.sql or "SELECT * FROM source", files, source)
-        if log.rankings is None:
-            return opened, None
-        if isinstance(log.rankings, str) and log.rankings in tables:
-            return opened, publish(con, "rankings", f"SELECT * FROM {tables[log.rankings]}", [])
-        source = define(con, "rankings_source", log.rankings, more)
-        return opened, publish(con, "rankings", "SELECT * FROM rankings_source", more, source)
+        second = None if log.rankings is None else open_second(con, "rankings", log.rankings, more, tables)
+        return opened, second, open_beside(con, beside or {}, others, tables)
+
+
+def find_beside(beside: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the files of each table that stands beside the log."""
+    found: dict[str, list[str]] = {}
+    for name, source in beside.items():
+        in_log = isinstance(source, str) and source in tables
+        files = found[name] = [] if in_log or not is_path(source) else find_files(source)
+        if files and file_format(files[0]) == "duckdb":
+            raise LogError(
+                f"{files[0]!r} is a DuckDB file, and of those only that of the log is read. Put the table into "
+                "it and give its name, or export it to Parquet."
+            )
+        refuse_unreadable(files)
+    return found
+
+
+def open_beside(
+    con: duckdb.DuckDBPyConnection,
+    beside: Mapping[str, Any],
+    files: Mapping[str, list[str]],
+    tables: Mapping[str, str],
+) -> dict[str, Opened]:
+    """Make each table that stands beside the log selectable by its name."""
+    return {name: open_second(con, name, source, files[name], tables) for name, source in beside.items()}
+
+
+def open_second(
+    con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str], tables: Mapping[str, str]
+) -> Opened:
+    """Make a source, or a table of the same DuckDB file, selectable under a name."""
+    if isinstance(source, str) and source in tables:
+        return publish(con, name, f"SELECT * FROM {tables[source]}", [])
+    found = define(con, f"{name}_source", source, files)
+    return publish(con, name, f"SELECT * FROM {name}_source", files, found)
 
 
 def name_no_ranker(con: duckdb.DuckDBPyConnection) -> None:

@@ -74,7 +74,7 @@ class SparkLog(OpenLog):
         with explained():
             return {file: types_of(read_files(self._session, [file])[0]) for file in self._files}
 
-    def keep(self) -> None:
+    def keep(self, more: Sequence[str] = ()) -> None:
         """Leave it where it is: whether a cluster has room for a copy is not ours to say."""
 
     @property

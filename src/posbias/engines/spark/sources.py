@@ -237,7 +237,7 @@ def _from_memory(session: SparkSession, source: Any) -> _Found:
     from posbias.sql.dialect import DuckDBDialect
 
     with scratch_folder() as spill, connected(spill) as con, duckdb_explained():
-        opened, _ = open_tables(con, ClickLog(source))
+        opened, *_ = open_tables(con, ClickLog(source))
         quoted = DuckDBDialect().quote
         columns = []
         for original, name in opened.columns.names.items():

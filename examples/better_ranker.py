@@ -1,0 +1,55 @@
+"""From raw events to a better ranker: `python examples/better_ranker.py FOLDER`.
+
+In the folder: impressions.parquet (impression_id, query_id, ranker, doc_ids in the order shown), clicks.parquet
+(impression_id, doc_id) and candidates.parquet (query_id, doc_id, and the features, whose names begin with "f").
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import lightgbm
+import polars
+
+import posbias
+from posbias.objectives import blend_factors, learner_form
+
+PARAMETERS = {"learning_rate": 0.1, "num_leaves": 15, "lambda_l2": 1.0, "num_threads": 1, "verbosity": -1}
+TREES = 150
+
+
+def main(folder: Path) -> None:
+    """Join the events, estimate the curve, weigh the clicks, learn by two rules, and blend them."""
+    # The log: what was shown, and which of it was clicked.
+    events = posbias.ClickLog.from_events(folder / "impressions.parquet", folder / "clicks.parquet")
+    written = posbias.write_events(events, folder / "log.parquet", overwrite=True)
+    print(f"{written.rows:,} results shown, {written.clicks:,} clicks")
+    log = posbias.ClickLog(folder / "log.parquet")
+
+    # The curve: how often each rank is seen.
+    curve = posbias.CrossFit().fit(posbias.harvest(log))
+    print(curve.summary().to_text())
+
+    # What to learn from: every candidate with its clicks, its exposure and its IPS weight.
+    candidates = folder / "candidates.parquet"
+    features = [name for name in polars.read_parquet_schema(candidates) if name.startswith("f")]
+    made = posbias.ips_weights(log, curve, candidates=candidates, keep=features)
+    table = polars.from_arrow(made.table).sort("query_id", "doc_id")
+    x = table.select(features).to_numpy()
+    print(made)
+
+    # Two rankers, and how much each of them counts.
+    models, scores = {}, {}
+    for rule in ("lightgbm-softmax", "lightgbm-poisson"):
+        form = learner_form(rule, table)
+        data = lightgbm.Dataset(x[form.rows], **form.data)
+        models[rule] = lightgbm.train(form.with_parameters(**PARAMETERS), data, num_boost_round=TREES)
+        models[rule].save_model(folder / f"{rule}.txt")
+        scores[rule] = models[rule].predict(x, raw_score=True)
+    factors = blend_factors(*scores.values(), table["query_id"], made.effective_clicks)
+    (folder / "blend.json").write_text(json.dumps([dict(zip(scores, factors, strict=True))]))
+    print("Ranker:", " + ".join(f"{factor:.2f} · {rule}" for rule, factor in zip(scores, factors, strict=True)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,194 @@
+"""Partial pooling in score form: the curves of many segments, each drawn toward the mean as far as the data say.
+
+Of segment s its score g and information J at x are known, which may tell nothing of some ranks. With v = g + J x and
+deviations x_s − μ ~ N(0, T), T = L Lᵀ, and u = v − J μ::
+
+    B = L (Lᵀ J L + φ I)⁻¹ Lᵀ       x_s = μ + B u       W = J − J B J       μ = (Σ W)⁻¹ Σ (I − J B) v
+    V_s = φ B + F φ (Σ W)⁻¹ Fᵀ,  F = I − B J
+    −2ℓ = Σ log|I + Lᵀ J L / φ| − Σ uᵀ B u / φ − rᵀ (Σ W)⁻¹ r / φ + log|Σ W|,  r = Σ (u − J B u),  u at a fixed μ
+
+T is not known. It is a sum of kinds of deviation, each of some size, and what is made of it is averaged over sizes, by
+how well each explains the scores. `docs/theory.md` derives it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from posbias.arrays import FloatArray
+
+# The standard deviations of log p that are tried.
+_SIZES = 0.02 * 2.0 ** np.arange(7)
+# One more kind of deviation must bring −2ℓ down by more than this.
+_WORTH = 4.0
+# How likely segments are not to differ at all, before the data: for their curves, and for the width of intervals,
+# where a small difference that goes unseen would leave too little.
+_NONE_FOR_POINT, _NONE_FOR_WIDTH = 0.5, 0.02
+# Sizes less likely than this are not looked at again.
+_UNLIKELY = 1e-3
+
+
+# The sizes of each kind of deviation, 0 for one that there is not.
+Sizes = tuple[float, ...]
+_NONE: Sizes = (0.0, 0.0, 0.0)
+
+
+class Scores(NamedTuple):
+    """What the segments' clicks say of log p: v = g + J x and J, (S, n) and (S, n, n), and φ, their dispersion."""
+
+    value: FloatArray
+    information: FloatArray
+    dispersion: float
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The segments' curves.
+
+    Attributes:
+        x: log p by segment, (S, n).
+        covariance: of x, (S, n, n).
+        own: how far the segment's own clicks decide, (S, n): the share of a change of the mean, if that fell
+            faster or slower, that they would not follow. 0 where all is borrowed, 1 where nothing is.
+        mixtures: deviations of several kinds that were likely.
+        differ: how likely it is that the segments differ at all, from an even chance.
+    """
+
+    x: FloatArray
+    covariance: FloatArray
+    own: FloatArray
+    mixtures: list[Sizes]
+    differ: float
+
+
+def pool(scores: Scores, at: FloatArray, ranks: FloatArray, mixtures: list[Sizes] | None = None) -> Pooled:
+    """Return the curves that scores make of segments with a mean near `at`, (n,), of ranks (n,).
+
+    `mixtures` are the deviations of several kinds to be averaged over; without them they are searched for.
+    """
+    around = _Around(scores, at, scores.value - scores.information @ at, kinds(ranks))
+    singles = [model for kind in range(3) for model in around.models(_NONE, kind)]
+    none = around.model(_NONE)
+    mixed = _searched(around, none, singles) if mixtures is None else [around.model(sizes) for sizes in mixtures]
+    models = [none, *singles, *mixed]
+    fits = np.array([model.fit for model in models])
+    point, width = (_chances(fits, prior, len(singles)) for prior in (_NONE_FOR_POINT, _NONE_FOR_WIDTH))
+    kept = (point > _UNLIKELY) | (width > _UNLIKELY)
+    curves = [around.curves(model) for model, likely in zip(models, kept, strict=True) if likely]
+    point, width = (chances[kept] / chances[kept].sum() for chances in (point, width))
+    x = np.asarray(sum(w * c.x for w, c in zip(point, curves, strict=True)))
+    own = np.asarray(sum(w * c.own for w, c in zip(point, curves, strict=True)))
+    covariance = np.zeros_like(scores.information)
+    for w, c in zip(width, curves, strict=True):
+        off = c.x - x
+        covariance += w * (c.covariance + off[:, :, None] * off[:, None, :])
+    likely = [model.sizes for model, held in zip(mixed, kept[1 + len(singles) :], strict=True) if held]
+    return Pooled(x, covariance, own, likely, 1 - float(point[0]) if kept[0] else 1.0)
+
+
+def kinds(ranks: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the kinds of deviation, of size 1 at the last rank, as roots L.
+
+    A curve that falls faster or slower; one that wanders as it goes down, in log k; and ranks each by itself.
+    """
+    place = np.log(ranks)
+    slope = (place / place[-1])[:, None]
+    wandering = np.tril(np.ones((len(ranks), len(ranks)))) * np.sqrt(np.diff(place, prepend=0.0) / place[-1])
+    return slope, wandering, np.eye(len(ranks))
+
+
+class _Model(NamedTuple):
+    """One T: what it is made of, L Q (S, n, m), the diagonal of B in it (S, m), Σ W, and −2ℓ."""
+
+    sizes: Sizes
+    turned: FloatArray
+    shrunk: FloatArray
+    known: FloatArray
+    fit: float
+
+
+class _Curves(NamedTuple):
+    x: FloatArray
+    covariance: FloatArray
+    own: FloatArray
+
+
+class _Around(NamedTuple):
+    """Scores about a fixed mean, and the kinds of deviation from it."""
+
+    scores: Scores
+    at: FloatArray
+    u: FloatArray
+    kinds: tuple[FloatArray, ...]
+
+    def model(self, sizes: Sizes) -> _Model:
+        """Return T of these sizes."""
+        parts = [size * root for size, root in zip(sizes, self.kinds, strict=True) if size]
+        return self._models(np.hstack(parts) if parts else np.zeros((len(self.at), 1)), [(1.0, sizes)])[0]
+
+    def models(self, sizes: Sizes, kind: int) -> list[_Model]:
+        """Return T with one kind in each size in place of none."""
+        every = [(float(size), (*sizes[:kind], float(size), *sizes[kind + 1 :])) for size in _SIZES]
+        if any(sizes):
+            return [self.model(mixture) for _, mixture in every[1::2]]
+        return self._models(self.kinds[kind], every)
+
+    def _models(self, root: FloatArray, scaled: list[tuple[float, Sizes]]) -> list[_Model]:
+        """Return T = scale² L Lᵀ for each scale: one decomposition of Lᵀ J L serves them all."""
+        u, (_, J, phi) = self.u, self.scores
+        values, vectors = np.linalg.eigh(root.T @ J @ root)
+        values = np.maximum(values, 0.0)
+        turned = root @ vectors
+        along = np.einsum("snm,sn->sm", turned, u)
+        flat = np.moveaxis(J @ turned, 1, 0).reshape(len(self.at), -1)
+        answer = []
+        for scale, sizes in scaled:
+            shrunk = scale**2 / (scale**2 * values + phi)
+            known = J.sum(axis=0) - (flat * shrunk.ravel()) @ flat.T
+            left = u.sum(axis=0) - flat @ (shrunk * along).ravel()
+            fit = (
+                np.log1p(scale**2 * values / phi).sum()
+                - (shrunk * along**2).sum() / phi
+                - left @ np.linalg.solve(known, left) / phi
+                + np.linalg.slogdet(known)[1]
+            )
+            answer.append(_Model(sizes, turned, shrunk, known, float(fit)))
+        return answer
+
+    def curves(self, model: _Model) -> _Curves:
+        """Return the segments' curves under one T, with their covariance and how much of each is its own."""
+        u, (_, J, phi) = self.u, self.scores
+        B = (model.turned * model.shrunk[:, None, :]) @ model.turned.swapaxes(1, 2)
+        drawn = B @ J
+        F = np.eye(len(self.at)) - drawn
+        of_mean = np.linalg.inv(model.known)
+        shift = of_mean @ np.einsum("snm,sn->m", F, u)
+        x = self.at + shift + np.einsum("snm,sm->sn", B, u - J @ shift)
+        steeper = self.kinds[0][:, 0]
+        return _Curves(x, phi * (B + F @ of_mean @ F.swapaxes(1, 2)), drawn @ steeper / steeper)
+
+
+def _searched(around: _Around, none: _Model, singles: list[_Model]) -> list[_Model]:
+    """Return deviations of more than one kind, added to the best while that explains more."""
+    best, found = min(singles, key=lambda model: model.fit), []
+    if best.fit >= none.fit - _WORTH:
+        return []
+    while 0.0 in best.sizes:
+        more = [model for kind, size in enumerate(best.sizes) if not size for model in around.models(best.sizes, kind)]
+        ahead = min(more, key=lambda model: model.fit)
+        if ahead.fit >= best.fit - _WORTH:
+            break
+        found += more
+        best = ahead
+    return found
+
+
+def _chances(fits: FloatArray, none: float, others: int) -> FloatArray:
+    """Return how likely each T is, none being the first, and all others as likely as each other before the data."""
+    prior = np.full(len(fits), (1 - none) / others)
+    prior[0] = none
+    likely = prior * np.exp(-(fits - fits.min()) / 2)
+    return np.asarray(likely / likely.sum())

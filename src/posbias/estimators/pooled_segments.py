@@ -1,0 +1,155 @@
+"""The segments of a harvest, estimated together by CrossFit: thin ones lean on the curve that all have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from posbias.arrays import BoolArray, FloatArray, IntArray
+from posbias.errors import EstimateError
+from posbias.estimators.compared_rows import Rows
+from posbias.estimators.cross_fitting import Comparison
+from posbias.estimators.intervals import Intervals, no_intervals
+from posbias.estimators.partial_pooling import Scores, pool
+from posbias.estimators.rank_links import component
+from posbias.estimators.relevance_guesses import Guess
+from posbias.estimators.view_scores import Score
+from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.segment_strata import SegmentStrata
+
+# Scores are taken anew so many times where the curves came to lie, each within reach of the one before.
+_TIMES, _REACH = 3, 1.0
+# More numbers than these would fill the memory.
+_MOST_NUMBERS = 10**8
+_BORROWED = "borrowed from the other segments, since nothing here connects it to rank 1"
+
+
+@dataclass(frozen=True)
+class PooledSegments:
+    """Curves of all segments.
+
+    Attributes:
+        log_propensity: (S, M); NaN where no segment connects a rank to rank 1.
+        covariance: of it, (S, M, M).
+        own: how far each number is the segment's own, from 0 to 1, (S, M).
+        alone: which ranks the segment could tell without the others, (S, M).
+        impressions: by segment and rank.
+        clicks: likewise.
+        traffic: page views by segment and ranker.
+        differ: how likely it is that the segments differ at all.
+    """
+
+    log_propensity: FloatArray
+    covariance: FloatArray
+    own: FloatArray
+    alone: BoolArray
+    impressions: IntArray
+    clicks: IntArray
+    traffic: FloatArray
+    differ: float
+
+    @classmethod
+    def of(cls, harvest: Harvest, counts: Comparison) -> PooledSegments:
+        """Return the curves of a harvest's segments, given what was fitted on all of it."""
+        segments, ranks = len(harvest.segments), harvest.max_rank
+        if segments * ranks**2 > _MOST_NUMBERS:
+            raise EstimateError(
+                f"{segments:,} segments of {ranks} ranks are too many to pool: {_MOST_NUMBERS // ranks**2:,} are the "
+                "most. Harvest by fewer columns, or fewer ranks (max_rank)."
+            )
+        root = counts.root
+        if not np.isfinite(root.x).all():
+            raise EstimateError(f"Segments cannot be pooled without a curve of them all: {counts.reasons()[1]}.")
+        strata = SegmentStrata.of(harvest)
+        rows = Rows.of(strata.strata, by_design=counts.rows.shares is not None)
+        kept = strata.within(counts.kept)[rows.bucket][rows.cell]
+        rows = rows.where(kept)
+        rows = replace(rows, bucket=strata.segment[rows.bucket], buckets=segments)
+        alone = _alone(rows)
+        held = component(counts.links)
+        free = np.flatnonzero(held)[1:]
+        rows = rows.where(held[rows.rank])
+        at = root.x[free]
+        x, mixtures = np.tile(root.x, (segments, 1)), None
+        for _ in range(_TIMES):
+            scores = _scores(x, rows, strata.traffic, root.guess, free, counts.excess)
+            found = pool(scores, at, (free + 1).astype(np.float64), mixtures)
+            mixtures = found.mixtures
+            x[:, free] += np.clip(found.x - x[:, free], -_REACH, _REACH)
+        impressions, clicks = harvest.shown("segment", "rank")
+        return cls(
+            log_propensity=np.where(held, x, np.nan),
+            covariance=_spread(_spread(found.covariance, free, ranks).swapaxes(1, 2), free, ranks),
+            own=_spread(found.own, free, ranks),
+            alone=alone,
+            impressions=impressions,
+            clicks=clicks,
+            traffic=strata.traffic,
+            differ=found.differ,
+        )
+
+    def intervals(self, segment: int, quantiles: FloatArray | None, degrees: FloatArray) -> Intervals:
+        """Return the intervals of one segment, quantiles of t being those of the curve of all; or none without them."""
+        ranks = self.log_propensity.shape[1]
+        reasons: list[str | None] = [
+            _BORROWED if known and not own else None
+            for known, own in zip(np.isfinite(self.log_propensity[segment]), self.alone[segment], strict=True)
+        ]
+        if quantiles is None:
+            return replace(no_intervals(ranks), reasons=reasons)
+        covariance = self.covariance[segment]
+        half = quantiles * np.sqrt(np.diagonal(covariance))
+        ends = np.exp(self.log_propensity[segment][:, None] + np.stack([-half, half], axis=-1))
+        return Intervals(ends, covariance, degrees, reasons)
+
+    def note(self, segment: int) -> str:
+        """Say how much of a segment's curve is its own."""
+        known = np.isfinite(self.log_propensity[segment]) & (np.arange(len(self.own[segment])) > 0)
+        shares = np.clip(100 * self.own[segment][known], 0, 100)
+        low, high = f"{shares.min():.0f}", f"{shares.max():.0f}"
+        share = f"{low}%" if low == high else f"{low} to {high}%"
+        return f"Pooled: {share} of it is told by the clicks of this segment, the rest by those of all."
+
+
+def _scores(
+    x: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess | None, free: IntArray, excess: float
+) -> Scores:
+    score = Score.at(x, rows, traffic, None if guess is None else _levelled(guess, x, rows))
+    gradient, information = score.gradient()[:, free], score.information(by_bucket=True)[:, free[:, None], free]
+    return Scores(gradient + np.einsum("snm,sm->sn", information, x[:, free]), information, excess)
+
+
+def _levelled(guess: Guess, x: FloatArray, rows: Rows) -> Guess:
+    """Return the guess with as much more or less relevance in each segment as its clicks say: one click more at r0."""
+    expected = rows.by_bucket(guess.at(rows) * rows.views * rows.at_ranks(np.exp(x))).sum(axis=1)
+    return replace(guess, level=(rows.by_bucket(rows.clicks).sum(axis=1) + 1) / (expected + 1))
+
+
+def _alone(rows: Rows) -> BoolArray:
+    """Return which ranks each segment connects to rank 1 by itself, there and back, (S, M)."""
+    keys, segments = rows.links()
+    flat = np.zeros((rows.buckets, rows.ranks**2), dtype=np.bool_)
+    flat[segments, keys] = True
+    links = flat.reshape(-1, rows.ranks, rows.ranks)
+    found = _reached(links) & _reached(links.swapaxes(1, 2))
+    return np.asarray(found & (found.sum(axis=1, keepdims=True) > 1))
+
+
+def _reached(links: BoolArray) -> BoolArray:
+    """Return which ranks a chain of links leads to from rank 1, of each segment."""
+    found = np.zeros(links.shape[:2], dtype=np.bool_)
+    found[:, 0] = True
+    while True:
+        further = found | (found[:, :, None] & links).any(axis=1)
+        if np.array_equal(found, further):
+            return found
+        found = further
+
+
+def _spread(values: FloatArray, free: IntArray, ranks: int) -> FloatArray:
+    """Return values of free ranks among those of all, 0 at rank 1 and NaN where there is no number."""
+    placed = np.full((*values.shape[:-1], ranks), np.nan)
+    placed[..., free] = values
+    placed[..., 0] = 0.0
+    return placed

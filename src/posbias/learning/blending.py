@@ -1,0 +1,63 @@
+"""One ranker of two: scores learned by IPS and by exposure Poisson, added by how much the clicks can bear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from posbias.arrays import FloatArray
+from posbias.errors import PosbiasError
+
+# Clicks of equal weight at whose square root both count alike; set on two pilot logs, see docs/gains.md.
+_HALFWAY = 10_000
+
+
+def blend_factors(ips: Any, poisson: Any, query: Any, effective_clicks: float) -> tuple[float, float]:
+    """Return a and b of the ranker a · IPS + b · Poisson.
+
+    IPS is unbiased and wants many clicks; exposure Poisson is steady where they are few, and has to explain what
+    queries differ in as well. Their errors differ, so that both together are better than either nearly everywhere.
+    Each is divided by its spread within queries. IPS then has the share √n / (√n + 100), where n are the effective
+    clicks of the log.
+
+    Arguments:
+        ips, poisson: scores of the same documents by both rankers: of some hundred queries, learned from or not.
+        query: of each of these documents.
+        effective_clicks: as `ips_weights` tells them.
+
+    Example:
+        >>> a, b = blend_factors([1.0, 3.0], [0.2, 0.0], ["q", "q"], effective_clicks=10_000)
+        >>> round(a, 3), round(b, 3)
+        (0.5, 5.0)
+    """
+    if not (np.isfinite(effective_clicks) and effective_clicks > 0):
+        raise PosbiasError(f"effective_clicks must be a number above 0, found {effective_clicks!r}: there is no click.")
+    _, group = np.unique(np.asarray(query), return_inverse=True)
+    share = ips_share(effective_clicks)
+    return share / _spread("ips", ips, group), (1 - share) / _spread("poisson", poisson, group)
+
+
+def ips_share(effective_clicks: float) -> float:
+    """Return the share that IPS has of a blend.
+
+    >>> [round(ips_share(n), 2) for n in (400, 10_000, 250_000)]
+    [0.17, 0.5, 0.83]
+    """
+    return float(np.sqrt(effective_clicks) / (np.sqrt(effective_clicks) + np.sqrt(_HALFWAY)))
+
+
+def _spread(name: str, scores: Any, group: Any) -> float:
+    """Return the root mean square of scores about the mean of their query."""
+    s: FloatArray = np.asarray(scores, dtype=np.float64).reshape(-1)
+    if len(s) != len(group) or not np.isfinite(s).all():
+        raise PosbiasError(
+            f"{name} has {len(s):,} scores, {int((~np.isfinite(s)).sum()):,} of them no numbers, for {len(group):,} "
+            "documents. Expected a number for each."
+        )
+    if not len(s):
+        raise PosbiasError("There is no document to tell the spread of scores by.")
+    means = np.bincount(group, s) / np.bincount(group)
+    spread = float(np.sqrt(((s - means[group]) ** 2).mean()))
+    # A ranker that scores all documents alike has no order to bring in.
+    return spread if spread > 0 else 1.0

@@ -1,0 +1,202 @@
+"""Weights in each learner's own form: which rows, their labels, weights and groups, and the parameters to learn with.
+
+>>> import posbias
+>>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=300, max_rank=5)))
+>>> made = posbias.ips_weights(log, posbias.harvest(log, max_rank=5))
+>>> form = learner_form("lightgbm-lambdarank", made.table)
+>>> sorted(form.data), bool(form.data["group"].sum() == len(form.rows)), form.parameters["objective"]
+(['group', 'label'], True, 'lambdarank')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from posbias.arguments import one_of
+from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from posbias.errors import PosbiasError
+from posbias.learning.boosting import lightgbm_objective, xgboost_objective
+from posbias.learning.objectives import (
+    pairwise_ips,
+    poisson_start,
+    scaled_counts,
+    scaled_weights,
+    softmax_ips,
+)
+from posbias.wording import listed
+
+# Steps of an integer label for the mean weight, and the most steps that a list of gains has.
+_STEPS, _MOST_STEPS = 10, 30_000
+# What LightGBM adds to the exponent of the Hessian, 0.7 by default, which underfits badly; it must be above 0.
+_NO_DELTA = 1e-6
+
+
+@dataclass(frozen=True)
+class Form:
+    """What to hand to a learner.
+
+    Attributes:
+        rows: which rows of the table, in the order in which features are to be given.
+        data: what goes with the features: `lightgbm.Dataset(X[form.rows], **form.data)`, or `xgboost.DMatrix(...)`.
+        parameters: what must be among the parameters of `train`.
+        objective: what goes as `obj` to `xgboost.train`; None where a parameter says it.
+    """
+
+    rows: IntArray
+    data: Mapping[str, AnyArray]
+    parameters: Mapping[str, Any]
+    objective: Callable[[Any, Any], tuple[FloatArray, FloatArray]] | None = field(default=None)
+
+    def with_parameters(self, **own: Any) -> dict[str, Any]:
+        """Return one's own parameters with those of the form; refuse what would undo or double the correction."""
+        wrong = {name: value for name, value in own.items() if name in _WRONG and value}
+        if wrong:
+            name = next(iter(wrong))
+            raise PosbiasError(f"{name}={wrong[name]!r} {_WRONG[name]} Leave it out: the form corrects already.")
+        twice = [name for name, value in own.items() if self.parameters.get(name, value) is not value]
+        if twice:
+            raise PosbiasError(f"The form says what {listed(twice)} must be. Leave it out.")
+        return {**own, **self.parameters}
+
+
+_WRONG = {
+    "lambdarank_unbiased": "takes the order of rows for the position at which they were shown.",
+    "lambdarank_position_bias_regularization": "belongs to LightGBM's own correction by position.",
+    "ndcg_exp_gain": "would make a gain of 2^weight of a weight.",
+}
+
+
+def learner_form(name: str, table: Any, *, query: str = "query_id") -> Form:
+    """Return the form of a learner.
+
+    Arguments:
+        name: one of "lightgbm-softmax", "lightgbm-pairwise", "xgboost-softmax", "xgboost-pairwise" (IPS, with an
+            objective of ours), "lightgbm-lambdarank", "xgboost-ndcg" (IPS, built in, nearly the same), or
+            "lightgbm-poisson", "xgboost-poisson" (clicks by exposure, built in).
+        table: what `ips_weights` made: an Arrow table or a frame, or a mapping of columns.
+        query: the column of the query.
+
+    Of IPS the documents that were never shown are left out: they are no negatives of an IPS loss.
+    """
+    one_of("name", name, _FORMS)
+    learner, rule = name.split("-")
+    wanted = ("clicks", "exposure") if rule == "poisson" else ("weight", "impressions")
+    first, second = (_column(table, column) for column in wanted)
+    if rule == "poisson":
+        return _poisson(learner, first, second)
+    rows, sizes = _by_query(_ids(table, query), second > 0)
+    weights = scaled_weights(first[rows])
+    return _FORMS[name](rows, weights, sizes)
+
+
+def _poisson(learner: str, clicks: FloatArray, exposure: FloatArray) -> Form:
+    # A row that nobody can have seen says nothing.
+    rows = np.flatnonzero(exposure > 0)
+    c, e = scaled_counts(clicks[rows], exposure[rows])
+    data = {"label": c / e, "weight": e}
+    if learner == "lightgbm":
+        return Form(rows, data, {"objective": "poisson", "poisson_max_delta_step": _NO_DELTA})
+    start = np.full(len(rows), poisson_start(c, e))
+    return Form(rows, {**data, "base_margin": start}, {"objective": "count:poisson", "max_delta_step": 0})
+
+
+def _ours(learner: str, objective: Any) -> Callable[[IntArray, FloatArray, IntArray], Form]:
+    def made(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
+        data = {"label": weights, "group": sizes}
+        if learner == "lightgbm":
+            return Form(rows, data, {"objective": lightgbm_objective(objective)})
+        return Form(rows, data, {"base_score": 0.0, "disable_default_eval_metric": True}, xgboost_objective(objective))
+
+    return made
+
+
+def _lambdarank(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
+    steps = min(_STEPS, _MOST_STEPS / weights.max())
+    label = np.rint(steps * weights).astype(np.int64)
+    gains = list(range(int(label.max()) + 1))
+    return Form(rows, {"label": label, "group": sizes}, {"objective": "lambdarank", "label_gain": gains})
+
+
+def _ndcg(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
+    return Form(rows, {"label": weights, "group": sizes}, {"objective": "rank:ndcg", "ndcg_exp_gain": False})
+
+
+_FORMS: dict[str, Callable[..., Form]] = {
+    "lightgbm-softmax": _ours("lightgbm", softmax_ips),
+    "lightgbm-pairwise": _ours("lightgbm", pairwise_ips),
+    "lightgbm-lambdarank": _lambdarank,
+    "lightgbm-poisson": _poisson,
+    "xgboost-softmax": _ours("xgboost", softmax_ips),
+    "xgboost-pairwise": _ours("xgboost", pairwise_ips),
+    "xgboost-ndcg": _ndcg,
+    "xgboost-poisson": _poisson,
+}
+
+
+def pair_differences(
+    features: Any, weights: Any, groups: Any, *, pairs: int = 10, seed: int = 0
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Return differences of features, their classes and `sample_weight` for `sklearn.svm.LinearSVC`.
+
+    Each clicked row is compared with the others of its group, or with as many of them as `pairs` says, drawn with
+    repetition: W_i (m − 1) / pairs each. Every second difference is turned round, so that there are two classes.
+    Fit without an intercept: `LinearSVC(loss="hinge", fit_intercept=False).fit(x, y, sample_weight=w)`.
+
+    Example:
+        >>> x, y, w = pair_differences([[1.0], [3.0], [4.0]], [0.0, 2.0, 0.0], [3])
+        >>> x.tolist(), y.tolist(), w.tolist()
+        ([[2.0], [1.0]], [1, -1], [2.0, 2.0])
+
+    Reference: Joachims, Swaminathan and Schnabel, WSDM 2017, section 5.
+    """
+    from posbias.learning.objectives import grouped_weights
+
+    x = np.asarray(features, dtype=np.float64)
+    w, sizes = grouped_weights(weights, groups)
+    if x.ndim != 2 or len(x) != len(w):
+        raise PosbiasError(f"There are features of {len(x):,} rows and {len(w):,} weights. Expected a row of each.")
+    clicked = np.flatnonzero((w > 0) & (np.repeat(sizes, sizes) > 1))
+    start, m = (np.repeat(values, sizes)[clicked] for values in (np.cumsum(sizes) - sizes, sizes))
+    drawn = np.minimum(m - 1, pairs)
+    i = np.repeat(clicked, drawn)
+    nth = np.arange(len(i)) - np.repeat(np.cumsum(drawn) - drawn, drawn)
+    some = np.random.default_rng(seed).integers(0, np.repeat(m - 1, drawn))
+    place = np.repeat(start, drawn) + np.where(np.repeat(m - 1 > pairs, drawn), some, nth)
+    j = place + (place >= i)
+    sign = np.where(np.arange(len(i)) % 2, -1, 1)
+    return (x[i] - x[j]) * sign[:, None], sign, w[i] * np.repeat((m - 1) / np.maximum(drawn, 1), drawn)
+
+
+def _column(table: Any, name: str) -> FloatArray:
+    return np.asarray(_raw(table, name), dtype=np.float64)
+
+
+def _raw(table: Any, name: str) -> Any:
+    names = list(getattr(table, "column_names", getattr(table, "columns", table)))
+    if name not in names:
+        raise PosbiasError(
+            f"The table has no column {name!r}. Columns found: {listed(map(str, names))}. Expected what "
+            "`posbias.ips_weights` makes."
+        )
+    return table[name]
+
+
+def _ids(table: Any, name: str) -> IntArray:
+    """Return a number for each query."""
+    values = np.asarray(_raw(table, name))
+    if values.dtype.kind in "iu":
+        return np.unique(values, return_inverse=True)[1]
+    number: dict[Any, int] = {}
+    return np.array([number.setdefault(value, len(number)) for value in values.tolist()], dtype=np.int64)
+
+
+def _by_query(query: IntArray, shown: BoolArray) -> tuple[IntArray, IntArray]:
+    """Return the rows that were shown, those of a query next to each other, and how many each query has."""
+    rows = np.flatnonzero(shown)
+    rows = rows[np.argsort(query[rows], kind="stable")]
+    sizes = np.bincount(query[rows])
+    return rows, sizes[sizes > 0]

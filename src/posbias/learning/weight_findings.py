@@ -1,0 +1,91 @@
+"""What is said of weights: how much a cap took off, whether clicks are enough, what came along or was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posbias.findings import Finding
+
+# With fewer of each a query, inverse propensities lost to no correction, or won nothing, in our trials (docs/learning).
+FEWEST_VIEWS, FEWEST_CLICKS = 4, 4
+# From this share on a cap is worth a word.
+_MUCH = 0.25
+
+
+def find_few_clicks(queries: int, page_views: int, clicks: int) -> list[Finding]:
+    """Return that there are too few page views or clicks a query for inverse propensities."""
+    views, each = page_views / max(queries, 1), clicks / max(queries, 1)
+    if views >= FEWEST_VIEWS and each >= FEWEST_CLICKS:
+        return []
+    return [
+        Finding(
+            "few-clicks-for-ips",
+            "warning",
+            f"There are {views:.1f} page views and {each:.1f} clicks a query, which is too few for the column weight: "
+            f"with fewer than {FEWEST_VIEWS} of either, IPS lost to no correction at all",
+            evidence={"queries": queries, "page_views": page_views, "clicks": clicks},
+            remedy="Learn from clicks and exposure in place of weight, by the Poisson likelihood "
+            "(posbias.objectives.poisson_exposure), with all candidates of a query if they are known (candidates).",
+        )
+    ]
+
+
+def find_capped(share: float, cap: float | None) -> list[Finding]:
+    """Return that a cap took off much of the weight."""
+    if cap is None or share < _MUCH:
+        return []
+    return [
+        Finding(
+            "much-weight-capped",
+            "warning",
+            f"The cap of {cap:g} took off {share:.0%} of the weight: clicks at low ranks are corrected in part only",
+            evidence={"share": share, "cap": cap},
+            remedy="A larger cap removes more bias and adds more noise; exposure and clicks need none "
+            "(posbias.objectives.poisson_exposure).",
+        )
+    ]
+
+
+def find_varying(pairs: int, several: Mapping[str, int]) -> list[Finding]:
+    """Return columns that came along though pairs have several values of them."""
+    return [
+        Finding(
+            "kept-varies",
+            "warning",
+            f"{{count}} of {{pairs}} (query, document) pairs have several values in column {name!r}: the least was "
+            "kept",
+            count,
+            evidence={"pairs": pairs, "column": name},
+            remedy="Put into the query id what it depends on, or join it to the rows afterwards.",
+        )
+        for name, count in several.items()
+        if count
+    ]
+
+
+def find_queries_apart(shown: int, listed: int, common: int) -> list[Finding]:
+    """Return candidates of queries that the log does not have, and queries of the log without candidates."""
+    found = []
+    if listed > common:
+        found.append(
+            Finding(
+                "candidates-left-out",
+                "info",
+                "{count} of {queries} queries of the candidates are not in the log, and were left out",
+                listed - common,
+                evidence={"queries": listed},
+            )
+        )
+    if shown > common:
+        found.append(
+            Finding(
+                "queries-without-candidates",
+                "warning",
+                "{count} of {queries} queries of the log have no candidates: of these there are only documents that "
+                "were shown",
+                shown - common,
+                evidence={"queries": shown},
+                remedy="Give the candidates of all queries, or leave these out.",
+            )
+        )
+    return found

@@ -1,0 +1,99 @@
+"""What no weights can be made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+from posbias.arguments import names, one_of
+from posbias.curves.curve import Curve
+from posbias.engines import OpenLog
+from posbias.errors import CurveError, LogError, PosbiasError
+from posbias.learning.curve_values import BEYOND
+from posbias.learning.weight_profiles import WeightProfile
+from posbias.logs.column_refusals import require
+from posbias.logs.schemas import Columns, Schema
+from posbias.sql.shown import Plan
+from posbias.sql.weights import COUNTS, Worth, unreadable_candidates
+from posbias.wording import listed
+
+
+def refuse_settings(
+    cap: float | None, beyond: str, rows: bool, keep: Sequence[str], candidates: Any, duplicates: str
+) -> None:
+    """Refuse what means nothing, or does not go together."""
+    number = isinstance(cap, Real) and not isinstance(cap, bool) and math.isfinite(cap) and cap >= 1
+    if cap is not None and not number:
+        raise PosbiasError(f"cap must be a number of 1 or more, such as 20, or None for no limit, not {cap!r}.")
+    one_of("beyond", beyond, BEYOND)
+    names("keep", keep, LogError)
+    if rows and keep:
+        raise PosbiasError("With rows, all columns of the log are kept. Leave keep out.")
+    if rows and candidates is not None:
+        raise PosbiasError("With rows there is a row for each of the log, where candidates have none. Leave one out.")
+    if rows and duplicates == "drop":
+        raise PosbiasError("With rows every row is kept, copies too. Leave duplicates='drop' out, or rows.")
+
+
+def refuse_segments(schema: Schema, curve: Curve) -> None:
+    """Refuse an estimate by columns that the log does not have."""
+    missing = [name for name in curve.by if name not in schema.types]
+    if missing:
+        raise CurveError(
+            f"The estimate has a curve for each {listed(curve.by)}, and the log has no column {listed(missing)}. "
+            f"Columns found: {listed(schema.types)}. Rename the column by a query (sql), or give an estimate without "
+            "segments."
+        )
+
+
+def refuse_columns(schema: Schema, candidates: Columns | None, keep: Sequence[str], *, rows: bool) -> None:
+    """Refuse columns that are not there, or have names that ours have."""
+    if candidates is not None:
+        missing = [name for name in (schema.query, schema.doc) if name not in candidates.types]
+        if missing:
+            raise LogError(
+                f"The candidates have no column {listed(missing)}, as the log calls its query and document. Columns "
+                f"found: {listed(candidates.types)}. Name them alike."
+            )
+    known = {**(candidates.types if candidates else {}), **schema.types}
+    for name in keep:
+        require(name, known, argument="keep")
+    taken = [*schema.types] if rows else [schema.query, schema.doc, *keep]
+    ours = ("weight",) if rows else COUNTS
+    twins = [name for name in taken if name.lower() in ours]
+    if twins:
+        raise LogError(
+            f"The column {twins[0]!r} has the name of one that is made here: {', '.join(ours)}. Rename it by a query "
+            "(sql), or leave it out."
+        )
+    again = [name for name in keep if name in (schema.query, schema.doc)]
+    if again:
+        raise LogError(f"Column {again[0]!r} is there anyway. Leave it out of keep.")
+
+
+def refuse_uncapped(worth: Sequence[Worth], profile: WeightProfile, cap: float | None) -> None:
+    """Refuse clicks at a rank whose propensity is 0, which without a cap would weigh infinitely much."""
+    if cap is not None:
+        return
+    zero = {(one.segment, one.position) for one in worth if not math.isfinite(one.weight)}
+    clicked = sorted({cell.position for cell in profile.cells if cell.clicks and (cell.segment, cell.position) in zero})
+    if clicked:
+        raise CurveError(
+            f"The estimate says that rank {clicked[0]} is never seen, p = 0, and the log has clicks there, which would "
+            "weigh infinitely much. Set a cap, or estimate from more data.",
+        )
+
+
+def refuse_candidates(opened: OpenLog, plan: Plan, candidates: Columns) -> None:
+    """Refuse candidates without an id, or with ids of another kind than the log's."""
+    [(rows, missing)] = opened.rows(unreadable_candidates(plan, candidates), "Looking at candidates")
+    if not rows:
+        raise LogError("The candidates are empty: they have their columns but no row.")
+    if missing:
+        types = f"{plan.schema.types[plan.schema.query]} and {plan.schema.types[plan.schema.doc]}"
+        raise LogError(
+            f"{missing:,} of {rows:,} rows of the candidates have no value in {plan.schema.query!r} or "
+            f"{plan.schema.doc!r}, or one that is no id of the log, where they are {types}. Leave such rows out."
+        )

@@ -1,0 +1,29 @@
+"""Losses of rankers learned from biased clicks, in each learner's own form.
+
+>>> from posbias.objectives import softmax_ips
+>>> gradient, hessian = softmax_ips(scores=[0.0, 0.0], weights=[1.0, 0.0], groups=[2])
+"""
+
+from __future__ import annotations
+
+from posbias.learning import tensors as tensors
+from posbias.learning.blending import blend_factors as blend_factors
+from posbias.learning.blending import ips_share as ips_share
+from posbias.learning.boosting import lightgbm_objective as lightgbm_objective
+from posbias.learning.boosting import lightgbm_ranker_objective as lightgbm_ranker_objective
+from posbias.learning.boosting import xgboost_objective as xgboost_objective
+from posbias.learning.choosing import Choice as Choice
+from posbias.learning.choosing import choose_rule as choose_rule
+from posbias.learning.choosing import held_out_dcg as held_out_dcg
+from posbias.learning.forms import Form as Form
+from posbias.learning.forms import learner_form as learner_form
+from posbias.learning.forms import pair_differences as pair_differences
+from posbias.learning.objectives import pairwise_ips as pairwise_ips
+from posbias.learning.objectives import pairwise_loss as pairwise_loss
+from posbias.learning.objectives import poisson_exposure as poisson_exposure
+from posbias.learning.objectives import poisson_loss as poisson_loss
+from posbias.learning.objectives import poisson_start as poisson_start
+from posbias.learning.objectives import scaled_counts as scaled_counts
+from posbias.learning.objectives import scaled_weights as scaled_weights
+from posbias.learning.objectives import softmax_ips as softmax_ips
+from posbias.learning.objectives import softmax_loss as softmax_loss

@@ -1,0 +1,60 @@
+"""Blending IPS and exposure Poisson: shares by the clicks there are, scales that do not matter, errors that say why."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from posbias.errors import PosbiasError
+from posbias.objectives import blend_factors, ips_share
+
+
+def test_factors_by_hand() -> None:
+    # Within queries the scores are ±1 and ±2 about their mean, whatever the level of a query.
+    ips, poisson, query = [11.0, 9.0, 1.0, -1.0], [2.0, -2.0, 5.0, 1.0], ["a", "a", "b", "b"]
+    a, b = blend_factors(ips, poisson, query, effective_clicks=2_500)
+    assert a == pytest.approx(50 / 150)
+    assert b == pytest.approx((1 - 50 / 150) / 2)
+
+
+def test_the_order_is_that_of_any_scale_and_level_of_either() -> None:
+    rng = np.random.default_rng(0)
+    one, other, query = rng.standard_normal(40), rng.standard_normal(40), np.repeat(np.arange(8), 5)
+    a, b = blend_factors(one, other, query, 500)
+    level = rng.standard_normal(8)[query]
+    scaled = 100 * one + level, other / 7 - 3 * level
+    c, d = blend_factors(*scaled, query, 500)
+    first, second = a * one + b * other, c * scaled[0] + d * scaled[1]
+    for group in range(8):
+        np.testing.assert_array_equal(np.argsort(first[query == group]), np.argsort(second[query == group]))
+
+
+def test_ips_has_the_more_the_more_clicks_there_are() -> None:
+    shares = [ips_share(n) for n in (1e-9, 1, 100, 1e4, 1e6, 1e12)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.01
+    assert shares[3] == 0.5
+    assert shares[-1] > 0.99
+
+
+def test_a_ranker_without_an_order_leaves_the_other_alone() -> None:
+    a, b = blend_factors([1.0, 1.0, 2.0, 2.0], [0.0, 1.0, 0.0, 1.0], [0, 0, 1, 1], 100)
+    assert np.isfinite([a, b]).all()
+    assert b > 0
+
+
+@pytest.mark.parametrize("clicks", [0, -1, math.nan, math.inf])
+def test_no_clicks_are_refused(clicks: float) -> None:
+    with pytest.raises(PosbiasError, match="effective_clicks must be a number above 0"):
+        blend_factors([1.0], [1.0], [0], clicks)
+
+
+def test_scores_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(PosbiasError, match="poisson has 1 scores, 0 of them no numbers, for 2 documents"):
+        blend_factors([1.0, 2.0], [1.0], [0, 0], 10)
+    with pytest.raises(PosbiasError, match="ips has 2 scores, 1 of them no numbers"):
+        blend_factors([1.0, math.nan], [1.0, 2.0], [0, 0], 10)
+    with pytest.raises(PosbiasError, match="no document"):
+        blend_factors([], [], [], 10)

@@ -1,0 +1,346 @@
+"""Each learner's own form against the definition: leaf values by hand, pairs by loops, and wrong uses refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pyarrow as pa
+import pytest
+import xgboost as xgb
+from sklearn.svm import LinearSVC
+
+from posbias.errors import PosbiasError
+from posbias.objectives import (
+    Form,
+    choose_rule,
+    held_out_dcg,
+    learner_form,
+    lightgbm_objective,
+    lightgbm_ranker_objective,
+    pair_differences,
+    pairwise_ips,
+    poisson_exposure,
+    poisson_start,
+    softmax_ips,
+    xgboost_objective,
+)
+
+# Three queries, one without clicks; the last document of the first was never shown. Features split rows into 0 and 1.
+TABLE = {
+    "query_id": ["b", "a", "a", "b", "a", "b", "c", "c"],
+    "doc_id": [*range(8)],
+    "impressions": [4, 6, 6, 4, 0, 4, 2, 2],
+    "clicks": [1, 4, 0, 2, 0, 0, 0, 0],
+    "exposure": [4.0, 3.0, 2.0, 0.5, 0.3, 1.5, 2.0, 1.0],
+    "weight": [0.4, 1.6, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0],
+}
+X = np.array([[0.0], [1.0], [0.0], [1.0], [1.0], [0.0], [1.0], [0.0]])
+RATE = 0.3
+# Without these LightGBM makes no feature of so few rows.
+SMALL = {"min_data_in_bin": 1, "feature_pre_filter": False, "verbosity": -1}
+NAMES = [
+    "lightgbm-softmax",
+    "lightgbm-pairwise",
+    "lightgbm-poisson",
+    "xgboost-softmax",
+    "xgboost-pairwise",
+    "xgboost-poisson",
+]
+
+
+def one_tree(form: Form, lightgbm: bool) -> Any:
+    """Return the raw scores of one tree of two leaves, each all rows of one value of the feature."""
+    x = X[form.rows]
+    if lightgbm:
+        own = {"num_leaves": 2, "learning_rate": RATE, "lambda_l2": 0.5, "min_data_in_leaf": 1, "min_data_in_bin": 1}
+        own |= {"min_sum_hessian_in_leaf": 0.0, "verbosity": -1, "num_threads": 1}
+        model = lgb.train(form.with_parameters(**own), lgb.Dataset(x, **form.data, params=SMALL), 1)
+        return model.predict(x, raw_score=True)
+    own = {"max_depth": 1, "eta": RATE, "lambda": 0.5, "min_child_weight": 0.0, "nthread": 1}
+    data = xgb.DMatrix(x, **form.data)
+    model = xgb.train(form.with_parameters(**own), data, 1, obj=form.objective)
+    return model.predict(data, output_margin=True)
+
+
+def derivatives(form: Form, rule: str, start: float) -> tuple[list[float], list[float]]:
+    """Return gradient and Hessian of every row at equal scores, straight from the formulas."""
+    rows = [int(i) for i in form.rows]
+    if rule == "poisson":
+        mean = np.mean([c for c in TABLE["clicks"] if c > 0])
+        c, e = ([TABLE[name][i] / mean for i in rows] for name in ("clicks", "exposure"))
+        return [e_ * math.exp(start) - c_ for c_, e_ in zip(c, e, strict=True)], [e_ * math.exp(start) for e_ in e]
+    w = {i: TABLE["weight"][i] / np.mean([w for w in TABLE["weight"] if w > 0]) for i in rows}
+    gradient, hessian = [], []
+    for i in rows:
+        group = [j for j in rows if TABLE["query_id"][j] == TABLE["query_id"][i]]
+        if rule == "softmax":
+            total, share = sum(w[j] for j in group), 1 / len(group)
+            gradient.append(total * share - w[i])
+            hessian.append(total * share * (1 - share))
+        else:
+            others = [j for j in group if j != i]
+            gradient.append(sum(-w[i] * 0.5 + w[j] * 0.5 for j in others))
+            hessian.append(sum((w[i] + w[j]) * 0.25 for j in others))
+    return gradient, hessian
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_leaf_values_are_those_of_the_definition(name: str) -> None:
+    form = learner_form(name, TABLE)
+    library, rule = name.split("-")
+    start = poisson_start(TABLE["clicks"], TABLE["exposure"]) if rule == "poisson" else 0.0
+    gradient, hessian = derivatives(form, rule, start)
+    feature = X[form.rows][:, 0]
+    leaves = {}
+    for value in (0.0, 1.0):
+        g = sum(g for g, f in zip(gradient, feature, strict=True) if f == value)
+        h = sum(h for h, f in zip(hessian, feature, strict=True) if f == value)
+        leaves[value] = start - RATE * g / (h + 0.5)
+    scores = one_tree(form, library == "lightgbm")
+    assert leaves[1.0] - leaves[0.0] > 0.05
+    assert scores == pytest.approx([leaves[value] for value in feature], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("table", ["mapping", "arrow", "pandas"])
+def test_rows_of_a_query_stand_together_and_those_never_shown_are_left_out(table: str) -> None:
+    made = pa.table(TABLE)
+    given: Any = {"mapping": TABLE, "arrow": made, "pandas": made.to_pandas()}[table]
+    form = learner_form("lightgbm-softmax", given)
+    assert sorted(form.rows.tolist()) == [0, 1, 2, 3, 5, 6, 7]
+    queries = [TABLE["query_id"][i] for i in form.rows]
+    sizes = form.data["group"].tolist()
+    starts = np.cumsum([0, *sizes[:-1]])
+    assert [len({*queries[start : start + size]}) for start, size in zip(starts, sizes, strict=True)] == [1, 1, 1]
+    assert sorted(sizes) == [2, 2, 3]
+    # Exposure Poisson gives those never shown their small exposure instead.
+    assert learner_form("lightgbm-poisson", given).rows.tolist() == [*range(8)]
+
+
+def test_built_in_forms_without_code() -> None:
+    steps = learner_form("lightgbm-lambdarank", TABLE)
+    w = np.array(TABLE["weight"])[steps.rows]
+    assert steps.data["label"].tolist() == np.rint(10 * w).tolist()
+    assert steps.parameters["label_gain"] == [*range(17)]
+    floats = learner_form("xgboost-ndcg", TABLE)
+    assert floats.data["label"] == pytest.approx(np.array(TABLE["weight"])[floats.rows])
+    assert floats.parameters == {"objective": "rank:ndcg", "ndcg_exp_gain": False}
+    for form, lightgbm in ((steps, True), (floats, False)):
+        assert np.isfinite(one_tree(form, lightgbm)).all()
+    heavy = {**TABLE, "weight": [1e7, *[1.0] * 7]}
+    assert len(learner_form("lightgbm-lambdarank", heavy).parameters["label_gain"]) < 300_100
+
+
+def test_a_model_learns_what_was_clicked_when_it_was_seen() -> None:
+    rng = np.random.default_rng(0)
+    queries, shown = 300, 8
+    query = np.repeat(np.arange(queries), shown)
+    x = rng.normal(size=(len(query), 3))
+    exposure = rng.choice([0.1, 1.0, 5.0], len(query))
+    clicks = rng.poisson(exposure * np.exp(x[:, 0] - 1))
+    table = {
+        "query_id": query,
+        "impressions": np.ones(len(query)),
+        "clicks": clicks,
+        "exposure": exposure,
+        "weight": clicks / exposure,
+    }
+    truth = np.exp(x[:, 0] - 1)
+    for name in [*NAMES, "lightgbm-lambdarank", "xgboost-ndcg"]:
+        form = learner_form(name, table)
+        if name.startswith("lightgbm"):
+            own = {"verbosity": -1, "num_threads": 1, "num_leaves": 7}
+            model: Any = lgb.train(form.with_parameters(**own), lgb.Dataset(x[form.rows], **form.data), 30)
+            scores = model.predict(x, raw_score=True)
+        else:
+            data = xgb.DMatrix(x[form.rows], **form.data)
+            model = xgb.train(form.with_parameters(nthread=1, max_depth=3), data, 30, obj=form.objective)
+            scores = model.predict(xgb.DMatrix(x), output_margin=True)
+        assert held_out_dcg(scores, truth, query) > held_out_dcg(rng.random(len(query)), truth, query) + 0.05, name
+
+
+def test_lgbm_ranker_takes_the_same_objective() -> None:
+    form = learner_form("lightgbm-softmax", TABLE)
+    own = {"n_estimators": 1, "num_leaves": 2, "learning_rate": RATE, "reg_lambda": 0.5, "min_child_samples": 1}
+    own |= {"min_child_weight": 0.0, "verbosity": -1, "n_jobs": 1, **SMALL}
+    ranker = lgb.LGBMRanker(objective=lightgbm_ranker_objective(softmax_ips), metric="none", **own)
+    ranker.fit(X[form.rows], form.data["label"], group=form.data["group"])
+    assert ranker.predict(X[form.rows], raw_score=True) == pytest.approx(one_tree(form, True))
+    poisson = learner_form("lightgbm-poisson", TABLE)
+    start = poisson_start(TABLE["clicks"], TABLE["exposure"])
+    regressor = lgb.LGBMRegressor(objective=lightgbm_ranker_objective(poisson_exposure), **own)
+    regressor.fit(X, poisson.data["label"], poisson.data["weight"], init_score=np.full(len(X), start))
+    assert regressor.predict(X, raw_score=True) + start == pytest.approx(one_tree(poisson, True), rel=1e-4)
+
+
+# ---- Wrong uses
+
+
+def dataset(**given: Any) -> Any:
+    return lgb.Dataset(X, **given, params=SMALL)
+
+
+def trained(objective: Any, data: Any) -> Any:
+    return lgb.train({"objective": lightgbm_objective(objective), "verbosity": -1, "num_threads": 1}, data, 1)
+
+
+def boosted(objective: Any, data: Any) -> Any:
+    return xgb.train({"nthread": 1}, data, 1, obj=xgboost_objective(objective))
+
+
+W, N = np.array(TABLE["weight"]), np.array([8])
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "row weights": (lambda: trained(softmax_ips, dataset(label=W, weight=W, group=N)), "not IPS"),
+    "positions": (
+        lambda: trained(softmax_ips, dataset(label=W, group=N, position=np.arange(8))),
+        "corrects a second time",
+    ),
+    "no groups": (lambda: trained(pairwise_ips, dataset(label=W)), "have no groups"),
+    "group weights": (
+        lambda: boosted(pairwise_ips, xgb.DMatrix(X, label=W, weight=[1.0], group=N)),
+        "not IPS",
+    ),
+    "no groups in XGBoost": (lambda: boosted(softmax_ips, xgb.DMatrix(X, label=W)), "have no groups"),
+    "no exposure": (lambda: trained(poisson_exposure, dataset(label=W)), "Exposure is missing"),
+    "exposure of groups": (
+        lambda: boosted(poisson_exposure, xgb.DMatrix(X, label=W, weight=[1.0], group=N)),
+        "Exposure is missing",
+    ),
+    "order as position": (
+        lambda: learner_form("xgboost-ndcg", TABLE).with_parameters(lambdarank_unbiased=True),
+        "order of rows",
+    ),
+    "exponential gains": (
+        lambda: learner_form("xgboost-ndcg", TABLE).with_parameters(ndcg_exp_gain=True),
+        "2\\^weight",
+    ),
+    "another objective": (
+        lambda: learner_form("lightgbm-poisson", TABLE).with_parameters(objective="lambdarank"),
+        "says what 'objective' must be",
+    ),
+    "no such form": (lambda: learner_form("catboost-softmax", TABLE), "is not known"),
+    "another table": (lambda: learner_form("lightgbm-softmax", {"query_id": [1]}), "no column 'weight'"),
+    "no such query": (lambda: learner_form("lightgbm-softmax", TABLE, query="qid"), "no column 'qid'"),
+    "no clicks": (
+        lambda: learner_form("lightgbm-softmax", {**TABLE, "weight": [0.0] * 8}),
+        "No row was clicked",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_uses_are_refused(name: str) -> None:
+    call, said = WRONG[name]
+    with pytest.raises(PosbiasError, match=said):
+        call()
+
+
+# ---- scikit-learn
+
+
+def test_pair_differences_are_those_of_a_loop() -> None:
+    x = np.random.default_rng(1).normal(size=(9, 2))
+    w, groups = [0.0, 2.0, 0.5, 3.0, 0.0, 1.0, 0.0, 0.0, 0.0], [3, 1, 3, 2]
+    found, sign, weights = pair_differences(x, w, groups)
+    want = [(i, j, w[i]) for i, j in [(1, 0), (1, 2), (2, 0), (2, 1), (5, 4), (5, 6)]]
+    assert np.array([x[i] - x[j] for i, j, _ in want]) == pytest.approx(found * sign[:, None])
+    assert weights.tolist() == [weight for _, _, weight in want]
+    assert {*sign.tolist()} == {-1, 1}
+
+
+def test_pairs_that_are_drawn_weigh_as_all_would() -> None:
+    x, w = np.arange(50.0)[:, None], np.zeros(50)
+    w[7] = 2.0
+    found, sign, weights = pair_differences(x, w, [50], pairs=10, seed=3)
+    assert len(found) == 10
+    assert weights.sum() == pytest.approx(2.0 * 49)
+    differences = (found[:, 0] * sign).tolist()
+    assert 0 not in differences
+    draws = [pair_differences(x, w, [50], pairs=10, seed=seed)[0:2] for seed in range(300)]
+    mean = np.mean([(d[:, 0] * s).mean() for d, s in draws])
+    assert mean == pytest.approx(np.mean([7 - j for j in range(50) if j != 7]), abs=1)
+
+
+def test_a_linear_svm_learns_from_differences() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(400, 2))
+    w = np.where(x[:, 0] > 0.5, rng.random(400) * 3, 0)
+    difference, side, weight = pair_differences(x, w, [10] * 40)
+    model = LinearSVC(loss="hinge", fit_intercept=False, C=0.01).fit(difference, side, sample_weight=weight)
+    slope = model.coef_[0]
+    assert slope[0] > 5 * abs(slope[1])
+    with pytest.raises(PosbiasError, match="features of 399 rows"):
+        pair_differences(x[1:], w, [10] * 40)
+
+
+# ---- The chooser
+
+
+def test_the_better_rule_is_chosen_on_queries_it_has_not_seen() -> None:
+    rng = np.random.default_rng(5)
+    query = np.repeat([f"q{i}" for i in range(60)], 6)
+    relevance = rng.random(360)
+    weight = rng.poisson(relevance * 3).astype(float)
+    seen: list[set[str]] = []
+
+    def good(learn: Any, score: Any) -> Any:
+        seen.append({*query[score]})
+        assert not {*query[learn]} & {*query[score]}
+        assert len(learn) + len(score) == 360
+        return relevance[score]
+
+    def learned_by_heart(learn: Any, score: Any) -> Any:
+        known = np.zeros(360)
+        known[learn] = weight[learn]
+        return known[score]
+
+    choice = choose_rule({"by heart": learned_by_heart, "good": good}, query, weight, np.ones(360))
+    assert choice.name == "good"
+    assert sum(map(len, seen)) == 60
+    assert choice.values["good"] == pytest.approx(held_out_dcg(relevance, weight, query))
+    assert "good" in str(choice)
+
+
+def test_held_out_values_count_shown_documents_to_their_depth() -> None:
+    scores = np.array([5.0, 4.0, 3.0, 9.0])
+    weight = np.array([1.0, 0.0, 2.0, 0.0])
+    rules = {"a": lambda learn, score: scores[score % 4], "b": lambda learn, score: -scores[score % 4]}
+    query, impressions = [1, 1, 1, 1, 2, 2, 2, 2], np.array([1, 1, 1, 0] * 2)
+    choice = choose_rule(rules, query, np.tile(weight, 2), impressions, folds=2, depth=2)
+    # The fourth was never shown, and takes no rank; the third is beyond the depth.
+    assert choice.values == {"a": pytest.approx(1 / 3), "b": pytest.approx(2 / 3)}
+    assert choice.name == "b"
+
+
+def test_equal_scores_are_put_in_an_order_that_is_drawn() -> None:
+    """Not in that of the rows, which may be that of the production ranker."""
+    weight, query = np.tile([1.0, 0.0, 0.0, 0.0], 500), np.repeat(np.arange(500), 4)
+    mean = np.mean(1 / np.log2([2, 3, 4, 5]))
+    assert held_out_dcg(np.zeros(2000), weight, query) == pytest.approx(mean, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rules": {}}, "no rule"),
+        ({"folds": 1}, "folds must be"),
+        ({"folds": 9}, "2 queries for 9 folds"),
+        ({"weight": [1.0]}, "Expected one a row"),
+        ({"weight": [0.0] * 4}, "No row was clicked"),
+        ({"rules": {"short": lambda learn, score: [1.0]}}, "returned 1 scores"),
+        ({"rules": {"odd": lambda learn, score: [math.nan] * len(score)}}, "no numbers"),
+    ],
+)
+def test_what_cannot_be_chosen_by_is_refused(given: dict[str, Any], said: str) -> None:
+    usual: dict[str, Any] = {
+        "rules": {"same": lambda learn, score: np.zeros(len(score))},
+        "query": [1, 1, 2, 2],
+        "weight": [1.0, 0.0, 0.0, 1.0],
+        "impressions": [1, 1, 1, 1],
+        "folds": 2,
+    }
+    with pytest.raises(PosbiasError, match=said):
+        choose_rule(**usual | given)

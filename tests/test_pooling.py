@@ -1,0 +1,213 @@
+"""Segments that lean on each other: against the posterior written out, against each alone, and against the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import posbias
+from posbias.arrays import FloatArray
+from posbias.estimators import pooled_segments
+from posbias.estimators.compared_rows import Rows
+from posbias.estimators.partial_pooling import Scores, _Around, kinds, pool
+from posbias.estimators.view_scores import Score
+from posbias.harvesting.segment_strata import SegmentStrata
+from posbias.reproduction.pooling import SETTINGS, Setting, measure
+
+RANKS = np.array([2.0, 3.0, 5.0])
+
+
+def scores(segments: int, seed: int = 0, *, blind: bool = False) -> tuple[Scores, FloatArray]:
+    """Return random scores about random curves; of the first segment nothing but one rank is known, if `blind`."""
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((segments, 3, 5))
+    information = 30 * root @ root.swapaxes(1, 2)
+    if blind:
+        information[0] = np.diag([40.0, 0.0, 0.0])
+    x = -np.log(RANKS) + 0.3 * rng.standard_normal((segments, 3))
+    noise = np.array([rng.multivariate_normal(np.zeros(3), 1.7 * j, method="eigh") for j in information])
+    return Scores(np.einsum("snm,sm->sn", information, x) + noise, information, 1.7), x
+
+
+def posterior(given: Scores, T: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return x of all segments and its covariance as one Gaussian, μ with a flat prior: nothing but linear algebra."""
+    segments, n = given.value.shape
+    precision = np.zeros((segments * n + n, segments * n + n))
+    inverse = np.linalg.inv(T)
+    right = np.zeros(len(precision))
+    mean = slice(segments * n, None)
+    for s in range(segments):
+        own = slice(s * n, (s + 1) * n)
+        precision[own, own] = given.information[s] / given.dispersion + inverse
+        precision[own, mean] = precision[mean, own] = -inverse
+        precision[mean, mean] += inverse
+        right[own] = given.value[s] / given.dispersion
+    covariance = np.linalg.inv(precision)
+    x = covariance @ right
+    blocks = [covariance[s * n : (s + 1) * n, s * n : (s + 1) * n] for s in range(segments)]
+    return x[: segments * n].reshape(segments, n), np.array(blocks)
+
+
+@pytest.mark.parametrize("sizes", [(0.0, 0.0, 0.4), (0.2, 0.0, 0.1), (0.0, 0.3, 0.02), (0.3, 0.3, 0.3)])
+def test_curves_are_those_of_the_posterior_written_out(sizes: tuple[float, ...]) -> None:
+    given, _ = scores(6, blind=True)
+    at = np.array([-0.5, -1.0, -1.4])
+    around = _Around(given, at, given.value - given.information @ at, kinds(RANKS))
+    found = around.curves(around.model(sizes))
+    roots = [size * root for size, root in zip(sizes, kinds(RANKS), strict=True)]
+    T = sum(root @ root.T for root in roots)
+    x, covariance = posterior(given, np.asarray(T))
+    np.testing.assert_allclose(found.x, x, atol=1e-8)
+    np.testing.assert_allclose(found.covariance, covariance, atol=1e-8)
+
+
+def test_the_likelihood_is_that_of_the_data_up_to_a_constant() -> None:
+    given, _ = scores(5)
+    at = np.array([-0.5, -1.0, -1.4])
+    around = _Around(given, at, given.value - given.information @ at, kinds(RANKS))
+
+    def marginal(sizes: tuple[float, ...]) -> float:
+        # J⁻¹ v ~ N(μ, φ J⁻¹ + T), and μ integrated out.
+        T = sum((size * root) @ (size * root).T for size, root in zip(sizes, kinds(RANKS), strict=True))
+        seen = np.array([np.linalg.solve(j, v) for v, j in zip(given.value, given.information, strict=True)])
+        own = [given.dispersion * np.linalg.inv(j) + T for j in given.information]
+        inverse = [np.linalg.inv(one) for one in own]
+        known = sum(inverse)
+        mean = np.linalg.solve(known, sum(i @ y for i, y in zip(inverse, seen, strict=True)))
+        squares = sum((y - mean) @ i @ (y - mean) for i, y in zip(inverse, seen, strict=True))
+        return float(sum(np.linalg.slogdet(one)[1] for one in own) + squares + np.linalg.slogdet(known)[1])
+
+    tried = [(0.0, 0.0, 0.0), (0.5, 0.0, 0.0), (0.0, 0.2, 0.1), (0.02, 0.0, 1.28)]
+    fits = np.array([around.model(sizes).fit for sizes in tried])
+    expected = np.array([marginal(sizes) for sizes in tried])
+    np.testing.assert_allclose(fits - fits[0], expected - expected[0], atol=1e-8)
+
+
+def test_one_decomposition_serves_all_sizes() -> None:
+    given, _ = scores(4, seed=3)
+    at = np.zeros(3)
+    around = _Around(given, at, given.value, kinds(RANKS))
+    for kind in range(3):
+        for model in around.models((0.0, 0.0, 0.0), kind):
+            assert model.fit == pytest.approx(around.model(model.sizes).fit, abs=1e-8)
+
+
+def test_alike_segments_are_one_and_sure_ones_are_left_alone() -> None:
+    given, x = scores(40, seed=1)
+    alike = given._replace(value=np.einsum("snm,m->sn", given.information, -np.log(RANKS)))
+    found = pool(alike, -np.log(RANKS), RANKS)
+    assert found.differ < 0.1
+    np.testing.assert_allclose(found.x, np.tile(-np.log(RANKS), (40, 1)), atol=1e-6)
+    sure = given._replace(
+        value=np.einsum("snm,sm->sn", 1e4 * given.information, x), information=1e4 * given.information
+    )
+    found = pool(sure, -np.log(RANKS), RANKS)
+    assert found.differ > 0.999
+    np.testing.assert_allclose(found.x, x, atol=1e-2)
+    assert found.own.min() > 0.95
+
+
+def unclicked(table: pa.Table, where: Callable[[str, int], bool]) -> pa.Table:
+    """Return a log without the clicks of some devices and positions."""
+    columns = (table[name].to_pylist() for name in ("clicked", "device", "position"))
+    clicked = [0 if where(device, position) else c for c, device, position in zip(*columns, strict=True)]
+    return table.set_column(table.schema.get_field_index("clicked"), "clicked", pa.array(clicked))
+
+
+@pytest.fixture(scope="module", params=["wide", "replay"])
+def harvest(request: pytest.FixtureRequest) -> posbias.Harvest:
+    world = posbias.World(queries=400, max_rank=5, segments={"phone": 1.5, "tablet": 1.0, "desktop": 0.5})
+    return posbias.harvest(posbias.ClickLog(posbias.simulate(world, request.param)), by=["device"], max_rank=5)
+
+
+def test_the_score_of_a_segment_is_that_of_its_harvest_alone(harvest: posbias.Harvest) -> None:
+    by_segment = SegmentStrata.of(harvest)
+    by_design = by_segment.strata.by_design
+    rows = Rows.of(by_segment.strata, by_design=by_design)
+    rows = replace(rows, bucket=by_segment.segment[rows.bucket], buckets=len(harvest.segments))
+    x = -np.linspace(0.5, 1.5, 3)[:, None] * np.log(np.arange(1, 6))
+    together = Score.at(x, rows, by_segment.traffic, None)
+    for number, key in enumerate(harvest.segments):
+        alone = harvest.segment(key)
+        np.testing.assert_allclose(by_segment.traffic[number], alone.views.sum(axis=0))
+        own = Score.at(x[number], Rows.of(alone.strata(), by_design=by_design), alone.views.sum(axis=0), None)
+        np.testing.assert_allclose(together.gradient()[number], own.gradient().sum(axis=0), atol=1e-8)
+        np.testing.assert_allclose(together.information(by_bucket=True)[number], own.information(), atol=1e-8)
+        # Without a guess this is the slope itself.
+        np.testing.assert_allclose(own.information(), own.slope(), atol=1e-8)
+
+
+def test_pooled_segments_say_what_they_are(harvest: posbias.Harvest) -> None:
+    apart, pooled = posbias.CrossFit().fit(harvest), posbias.CrossFit(pool=True).fit(harvest)
+    np.testing.assert_array_equal(pooled.propensity_, apart.propensity_)
+    for key, part in pooled.segments_.items():
+        own = apart.segments_[key].curve()
+        found = part.curve()
+        assert found.page_views == own.page_views
+        assert [(p.impressions, p.clicks) for p in found.positions] == [
+            (p.impressions, p.clicks) for p in own.positions
+        ]
+        assert found.notes[0].startswith("Pooled: ")
+        truth = {"phone": 1.5, "tablet": 1.0, "desktop": 0.5}[str(key[0])]
+        off = np.log(part.propensity_) + truth * np.log(np.arange(1, 6))
+        assert np.abs(off[1:] / np.sqrt(np.diag(part.covariance_)[1:])).max() < 4
+        low, high = part.interval_[1:].T
+        assert np.all((low < part.propensity_[1:]) & (part.propensity_[1:] < high))
+    curve = pooled.curve()
+    assert posbias.Curve.from_dict(curve.to_dict()) == curve
+
+
+def test_what_a_segment_does_not_tell_is_borrowed_and_marked() -> None:
+    world = posbias.World(queries=300, max_rank=4, segments={"phone": 1.2, "desktop": 0.8})
+    table = posbias.simulate(world)
+    # Only its first two ranks were ever clicked.
+    table = unclicked(table, lambda device, position: device == "phone" and position > 2)
+    harvest = posbias.harvest(posbias.ClickLog(table), by=["device"], max_rank=4)
+    fitted = posbias.CrossFit(pool=True).fit(harvest)
+    phone = fitted.segments_[("phone",)]
+    assert [reason is not None and reason.startswith("borrowed") for reason in phone.reasons_] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert np.all(phone.propensity_ > 0)
+    assert fitted.segments_[("desktop",)].reasons_ == [None] * 4
+
+
+def test_a_segment_without_any_clicks_gets_the_common_curve() -> None:
+    world = posbias.World(queries=300, max_rank=4, segments={"phone": 1.0, "desktop": 1.0, "none": 1.0})
+    table = posbias.simulate(world)
+    table = unclicked(table, lambda device, position: device == "none")
+    fitted = posbias.CrossFit(pool=True).fit(posbias.harvest(posbias.ClickLog(table), by=["device"], max_rank=4))
+    none = fitted.segments_[("none",)]
+    assert none.notes_ == ("Pooled: 0% of it is told by the clicks of this segment, the rest by those of all.",)
+    np.testing.assert_allclose(np.log(none.propensity_), np.log(fitted.propensity_), atol=0.1)
+
+
+def test_pooling_needs_strata_and_room(harvest: posbias.Harvest, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(posbias.EstimateError, match="pool must be True or False"):
+        posbias.CrossFit(pool=1).fit(harvest)  # type: ignore[arg-type]
+    monkeypatch.setattr(pooled_segments, "_MOST_NUMBERS", 50)
+    with pytest.raises(posbias.EstimateError, match="3 segments of 5 ranks are too many to pool: 2 are the most"):
+        posbias.CrossFit(pool=True).fit(harvest)
+
+
+def test_without_segments_or_intervals_there_is_nothing_to_pool_or_to_say(harvest: posbias.Harvest) -> None:
+    whole = posbias.CrossFit(pool=True).fit(harvest.segment("phone"))
+    assert whole.segments_ == {}
+    part = posbias.CrossFit(pool=True, interval=None).fit(harvest).segments_[("phone",)]
+    assert np.isnan(part.interval_).all()
+    assert part.curve().level is None
+
+
+@pytest.mark.parametrize("name", ["10 segments, alike", "10 segments, η ± 0.3"])
+def test_pooling_errs_less_than_either_way(name: str) -> None:
+    setting: Setting = SETTINGS[name]
+    separate, common, pooled, covered = np.mean([measure(setting, seed) for seed in range(6)], axis=0)
+    assert pooled < 1.1 * min(separate, common)
+    assert covered > 0.88

@@ -1,0 +1,164 @@
+"""The pages of the site, before a tool makes HTML of them: all are there, in the menu, and linked to each other."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import posbias
+from website import navigation, reference
+from website.__main__ import from_elsewhere, write_pages
+from website.places import ROOT, PlaceError, places, woven
+
+Pages = dict[str, str]
+INDEX = (ROOT / "docs" / "README.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with every page, and the settings to build it with."""
+    folder = tmp_path_factory.mktemp("site") / "pages"
+    return folder, write_pages(folder)
+
+
+@pytest.fixture(scope="module")
+def pages(site: tuple[Path, str]) -> Pages:
+    folder, _ = site
+    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in folder.rglob("*.md")}
+
+
+def prose(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def leaves(menu: navigation.Menu) -> Iterator[str]:
+    for entry in menu:
+        for inner in entry.values():
+            if isinstance(inner, str):
+                yield inner
+            else:
+                yield from leaves(inner)
+
+
+def menu_of(settings: str) -> navigation.Menu:
+    menu: navigation.Menu = tomllib.loads(settings)["project"]["nav"]
+    return menu
+
+
+def test_every_page_is_in_the_menu_and_nothing_else(site: tuple[Path, str], pages: Pages) -> None:
+    _, settings = site
+    listed = list(leaves(menu_of(settings)))
+    assert sorted(listed) == sorted(pages)
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= set(listed)
+
+
+def test_menu_has_the_sections_that_readers_look_for(site: tuple[Path, str]) -> None:
+    _, settings = site
+    sections = [title for entry in menu_of(settings) for title in entry]
+    assert sections == ["Home", "Tutorial", "Guides", "Reference", "Theory", "Reproduction", "Questions", "Project"]
+    guides = next(entry["Guides"] for entry in menu_of(settings) if "Guides" in entry)
+    assert not isinstance(guides, str)
+    expected = {"events.md", "log.md", "trust.md", "nightly.md", "scale.md", "warehouse.md"}
+    assert expected <= set(leaves(guides))
+
+
+def test_a_page_that_is_new_is_a_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+    (tmp_path / "README.md").write_text(
+        index.replace("\n| [Trust]", "\n| [Flying](flying.md) | how |\n| [Trust]"), "utf-8"
+    )
+    monkeypatch.setattr(navigation, "DOCS", tmp_path)
+    guides = next(entry["Guides"] for entry in navigation.menu({}, {}) if "Guides" in entry)
+    assert {"Flying": "flying.md"} in guides
+
+
+def test_home_has_the_picture_and_the_first_minute(pages: Pages) -> None:
+    home = pages["index.md"]
+    assert re.search(r"!\[[^]]+\]\(images/curve\.png\)", home)
+    assert home.index("images/curve.png") < home.index("## The first minute in the shell") < home.index("## The log")
+
+
+def test_links_lead_to_pages_and_files_of_the_site(site: tuple[Path, str], pages: Pages) -> None:
+    folder, _ = site
+    links = [
+        (page, link.partition("#")[0])
+        for page, text in pages.items()
+        for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)) + re.findall(r'src="([^"]+)"', prose(text))
+        if not link.startswith(("https://", "#"))
+    ]
+    assert len(links) > 200
+    assert [(page, path) for page, path in links if not ((folder / page).parent / path).is_file()] == []
+
+
+def test_every_public_name_is_described_and_linked(pages: Pages) -> None:
+    described = {entry.path: entry for entry in reference.entries(INDEX) if entry.path}
+    public = {name: getattr(posbias, name) for name in posbias.__all__ if name != "__version__"}
+    modules = {name: module for name, module in public.items() if inspect.ismodule(module)}
+    names = {f"{name}.{inner}" for name, module in modules.items() for inner in module.__all__}
+    assert {f"posbias.{name}" for name in {*public, *names} - {*modules}} <= set(described)
+    for path, entry in described.items():
+        page, _, anchor = entry.link.partition("#")
+        assert f"## {entry.name} {{ #{anchor} }}" in pages[page]
+        if path.count(".") == 1:
+            assert f"[`{path}`]({entry.link})" in pages["contents.md"]
+
+
+def test_a_module_that_is_named_is_described_with_all_that_is_in_it() -> None:
+    described = {entry.path: entry for entry in reference.entries(INDEX + "`posbias.simulation`") if entry.path}
+    assert described["posbias.simulation.TrustBias"].link == "reference/simulation.md#simulation.TrustBias"
+    # What has a name of its own is not told twice.
+    assert "posbias.World" in described
+    assert "posbias.simulation.World" not in described
+
+
+def test_reference_tells_signature_arguments_and_members(pages: Pages) -> None:
+    logs = pages["reference/logs.md"]
+    assert "posbias.ClickLog(\n    source: Any,\n    query: str = 'query_id',\n" in logs
+    assert "- `query`, `doc`, `position`, `click`: the columns every log has." in logs
+    assert "### ClickLog.from_events { #ClickLog.from_events }" in logs
+    # What a function returns stands on its page; what an estimator fills in of its base does not stand twice.
+    assert "Returned by [`posbias.check`](judging.md#check)." in pages["reference/judging.md"]
+    assert "posbias.estimators.PairEstimator(" in pages["reference/estimators.md"]
+    assert "### PairEstimator.propensities" in pages["reference/estimators.md"]
+    assert "### AllPairs." not in pages["reference/estimators.md"]
+    assert "object at 0x" not in "".join(pages.values())
+    assert "<factory>" not in "".join(pages.values())
+
+
+def test_links_are_woven_outside_code_and_headings_alone() -> None:
+    names = {"posbias.check": "reference/judging.md#check"}
+    text = (
+        "# `posbias.check`\n\n`posbias.check` [and `posbias.check`](docs/log.md#wide)\n\n```sh\n`posbias.check`\n```\n"
+    )
+    assert woven(text, "README.md", "index.md", names) == (
+        "# `posbias.check`\n\n[`posbias.check`](reference/judging.md#check) [and `posbias.check`](log.md#wide)\n\n"
+        "```sh\n`posbias.check`\n```\n"
+    )
+    assert woven("[a](../README.md)", "docs/log.md", "reference/x.md", {}) == "[a](../index.md)"
+
+
+@pytest.mark.parametrize("link", ["docs/none.md", "docs/images/none.png", "src/posbias/__init__.py", "../secret.md"])
+def test_a_link_that_leads_out_of_the_site_is_refused(link: str) -> None:
+    with pytest.raises(PlaceError, match=r"README\.md links to .*, which is no page of the site"):
+        woven(f"[x]({link})", "README.md", "index.md", {})
+
+
+def test_every_file_has_a_page_of_its_own() -> None:
+    assert len(set(places().values())) == len(places())
+    assert all((ROOT / source).is_file() for source in places())
+
+
+def test_nothing_is_loaded_from_elsewhere(site: tuple[Path, str]) -> None:
+    folder, settings = site
+    project = tomllib.loads(settings)["project"]
+    assert project["theme"]["font"] is False
+    assert all((folder / name).is_file() for name in [*project["extra"]["polyfills"], *project["extra_css"]])
+    assert from_elsewhere('<link rel="stylesheet" href="https://a.org/b.css"><img src=//c.org/d.png>') == [
+        "https://a.org/b.css",
+        "//c.org/d.png",
+    ]

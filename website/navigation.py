@@ -1,0 +1,68 @@
+"""The menu of the site: the table of docs/README.md cut into sections. A page that no section names is a guide."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from website.places import DOCS, places
+
+Menu = list[dict[str, "str | Menu"]]
+
+_SECTIONS: dict[str, Sequence[str]] = {
+    "Tutorial": ["tutorial.md"],
+    "Guides": [],
+    "Reference": ["cli.md", "harvest_file.md"],
+    "Theory": ["theory.md"],
+    "Reproduction": ["reproduction.md"],
+    "Questions": ["questions.md"],
+}
+_PROJECT = {
+    "Contributing": "contributing.md",
+    "Changes": "changelog.md",
+    "Benchmarks": "benchmarks/results.md",
+    "Costs measured": "benchmarks/scale.md",
+    "All pages": "contents.md",
+    "Licence": "license.md",
+}
+
+
+def titles() -> dict[str, str]:
+    """Return the title of each page of docs/, in the order of its table of pages."""
+    table, _, _ = (DOCS / "README.md").read_text("utf-8").partition("## Names in Python")
+    return {page: title for title, page in re.findall(r"^\| \[([^]]+)\]\((\w+\.md)\) \|", table, re.MULTILINE)}
+
+
+def menu(reference: Mapping[str, str], examples: Mapping[str, str]) -> Menu:
+    """Return the sections in turn, each a page or a list of pages.
+
+    Arguments:
+        reference: the titles of the generated pages.
+        examples: the titles of the notebooks and scripts.
+    """
+    told = titles()
+    taken = {page for pages in _SECTIONS.values() for page in pages}
+    sections = {section: {page: told[page] for page in pages} for section, pages in _SECTIONS.items()}
+    sections["Tutorial"] |= examples
+    sections["Guides"] = {page: title for page, title in told.items() if page not in taken}
+    sections["Reference"] = {**reference, **sections["Reference"]}
+    whole: Menu = [{"Home": places()["README.md"]}]
+    for section, pages in sections.items():
+        whole.append(
+            {section: next(iter(pages)) if len(pages) == 1 else [{name: page} for page, name in pages.items()]}
+        )
+    return [*whole, {"Project": [{title: page} for title, page in _PROJECT.items()]}]
+
+
+def as_toml(value: str | Menu) -> str:
+    """Return a menu as TOML on one line.
+
+    >>> as_toml([{"Home": "index.md"}, {"Guides": [{"The log": "log.md"}]}])
+    '[{ "Home" = "index.md" }, { "Guides" = [{ "The log" = "log.md" }] }]'
+    """
+    if isinstance(value, str):
+        # What JSON escapes in a text, TOML reads.
+        return json.dumps(value, ensure_ascii=False)
+    entries = [f"{{ {as_toml(title)} = {as_toml(inner)} }}" for entry in value for title, inner in entry.items()]
+    return f"[{', '.join(entries)}]"
