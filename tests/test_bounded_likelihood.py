@@ -406,6 +406,7 @@ small_tables = st.integers(2, 6).flatmap(
 
 @settings(max_examples=200)
 @given(counted=small_tables, factor=st.sampled_from([1e-9, 0.3, 7.0, 1e9]))
+@pytest.mark.long
 def test_scale_does_not_matter(counted: tuple[FloatArray, FloatArray], factor: float) -> None:
     clicks, skips = counted
     np.testing.assert_allclose(maximise(clicks * factor, skips * factor), maximise(clicks, skips), rtol=1e-9)
@@ -413,6 +414,7 @@ def test_scale_does_not_matter(counted: tuple[FloatArray, FloatArray], factor: f
 
 @settings(max_examples=200)
 @given(counted=small_tables, data=st.data())
+@pytest.mark.long
 def test_order_of_the_other_ranks_does_not_matter(counted: tuple[FloatArray, FloatArray], data: st.DataObject) -> None:
     clicks, skips = counted
     order = [0, *data.draw(st.permutations(range(1, len(clicks))))]

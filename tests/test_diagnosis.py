@@ -182,6 +182,7 @@ def test_traffic_that_leans_on_the_query_is_found_by_impressions_alone() -> None
     "name",
     [name for name, setting in SETTINGS.items() if not setting.broken and setting.world.queries <= 1000],
 )
+@pytest.mark.long
 def test_sound_logs_raise_no_more_alarms_than_chance(name: str) -> None:
     """Of 12 logs, 4 with an alarm would be less than one in a thousand at 7%."""
     setting = SETTINGS[name]
@@ -449,6 +450,7 @@ def test_next_to_nothing_is_diagnosed_without_an_alarm(log: pa.Table) -> None:
     assert str(found)
 
 
+@pytest.mark.long
 def test_logs_of_a_few_clicks_raise_no_error() -> None:
     """What the curve takes whole leaves rounding, and a contest of one click no χ²: neither is evidence."""
     settings = itertools.product((0.0, 1.0, 3.0), (0.0, 0.1, 1.0), (0.02, 0.3, 1.0), (Layout.WIDE, Layout.REPLAY))

@@ -197,7 +197,20 @@ def every_page(test: Callable[..., None]) -> Any:
 # Pages whose examples take long; the others are run by the newcomer, too.
 LONG_PAGES = tuple(
     f"docs/{name}.md"
-    for name in ("compare", "estimators", "log", "nightly", "planning", "questions", "report", "warehouse")
+    for name in (
+        "compare",
+        "estimators",
+        "intervals",
+        "learning",
+        "log",
+        "nightly",
+        "planning",
+        "plots",
+        "questions",
+        "report",
+        "tutorial",
+        "warehouse",
+    )
 )
 
 

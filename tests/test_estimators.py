@@ -385,6 +385,7 @@ def test_ranks_that_nothing_connects_to_the_first_are_an_error_that_says_why():
 
 
 @pytest.mark.parametrize("kind", [posbias.CrossFit, posbias.AllPairs, posbias.PivotOne])
+@pytest.mark.long
 def test_rankers_with_hardly_a_page_view_are_named(kind):
     table = posbias.simulate(posbias.World(queries=300, max_rank=3, rankers=tuple("abcdefgh"))).to_pandas()
     kept = {name: table[table["ranker"] == name]["impression_id"].unique() for name in "abcdefgh"}
@@ -399,6 +400,7 @@ def test_rankers_with_hardly_a_page_view_are_named(kind):
     assert [one.evidence["page_views"] for one in found] == [{"c": 1, "f": 5, "g": 6, "h": 7}]
 
 
+@pytest.mark.long
 def test_hundreds_of_segments_and_one_without_any_intervention():
     table = posbias.simulate(posbias.World(queries=2000, repeats=3, max_rank=4)).to_pandas()
     table["cohort"] = table["query_id"] % 300

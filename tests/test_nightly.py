@@ -60,6 +60,7 @@ def test_the_script_is_short_and_cron_can_run_it() -> None:
     assert len(SCRIPT.read_text("utf-8").splitlines()) <= 40
 
 
+@pytest.mark.long
 def test_each_alarm_is_raised_on_its_night_and_none_on_others(tmp_path: Path) -> None:
     nights = Nights(tmp_path)
     quiet = (0, "")

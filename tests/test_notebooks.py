@@ -60,6 +60,7 @@ def is_picture(data: str) -> bool:
 
 
 @each_notebook
+@pytest.mark.long
 def test_notebooks_show_what_they_hold(notebook: Path, tmp_path: Path) -> None:
     for kept, now in zip(code(read(notebook)), code(run(notebook, tmp_path)), strict=True):
         assert shown(now) == shown(kept), f"{kept.source}\n\nRefresh it: python tests/test_notebooks.py --update"

@@ -66,6 +66,7 @@ def test_four_times_the_queries_give_what_was_foreseen() -> None:
     assert foreseen == pytest.approx(there, rel=0.25)
 
 
+@pytest.mark.long
 def test_other_traffic_gives_what_was_foreseen() -> None:
     world = changed(WORLD, traffic=(0.85, 0.15))
     found = posbias.plan(

@@ -41,7 +41,7 @@ def drawn(name: str, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: p
         "click_rates": lambda: plots.click_rates(fitted, ax),
         "history": lambda: plots.history(kept, ax),
         "comparison": lambda: plots.comparison(posbias.compare(fitted, fitted.curve()), ax),
-        "plan": lambda: plots.plan(posbias.plan(harvest), ax),
+        "plan": lambda: plots.plan(posbias.plan(harvest, scenarios=False), ax),
     }
     assert {*every, "save"} == {*plots.__all__}
     return every[name]()

@@ -206,6 +206,7 @@ def test_without_segments_or_intervals_there_is_nothing_to_pool_or_to_say(harves
 
 
 @pytest.mark.parametrize("name", ["10 segments, alike", "10 segments, η ± 0.3"])
+@pytest.mark.long
 def test_pooling_errs_less_than_either_way(name: str) -> None:
     setting: Setting = SETTINGS[name]
     separate, common, pooled, covered = np.mean([measure(setting, seed) for seed in range(6)], axis=0)

@@ -223,6 +223,7 @@ def test_it_is_the_same_each_time(files: dict[str, str], report: Report, page: s
     assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.long
 def test_two_harvests_are_compared(files: dict[str, str]) -> None:
     made = posbias.report(files["one.harvest"], files["two.harvest"])
     harvests = [posbias.Harvest.load(files[name]) for name in ("one.harvest", "two.harvest")]
@@ -316,6 +317,7 @@ def test_clicks_of_sets_are_counted_not_weighted(layout: str) -> None:
     np.testing.assert_array_equal(harvest.set_clicks(), expected)
 
 
+@pytest.mark.long
 def test_the_command_makes_the_same_page_again(files: dict[str, str], tmp_path: Path) -> None:
     target = tmp_path / "it's a report.html"
     words = ["report", files["log.parquet"], "-o", str(target), "--by", "device", "--max-rank", "3", "--level", "0.9"]

@@ -379,6 +379,7 @@ def test_regression_em_recovers_the_curve_from_features_that_tell_relevance():
     np.testing.assert_allclose(fitted.propensity_, TRUTH, rtol=0.07)
 
 
+@pytest.mark.long
 def test_regression_em_is_biased_where_features_tell_nothing():
     """The model then gives every result the same relevance, and the curve is that of click rates."""
     log = posbias.ClickLog(features_log(30_000))
@@ -398,6 +399,7 @@ def test_regression_em_is_biased_where_the_model_is_misspecified():
     np.testing.assert_allclose(trees.propensity_, TRUTH, rtol=0.1)
 
 
+@pytest.mark.long
 def test_regression_em_with_a_feature_for_each_document_is_pbm_em():
     """Then both fit one relevance a document, and with a million impressions sampled labels are as good as shares."""
     rng = np.random.default_rng(0)
@@ -433,6 +435,7 @@ def test_regression_em_converges_or_says_that_it_did_not():
     assert not RegressionEM(["good"], max_rank=4, iterations=3).fit(log).converged_
 
 
+@pytest.mark.long
 def test_regression_em_may_fit_the_model_to_a_sample():
     fitted = RegressionEM(["good"], max_rank=4, sample=5000).fit(posbias.ClickLog(features_log(20_000)))
     np.testing.assert_allclose(fitted.propensity_, TRUTH, rtol=0.15)
