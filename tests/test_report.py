@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from posbias.cli.report import _command
 from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
 from posbias.reporting.reports import Report
+from posbias.reporting.uses import weigh
 
 from .pages import elements, table
 
@@ -251,18 +253,23 @@ def test_segments_are_compared(files: dict[str, str], page: str) -> None:
     assert {row[0]: row[2] for row in rows} == {one.segment[0]: f"{one.ratio:.3f}" for one in found.segments}
 
 
-def test_weights_are_one_over_the_propensity(report: Report) -> None:
+def test_weights_are_one_over_the_propensity(files: dict[str, str], report: Report) -> None:
     weights, curve = report.parts[0].weights, report.parts[0].curve
     held = {p.position: (p.clicks, 1 / p.propensity) for p in curve.positions if p.propensity}
     every = [weight for clicks, weight in held.values() for _ in range(clicks)]
     assert weights.clicks == len(every)
     assert weights.effective_clicks == pytest.approx(sum(every) ** 2 / sum(weight**2 for weight in every))
     assert weights.capped_share == pytest.approx(0, abs=1e-12)
-    from posbias.reporting.uses import weigh
-
+    # As the log's own weights have it.
+    log = posbias.ClickLog(files["log.parquet"])
+    made = posbias.ips_weights(log, replace(curve, by=(), segments={}))
+    assert made.effective_clicks == pytest.approx(weights.effective_clicks)
     tight = weigh(curve, cap=2)
     cut = sum(min(weight, 2) for weight in every)
     assert tight.capped_share == pytest.approx(1 - cut / sum(every))
+    capped = posbias.ips_weights(log, replace(curve, by=(), segments={}), cap=2)
+    assert capped.capped_share == pytest.approx(tight.capped_share)
+    assert capped.effective_clicks == pytest.approx(tight.effective_clicks)
     assert [one.rank for one in tight.ranks if one.capped] == [rank for rank, (_, weight) in held.items() if weight > 2]
 
 

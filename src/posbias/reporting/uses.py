@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from posbias.curves.curve import Curve
-
-# The most that a click counts, as weights have it by default.
-CAP = 20.0
+from posbias.learning.weights import CAP
 
 
 @dataclass(frozen=True)
