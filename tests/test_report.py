@@ -21,6 +21,7 @@ from posbias.cli import cli
 from posbias.cli.report import _command
 from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
+from posbias.learning import weights as learning_weights
 from posbias.reporting.reports import Report
 from posbias.reporting.uses import weigh
 
@@ -261,6 +262,7 @@ def test_weights_are_one_over_the_propensity(files: dict[str, str], report: Repo
     assert weights.effective_clicks == pytest.approx(sum(every) ** 2 / sum(weight**2 for weight in every))
     assert weights.capped_share == pytest.approx(0, abs=1e-12)
     # As the log's own weights have it.
+    assert weights.cap == learning_weights.CAP
     log = posbias.ClickLog(files["log.parquet"])
     made = posbias.ips_weights(log, replace(curve, by=(), segments={}))
     assert made.effective_clicks == pytest.approx(weights.effective_clicks)
