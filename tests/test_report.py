@@ -103,6 +103,28 @@ def test_the_numbers_are_those_of_the_estimate(files: dict[str, str], page: str)
     assert [row[:2] for row in drawn[1:]] == [[row[0], row[1]] for row in rows]
 
 
+def test_evidence_is_that_of_the_harvest(files: dict[str, str], report: Report, page: str) -> None:
+    harvest = posbias.Harvest.load(files["one.harvest"])
+    cells = [row[1:] for row in table(page, "Numbers of: Clicks in the interventional sets")[1:]]
+    assert cells == [
+        ["" if k == j else f"{clicks:,.0f}" for j, clicks in enumerate(row)]
+        for k, row in enumerate(harvest.set_clicks())
+    ]
+    clicks, p = harvest.pairs().clicks, report.parts[0].curve.propensity
+    ratios = table(page, "Numbers of: Pairs of ranks against the curve")[1:]
+    assert len(ratios) == M * (M - 1) / 2
+    for one, other, ratio, _, expected, _ in ratios:
+        k, j = int(one) - 1, int(other) - 1
+        assert ratio == f"{clicks[j, k] / clicks[k, j]:.3f}"
+        assert expected == f"{p[j] / p[k]:.3f}"
+    estimators = table(page, "Numbers of: Estimators side by side")
+    assert estimators[0] == ["rank", "cross-fit", "all-pairs", "pivot-one", "adjacent-chain"]
+    chain = posbias.AdjacentChain().fit(harvest)
+    assert [row[4].split(" ")[0] for row in estimators[1:]] == [f"{value:.3f}" for value in chain.propensity_]
+    rates = [row[1] for row in table(page, "Numbers of: Click rate and examination")[1:]]
+    assert rates == [f"{rate:.2%}" for rate in harvest.clicks / harvest.impressions]
+
+
 def test_python_to_copy_gives_the_curve(report: Report, page: str) -> None:
     code = next(one for one in elements(page) if one.attributes.get("id") == "p0-python").text
     names: dict[str, list[float]] = {}
