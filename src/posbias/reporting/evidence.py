@@ -161,8 +161,8 @@ def ratios_chart(key: str, part: Part, styles: Styles) -> Chart:
         key,
         "Pairs of ranks against the curve",
         f"What each of {len(part.ratios):,} pairs of ranks says by itself, against what the curve says of it. They lie "
-        f"on one line if one curve holds for all; {apart:,} {'is' if apart == 1 else 'are'} off by over three standard errors."
-        + (f" The {rest:,} least sure are not drawn." if rest else ""),
+        f"on one line if one curve holds for all; {apart:,} {'is' if apart == 1 else 'are'} off by over three "
+        "standard errors." + (f" The {rest:,} least sure are not drawn." if rest else ""),
         Table(("rank k", "rank k'", "p_k'/p_k by clicks", "interval", "by the curve", "note"), tuple(rows)),
         styles,
         lambda axes: draw_pair_ratios(shown, axes).set_xlabel("p_k' / p_k by the curve"),
