@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from posbias.cli import cli
 from posbias.cli.report import _command
 from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
+from posbias.learning import weights as learning_weights
 from posbias.reporting.reports import Report
+from posbias.reporting.uses import weigh
 
 from .pages import elements, table
 
@@ -98,6 +101,28 @@ def test_the_numbers_are_those_of_the_estimate(files: dict[str, str], page: str)
     ]
     drawn = table(page, "Numbers of: Examination by rank")
     assert [row[:2] for row in drawn[1:]] == [[row[0], row[1]] for row in rows]
+
+
+def test_evidence_is_that_of_the_harvest(files: dict[str, str], report: Report, page: str) -> None:
+    harvest = posbias.Harvest.load(files["one.harvest"])
+    cells = [row[1:] for row in table(page, "Numbers of: Clicks in the interventional sets")[1:]]
+    assert cells == [
+        ["" if k == j else f"{clicks:,.0f}" for j, clicks in enumerate(row)]
+        for k, row in enumerate(harvest.set_clicks())
+    ]
+    clicks, p = harvest.pairs().clicks, report.parts[0].curve.propensity
+    ratios = table(page, "Numbers of: Pairs of ranks against the curve")[1:]
+    assert len(ratios) == M * (M - 1) / 2
+    for one, other, ratio, _, expected, _ in ratios:
+        k, j = int(one) - 1, int(other) - 1
+        assert ratio == f"{clicks[j, k] / clicks[k, j]:.3f}"
+        assert expected == f"{p[j] / p[k]:.3f}"
+    estimators = table(page, "Numbers of: Estimators side by side")
+    assert estimators[0] == ["rank", "cross-fit", "all-pairs", "pivot-one", "adjacent-chain"]
+    chain = posbias.AdjacentChain().fit(harvest)
+    assert [row[4].split(" ")[0] for row in estimators[1:]] == [f"{value:.3f}" for value in chain.propensity_]
+    rates = [row[1] for row in table(page, "Numbers of: Click rate and examination")[1:]]
+    assert rates == [f"{rate:.2%}" for rate in harvest.clicks / harvest.impressions]
 
 
 def test_python_to_copy_gives_the_curve(report: Report, page: str) -> None:
@@ -252,18 +277,24 @@ def test_segments_are_compared(files: dict[str, str], page: str) -> None:
     assert {row[0]: row[2] for row in rows} == {one.segment[0]: f"{one.ratio:.3f}" for one in found.segments}
 
 
-def test_weights_are_one_over_the_propensity(report: Report) -> None:
+def test_weights_are_one_over_the_propensity(files: dict[str, str], report: Report) -> None:
     weights, curve = report.parts[0].weights, report.parts[0].curve
     held = {p.position: (p.clicks, 1 / p.propensity) for p in curve.positions if p.propensity}
     every = [weight for clicks, weight in held.values() for _ in range(clicks)]
     assert weights.clicks == len(every)
     assert weights.effective_clicks == pytest.approx(sum(every) ** 2 / sum(weight**2 for weight in every))
     assert weights.capped_share == pytest.approx(0, abs=1e-12)
-    from posbias.reporting.uses import weigh
-
+    # As the log's own weights have it.
+    assert weights.cap == learning_weights.CAP
+    log = posbias.ClickLog(files["log.parquet"])
+    made = posbias.ips_weights(log, replace(curve, by=(), segments={}))
+    assert made.effective_clicks == pytest.approx(weights.effective_clicks)
     tight = weigh(curve, cap=2)
     cut = sum(min(weight, 2) for weight in every)
     assert tight.capped_share == pytest.approx(1 - cut / sum(every))
+    capped = posbias.ips_weights(log, replace(curve, by=(), segments={}), cap=2)
+    assert capped.capped_share == pytest.approx(tight.capped_share)
+    assert capped.effective_clicks == pytest.approx(tight.effective_clicks)
     assert [one.rank for one in tight.ranks if one.capped] == [rank for rank, (_, weight) in held.items() if weight > 2]
 
 

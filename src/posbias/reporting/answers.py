@@ -8,6 +8,7 @@ from posbias.curves.curve import Curve, Position
 from posbias.curves.reasons import spans
 from posbias.findings import Finding
 from posbias.judging.diagnosis import Diagnosis
+from posbias.judging.segments import SegmentComparison
 from posbias.logs.schemas import ANY_RANKER
 
 # So many rankers are named in a sentence.
@@ -75,6 +76,11 @@ def trust(curve: Curve, diagnosis: Diagnosis, findings: Sequence[Finding]) -> st
     if incomplete(curve):
         return "Some ranks have no number, or no interval. Nothing was found that speaks against the others."
     return "Nothing was found that speaks against it."
+
+
+def apart(segments: SegmentComparison) -> str:
+    """Return whether segments have curves of their own, in a sentence."""
+    return f"{segments.verdict} The curve of all is their average." if segments.differs else segments.verdict
 
 
 def basis(curve: Curve) -> str:

@@ -11,7 +11,8 @@ from posbias.judging.histories import Day, History
 from posbias.judging.pictures import draw_comparison
 from posbias.plots.overlays import history as draw_history
 from posbias.reporting.charts import Chart, Table, at_ranks, draw
-from posbias.reporting.evidence import between, curves_chart, number, short_names
+from posbias.reporting.evidence import curves_chart
+from posbias.reporting.phrases import between, number, short_names
 from posbias.reporting.reports import Report
 from posbias.reporting.svgs import Styles
 

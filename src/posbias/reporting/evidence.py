@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from posbias.curves.curve import Curve, Position
+from posbias.curves.curve import Curve
 from posbias.estimators.rank_links import component
 from posbias.pictures import COLORS, dressed, rank_ticks
 from posbias.plots.evidence import click_rates, draw_pair_ratios
@@ -17,14 +17,15 @@ from posbias.plots.overlays import curve as draw_curve
 from posbias.plots.overlays import curves as draw_curves
 from posbias.progress import short
 from posbias.reporting.charts import Chart, Table, at_points, at_ranks, at_rows, draw
+from posbias.reporting.phrases import between, bracketed, interval, number, short_names, told
 from posbias.reporting.reports import Part
 from posbias.reporting.svgs import Styles
 from posbias.reporting.thinning import spread
 from posbias.reporting.uses import Weights
 from posbias.wording import label, printable
 
-# So many characters of a name fit a legend, so many curves a picture, and of so many ranks the intervals of several.
-_NAME, _MOST_CURVES, _MOST_RANKS = 22, 8, 20
+# So many curves fit a picture, and of so many ranks the intervals of several.
+_MOST_CURVES, _MOST_RANKS = 8, 20
 # The pairs of ranks that are sure enough to tell anything.
 _MOST_PAIRS = 50
 # The cells of larger maps are drawn as one image: each by itself would take more room than the rest of the page.
@@ -160,8 +161,8 @@ def ratios_chart(key: str, part: Part, styles: Styles) -> Chart:
         key,
         "Pairs of ranks against the curve",
         f"What each of {len(part.ratios):,} pairs of ranks says by itself, against what the curve says of it. They lie "
-        f"on one line if one curve holds for all; {apart:,} are off by over three standard errors."
-        + (f" The {rest:,} least sure are not drawn." if rest else ""),
+        f"on one line if one curve holds for all; {apart:,} {'is' if apart == 1 else 'are'} off by over three "
+        "standard errors." + (f" The {rest:,} least sure are not drawn." if rest else ""),
         Table(("rank k", "rank k'", "p_k'/p_k by clicks", "interval", "by the curve", "note"), tuple(rows)),
         styles,
         lambda axes: draw_pair_ratios(shown, axes).set_xlabel("p_k' / p_k by the curve"),
@@ -180,7 +181,7 @@ def curves_chart(key: str, title: str, text: str, curves: Mapping[str, Curve], s
 
     def cell(name: str, rank: int) -> str:
         p = at[name].get(rank)
-        return "–" if p is None or p.propensity is None else f"{p.propensity:.3f}{_bracketed(p)}"
+        return "–" if p is None or p.propensity is None else f"{p.propensity:.3f}{bracketed(p)}"
 
     rows = [(f"{rank}", *(cell(name, rank) for name in curves)) for rank in ranks]
     texts = [
@@ -280,52 +281,3 @@ def weights_chart(key: str, weights: Weights, styles: Styles) -> Chart:
         at_ranks([one.rank for one in weights.ranks], texts),
         height=2.6,
     )
-
-
-def short_names(names: Sequence[str] | Mapping[str, Any]) -> list[str]:
-    """Return names as a legend has room for them, no two alike.
-
-    >>> short_names(["phone", "a very long name of a segment", "a very long name of a segment too"])
-    ['phone', 'a very long name of a…', 'a very long name … (2)']
-    """
-    found: list[str] = []
-    for name in map(printable, names):
-        own = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-        count = 1
-        while own in found:
-            count += 1
-            own = f"{name[: _NAME - 5]}… ({count})"
-        found.append(own)
-    return found
-
-
-def told(p: Position, level: float | None) -> str:
-    """Return what there is to know of one rank of a curve, in a few lines."""
-    lines = [f"Rank {p.position}"]
-    if p.propensity is None:
-        lines.append("no number")
-    else:
-        lines.append(f"seen {p.propensity:.3f} times as often as rank 1")
-    if p.low is not None and p.position > 1:
-        lines.append(f"{100 * (level or 0):g}% interval {interval(p)}")
-    lines.append(f"{p.impressions:,} impressions, {p.clicks:,} clicks")
-    return "\n".join([*lines, *([p.reason] if p.reason else [])])
-
-
-def number(value: float | None) -> str:
-    """Return a number as a table shows it."""
-    return "–" if value is None or value != value else f"{value:.3f}"
-
-
-def between(low: float | None, high: float | None) -> str:
-    """Return the ends of an interval as a table shows them."""
-    return "" if low is None else f"{low:.3f} – {'∞' if high is None else f'{high:.3f}'}"
-
-
-def interval(p: Position) -> str:
-    """Return the interval of a rank; that of rank 1 is 1 by definition."""
-    return "" if p.position == 1 else between(p.low, p.high)
-
-
-def _bracketed(p: Position) -> str:
-    return f" ({between(p.low, p.high)})" if p.low is not None and p.position > 1 else ""

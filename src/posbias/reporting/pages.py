@@ -17,7 +17,6 @@ from posbias.judging.segments import SegmentComparison
 from posbias.reporting.charts import Chart, Table, drawing
 from posbias.reporting.days import comparison_charts, history_chart
 from posbias.reporting.evidence import (
-    between,
     curve_chart,
     curves_chart,
     graph_chart,
@@ -27,6 +26,7 @@ from posbias.reporting.evidence import (
     sets_chart,
     weights_chart,
 )
+from posbias.reporting.phrases import between
 from posbias.reporting.reports import Part, Report
 from posbias.reporting.svgs import Styles
 from posbias.reporting.thinning import spread, thin_curve, thin_weights

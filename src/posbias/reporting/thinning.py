@@ -15,7 +15,7 @@ def spread(ranks: int, most: int = _MOST) -> list[int]:
     """Return places from 0: all of them or, where there are too many, the first and then every so many to the last.
 
     >>> spread(4), spread(100, most=6)
-    ([0, 1, 2, 3], [0, 1, 2, 35, 67, 99])
+    ([0, 1, 2, 3], [0, 1, 2, 34, 67, 99])
     """
     if ranks <= most:
         return list(range(ranks))

@@ -7,7 +7,7 @@ from typing import Any
 
 from posbias.curves.curve import Curve
 
-# The most that a click counts, as weights have it by default.
+# The most that a click counts, as `posbias.learning.weights` has it, whose import would bring the engine along.
 CAP = 20.0
 
 
