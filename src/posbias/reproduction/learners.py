@@ -80,8 +80,10 @@ def learn_linear(lesson: Lesson, held_out: Sequence[Features], trees: Sequence[i
     """Fit a linear ranker; it has no trees, and the same scores at every number of them."""
     from scipy.optimize import minimize
 
-    middle, spread = lesson.features.mean(axis=0), np.maximum(lesson.features.std(axis=0), 1e-6)
-    x = (lesson.features - middle) / spread
+    # In 64 bits: the square of what a file may hold does not fit into 32.
+    middle = lesson.features.mean(axis=0, dtype=np.float64)
+    spread = np.maximum(lesson.features.std(axis=0, dtype=np.float64), 1e-6)
+    x = ((lesson.features - middle) / spread).astype(np.float32)
     x = np.column_stack([x, np.ones(len(x), dtype=np.float32)])
     total = max(1, len(x))
     penalty = np.append(np.full(x.shape[1] - 1, _LINEAR_PENALTY), 0)

@@ -28,8 +28,9 @@ def generate_judgments(queries: int = YAHOO_QUERIES, *, seed: int = 0) -> Judgme
 
     About 24 candidates a query with a heavy tail, grades 0 to 4 in Yahoo's shares, and 128 features between 0 and 1,
     uniform as Yahoo's quantiles are. Hidden traits of a document show in its features with noise, and make its
-    relevance in part linearly, in part by products of two, in part not at all: no linear ranker is perfect,
-    and one trained on few queries is clearly worse than one trained on all.
+    relevance in part linearly, in part by a taste of each query, and by a hundredth by products of two: no ranker is
+    perfect, a linear one is as good as any, and one trained on few queries is clearly worse than one trained on all.
+    `generate_non_linear_judgments` has more for others to learn.
 
     Example:
         >>> judgments = generate_judgments(500, seed=1)
