@@ -41,9 +41,8 @@ def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = Fa
     scale = colors.LogNorm(max(1.0, float(shown.min())), max(2.0, float(shown.max()))) if clicks.any() else None
     image = axes.pcolormesh(np.arange(ranks + 1) + 0.5, np.arange(ranks + 1) + 0.5, shown, cmap="cividis", norm=scale)
     if clicks.any():
-        axes.figure.colorbar(
-            image, ax=axes, label="Pairs of query and document" if of_pairs else "Clicks", fraction=0.05
-        )
+        scale_of = axes.figure.colorbar(image, ax=axes, fraction=0.05)
+        scale_of.ax.set_title("Pairs" if of_pairs else "Clicks", fontsize="small")
     if ranks <= _MOST_WRITTEN:
         middle = np.sqrt(scale.vmin * scale.vmax) if scale else 0.0
         for k, j in zip(*np.nonzero(clicks), strict=True):

@@ -84,7 +84,10 @@ def history(kept: History, ax: Axes | None = None, *, ranks: Sequence[int] | Non
     for number, day in enumerate(told):
         axes.axvline(day, color=ALARM, linestyle=":", linewidth=1.1, label=None if number else "something was found")
     dates = optional("matplotlib.dates", "Pictures need")
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(axes.xaxis.get_major_locator()))
+    # Days, however few there are: never hours.
+    locator = dates.AutoDateLocator(minticks=1, maxticks=8)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     axes.set_ylabel("Propensity relative to rank 1")
     axes.set_ylim(bottom=0)
     axes.set_title(legible(f"Examination by day: {kept.days[-1].estimator}"), fontsize="medium")
