@@ -158,7 +158,8 @@ def draw_payoffs(payoffs: Payoffs, trees: int) -> Any:
             axes.minorticks_off()
             axes.set_title(f"{learner}, η = {payoffs.etas[column]:g}", fontsize=10)
         row[0].set_ylabel("Gain in nDCG@10")
-    figure.supxlabel("Page views a query", fontsize=10)
+    for axes in grid[-1]:
+        axes.set_xlabel("Page views a query")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return figure
 
