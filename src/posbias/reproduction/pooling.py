@@ -20,6 +20,8 @@ from posbias.simulation.world import World
 
 _LOW, _HIGH, _ALIKE = 0.93, 0.97, 1.05
 _WORLD = World(repeats=5)
+# A setting keeps so many segments however quick the look.
+_FEWEST_SEGMENTS = 10
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Setting:
     world: World = _WORLD
     layout: Layout = Layout.WIDE
     logs: float = 1.0
+
+    def drawn(self, part: float) -> Setting:
+        """Return the setting with a part of its segments, where it has many."""
+        return replace(self, segments=min(self.segments, max(_FEWEST_SEGMENTS, round(part * self.segments))))
 
     @property
     def alike(self) -> bool:
@@ -115,7 +121,7 @@ def run_pooling(lab: Laboratory) -> Outcome:
         logs = max(min(2, lab.sizes.pooled_logs), round(setting.logs * lab.sizes.pooled_logs))
         found = []
         for log in range(logs):
-            found.append(measure(setting, seed_of(lab.seed, "pooling", name, log)))
+            found.append(measure(setting.drawn(lab.sizes.world), seed_of(lab.seed, "pooling", name, log)))
             lab.progress(f"pooling: {name}", (number + (log + 1) / logs) / len(SETTINGS))
         told[name] = Told(*np.array(found, dtype=np.float64).T)
     lines = {"coverage": np.array([one.coverage for one in told.values()]).T}
