@@ -15,6 +15,9 @@ from scipy import linalg, optimize
 from posbias.estimators import bounded_likelihood
 from posbias.estimators.bounded_likelihood import maximise
 
+# Whole worlds are drawn and fitted: minutes in all, which CI takes.
+pytestmark = pytest.mark.long
+
 FloatArray = npt.NDArray[np.float64]
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -406,7 +409,6 @@ small_tables = st.integers(2, 6).flatmap(
 
 @settings(max_examples=200)
 @given(counted=small_tables, factor=st.sampled_from([1e-9, 0.3, 7.0, 1e9]))
-@pytest.mark.long
 def test_scale_does_not_matter(counted: tuple[FloatArray, FloatArray], factor: float) -> None:
     clicks, skips = counted
     np.testing.assert_allclose(maximise(clicks * factor, skips * factor), maximise(clicks, skips), rtol=1e-9)
@@ -414,7 +416,6 @@ def test_scale_does_not_matter(counted: tuple[FloatArray, FloatArray], factor: f
 
 @settings(max_examples=200)
 @given(counted=small_tables, data=st.data())
-@pytest.mark.long
 def test_order_of_the_other_ranks_does_not_matter(counted: tuple[FloatArray, FloatArray], data: st.DataObject) -> None:
     clicks, skips = counted
     order = [0, *data.draw(st.permutations(range(1, len(clicks))))]

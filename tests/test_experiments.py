@@ -49,6 +49,9 @@ from posbias.reproduction.robustness import STUDIES, inverse_error
 from posbias.simulation import Judgments, PositionBased, generate_judgments, rank_documents, same_rank_share
 from posbias.simulation.blocks import blocks_of, draw_rankings
 
+# Whole worlds are drawn and fitted: minutes in all, which CI takes.
+pytestmark = pytest.mark.long
+
 # The verdicts that do not hold, by the beginning of their claim; docs/reproduction.md says why.
 FAILS = {
     "a": ("AdjacentChain needs at least an order of magnitude",),
@@ -101,7 +104,6 @@ def quick() -> Laboratory:
     return open_laboratory(None, QUICK, seed=0)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", _PAPER)
 def test_quick_experiments_bear_the_paper_out(name: str, quick: Laboratory) -> None:
     for verdict in EXPERIMENTS[name](quick).verdicts:

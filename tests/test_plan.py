@@ -23,6 +23,9 @@ from posbias.planning.scenarios import best_split, non_negative, shares_of
 from posbias.planning.twins import Twin, filled
 from posbias.quantiles import t_quantile
 
+# Whole worlds are drawn and fitted: minutes in all, which CI takes.
+pytestmark = pytest.mark.long
+
 WORLD = posbias.World(queries=800, max_rank=6)
 
 
@@ -66,7 +69,6 @@ def test_four_times_the_queries_give_what_was_foreseen() -> None:
     assert foreseen == pytest.approx(there, rel=0.25)
 
 
-@pytest.mark.long
 def test_other_traffic_gives_what_was_foreseen() -> None:
     world = changed(WORLD, traffic=(0.85, 0.15))
     found = posbias.plan(
@@ -86,7 +88,6 @@ WORLDS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "estimator"), [("three", "cross-fit"), ("unequal", "cross-fit"), ("alike", "all-pairs")]
 )

@@ -20,6 +20,9 @@ from posbias.simulation import (
     train_ranker,
 )
 
+# Whole worlds are drawn and fitted: minutes in all, which CI takes.
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def judgments() -> Judgments:
@@ -58,7 +61,6 @@ def test_samples_that_do_not_fit_are_refused_with_the_largest_that_does(judgment
 # --- training -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_more_training_data_makes_a_clearly_better_ranker(judgments: Judgments) -> None:
     # 200 queries are 1% of the full-size set. On all of that: 0.688 (1%), 0.696 (2%), 0.708 (10%), 0.710 (all).
     held_out = judgments.take(np.arange(3_000, 6_000))

@@ -18,6 +18,9 @@ from posbias.estimators import ESTIMATORS, PBMEM, NaiveCTR, RandomTraffic, Regre
 from posbias.estimators.pair_likelihood import PairLikelihood
 from posbias.estimators.pbm_items import ShownItems
 
+# Whole worlds are drawn and fitted: minutes in all, which CI takes.
+pytestmark = pytest.mark.long
+
 pytest.importorskip("sklearn")
 
 TRUTH = np.array([1, 0.6, 0.4, 0.3])
@@ -295,7 +298,6 @@ def test_pbm_em_is_where_em_climbs_to_from_anywhere(prior):
         np.testing.assert_allclose(fitted.propensity_, curve, rtol=1e-3)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("prior", [0, 1])
 def test_pbm_em_has_intervals_from_full_fits(prior):
     observed = PBMEM(max_rank=4).observe(posbias.ClickLog(repeated_log(60, 40)))
@@ -330,7 +332,6 @@ def test_pbm_em_of_very_many_pairs_has_no_interval(monkeypatch):
     assert fitted.reasons_[1].startswith("no interval: ")
 
 
-@pytest.mark.long
 def test_pbm_em_needs_many_repeats():
     """As many rows either way: few queries that recur often give the curve, many that recur twice do not."""
 
@@ -379,7 +380,6 @@ def test_regression_em_recovers_the_curve_from_features_that_tell_relevance():
     np.testing.assert_allclose(fitted.propensity_, TRUTH, rtol=0.07)
 
 
-@pytest.mark.long
 def test_regression_em_is_biased_where_features_tell_nothing():
     """The model then gives every result the same relevance, and the curve is that of click rates."""
     log = posbias.ClickLog(features_log(30_000))
@@ -389,7 +389,6 @@ def test_regression_em_is_biased_where_features_tell_nothing():
     assert np.all(fitted.propensity_[1:] < 0.85 * TRUTH[1:])
 
 
-@pytest.mark.long
 def test_regression_em_is_biased_where_the_model_is_misspecified():
     """Relevance is in |good|: a line does not see it, trees do."""
     log = posbias.ClickLog(features_log(10_000, curved=True))
@@ -399,7 +398,6 @@ def test_regression_em_is_biased_where_the_model_is_misspecified():
     np.testing.assert_allclose(trees.propensity_, TRUTH, rtol=0.1)
 
 
-@pytest.mark.long
 def test_regression_em_with_a_feature_for_each_document_is_pbm_em():
     """Then both fit one relevance a document, and with a million impressions sampled labels are as good as shares."""
     rng = np.random.default_rng(0)
@@ -435,7 +433,6 @@ def test_regression_em_converges_or_says_that_it_did_not():
     assert not RegressionEM(["good"], max_rank=4, iterations=3).fit(log).converged_
 
 
-@pytest.mark.long
 def test_regression_em_may_fit_the_model_to_a_sample():
     fitted = RegressionEM(["good"], max_rank=4, sample=5000).fit(posbias.ClickLog(features_log(20_000)))
     np.testing.assert_allclose(fitted.propensity_, TRUTH, rtol=0.15)
