@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,8 +46,8 @@ def test_a_ranker_without_an_order_leaves_the_other_alone() -> None:
     assert b > 0
 
 
-@pytest.mark.parametrize("clicks", [0, -1, math.nan, math.inf])
-def test_no_clicks_are_refused(clicks: float) -> None:
+@pytest.mark.parametrize("clicks", [0, -1, math.nan, math.inf, None])
+def test_no_clicks_are_refused(clicks: Any) -> None:
     with pytest.raises(PosbiasError, match="effective_clicks must be a number above 0"):
         blend_factors([1.0], [1.0], [0], clicks)
 

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xgboost as xgb
+from scipy.sparse import csr_array
 from sklearn.svm import LinearSVC
 
 from posbias.errors import PosbiasError
+from posbias.learning.weight_tables import Weights
 from posbias.objectives import (
     Form,
     choose_rule,
@@ -105,10 +107,11 @@ def test_leaf_values_are_those_of_the_definition(name: str) -> None:
     assert scores == pytest.approx([leaves[value] for value in feature], rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("table", ["mapping", "arrow", "pandas"])
+@pytest.mark.parametrize("table", ["mapping", "arrow", "pandas", "weights"])
 def test_rows_of_a_query_stand_together_and_those_never_shown_are_left_out(table: str) -> None:
     made = pa.table(TABLE)
-    given: Any = {"mapping": TABLE, "arrow": made, "pandas": made.to_pandas()}[table]
+    weights = weights_in(None, made)
+    given: Any = {"mapping": TABLE, "arrow": made, "pandas": made.to_pandas(), "weights": weights}[table]
     form = learner_form("lightgbm-softmax", given)
     assert sorted(form.rows.tolist()) == [0, 1, 2, 3, 5, 6, 7]
     queries = [TABLE["query_id"][i] for i in form.rows]
@@ -191,6 +194,15 @@ def boosted(objective: Any, data: Any) -> Any:
     return xgb.train({"nthread": 1}, data, 1, obj=xgboost_objective(objective))
 
 
+def spoiled(column: str, value: Any) -> dict[str, Any]:
+    """Return the table with another value of the fifth row, which was never shown."""
+    return {**TABLE, column: [*TABLE[column][:4], value, *TABLE[column][5:]]}
+
+
+def weights_in(output: str | None, table: Any = None) -> Weights:
+    return Weights(8, 3, 6, 7, 20.0, 1.0, 0.0, 5.0, tuple(TABLE), output=output, table=table)
+
+
 W, N = np.array(TABLE["weight"]), np.array([8])
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "row weights": (lambda: trained(softmax_ips, dataset(label=W, weight=W, group=N)), "not IPS"),
@@ -227,6 +239,31 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no clicks": (
         lambda: learner_form("lightgbm-softmax", {**TABLE, "weight": [0.0] * 8}),
         "No row was clicked",
+    ),
+    "a file": (lambda: learner_form("lightgbm-softmax", "weights.parquet"), "Read 'weights.parquet' first"),
+    "nothing": (lambda: learner_form("lightgbm-softmax", None), "not a NoneType"),
+    "rows of a file": (lambda: learner_form("lightgbm-softmax", weights_in("w.parquet")), "written to 'w.parquet'"),
+    "exposure missing somewhere": (
+        lambda: learner_form("lightgbm-poisson", spoiled("exposure", math.nan)),
+        "1 of 8 exposure are negative or no numbers, for example nan in row 4",
+    ),
+    "exposure below 0": (lambda: learner_form("xgboost-poisson", spoiled("exposure", -1.0)), "-1.0 in row 4"),
+    "clicks on what nobody saw": (
+        lambda: learner_form("lightgbm-poisson", {**TABLE, "exposure": [0.0] * 8}),
+        "3 of 8 rows have clicks and no exposure",
+    ),
+    "impressions missing": (
+        lambda: learner_form("lightgbm-softmax", spoiled("impressions", None)),
+        "1 of 8 impressions are negative or no numbers",
+    ),
+    "no query": (lambda: learner_form("lightgbm-softmax", spoiled("query_id", None)), "1 of 8 rows have no query"),
+    "a query that is no number": (
+        lambda: learner_form("lightgbm-softmax", {**TABLE, "query_id": [1.0] * 7 + [math.nan]}),
+        "1 of 8 rows have no query",
+    ),
+    "columns of other lengths": (
+        lambda: learner_form("lightgbm-softmax", {**TABLE, "weight": TABLE["weight"][:7]}),
+        "different lengths: weight 7, impressions 8, query_id 8",
     ),
 }
 
@@ -274,6 +311,10 @@ def test_a_linear_svm_learns_from_differences() -> None:
     assert slope[0] > 5 * abs(slope[1])
     with pytest.raises(PosbiasError, match="features of 399 rows"):
         pair_differences(x[1:], w, [10] * 40)
+    with pytest.raises(PosbiasError, match="pairs must be a whole number of 1 or more"):
+        pair_differences(x, w, [10] * 40, pairs=0)
+    with pytest.raises(PosbiasError, match="no sparse one"):
+        pair_differences(csr_array(x), w, [10] * 40)
 
 
 # ---- The chooser
@@ -320,6 +361,10 @@ def test_equal_scores_are_put_in_an_order_that_is_drawn() -> None:
     weight, query = np.tile([1.0, 0.0, 0.0, 0.0], 500), np.repeat(np.arange(500), 4)
     mean = np.mean(1 / np.log2([2, 3, 4, 5]))
     assert held_out_dcg(np.zeros(2000), weight, query) == pytest.approx(mean, abs=0.03)
+    with pytest.raises(PosbiasError, match="2,000 scores, 1 of them no numbers"):
+        held_out_dcg([math.nan, *np.zeros(1999)], weight, query)
+    with pytest.raises(PosbiasError, match="1,999 queries and 2,000 weights"):
+        held_out_dcg(np.zeros(2000), weight, query[1:])
 
 
 @pytest.mark.parametrize(
@@ -330,6 +375,9 @@ def test_equal_scores_are_put_in_an_order_that_is_drawn() -> None:
         ({"folds": 9}, "2 queries for 9 folds"),
         ({"weight": [1.0]}, "Expected one a row"),
         ({"weight": [0.0] * 4}, "No row was clicked"),
+        ({"weight": [1.0, 0.0, math.nan, 1.0]}, "nan in row 2"),
+        ({"weight": [1.0, 0.0, -2.0, 1.0]}, "-2.0 in row 2"),
+        ({"impressions": [1, 1, None, 1]}, "1 of 4 impressions"),
         ({"rules": {"short": lambda learn, score: [1.0]}}, "returned 1 scores"),
         ({"rules": {"odd": lambda learn, score: [math.nan] * len(score)}}, "no numbers"),
     ],

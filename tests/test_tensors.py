@@ -66,6 +66,17 @@ def test_shapes_that_would_be_stretched_are_refused(torch: Any) -> None:
         tensors.softmax_loss(torch.zeros(11), weights, [3, 3])
 
 
+@pytest.mark.server
+@pytest.mark.parametrize("bad", [-1.0, float("nan")])
+def test_what_is_no_weight_or_count_is_refused(bad: float, torch: Any) -> None:
+    scores, wrong = torch.zeros(11), torch.tensor([bad, *WEIGHTS[1:]])
+    for loss in (tensors.softmax_loss, tensors.pairwise_loss):
+        with pytest.raises(PosbiasError, match="Some weights are negative or no numbers"):
+            loss(scores, wrong, GROUPS)
+    with pytest.raises(PosbiasError, match="Some exposure are negative"):
+        tensors.poisson_loss(scores, torch.tensor(CLICKS), wrong)
+
+
 @pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
 def test_who_has_no_pytorch_is_told_how_to_get_it() -> None:
     with pytest.raises(PosbiasError, match=r"need PyTorch, which is not installed.*pip install torch"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def blend_factors(ips: Any, poisson: Any, query: Any, effective_clicks: float) -
         >>> round(a, 3), round(b, 3)
         (0.5, 5.0)
     """
-    if not (np.isfinite(effective_clicks) and effective_clicks > 0):
+    if not (isinstance(effective_clicks, Real) and np.isfinite(effective_clicks) and effective_clicks > 0):
         raise PosbiasError(f"effective_clicks must be a number above 0, found {effective_clicks!r}: there is no click.")
     _, group = np.unique(np.asarray(query), return_inverse=True)
     share = ips_share(effective_clicks)

@@ -11,6 +11,7 @@ import numpy as np
 from posbias.arguments import whole
 from posbias.arrays import FloatArray, IntArray
 from posbias.errors import PosbiasError
+from posbias.learning.objectives import row_numbers
 
 # Takes the rows to learn from and the rows to score, and returns the scores of these.
 Fit = Callable[[IntArray, IntArray], Any]
@@ -63,7 +64,7 @@ def choose_rule(
     if not rules:
         raise PosbiasError("There is no rule to choose from. Give a mapping of names to functions.")
     _, group = np.unique(np.asarray(query), return_inverse=True)
-    w, shown = np.asarray(weight, dtype=np.float64), np.asarray(impressions) > 0
+    w, shown = row_numbers("weight", weight), row_numbers("impressions", impressions) > 0
     if not len(group) == len(w) == len(shown):
         raise PosbiasError(
             f"There are {len(group):,} queries, {len(w):,} weights and {len(shown):,} impressions. Expected one a row."
@@ -77,7 +78,7 @@ def choose_rule(
         held = fold[group] == part
         learn, score = np.flatnonzero(~held), np.flatnonzero(held)
         for name, fit in rules.items():
-            scores[name][score] = _scores(name, fit(learn, score), len(score))
+            scores[name][score] = _scores(f"The rule {name!r} returned", fit(learn, score), len(score))
     rows = np.flatnonzero(shown)
     values = {
         name: held_out_dcg(given[rows], w[rows], group[rows], depth=depth, seed=seed) for name, given in scores.items()
@@ -93,10 +94,13 @@ def held_out_dcg(scores: Any, weight: Any, query: Any, *, depth: int = 10, seed:
     >>> held_out_dcg([3.0, 2.0, 1.0], [1.0, 0.0, 1.0], [7, 7, 7])
     0.75
     """
-    s, w = np.asarray(scores, dtype=np.float64), np.asarray(weight, dtype=np.float64)
+    w = row_numbers("weight", weight)
+    _, group = np.unique(np.asarray(query), return_inverse=True)
+    s = _scores("There are", scores, len(w))
+    if len(group) != len(w):
+        raise PosbiasError(f"There are {len(group):,} queries and {len(w):,} weights. Expected one of each a row.")
     if not w.sum() > 0:
         raise PosbiasError("No row was clicked: nothing can be told from its rank.")
-    _, group = np.unique(np.asarray(query), return_inverse=True)
     # By query, then by score, then as it is drawn.
     order = np.lexsort((np.random.default_rng(seed).random(len(s)), -s, group))
     sizes = np.bincount(group)
@@ -105,12 +109,12 @@ def held_out_dcg(scores: Any, weight: Any, query: Any, *, depth: int = 10, seed:
     return float((w[order] * gain).sum() / w.sum())
 
 
-def _scores(name: str, scores: Any, rows: int) -> FloatArray:
+def _scores(who: str, scores: Any, rows: int) -> FloatArray:
     found = np.asarray(scores, dtype=np.float64).reshape(-1)
     if len(found) != rows or not np.isfinite(found).all():
         odd = int((~np.isfinite(found)).sum())
         raise PosbiasError(
-            f"The rule {name!r} returned {len(found):,} scores, {odd:,} of them no numbers, "
-            f"for {rows:,} rows. Expected a number for each row to score."
+            f"{who} {len(found):,} scores, {odd:,} of them no numbers, for {rows:,} rows. Expected a number for each "
+            "row to score."
         )
     return found

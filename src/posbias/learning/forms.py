@@ -10,23 +10,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from posbias.arguments import one_of
+from posbias.arguments import one_of, whole
 from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from posbias.errors import PosbiasError
 from posbias.learning.boosting import lightgbm_objective, xgboost_objective
 from posbias.learning.objectives import (
+    grouped_weights,
     pairwise_ips,
     poisson_start,
+    row_numbers,
     scaled_counts,
     scaled_weights,
     softmax_ips,
 )
+from posbias.learning.weight_tables import Weights
 from posbias.wording import listed
 
 # Steps of an integer label for the mean weight, and the most steps that a list of gains has.
@@ -77,26 +81,31 @@ def learner_form(name: str, table: Any, *, query: str = "query_id") -> Form:
         name: one of "lightgbm-softmax", "lightgbm-pairwise", "xgboost-softmax", "xgboost-pairwise" (IPS, with an
             objective of ours), "lightgbm-lambdarank", "xgboost-ndcg" (IPS, built in, nearly the same), or
             "lightgbm-poisson", "xgboost-poisson" (clicks by exposure, built in).
-        table: what `ips_weights` made: an Arrow table or a frame, or a mapping of columns.
+        table: what `ips_weights` made, or its rows: an Arrow table or a frame, or a mapping of columns.
         query: the column of the query.
 
     Of IPS the documents that were never shown are left out: they are no negatives of an IPS loss.
     """
     one_of("name", name, _FORMS)
     learner, rule = name.split("-")
-    wanted = ("clicks", "exposure") if rule == "poisson" else ("weight", "impressions")
-    first, second = (_column(table, column) for column in wanted)
+    table = _table(table)
     if rule == "poisson":
-        return _poisson(learner, first, second)
-    rows, sizes = _by_query(_ids(table, query), second > 0)
-    weights = scaled_weights(first[rows])
+        clicks, exposure = (row_numbers(column, _column(table, column)) for column in ("clicks", "exposure"))
+        _refuse_lengths(clicks=clicks, exposure=exposure)
+        return _poisson(learner, clicks, exposure)
+    weight, impressions = (row_numbers(column, _column(table, column)) for column in ("weight", "impressions"))
+    ids = _ids(table, query)
+    _refuse_lengths(**{"weight": weight, "impressions": impressions, query: ids})
+    rows, sizes = _by_query(ids, impressions > 0)
+    weights = scaled_weights(weight[rows])
     return _FORMS[name](rows, weights, sizes)
 
 
 def _poisson(learner: str, clicks: FloatArray, exposure: FloatArray) -> Form:
+    c, e = scaled_counts(clicks, exposure)
     # A row that nobody can have seen says nothing.
-    rows = np.flatnonzero(exposure > 0)
-    c, e = scaled_counts(clicks[rows], exposure[rows])
+    rows = np.flatnonzero(e > 0)
+    c, e = c[rows], e[rows]
     data = {"label": c / e, "weight": e}
     if learner == "lightgbm":
         return Form(rows, data, {"objective": "poisson", "poisson_max_delta_step": _NO_DELTA})
@@ -153,9 +162,11 @@ def pair_differences(
 
     Reference: Joachims, Swaminathan and Schnabel, WSDM 2017, section 5.
     """
-    from posbias.learning.objectives import grouped_weights
-
-    x = np.asarray(features, dtype=np.float64)
+    whole("pairs", pairs, 1)
+    try:
+        x = np.asarray(features, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise PosbiasError(f"features must be a table of numbers, and no sparse one: {error}.") from None
     w, sizes = grouped_weights(weights, groups)
     if x.ndim != 2 or len(x) != len(w):
         raise PosbiasError(f"There are features of {len(x):,} rows and {len(w):,} weights. Expected a row of each.")
@@ -171,27 +182,49 @@ def pair_differences(
     return (x[i] - x[j]) * sign[:, None], sign, w[i] * np.repeat((m - 1) / np.maximum(drawn, 1), drawn)
 
 
-def _column(table: Any, name: str) -> FloatArray:
-    return np.asarray(_raw(table, name), dtype=np.float64)
+def _table(given: Any) -> Any:
+    """Return what columns can be taken from by their names."""
+    if isinstance(given, Weights):
+        if given.table is None:
+            raise PosbiasError(f"The rows were written to {given.output!r}. Read that file, and give its rows.")
+        return given.table
+    if isinstance(given, str | os.PathLike):
+        raise PosbiasError(f"Expected a table, not the name of one. Read {os.fspath(given)!r} first.")
+    if not isinstance(given, Mapping) and not hasattr(given, "columns"):
+        raise PosbiasError(f"Expected the table that `posbias.ips_weights` makes, not a {type(given).__name__}.")
+    return given
 
 
-def _raw(table: Any, name: str) -> Any:
+def _column(table: Any, name: str) -> Any:
     names = list(getattr(table, "column_names", getattr(table, "columns", table)))
     if name not in names:
         raise PosbiasError(
             f"The table has no column {name!r}. Columns found: {listed(map(str, names))}. Expected what "
-            "`posbias.ips_weights` makes."
+            "`posbias.ips_weights` makes: a row for each (query, document)."
         )
     return table[name]
 
 
 def _ids(table: Any, name: str) -> IntArray:
     """Return a number for each query."""
-    values = np.asarray(_raw(table, name))
+    values = np.asarray(_column(table, name))
     if values.dtype.kind in "iu":
         return np.unique(values, return_inverse=True)[1]
+    told = values.tolist()
+    # What is missing is None, or does not equal itself: NaN, and NA of pandas.
+    missing = sum(value is None or (value == value) is not True for value in told)
+    if missing:
+        raise PosbiasError(f"{missing:,} of {len(told):,} rows have no query in column {name!r}. Leave them out.")
     number: dict[Any, int] = {}
-    return np.array([number.setdefault(value, len(number)) for value in values.tolist()], dtype=np.int64)
+    return np.array([number.setdefault(value, len(number)) for value in told], dtype=np.int64)
+
+
+def _refuse_lengths(**columns: AnyArray) -> None:
+    if len({len(values) for values in columns.values()}) > 1:
+        found = ", ".join(f"{name} {len(values):,}" for name, values in columns.items())
+        raise PosbiasError(
+            f"The columns of the table are of different lengths: {found}. Expected a value of each a row."
+        )
 
 
 def _by_query(query: IntArray, shown: BoolArray) -> tuple[IntArray, IntArray]:

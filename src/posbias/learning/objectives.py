@@ -120,7 +120,7 @@ def scaled_weights(weights: Any) -> FloatArray:
     >>> scaled_weights([0, 2, 6]).tolist()
     [0.0, 0.5, 1.5]
     """
-    w = _finite("weights", weights)
+    w = row_numbers("weights", weights)
     return w / _mean_of_clicked("weights", w)
 
 
@@ -130,9 +130,10 @@ def scaled_counts(clicks: Any, exposure: Any) -> tuple[FloatArray, FloatArray]:
     >>> [counts.tolist() for counts in scaled_counts([0, 1, 3], [1.0, 2.0, 4.0])]
     [[0.0, 0.5, 1.5], [0.5, 1.0, 2.0]]
     """
-    c = _finite("clicks", clicks)
+    c = row_numbers("clicks", clicks)
+    _, c, e = _counted(np.zeros(len(c)), c, exposure)
     mean = _mean_of_clicked("clicks", c)
-    return c / mean, _finite("exposure", exposure) / mean
+    return c / mean, e / mean
 
 
 def _mean_of_clicked(name: str, values: FloatArray) -> float:
@@ -142,14 +143,33 @@ def _mean_of_clicked(name: str, values: FloatArray) -> float:
     return float(clicked.mean())
 
 
-def _finite(name: str, values: Any) -> FloatArray:
+def row_numbers(name: str, values: Any) -> FloatArray:
     """Return numbers of rows as an array, refusing what is no weight or count."""
-    array = np.asarray(values, dtype=np.float64).reshape(-1)
+    array = _numbers(name, values)
     bad = np.flatnonzero(~np.isfinite(array) | (array < 0))
     if len(bad):
         raise PosbiasError(
             f"{len(bad):,} of {len(array):,} {name} are negative or no numbers, for example {array[bad[0]]} in row "
             f"{bad[0]:,}. Expected finite numbers from 0 on, as `posbias weights` writes them."
+        )
+    return array
+
+
+def _numbers(name: str, values: Any) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise PosbiasError(f"{name} must be numbers, one for each row: {error}.") from None
+
+
+def _scores(values: Any) -> FloatArray:
+    """Return scores as an array: what a ranker says that has diverged is no gradient's beginning."""
+    array = _numbers("scores", values)
+    bad = np.flatnonzero(~np.isfinite(array))
+    if len(bad):
+        raise PosbiasError(
+            f"{len(bad):,} of {len(array):,} scores are no numbers, for example {array[bad[0]]} in row {bad[0]:,}: the "
+            "ranker has diverged. Learn at a lower rate, or with more regularisation."
         )
     return array
 
@@ -161,27 +181,35 @@ def _same_length(s: FloatArray, **others: FloatArray) -> None:
 
 
 def _counted(scores: Any, clicks: Any, exposure: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
-    s = np.asarray(scores, dtype=np.float64).reshape(-1)
-    c, e = _finite("clicks", clicks), _finite("exposure", exposure)
+    s, c, e = _scores(scores), row_numbers("clicks", clicks), row_numbers("exposure", exposure)
     _same_length(s, clicks=c, exposure=e)
+    unseen = int(((c > 0) & (e == 0)).sum())
+    if unseen:
+        # No rate is high enough for these: their score would rise without end.
+        raise PosbiasError(
+            f"{unseen:,} of {len(c):,} rows have clicks and no exposure: the curve says that their ranks are never "
+            "seen. Estimate it from more data, or give `ips_weights` candidates, where no p is less than 1 / cap."
+        )
     return s, c, e
 
 
 def _grouped(scores: Any, weights: Any, groups: Any) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return scores, weights and the sizes of groups, refusing what does not fit together."""
-    s = np.asarray(scores, dtype=np.float64).reshape(-1)
-    _same_length(s, weights=np.asarray(weights).reshape(-1))
+    s = _scores(scores)
+    _same_length(s, weights=_numbers("weights", weights))
     return s, *grouped_weights(weights, groups)
 
 
 def grouped_weights(weights: Any, groups: Any) -> tuple[FloatArray, IntArray]:
     """Return weights and the sizes of groups that have rows, refusing what does not fit together."""
-    w = _finite("weights", weights)
+    w = row_numbers("weights", weights)
     sizes = np.asarray(groups).reshape(-1)
-    if (sizes.dtype.kind not in "iu" and len(sizes)) or (sizes < 0).any() or sizes.sum() != len(w):
+    whole = not len(sizes) or sizes.dtype.kind in "iu"
+    if not whole or (sizes < 0).any() or sizes.sum() != len(w):
+        found = f"add up to {sizes.sum():,}" if whole else f"are no whole numbers, such as {sizes.tolist()[0]!r}"
         raise PosbiasError(
             f"groups must be the sizes of query groups, which add up to the number of rows: {len(w):,} rows, and "
-            f"{len(sizes):,} groups that add up to {sizes.sum():,}. A column of query ids is not what is meant."
+            f"{len(sizes):,} groups that {found}. A column of query ids is not what is meant."
         )
     return w, sizes[sizes > 0].astype(np.int64)
 

@@ -43,7 +43,7 @@ def pairwise_loss(scores: Any, weights: Any, groups: Any) -> Any:
 def poisson_loss(scores: Any, clicks: Any, exposure: Any) -> Any:
     """Return Σ E e^s − C s, the likelihood of clicks that come at the rate e^s of a view at rank 1."""
     torch = _torch()
-    _same_shape(scores, clicks=clicks, exposure=exposure)
+    _refuse(scores, clicks=clicks, exposure=exposure)
     return (exposure * torch.exp(scores) - clicks * scores).sum()
 
 
@@ -51,18 +51,21 @@ def _torch() -> Any:
     return optional("torch", "Losses of tensors need")
 
 
-def _same_shape(scores: Any, **others: Any) -> None:
+def _refuse(scores: Any, **others: Any) -> None:
+    """Refuse what is not of one shape, and what is no weight or count."""
     for name, values in others.items():
         if scores.ndim != 1 or values.shape != scores.shape:
             raise PosbiasError(
                 f"scores have the shape {tuple(scores.shape)} and {name} {tuple(values.shape)}. Expected one number of "
                 "each a row, as in scores.squeeze(-1): other shapes would be stretched to tables."
             )
+        if not bool((values >= 0).all()):
+            raise PosbiasError(f"Some {name} are negative or no numbers. Expected numbers from 0 on.")
 
 
 def _groups(torch: Any, scores: Any, weights: Any, groups: Any) -> tuple[Any, int]:
     """Return the number of each row's group, and how many there are."""
-    _same_shape(scores, weights=weights)
+    _refuse(scores, weights=weights)
     sizes = torch.as_tensor(groups, device=scores.device)
     if int(sizes.sum()) != len(scores) or bool((sizes < 0).any()):
         raise PosbiasError(
