@@ -13,6 +13,7 @@ from posbias.findings import Finding
 from posbias.harvesting.counting import harvest as harvest_log
 from posbias.harvesting.counts import Settings
 from posbias.learning.judged_rankings import (
+    THE_LOG,
     find_rankings,
     find_tables,
     judge_cover,
@@ -169,7 +170,7 @@ def _evaluation(
     import numpy as np
 
     from posbias.learning.credits import Refits
-    from posbias.learning.evaluations import THE_LOG, Evaluation, Judged
+    from posbias.learning.evaluations import Evaluation, Judged
 
     curve = np.array(credits_.propensity)
     refits = Refits.of(credits_, curve, fitted.deletions_, level, fitted.most_degrees_)

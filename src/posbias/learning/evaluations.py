@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from posbias.findings import Finding
 from posbias.judging.comparisons import percent
 from posbias.learning.credits import Estimate
+from posbias.learning.judged_rankings import THE_LOG
 from posbias.tables import Column, folded, table
 from posbias.version import __version__
 from posbias.wording import printable
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMAT = 1
-# What the rankings that were logged are called, all together by their shares of the traffic.
-THE_LOG = "the log"
 
 
 @dataclass(frozen=True)

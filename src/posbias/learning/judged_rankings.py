@@ -19,6 +19,8 @@ from posbias.wording import listed
 
 # What a ranker of the log is called in place of a file, and what says that rankings are told by rank and not by score.
 OF_LOG, NO_SCORE = "ranker:", "none"
+# What the rankings that were logged are called, all together by their shares of the traffic.
+THE_LOG = "the log"
 # A ranking that has fewer clicks of the log than this share is of something else; below the second, it is said.
 _TOO_FEW, _FEW = 0.5, 0.95
 _MOST_RANKINGS = 100
@@ -40,6 +42,12 @@ def named_rankings(given: Any) -> dict[str, Any]:
         raise PosbiasError("The name of a ranking is empty. Give a file, a table, or 'ranker:NAME'.")
     if not named:
         raise PosbiasError("There is no ranking to judge. Give at least one: a file, a table, or 'ranker:NAME'.")
+    taken = next((name for name in named if name == THE_LOG or not name.strip()), None)
+    if taken is not None:
+        raise PosbiasError(
+            f"A ranking cannot be called {taken!r}, which is the name of what was logged, or none. Give it another "
+            "name, as in {'new': ...}."
+        )
     if len(named) > _MOST_RANKINGS:
         raise PosbiasError(f"{len(named):,} rankings are more than are judged at once. Give at most {_MOST_RANKINGS}.")
     return named

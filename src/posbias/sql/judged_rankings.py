@@ -64,19 +64,25 @@ def unseen(plan: Plan, ranked: Sequence[Ranked], top: int) -> str:
     for j, one in enumerate(ranked):
         if not one.table:
             continue
-        steps.append(
+        steps += [
+            Step(
+                f"placed_{j}",
+                "Whether a document stands in the top of a ranking, by all documents that it has.",
+                f"SELECT query, doc, score,\n  CASE WHEN ROW_NUMBER() OVER (PARTITION BY query ORDER BY score DESC) "
+                f"<= {top} THEN 1e0 ELSE 0e0 END AS inside\n"
+                f"FROM ({one.scored(plan.dialect)} FROM {one.table}) r\nWHERE score IS NOT NULL",
+            ),
             Step(
                 f"top_{j}",
-                "The top of a ranking, by all documents that it has.",
-                "SELECT query, doc, ROW_NUMBER() OVER (PARTITION BY query ORDER BY score DESC) AS place\n"
-                f"FROM ({one.scored(plan.dialect)} FROM {one.table}) r\nWHERE score IS NOT NULL",
-            )
-        )
+                "Documents that a ranking does not tell apart share the places that they have in its top.",
+                f"SELECT query, doc, AVG(inside) OVER (PARTITION BY query, score) AS part\nFROM placed_{j}",
+            ),
+        ]
         answers.append(
-            f"SELECT {j} AS ranking, SUM(v.views) AS views,\n"
-            "  SUM(CASE WHEN s.doc IS NULL THEN v.views ELSE 0 END) AS never\n"
+            f"SELECT {j} AS ranking, SUM(v.views * t.part) AS views,\n"
+            "  SUM(CASE WHEN s.doc IS NULL THEN v.views * t.part ELSE 0e0 END) AS never\n"
             f"FROM top_{j} t\nJOIN views v ON {same_ids(plan, one, 'v', 't', ['query'])}\n"
-            f"LEFT JOIN seen s ON {same_ids(plan, one, 's', 't')}\nWHERE t.place <= {top}"
+            f"LEFT JOIN seen s ON {same_ids(plan, one, 's', 't')}\nWHERE t.part > 0"
         )
     return render(
         [
