@@ -7,8 +7,8 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +298,8 @@ def test_candidates_have_the_exposure_of_all_page_views(text: bool, tmp_path: Pa
         shown = want.get((query, doc), [0, 0, 0.0, 0.0])
         want[query, doc] = [shown[0], shown[1], exposure, shown[3]]
     assert_alike(told(made.table), want)
-    assert [finding.code for finding in made.findings] == ["candidates-left-out"]
+    assert [finding.code for finding in made.findings] == ["candidates-left-out", "shown-without-candidates"]
+    assert made.findings[1].count == 1
     sizes = {(row["query_id"], row["doc_id"]): float(row["size"]) for row in listed}
     found = {(row["query_id"], row["doc_id"]): row["size"] for row in made.table.to_pylist()}
     missing = {*found} - {*sizes}
@@ -339,6 +340,47 @@ def test_candidates_that_do_not_fit_are_refused_or_told(tmp_path: Path) -> None:
     made = posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [rows[0]["query_id"]], "doc_id": [-1]}))
     [finding] = [finding for finding in made.findings if finding.code == "queries-without-candidates"]
     assert finding.count == len({row["query_id"] for row in rows}) - 1
+    elsewhere = pa.table({"query_id": [10**9], "doc_id": [1]})
+    with pytest.raises(posbias.LogError, match="None of the 1 queries of the candidates is among the 40 of the log"):
+        posbias.ips_weights(log, a_curve(), candidates=elsewhere)
+
+
+def test_documents_that_are_called_otherwise_among_the_candidates_are_told() -> None:
+    rows = rows_of()
+    pairs = sorted({(row["query_id"], row["doc_id"]) for row in rows})
+    log = posbias.ClickLog(pa.Table.from_pylist(rows))
+
+    def found(name: Callable[[int], int]) -> list[int | None]:
+        listed = pa.Table.from_pylist([{"query_id": query, "doc_id": name(doc)} for query, doc in pairs])
+        made = posbias.ips_weights(log, a_curve(), candidates=listed)
+        return [finding.count for finding in made.findings if finding.code == "shown-without-candidates"]
+
+    assert found(lambda doc: -doc - 1) == [len(pairs)]
+    assert found(lambda doc: doc) == []
+
+
+def test_kept_columns_of_two_kinds_are_refused_by_their_name() -> None:
+    rows = [{**row, "price": 1} for row in rows_of(queries=5)]
+    log = posbias.ClickLog(pa.Table.from_pylist(rows))
+    ids = {"query_id": [rows[0]["query_id"]], "doc_id": [rows[0]["doc_id"]]}
+    with pytest.raises(posbias.LogError, match="'price' of keep is BIGINT in the log and VARCHAR in the candidates"):
+        posbias.ips_weights(log, a_curve(), keep=["price"], candidates=pa.table(ids | {"price": ["dear"]}))
+    made = posbias.ips_weights(log, a_curve(), keep=["price"], candidates=pa.table(ids | {"price": [2.5]}))
+    assert {*made.table["price"].to_pylist()} == {1.0}
+
+
+def test_a_page_view_that_did_not_show_a_document_counts_no_more_than_the_deepest_rank() -> None:
+    rows = rows_of()
+    candidates = pa.Table.from_pylist([{"query_id": query, "doc_id": -1} for query in {r["query_id"] for r in rows}])
+    log = posbias.ClickLog(pa.Table.from_pylist(rows))
+    # (1/k)^1 to rank 3, and on to rank 5.
+    made = posbias.ips_weights(
+        log, a_curve([1.0, 1 / 2, 1 / 3]), beyond="extrapolate", candidates=candidates
+    ).table.to_pylist()
+    views = Counter(row["query_id"] for row in rows if row["position"] == 1)
+    for row in made:
+        if row["doc_id"] == -1:
+            assert row["exposure"] == pytest.approx(views[row["query_id"]] / 5)
 
 
 # ---- Ranks

@@ -89,3 +89,20 @@ def find_queries_apart(shown: int, listed: int, common: int) -> list[Finding]:
             )
         )
     return found
+
+
+def find_documents_apart(shown: int, listed: int) -> list[Finding]:
+    """Return documents that were shown and are not among the candidates."""
+    if listed == shown:
+        return []
+    return [
+        Finding(
+            "shown-without-candidates",
+            "warning",
+            "{count} of {documents} documents shown are not among the candidates of their query: what only the "
+            "candidates tell of them is missing",
+            shown - listed,
+            evidence={"documents": shown},
+            remedy="Check that documents have the same ids in both, and give all that could have been shown.",
+        )
+    ]

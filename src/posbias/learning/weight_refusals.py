@@ -13,11 +13,13 @@ from posbias.engines import OpenLog
 from posbias.errors import CurveError, LogError, PosbiasError
 from posbias.learning.curve_values import BEYOND
 from posbias.learning.weight_profiles import WeightProfile
-from posbias.logs.column_refusals import require
+from posbias.logs.column_refusals import INTEGERS, require
 from posbias.logs.schemas import Columns, Schema
 from posbias.sql.shown import Plan
 from posbias.sql.weights import COUNTS, Worth, unreadable_candidates
 from posbias.wording import listed
+
+_FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 
 
 def refuse_settings(
@@ -60,6 +62,8 @@ def refuse_columns(schema: Schema, candidates: Columns | None, keep: Sequence[st
     known = {**(candidates.types if candidates else {}), **schema.types}
     for name in keep:
         require(name, known, argument="keep")
+        if candidates is not None and name in schema.types and name in candidates.types:
+            _refuse_kinds(name, schema.types[name], candidates.types[name])
     taken = [*schema.types] if rows else [schema.query, schema.doc, *keep]
     ours = ("weight",) if rows else COUNTS
     twins = [name for name in taken if name.lower() in ours]
@@ -71,6 +75,31 @@ def refuse_columns(schema: Schema, candidates: Columns | None, keep: Sequence[st
     again = [name for name in keep if name in (schema.query, schema.doc)]
     if again:
         raise LogError(f"Column {again[0]!r} is there anyway. Leave it out of keep.")
+
+
+def _refuse_kinds(name: str, in_log: str, in_candidates: str) -> None:
+    """Refuse a column that holds one kind of values in the log and another in the candidates."""
+    if _kind(in_log) != _kind(in_candidates):
+        raise LogError(
+            f"Column {name!r} of keep is {in_log} in the log and {in_candidates} in the candidates, and comes along "
+            "from both. Write it alike in both, or leave it out of one of them."
+        )
+
+
+def _kind(type_: str) -> str:
+    """Return the kind of a type: numbers of all sizes mix, and so do times."""
+    if type_ in INTEGERS or type_.startswith(_FRACTIONS):
+        return "number"
+    return "time" if type_ == "DATE" or type_.startswith("TIMESTAMP") else type_
+
+
+def refuse_other_queries(shown: int, listed: int, common: int) -> None:
+    """Refuse candidates of which no query is in the log: they are of something else, or ids are written otherwise."""
+    if not common:
+        raise LogError(
+            f"None of the {listed:,} queries of the candidates is among the {shown:,} of the log. Check that queries "
+            "have the same ids in both."
+        )
 
 
 def refuse_uncapped(worth: Sequence[Worth], profile: WeightProfile, cap: float | None) -> None:

@@ -18,11 +18,18 @@ from posbias.findings import Finding
 from posbias.harvesting.defects import explain_unusable
 from posbias.harvesting.samples import one_in
 from posbias.learning.curve_values import Beyond, curve_of, last_rank, relative_propensities
-from posbias.learning.weight_findings import find_capped, find_few_clicks, find_queries_apart, find_varying
+from posbias.learning.weight_findings import (
+    find_capped,
+    find_documents_apart,
+    find_few_clicks,
+    find_queries_apart,
+    find_varying,
+)
 from posbias.learning.weight_profiles import take_profile
 from posbias.learning.weight_refusals import (
     refuse_candidates,
     refuse_columns,
+    refuse_other_queries,
     refuse_segments,
     refuse_settings,
     refuse_uncapped,
@@ -148,8 +155,10 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
     propensities = relative_propensities(curve, profile.ranks, wanted.beyond)
     worth = _worth(propensities, curve, wanted.cap, candidates=candidates is not None)
     refuse_uncapped(worth, profile, wanted.cap)
+    apart = []
     if candidates is not None:
         refuse_candidates(opened, plan, candidates)
+        apart = _find_apart(opened, plan, candidates, profile.rows)
     of = {(one.segment, one.position): one.weight for one in worth}
     total = profile.sum_of_clicks(lambda segment, rank: of[segment, rank])
     if wanted.rows:
@@ -174,7 +183,7 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
         *opened.findings,
         *profile.findings,
         *_find_varying(opened, plan, profile.rows),
-        *([] if candidates is None else _find_apart(opened, plan, candidates)),
+        *apart,
         *find_capped(capped, wanted.cap),
         *find_few_clicks(answer.queries, profile.page_views, profile.clicks),
     ]
@@ -201,7 +210,10 @@ def _worth(
     worth = []
     for segment, values in propensities.items():
         part = curve.segments[segment] if curve.by else curve
-        last = max(float(part.propensity[last_rank(part) - 1]), floor)
+        # A curve that goes on beyond its end has its last rank where the log has.
+        deepest = max(values, default=0)
+        last = values[deepest] if deepest > part.max_rank else float(part.propensity[last_rank(part) - 1])
+        last = max(last, floor)
         for rank, p in values.items():
             worth.append(Worth(segment, rank, max(p, floor) if candidates else p, _inverse(max(p, floor)), last))
     return worth
@@ -243,12 +255,20 @@ def _find_varying(opened: OpenLog, plan: Plan, rows: int) -> list[Finding]:
     """Return columns that came along though pairs have several values of them, in a sample of queries."""
     if not plan.keep:
         return []
-    few = one_in(rows, _MANY)
-    condition = f"{plan.dialect.hashed('query')} & {few - 1} = 0" if few > 1 else "TRUE"
-    [(pairs, *several)] = opened.rows(weight_sql.varying(plan, condition), "Looking at kept columns")
+    [(pairs, *several)] = opened.rows(weight_sql.varying(plan, _sample(plan, rows)), "Looking at kept columns")
     return find_varying(pairs, dict(zip(plan.keep, map(int, several), strict=True)))
 
 
-def _find_apart(opened: OpenLog, plan: Plan, candidates: Columns) -> list[Finding]:
+def _find_apart(opened: OpenLog, plan: Plan, candidates: Columns, rows: int) -> list[Finding]:
+    """Return queries and documents that only the log or only the candidates have, documents in a sample of queries."""
     [(shown, listed, common)] = opened.rows(weight_sql.queries_in_common(plan, candidates), "Comparing queries")
-    return find_queries_apart(shown, listed, common)
+    refuse_other_queries(shown, listed, common)
+    sql = weight_sql.shown_and_listed(plan, candidates, _sample(plan, rows))
+    [documents] = opened.rows(sql, "Comparing documents")
+    return [*find_queries_apart(shown, listed, common), *find_documents_apart(*documents)]
+
+
+def _sample(plan: Plan, rows: int) -> str:
+    """Return a condition that all rows of some queries fulfil, of many millions about as many as are worth a look."""
+    few = one_in(rows, _MANY)
+    return f"{plan.dialect.hashed('query')} & {few - 1} = 0" if few > 1 else "TRUE"

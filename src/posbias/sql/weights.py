@@ -250,6 +250,32 @@ def number(value: float) -> str:
     return text if "e" in text else f"{text}e0"
 
 
+def shown_and_listed(plan: Plan, candidates: Columns, condition: str) -> str:
+    """Return how many documents of a sample of queries were shown, and how many of them are candidates.
+
+    Of queries that have candidates.
+    """
+    query, doc = (_candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc))
+    return render(
+        [
+            *shown(plan, ranks=False),
+            Step(
+                "asked",
+                "What was shown.",
+                f"SELECT query, doc FROM shown WHERE impressions > 0 AND {condition} GROUP BY query, doc",
+            ),
+            Step("listed", "The candidates.", f"SELECT DISTINCT {query} AS query, {doc} AS doc FROM candidates"),
+            Step("known", "The queries that have some.", "SELECT DISTINCT query FROM listed"),
+            Step(
+                "answer",
+                "How many were shown, and how many of these are candidates.",
+                "SELECT COUNT(*), COUNT(l.doc)\nFROM asked a\nJOIN known k ON a.query = k.query\n"
+                "LEFT JOIN listed l ON a.query = l.query AND a.doc = l.doc",
+            ),
+        ]
+    )
+
+
 def queries_in_common(plan: Plan, candidates: Columns) -> str:
     """Return how many queries the log has, how many the candidates have, and how many both."""
     query = _candidate_id(plan, candidates, plan.schema.query)
