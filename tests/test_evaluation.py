@@ -379,7 +379,7 @@ def test_what_was_never_shown_is_said(wide: pa.Table, ranking: pa.Table) -> None
     assert found["new"].never_shown == pytest.approx(0.5)
     [finding] = [finding for finding in found.findings if finding.code == "never-shown"]
     assert finding.severity == "warning"
-    assert "of the top 5 of 'new' was never shown" in finding.message
+    assert "of the top 5 of 'new' was never shown to anyone for that query, at ranks 1 to 10" in finding.message
     real = ranking.filter(pc.less(ranking["doc_id"], 10**9))
     assert evaluate(posbias.ClickLog(wide), {"new": real})["new"].never_shown == 0
     # Two documents of every query, of which the log has one.

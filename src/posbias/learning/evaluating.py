@@ -107,7 +107,7 @@ def evaluate(
     covered = {name: float(answer[f"scored_{j}"].sum()) / clicks for j, name in enumerate(named)}
     findings = list(made.findings)
     for (name, share_), one, unseen in zip(covered.items(), found, never, strict=True):
-        findings += [*judge_cover(name, share_, one), *note_unseen(name, unseen, top)]
+        findings += [*judge_cover(name, share_, one), *note_unseen(name, unseen, top, max_rank)]
     credits_ = _credits(made, answer, propensity, len(found))
     return _evaluation(fitted, credits_, judged_by, clicks, level, covered, never, findings)
 

@@ -227,7 +227,7 @@ def look_for_unseen(opened: OpenLog, plan: Plan, ranked: Sequence[Ranked], top: 
     return shares
 
 
-def note_unseen(name: str, share: float | None, top: int) -> Iterable[Finding]:
+def note_unseen(name: str, share: float | None, top: int, max_rank: int) -> Iterable[Finding]:
     """Warn of what no estimate sees."""
     if not share:
         return []
@@ -235,8 +235,9 @@ def note_unseen(name: str, share: float | None, top: int) -> Iterable[Finding]:
         Finding(
             "never-shown",
             "warning",
-            f"{max(share, 0.001):.1%} of the top {top} of {name!r} was never shown to anyone for that query",
-            evidence={"ranking": name, "share": share, "top": top},
+            f"{max(share, 0.001):.1%} of the top {top} of {name!r} was never shown to anyone for that query, at ranks "
+            f"1 to {max_rank}",
+            evidence={"ranking": name, "share": share, "top": top, "max_rank": max_rank},
             remedy="No estimate sees those: the ranking is judged by the order of the others. Show it to a part of the "
             "traffic to know more.",
         )
