@@ -240,6 +240,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: learner_form("lightgbm-softmax", {**TABLE, "weight": [0.0] * 8}),
         "No row was clicked",
     ),
+    "rows of an aggregated log": (
+        lambda: learner_form("lightgbm-softmax", {name: TABLE[name] for name in TABLE if name != "exposure"}),
+        r"no column 'exposure'.*a row for each \(query, document\)",
+    ),
     "a file": (lambda: learner_form("lightgbm-softmax", "weights.parquet"), "Read 'weights.parquet' first"),
     "nothing": (lambda: learner_form("lightgbm-softmax", None), "not a NoneType"),
     "rows of a file": (lambda: learner_form("lightgbm-softmax", weights_in("w.parquet")), "written to 'w.parquet'"),

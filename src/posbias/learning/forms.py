@@ -94,6 +94,8 @@ def learner_form(name: str, table: Any, *, query: str = "query_id") -> Form:
         _refuse_lengths(clicks=clicks, exposure=exposure)
         return _poisson(learner, clicks, exposure)
     weight, impressions = (row_numbers(column, _column(table, column)) for column in ("weight", "impressions"))
+    # Rows of a log may have all else, and have a document several times, which would be compared with itself.
+    _column(table, "exposure")
     ids = _ids(table, query)
     _refuse_lengths(**{"weight": weight, "impressions": impressions, query: ids})
     rows, sizes = _by_query(ids, impressions > 0)
