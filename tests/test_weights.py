@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 import posbias
 from posbias.cli import cli
 from posbias.curves.curve import Curve, Position
+from posbias.learning import weights
 from posbias.learning.curve_values import relative_propensities
 from posbias.learning.weight_findings import find_few_clicks
 
@@ -345,7 +346,7 @@ def test_candidates_that_do_not_fit_are_refused_or_told(tmp_path: Path) -> None:
         posbias.ips_weights(log, a_curve(), candidates=elsewhere)
 
 
-def test_documents_that_are_called_otherwise_among_the_candidates_are_told() -> None:
+def test_documents_that_are_called_otherwise_among_the_candidates_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of()
     pairs = sorted({(row["query_id"], row["doc_id"]) for row in rows})
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
@@ -356,6 +357,12 @@ def test_documents_that_are_called_otherwise_among_the_candidates_are_told() -> 
         return [finding.count for finding in made.findings if finding.code == "shown-without-candidates"]
 
     assert found(lambda doc: -doc - 1) == [len(pairs)]
+    assert found(lambda doc: doc) == []
+    # Of many rows a sample of queries is looked at, of the candidates the same.
+    monkeypatch.setattr(weights, "_MANY", len(rows) // 4)
+    [some] = found(lambda doc: -doc - 1)
+    assert some is not None
+    assert 0 < some < len(pairs)
     assert found(lambda doc: doc) == []
 
 

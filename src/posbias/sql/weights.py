@@ -264,7 +264,12 @@ def shown_and_listed(plan: Plan, candidates: Columns, condition: str) -> str:
                 "What was shown.",
                 f"SELECT query, doc FROM shown WHERE impressions > 0 AND {condition} GROUP BY query, doc",
             ),
-            Step("listed", "The candidates.", f"SELECT DISTINCT {query} AS query, {doc} AS doc FROM candidates"),
+            Step(
+                "listed",
+                "The candidates.",
+                f"SELECT DISTINCT query, doc\nFROM (SELECT {query} AS query, {doc} AS doc FROM candidates) c\n"
+                f"WHERE {condition}",
+            ),
             Step("known", "The queries that have some.", "SELECT DISTINCT query FROM listed"),
             Step(
                 "answer",
