@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from posbias.errors import PosbiasError
-from posbias.objectives import blend_factors, ips_share
+from posbias.objectives import blend_factors, cautious_factors, ips_share, naive_share
 
 
 def test_factors_by_hand() -> None:
@@ -44,6 +44,24 @@ def test_a_ranker_without_an_order_leaves_the_other_alone() -> None:
     a, b = blend_factors([1.0, 1.0, 2.0, 2.0], [0.0, 1.0, 0.0, 1.0], [0, 0, 1, 1], 100)
     assert np.isfinite([a, b]).all()
     assert b > 0
+
+
+def test_a_cautious_blend_leans_on_no_correction_where_clicks_are_few() -> None:
+    naive, ips, poisson = [4.0, -4.0, 7.0, -1.0], [11.0, 9.0, 1.0, -1.0], [2.0, -2.0, 5.0, 1.0]
+    query = ["a", "a", "b", "b"]
+    a, b, c = cautious_factors(naive, ips, poisson, query, effective_clicks=300)
+    one, other = blend_factors(ips, poisson, query, effective_clicks=300)
+    assert a == pytest.approx(100 / 400 / 4)
+    assert (b, c) == pytest.approx((0.75 * one, 0.75 * other))
+    shares = [naive_share(n) for n in (1e-9, 10, 100, 500, 1e6)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.99
+    assert shares[2] == 0.5
+    assert shares[-1] < 0.001
+    with pytest.raises(PosbiasError, match="naive has 1 scores"):
+        cautious_factors([1.0], ips, poisson, query, 150)
+    with pytest.raises(PosbiasError, match="effective_clicks must be a number above 0"):
+        cautious_factors(naive, ips, poisson, query, 0)
 
 
 @pytest.mark.parametrize("clicks", [0, -1, math.nan, math.inf, None])

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from posbias.learning import tensors as tensors
 from posbias.learning.blending import blend_factors as blend_factors
+from posbias.learning.blending import cautious_factors as cautious_factors
 from posbias.learning.blending import ips_share as ips_share
+from posbias.learning.blending import naive_share as naive_share
 from posbias.learning.boosting import lightgbm_objective as lightgbm_objective
 from posbias.learning.boosting import lightgbm_ranker_objective as lightgbm_ranker_objective
 from posbias.learning.boosting import xgboost_objective as xgboost_objective

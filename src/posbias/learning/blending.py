@@ -12,6 +12,8 @@ from posbias.errors import PosbiasError
 
 # Clicks of equal weight at whose square root both count alike; set on two pilot logs, see docs/gains.md.
 _HALFWAY = 10_000
+# Clicks of equal weight at which no correction counts as much as both together; set on pilot logs, as above.
+_FEW = 100
 
 
 def blend_factors(ips: Any, poisson: Any, query: Any, effective_clicks: float) -> tuple[float, float]:
@@ -32,11 +34,42 @@ def blend_factors(ips: Any, poisson: Any, query: Any, effective_clicks: float) -
         >>> round(a, 3), round(b, 3)
         (0.5, 5.0)
     """
-    if not (isinstance(effective_clicks, Real) and np.isfinite(effective_clicks) and effective_clicks > 0):
-        raise PosbiasError(f"effective_clicks must be a number above 0, found {effective_clicks!r}: there is no click.")
+    _refuse_clicks(effective_clicks)
     _, group = np.unique(np.asarray(query), return_inverse=True)
     share = ips_share(effective_clicks)
     return share / _spread("ips", ips, group), (1 - share) / _spread("poisson", poisson, group)
+
+
+def cautious_factors(
+    naive: Any, ips: Any, poisson: Any, query: Any, effective_clicks: float
+) -> tuple[float, float, float]:
+    """Return a, b and c of the ranker a · naive + b · IPS + c · Poisson: a blend that trusts few clicks less.
+
+    The naive ranker learned from clicks as they are, by the softmax loss with `clicks` in place of `weight`. It is
+    biased, and moved by chance the least. Its share is 100 / (100 + n), where n are the effective clicks: what chance
+    does to the others falls with n, and what bias does to it stays. The rest is that of `blend_factors`.
+
+    Arguments are those of `blend_factors`, with the scores of the naive ranker before them.
+
+    Example:
+        >>> scores, query = [1.0, -1.0], ["q", "q"]
+        >>> [round(factor, 3) for factor in cautious_factors(scores, scores, scores, query, effective_clicks=100)]
+        [0.5, 0.045, 0.455]
+    """
+    _refuse_clicks(effective_clicks)
+    _, group = np.unique(np.asarray(query), return_inverse=True)
+    share = naive_share(effective_clicks)
+    b, c = blend_factors(ips, poisson, query, effective_clicks)
+    return share / _spread("naive", naive, group), (1 - share) * b, (1 - share) * c
+
+
+def naive_share(effective_clicks: float) -> float:
+    """Return the share that no correction has of a cautious blend.
+
+    >>> [round(naive_share(n), 2) for n in (100, 400, 20_000)]
+    [0.5, 0.2, 0.0]
+    """
+    return float(_FEW / (_FEW + effective_clicks))
 
 
 def ips_share(effective_clicks: float) -> float:
@@ -46,6 +79,11 @@ def ips_share(effective_clicks: float) -> float:
     [0.17, 0.5, 0.83]
     """
     return float(np.sqrt(effective_clicks) / (np.sqrt(effective_clicks) + np.sqrt(_HALFWAY)))
+
+
+def _refuse_clicks(effective_clicks: Any) -> None:
+    if not (isinstance(effective_clicks, Real) and 0 < float(effective_clicks) < np.inf):
+        raise PosbiasError(f"effective_clicks must be a number above 0, found {effective_clicks!r}: there is no click.")
 
 
 def _spread(name: str, scores: Any, group: Any) -> float:
