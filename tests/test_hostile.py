@@ -750,7 +750,11 @@ CASES: dict[str, Case] = {
     "rows by another delimiter": Case(text("log.csv", HEADER, *(r.replace(",", ";") for r in LINES[1:])), "log.csv"),
     "a line break after a mark": Case(
         raw("log.csv", "\n".join(['\ufeff"a\nb",' + HEADER, *(f"x,{r}" for r in LINES[1:])]).encode()),
-        "with a line break, after a byte order mark",
+        "with a line break in it, after a byte order mark",
+    ),
+    "a delimiter after a mark": Case(
+        raw("log.csv", "\n".join(['\ufeff"a,b",' + HEADER, *(f"x,{r}" for r in LINES[1:])]).encode()),
+        "with the delimiter ',' in it, after a byte order mark",
     ),
     # Files that are something else, or cut.
     "Parquet as CSV": Case(damaged(parquet(WIDE), lambda data: data, "log.csv"), "not CSV text in UTF-8|is not CSV"),
