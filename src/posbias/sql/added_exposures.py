@@ -27,9 +27,9 @@ def added_exposures(plan: Plan, digits: Digits) -> str:
     ranks = [] if natural else plan.masks.names
     held, clicked = digits.names("held"), digits.names("clicked")
     if plan.schema.aggregated:
-        sums = [*digits.sums("unit * impressions"), *digits.sums("unit * clicks", "clicks > 0")]
+        sums = [*digits.sums(d, "unit * impressions"), *digits.sums(d, "unit * clicks", "clicks > 0")]
     else:
-        sums = [*digits.sums("unit"), *digits.sums("unit", "clicks = 1")]
+        sums = [*digits.sums(d, "unit"), *digits.sums(d, "unit", "clicks = 1")]
     numbers = [f"{text} AS {name}" for text, name in zip(sums, [*held, *clicked], strict=True)]
     keys = comma(segments, "bucket", ranks, held)
     told = [
@@ -65,7 +65,7 @@ def added_exposures(plan: Plan, digits: Digits) -> str:
                 "strata",
                 "Pairs with the same ranks and exposure are one stratum.",
                 f"SELECT {keys}, COUNT(*) AS pairs,\n  "
-                + comma([f"SUM({name}) AS {name}" for name in clicked])
+                + comma([f"{digits.total(d, name)} AS {name}" for name in clicked])
                 + f"\nFROM still\nGROUP BY {keys}",
             ),
             Step(

@@ -78,10 +78,10 @@ class Coding:
 
 @dataclass(frozen=True)
 class Digits:
-    """How counts by slot are added up side by side, as digits of numbers of up to 120 bits.
+    """How counts by slot are added up side by side, as digits of one number of 62 bits, or of numbers of up to 120.
 
-    >>> Digits(10, 21).groups
-    [range(0, 5), range(5, 10)]
+    >>> Digits(3, 20).groups, Digits(10, 21).groups
+    ([range(0, 3)], [range(0, 5), range(5, 10)])
     """
 
     slots: int
@@ -97,26 +97,37 @@ class Digits:
     def _fit(self) -> int:
         return max(120 // self.bits, 1)
 
+    @property
+    def _type(self) -> str:
+        # Numbers of 64 bits are added up and grouped by in half the time.
+        return "BIGINT" if self.slots * self.bits <= 62 else "HUGEINT"
+
     def names(self, of: str) -> list[str]:
         """What the numbers are called in a query."""
         return [f"{of}_{g}" for g in range(len(self.groups))]
 
     def unit(self, dialect: Dialect, slot: str) -> str:
         """Return, as SQL, what a slot counts by: 1 at its digit."""
-        return f"{dialect.cast('1', 'HUGEINT')} << ({self.bits} * ({slot} % {self._fit}))"
+        place = slot if self.slots <= self._fit else f"{slot} % {self._fit}"
+        return f"{dialect.cast('1', self._type)} << ({self.bits} * ({place}))"
 
     def number(self, dialect: Dialect, slot: str) -> str:
         """Return, as SQL, which number has the digit of a slot."""
         return dialect.cast(dialect.quotient(f"({slot})", self._fit), "TINYINT")
 
-    def sums(self, counted: str, condition: str = "") -> list[str]:
+    def sums(self, dialect: Dialect, counted: str, condition: str = "") -> list[str]:
         """Return, as SQL, the numbers that add up something by `unit` and `number`, where a condition holds."""
         # Rows that add nothing are left out rather than added as 0: most have no click.
         sums = []
         for g in range(len(self.groups)):
             where = " AND ".join(filter(None, [f"number = {g}" if len(self.groups) > 1 else "", condition]))
-            sums.append(f"COALESCE(SUM({counted}) FILTER (WHERE {where}), 0)" if where else f"SUM({counted})")
+            total = f"COALESCE(SUM({counted}) FILTER (WHERE {where}), 0)" if where else f"SUM({counted})"
+            sums.append(dialect.cast(total, self._type))
         return sums
+
+    def total(self, dialect: Dialect, name: str) -> str:
+        """Return, as SQL, the sum of one of the numbers."""
+        return dialect.cast(f"SUM({name})", self._type)
 
     def counts(self, dialect: Dialect, of: str) -> list[str]:
         """Return, as SQL, the count of every slot."""
