@@ -66,7 +66,7 @@ class _Views:
     def screen(self, *, rankers: bool = True) -> str:
         """Return a query that counts page views, those with more rows than positions, and those of several rankers.
 
-        It reads as few columns as tell this, since it may read all rows of them. Positions are bits of a mask, and those
+        It reads as few columns as tell this, for it may read all rows of them. Positions are bits of a mask, and those
         beyond 62 share one; rankers are told apart by a hash, which an absent one has too, and queries not at all: each
         only makes us look closer.
         """
