@@ -87,6 +87,8 @@ class Digits:
     slots: int
     # So many bits hold what any slot can count.
     bits: int
+    # A number has so many bits at the most.
+    room: int = 120
 
     @cached_property
     def groups(self) -> list[range]:
@@ -95,12 +97,12 @@ class Digits:
 
     @property
     def _fit(self) -> int:
-        return max(120 // self.bits, 1)
+        return max(self.room // self.bits, 1)
 
     @property
     def _type(self) -> str:
         # Numbers of 64 bits are added up and grouped by in half the time.
-        return "BIGINT" if self.slots * self.bits <= 62 else "HUGEINT"
+        return "BIGINT" if min(self.slots, self._fit) * self.bits <= 62 else "HUGEINT"
 
     def names(self, of: str) -> list[str]:
         """What the numbers are called in a query."""
@@ -115,19 +117,18 @@ class Digits:
         """Return, as SQL, which number has the digit of a slot."""
         return dialect.cast(dialect.quotient(f"({slot})", self._fit), "TINYINT")
 
-    def sums(self, dialect: Dialect, counted: str, condition: str = "") -> list[str]:
+    def sums(self, counted: str, condition: str = "") -> list[str]:
         """Return, as SQL, the numbers that add up something by `unit` and `number`, where a condition holds."""
         # Rows that add nothing are left out rather than added as 0: most have no click.
         sums = []
         for g in range(len(self.groups)):
             where = " AND ".join(filter(None, [f"number = {g}" if len(self.groups) > 1 else "", condition]))
-            total = f"COALESCE(SUM({counted}) FILTER (WHERE {where}), 0)" if where else f"SUM({counted})"
-            sums.append(dialect.cast(total, self._type))
+            sums.append(f"COALESCE(SUM({counted}) FILTER (WHERE {where}), 0)" if where else f"SUM({counted})")
         return sums
 
-    def total(self, dialect: Dialect, name: str) -> str:
-        """Return, as SQL, the sum of one of the numbers."""
-        return dialect.cast(f"SUM({name})", self._type)
+    def narrow(self, dialect: Dialect, number: str) -> str:
+        """Return, as SQL, a number that was added up in the type that holds it: a sum has one of twice the size."""
+        return dialect.cast(number, self._type)
 
     def counts(self, dialect: Dialect, of: str) -> list[str]:
         """Return, as SQL, the count of every slot."""
@@ -137,6 +138,12 @@ class Digits:
             for name, group in zip(self.names(of), self.groups, strict=True)
             for place in range(len(group))
         ]
+
+    def read(self, answer: Mapping[str, AnyArray], of: str) -> Iterator[IntArray]:
+        """Yield the count of every slot from the numbers of an answer."""
+        for name, group in zip(self.names(of), self.groups, strict=True):
+            for place in range(len(group)):
+                yield answer[name] >> place * self.bits & (1 << self.bits) - 1
 
 
 @dataclass(frozen=True)
