@@ -42,7 +42,8 @@ def _find_one_sided(look: Look) -> list[Finding]:
 def _find_no_clicks(look: Look) -> Iterable[Finding]:
     for finding in find_no_clicks(look.profile.positions):
         # Of a part of a log that is merged with others it is a warning; by itself it has no curve.
-        yield replace(finding, severity="error") if finding.code == "no-first-position" else finding
+        without = finding.code in ("no-first-position", "no-first-clicks")
+        yield replace(finding, severity="error") if without else finding
 
 
 # What can be wrong with a log, in the order in which it is said.
