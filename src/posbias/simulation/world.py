@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from posbias.arguments import number
 from posbias.arrays import FloatArray
 from posbias.errors import PosbiasError
 
@@ -93,7 +94,7 @@ class World:
         self._check_numbers()
         self._check_per_ranker("quality", self.qualities, "a number, or one for each ranker")
         self._check_per_ranker("traffic", self.traffic or self.shares, "a weight of 0 or more for each ranker")
-        if not all(weight >= 0 for weight in self.shares):
+        if not all(weight >= 0 for weight in self.traffic or ()) or not abs(sum(self.shares) - 1) < 0.5:
             raise PosbiasError(
                 f"traffic must be weights of 0 or more that are not all 0, found {self.traffic!r}: "
                 f"give each of {', '.join(self.rankers)} its share, such as 95 and 5"
@@ -212,7 +213,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, (int, float, np.number)) and bool(np.isfinite(value))
+    return number(value) is not None
 
 
 def _check_names(what: str, names: object) -> None:
