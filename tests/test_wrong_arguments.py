@@ -169,6 +169,9 @@ CALLS: list[Call] = [
     *each(posbias.DuckDB, "threads", "threads must be a whole number", 0, -1, 1.5, "x", True, TWO, 100_000),
     *each(posbias.DuckDB, "memory_limit", "memory_limit must be a size", 7, 1.5, TWO, []),
     *each(posbias.World, "traffic", "traffic must be", (-1, -1), (0, 0), (1e308, 1e308), (NAN, 1), (HUGE, 1), ("x", 1)),
+    *each(
+        posbias.World, "repeats", "repeats must be a number from 1 to 1000000", 0, -1, 1e7, 1e300, NAN, HUGE, "x", None
+    ),
     *each(posbias.World, "eta", "eta must be a number", -1, NAN, HUGE, "x", None, TWO),
     *each(with_curve, "curve", "a number above 0 for each", 7, "abc", [1, 0, 1], [1, NAN, 1], [], world=WORLD),
     *each(simulate, "layout", "layout must be one of", "x", None, 7, TWO, []),

@@ -9,7 +9,7 @@ from posbias.harvesting.profiles import Shown
 
 
 def find_no_clicks(positions: Sequence[Shown]) -> Iterator[Finding]:
-    """Yield that nothing was clicked, or everything, or that nothing was shown or clicked at position 1."""
+    """Yield that nothing was clicked, or everything, or that nothing was shown at position 1."""
     impressions = sum(shown.impressions for shown in positions)
     clicks = sum(shown.clicks for shown in positions)
     if not impressions:
@@ -36,16 +36,6 @@ def find_no_clicks(positions: Sequence[Shown]) -> Iterator[Finding]:
             "there is not a single click on {impressions} results shown",
             evidence={"impressions": impressions},
             remedy="Check the column of clicks (click), and that clicks were joined to the results shown.",
-        )
-    if clicks and positions[0].position == 1 and positions[0].impressions and not positions[0].clicks:
-        yield Finding(
-            "no-first-clicks",
-            "warning",
-            "there is no click at position 1, on {count} results shown there, and there are {clicks} at others",
-            positions[0].impressions,
-            evidence={"clicks": clicks},
-            remedy="Propensities are relative to position 1, and cannot be estimated without clicks there: check that "
-            "positions count from 1, and that clicks on the first result are logged.",
         )
     if impressions and impressions == clicks:
         yield Finding(

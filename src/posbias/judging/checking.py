@@ -18,7 +18,13 @@ from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
 from posbias.judging.looks import Look
 from posbias.judging.non_functional import find_non_functional
-from posbias.judging.shortages import NO_ROWS, find_no_intervention, find_odd_rank_columns, find_rare_rankers
+from posbias.judging.shortages import (
+    NO_ROWS,
+    find_no_first_clicks,
+    find_no_intervention,
+    find_odd_rank_columns,
+    find_rare_rankers,
+)
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 from posbias.sql.shown import Plan
@@ -42,8 +48,7 @@ def _find_one_sided(look: Look) -> list[Finding]:
 def _find_no_clicks(look: Look) -> Iterable[Finding]:
     for finding in find_no_clicks(look.profile.positions):
         # Of a part of a log that is merged with others it is a warning; by itself it has no curve.
-        without = finding.code in ("no-first-position", "no-first-clicks")
-        yield replace(finding, severity="error") if without else finding
+        yield replace(finding, severity="error") if finding.code == "no-first-position" else finding
 
 
 # What can be wrong with a log, in the order in which it is said.
@@ -59,6 +64,7 @@ FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
     find_rare_rankers,
     find_no_intervention,
     _find_no_clicks,
+    find_no_first_clicks,
 )
 
 

@@ -15,6 +15,8 @@ from posbias.errors import PosbiasError
 
 # Ranks are stored as int16.
 _MOST_CANDIDATES = int(np.iinfo(np.int16).max)
+# Page views of one query are drawn together.
+_MOST_REPEATS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class World:
         if not isinstance(self.sticky, bool):
             raise PosbiasError(f"sticky must be True or False, found {self.sticky!r}")
         _check_range("eta", self.eta, 0, math.inf)
-        _check_range("repeats", self.repeats, 1, math.inf)
+        _check_range("repeats", self.repeats, 1, _MOST_REPEATS)
         # Above 3 one query is most of the log, and what the mean is no longer shows in any sample.
         _check_range("skew", self.skew, 0, 3)
         for name, eta in self.segments.items():
