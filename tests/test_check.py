@@ -376,6 +376,25 @@ def test_a_position_that_contradicts_the_rank(rows: Rows) -> None:
     assert harvest(rows).about["rows_contradicted"] == 5
 
 
+def test_a_position_beyond_the_last_rank_that_contradicts_one_within(rows: Rows) -> None:
+    # As below a block of advertisements: ranked fifth, and shown eleventh.
+    moved = [row | {"position": 11} for row in rows if row["position"] == 5][:7]
+    kept = [row for row in rows if row["position"] < 5]
+    found = check([*kept, *moved])
+    problem = only(found, "contradicted-rank")
+    assert (problem.severity, problem.count) == ("warning", 7)
+    assert "position=11, but rank 5" in (problem.example or "")
+    made = harvest([*kept, *moved])
+    assert (made.about["rows_contradicted"], made.about["rows_beyond"]) == (7, 0)
+    assert "contradicted-rank" in [finding.code for finding in made.findings]
+    # What its ranker puts beyond the last rank too is beyond, and nothing more.
+    deep = [
+        row | {"position": 11, f"rank_{row['ranker']}": rank} for row, rank in zip(moved, [11, None] * 4, strict=False)
+    ]
+    made = harvest([*kept, *deep])
+    assert (made.about["rows_contradicted"], made.about["rows_beyond"]) == (0, 7)
+
+
 @pytest.mark.parametrize("layout", ["wide", "long"])
 def test_ranks_from_zero(layout: str, rows: Rows, replayed: Rows) -> None:
     if layout == "long":
@@ -536,6 +555,16 @@ def test_no_first_position(rows: Rows) -> None:
     problem = only(check([r for r in rows if r["position"] > 1]), "no-first-position")
     assert problem.severity == "error"
     assert "the first is 2" in problem.message
+
+
+def test_no_click_at_the_first_position(rows: Rows) -> None:
+    without = [r | {"clicked": r["clicked"] if r["position"] > 1 else 0} for r in rows]
+    problem = only(check(without), "no-first-clicks")
+    assert problem.severity == "error"
+    assert "no click at position 1, on 240 results" in problem.message
+    # A part of a log may be merged with others that have some; an estimate of it alone is refused.
+    with pytest.raises(posbias.EstimateError, match="there is no click at rank 1"):
+        posbias.AllPairs().fit(harvest(without))
 
 
 # ---- Columns

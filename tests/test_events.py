@@ -491,14 +491,14 @@ def test_a_stray_zero_does_not_move_all_positions(tmp_path: Path) -> None:
 
 def test_positions_that_are_none_are_counted(tmp_path: Path) -> None:
     shown = {
-        "impression_id": [1, 1, 1, 1],
-        "query_id": ["t"] * 4,
-        "doc_id": [*"wxyz"],
-        "position": ["1", "2.5", "-3", "two"],
+        "impression_id": [1] * 6,
+        "query_id": ["t"] * 6,
+        "doc_id": [*"uvwxyz"],
+        "position": ["4294967296", "2147483647", "1", "2.5", "-3", "two"],
     }
     rows, found = codes(log_of(shown, {"impression_id": [1], "doc_id": ["w"]}), tmp_path)
     assert rows == [(1, "w", 1, 1)]
-    assert found == {"not-a-position": 3}
+    assert found == {"not-a-position": 5}
 
 
 def test_nothing_is_replaced_unless_told(each_engine: str, tmp_path: Path) -> None:

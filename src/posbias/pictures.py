@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from posbias.arguments import as_path
 from posbias.arrays import FloatArray
 from posbias.errors import PosbiasError
 from posbias.extras import optional
@@ -71,7 +72,7 @@ def draw_interval(
 
 def save_picture(figure: Any, path: str | os.PathLike[str]) -> None:
     """Write a picture as PNG, SVG or PDF, whole or not at all, and the same each time that it is drawn."""
-    name = os.fspath(path)
+    name = as_path("path", path)
     ending = name.rsplit(".", 1)[-1].lower()
     if ending not in ENDINGS:
         raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {name!r}.")

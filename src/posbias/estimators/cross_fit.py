@@ -80,9 +80,9 @@ class CrossFit(Estimator[Comparison]):
 
     def _check(self) -> None:
         super()._check()
-        if self.exposure not in (None, *_EXPOSURES):
+        if self.exposure is not None and not (isinstance(self.exposure, str) and self.exposure in _EXPOSURES):
             raise EstimateError(f"exposure must be one of {listed(_EXPOSURES)}, or None, not {self.exposure!r}.")
-        if self.relevance not in _RELEVANCES:
+        if not isinstance(self.relevance, str) or self.relevance not in _RELEVANCES:
             raise EstimateError(f"relevance must be one of {listed(_RELEVANCES)}, not {self.relevance!r}.")
         if not isinstance(self.pool, bool):
             raise EstimateError(f"pool must be True or False, not {self.pool!r}.")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from posbias.arguments import number
 from posbias.arrays import FloatArray
 from posbias.errors import EstimateError, PosbiasError
 from posbias.harvesting.counting import harvest
@@ -46,10 +47,11 @@ class CurvedWorld(World):
 
 def with_curve(world: World, curve: Sequence[float]) -> World:
     """Return a world with this curve, from rank 1 on."""
-    values = [float(p) for p in curve]
-    if not all(np.isfinite(values)) or not all(p > 0 for p in values) or len(values) < world.max_rank:
+    found = [number(p) for p in curve] if isinstance(curve, Iterable) else []
+    values = [p for p in found if p is not None and p > 0]
+    if len(values) < max(len(found), world.max_rank):
         raise PosbiasError(
-            f"The assumed curve must have a number above 0 for each of the {world.max_rank} ranks, found {values}. "
+            f"The assumed curve must have a number above 0 for each of the {world.max_rank} ranks, found {curve!r}. "
             "Give a longer curve, or a smaller max_rank."
         )
     scale = max(values[: world.max_rank])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from posbias.arguments import shares as given_shares
 from posbias.arrays import FloatArray
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit
@@ -118,8 +119,9 @@ def shares_of(split: Mapping[str, float], rankers: Sequence[str]) -> FloatArray:
             f"traffic gives a share to {listed(unknown)}, but the rankers are {listed(rankers)}. Name those, such as "
             f"{rankers[0]}=0.5; a ranker whose ranks are known may be named though it served nothing yet."
         )
-    weights = np.array([float(split.get(name, 0.0)) for name in rankers])
-    if not np.isfinite(weights).all() or (weights < 0).any() or (weights > 0).sum() < 2:
+    given = given_shares("traffic", split, "{'a': 0.5, 'b': 0.5}")
+    weights = np.array([given.get(name, 0.0) for name in rankers])
+    if (weights > 0).sum() < 2:
         raise PosbiasError(
             f"traffic must give a share above 0 to two rankers or more, found {dict(split)!r}: with one alone, no "
             "document is at two ranks."

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
-from posbias.arguments import share
+from posbias.arguments import names as segment_columns
+from posbias.arguments import share, texts
 from posbias.curves.curve import Curve
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import CurveError, EstimateError, HarvestError
@@ -80,20 +81,25 @@ def report(
     """
     share("level", level, CurveError)
     sources = [source] if other is None else [source, other]
-    called = list(names) if names is not None else _names(sources)
+    called = _names(sources) if names is None else texts("names", names, error=HarvestError)
     if len(called) != len(sources):
         raise HarvestError(f"{len(called)} names were given for {len(sources)} to report on. Give one for each.")
     kept = history if isinstance(history, History | None) else History.load(history)
     if kept is not None and not kept.days:
         raise CurveError("The history has no day yet: add one with History.add, or leave it out.")
-    settings: dict[str, Any] = {"max_rank": max_rank, "by": tuple(by), "weighting": weighting, "force": force}
-    settings["non_functional"] = non_functional
+    settings: dict[str, Any] = {
+        "max_rank": max_rank,
+        "by": segment_columns("by", by, HarvestError),
+        "weighting": weighting,
+        "non_functional": non_functional,
+        "force": force,
+    }
     fits, parts = [], []
     for given, name in zip(sources, called, strict=True):
         harvest, pages = _harvested(given, settings, engine, progress)
         chosen = choose(harvest, estimator)
         fits.append(fit(harvest, chosen, level))
-        parts.append(_part(fits[-1], pages, _origin(harvest, given), str(name)))
+        parts.append(_part(fits[-1], pages, _origin(harvest, given), name))
     comparison = None
     if len(fits) == 2:
         comparison = compare(*fits, level=level, names=[part.name for part in parts])
@@ -123,6 +129,11 @@ def _harvested(
     source: Any, settings: dict[str, Any], engine: EngineChoice | None, progress: Progress
 ) -> tuple[Harvest, PageClicks | None]:
     """Return the harvest of what was given, and the clicks of its page views where that is a log."""
+    decided = [name for name in ("by", "weighting") if settings[name]]
+    if decided and not isinstance(source, ClickLog):
+        raise HarvestError(
+            f"{' and '.join(decided)} was decided when the harvest was made. Leave it out, or give report the log."
+        )
     if isinstance(source, str | os.PathLike):
         return Harvest.load(source, force=settings["force"]), None
     if isinstance(source, Harvest):

@@ -216,7 +216,9 @@ def same_result(plan: EventPlan, keys: Sequence[str] = ("v", "d")) -> str:
 def place_of(plan: EventPlan) -> str:
     """Return the position of a row as a whole number, as it was logged."""
     name = plan.schema.position or ""
-    return plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
+    place = plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
+    # Positions of the log have 32 bits, and those that count from 0 become one more.
+    return f"CASE WHEN {place} < {2**31 - 1} THEN {place} END"
 
 
 def lacking(plan: EventPlan, name: str) -> str:
