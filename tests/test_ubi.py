@@ -111,6 +111,18 @@ def test_every_export_is_read(each_engine: str, form: str, tmp_path: Path) -> No
     assert {finding.code for finding in found.findings} == {"double-clicks"}
 
 
+@pytest.mark.parametrize("key", ['the "arm"', "it's/that", "a.b~[0]", "*"])
+def test_a_key_may_be_called_anything(each_engine: str, key: str, tmp_path: Path) -> None:
+    if each_engine == "spark" and key == "*":
+        pytest.skip("To Spark this is any key.")
+    rows = simulated()
+    queries, events = ubi(rows)
+    # As JSON in a text, since no table has columns of all these names.
+    queries = [row | {"query_attributes": json.dumps({key: row["query_attributes"]["arm"]})} for row in queries]
+    out, _ = join(to_jsonl(queries, tmp_path / "q"), to_jsonl(events, tmp_path / "e"), tmp_path, ranker=key)
+    assert keyed(out) == expected(rows)
+
+
 @pytest.mark.parametrize("seen", ["none", "zero"])
 def test_what_was_returned_counts_where_nobody_logs_what_was_seen(seen: str, tmp_path: Path) -> None:
     rows = simulated()
