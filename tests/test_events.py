@@ -345,6 +345,7 @@ def test_no_click_at_all_is_said(tmp_path: Path) -> None:
         (SHOWN | {"doc_ids": [[{"id": 1}], [{"id": 2}]]}, None, {}, r"STRUCT.*an id is a single value"),
         (SHOWN | {"impression_id": [[1], [2]]}, None, {}, r"'impression_id' of the impressions is BIGINT\[\]"),
         (SHOWN | {"Clicked": [1, 1]}, None, {}, r"two columns named 'clicked'.*EXCLUDE \(Clicked\)"),
+        (SHOWN | {"posbias: item": ["u", "v"]}, None, {}, r"two columns named 'posbias: item'"),
         (SHOWN, {"impression_id": [1.0], "doc_id": ["y"]}, {}, r"is BIGINT in the impr.* DOUBLE in the clicks"),
         (SHOWN | {"ranker": [["a"], ["b"]]}, None, {}, r"'ranker' of the impressions is VARCHAR\[\]"),
         (SHOWN, None, {"ranker": "query_id"}, r"'query_id' cannot be both query and ranker"),

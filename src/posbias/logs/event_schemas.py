@@ -16,6 +16,8 @@ from posbias.wording import listed
 # What the columns of the log are called, whatever the tables call theirs.
 QUERY, DOC, RANKER, POSITION, CLICK, VIEW = "query_id", "doc_id", "ranker", "position", "clicked", "impression_id"
 _TAKEN = (QUERY, DOC, RANKER, POSITION, CLICK, VIEW)
+# What the names of columns begin with that are made on the way.
+_OURS = "posbias: "
 # The element of an array's type, as DuckDB and Spark write it.
 _ARRAY = re.compile(r"(?P<duckdb>.+)\[\d*\]$|^ARRAY<(?P<spark>.+)>$")
 _TEXTS = ("VARCHAR", "JSON")
@@ -123,7 +125,7 @@ def _documents(events: Events, columns: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refuse_taken(carried: tuple[str, ...]) -> None:
-    twins = [name for name in carried if name.lower() in _TAKEN]
+    twins = [name for name in carried if name.lower() in _TAKEN or name.lower().startswith(_OURS)]
     if twins:
         raise unusable(
             "taken-name",
