@@ -352,6 +352,12 @@ def test_no_click_at_all_is_said(tmp_path: Path) -> None:
         (SHOWN, {"impression_id": ["v1", "v2"], "doc_id": ["x", "y"]}, {}, r"2 of 2 clicked results .*written alike"),
         (SHOWN | {"impression_id": [None, None]}, None, {}, r"hold no result .*\n2 of 2 page views have no value"),
         (SHOWN | {"doc_ids": [None, []]}, None, {}, r"hold no result .*\n2 of 2 page views show nothing"),
+        (
+            {"impression_id": [1, 1], "query_id": ["t"] * 2, "doc_id": ["x", "y"], "position": [1, None]},
+            None,
+            {},
+            r"No click would be left.*\n1 of 2 rows of the impressions have no whole number",
+        ),
         (SHOWN | {"impression_id": [1, 1]}, None, {}, r"1 of 1 page views contradict themselves"),
     ],
 )  # fmt: skip
