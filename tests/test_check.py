@@ -357,6 +357,7 @@ def test_a_page_view_of_two_rankers(replayed: Rows) -> None:
     assert (problem.severity, problem.count) == ("warning", 1)
     assert "1 of 240 page views" in problem.message
     assert f"impression_id={page[0]['impression_id']}" in (problem.example or "")
+    assert problem.arguments == {}
 
 
 # ---- Rankers
@@ -907,6 +908,23 @@ def test_ids_of_requests_are_not_queries(each_engine: str, without: bool) -> Non
     assert found.findings[0].count == 120
     assert found.findings[0].arguments == {"query": "search_term"}
     assert posbias.check(posbias.ClickLog(table, query="search_term"), max_rank=3).usable
+
+
+def test_a_request_that_was_sent_again_is_none_the_less_one() -> None:
+    rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3), "replay").to_pylist()
+    table = requests(rows)
+    again = table.slice(0, 3).set_column(5, "impression_id", pa.array([-1] * 3))
+    assert again.column_names == table.column_names
+    found = posbias.check(posbias.ClickLog(pa.concat_tables([table, again])), max_rank=3)
+    assert [f.code for f in found.findings] == ["request-id"]
+    assert "119 of 120 values of 'query_id' occur on one page view only" in " ".join(found.to_text().split())
+
+
+def test_an_estimate_asks_about_ids_of_requests_too() -> None:
+    rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3), "replay").to_pylist()
+    for log in (posbias.ClickLog(requests(rows)), posbias.ClickLog(requests(rows), ranker="none")):
+        with pytest.raises(posbias.EstimateError, match=r"not the id of a request \(query\)\? If so, .*longer period"):
+            posbias.CrossFit().fit(posbias.harvest(log, max_rank=3))
 
 
 def test_queries_that_recur_with_one_ranker_each_need_a_longer_period() -> None:

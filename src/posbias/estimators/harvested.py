@@ -149,8 +149,9 @@ def _nothing(harvest: Harvest) -> str:
     if harvest.rankers == (ANY_RANKER,):
         return (
             "No (query, document) pair was both shown at two ranks and clicked, within one window if there is one. "
-            "Queries must recur with their documents at other ranks: harvest a longer period, take a longer window, or "
-            "log each ranker's rank (ranks or rankings)."
+            "Queries must recur with their documents at other ranks. Is the query what was looked for, and not the id "
+            "of a request (query)? If so, harvest a longer period, take a longer window, or log each ranker's rank "
+            "(ranks or rankings)."
         )
     if len(served) < 2:
         return (
@@ -160,8 +161,9 @@ def _nothing(harvest: Harvest) -> str:
     if harvest.kind == "exposures":
         return (
             f"No (query, document) pair was both shown at two ranks and clicked. In replay a query must recur and be "
-            f"served by different rankers ({', '.join(served)}). Log each ranker's rank (ranks or rankings) so "
-            "that queries need not recur, or harvest a longer period."
+            f"served by different rankers ({', '.join(served)}). Is the query what was looked for, and not the id of a "
+            "request (query)? If so, log each ranker's rank (ranks or rankings) so that queries need not recur, or "
+            "harvest a longer period."
         )
     return (
         f"The rankers {', '.join(served)} never put a document that was clicked at two different ranks of the top "

@@ -149,15 +149,20 @@ def _find_moved(views: _Views) -> list[Finding]:
 
 
 def _find_mixed(views: _Views, pages: int) -> list[Finding]:
+    schema = views.plan.schema
     count, example = views.look("v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
+    # What happens to most page views is meant; with ranks of all rankers, those tell whether lists were interleaved.
+    meant = 2 * count > pages and not schema.layout.ranks_known
     return _finding(
         "mixed-view",
         "warning",
         f"{views.sample}{{count}} of {{page_views}} page views hold results of several rankers",
         count,
         example,
-        f"A page view is one ranker's list: check that {views.plan.schema.impression!r} names one page view. If lists "
-        "were interleaved, a position is not the ranker's own rank.",
+        f"A page view is one ranker's list: check that {schema.impression!r} names one page view. If lists were "
+        "interleaved, a position is not the ranker's own rank"
+        + (": compare each document with itself wherever it was shown, whoever put it there." if meant else "."),
+        {"ranker": "none"} if meant else {},
         evidence={"page_views": pages},
     )
 

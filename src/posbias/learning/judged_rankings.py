@@ -10,7 +10,7 @@ from posbias.engines import OpenLog
 from posbias.engines.files import PACKED
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
-from posbias.logs.column_refusals import INTEGERS, NESTED
+from posbias.logs.column_refusals import NESTED, never_agree
 from posbias.logs.columns import guess
 from posbias.sql.credits import Ranked
 from posbias.sql.judged_rankings import ranking_rows, repeated, unseen
@@ -22,7 +22,6 @@ OF_LOG, NO_SCORE = "ranker:", "none"
 # A ranking that has fewer clicks of the log than this share is of something else; below the second, it is said.
 _TOO_FEW, _FEW = 0.5, 0.95
 _MOST_RANKINGS = 100
-_FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 _NO_NUMBERS = ("BOOLEAN", "DATE", "BLOB", "INTERVAL", "UUID", "BIT")
 
 
@@ -155,8 +154,7 @@ def _require(name: str, column: str, role: str, told: Mapping[str, str], which: 
 
 
 def _refuse_fractions(name: str, column: str, mine: str, theirs: str) -> None:
-    kinds = {mine in INTEGERS: mine, theirs in INTEGERS: theirs}
-    if len(kinds) == 2 and kinds[False].startswith(_FRACTIONS):
+    if never_agree(mine, theirs):
         raise PosbiasError(
             f"Column {column!r} is {mine} in the log and {theirs} in the ranking {name!r}. An id that became a "
             "fraction may have lost digits, and never equals the whole number: write both with whole numbers."

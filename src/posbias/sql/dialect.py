@@ -17,12 +17,12 @@ _NARROW = INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
 
 
 def json_path(names: Sequence[str]) -> str:
-    """Return the path to a part of JSON.
+    """Return the path to a part of JSON as a pointer (RFC 6901), in which every name can be said.
 
-    >>> json_path(["event_attributes", "position"])
-    '$."event_attributes"."position"'
+    >>> json_path(["event_attributes", "it's 3/4"])
+    "/event_attributes/it's 3~14"
     """
-    return "$" + "".join(f'."{name}"' for name in names)
+    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 
 
 class Dialect:
