@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import posbias
 from posbias.cli import cli
 from posbias.errors import EstimateError, PosbiasError
+from posbias.planning import scenarios
 from posbias.planning.measured import measure
 from posbias.planning.newcomers import joined_by_newcomer, mean_likeness
 from posbias.planning.plans import Outlook, Plan
@@ -253,6 +254,25 @@ def test_scenarios_are_of_the_same_page_views() -> None:
     assert others[-1].name == "third ranker"
     assert sum(others[-1].traffic.values()) == pytest.approx(1, abs=1e-3)
     assert np.mean(errors(others[-1].outlooks[0]) / errors(planned().outlooks[0])) < 1
+
+
+def test_no_fit_of_a_scenario_is_made_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for the best split, too: a bar that stands still looks like a command that hangs."""
+    told: list[tuple[str, float]] = []
+    fits: list[int] = []
+    measured = scenarios.errors_of
+
+    def errors_of(names: Sequence[str], harvest: posbias.Harvest) -> np.ndarray:
+        fits.append(len([share for doing, share in told if doing == "Playing scenarios"]))
+        return measured(names, harvest)
+
+    monkeypatch.setattr(scenarios, "errors_of", errors_of)
+    posbias.plan(small(), estimators=["all-pairs"], progress=lambda *seen: told.append(seen))
+    assert fits == [*range(1, len(fits) + 1)]
+    shares = [share for doing, share in told if doing == "Playing scenarios"]
+    assert shares == sorted(set(shares))
+    assert shares[0] == 0
+    assert shares[-1] < 1
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:

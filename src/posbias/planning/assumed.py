@@ -71,7 +71,7 @@ def plan_assumed(
     if len([share for share in world.shares if share > 0]) < 2:
         raise EstimateError(
             f"Of the assumed rankers, {', '.join(world.rankers)}, fewer than two serve traffic. "
-            " Propensities come from documents that two rankers put at different ranks: assume two."
+            "Propensities come from documents that two rankers put at different ranks: assume two."
         )
     world = world if curve is None else with_curve(world, curve)
     told = world.queries if told_for is None else told_for
