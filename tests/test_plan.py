@@ -389,6 +389,12 @@ def test_a_steeper_curve_needs_more_and_a_given_one_is_taken() -> None:
         posbias.plan(world, curve=[1, 0.5])
 
 
+def test_an_assumed_world_that_no_log_tells_anything_of_says_why() -> None:
+    found = posbias.plan(posbias.World(max_rank=3, similarity=1.0), estimators=["all-pairs"])
+    reasons = [need.reason or "" for need in found.outlooks[0].needs]
+    assert all("no click at rank 1 in any" in reason for reason in reasons), reasons
+
+
 def test_an_assumed_world_needs_two_rankers_and_has_its_own_traffic() -> None:
     with pytest.raises(EstimateError, match="fewer than two serve traffic"):
         posbias.plan(posbias.World(rankers=("a",)))

@@ -109,12 +109,17 @@ def _joined(drawn: Sequence[Measured], queries: int) -> Measured:
             total = np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)
         return np.where(enough, total, np.nan)
 
-    thin = f"no interval from {queries:,} simulated queries: too thin to foresee"
+    def reason(k: int) -> str:
+        # What all logs lack that have no interval, they do not lack by chance.
+        told = {each.reasons[k] for each, has in zip(drawn, known[:, k], strict=True) if not has}
+        why = told.pop() if len(told) == 1 else None
+        return f"no interval from {queries:,} simulated queries: {why or 'too thin to foresee'}"
+
     return replace(
         drawn[0],
         se=np.sqrt(mean(se**2)),
         degrees=1 / mean(1 / degrees),
-        reasons=[None if good else thin for good in enough],
+        reasons=[None if good else reason(k) for k, good in enumerate(enough)],
     )
 
 
