@@ -146,7 +146,7 @@ class Comparison:
         lost = self._fit[1]
         said = (
             self.left_out,
-            _STICKY_NOTE.format(self.dispersion) if self.sticky else None,
+            _STICKY_NOTE.format(self.dispersion) if self.sticky and not lost else None,
             _LOST_NOTE.format(lost) if lost else None,
         )
         return tuple(note for note in said if note)
