@@ -90,7 +90,8 @@ WORLDS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "estimator"), [("three", "cross-fit"), ("unequal", "cross-fit"), ("alike", "all-pairs")]
+    ("name", "estimator"),
+    [("three", "cross-fit"), ("unequal", "cross-fit"), ("alike", "all-pairs"), ("alike", "adjacent-chain")],
 )
 def test_what_is_foreseen_comes_true_within_15_percent(name: str, estimator: str) -> None:
     """At each rank, on average over a few logs that it is foreseen from: one alone knows its error to 5%."""
