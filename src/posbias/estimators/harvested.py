@@ -13,6 +13,8 @@ from posbias.estimators.base import CurveEstimator, Evidence, Reasons, require_f
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.page_views import FEW_VIEWS
+from posbias.harvesting.promised_views import find_uneven
+from posbias.harvesting.strata import Cells
 from posbias.logs.schemas import ANY_RANKER
 
 
@@ -111,10 +113,10 @@ class Estimator(CurveEstimator, Generic[C]):
             self.most_degrees(counts),
         )
         self.harvest_ = harvest
-        self.notes_ += (*_few_views(harvest), *self.doubts(harvest))
+        self.notes_ += (*_few_views(harvest), *self.doubts(harvest, counts))
         self._keep(Evidence.of(harvest, self._weighting(harvest)), propensity, self.reasons(counts), intervals)
 
-    def doubts(self, harvest: Harvest) -> tuple[str, ...]:
+    def doubts(self, harvest: Harvest, counts: C) -> tuple[str, ...]:
         """Say what in a harvest this estimator takes for granted, and should not."""
         return ()
 
@@ -135,6 +137,20 @@ def _few_views(harvest: Harvest) -> tuple[str, ...]:
     return (
         f"Rankers with fewer than {FEW_VIEWS} page views: {shown}{more}. What only they compare is chance: wait for "
         "more of them, or leave them out.",
+    )
+
+
+def uneven_traffic(harvest: Harvest) -> str | None:
+    """Say which ranker showed too little of what its traffic promised, where exposure is what traffic promised."""
+    if harvest.kind != "signatures" or not isinstance(harvest.table, Cells):
+        return None
+    found = find_uneven(harvest.table, harvest.views.sum(axis=0))
+    if found is None:
+        return None
+    return (
+        f"Ranker {harvest.rankers[found.ranker]!r} showed {found.shown:,} of the results that others rank "
+        f"too, where its share of all page views promised {found.promised:,.0f}: as where a ranker took "
+        "another's place, or traffic was split anew, while not all rankers' ranks were logged."
     )
 
 

@@ -73,7 +73,7 @@ def plan_assumed(
     if len([share for share in world.shares if share > 0]) < 2:
         raise EstimateError(
             f"Of the assumed rankers, {', '.join(world.rankers)}, fewer than two serve traffic. "
-            " Propensities come from documents that two rankers put at different ranks: assume two."
+            "Propensities come from documents that two rankers put at different ranks: assume two."
         )
     world = world if curve is None else with_curve(world, curve)
     told = world.queries if told_for is None else told_for
@@ -111,12 +111,17 @@ def _joined(drawn: Sequence[Measured], queries: int) -> Measured:
             total = np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)
         return np.where(enough, total, np.nan)
 
-    thin = f"no interval from {queries:,} simulated queries: too thin to foresee"
+    def reason(k: int) -> str:
+        # What all logs lack that have no interval, they do not lack by chance.
+        told = {each.reasons[k] for each, has in zip(drawn, known[:, k], strict=True) if not has}
+        why = told.pop() if len(told) == 1 else None
+        return f"no interval from {queries:,} simulated queries: {why or 'too thin to foresee'}"
+
     return replace(
         drawn[0],
         se=np.sqrt(mean(se**2)),
         degrees=1 / mean(1 / degrees),
-        reasons=[None if good else thin for good in enough],
+        reasons=[None if good else reason(k) for k, good in enumerate(enough)],
     )
 
 
