@@ -32,10 +32,13 @@ from posbias.progress import Progress, silent
 from posbias.reporting.origins import Origin
 from posbias.reporting.reports import Part, Report
 from posbias.reporting.uses import weigh
+from posbias.wording import as_python
 
 Source = Harvest | ClickLog | str | os.PathLike[str]
 # Side by side, the one to start with first.
 _ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
+# Of a harvest.
+_DEFAULTS = {"max_rank": 10, "by": (), "weighting": None, "force": False, "non_functional": "share"}
 # Whether more segments than this have one curve takes longer to tell than a report may.
 _MOST_SEGMENTS = 100
 
@@ -83,6 +86,8 @@ def report(
     called = list(names) if names is not None else _names(sources)
     if len(called) != len(sources):
         raise HarvestError(f"{len(called)} names were given for {len(sources)} to report on. Give one for each.")
+    if len({*map(str, called)}) < len(called):
+        raise HarvestError(f"Both are called {called[0]!r}. Give each a name of its own.")
     kept = history if isinstance(history, History | None) else History.load(history)
     if kept is not None and not kept.days:
         raise CurveError("The history has no day yet: add one with History.add, or leave it out.")
@@ -93,7 +98,7 @@ def report(
         harvest, pages = _harvested(given, settings, engine, progress)
         chosen = choose(harvest, estimator)
         fits.append(fit(harvest, chosen, level))
-        parts.append(_part(fits[-1], pages, _origin(harvest, given), str(name)))
+        parts.append(_part(fits[-1], pages, _origin(harvest, given, settings), str(name)))
     comparison = None
     if len(fits) == 2:
         comparison = compare(*fits, level=level, names=[part.name for part in parts])
@@ -115,8 +120,9 @@ def _path(given: Any) -> str | None:
     return os.fspath(found) if isinstance(found, str | os.PathLike) else None
 
 
-def _origin(harvest: Harvest, given: Any) -> Origin:
-    return Origin.of(harvest, _path(given), given if isinstance(given, ClickLog) else None)
+def _origin(harvest: Harvest, given: Any, settings: dict[str, Any]) -> Origin:
+    chosen = {name: value for name, value in settings.items() if value != _DEFAULTS[name]}
+    return Origin.of(harvest, _path(given), given if isinstance(given, ClickLog) else None, as_python(chosen))
 
 
 def _harvested(
