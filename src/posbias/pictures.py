@@ -21,8 +21,8 @@ ALARM = "#B3261E"
 TRUTH = {"color": "black", "linestyle": "--", "linewidth": 1.2, "zorder": 3}
 
 
-def new_axes(width: float = 7.0, height: float = 4.2) -> tuple[Any, Any]:
-    """Return a Figure and its Axes, without touching the state of pyplot."""
+def new_axes(width: float = 5.6, height: float = 3.6) -> tuple[Any, Any]:
+    """Return a Figure and its Axes, without touching the state of pyplot: so small that half a page can be read."""
     figure = optional("matplotlib.figure", "Pictures need").Figure(figsize=(width, height), layout="constrained")
     return figure, dressed(figure.add_subplot())
 
@@ -58,6 +58,11 @@ def legible(name: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
+def draw_legend(axes: Any, **settings: Any) -> None:
+    """Say what is what, on a ground that keeps the bars of wide intervals from striking out the words."""
+    axes.legend(**({"facecolor": "white", "edgecolor": "none", "framealpha": 0.85} | settings))
+
+
 def draw_interval(
     axes: Any, x: FloatArray, y: FloatArray, low: FloatArray, high: FloatArray, *, band: bool = True, **style: Any
 ) -> None:
@@ -78,4 +83,4 @@ def save_picture(figure: Any, path: str | os.PathLike[str]) -> None:
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
     steady = optional("matplotlib", "Pictures need").rc_context({"svg.hashsalt": "posbias"})
     with written_whole(name) as part, steady:
-        figure.savefig(part, format=ending, dpi=160, metadata=undated)
+        figure.savefig(part, format=ending, dpi=200, metadata=undated)

@@ -11,7 +11,7 @@ from posbias.errors import HarvestError
 from posbias.estimators.rank_links import component
 from posbias.extras import optional
 from posbias.harvesting.harvests import Harvest
-from posbias.pictures import ALARM, COLORS, new_axes, rank_ticks
+from posbias.pictures import ALARM, COLORS, draw_legend, new_axes, rank_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ _MOST_WRITTEN, _LEAST_SHARE = 12, 0.002
 
 
 def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
-    """Draw, as a map, the clicks at rank k on documents that another ranker puts at k': what compares the two.
+    """Draw, as a map, the clicks at rank k on documents that are at k' too: what compares the two.
 
     In place of a harvest it may be what `intervention_sets` counted: pairs of query and document.
     """
@@ -33,26 +33,40 @@ def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
 def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = False) -> Axes:
     """Draw the clicks, or the pairs of query and document, of interventional sets as a map: (M, M)."""
     if ax is None:
-        _, ax = new_axes(6.2, 5.2)
+        _, ax = new_axes(5.4, 4.5)
     axes: Any = ax
+    # Its lines would strike out the numbers.
+    axes.grid(visible=False)
     ranks = len(clicks)
     colors = optional("matplotlib.colors", "Pictures need")
     shown = np.ma.masked_where(clicks == 0, clicks)
     scale = colors.LogNorm(max(1.0, float(shown.min())), max(2.0, float(shown.max()))) if clicks.any() else None
     image = axes.pcolormesh(np.arange(ranks + 1) + 0.5, np.arange(ranks + 1) + 0.5, shown, cmap="cividis", norm=scale)
-    if clicks.any():
-        scale_of = axes.figure.colorbar(image, ax=axes, fraction=0.05)
-        scale_of.ax.set_title("Pairs" if of_pairs else "Clicks", fontsize="small")
+    if scale is not None:
+        bar = axes.figure.colorbar(image, ax=axes, fraction=0.05)
+        bar.ax.set_title("Pairs" if of_pairs else "Clicks", fontsize="small")
+        bar.set_ticks(_round_numbers(scale.vmin, scale.vmax), minor=False)
+        bar.ax.yaxis.set_major_formatter(lambda count, _: _short(count))
+        bar.minorticks_off()
     if ranks <= _MOST_WRITTEN:
-        middle = np.sqrt(scale.vmin * scale.vmax) if scale else 0.0
+        # The colour on which black and white are read equally well.
+        middle = scale.vmin**0.55 * scale.vmax**0.45 if scale else 0.0
         for k, j in zip(*np.nonzero(clicks), strict=True):
             ink = "black" if clicks[k, j] > middle else "white"
-            axes.text(j + 1, k + 1, _short(clicks[k, j]), ha="center", va="center", fontsize=7, color=ink)
+            axes.text(
+                j + 1,
+                k + 1,
+                _short(clicks[k, j]),
+                ha="center",
+                va="center",
+                fontsize=8 if ranks <= 10 else 7,
+                color=ink,
+            )
     axes.invert_yaxis()
     axes.set_aspect("equal")
     rank_ticks(axes, list(range(1, ranks + 1)), both=True)
-    axes.set_xlabel("Rank by another ranker, k'")
-    axes.set_ylabel("Rank, k" if of_pairs else "Rank where it was clicked, k")
+    axes.set_xlabel("Its other rank, k'")
+    axes.set_ylabel("Rank of the document, k" if of_pairs else "Rank where it was clicked, k")
     axes.set_title(f"{'Sizes of' if of_pairs else 'Clicks in'} the interventional sets", fontsize="medium")
     return ax
 
@@ -68,8 +82,9 @@ def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
 def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
     """Draw the ranks that interventional sets with so many clicks compare: (M, M)."""
     if ax is None:
-        _, ax = new_axes(7.0, 3.6)
+        _, ax = new_axes(5.6, 3.0)
     axes: Any = ax
+    axes.grid(visible=False)
     # The inverse variance of a log ratio of two counts.
     known = np.divide(clicks * clicks.T, clicks + clicks.T, out=np.zeros_like(clicks), where=clicks * clicks.T > 0)
     known = np.triu(known, 1)
@@ -94,12 +109,12 @@ def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
     rank_ticks(axes, ranks.tolist())
     axes.set_xlim(0.3, len(clicks) + 0.7)
     highest = max((0.45 * (j - k) for k, j in drawn), default=1.0)
-    axes.set_ylim(-0.12 * highest, 1.15 * highest)
+    axes.set_ylim(-0.12 * highest, 1.35 * highest)
     axes.set_yticks([])
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_xlabel("Rank")
     axes.set_title("What links the ranks", fontsize="medium")
-    axes.legend(frameon=False, loc="upper right")
+    draw_legend(axes, loc="upper right")
     return ax
 
 
@@ -108,6 +123,19 @@ def counted(harvest: object) -> FloatArray:
     if not isinstance(harvest, Harvest):
         raise HarvestError(f"This picture is of a Harvest, not of a {type(harvest).__name__}.")
     return harvest.set_clicks()
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Return numbers to write beside a scale: powers of ten, or what lies between where these are too few.
+
+    >>> _round_numbers(3, 12000), _round_numbers(18, 86), _round_numbers(31, 38)
+    ([10.0, 100.0, 1000.0, 10000.0], [20.0, 50.0], [31, 38])
+    """
+    for steps in ((1,), (1, 2, 5)):
+        found = [step * 10.0**power for power in range(16) for step in steps if low <= step * 10**power <= high]
+        if len(found) > 1:
+            return found
+    return [low, high]
 
 
 def _short(count: float) -> str:
