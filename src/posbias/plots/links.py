@@ -46,7 +46,7 @@ def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = Fa
         bar = axes.figure.colorbar(image, ax=axes, fraction=0.05)
         bar.ax.set_title("Pairs" if of_pairs else "Clicks", fontsize="small")
         bar.set_ticks(_round_numbers(scale.vmin, scale.vmax), minor=False)
-        bar.ax.yaxis.set_major_formatter(lambda count, _: _short(count))
+        bar.ax.yaxis.set_major_formatter(lambda count, _: _short(count).replace(".0", ""))
         bar.minorticks_off()
     if ranks <= _MOST_WRITTEN:
         # The colour on which black and white are read equally well.
