@@ -14,6 +14,7 @@ from posbias import plots
 from posbias.learning.credits import Estimate
 from posbias.learning.evaluations import Evaluation, Judged
 from posbias.pictures import COLORS, MARKERS, legible
+from posbias.plots.links import draw_graph, draw_sets
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +159,26 @@ def test_a_rank_that_nothing_links_is_hollow() -> None:
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == ["compared with rank 1", "not compared with rank 1"]
     assert axes.lines[-1].get_xdata().tolist() == [3]
+
+
+def test_a_rank_that_little_links_has_an_arc() -> None:
+    clicks = np.zeros((30, 30))
+    clicks[:9, :9] = 10_000
+    np.fill_diagonal(clicks, 0)
+    clicks[8, 9:] = clicks[9:, 8] = 1
+    axes = draw_graph(clicks)
+    # Each of the last is linked to rank 9 alone, by next to nothing.
+    assert {arc.center[0] * 2 - 9 for arc in axes.patches} >= {*range(10, 31)}
+    assert axes.get_xticks().tolist() == [1, 5, 10, 15, 20, 25, 30]
+
+
+def test_scales_have_numbers_beside_them() -> None:
+    for low, high in ((18, 86), (31, 38), (1, 90_000)):
+        axes = draw_sets(np.array([[0.0, low], [high, 0.0]]))
+        _, bar = axes.figure.axes
+        axes.figure.canvas.draw()
+        inside = [t.get_text() for t in bar.get_yticklabels() if low <= t.get_position()[1] <= high]
+        assert len([text for text in inside if text]) > 1
 
 
 def test_a_missing_day_is_a_gap(kept: posbias.History) -> None:

@@ -44,12 +44,23 @@ def over_ranks(axes: Any, ranks: list[int]) -> None:
 
 def rank_ticks(axes: Any, ranks: list[int], *, both: bool = False) -> None:
     """Write as many ranks below the axes as there is room for, and beside them if they are ranks too."""
-    shown = (
-        ranks if len(ranks) <= 12 else ranks[:: 2 if len(ranks) <= 25 else 5 if len(ranks) <= 60 else len(ranks) // 12]
-    )
+    shown = _round_ranks(ranks[0], ranks[-1]) if ranks else []
     axes.set_xticks(shown)
     if both:
         axes.set_yticks(shown)
+
+
+def _round_ranks(first: int, last: int) -> list[int]:
+    """Return ranks to write below axes: all, every other, or the first and then round numbers.
+
+    >>> _round_ranks(1, 4), _round_ranks(2, 20), _round_ranks(1, 30)
+    ([1, 2, 3, 4], [2, 4, 6, 8, 10, 12, 14, 16, 18, 20], [1, 5, 10, 15, 20, 25, 30])
+    """
+    count = last - first + 1
+    if count <= 24:
+        return list(range(first, last + 1, 1 if count <= 12 else 2))
+    step = next(step for step in (5, 10, 20, 50, 100) if count <= 12 * step or step == 100)
+    return [rank for rank in range(first, last + 1) if rank == first or rank % step == 0]
 
 
 def legible(name: str) -> str:

@@ -41,7 +41,10 @@ def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = Fa
     colors = optional("matplotlib.colors", "Pictures need")
     shown = np.ma.masked_where(clicks == 0, clicks)
     scale = colors.LogNorm(max(1.0, float(shown.min())), max(2.0, float(shown.max()))) if clicks.any() else None
-    image = axes.pcolormesh(np.arange(ranks + 1) + 0.5, np.arange(ranks + 1) + 0.5, shown, cmap="cividis", norm=scale)
+    # Without its darkest blue, which is not told from an empty cell where the page is dark.
+    shades = optional("matplotlib", "Pictures need").colormaps["cividis"](np.linspace(0.18, 1, 256))
+    edges = np.arange(ranks + 1) + 0.5
+    image = axes.pcolormesh(edges, edges, shown, cmap=colors.ListedColormap(shades), norm=scale)
     if scale is not None:
         bar = axes.figure.colorbar(image, ax=axes, fraction=0.05)
         bar.ax.set_title("Pairs" if of_pairs else "Clicks", fontsize="small")
@@ -50,7 +53,7 @@ def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = Fa
         bar.minorticks_off()
     if ranks <= _MOST_WRITTEN:
         # The colour on which black and white are read equally well.
-        middle = scale.vmin**0.55 * scale.vmax**0.45 if scale else 0.0
+        middle = scale.vmin**0.65 * scale.vmax**0.35 if scale else 0.0
         for k, j in zip(*np.nonzero(clicks), strict=True):
             ink = "black" if clicks[k, j] > middle else "white"
             axes.text(
@@ -74,7 +77,8 @@ def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = Fa
 def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
     """Draw the ranks in a row and an arc for each two that are compared, the wider the more is known from it.
 
-    Ranks that no chain of arcs with clicks on both sides leads to from rank 1 are hollow.
+    Arcs from which next to nothing is known are left out. Ranks that no chain of arcs with clicks on both sides leads
+    to from rank 1 are hollow.
     """
     return draw_graph(counted(harvest), ax)
 
@@ -90,7 +94,10 @@ def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
     known = np.triu(known, 1)
     total = known.sum()
     patches = optional("matplotlib.patches", "Pictures need")
-    drawn = np.argwhere(known >= _LEAST_SHARE * max(total, 1e-300)).tolist()
+    # What is known of a rank best is drawn, however little that is.
+    both = known + known.T
+    best = (both > 0) & (both == both.max(axis=1, keepdims=True))
+    drawn = np.argwhere((known >= _LEAST_SHARE * max(total, 1e-300)) | np.triu(best | best.T, 1)).tolist()
     for k, j in drawn:
         width = 0.4 + 9 * np.sqrt(known[k, j] / known.max())
         arc = patches.Arc(
@@ -100,12 +107,13 @@ def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
         axes.add_patch(arc)
     reached = component(clicks > 0)
     ranks = np.arange(1, len(clicks) + 1)
+    size = min(9.0, 240 / len(clicks))
     for inside, face in ((True, COLORS[0]), (False, "white")):
         own = ranks[reached == inside]
         style = {"markerfacecolor": face, "markeredgecolor": COLORS[0] if inside else ALARM, "linestyle": "none"}
         name = "compared with rank 1" if inside else "not compared with rank 1"
         if len(own):
-            axes.plot(own, np.zeros(len(own)), marker="o", markersize=9, label=name, zorder=3, **style)
+            axes.plot(own, np.zeros(len(own)), marker="o", markersize=size, label=name, zorder=3, **style)
     rank_ticks(axes, ranks.tolist())
     axes.set_xlim(0.3, len(clicks) + 0.7)
     highest = max((0.45 * (j - k) for k, j in drawn), default=1.0)

@@ -127,7 +127,7 @@ def graph_chart(key: str, part: Part, styles: Styles) -> Chart:
         key,
         "What links the ranks",
         "Ranks in a row, with an arc between each two that the same documents are shown at; the wider, the more is "
-        f"known. {linked} linked to rank 1.",
+        f"known, and the faintest are left out. {linked} linked to rank 1.",
         Table(("rank", "compared with rank 1", "linked ranks", "most of it by ranks"), tuple(rows)),
         styles,
         lambda axes: draw_graph(clicks, axes),
