@@ -21,6 +21,7 @@ from posbias.cli import cli
 from posbias.cli.report import _command, _next_steps
 from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
+from posbias.harvesting import harvests
 from posbias.learning import weights as learning_weights
 from posbias.reporting.reports import Report
 from posbias.reporting.uses import weigh
@@ -332,6 +333,16 @@ def test_it_stays_small_with_many_ranks() -> None:
     assert len(table(shown, "The curve")) == 51
     assert made.comparison is not None
     assert not made.comparison.differs
+
+
+def test_estimators_side_by_side_are_counted_once(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    harvest = posbias.Harvest.load(files["two.harvest"])
+    first = harvest.interventions()
+    assert posbias.PivotOne().count(harvest) is posbias.AdjacentChain().count(harvest) is first
+    # But where that would be much to hold.
+    monkeypatch.setattr(harvests, "_MOST_KEPT", first.clicks.size - 1)
+    again = posbias.Harvest.load(files["two.harvest"])
+    assert again.interventions() is not again.interventions()
 
 
 @pytest.mark.parametrize("layout", ["wide", "replay"])

@@ -169,7 +169,8 @@ def _unnamed(finding: Finding) -> Finding:
 
 def _others(fitted: Estimator[Any], level: float) -> tuple[dict[str, Estimator[Any]], dict[str, Curve | str]]:
     """Return the other estimators of a harvest, fitted, and why some have no curve."""
-    harvest = replace(fitted.harvest_, by=())
+    # Without segments, of which there are curves already.
+    harvest = replace(fitted.harvest_, by=()) if fitted.harvest_.by else fitted.harvest_
     made: dict[str, Estimator[Any]] = {}
     refused: dict[str, Curve | str] = {}
     for name in _ESTIMATORS:
