@@ -62,7 +62,7 @@ def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = Fa
                 _short(clicks[k, j]),
                 ha="center",
                 va="center",
-                fontsize=8 if ranks <= 10 else 7,
+                fontsize=7.5 if ranks <= 10 else 7,
                 color=ink,
             )
     axes.invert_yaxis()
