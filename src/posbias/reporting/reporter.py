@@ -33,10 +33,13 @@ from posbias.progress import Progress, silent
 from posbias.reporting.origins import Origin
 from posbias.reporting.reports import Part, Report
 from posbias.reporting.uses import weigh
+from posbias.wording import as_python
 
 Source = Harvest | ClickLog | str | os.PathLike[str]
 # Side by side, the one to start with first.
 _ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
+# Of a harvest.
+_DEFAULTS = {"max_rank": 10, "by": (), "weighting": None, "force": False, "non_functional": "share"}
 # Whether more segments than this have one curve takes longer to tell than a report may.
 _MOST_SEGMENTS = 100
 
@@ -84,6 +87,8 @@ def report(
     called = _names(sources) if names is None else texts("names", names, error=HarvestError)
     if len(called) != len(sources):
         raise HarvestError(f"{len(called)} names were given for {len(sources)} to report on. Give one for each.")
+    if len(set(called)) < len(called):
+        raise HarvestError(f"Both are called {called[0]!r}. Give each a name of its own.")
     kept = history if isinstance(history, History | None) else History.load(history)
     if kept is not None and not kept.days:
         raise CurveError("The history has no day yet: add one with History.add, or leave it out.")
@@ -99,7 +104,7 @@ def report(
         harvest, pages = _harvested(given, settings, engine, progress)
         chosen = choose(harvest, estimator)
         fits.append(fit(harvest, chosen, level))
-        parts.append(_part(fits[-1], pages, _origin(harvest, given), name))
+        parts.append(_part(fits[-1], pages, _origin(harvest, given, settings), name))
     comparison = None
     if len(fits) == 2:
         comparison = compare(*fits, level=level, names=[part.name for part in parts])
@@ -121,8 +126,9 @@ def _path(given: Any) -> str | None:
     return os.fspath(found) if isinstance(found, str | os.PathLike) else None
 
 
-def _origin(harvest: Harvest, given: Any) -> Origin:
-    return Origin.of(harvest, _path(given), given if isinstance(given, ClickLog) else None)
+def _origin(harvest: Harvest, given: Any, settings: dict[str, Any]) -> Origin:
+    chosen = {name: value for name, value in settings.items() if value != _DEFAULTS[name]}
+    return Origin.of(harvest, _path(given), given if isinstance(given, ClickLog) else None, as_python(chosen))
 
 
 def _harvested(
@@ -174,7 +180,8 @@ def _unnamed(finding: Finding) -> Finding:
 
 def _others(fitted: Estimator[Any], level: float) -> tuple[dict[str, Estimator[Any]], dict[str, Curve | str]]:
     """Return the other estimators of a harvest, fitted, and why some have no curve."""
-    harvest = replace(fitted.harvest_, by=())
+    # Without segments, of which there are curves already.
+    harvest = replace(fitted.harvest_, by=()) if fitted.harvest_.by else fitted.harvest_
     made: dict[str, Estimator[Any]] = {}
     refused: dict[str, Curve | str] = {}
     for name in _ESTIMATORS:
