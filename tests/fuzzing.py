@@ -403,8 +403,8 @@ def _csv(chance: random.Random, columns: Columns, path: Path) -> Path:
     for row in zip(*(values for _, values in columns.values()), strict=True):
         # A value that is missing has no quotes, which would make it an empty text.
         writer.writerow([None if value is None else _cell(value) for value in row])
-    # No engine finds the end of a first name that has a line break and follows a mark.
-    marked = "\n" not in next(iter(columns)) and chance.random() < 0.3
+    # DuckDB does not find the end of a first name that needs its quotes and follows a mark.
+    marked = not {"\n", delimiter} & set(next(iter(columns))) and chance.random() < 0.3
     data = text.getvalue().encode("utf-8-sig" if marked else "utf-8")
     path = path.with_name(path.name + kind)
     packed = gzip.compress(data) if kind.endswith(".gz") else data

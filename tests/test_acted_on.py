@@ -176,7 +176,20 @@ def test_pairs_of_a_large_log_are_counted_in_a_sample(monkeypatch: pytest.Monkey
     monkeypatch.setattr("posbias.harvesting.set_sizes._MOST_ROWS", 50_000)
     sampled = posbias.check(log)
     assert (exact.documents_one_in, sampled.documents_one_in) == (1, 4)
+    assert "one query in 4, to count documents" in str(sampled)
+    assert "sample" not in str(exact)
     assert sampled.documents == pytest.approx(exact.documents, rel=0.1)
     assert sampled.moved == pytest.approx(exact.moved, rel=0.1)
     assert "about" in str(sampled)
     assert "about" not in str(exact)
+
+
+def test_that_nothing_differs_is_said_of_all_pairs_and_not_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = posbias.simulate(posbias.World(queries=200, max_rank=3)).to_pylist()
+    # Rankers agree on all queries but those of one in some, which no sample has.
+    moved = {row["query_id"] for row in rows if row["rank_a"] != row["rank_b"]}
+    few = [row for row in rows if row["query_id"] not in moved or row["query_id"] == min(moved)]
+    monkeypatch.setattr("posbias.harvesting.set_sizes._MOST_ROWS", 1)
+    found = posbias.check(log_of(few), max_rank=3)
+    assert "no-disagreement" not in [finding.code for finding in found.findings]
+    assert found.moved

@@ -357,6 +357,7 @@ def test_a_page_view_of_two_rankers(replayed: Rows) -> None:
     assert (problem.severity, problem.count) == ("warning", 1)
     assert "1 of 240 page views" in problem.message
     assert f"impression_id={page[0]['impression_id']}" in (problem.example or "")
+    assert problem.arguments == {}
 
 
 # ---- Rankers
@@ -374,6 +375,25 @@ def test_a_position_that_contradicts_the_rank(rows: Rows) -> None:
     assert ", but rank " in (problem.example or "")
     assert "left out" in problem.remedy
     assert harvest(rows).about["rows_contradicted"] == 5
+
+
+def test_a_position_beyond_the_last_rank_that_contradicts_one_within(rows: Rows) -> None:
+    # As below a block of advertisements: ranked fifth, and shown eleventh.
+    moved = [row | {"position": 11} for row in rows if row["position"] == 5][:7]
+    kept = [row for row in rows if row["position"] < 5]
+    found = check([*kept, *moved])
+    problem = only(found, "contradicted-rank")
+    assert (problem.severity, problem.count) == ("warning", 7)
+    assert "position=11, but rank 5" in (problem.example or "")
+    made = harvest([*kept, *moved])
+    assert (made.about["rows_contradicted"], made.about["rows_beyond"]) == (7, 0)
+    assert "contradicted-rank" in [finding.code for finding in made.findings]
+    # What its ranker puts beyond the last rank too is beyond, and nothing more.
+    deep = [
+        row | {"position": 11, f"rank_{row['ranker']}": rank} for row, rank in zip(moved, [11, None] * 4, strict=False)
+    ]
+    made = harvest([*kept, *deep])
+    assert (made.about["rows_contradicted"], made.about["rows_beyond"]) == (0, 7)
 
 
 @pytest.mark.parametrize("layout", ["wide", "long"])
@@ -536,6 +556,16 @@ def test_no_first_position(rows: Rows) -> None:
     problem = only(check([r for r in rows if r["position"] > 1]), "no-first-position")
     assert problem.severity == "error"
     assert "the first is 2" in problem.message
+
+
+def test_no_click_at_the_first_position(rows: Rows) -> None:
+    without = [r | {"clicked": r["clicked"] if r["position"] > 1 else 0} for r in rows]
+    problem = only(check(without), "no-first-clicks")
+    assert problem.severity == "error"
+    assert "no click at position 1, on 240 results" in problem.message
+    # A part of a log may be merged with others that have some; an estimate of it alone is refused.
+    with pytest.raises(posbias.EstimateError, match="there is no click at rank 1"):
+        posbias.AllPairs().fit(harvest(without))
 
 
 # ---- Columns
@@ -878,6 +908,23 @@ def test_ids_of_requests_are_not_queries(each_engine: str, without: bool) -> Non
     assert found.findings[0].count == 120
     assert found.findings[0].arguments == {"query": "search_term"}
     assert posbias.check(posbias.ClickLog(table, query="search_term"), max_rank=3).usable
+
+
+def test_a_request_that_was_sent_again_is_none_the_less_one() -> None:
+    rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3), "replay").to_pylist()
+    table = requests(rows)
+    again = table.slice(0, 3).set_column(5, "impression_id", pa.array([-1] * 3))
+    assert again.column_names == table.column_names
+    found = posbias.check(posbias.ClickLog(pa.concat_tables([table, again])), max_rank=3)
+    assert [f.code for f in found.findings] == ["request-id"]
+    assert "119 of 120 values of 'query_id' occur on one page view only" in " ".join(found.to_text().split())
+
+
+def test_an_estimate_asks_about_ids_of_requests_too() -> None:
+    rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3), "replay").to_pylist()
+    for log in (posbias.ClickLog(requests(rows)), posbias.ClickLog(requests(rows), ranker="none")):
+        with pytest.raises(posbias.EstimateError, match=r"not the id of a request \(query\)\? If so, .*longer period"):
+            posbias.CrossFit().fit(posbias.harvest(log, max_rank=3))
 
 
 def test_queries_that_recur_with_one_ranker_each_need_a_longer_period() -> None:

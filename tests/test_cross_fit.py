@@ -221,6 +221,9 @@ def test_a_lost_newton_falls_back_on_what_has_one_root(monkeypatch):
     fitted = posbias.CrossFit().fit(harvest)
     np.testing.assert_allclose(fitted.propensity_, plain, rtol=1e-6)
     assert "no root near the start" in fitted.curve().notes[0]
+    # What is said of guesses where assignment is sticky goes with them.
+    [note] = posbias.CrossFit().fit(harvest_of(replace(WORLD, sticky=True))).notes_
+    assert "no root near the start" in note
 
 
 @pytest.mark.parametrize("relevance", ["none", "signature"])

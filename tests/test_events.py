@@ -251,6 +251,17 @@ def test_what_a_log_says_of_its_other_columns_a_log_of_events_says() -> None:
     assert one.propensity_.tolist() != apart.propensity_.tolist()
 
 
+def test_decimals_without_places_are_whole_numbers(each_engine: str, tmp_path: Path) -> None:
+    """Snowflake exports every whole number so."""
+    whole = pa.decimal128(38, 0)
+    shown = SHOWN | {"impression_id": pa.array([1, 2], whole), "doc_ids": pa.array([[7, 8], [8, 7]], pa.list_(whole))}
+    rows, found = codes(log_of(shown, {"impression_id": [1, 2], "doc_id": [8, 8]}), tmp_path)
+    assert [(int(view), int(doc), *more) for view, doc, *more in rows] == [
+        (1, 7, 1, 0), (1, 8, 2, 1), (2, 7, 2, 0), (2, 8, 1, 1)
+    ]  # fmt: skip
+    assert found == {}
+
+
 def test_a_log_without_rankers_has_no_column_for_them(tmp_path: Path) -> None:
     rows = simulated()
     shown = pa.Table.from_pylist(as_arrays(rows)).drop_columns("ranker")
@@ -334,10 +345,19 @@ def test_no_click_at_all_is_said(tmp_path: Path) -> None:
         (SHOWN | {"doc_ids": [[{"id": 1}], [{"id": 2}]]}, None, {}, r"STRUCT.*an id is a single value"),
         (SHOWN | {"impression_id": [[1], [2]]}, None, {}, r"'impression_id' of the impressions is BIGINT\[\]"),
         (SHOWN | {"Clicked": [1, 1]}, None, {}, r"two columns named 'clicked'.*EXCLUDE \(Clicked\)"),
+        (SHOWN | {"posbias: item": ["u", "v"]}, None, {}, r"two columns named 'posbias: item'"),
         (SHOWN, {"impression_id": [1.0], "doc_id": ["y"]}, {}, r"is BIGINT in the impr.* DOUBLE in the clicks"),
+        (SHOWN | {"ranker": [["a"], ["b"]]}, None, {}, r"'ranker' of the impressions is VARCHAR\[\]"),
+        (SHOWN, None, {"ranker": "query_id"}, r"'query_id' cannot be both query and ranker"),
         (SHOWN, {"impression_id": ["v1", "v2"], "doc_id": ["x", "y"]}, {}, r"2 of 2 clicked results .*written alike"),
         (SHOWN | {"impression_id": [None, None]}, None, {}, r"hold no result .*\n2 of 2 page views have no value"),
         (SHOWN | {"doc_ids": [None, []]}, None, {}, r"hold no result .*\n2 of 2 page views show nothing"),
+        (
+            {"impression_id": [1, 1], "query_id": ["t"] * 2, "doc_id": ["x", "y"], "position": [1, None]},
+            None,
+            {},
+            r"No click would be left.*\n1 of 2 rows of the impressions have no whole number",
+        ),
         (SHOWN | {"impression_id": [1, 1]}, None, {}, r"1 of 1 page views contradict themselves"),
     ],
 )  # fmt: skip
@@ -491,14 +511,23 @@ def test_a_stray_zero_does_not_move_all_positions(tmp_path: Path) -> None:
 
 def test_positions_that_are_none_are_counted(tmp_path: Path) -> None:
     shown = {
-        "impression_id": [1, 1, 1, 1],
-        "query_id": ["t"] * 4,
-        "doc_id": [*"wxyz"],
-        "position": ["1", "2.5", "-3", "two"],
+        "impression_id": [1] * 6,
+        "query_id": ["t"] * 6,
+        "doc_id": [*"uvwxyz"],
+        "position": ["4294967296", "2147483647", "1", "2.5", "-3", "two"],
     }
     rows, found = codes(log_of(shown, {"impression_id": [1], "doc_id": ["w"]}), tmp_path)
     assert rows == [(1, "w", 1, 1)]
-    assert found == {"not-a-position": 3}
+    assert found == {"not-a-position": 5}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_positions_that_no_page_has_are_counted(each_engine: str, first: int, tmp_path: Path) -> None:
+    shown = {"impression_id": [1] * 4, "query_id": ["t"] * 4, "doc_id": [*"wxyz"]}
+    shown |= {"position": [first, first + 1, 2**62, 2**63 - 1]}
+    rows, found = codes(log_of(shown, {"impression_id": [1], "doc_id": ["w"]}), tmp_path)
+    assert rows == [(1, "w", 1, 1), (1, "x", 2, 0)]
+    assert found == {"not-a-position": 2}
 
 
 def test_nothing_is_replaced_unless_told(each_engine: str, tmp_path: Path) -> None:

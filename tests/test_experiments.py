@@ -27,6 +27,7 @@ from posbias.reproduction import (
     diagnosis,
     drift,
     evaluation,
+    foresight,
     pooling,
     reproduce,
 )
@@ -78,6 +79,7 @@ TINY = Sizes(
     diagnosed_logs=2,
     drift_logs=2,
     pooled_logs=2,
+    planned_logs=2,
     judged_logs=2,
     learning_queries=100,
     learning_seeds=2,
@@ -93,9 +95,16 @@ MODULES = {
     "drift": drift,
     "evaluation": evaluation,
     "pooling": pooling,
+    "planning": foresight,
 }
 SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
-TABLES = {"arxiv": "table-1", "drive": "table-2", "learning": "curves"}
+TABLES = {
+    "arxiv": "table-1",
+    "drive": "table-2",
+    "coverage": "by-rank",
+    "planning": "by-rank",
+    "learning": "curves",
+}
 
 
 @pytest.fixture(scope="module")
@@ -524,7 +533,30 @@ def test_coverage_leaves_out_what_has_no_interval() -> None:
     held = coverage.Held(error, scale, np.where(np.isnan(error), np.nan, 100.0), np.ones(4))
     assert held.coverage(0.95)[0] == pytest.approx(4 / 5)
     assert held.coverage(0.95)[2] == pytest.approx(3 / 4)
+    assert held.by_rank(0.95).tolist() == [0.75, 1.0]
+    assert held.by_rank(0.5).tolist() == [0.0, 1.0]
     assert np.isnan(coverage.Held(*np.full((4, 2, 3), np.nan)).coverage(0.95)).all()
+
+
+def test_what_was_foreseen_is_held_against_what_came() -> None:
+    foreseen = np.array([[[1.0, 4.0, 1.0]], [[3.0, 4.0, 1.0]]]) * np.ones((2, 3, 1))
+    came = np.array([[[2.0, 1.0, 1.0]], [[2.0, 1.0, np.nan]]]) * np.ones((2, 3, 1))
+    found = foresight.Foretold(foreseen, came)
+    ratio, error = found.ratios()
+    # The third rank has an interval in half of the logs.
+    np.testing.assert_allclose(ratio, np.tile([1.0, 2.0, np.nan], (3, 1)))
+    # The variance of the mean of 1 and 3 is 1; of a root relative to it, a quarter.
+    np.testing.assert_allclose(error, np.tile([0.5 * np.sqrt(1 / 4), 0.0, np.nan], (3, 1)))
+    assert (found.furthest(), found.beyond()) == ((2.0, 0.0), 3)
+
+
+def test_worlds_are_changed_as_foretold() -> None:
+    world = World(queries=10, rankers=tuple("abc"), traffic=(60, 30, 10), quality=(0.0, 1.0, 2.0))
+    more, other, joined = foresight.worlds_foretold(world)
+    assert (more.queries, more.shares) == (40, world.shares)
+    assert other.shares == pytest.approx((0.2, 0.3, 0.5))
+    assert joined.shares == pytest.approx((0.45, 0.225, 0.075, 0.25))
+    assert joined.qualities == (0.0, 1.0, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("name", ON_WORLDS)
@@ -534,7 +566,9 @@ def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.
 
     first = {key: replace(one, world=replace(one.world, queries=100)) for key, one in SETTINGS_OF[name].items()}
     monkeypatch.setattr(MODULES[name], "SETTINGS", dict(list(first.items())[:1] + list(first.items())[7:8]))
-    sizes = Sizes(compared_logs=2, covered_logs=2, diagnosed_logs=2, drift_logs=2, pooled_logs=2, judged_logs=2)
+    sizes = Sizes(
+        compared_logs=2, covered_logs=2, diagnosed_logs=2, drift_logs=2, pooled_logs=2, planned_logs=2, judged_logs=2
+    )
     shares: list[float] = []
     one, again, other = (
         EXPERIMENTS[name](Laboratory(none, sizes, seed, lambda _, share: shares.append(share))) for seed in (1, 1, 2)

@@ -190,6 +190,11 @@ def some_nan(values: list[Any]) -> pa.Array:
     return pa.array([NAN if i % 5 == 0 else float(value) for i, value in enumerate(values)])
 
 
+def beside_nan(column: str, table: pa.Table = REPLAY) -> pa.Table:
+    """The table with one number in a column, or NaN."""
+    return cut(table, column, lambda old: [NAN if i % 2 else 5.0 for i in range(len(old))])
+
+
 def every(column: str, of: Callable[[Any], Any], table: pa.Table = WIDE) -> pa.Table:
     """The table with something else in place of each value of a column, where it has any."""
     return cut(table, column, lambda old: pa.array([None if value is None else of(value) for value in old]))
@@ -380,6 +385,16 @@ CASES: dict[str, Case] = {
     ),
     "NaN queries of a swap": Case(
         the(cut(REPLAY, "query_id", some_nan).append_column("original_rank", REPLAY["position"])), "'query_id'"
+    ),
+    # What a Parquet file says of a column leaves NaN out: of one other value, each would be that.
+    "NaN beside one query": Case(parquet(beside_nan("query_id")), "180 of 360 rows have no value in column 'query_id'"),
+    "NaN beside one document": Case(parquet(beside_nan("doc_id")), "180 of 360 rows have no value in column 'doc_id'"),
+    "NaN beside one ranker": Case(parquet(beside_nan("ranker")), "180 of 360 rows have no value in column 'ranker'"),
+    "NaN beside one page view": Case(
+        parquet(beside_nan("impression_id")), "no value in column 'impression_id'", {"duplicates": "drop"}
+    ),
+    "NaN beside one window": Case(
+        parquet(beside_nan("day", twice(REPLAY, "day"))), "no value in column 'day'", {"window": "day"}
     ),
     # Counts that no 64 bits hold.
     "sums in wide": Case(the(HUGE), r"'impressions' and 'clicks' add up to more than 2\^63 - 1"),
@@ -750,7 +765,11 @@ CASES: dict[str, Case] = {
     "rows by another delimiter": Case(text("log.csv", HEADER, *(r.replace(",", ";") for r in LINES[1:])), "log.csv"),
     "a line break after a mark": Case(
         raw("log.csv", "\n".join(['\ufeff"a\nb",' + HEADER, *(f"x,{r}" for r in LINES[1:])]).encode()),
-        "with a line break, after a byte order mark",
+        "with a line break in it, after a byte order mark",
+    ),
+    "a delimiter after a mark": Case(
+        raw("log.csv", "\n".join(['\ufeff"a,b",' + HEADER, *(f"x,{r}" for r in LINES[1:])]).encode()),
+        "with the delimiter ',' in it, after a byte order mark",
     ),
     # Files that are something else, or cut.
     "Parquet as CSV": Case(damaged(parquet(WIDE), lambda data: data, "log.csv"), "not CSV text in UTF-8|is not CSV"),
@@ -810,6 +829,11 @@ CASES: dict[str, Case] = {
         "do not fit together|told by a single value",
     ),
     "a question mark before gzip": Case(text("day?/log.csv.gz", *LINES), "question mark in its path", spark=False),
+    "no path at all": Case(lambda folder: (csv(WIDE)(folder), "")[1], "The path '' names no file"),
+    "a path of blanks": Case(lambda folder: (csv(WIDE)(folder), " ")[1], "The path ' ' names no file"),
+    "no path in a list": Case(lambda folder: [csv(WIDE)(folder), ""], "The path '' names no file"),
+    "no path of rankings": Case(lambda folder: (csv(RANKINGS)(folder), LONG)[1], "names no file", {"rankings": ""}),
+    "a path with a NUL": Case(the("log\0.csv"), "names no file"),
     "no such file": Case(lambda folder: folder / "nothing.csv", "There is no file"),
     "no such pattern": Case(lambda folder: str(folder / "*.csv"), "No file fits"),
     "no files in a list": Case(the([]), "list of files is empty"),

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import posbias
 from posbias.cli import cli
 from posbias.errors import EstimateError, PosbiasError
+from posbias.planning import scenarios
 from posbias.planning.measured import measure
 from posbias.planning.newcomers import joined_by_newcomer, mean_likeness
 from posbias.planning.plans import Outlook, Plan
@@ -89,7 +90,8 @@ WORLDS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "estimator"), [("three", "cross-fit"), ("unequal", "cross-fit"), ("alike", "all-pairs")]
+    ("name", "estimator"),
+    [("three", "cross-fit"), ("unequal", "cross-fit"), ("alike", "all-pairs"), ("alike", "adjacent-chain")],
 )
 def test_what_is_foreseen_comes_true_within_15_percent(name: str, estimator: str) -> None:
     """At each rank, on average over a few logs that it is foreseen from: one alone knows its error to 5%."""
@@ -255,6 +257,25 @@ def test_scenarios_are_of_the_same_page_views() -> None:
     assert np.mean(errors(others[-1].outlooks[0]) / errors(planned().outlooks[0])) < 1
 
 
+def test_no_fit_of_a_scenario_is_made_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for the best split, too: a bar that stands still looks like a command that hangs."""
+    told: list[tuple[str, float]] = []
+    fits: list[int] = []
+    measured = scenarios.errors_of
+
+    def errors_of(names: Sequence[str], harvest: posbias.Harvest) -> np.ndarray:
+        fits.append(len([share for doing, share in told if doing == "Playing scenarios"]))
+        return measured(names, harvest)
+
+    monkeypatch.setattr(scenarios, "errors_of", errors_of)
+    posbias.plan(small(), estimators=["all-pairs"], progress=lambda *seen: told.append(seen))
+    assert fits == [*range(1, len(fits) + 1)]
+    shares = [share for doing, share in told if doing == "Playing scenarios"]
+    assert shares == sorted(set(shares))
+    assert shares[0] == 0
+    assert shares[-1] < 1
+
+
 def test_the_same_seed_gives_the_same_plan() -> None:
     one, again = (posbias.plan(small(), estimators=["all-pairs"]).to_dict() for _ in range(2))
     assert one == again
@@ -367,6 +388,12 @@ def test_a_steeper_curve_needs_more_and_a_given_one_is_taken() -> None:
     assert all(more > few for more, few in zip(steep, same, strict=True))
     with pytest.raises(PosbiasError, match="each of the 3 ranks"):
         posbias.plan(world, curve=[1, 0.5])
+
+
+def test_an_assumed_world_that_no_log_tells_anything_of_says_why() -> None:
+    found = posbias.plan(posbias.World(max_rank=3, similarity=1.0), estimators=["all-pairs"])
+    reasons = [need.reason or "" for need in found.outlooks[0].needs]
+    assert all("no click at rank 1 in any" in reason for reason in reasons), reasons
 
 
 def test_an_assumed_world_needs_two_rankers_and_has_its_own_traffic() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ from matplotlib.figure import Figure
 
 import posbias
 from posbias import plots
+from posbias.learning.credits import Estimate
+from posbias.learning.evaluations import Evaluation, Judged
 from posbias.pictures import COLORS, MARKERS, legible
+from posbias.plots.links import draw_graph, draw_sets
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +34,14 @@ def kept(fitted: posbias.CrossFit) -> posbias.History:
     return posbias.History().add(curve, "2026-03-01").add(curve, "2026-03-03", ["curve: it changed"])
 
 
+def judged() -> Evaluation:
+    """An evaluation of which one ranking is better, one worse, and of one nothing can be told."""
+    known = {"value": Estimate(1.0), "normalised": Estimate(1.0)}
+    ratios = {"new": Estimate(1.2, 1.1, 1.3), "_$old$": Estimate(0.8, 0.7, 0.9), "thin": Estimate(1.1)}
+    rankings = tuple(Judged(name=name, ratio=ratio, **known) for name, ratio in ratios.items())
+    return Evaluation("dcg", True, 0.95, "cross-fit", 10, 5, Judged(name="the log", **known), rankings)
+
+
 def drawn(name: str, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History, ax):
     every = {
         "curve": lambda: plots.curve(fitted, ax, truth=[1, 0.5], joint=True),
@@ -40,6 +52,7 @@ def drawn(name: str, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: p
         "influence": lambda: plots.influence(fitted, ax),
         "click_rates": lambda: plots.click_rates(fitted, ax),
         "history": lambda: plots.history(kept, ax),
+        "evaluation": lambda: plots.evaluation(judged(), ax),
         "comparison": lambda: plots.comparison(posbias.compare(fitted, fitted.curve()), ax),
         "plan": lambda: plots.plan(posbias.plan(harvest, scenarios=False), ax),
     }
@@ -92,6 +105,48 @@ def test_pairs_that_contradict_the_curve_stand_out(harvest: posbias.Harvest) -> 
     )
 
 
+def markers(axes) -> dict[str, str]:
+    """Return the marker of each entry of the legend that has one."""
+    found = {box.get_label(): box.lines[0].get_marker() for box in axes.containers}
+    found |= {line.get_label(): line.get_marker() for line in axes.lines}
+    return {label: marker for label, marker in found.items() if marker not in ("None", "")}
+
+
+def test_what_stands_out_does_so_in_grey(
+    harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History
+) -> None:
+    other = posbias.CrossFit().fit(harvest.segment("phone"))
+    flat = replace(fitted.curve(), positions=tuple(replace(p, propensity=0.9) for p in fitted.curve().positions))
+    found = posbias.compare(other, fitted.segments_[("$x_1$",)])
+    first, *rest = found.differences
+    found = replace(found, differences=(replace(first, differs=not first.differs), *rest))
+    pictures = {
+        "comparison": plots.comparison(found),
+        "pair_ratios": plots.pair_ratios(harvest, flat),
+        "evaluation": plots.evaluation(judged()),
+        "curves": plots.curves({"one": fitted, "other": other}),
+        "history": plots.history(kept),
+        "plan": plots.plan(posbias.plan(harvest, scenarios=False)),
+    }
+    for name, axes in pictures.items():
+        looks = markers(axes)
+        shown = {text.get_text() for text in axes.get_legend().get_texts()}
+        marked = [marker for label, marker in looks.items() if label in shown]
+        assert len(marked) > 1, name
+        assert len({*marked}) == len(marked), name
+
+
+def test_a_plan_marks_what_there_is(harvest: posbias.Harvest) -> None:
+    plan = posbias.plan(harvest, scenarios=False)
+    needs = {f"rank {need.rank}": need for need in plan.outlooks[0].needs}
+    drawn = {line.get_label(): line for line in plots.plan(plan).lines if line.get_label() in needs}
+    assert drawn
+    for name, line in drawn.items():
+        (place,) = line.get_markevery()
+        assert line.get_xdata()[place] == pytest.approx(plan.queries or plan.page_views)
+        assert line.get_ydata()[place] == pytest.approx(100 * needs[name].precision)
+
+
 def test_a_rank_that_nothing_links_is_hollow() -> None:
     world = posbias.World(queries=200, max_rank=3)
     table = posbias.simulate(world)
@@ -104,6 +159,26 @@ def test_a_rank_that_nothing_links_is_hollow() -> None:
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == ["compared with rank 1", "not compared with rank 1"]
     assert axes.lines[-1].get_xdata().tolist() == [3]
+
+
+def test_a_rank_that_little_links_has_an_arc() -> None:
+    clicks = np.zeros((30, 30))
+    clicks[:9, :9] = 10_000
+    np.fill_diagonal(clicks, 0)
+    clicks[8, 9:] = clicks[9:, 8] = 1
+    axes = draw_graph(clicks)
+    # Each of the last is linked to rank 9 alone, by next to nothing.
+    assert {arc.center[0] * 2 - 9 for arc in axes.patches} >= {*range(10, 31)}
+    assert axes.get_xticks().tolist() == [1, 5, 10, 15, 20, 25, 30]
+
+
+def test_scales_have_numbers_beside_them() -> None:
+    for low, high in ((18, 86), (31, 38), (1, 90_000)):
+        axes = draw_sets(np.array([[0.0, low], [high, 0.0]]))
+        _, bar = axes.figure.axes
+        axes.figure.canvas.draw()
+        inside = [t.get_text() for t in bar.get_yticklabels() if low <= t.get_position()[1] <= high]
+        assert len([text for text in inside if text]) > 1
 
 
 def test_a_missing_day_is_a_gap(kept: posbias.History) -> None:

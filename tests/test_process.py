@@ -81,6 +81,22 @@ def test_streams_that_were_closed(command: str, streams: str, log: Path) -> None
         assert done.stdout
 
 
+YOUNGER = ["compare {curve} {curve}", "history show {history}", "diagnose {log}", "plan {log} --no-scenarios --json"]
+
+
+@pytest.mark.parametrize("command", YOUNGER)
+def test_streams_that_were_closed_before_other_commands(command: str, log: Path, tmp_path: Path) -> None:
+    curve = posbias.AllPairs().fit(posbias.harvest(posbias.ClickLog(log))).curve()
+    curve.save(tmp_path / "c.json")
+    posbias.History().add(curve, "2026-03-01").save(tmp_path / "h.parquet")
+    line = command.format(log=log, curve=tmp_path / "c.json", history=tmp_path / "h.parquet")
+    for streams in (">&-", "2>&-", "<&- >&- 2>&-"):
+        done = shell(f"$posbias {line} {streams}")
+        assert done.returncode == 0
+        assert "Traceback" not in done.stderr
+    assert "No space left on device" in shell(f"$posbias {line} > /dev/full").stderr
+
+
 def test_no_file_takes_the_place_of_a_closed_stream(log: Path, tmp_path: Path) -> None:
     done = shell(f"$posbias harvest {log} -o {tmp_path}/h.parquet <&- >&- 2>&-")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -18,9 +18,10 @@ from click.testing import CliRunner
 
 import posbias
 from posbias.cli import cli
-from posbias.cli.report import _command
+from posbias.cli.report import _command, _next_steps
 from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
+from posbias.harvesting import harvests
 from posbias.learning import weights as learning_weights
 from posbias.reporting.reports import Report
 from posbias.reporting.uses import weigh
@@ -150,8 +151,6 @@ def test_of_a_log_page_views_are_looked_at_and_columns_named(files: dict[str, st
     assert made.title == "Position bias: log"
     facts = made.parts[0].origin.facts
     assert facts["columns"].startswith("query: query_id, doc: doc_id, ranker: ranker, position: position, click:")
-    words = elements(made.to_html())[0].text
-    assert f"posbias weights {shlex.quote(files['log.parquet'])} --estimate curve.json" in words
 
 
 def test_hostile_names_stay_words(evil: str) -> None:
@@ -268,6 +267,10 @@ def test_days_are_shown(files: dict[str, str], page: str) -> None:
     assert [row[0] for row in rows[1:]] == [str(day.date) for day in kept.days]
     assert rows[1][1] == f"{kept.days[0].positions[1].propensity:.3f}"
     assert "1 day between has no curve" in page
+    # What is listed is what is drawn.
+    listed = [head for head in rows[0] if head.startswith("rank ")]
+    (drawn,) = re.findall(r'<figure id="h-days">.*?</svg>', page, re.DOTALL)
+    assert [f"rank {rank}" for rank in re.findall(r">rank (\d+)</text>", drawn)] == listed
 
 
 def test_segments_are_compared(files: dict[str, str], page: str) -> None:
@@ -332,6 +335,16 @@ def test_it_stays_small_with_many_ranks() -> None:
     assert not made.comparison.differs
 
 
+def test_estimators_side_by_side_are_counted_once(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    harvest = posbias.Harvest.load(files["two.harvest"])
+    first = harvest.interventions()
+    assert posbias.PivotOne().count(harvest) is posbias.AdjacentChain().count(harvest) is first
+    # But where that would be much to hold.
+    monkeypatch.setattr(harvests, "_MOST_KEPT", first.clicks.size - 1)
+    again = posbias.Harvest.load(files["two.harvest"])
+    assert again.interventions() is not again.interventions()
+
+
 @pytest.mark.parametrize("layout", ["wide", "replay"])
 def test_clicks_of_sets_are_counted_not_weighted(layout: str) -> None:
     rows = posbias.simulate(posbias.World(queries=40, max_rank=4), layout).to_pylist()
@@ -362,12 +375,70 @@ def test_the_command_makes_the_same_page_again(files: dict[str, str], tmp_path: 
     assert stamped.sub("", target.read_text("utf-8")) == stamped.sub("", first)
 
 
+def typed(page: str) -> dict[str, str]:
+    """Return what a page says to type next, by what it is for."""
+    found = [one.text for one in elements(page) if one.tag in ("dt", "dd")]
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+CURVE, WEIGHTS = "the curve in a file, with its covariance", "weights and exposure to learn from"
+
+
+@pytest.mark.long
+def test_commands_that_come_next_make_the_same_curve(files: dict[str, str], tmp_path: Path) -> None:
+    named = {"query_id": "q", "doc_id": "d", "position": "rank shown", "impression_id": "view"}
+    log, target = str(tmp_path / "its own.parquet"), tmp_path / "report.html"
+    table = pq.read_table(files["log.parquet"])
+    pq.write_table(table.rename_columns([named.get(name, name) for name in table.column_names]), log)
+    columns = ["--query", "q", "--doc", "d", "--position", "rank shown", "--impression", "view"]
+    run("report", log, "-o", str(target), *columns, "--max-rank", "3", "--estimator", "all-pairs", "--level", "0.9")
+    page = target.read_text("utf-8")
+    said = typed(page)
+    assert len(said) == 4
+    shown = json.loads(next(one.text for one in elements(page) if one.attributes.get("id") == "p0-json"))
+    command, _, kept = said[CURVE].partition(" > ")
+    assert json.loads(run(*shlex.split(command)[1:])) == shown
+    assert kept == "curve.json"
+    (tmp_path / kept).write_text(json.dumps(shown))
+    weigh_them = said.pop(WEIGHTS).replace("curve.json", shlex.quote(str(tmp_path / kept)))
+    made = tmp_path / "weights.parquet"
+    run(*shlex.split(weigh_them.replace("weights.parquet", shlex.quote(str(made))))[1:], "--beyond", "clip")
+    assert pq.read_table(made).num_rows
+    for line in said.values():
+        assert set(columns) < {*shlex.split(line)}
+
+
+@pytest.mark.long
+def test_next_steps_in_python_make_the_same_curve(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = posbias.report(posbias.ClickLog(files["log.parquet"]), max_rank=3, by=["device"], level=0.9)
+    said = made.to_dict()["parts"][0]["next"]
+    names: dict[str, object] = {"posbias": posbias}
+    exec("\n".join([said["the harvest"], said[CURVE], said[WEIGHTS].replace(")", ", beyond='clip')")]), names)
+    assert posbias.Curve.load("curve.json") == made.parts[0].curve
+    assert pq.read_table("weights.parquet").num_rows
+
+
+def test_what_comes_next_is_in_the_page(files: dict[str, str], report: Report, page: str) -> None:
+    said = report.to_dict()["parts"][0]["next"]
+    assert typed(page) == said
+    assert said["the harvest"] == f"harvest = posbias.Harvest.load({files['one.harvest']!r})"
+    assert said[CURVE] == "posbias.CrossFit().fit(harvest).curve().save('curve.json')"
+
+
 def test_secrets_of_spark_are_not_told(files: dict[str, str]) -> None:
     words = [files["log.parquet"], "-o", "x.html", "--engine", "spark", "--spark-conf", f"fs.s3a.secret.key={SECRET}"]
     told = _command(command.make_context("report", [*words, "--force"]))
     assert SECRET not in told
     assert "--spark-conf fs.s3a.secret.key=... " in told
     assert told.endswith("--force")
+    (said,) = _next_steps(command.make_context("report", [*words, "--force"]), harvests=False)
+    assert SECRET not in str(said)
+    assert "--engine spark" in said[CURVE]
+    # Which are made by DuckDB alone.
+    assert said[WEIGHTS].endswith("log.parquet --force --estimate curve.json -o weights.parquet")
 
 
 @pytest.mark.parametrize(
@@ -406,6 +477,8 @@ def test_what_python_refuses(files: dict[str, str]) -> None:
         posbias.report({})  # type: ignore[arg-type]
     with pytest.raises(HarvestError, match="2 names were given for 1"):
         posbias.report(files["one.harvest"], names=["a", "b"])
+    with pytest.raises(HarvestError, match="Both are called 'a'"):
+        posbias.report(files["one.harvest"], files["two.harvest"], names=["a", "a"])
     with pytest.raises(CurveError, match="The history has no day yet"):
         posbias.report(files["one.harvest"], history=posbias.History())
     with pytest.raises(CurveError, match="is not made of a harvest"):

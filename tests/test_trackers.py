@@ -52,7 +52,7 @@ def parameters(**values: Any) -> list[Row]:
                 "string_value": value if isinstance(value, str) else None,
                 "int_value": value if isinstance(value, int) else None,
                 "float_value": None,
-                "double_value": None,
+                "double_value": value if isinstance(value, float) else None,
             },
         }
         for key, value in values.items()
@@ -154,6 +154,33 @@ def test_the_log_of_ga4_is_the_one_that_went_in(kind: str, dialect: str) -> None
     assert {row["device"] for row in found} == {"phone"}
 
 
+@pytest.mark.parametrize("term", [None, " "])
+@pytest.mark.parametrize("dialect", TRACKERS["ga4"])
+def test_what_a_site_does_not_send_is_no_list_and_no_item(dialect: str, term: str | None) -> None:
+    """GA4 exports "(not set)" for it: lists are then told by their names, and without name and query left out."""
+    told = parameters(ga_session_id=7, variant=1.5, **({} if term is None else {"search_term": term}))
+    base = {"user_pseudo_id": "u", "stream_id": "s", "event_date": "20260101", "device": {"category": "phone"}}
+    base |= {"event_params": told, "event_timestamp": 5}
+
+    def item(doc: str, name: str, place: int) -> Row:
+        return {"item_id": doc, "item_list_id": "(not set)", "item_list_name": name, "item_list_index": str(place)}
+
+    shown = [item("x", "new", 0), item("y", "new", 1), item("(not set)", "new", 2)]
+    more = [item("y", "sale", 0), item("z", "(not set)", 0)]
+    views = [base | {"event_name": "view_item_list", "items": items} for items in (shown, more)]
+    events = pa.Table.from_pylist([*views, base | {"event_name": "select_item", "items": [item("y", "sale", 0)]}])
+    sql = posbias.events_sql("ga4", "tracked", dialect=dialect, ranker="variant")
+    found = run(sql if dialect == "duckdb" else translated(sql, dialect), events)
+    assert sorted((row["query_id"], row["doc_id"], row["position"], row["clicked"]) for row in found) == [
+        ("new", "x", 1, 0),
+        ("new", "y", 2, 0),
+        ("sale", "y", 1, 1),
+    ]
+    assert len({row["impression_id"] for row in found}) == 2
+    # A parameter that reads like a fraction is exported as one.
+    assert {row["ranker"] for row in found} == {"1.5"}
+
+
 @pytest.mark.parametrize("dialect", ["bigquery", "duckdb"])
 def test_the_log_of_snowplow_is_the_one_that_went_in(dialect: str) -> None:
     rows = simulated()
@@ -231,7 +258,7 @@ def test_those_who_cannot_be_told_apart_are_left_out(lacks: str, dialect: str) -
 def test_page_views_without_a_ranker_are_left_out_and_that_is_said(preset: str) -> None:
     rows = simulated()
     sql = posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="variant")
-    assert "Those that name no ranker are left out." in sql
+    assert "Those that name no ranker, or no query and no list, are left out." in sql
     unnamed = posbias.events_sql(preset, "tracked", dialect="duckdb")
     assert "ranker" not in unnamed
     assert unnamed == posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="none")

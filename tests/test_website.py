@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,3 +164,31 @@ def test_nothing_is_loaded_from_elsewhere(site: tuple[Path, str]) -> None:
         "https://a.org/b.css",
         "//c.org/d.png",
     ]
+
+
+ASKING = """<!doctype html><body><script src="iframe-worker.js"></script><script>
+const asked = { input: "joint band" }, worker = new Worker("worker.js")
+worker.onmessage = event => {
+  event.data.found.push("and changed")
+  document.body.id = `${asked.input}: ${event.data.found}`
+}
+worker.postMessage(asked)
+</script></body>"""
+# As a search changes the question it is given, and keeps what it answered.
+ANSWERING = """const found = ["a page"]
+self.onmessage = event => { event.data.input = ""; self.postMessage({ found }); self.postMessage({ found }) }"""
+
+
+@pytest.mark.server
+def test_search_from_a_folder_leaves_what_was_typed(tmp_path: Path) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium")
+    shutil.copy(ROOT / "website" / "iframe-worker.js", tmp_path)
+    (tmp_path / "worker.js").write_text(ANSWERING)
+    (tmp_path / "page.html").write_text(ASKING)
+    words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    words += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'user'}"]
+    words += ["--virtual-time-budget=20000", "--dump-dom", (tmp_path / "page.html").as_uri()]
+    done = subprocess.run([chromium, *words], capture_output=True, text=True, timeout=300)
+    assert '<body id="joint band: a page,and changed">' in done.stdout

@@ -1,6 +1,8 @@
 // Browsers start no worker from a file. Where the site is a folder of files, a hidden frame takes its place, so that
 // search works there, too.
 if (location.protocol === "file:") {
+  // As from a worker, which is given copies: it changes what it is given.
+  const copy = data => new MessageEvent("message", { data: structuredClone(data) })
   window.Worker = class {
     constructor(url) {
       this.frame = document.createElement("iframe")
@@ -10,7 +12,7 @@ if (location.protocol === "file:") {
       inner.document.open()
       inner.document.write("<body></body>")
       inner.document.close()
-      inner.postMessage = data => this.onmessage?.(new MessageEvent("message", { data }))
+      inner.postMessage = data => this.onmessage?.(copy(data))
       const script = inner.document.createElement("script")
       script.src = new URL(url, location.href)
       this.ready = new Promise(resolve => (script.onload = () => resolve(inner)))
@@ -19,7 +21,7 @@ if (location.protocol === "file:") {
     }
 
     postMessage(data) {
-      this.ready.then(inner => inner.onmessage?.(new MessageEvent("message", { data })))
+      this.ready.then(inner => inner.onmessage?.(copy(data)))
     }
 
     terminate() {

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from posbias.arguments import as_path
 from posbias.arrays import FloatArray
 from posbias.errors import PosbiasError
 from posbias.extras import optional
@@ -21,8 +22,8 @@ ALARM = "#B3261E"
 TRUTH = {"color": "black", "linestyle": "--", "linewidth": 1.2, "zorder": 3}
 
 
-def new_axes(width: float = 7.0, height: float = 4.2) -> tuple[Any, Any]:
-    """Return a Figure and its Axes, without touching the state of pyplot."""
+def new_axes(width: float = 5.6, height: float = 3.6) -> tuple[Any, Any]:
+    """Return a Figure and its Axes, without touching the state of pyplot: so small that half a page can be read."""
     figure = optional("matplotlib.figure", "Pictures need").Figure(figsize=(width, height), layout="constrained")
     return figure, dressed(figure.add_subplot())
 
@@ -44,18 +45,34 @@ def over_ranks(axes: Any, ranks: list[int]) -> None:
 
 def rank_ticks(axes: Any, ranks: list[int], *, both: bool = False) -> None:
     """Write as many ranks below the axes as there is room for, and beside them if they are ranks too."""
-    shown = (
-        ranks if len(ranks) <= 12 else ranks[:: 2 if len(ranks) <= 25 else 5 if len(ranks) <= 60 else len(ranks) // 12]
-    )
+    shown = _round_ranks(ranks[0], ranks[-1]) if ranks else []
     axes.set_xticks(shown)
     if both:
         axes.set_yticks(shown)
+
+
+def _round_ranks(first: int, last: int) -> list[int]:
+    """Return ranks to write below axes: all, every other, or the first and then round numbers.
+
+    >>> _round_ranks(1, 4), _round_ranks(2, 20), _round_ranks(1, 30)
+    ([1, 2, 3, 4], [2, 4, 6, 8, 10, 12, 14, 16, 18, 20], [1, 5, 10, 15, 20, 25, 30])
+    """
+    count = last - first + 1
+    if count <= 24:
+        return list(range(first, last + 1, 1 if count <= 12 else 2))
+    step = next(step for step in (5, 10, 20, 50, 100) if count <= 12 * step or step == 100)
+    return [rank for rank in range(first, last + 1) if rank == first or rank % step == 0]
 
 
 def legible(name: str) -> str:
     """Return a text as a legend shows it: matplotlib reads $ as mathematics, and leaves out what begins with _."""
     text = printable(name).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
+
+
+def draw_legend(axes: Any, **settings: Any) -> None:
+    """Say what is what, on a ground that keeps the bars of wide intervals from striking out the words."""
+    axes.legend(**({"facecolor": "white", "edgecolor": "none", "framealpha": 0.85} | settings))
 
 
 def draw_interval(
@@ -71,11 +88,11 @@ def draw_interval(
 
 def save_picture(figure: Any, path: str | os.PathLike[str]) -> None:
     """Write a picture as PNG, SVG or PDF, whole or not at all, and the same each time that it is drawn."""
-    name = os.fspath(path)
+    name = as_path("path", path)
     ending = name.rsplit(".", 1)[-1].lower()
     if ending not in ENDINGS:
         raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {name!r}.")
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
     steady = optional("matplotlib", "Pictures need").rc_context({"svg.hashsalt": "posbias"})
     with written_whole(name) as part, steady:
-        figure.savefig(part, format=ending, dpi=160, metadata=undated)
+        figure.savefig(part, format=ending, dpi=200, metadata=undated)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from posbias.arguments import as_path
 from posbias.errors import PosbiasError
 from posbias.reading import odd_kind
 
@@ -47,7 +48,7 @@ def folder_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
 
     What is there already is moved away first, and removed last.
     """
-    name = os.fspath(path)
+    name = as_path("path", path)
     if not os.path.isdir(name):
         writable(name)
     target = Path(os.path.realpath(name))
@@ -71,7 +72,7 @@ def folder_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
 
 def writable(path: str | os.PathLike[str]) -> Path:
     """Return the file that a path stands for, links followed; refuse what is no place for a file."""
-    name = os.fspath(path)
+    name = as_path("path", path)
     if not name:
         raise PosbiasError("The path to write to is empty. Name a file.")
     target = Path(os.path.realpath(name))

@@ -99,13 +99,21 @@ async function use(page, touch) {
   return done;
 }
 
-const browser = await chromium.launch({ executablePath, args: FLAGS });
+// Only against hanging: a busy machine takes its time.
+const PATIENCE = 600_000;
+async function open(settings) {
+  const context = await browser.newContext(settings);
+  context.setDefaultTimeout(PATIENCE);
+  return context;
+}
+
+const browser = await chromium.launch({ executablePath, args: FLAGS, timeout: PATIENCE });
 const found = {};
 for (const report of reports) {
   const name = path.basename(report, ".html"), own = (found[name] = {});
   const url = pathToFileURL(path.resolve(report)).href;
   for (const [view, settings] of Object.entries(VIEWS)) {
-    const context = await browser.newContext(settings);
+    const context = await open(settings);
     const page = await context.newPage();
     const seen = watch(page);
     await page.goto(url);
@@ -127,7 +135,7 @@ for (const report of reports) {
     }
     await context.close();
   }
-  const plain = await browser.newContext({ javaScriptEnabled: false });
+  const plain = await open({ javaScriptEnabled: false });
   const page = await plain.newPage();
   const seen = watch(page);
   await page.goto(url);

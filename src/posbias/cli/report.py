@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import click
@@ -42,6 +43,8 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     with each other. The page needs no network, and holds no row of the log: the curve, whether to trust it, the
     evidence, what to do with it, how it was computed, and its numbers.
     """
+    from dataclasses import replace
+
     from posbias.cli.outputs import refuse_overwriting
     from posbias.extras import optional
     from posbias.writing import writable
@@ -49,7 +52,8 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     # Before a log is counted for a page that could not be made.
     for package in ("jinja2", "matplotlib"):
         optional(package, "Reports need")
-    files, said = flags["log"], _command(click.get_current_context())
+    ctx = click.get_current_context()
+    files, said = flags["log"], _command(ctx)
     writable(output)
     refuse_overwriting(output, [*files, *filter(None, [flags["rankings"], history])])
     sources = _harvests(files, flags)
@@ -62,6 +66,7 @@ def report(output: str, estimator: str | None, level: float, history: str | None
         log = make_log(flags)
         with running(flags) as engine:
             made = make_report(log, **settings, **flags, **engine)
+    made = replace(made, steps=_next_steps(ctx, harvests=bool(sources)))
     made.save(output, as_flags)
     found = made.parts[0].sentences[1] if made.comparison is None else made.comparison.verdict
     tell(f"Report written to {output}. {found}")
@@ -87,13 +92,41 @@ def _command(ctx: click.Context) -> str:
     """Return the command as one would type it again, without the values of Spark's settings: some are secrets."""
     from posbias.wording import shell
 
+    files = " ".join(map(shell, ctx.params["log"]))
+    said = _flags(ctx, {*ctx.params} - {"log", "output"})
+    return " ".join(filter(None, [f"posbias report {files} -o {shell(ctx.params['output'])}", said]))
+
+
+def _next_steps(ctx: click.Context, *, harvests: bool) -> tuple[dict[str, str], ...]:
+    """Return what to type next for each file, by what it is for, with those of the given flags that a command takes.
+
+    Without them it would read columns that the log does not have, or make another curve.
+    """
+    from importlib import import_module
+
+    from posbias.reporting.steps import PURPOSES
+    from posbias.wording import shell
+
+    commands = {name: getattr(import_module(f"posbias.cli.{name}"), name) for name in PURPOSES}
+    takes = {name: {param.name for param in made.params} - {"log", "output"} for name, made in commands.items()}
+    # Weights are made by DuckDB alone, and of a log.
+    takes["weights"] -= {"engine", "spark_master", "spark_conf"}
+    endings = {"estimate": "--json > curve.json", "weights": "--estimate curve.json -o weights.parquet"}
+
+    def typed(command: str, path: str) -> str:
+        file = "LOG" if harvests and command == "weights" else shell(path)
+        return " ".join(filter(None, ["posbias", command, file, _flags(ctx, takes[command]), endings.get(command)]))
+
+    return tuple({purpose: typed(name, path) for name, purpose in PURPOSES.items()} for path in ctx.params["log"])
+
+
+def _flags(ctx: click.Context, names: Collection[str]) -> str:
+    """Return some of the given flags as one would type them, without the values of Spark's settings."""
     told: dict[str, Any] = {}
     for name in given(ctx):
         value = ctx.params[name]
         if name == "spark_conf":
             value = [f"{key}=..." for key in value]
-        if name not in ("log", "output"):
+        if name in names:
             told[name] = list(map(str, value)) if isinstance(value, list | tuple) else value
-    plain = {name: value if isinstance(value, bool | list) else str(value) for name, value in told.items()}
-    files = " ".join(map(shell, ctx.params["log"]))
-    return " ".join(filter(None, [f"posbias report {files} -o {shell(ctx.params['output'])}", as_flags(plain)]))
+    return as_flags({name: value if isinstance(value, bool | list) else str(value) for name, value in told.items()})

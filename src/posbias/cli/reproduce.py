@@ -11,7 +11,7 @@ from posbias.wording import printable
 # Also in `posbias.reproduction.EXPERIMENTS`, whose import would make --help wait for numpy and the engine.
 _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
 # Ours take longer than all of these, and are not among "all".
-_OURS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "evaluation", "learning")
+_OURS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "planning", "evaluation", "learning")
 
 
 @click.command(cls=Sectioned)
@@ -30,10 +30,10 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
     NAME is synthetic (the recovered curve), a to f (robustness), arxiv, drive, or all for these of the paper. Ours are
     estimators (their errors against each other and against what is possible), coverage (how often intervals hold the
     truth), which takes more than an hour, diagnosis (how often it alarms where the model holds, and where it does not),
-    drift (how often curves are said to differ), pooling (what segments gain by each other), evaluation (how often the
-    better of two rankings is chosen by clicks) and learning (what rankers gain that learn from corrected clicks); none
-    of them is among all. Each writes NAME.csv, NAME.png and NAME.txt into the folder, and prints for each claim whether
-    it holds, with our numbers.
+    drift (how often curves are said to differ), pooling (what segments gain by each other), planning (whether what a
+    plan foresees comes), evaluation (how often the better of two rankings is chosen by clicks) and learning (what
+    rankers gain that learn from corrected clicks); none of them is among all. Each writes NAME.csv, NAME.png and
+    NAME.txt into the folder, and prints for each claim whether it holds, with our numbers.
     """
     from pathlib import Path
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from posbias.arguments import share
 from posbias.errors import CurveError
 from posbias.frames import Columns, pandas_frame, polars_frame
 from posbias.version import __version__
@@ -160,9 +161,7 @@ class Curve:
                 f"A joint band is made of jackknife intervals, and this curve has {self.interval_by or 'none'}. "
                 "Estimate it with interval='jackknife'.",
             )
-        level = self.level if level is None else level
-        if level is None or not 0 < level < 1:
-            raise CurveError(f"The level of a band must be a share between 0 and 1, such as 0.95, not {level!r}.")
+        level = share("level", self.level if level is None else level, CurveError)
         degrees = np.full(self.max_rank, np.nan)
         degrees[self._places()] = [np.nan if p.low is None else p.degrees_of_freedom for p in self.positions]
         degrees[np.isnan(self.interval[:, 0])] = np.nan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from posbias.arguments import as_path
 from posbias.curves.curve import Curve
 from posbias.curves.records import MOST_RANKS, read_curve
 from posbias.errors import CurveError, PosbiasError
@@ -31,7 +32,7 @@ def save(curve: Curve, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> Curve:
     """Read a curve back, checking that it is one and that it is whole."""
-    name = os.fspath(path)
+    name = as_path("path", path, CurveError)
     try:
         return read_curve(_read(name))
     except FileNotFoundError:

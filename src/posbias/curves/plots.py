@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posbias.curves.curve import Curve
-from posbias.pictures import COLORS, MARKERS, TRUTH, draw_interval, dressed, legible, new_axes, over_ranks, save_picture
+from posbias.pictures import (
+    COLORS,
+    MARKERS,
+    TRUTH,
+    draw_interval,
+    draw_legend,
+    dressed,
+    legible,
+    new_axes,
+    over_ranks,
+    save_picture,
+)
 from posbias.wording import label
 
 if TYPE_CHECKING:
@@ -39,7 +50,7 @@ def draw_curve(
     over_ranks(axes, [p.position for p in curve.positions])
     axes.set_title(legible(f"Examination by rank: {curve.estimator}, {curve.interval_name}"), fontsize="medium")
     rest = len(curve.segments) - len(shown)
-    axes.legend(frameon=False, title=f"{rest} more segments not drawn" if rest else None)
+    draw_legend(axes, title=f"{rest} more segments not drawn" if rest else None)
     return ax
 
 

@@ -14,6 +14,9 @@ MOST_RANKS = 10_000
 INTERVALS = ("jackknife", "bootstrap")
 # Ends and entries that were computed on two ways may differ in their last digits.
 _ROUNDING = 1e-9
+# No ratio of counts of 64 bits is larger, nor any that a chain of them is likely to make.
+_LARGEST = 1e100
+_LARGEST_COVARIANCE = 1e6
 
 
 def read_curve(record: Any) -> Curve:
@@ -81,6 +84,11 @@ def _estimate(
     ranks = [p.position for p in positions]
     if any(rank >= after for rank, after in pairwise(ranks)):
         raise UnfitError(f"{where}positions are not in increasing order: {shown(ranks)}")
+    if ranks[:1] == [1] and not is_first(positions[0].propensity):
+        raise UnfitError(
+            f"{where}positions[0].propensity is {shown(positions[0].propensity)} where 1 was expected: propensities "
+            "are relative to rank 1, so divide all of them by it"
+        )
     views = mapping(field(record, "page_views", where), f"{where}page_views")
     page_views = {text(name, f"{where}page_views"): whole(n, f"{where}page_views.{name}") for name, n in views.items()}
     covariance = optional(_covariance, field(record, "covariance", where), f"{where}covariance", len(positions))
@@ -106,9 +114,9 @@ def _position(record: Any, max_rank: int, where: str, version: int) -> Position:
     degrees = None if version == 1 else field(record, "degrees_of_freedom", where)
     found = Position(
         position=whole(field(record, "position", where), f"{where}.position", 1, max_rank),
-        propensity=optional(number, field(record, "propensity", where), f"{where}.propensity", 0),
-        low=optional(number, field(record, "low", where), f"{where}.low", 0),
-        high=optional(number, field(record, "high", where), f"{where}.high", 0),
+        propensity=optional(_ratio, field(record, "propensity", where), f"{where}.propensity"),
+        low=optional(_ratio, field(record, "low", where), f"{where}.low"),
+        high=optional(_ratio, field(record, "high", where), f"{where}.high"),
         impressions=whole(field(record, "impressions", where), f"{where}.impressions"),
         clicks=whole(field(record, "clicks", where), f"{where}.clicks"),
         reason=optional(text, field(record, "reason", where), f"{where}.reason"),
@@ -117,6 +125,32 @@ def _position(record: Any, max_rank: int, where: str, version: int) -> Position:
     if found.clicks > found.impressions:
         raise UnfitError(f"{where} has {found.clicks} clicks on {found.impressions} impressions")
     return found
+
+
+def _ratio(value: Any, where: str) -> float:
+    """Return a propensity relative to rank 1, or an end of its interval."""
+    found = number(value, where, 0)
+    if not is_ratio(found):
+        raise unfit(where, value, f"0, or a number from {1 / _LARGEST:g} to {_LARGEST:g},")
+    return found
+
+
+def _covariance_of_logs(value: Any, where: str) -> float:
+    """Return a covariance of log p; beyond bounds, no interval has ends that are numbers."""
+    found = number(value, where)
+    if abs(found) > _LARGEST_COVARIANCE:
+        raise unfit(where, value, f"a number of at most {_LARGEST_COVARIANCE:g}, a covariance of log p,")
+    return found
+
+
+def is_ratio(found: float) -> bool:
+    """Return whether counts can make such a ratio: of others neither inverses nor squares are numbers."""
+    return found == 0 or 1 / _LARGEST <= found <= _LARGEST
+
+
+def is_first(propensity: float | None) -> bool:
+    """Return whether rank 1 may have this propensity: that of all others is relative to it."""
+    return propensity is None or abs(propensity - 1) <= _ROUNDING
 
 
 def _check_interval(found: Position, interval_by: str | None, where: str) -> None:
@@ -152,7 +186,7 @@ def _covariance(rows: Any, where: str, size: int) -> Covariance:
             "a row, and in it a number or null, for each of them"
         )
     checked = tuple(
-        tuple(optional(number, value, f"{where}[{i}][{j}]") for j, value in enumerate(row))
+        tuple(optional(_covariance_of_logs, value, f"{where}[{i}][{j}]") for j, value in enumerate(row))
         for i, row in enumerate(rows)
     )
     values = np.array(checked, dtype=np.float64).reshape(size, size)

@@ -50,13 +50,16 @@ def open_log(
     `beside` are further tables, by the names under which queries call them: sources as a log is, or the names of tables
     in the same DuckDB file. `outputs` are files that answers may be written to. Both are for DuckDB alone.
     """
-    if not isinstance(log, ClickLog):
-        raise PosbiasError(f"Expected a click log, not a {type(log).__name__}: ClickLog('clicks.parquet') makes one.")
-    return _opened(chosen_engine(log, engine), log, progress, beside or {}, outputs)
+    chosen = chosen_engine(log, engine)
+    if not callable(progress):
+        raise PosbiasError(f"progress must be a function of what is being done and the share done, not {progress!r}.")
+    return _opened(chosen, log, progress, beside or {}, outputs)
 
 
 def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB | Spark:
     """Return the engine as a value: the one that was chosen, or that of the log."""
+    if not isinstance(log, ClickLog):
+        raise PosbiasError(f"Expected a click log, not a {type(log).__name__}: ClickLog('clicks.parquet') makes one.")
     if engine is None:
         engine = Spark() if type(log.sources[0]).__module__.startswith("pyspark.") else ENGINES[DEFAULT]()
     elif isinstance(engine, str) and engine in ENGINES:

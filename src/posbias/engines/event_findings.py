@@ -135,10 +135,10 @@ def first_positions(
 
 
 def _begin_twice(plan: EventPlan, shape: Shape, name: str) -> Finding:
-    apart = (
-        "If two applications log differently, name the column that tells them apart (application). "
+    apart, each = (
+        ("If two applications log differently, name the column that tells them apart (application). ", "")
         if plan.schema.application is None
-        else ""
+        else ("", ", of one application at a time if they differ (sql and clicks_sql leave the others out)")
     )
     return Finding(
         "begins-twice",
@@ -148,7 +148,7 @@ def _begin_twice(plan: EventPlan, shape: Shape, name: str) -> Finding:
         f"{plan.schema.impression}={shape.zero_example} and {plan.schema.impression}={shape.one_example}",
         {"at_zero": shape.at_zero, "at_one": shape.at_one},
         f"Which is the topmost? {apart}If the topmost result was not always logged, say where positions begin (first=0 "
-        "or first=1).",
+        f"or first=1){each}.",
     )
 
 

@@ -70,5 +70,6 @@ def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: 
     findings += find_lost(plan, rows)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
-        raise UnusableLogError(*errors)
+        # What was left out on the way is often why.
+        raise UnusableLogError(*errors, *(finding for finding in findings if finding.severity != "error"))
     return Joined(log_query(plan), tuple(findings))

@@ -56,6 +56,9 @@ def find_files(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def _find(text: str) -> list[str]:
+    # To the system an empty path is the present folder, and to a shell a variable that was never set.
+    if not text.strip() or "\0" in text:
+        raise unusable("missing-file", f"The path {text!r} names no file", "Name a file, a folder or a pattern.")
     path = Path(text)
     if path.is_dir():
         data = sorted(str(p) for p in path.rglob("*") if _is_data(p.relative_to(path)))

@@ -57,11 +57,12 @@ def read_header(name: str) -> Header:
                 "Write the names of the columns into the first line.",
             )
         refuse_twins(filter(None, names), f"the file {name!r}")
-        if text != marked and {"\r", "\n"} & set(names[0]):
-            # DuckDB takes no quote after the mark for one, and the rest of the name for a row.
+        if text != marked and {"\r", "\n", delimiter} & set(names[0]):
+            # DuckDB takes no quote after the mark for one, and the rest of the name for a row or one column more.
+            what = "a line break" if {"\r", "\n"} & set(names[0]) else f"the delimiter {delimiter!r}"
             raise unusable(
                 "broken-row",
-                f"The first column of {name!r} is named {names[0]!r}, with a line break, after a byte order mark",
+                f"The first column of {name!r} is named {names[0]!r}, with {what} in it, after a byte order mark",
                 "Rename the column, or write the file without the mark.",
             )
         return Header(delimiter, names, _ending(text, delimiter))

@@ -169,7 +169,8 @@ class CurveEstimator(ABC):
         given = self.parameters()
         if "level" in given:
             share("level", given["level"], EstimateError)
-        if given.get("interval") not in (None, *INTERVALS):
+        interval = given.get("interval")
+        if interval is not None and not (isinstance(interval, str) and interval in INTERVALS):
             raise EstimateError(
                 f"interval must be one of {listed(INTERVALS)}, or None for none, not {given['interval']!r}."
             )

@@ -10,7 +10,7 @@ from posbias.arrays import FloatArray
 from posbias.errors import EstimateError
 from posbias.estimators.base import Evidence, Reasons
 from posbias.estimators.cross_fitting import Comparison
-from posbias.estimators.harvested import Estimator
+from posbias.estimators.harvested import Estimator, uneven_traffic
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import Observations
@@ -80,9 +80,9 @@ class CrossFit(Estimator[Comparison]):
 
     def _check(self) -> None:
         super()._check()
-        if self.exposure not in (None, *_EXPOSURES):
+        if self.exposure is not None and not (isinstance(self.exposure, str) and self.exposure in _EXPOSURES):
             raise EstimateError(f"exposure must be one of {listed(_EXPOSURES)}, or None, not {self.exposure!r}.")
-        if self.relevance not in _RELEVANCES:
+        if not isinstance(self.relevance, str) or self.relevance not in _RELEVANCES:
             raise EstimateError(f"relevance must be one of {listed(_RELEVANCES)}, not {self.relevance!r}.")
         if not isinstance(self.pool, bool):
             raise EstimateError(f"pool must be True or False, not {self.pool!r}.")
@@ -130,6 +130,14 @@ class CrossFit(Estimator[Comparison]):
     def most_degrees(self, counts: Comparison) -> float:
         """Return as many as the ranker that fewest queries tell of has queries of equal say, if they were assigned."""
         return counts.most_degrees
+
+    def doubts(self, harvest: Harvest, counts: Comparison) -> tuple[str, ...]:
+        """Say where traffic was not what it is in all, which a guess of relevance bears."""
+        if counts.rows.shares is None or counts.left_out or (uneven := uneven_traffic(harvest)) is None:
+            return ()
+        if self.relevance == "none":
+            return (f"{uneven} Without guesses of relevance the curve is wrong then.",)
+        return (f"{uneven} Guesses of relevance make up for most of it; to be sure, estimate each period by itself.",)
 
     def reasons(self, counts: Comparison) -> Reasons:
         """Say what keeps a rank from being compared with rank 1."""

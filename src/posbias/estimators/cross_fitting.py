@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
+from posbias.estimators import lopsided_traffic
 from posbias.estimators.compared_rows import Rows
-from posbias.estimators.lopsided_traffic import effective_buckets, even_buckets, lopsidedness
 from posbias.estimators.rank_links import component, curve_of, linked, reachable
 from posbias.estimators.relevance_guesses import Guess, Signatures, choose_trust, guess_relevance
 from posbias.estimators.score_roots import NEAR, naive, newton, unique
@@ -39,15 +39,6 @@ _LOST_NOTE = (
     "With guesses of relevance the equations have {}: this is the curve without them (relevance none). It is "
     "less precise, and if a few documents have most of the impressions, or rankers were not drawn by chance, not to be "
     "trusted: compare it with AllPairs."
-)
-_LOPSIDED_REASON = (
-    "no curve fits the traffic: queries with many page views were served by rankers in other proportions than the "
-    "rest, by a factor of {:,.0f}, and are too many to be left out; compare with AllPairs, or with exposure as observed"
-)
-_LOPSIDED_NOTE = (
-    "{} of {} buckets of queries, with {}% of the page views, left out: rankers served them in other proportions than "
-    "the rest, so that traffic was off by a factor of {:,.0f}. Look for a query, or an aggregated row, with most of "
-    "the impressions."
 )
 
 
@@ -99,13 +90,12 @@ class Comparison:
 
         One row with most of the impressions says of every other document that only its ranker would have shown it.
         """
-        factor = lopsidedness(self.views)
-        if factor <= _LOPSIDED_AND_LOST or (kept := even_buckets(self.views)) is None:
+        factor = lopsided_traffic.lopsidedness(self.views)
+        if factor <= _LOPSIDED_AND_LOST or (kept := lopsided_traffic.even_buckets(self.views)) is None:
             return self
         if factor <= _LOPSIDED and np.isfinite(self._fit[0].x).all():
             return self
-        share = 1 - self.views[kept].sum() / self.views.sum()
-        note = _LOPSIDED_NOTE.format(np.count_nonzero(~kept), len(kept), int(100 * share), factor)
+        note = lopsided_traffic.say_left_out(self.views, kept)
         return replace(self, rows=self.rows.within(kept), views=self.views[kept], kept=kept, left_out=note)
 
     @property
@@ -147,7 +137,7 @@ class Comparison:
 
         A deletion moves the curve little by each of many queries; the luck of a few, to which ranker they went, is one.
         """
-        few = effective_buckets(self.views) if self.dispersion > STICKY else np.inf
+        few = lopsided_traffic.effective_buckets(self.views) if self.dispersion > STICKY else np.inf
         return few if few < _FEW_ASSIGNED else np.inf
 
     @cached_property
@@ -156,7 +146,7 @@ class Comparison:
         lost = self._fit[1]
         said = (
             self.left_out,
-            _STICKY_NOTE.format(self.dispersion) if self.sticky else None,
+            _STICKY_NOTE.format(self.dispersion) if self.sticky and not lost else None,
             _LOST_NOTE.format(lost) if lost else None,
         )
         return tuple(note for note in said if note)
@@ -195,7 +185,7 @@ class Comparison:
 
     @cached_property
     def _lopsided(self) -> bool:
-        return self.rows.shares is not None and lopsidedness(self.views) > _LOPSIDED_AND_LOST
+        return self.rows.shares is not None and lopsided_traffic.lopsidedness(self.views) > _LOPSIDED_AND_LOST
 
     def _fitted(self, rows: Rows, ranks: BoolArray) -> tuple[Root, str | None]:
         plain = rows.merged if rows.alike else rows
@@ -233,8 +223,7 @@ class Comparison:
     def _nearby(self) -> Nearby:
         ranks = component(self.links)
         rows = self.rows.where(ranks[self.rows.rank])
-        root = self._fit[0]
-        score = Score.at(root.x, rows, self.traffic, root.guess)
+        score = Score.at(self.root.x, rows, self.traffic, self.root.guess)
         by_bucket = self.buckets * len(ranks) ** 2 <= _MOST_SLOPES
         slopes = score.slope(by_bucket=by_bucket)
         return Nearby(np.flatnonzero(ranks)[1:], score.gradient(), slopes, score.traffic_slope(self.traffic))
@@ -298,7 +287,7 @@ class Comparison:
         if not links[0].any():
             return ["no click at rank 1 on a document that is also at another rank"] * len(links)
         if component(links).any() and np.isnan(self._fit[0].x).any():
-            lopsided = _LOPSIDED_REASON.format(lopsidedness(self.views)) if self._lopsided else None
+            lopsided = lopsided_traffic.say_lopsided(self.views) if self._lopsided else None
             return [lopsided or "no curve fits: the equations have no root"] * len(links)
         ahead, back = reachable(links), reachable(links.T)
         return [

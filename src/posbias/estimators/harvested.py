@@ -13,6 +13,8 @@ from posbias.estimators.base import CurveEstimator, Evidence, Reasons, require_f
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.page_views import FEW_VIEWS
+from posbias.harvesting.promised_views import find_uneven
+from posbias.harvesting.strata import Cells
 from posbias.logs.schemas import ANY_RANKER
 
 
@@ -111,10 +113,10 @@ class Estimator(CurveEstimator, Generic[C]):
             self.most_degrees(counts),
         )
         self.harvest_ = harvest
-        self.notes_ += (*_few_views(harvest), *self.doubts(harvest))
+        self.notes_ += (*_few_views(harvest), *self.doubts(harvest, counts))
         self._keep(Evidence.of(harvest, self._weighting(harvest)), propensity, self.reasons(counts), intervals)
 
-    def doubts(self, harvest: Harvest) -> tuple[str, ...]:
+    def doubts(self, harvest: Harvest, counts: C) -> tuple[str, ...]:
         """Say what in a harvest this estimator takes for granted, and should not."""
         return ()
 
@@ -138,6 +140,20 @@ def _few_views(harvest: Harvest) -> tuple[str, ...]:
     )
 
 
+def uneven_traffic(harvest: Harvest) -> str | None:
+    """Say which ranker showed too little of what its traffic promised, where exposure is what traffic promised."""
+    if harvest.kind != "signatures" or not isinstance(harvest.table, Cells):
+        return None
+    found = find_uneven(harvest.table, harvest.views.sum(axis=0))
+    if found is None:
+        return None
+    return (
+        f"Ranker {harvest.rankers[found.ranker]!r} showed {found.shown:,} of the results that others rank "
+        f"too, where its share of all page views promised {found.promised:,.0f}: as where a ranker took "
+        "another's place, or traffic was split anew, while not all rankers' ranks were logged."
+    )
+
+
 def _nothing(harvest: Harvest) -> str:
     """Say why there is nothing to estimate from."""
     served = [name for name, n in harvest.page_views.items() if n]
@@ -149,8 +165,9 @@ def _nothing(harvest: Harvest) -> str:
     if harvest.rankers == (ANY_RANKER,):
         return (
             "No (query, document) pair was both shown at two ranks and clicked, within one window if there is one. "
-            "Queries must recur with their documents at other ranks: harvest a longer period, take a longer window, or "
-            "log each ranker's rank (ranks or rankings)."
+            "Queries must recur with their documents at other ranks. Is the query what was looked for, and not the id "
+            "of a request (query)? If so, harvest a longer period, take a longer window, or log each ranker's rank "
+            "(ranks or rankings)."
         )
     if len(served) < 2:
         return (
@@ -160,8 +177,9 @@ def _nothing(harvest: Harvest) -> str:
     if harvest.kind == "exposures":
         return (
             f"No (query, document) pair was both shown at two ranks and clicked. In replay a query must recur and be "
-            f"served by different rankers ({', '.join(served)}). Log each ranker's rank (ranks or rankings) so "
-            "that queries need not recur, or harvest a longer period."
+            f"served by different rankers ({', '.join(served)}). Is the query what was looked for, and not the id of a "
+            "request (query)? If so, log each ranker's rank (ranks or rankings) so that queries need not recur, or "
+            "harvest a longer period."
         )
     return (
         f"The rankers {', '.join(served)} never put a document that was clicked at two different ranks of the top "

@@ -44,6 +44,25 @@ def even_buckets(views: FloatArray) -> BoolArray | None:
     return None
 
 
+def say_left_out(views: FloatArray, kept: BoolArray) -> str:
+    """Say which part of the buckets was left out, and why."""
+    share = int(100 - 100 * views[kept].sum() / views.sum())
+    return (
+        f"{np.count_nonzero(~kept)} of {len(kept)} buckets of queries, with {share}% of the page views, left out: "
+        "rankers served them in other proportions than the rest, so that traffic was off by a factor of "
+        f"{lopsidedness(views):,.0f}. Look for a query, or an aggregated row, with most of the impressions."
+    )
+
+
+def say_lopsided(views: FloatArray) -> str:
+    """Say why there is no curve where traffic hangs on more buckets than may be left out."""
+    return (
+        "no curve fits the traffic: queries with many page views were served by rankers in other proportions than the "
+        f"rest, by a factor of {lopsidedness(views):,.0f}, and are too many to be left out; compare with AllPairs, or "
+        "with exposure as observed"
+    )
+
+
 def effective_buckets(views: FloatArray) -> float:
     """Return how many buckets of equal views the page views of a ranker are as good as, of the one with the fewest.
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from posbias.arrays import FloatArray
 from posbias.estimators.base import Reasons
-from posbias.estimators.harvested import Estimator
+from posbias.estimators.harvested import Estimator, uneven_traffic
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.interventions import Interventions
@@ -66,11 +66,18 @@ class PairEstimator(Estimator[Interventions]):
         """Return why the sets of the log as it is do not identify a rank."""
         return self.explain(*counts.total())
 
-    def doubts(self, harvest: Harvest) -> tuple[str, ...]:
-        """Say where rankers showed less than traffic promised, which clicks alone do not tell from fewer clicks."""
-        if not self.counts_clicks or not isinstance(harvest.table, Cells) or self._weighting(harvest) != "traffic":
+    def doubts(self, harvest: Harvest, counts: Interventions) -> tuple[str, ...]:
+        """Say where rankers showed less than traffic promised, by which pairs are weighed."""
+        if not isinstance(harvest.table, Cells) or self._weighting(harvest) != "traffic":
             return ()
-        short = find_short(harvest.table, harvest.views.sum(axis=0), harvest.max_rank)
+        uneven = uneven_traffic(harvest)
+        if uneven:
+            return (
+                f"{uneven} {self.name} weighs by traffic, and is wrong then: use cross-fit, which bears most of it, or "
+                "estimate each period by itself.",
+            )
+        # What pages leave out, clicks alone do not tell from fewer clicks.
+        short = find_short(harvest.table, harvest.views.sum(axis=0), harvest.max_rank) if self.counts_clicks else []
         if not short:
             return ()
         name = harvest.rankers[short[0].ranker]

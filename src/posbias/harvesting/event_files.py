@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from posbias.arguments import as_path
 from posbias.engines import EngineChoice, WrittenLog, chosen_engine
 from posbias.engines.checksums import verified
 from posbias.engines.files import file_format
@@ -46,7 +47,7 @@ def write_events(
     if not isinstance(log, ClickLog) or not isinstance(log.source, Events):
         raise LogError("Expected a log of events: ClickLog.from_events(impressions, clicks) makes one.")
     runner = chosen_engine(log, engine)
-    name = os.fspath(output)
+    name = as_path("output", output)
     with verified(log), _place(name, overwrite=overwrite, folder=runner.name == "spark") as draft:
         return runner.write(log.source, draft, progress)
 

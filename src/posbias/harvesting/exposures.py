@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from posbias.engines import OpenLog
 from posbias.harvesting.counts import Counted, Settings
+from posbias.harvesting.natural_variation import count_natural, fits_one_pass
 from posbias.harvesting.notes import (
     note_natural,
     note_non_functional,
@@ -25,8 +26,6 @@ from posbias.sql.shown import Plan
 # With more rankers than this, one pass with an aggregate for each of them costs more than grouping by them: less where
 # the counts of several are added up in one number.
 _ONE_PASS, _ONE_PASS_SIDE_BY_SIDE = 8, 32
-# In a log that names no ranker counts are by rank, of which as many are added up.
-_RANKS_SIDE_BY_SIDE = 60
 # So many buckets are looked at where a look at all of them may be in vain.
 _LOOKED_AT = 4
 
@@ -39,6 +38,12 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     plan = settings.plan(opened, profile.rankers)
     natural = plan.schema.natural
     refuse_no_ranker(natural, settings.non_functional)
+    if fits_one_pass(plan) and not opened.looks_first:
+        found = count_natural(opened, plan, counts, settings.max_strata)
+        if found is None:
+            return _sum_exposures(opened, plan, settings, counts)
+        findings = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
+        return Counted("exposures", plan.rankers, found[1], found[0], counts, findings)
     one_pass = bool(_one_pass(plan, profile))
     sql = _strata_sql(plan, profile)
     if not one_pass:
@@ -56,12 +61,12 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     if nameless.any():
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
     tables = [select(answer, bucket >= 0)]
-    if one_pass and not natural:
+    if one_pass:
         several = int(answer["pairs"][bucket == exposure_sql.NON_FUNCTIONAL].sum())
         counts = replace(counts, non_functional_pairs=several)
         refuse_non_functional(settings.non_functional, several, int(answer["pairs"].sum()))
     if counts.non_functional_pairs:
-        sql = exposure_sql.cells(plan, non_functional_only=True)
+        sql = exposure_sql.cells(plan, having=exposure_sql.SEVERAL_RANKS)
         more = opened.table_up_to(sql, settings.max_strata, "Harvesting pairs at several ranks")
         if more is None:
             return _sum_exposures(opened, plan, settings, counts)
@@ -69,9 +74,7 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     labels = stacked(tables, ["bucket", *plan.segments])
     segment, segments = segment_numbers(labels, plan.segments)
     split = rows_of(tables[0])
-    if one_pass and natural:
-        parts = [strata.cells_from_ranks(tables[0], segment[:split], plan.max_rank)]
-    elif one_pass:
+    if one_pass:
         parts = [strata.cells_from_exposures(tables[0], segment[:split], plan.masks)]
     else:
         parts = [strata.cells_from_rows(tables[0], segment[:split])]
@@ -96,17 +99,14 @@ def _seem_few(opened: OpenLog, plan: Plan, profile: Profile, most: int) -> bool:
 
 
 def _strata_sql(plan: Plan, profile: Profile) -> str:
-    return _one_pass(plan, profile) or exposure_sql.cells(plan, non_functional_only=False)
+    return _one_pass(plan, profile) or exposure_sql.cells(plan)
 
 
 def _one_pass(plan: Plan, profile: Profile) -> str:
     """Return the query that counts in one pass over (query, document), or none where that would cost more than two."""
     most = max((entry.impressions for entry in profile.entries if entry.position > 0), default=0)
     if plan.dialect.wide_numbers:
-        if plan.schema.natural:
-            fits = plan.max_rank <= _RANKS_SIDE_BY_SIDE
-        else:
-            fits = len(plan.rankers) <= _ONE_PASS_SIDE_BY_SIDE and bool(plan.masks.groups)
+        fits = len(plan.rankers) <= _ONE_PASS_SIDE_BY_SIDE and bool(plan.masks.groups) and not plan.schema.natural
         return added_exposures(plan, digits_of(plan, most)) if fits else ""
     # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
     fits = not plan.schema.aggregated or profile.impressions < PACK // 2

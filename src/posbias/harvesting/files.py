@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from posbias.arguments import as_path
 from posbias.arrays import AnyArray, group
 from posbias.engines.answers import from_arrow, segment_numbers
 from posbias.errors import HarvestError
@@ -59,7 +60,7 @@ def load(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
 
     `force` goes on where an export shows that its log is damaged.
     """
-    name = os.fspath(path)
+    name = as_path("path", path, HarvestError)
     if not os.path.exists(name):
         raise HarvestError(f"There is no file {name!r}.")
     if os.path.isdir(name):

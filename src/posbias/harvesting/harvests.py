@@ -27,6 +27,8 @@ Segment = tuple[str | None, ...]
 Axis = Literal["segment", "bucket", "ranker", "rank"]
 # So many rankers are named in a line about a harvest.
 _MOST_SHOWN = 6
+# Interventions of more numbers than these are made anew each time, in place of memory that is held: 16 MB, twice.
+_MOST_KEPT = 2 * 10**6
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,15 @@ class Harvest:
                 f"{weighting!r} needs. Harvest the log again.",
                 {"weighting": weighting},
             )
-        return from_cells(self.table, weighting, self.max_rank, self.buckets, self.views)
+        made = self._kept.get(weighting) or from_cells(self.table, weighting, self.max_rank, self.buckets, self.views)
+        if made.clicks.size <= _MOST_KEPT:
+            self._kept[weighting] = made
+        return made
+
+    @cached_property
+    def _kept(self) -> dict[Weighting, Interventions]:
+        """What was made by weighting: estimators side by side ask for the same."""
+        return {}
 
     def pairs(self, weighting: Weighting | None = None) -> PairTable:
         """Return ĉ and ¬ĉ of every interventional set."""

@@ -31,7 +31,11 @@ def merge(harvests: Iterable[Harvest]) -> Harvest:
     each part is weighted by its own traffic. Buckets are by query, so intervals still resample whole queries.
     """
     held: list[Harvest] = []
+    if isinstance(harvests, Harvest | str) or not isinstance(harvests, Iterable):
+        raise HarvestError(f"merge takes a list of harvests, not a {type(harvests).__name__}.")
     for harvest in harvests:
+        if not isinstance(harvest, Harvest):
+            raise HarvestError(f"merge takes harvests, not a {type(harvest).__name__}. Read files with Harvest.load.")
         held.append(harvest)
         if sum(len(h.table) for h in held[1:]) > max(_AT_ONCE, len(held[0].table)):
             held = [_merged(held)]

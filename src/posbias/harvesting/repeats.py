@@ -23,15 +23,19 @@ def find_repeats(opened: OpenLog, plan: Plan, sample: Sample = ALL, *, moved: bo
     """
     if plan.schema.impression is None or plan.schema.aggregated:
         return _find_crowded_queries(opened, plan, sample)
-    views = _Views(opened, plan, sample)
-    pages, crowded, mixed = opened.rows(views.screen(), "Looking for repeats")[0]
+    views, beginning = _Views(opened, plan, sample), _Views(opened, plan, sample.beginning)
+    # What repeats may stand anywhere, so that all rows are looked at; ids that name no page view show at the beginning.
+    whole = sample == sample.beginning
+    pages, crowded, mixed = opened.rows(views.screen(rankers=whole), "Looking for repeats")[0]
+    if not whole:
+        pages, _, mixed = opened.rows(beginning.screen(), "Looking for repeats")[0]
     found: list[Finding] = []
     if crowded:
         found += [*_find_duplicates(views), *_find_crowded(views)]
     if moved:
-        found += _find_moved(_Views(opened, plan, sample.beginning))
+        found += _find_moved(beginning)
     if mixed:
-        found += _find_mixed(views, pages)
+        found += _find_mixed(beginning, pages)
     return found
 
 
@@ -59,16 +63,17 @@ class _Views:
         views = Step("views", "Rows whose page view and position are known.", select)
         return [once(self.plan), views] if schema.drop_duplicates else [views]
 
-    def screen(self) -> str:
+    def screen(self, *, rankers: bool = True) -> str:
         """Return a query that counts page views, those with more rows than positions, and those of several rankers.
 
-        It reads as few columns as tell this, since it reads all rows of them. Positions are bits of a mask, and those
+        It reads as few columns as tell this, for it may read all rows of them. Positions are bits of a mask, and those
         beyond 62 share one; rankers are told apart by a hash, which an absent one has too, and queries not at all: each
         only makes us look closer.
         """
         d = self.plan.dialect
         # Of 31 bits: such numbers are compared fastest, and no two rankers in a thousand million share one.
         ranker = d.cast(f"{d.hashed('r')} & {2**31 - 1}", "INTEGER")
+        mixed = f"MIN({ranker}) <> MAX({ranker})" if rankers else "FALSE"
         places = d.union(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
         return render(
             [
@@ -76,8 +81,7 @@ class _Views:
                 Step(
                     "pages",
                     "Each page view with the positions that it fills.",
-                    f"SELECT v, COUNT(*) AS n, {places} AS places, MIN({ranker}) <> MAX({ranker}) AS mixed\n"
-                    "FROM views\nGROUP BY v",
+                    f"SELECT v, COUNT(*) AS n, {places} AS places, {mixed} AS mixed\nFROM views\nGROUP BY v",
                 ),
                 Step(
                     "screen",
@@ -145,15 +149,20 @@ def _find_moved(views: _Views) -> list[Finding]:
 
 
 def _find_mixed(views: _Views, pages: int) -> list[Finding]:
+    schema = views.plan.schema
     count, example = views.look("v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
+    # What happens to most page views is meant; with ranks of all rankers, those tell whether lists were interleaved.
+    meant = 2 * count > pages and not schema.layout.ranks_known
     return _finding(
         "mixed-view",
         "warning",
         f"{views.sample}{{count}} of {{page_views}} page views hold results of several rankers",
         count,
         example,
-        f"A page view is one ranker's list: check that {views.plan.schema.impression!r} names one page view. If lists "
-        "were interleaved, a position is not the ranker's own rank.",
+        f"A page view is one ranker's list: check that {schema.impression!r} names one page view. If lists were "
+        "interleaved, a position is not the ranker's own rank"
+        + (": compare each document with itself wherever it was shown, whoever put it there." if meant else "."),
+        {"ranker": "none"} if meant else {},
         evidence={"page_views": pages},
     )
 

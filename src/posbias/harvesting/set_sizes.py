@@ -66,7 +66,13 @@ def count_pairs_of(opened: OpenLog, plan: Plan, served: Container[str], rows: in
         sets = _counted_sets(opened, counted, plan.max_rank)
         return Pairs(sets.pairs, sets.moved, counted.rows.non_functional_pairs)
     # To tell pairs apart costs more than all else that is asked of a log whose ranks are known.
-    every = one_in(rows, _MOST_ROWS)
+    found = _count_known_pairs(opened, plan, served, one_in(rows, _MOST_ROWS))
+    # That there is nothing to compare is said of all of them, or not at all.
+    return found if found.moved or found.one_in == 1 else _count_known_pairs(opened, plan, served, 1)
+
+
+def _count_known_pairs(opened: OpenLog, plan: Plan, served: Container[str], every: int) -> Pairs:
+    """Count the pairs of one query in so many, where ranks are known."""
     condition = Sample(every).condition(plan.dialect, plan.dialect.quote(plan.schema.query))
     answer = opened.table(signature_sql.pair_signatures(plan, condition), "Counting pairs")
     lows, highs = ({name: answer[f"{end}_{name}"] for name in plan.coding.names} for end in ("low", "high"))

@@ -12,7 +12,7 @@ from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, group, tal
 from posbias.engines.answers import Answer, rows_of, segment_numbers, stacked
 from posbias.harvesting.page_views import busiest
 from posbias.harvesting.profiles import Shown
-from posbias.sql.codes import Coding, Masks
+from posbias.sql.codes import Coding, Digits, Masks
 
 
 class _Columns:
@@ -106,16 +106,21 @@ def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks) -> Cel
     return cells
 
 
-def cells_from_ranks(answer: Answer, segment: IntArray, max_rank: int) -> Cells:
-    """Return the cells of a replay that names no ranker: its counts are by rank."""
-    rows = [np.flatnonzero(answer[f"impressions_{place}"]) for place in range(max_rank)]
-    cells, parts = _allotted(rows, segment, answer["bucket"])
+def cells_from_digits(answer: Answer, segment: IntArray, digits: Digits) -> Cells:
+    """Return the cells of a replay that names no ranker: its counts are by rank, pair by pair, as digits."""
+    bucket, pairs = answer["bucket"], answer["pairs"]
+    held = {name: answer[name] for name in digits.names("held")}
+    first, stratum = group([segment, bucket, *held.values()])
+    shown = list(digits.read({name: column[first] for name, column in held.items()}, "held"))
+    alike = tally(stratum, pairs, len(first))
+    rows = [np.flatnonzero(views) for views in shown]
+    cells, parts = _allotted(rows, segment[first], bucket[first])
     cells.ranker[:] = 0
-    for place, (row, part) in enumerate(zip(rows, parts, strict=True)):
+    for place, (clicks, row, part) in enumerate(zip(digits.read(answer, "clicked"), rows, parts, strict=True)):
         cells.rank[part] = place + 1
-        cells.pairs[part] = answer["pairs"][row]
-        cells.clicks[part] = answer[f"clicks_{place}"][row]
-        np.multiply(answer[f"impressions_{place}"][row], cells.pairs[part], out=cells.impressions[part])
+        cells.pairs[part] = alike[row]
+        cells.clicks[part] = tally(stratum, clicks * pairs, len(first))[row]
+        np.multiply(shown[place][row], cells.pairs[part], out=cells.impressions[part])
     return cells
 
 

@@ -18,7 +18,13 @@ from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
 from posbias.judging.looks import Look
 from posbias.judging.non_functional import find_non_functional
-from posbias.judging.shortages import NO_ROWS, find_no_intervention, find_odd_rank_columns, find_rare_rankers
+from posbias.judging.shortages import (
+    NO_ROWS,
+    find_no_first_clicks,
+    find_no_intervention,
+    find_odd_rank_columns,
+    find_rare_rankers,
+)
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 from posbias.sql.shown import Plan
@@ -58,6 +64,7 @@ FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
     find_rare_rankers,
     find_no_intervention,
     _find_no_clicks,
+    find_no_first_clicks,
 )
 
 

@@ -43,7 +43,7 @@ class Check:
         documents: distinct (query, document) pairs in the top M; None if rows are too defective to count.
         moved: those of them that lie at different ranks by different rankers; None likewise.
         documents_one_in: both, and queries where ranks are known, are so many times those of a sample of one query in
-            so many: of all where it is 1.
+            so many: of all where it is 1. Where no ranker contradicts itself in the sample, none is looked for beyond.
     """
 
     findings: tuple[Finding, ...]
@@ -124,6 +124,9 @@ class Check:
             counted = f"{about}{self.documents:,} distinct (query, document) pairs"
             where = "put at different ranks by the rankers" if "ranker" in self.columns else "shown at several ranks"
             lines += _fact("documents", f"{counted}, {about}{moved} {where}")
+        if self.documents_one_in > 1:
+            looked = f"one query in {self.documents_one_in:,}, to count documents and to see whether"
+            lines += _fact("sample", f"{looked} a ranker puts one at several ranks")
         return "\n".join(lines)
 
     def _traffic(self) -> list[str]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from posbias.arguments import share
+from posbias.arguments import share, texts
 from posbias.arrays import BoolArray, FloatArray
 from posbias.curves.curve import Curve
 from posbias.errors import CurveError
 from posbias.judging.comparisons import Comparison, Difference
-from posbias.judging.contrasts import Contrasts, judge_each, judge_jointly
+from posbias.judging.contrasts import Contrasts, judge_each, judge_jointly, ratio_of
 from posbias.judging.sides import Side
 from posbias.quantiles import t_quantile
 
@@ -52,8 +52,9 @@ def compare(
         (True, [2, 3, 4, 5])
     """
     share("level", level, CurveError)
+    called = texts("names", names, 2, CurveError)
     one, other = (Side.of(given, estimator, level) for given in (first, second))
-    return compare_sides(one, other, level, (str(names[0]), str(names[1])))
+    return compare_sides(one, other, level, (called[0], called[1]))
 
 
 def compare_sides(one: Side, other: Side, level: float, names: tuple[str, str]) -> Comparison:
@@ -126,16 +127,16 @@ def _difference(
     if np.isnan(p_values[k]):
         reason = _reason(one, k + 2) or _reason(other, k + 2) or "no interval on both sides"
         return Difference(k + 2, before, after, None, None, None, None, None, False, reason)
-    low, high = np.exp(value[k] - half[k]), np.exp(value[k] + half[k])
+    ratio, low, high = (ratio_of(x) for x in (value[k], value[k] - half[k], value[k] + half[k]))
     weak = _reason(one, k + 2) or _reason(other, k + 2)
     p_value = float(p_values[k])
     return Difference(
         rank=k + 2,
         before=before,
         after=after,
-        ratio=float(np.exp(value[k])),
-        low=float(low),
-        high=float(high),
+        ratio=ratio,
+        low=low,
+        high=high,
         degrees_of_freedom=float(degrees[k]),
         p_value=p_value,
         differs=p_value < 1 - level,

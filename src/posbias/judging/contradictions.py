@@ -28,6 +28,7 @@ def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
         ]
     )
     bad = "(own IS NULL OR own <> position)"
+    top = f"(position <= {plan.max_rank} OR {own} BETWEEN 1 AND {plan.max_rank})"
     sql = render(
         [
             *shown(plan, ranks=True),
@@ -35,7 +36,7 @@ def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
                 "owned",
                 "The rank by the ranker shown, of rows that can be harvested.",
                 f"SELECT query, doc, position, {own} AS own\nFROM shown\n"
-                f"WHERE position BETWEEN 1 AND {plan.max_rank} AND ranker IS NOT NULL",
+                f"WHERE position >= 1 AND ranker IS NOT NULL AND {top}",
             ),
             Step(
                 "contradicted",

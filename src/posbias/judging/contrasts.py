@@ -12,8 +12,8 @@ from posbias.arrays import BoolArray, FloatArray
 _DRAWS, _AT_ONCE, _SEED = 20_000, 2_000, 0
 # A joint test of q differences takes at least so many degrees of freedom for each.
 _DEGREES_EACH = 3
-# Less than this in log p is rounding.
-_ROUNDING = 1e-9
+# Less than this in log p is rounding, and more than this no ratio that anyone could tell from another.
+_ROUNDING, _LARGEST = 1e-9, 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,3 +128,12 @@ def judge_each(contrasts: Contrasts) -> FloatArray:
     )
     above = _DRAWS - np.searchsorted(np.sort(largest), z)
     return np.asarray(np.minimum((1 + above) / (1 + _DRAWS), np.minimum(1.0, count * 2 * ndtr(-z))))
+
+
+def ratio_of(difference: float) -> float:
+    """Return the ratio of which a difference is the logarithm, a number however wide an interval is.
+
+    >>> ratio_of(0.0), ratio_of(1e9) < float("inf")
+    (1.0, True)
+    """
+    return float(np.exp(np.clip(difference, -_LARGEST, _LARGEST)))

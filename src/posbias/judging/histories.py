@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
 from typing import Any
 
+from posbias.arguments import as_path, texts
 from posbias.curves.curve import Curve, Position
 from posbias.errors import CurveError
 from posbias.version import __version__
@@ -17,6 +18,8 @@ FORMAT = 1
 # So many ranks fit a table.
 _MOST_RANKS = 5
 _WIDTH = 80
+# So many days without a curve have a line each.
+_MOST_GAPS = 7
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,15 @@ class History:
 
     days: tuple[Day, ...] = ()
 
-    def add(self, curve: Curve, on: date | str, findings: Iterable[str] = ()) -> History:
+    def add(self, curve: Curve, on: date | str, findings: Sequence[str] = ()) -> History:
         """Return the history with the curve of a day, whose notes are among what was found."""
-        told = tuple(dict.fromkeys((*findings, *curve.notes)))
+        if not isinstance(curve, Curve):
+            raise CurveError(
+                f"A history keeps curves, not a {type(curve).__name__}. Give that of an estimator, curve()."
+            )
+        if not curve.positions:
+            raise CurveError("The curve has no rank at all, and says nothing of a day. Estimate it again.")
+        told = tuple(dict.fromkeys((*texts("findings", findings, error=CurveError), *curve.notes)))
         day = Day(as_date(on), curve.estimator, curve.level, curve.positions, told)
         kept = [one for one in self.days if one.date != day.date]
         return replace(self, days=tuple(sorted([*kept, day], key=lambda one: one.date)))
@@ -78,7 +87,8 @@ class History:
         """Read a history back, checking that it is one; with `new`, an empty one where there is no file yet."""
         from posbias.judging.history_files import load
 
-        return cls() if new and not os.path.lexists(path) else load(path)
+        name = as_path("path", path, CurveError)
+        return cls() if new and not os.path.lexists(name) else load(name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the history as `--json` prints it."""
@@ -95,9 +105,11 @@ class History:
             return "No day yet."
         ranks = _chosen(max(p.position for day in self.days for p in day.positions))
         lines = [f"{'date':<10}" + "".join(f"{f'rank {k}':>9}" for k in ranks) + "  found"]
-        held = {day.date: day for day in self.days}
-        for on in sorted([*held, *self.missing]):
-            lines.append(_line(held[on], ranks) if on in held else f"{on}{'–':>9}  missing")
+        before: date | None = None
+        for day in self.days:
+            lines += [] if before is None else _gap(before, day.date)
+            lines.append(_line(day, ranks))
+            before = day.date
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -124,6 +136,14 @@ def _chosen(last: int) -> list[int]:
         return list(range(2, last + 1))
     steps = [round(2 * (last / 2) ** (n / (_MOST_RANKS - 1))) for n in range(_MOST_RANKS)]
     return sorted(dict.fromkeys(steps))
+
+
+def _gap(before: date, after: date) -> list[str]:
+    """Return a line for each day between two, or one for many: a day with a mistyped year may lie centuries away."""
+    days = [before + timedelta(days=n) for n in range(1, min((after - before).days, _MOST_GAPS + 2))]
+    if len(days) > _MOST_GAPS:
+        return [f"{days[0]}{'–':>9}  missing, and {(after - before).days - 2:,} days after it"]
+    return [f"{on}{'–':>9}  missing" for on in days]
 
 
 def _line(day: Day, ranks: Iterable[int]) -> str:

@@ -8,9 +8,11 @@ from datetime import date
 from itertools import groupby, pairwise
 from typing import Any
 
+from posbias.arguments import as_path
 from posbias.curves.curve import Position
+from posbias.curves.records import MOST_RANKS, is_first, is_ratio
 from posbias.errors import CurveError
-from posbias.harvesting.parquet_files import read_parquet
+from posbias.harvesting.parquet_files import gist, read_parquet
 from posbias.judging.histories import FORMAT, Day, History
 from posbias.reading import odd_kind
 from posbias.records import UnfitError
@@ -61,7 +63,7 @@ def _row(day: Day, position: Position) -> dict[str, Any]:
 
 def load(path: str | os.PathLike[str]) -> History:
     """Read a history back, checking that it is one and that it is whole."""
-    name = os.fspath(path)
+    name = as_path("path", path, CurveError)
     if not os.path.exists(name):
         raise CurveError(f"There is no file {name!r}. Make it by adding the curve of a day: posbias history add.")
     try:
@@ -93,6 +95,8 @@ def _read(table: Any) -> History:
         rows = table.to_pylist()
     except UnicodeDecodeError:
         raise UnfitError("it has a text that is not in UTF-8") from None
+    except (ValueError, OverflowError) as error:
+        raise UnfitError(f"it has a date that is none ({gist(error)})") from None
     days = [_day(on, list(own)) for on, own in groupby(rows, key=lambda row: row["date"])]
     if any(one.date >= after.date for one, after in pairwise(days)):
         raise UnfitError("its days are not in order, or one is there twice")
@@ -105,6 +109,10 @@ def _day(on: date, rows: list[dict[str, Any]]) -> Day:
         raise UnfitError(f"the rows of {on} differ in {', '.join(_KEYS[1:-1])} or {_KEYS[-1]}")
     if any(one["rank"] >= after["rank"] for one, after in pairwise(rows)):
         raise UnfitError(f"the ranks of {on} are not in order, or one is there twice")
+    if first["level"] is not None and not 0 < first["level"] < 1:
+        raise UnfitError(f"the level of {on} is {first['level']}, which is no share between 0 and 1")
+    if None in first["findings"]:
+        raise UnfitError(f"what was found on {on} has a text that is not there")
     for row in rows:
         _check(on, row)
     positions = tuple(
@@ -116,10 +124,20 @@ def _day(on: date, rows: list[dict[str, Any]]) -> Day:
 
 def _check(on: date, row: dict[str, Any]) -> None:
     """Refuse numbers that cannot be."""
+    of = f"rank {row['rank']} of {on}"
     numbers = [row[name] for name in ("propensity", "low", "high", "degrees_of_freedom") if row[name] is not None]
-    if not all(math.isfinite(number) and number >= 0 for number in numbers):
-        raise UnfitError(f"rank {row['rank']} of {on} has a number that is not one, or is below 0")
-    if row["rank"] < 1 or not 0 <= row["clicks"] <= row["impressions"]:
-        raise UnfitError(f"rank {row['rank']} of {on} has {row['clicks']} clicks on {row['impressions']} impressions")
-    if row["low"] is not None and row["high"] is not None and row["low"] > row["high"]:
-        raise UnfitError(f"rank {row['rank']} of {on} has an interval with its ends exchanged")
+    if not all(math.isfinite(number) and number >= 0 and is_ratio(number) for number in numbers):
+        raise UnfitError(f"{of} has a number that is not one, or cannot be")
+    if not 1 <= row["rank"] <= MOST_RANKS:
+        raise UnfitError(f"{of} is no rank from 1 to {MOST_RANKS:,}")
+    if not 0 <= row["clicks"] <= row["impressions"]:
+        raise UnfitError(f"{of} has {row['clicks']} clicks on {row['impressions']} impressions")
+    if row["rank"] == 1 and not is_first(row["propensity"]):
+        raise UnfitError(f"{of} has the propensity {row['propensity']}, and those of others are relative to it")
+    without = row["low"] is None
+    if (without and (row["high"], row["degrees_of_freedom"]) != (None, None)) or (
+        not without and (row["level"] is None or row["propensity"] is None)
+    ):
+        raise UnfitError(f"{of} has a part of an interval, or one without a level or a propensity")
+    if not without and row["high"] is not None and row["low"] > row["high"]:
+        raise UnfitError(f"{of} has an interval with its ends exchanged")

@@ -8,27 +8,38 @@ import numpy as np
 
 from posbias.extras import optional
 from posbias.judging.comparisons import Comparison, p_text
-from posbias.pictures import ALARM, COLORS, draw_interval, dressed, legible, new_axes, rank_ticks
+from posbias.pictures import ALARM, COLORS, draw_interval, draw_legend, dressed, legible, new_axes, rank_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Draw the ratio of two curves by rank, ranks that differ in red, on a scale on which half and double are alike."""
+    """Draw the ratio of two curves by rank, ranks that differ as diamonds; on the scale half and double are alike."""
     if ax is None:
         _, ax = new_axes()
     axes: Any = dressed(ax)
     first, second = (legible(name) for name in comparison.names)
     known = [d for d in comparison.differences if d.ratio is not None]
-    for differs, color in ((False, COLORS[0]), (True, ALARM)):
+    looks = (False, COLORS[0], "o", "no difference beyond chance"), (True, ALARM, "D", "differs")
+    for differs, color, marker, name in looks:
         own = [d for d in known if d.differs == differs]
+        if not own:
+            continue
         ranks, ratio, low, high = (
             np.array([[d.rank, d.ratio, d.low, d.high] for d in own], dtype=float).reshape(-1, 4).T
         )
-        style: dict[str, Any] = {"color": color, "marker": "o", "markersize": 4.5, "linestyle": "none"}
+        style: dict[str, Any] = {
+            "color": color,
+            "marker": marker,
+            "markersize": 4.5,
+            "linestyle": "none",
+            "label": name,
+        }
         draw_interval(axes, ranks, ratio, low, high, band=False, **style)
     axes.axhline(1, color="black", linestyle="--", linewidth=1.1)
+    if known:
+        draw_legend(axes)
     axes.set_yscale("log")
     # Ratios near 1 lie between the powers of ten at which such a scale has its ticks.
     ticker = optional("matplotlib.ticker", "Pictures need")

@@ -10,7 +10,7 @@ from posbias.arguments import share
 from posbias.arrays import BoolArray, FloatArray
 from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.harvesting.harvests import Harvest, Segment
-from posbias.judging.contrasts import Contrasts, judge_each, judge_jointly
+from posbias.judging.contrasts import Contrasts, judge_each, judge_jointly, ratio_of
 from posbias.judging.segments import SegmentComparison, SegmentDifference
 from posbias.judging.sides import Side, choose
 from posbias.quantiles import t_quantile
@@ -29,6 +29,8 @@ def compare_segments(harvest: Harvest, *, estimator: str | None = None, level: f
         level: of the intervals and of the test.
     """
     share("level", level, CurveError)
+    if not isinstance(harvest, Harvest):
+        raise HarvestError(f"compare_segments takes a Harvest, not a {type(harvest).__name__}.")
     if not harvest.by:
         raise HarvestError(
             "The harvest has no segments. Harvest the log by the columns that make them.", {"by": "COLUMN"}
@@ -96,9 +98,9 @@ def _compared(harvest: Harvest, sides: dict[Segment, Side], level: float, note: 
         SegmentDifference(
             segment=key,
             page_views=sum(sides[key].curve.page_views.values()),
-            ratio=float(np.exp(means.value[i])),
-            low=float(np.exp(means.value[i] - half[i])),
-            high=float(np.exp(means.value[i] + half[i])),
+            ratio=ratio_of(means.value[i]),
+            low=ratio_of(means.value[i] - half[i]),
+            high=ratio_of(means.value[i] + half[i]),
             p_value=float(p_means[i]),
             differs=bool(p_means[i] < 1 - level),
             ranks=tuple(int(k) + 2 for k in np.flatnonzero(p_each[list(sides).index(key)] < 1 - level)),

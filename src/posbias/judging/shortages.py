@@ -87,6 +87,22 @@ def find_no_intervention(look: Look) -> Iterator[Finding]:
         )
 
 
+def find_no_first_clicks(look: Look) -> Iterator[Finding]:
+    """Yield that nobody clicked at position 1, where others were clicked: an estimate of such a log is refused."""
+    positions = look.profile.positions
+    clicks = sum(shown.clicks for shown in positions)
+    if clicks and positions[0].position == 1 and positions[0].impressions and not positions[0].clicks:
+        yield Finding(
+            "no-first-clicks",
+            "error",
+            "there is no click at position 1, on {count} results shown there, and there are {clicks} at others",
+            positions[0].impressions,
+            evidence={"clicks": clicks},
+            remedy="Propensities are relative to position 1, and cannot be estimated without clicks there: check that "
+            "positions count from 1, and that clicks on the first result are logged.",
+        )
+
+
 def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
     """Yield rank columns that are not used: of rankers that never served, or by a name that is not recognised."""
     schema, served = look.plan.schema, look.profile.rankers

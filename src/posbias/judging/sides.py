@@ -80,9 +80,9 @@ class Side:
 
 def choose(harvest: Harvest, estimator: str | None) -> str:
     """Return the estimator that is asked for, by default the best for the harvest, if it is made of one."""
-    name = estimator or ("all-pairs" if harvest.kind == "pairs" else "cross-fit")
+    name = ("all-pairs" if harvest.kind == "pairs" else "cross-fit") if estimator is None else estimator
     fitting = [one for one in ESTIMATORS if one not in ESTIMATORS.of_logs]
-    if name not in fitting:
+    if not isinstance(name, str) or name not in fitting:
         raise CurveError(f"The estimator {name!r} is not made of a harvest. Use one of {listed(fitting)}.")
     return name
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from posbias.arguments import shares
 from posbias.arrays import FloatArray
 from posbias.errors import HarvestError
 from posbias.findings import Finding
@@ -102,6 +103,7 @@ def dispersion(views: FloatArray) -> float:
 
 
 def _shares(split: Mapping[str, float], harvest: Harvest) -> FloatArray:
+    split = shares("split", split, "{'a': 50, 'b': 50}", HarvestError)
     served = [name for name, n in harvest.page_views.items() if n]
     unknown = [name for name in split if name not in harvest.rankers]
     missing = [name for name in served if name not in split]
@@ -110,8 +112,8 @@ def _shares(split: Mapping[str, float], harvest: Harvest) -> FloatArray:
             f"split must give every ranker that served its share: it names {listed(split)}, and the rankers are "
             f"{listed(served)}. For example split={{'a': 50, 'b': 50}}."
         )
-    weights = np.array([float(split.get(name, 0.0)) for name in harvest.rankers])
-    if not np.isfinite(weights).all() or (weights < 0).any() or np.count_nonzero(weights) < 2:
+    weights = np.array([split.get(name, 0.0) for name in harvest.rankers])
+    if np.count_nonzero(weights) < 2:
         raise HarvestError(
             f"split must give shares of 0 or more, two of them above 0, found {dict(split)!r}: for example "
             "split={'a': 50, 'b': 50}."

@@ -15,7 +15,7 @@ import numpy as np
 
 from posbias.arrays import FloatArray
 from posbias.estimators.intervals import FEW_DEGREES, FEWEST_BUCKETS, deletions, few_buckets, few_degrees
-from posbias.judging.contrasts import Contrasts
+from posbias.judging.contrasts import Contrasts, ratio_of
 from posbias.quantiles import t_quantile
 
 # A rank that lost more than so much of its exposure in a refit counts by the tangent.
@@ -115,6 +115,6 @@ class Refits:
         degrees = float(found.degrees[0])
         half = float((t_quantile(found.degrees, (1 + self.level) / 2) * found.error)[0])
         ends = value - half, value + half
-        low, high = (float(np.exp(end)) for end in ends) if log else ends
+        low, high = map(ratio_of, ends) if log else ends
         weak = few_degrees(degrees) if degrees < FEW_DEGREES and half > 0 else None
         return Estimate(told, float(low), float(high), degrees, weak)

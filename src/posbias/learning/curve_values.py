@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
@@ -23,6 +24,8 @@ BEYOND: tuple[str, ...] = get_args(Beyond)
 _BEYOND = "beyond the"
 # A message names so many segments.
 _MOST_TOLD = 3
+# The logarithm of how far a curve is continued upwards.
+_STEEPEST = 100.0
 
 
 def curve_of(estimate: Any) -> Curve:
@@ -99,7 +102,9 @@ def _values(curve: Curve, ranks: list[int], beyond: Beyond) -> tuple[dict[int, f
     elif deeper:
         last = last_rank(curve)
         power = _power(known) if beyond == "extrapolate" else 0.0
-        values |= {rank: float(known.get(last, 1.0) * (rank / last) ** power) for rank in deeper}
+        start = known.get(last, 1.0)
+        # A steep curve that is taken far enough has no number any more.
+        values |= {rank: start * math.exp(min(power * math.log(rank / last), _STEEPEST)) for rank in deeper}
     return values, [f"{'rank' if len(r) == 1 else 'ranks'} {_ranks(r)}: {why}" for why, r in told.items()]
 
 

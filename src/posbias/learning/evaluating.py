@@ -12,6 +12,7 @@ from posbias.errors import EstimateError, LogError, PosbiasError
 from posbias.findings import Finding
 from posbias.harvesting.counting import harvest as harvest_log
 from posbias.harvesting.counts import Settings
+from posbias.harvesting.refusals import refuse_settings
 from posbias.learning.judged_rankings import (
     THE_LOG,
     find_rankings,
@@ -78,7 +79,10 @@ def evaluate(
 
     Reference: Joachims, Swaminathan, Schnabel: Unbiased Learning-to-Rank with Biased Feedback. WSDM 2017.
     """
+    refuse_settings(max_rank)
     judged_by = Metric.named(metric, max_rank)
+    if score is not None and not isinstance(score, str):
+        raise PosbiasError(f"score must be a text, the name of a column, or 'none', not {score!r}.")
     share("level", level)
     named = named_rankings(rankings)
     if isinstance(chosen_engine(log, engine), Spark):

@@ -10,7 +10,7 @@ from posbias.engines import OpenLog
 from posbias.engines.files import PACKED
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
-from posbias.logs.column_refusals import INTEGERS, NESTED
+from posbias.logs.column_refusals import NESTED, never_agree
 from posbias.logs.columns import guess
 from posbias.sql.credits import Ranked
 from posbias.sql.judged_rankings import ranking_rows, repeated, unseen
@@ -24,7 +24,7 @@ THE_LOG = "the log"
 # A ranking that has fewer clicks of the log than this share is of something else; below the second, it is said.
 _TOO_FEW, _FEW = 0.5, 0.95
 _MOST_RANKINGS = 100
-_FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
+_NO_NUMBERS = ("BOOLEAN", "DATE", "BLOB", "INTERVAL", "UUID", "BIT")
 
 
 def named_rankings(given: Any) -> dict[str, Any]:
@@ -85,8 +85,9 @@ def is_of_log(source: Any) -> bool:
 def find_tables(opened: OpenLog, tables: Mapping[str, str], score: str | None) -> dict[str, Ranked]:
     """Return what each ranking that is a table is, by its name; refuse what is none."""
     found = {name: _columns(opened, name, table, score) for name, table in tables.items()}
-    for name, one in found.items():
-        _refuse_rows(opened, name, one)
+    with opened.distrusting():
+        for name, one in found.items():
+            _refuse_rows(opened, name, one)
     return found
 
 
@@ -120,7 +121,7 @@ def _columns(opened: OpenLog, name: str, table: str, score: str | None) -> Ranke
             raise PosbiasError(
                 f"Column {column!r} of the ranking {name!r} is {told[column]}, where single values were expected."
             )
-    if told[value] in ("BOOLEAN", "DATE") or told[value].startswith("TIME"):
+    if told[value] in _NO_NUMBERS or told[value].startswith("TIME"):
         raise PosbiasError(
             f"Column {value!r} of the ranking {name!r} is {told[value]}, where numbers to rank by were expected. Name "
             "the column of scores (score)."
@@ -161,8 +162,7 @@ def _require(name: str, column: str, role: str, told: Mapping[str, str], which: 
 
 
 def _refuse_fractions(name: str, column: str, mine: str, theirs: str) -> None:
-    kinds = {mine in INTEGERS: mine, theirs in INTEGERS: theirs}
-    if len(kinds) == 2 and kinds[False].startswith(_FRACTIONS):
+    if never_agree(mine, theirs):
         raise PosbiasError(
             f"Column {column!r} is {mine} in the log and {theirs} in the ranking {name!r}. An id that became a "
             "fraction may have lost digits, and never equals the whole number: write both with whole numbers."
@@ -171,7 +171,7 @@ def _refuse_fractions(name: str, column: str, mine: str, theirs: str) -> None:
 
 def _refuse_rows(opened: OpenLog, name: str, one: Ranked) -> None:
     """Refuse a ranking with rows that cannot be used."""
-    [(rows, nameless, odd, scores)] = opened.rows(ranking_rows(opened.dialect, one), "Looking at rankings")
+    [(rows, nameless, odd, scores, low, high)] = opened.rows(ranking_rows(opened.dialect, one), "Looking at rankings")
     if not scores and not odd:
         what = "has no row" if not rows else f"has no value in column {one.score!r}"
         raise PosbiasError(f"The ranking {name!r} {what}. Expected a row for each query and document with its score.")
@@ -183,6 +183,11 @@ def _refuse_rows(opened: OpenLog, name: str, one: Ranked) -> None:
     if nameless:
         raise PosbiasError(
             f"{nameless:,} of {rows:,} rows of the ranking {name!r} have no query or no document. Leave them out."
+        )
+    if scores > 1 and low == high:
+        raise PosbiasError(
+            f"All {scores:,} scores of the ranking {name!r}, in column {one.score!r}, are the same: it puts no "
+            "document above another. Name the column that it ranks by (score or rank)."
         )
     [(several, example, times)] = opened.rows(repeated(opened.dialect, one), "Looking at rankings")
     if several:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
-from posbias.arguments import names, one_of
+from posbias.arguments import names, number, one_of
 from posbias.curves.curve import Curve
 from posbias.engines import OpenLog
 from posbias.errors import CurveError, LogError, PosbiasError
@@ -19,6 +18,8 @@ from posbias.sql.shown import Plan
 from posbias.sql.weights import COUNTS, Worth, unreadable_candidates
 from posbias.wording import listed
 
+# A click that counts for more is not capped.
+_LARGEST_CAP = 10**9
 _FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 
 
@@ -26,9 +27,11 @@ def refuse_settings(
     cap: float | None, beyond: str, rows: bool, keep: Sequence[str], candidates: Any, duplicates: str
 ) -> None:
     """Refuse what means nothing, or does not go together."""
-    number = isinstance(cap, Real) and not isinstance(cap, bool) and math.isfinite(cap) and cap >= 1
-    if cap is not None and not number:
-        raise PosbiasError(f"cap must be a number of 1 or more, such as 20, or None for no limit, not {cap!r}.")
+    if cap is not None and not 1 <= (number(cap) or 0) <= _LARGEST_CAP:
+        raise PosbiasError(
+            f"cap must be a number of 1 or more, such as 20, and at most {_LARGEST_CAP:,}, or None for no limit, not "
+            f"{cap!r}."
+        )
     one_of("beyond", beyond, BEYOND)
     names("keep", keep, LogError)
     if rows and keep:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from posbias.arguments import as_path
 from posbias.curves.curve import Curve, Segment
 from posbias.engines import EngineChoice, OpenLog, Spark, chosen_engine, open_log
 from posbias.engines.duckdb.readers import literal
@@ -131,7 +132,7 @@ def _place(output: str | os.PathLike[str] | None, *, overwrite: bool) -> Iterato
     if output is None:
         yield None
         return
-    name = os.fspath(output)
+    name = as_path("output", output)
     writable(name)
     if os.path.lexists(name) and not overwrite:
         raise PosbiasError(f"{name!r} is there already. Name another file, or replace it.", {"overwrite": True})
@@ -155,6 +156,8 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
     propensities = relative_propensities(curve, profile.ranks, wanted.beyond)
     worth = _worth(propensities, curve, wanted.cap, candidates=candidates is not None)
     refuse_uncapped(worth, profile, wanted.cap)
+    # What is left without a number is the weight of clicks that nobody made.
+    worth = [one if math.isfinite(one.weight) else replace(one, weight=0.0) for one in worth]
     apart = []
     if candidates is not None:
         refuse_candidates(opened, plan, candidates)

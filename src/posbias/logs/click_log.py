@@ -83,7 +83,7 @@ class ClickLog:
             )
         if (self.impressions is None) != (self.clicks is None):
             raise LogError("An aggregated log has both impressions and clicks: give both columns or neither.")
-        if self.duplicates not in ("keep", "drop"):
+        if not isinstance(self.duplicates, str) or self.duplicates not in ("keep", "drop"):
             raise LogError(f"duplicates={self.duplicates!r} is not known. Use 'keep' or 'drop'.")
 
     def _refuse_no_text(self, name: str) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 INTEGERS = frozenset(
     ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
 )
+# Numbers that may have become what they are by rounding; a decimal without places, as Snowflake exports, is whole.
+_FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
+_WHOLE = re.compile(r"DECIMAL\(\d+, ?0\)")
 # Lists, structures and maps, as DuckDB and Spark call them.
 NESTED = re.compile(r"\]$|^(STRUCT|MAP|UNION|ARRAY)\b")
 IDS = ("query", "doc", "ranker")
@@ -97,11 +100,20 @@ def refuse_kinds(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterab
             )
 
 
+def never_agree(one: str, other: str) -> bool:
+    """Tell whether ids of two types are whole numbers in one and fractions in the other: as texts, 7 is not 7.0.
+
+    >>> never_agree("BIGINT", "DOUBLE"), never_agree("BIGINT", "DECIMAL(38,0)"), never_agree("DOUBLE", "VARCHAR")
+    (True, False, False)
+    """
+    whole = [type_ in INTEGERS or bool(_WHOLE.fullmatch(type_)) for type_ in (one, other)]
+    return whole[0] != whole[1] and (other if whole[0] else one).startswith(_FRACTIONS)
+
+
 def refuse_fractions(shared: Mapping[str, str], columns: Mapping[str, str], ranked: Mapping[str, str]) -> None:
-    """Refuse ids that are whole numbers in one table and fractions in the other: as texts, 7 and 7.0 never agree."""
+    """Refuse ids that are whole numbers in one table and fractions in the other."""
     for role, column in [(role, column) for role, column in shared.items() if role != "ranker"]:
-        kinds = {columns[column] in INTEGERS: columns[column], ranked[column] in INTEGERS: ranked[column]}
-        if len(kinds) == 2 and kinds[False].startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL")):
+        if never_agree(columns[column], ranked[column]):
             raise unusable(
                 "ids-differ-in-type",
                 f"Column {column!r} is {columns[column]} in the log and {ranked[column]} in the rankings table",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from posbias.findings import unusable
-from posbias.logs.column_refusals import INTEGERS, NESTED, require_all
+from posbias.logs.column_refusals import NESTED, never_agree, refuse_shared, require_all
 from posbias.logs.columns import guess
 from posbias.logs.events import Events
 from posbias.logs.schemas import Columns
@@ -16,6 +16,8 @@ from posbias.wording import listed
 # What the columns of the log are called, whatever the tables call theirs.
 QUERY, DOC, RANKER, POSITION, CLICK, VIEW = "query_id", "doc_id", "ranker", "position", "clicked", "impression_id"
 _TAKEN = (QUERY, DOC, RANKER, POSITION, CLICK, VIEW)
+# What the names of columns begin with that are made on the way.
+_OURS = "posbias: "
 # The element of an array's type, as DuckDB and Spark write it.
 _ARRAY = re.compile(r"(?P<duckdb>.+)\[\d*\]$|^ARRAY<(?P<spark>.+)>$")
 _TEXTS = ("VARCHAR", "JSON")
@@ -68,6 +70,7 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
         told["ranker"] = None
     wanted |= {role: name for role, name in told.items() if name is not None}
     require_all(wanted, columns, "the impressions")
+    refuse_shared({role: name for role, name in wanted.items() if role != "application"})
     # As in any log, what only a folder is called says what a row is only if it is named.
     own = columns.keys() - impressions.in_paths - {*wanted.values()}
     if events.ranker is None and RANKER in own:
@@ -122,7 +125,7 @@ def _documents(events: Events, columns: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refuse_taken(carried: tuple[str, ...]) -> None:
-    twins = [name for name in carried if name.lower() in _TAKEN]
+    twins = [name for name in carried if name.lower() in _TAKEN or name.lower().startswith(_OURS)]
     if twins:
         raise unusable(
             "taken-name",
@@ -156,6 +159,11 @@ def _refuse_kinds(schema: EventSchema) -> None:
         "impression": (types[schema.impression], schema.impression, "the impressions"),
         "query": (types[schema.query], schema.query, "the impressions"),
         "doc": (schema.doc_type, schema.doc, "the impressions"),
+        **{
+            role: (types[column], column, "the impressions")
+            for role, column in (("ranker", schema.ranker), ("application", schema.application))
+            if column is not None
+        },
         "click_impression": (schema.click_types[schema.click_impression], schema.click_impression, "the clicks"),
         "click_doc": (schema.click_types[schema.click_doc], schema.click_doc, "the clicks"),
     }
@@ -168,8 +176,7 @@ def _refuse_kinds(schema: EventSchema) -> None:
             )
     for role in ("impression", "doc"):
         (shown, column, _), (tapped, other, _) = ids[role], ids[f"click_{role}"]
-        kinds = {shown in INTEGERS: shown, tapped in INTEGERS: tapped}
-        if len(kinds) == 2 and kinds[False].startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL")):
+        if never_agree(shown, tapped):
             raise unusable(
                 "ids-differ-in-type",
                 f"{column!r} is {shown} in the impressions, and {other!r} is {tapped} in the clicks",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import Any, Literal
 
 from posbias.errors import LogError
@@ -42,9 +43,10 @@ class Events:
             value = getattr(self, name)
             if not (isinstance(value, str) and value.strip()) and not (value is None and name in _OPTIONAL):
                 raise LogError(f"{name}={value!r} must be a text. Leave it out if there is none to name.")
-        if self.first not in (None, 0, 1) or isinstance(self.first, bool):
+        whole = isinstance(self.first, Integral) and not isinstance(self.first, bool)
+        if self.first is not None and not (whole and self.first in (0, 1)):
             raise LogError(f"first={self.first!r} must be 0 or 1: the position of the topmost result.")
-        if self.preset not in (None, *PRESETS):
+        if self.preset is not None and not (isinstance(self.preset, str) and self.preset in PRESETS):
             raise LogError(f"preset={self.preset!r} is not known. Use one of {', '.join(map(repr, PRESETS))}.")
         if self.docs is not None and self.position is not None:
             raise LogError(

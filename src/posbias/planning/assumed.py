@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from posbias.arguments import number
 from posbias.arrays import FloatArray
 from posbias.errors import EstimateError, PosbiasError
 from posbias.harvesting.counting import harvest
@@ -46,10 +47,11 @@ class CurvedWorld(World):
 
 def with_curve(world: World, curve: Sequence[float]) -> World:
     """Return a world with this curve, from rank 1 on."""
-    values = [float(p) for p in curve]
-    if not all(np.isfinite(values)) or not all(p > 0 for p in values) or len(values) < world.max_rank:
+    found = [number(p) for p in curve] if isinstance(curve, Iterable) else []
+    values = [p for p in found if p is not None and p > 0]
+    if len(values) < max(len(found), world.max_rank):
         raise PosbiasError(
-            f"The assumed curve must have a number above 0 for each of the {world.max_rank} ranks, found {values}. "
+            f"The assumed curve must have a number above 0 for each of the {world.max_rank} ranks, found {curve!r}. "
             "Give a longer curve, or a smaller max_rank."
         )
     scale = max(values[: world.max_rank])
@@ -71,7 +73,7 @@ def plan_assumed(
     if len([share for share in world.shares if share > 0]) < 2:
         raise EstimateError(
             f"Of the assumed rankers, {', '.join(world.rankers)}, fewer than two serve traffic. "
-            " Propensities come from documents that two rankers put at different ranks: assume two."
+            "Propensities come from documents that two rankers put at different ranks: assume two."
         )
     world = world if curve is None else with_curve(world, curve)
     told = world.queries if told_for is None else told_for
@@ -109,12 +111,17 @@ def _joined(drawn: Sequence[Measured], queries: int) -> Measured:
             total = np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)
         return np.where(enough, total, np.nan)
 
-    thin = f"no interval from {queries:,} simulated queries: too thin to foresee"
+    def reason(k: int) -> str:
+        # What all logs lack that have no interval, they do not lack by chance.
+        told = {each.reasons[k] for each, has in zip(drawn, known[:, k], strict=True) if not has}
+        why = told.pop() if len(told) == 1 else None
+        return f"no interval from {queries:,} simulated queries: {why or 'too thin to foresee'}"
+
     return replace(
         drawn[0],
         se=np.sqrt(mean(se**2)),
         degrees=1 / mean(1 / degrees),
-        reasons=[None if good else thin for good in enough],
+        reasons=[None if good else reason(k) for k, good in enumerate(enough)],
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from posbias.errors import PosbiasError
 from posbias.extras import optional
-from posbias.pictures import COLORS, MARKERS, dressed, legible, new_axes, save_picture
+from posbias.pictures import COLORS, MARKERS, draw_legend, dressed, legible, new_axes, save_picture
 from posbias.planning.plans import Plan
 from posbias.planning.precision import precision_at
 
@@ -31,13 +31,15 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     chosen = sorted({round(i) for i in np.linspace(0, len(known) - 1, min(_MOST_RANKS, len(known)))})
     count = plan.page_views if plan.queries is None else plan.queries
     most = max(need.times or 1.0 for need in known)
-    times = np.geomspace(min(0.25, 0.5 * min(need.times or 1.0 for need in known)), 3 * max(most, 1.0), 60)
+    least = min(0.25, 0.5 * min(need.times or 1.0 for need in known))
+    # Up to what there is, which is marked, and on from there.
+    times = np.r_[np.geomspace(least, 1, 20), np.geomspace(1, 3 * max(most, 1.0), 40)[1:]]
     for i, place in enumerate(chosen):
         need = known[place]
         se, degrees = np.array([need.standard_error]), np.array([need.degrees_of_freedom])
         wide = precision_at(times, se, degrees, plan.level, outlook.buckets, plan.queries)
-        ax.plot(count * times, 100 * wide, color=COLORS[i], label=f"rank {need.rank}")
-        ax.plot([count], [100 * float(need.precision or 0.0)], color=COLORS[i], marker=MARKERS[i], markersize=4)
+        style: dict[str, Any] = {"color": COLORS[i], "marker": MARKERS[i], "markersize": 5, "markevery": [19]}
+        ax.plot(count * times, 100 * wide, label=f"rank {need.rank}", **style)
     ax.axhline(100 * plan.precision, color="black", linestyle=":", linewidth=1.2)
     ax.annotate(f"±{100 * plan.precision:g}%", (count * times[-1], 100 * plan.precision), ha="right", va="bottom")
     ax.axvline(count, color="grey", linewidth=0.8, alpha=0.6)
@@ -52,7 +54,7 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("Page views" if plan.queries is None else "Queries")
     ax.set_ylabel(f"{100 * plan.level:g}% interval, ±")
     ax.set_title(legible(f"How intervals narrow with more data: {outlook.estimator}"), fontsize="medium")
-    ax.legend(frameon=False)
+    draw_legend(ax)
     return ax
 
 

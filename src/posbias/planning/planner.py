@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from posbias.arguments import one_of, share, whole
+from posbias.arguments import number, one_of, share, shares, texts, whole
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit
@@ -73,7 +73,7 @@ def plan(
     """
     wish = Wish(_precision(precision), share("level", level))
     names = _estimators(estimators)
-    splits = [traffic] if isinstance(traffic, Mapping) else list(traffic)
+    splits = _splits(traffic)
     if queries is not None:
         whole("queries", queries, 1)
     whole("seed", seed, 0)
@@ -186,13 +186,20 @@ def _segments(made: Harvest) -> list[str]:
 
 
 def _precision(value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < float(value) < 10:
+    found = number(value)
+    if found is None or not 0 < found < 10:
         raise PosbiasError(f"precision must be a share above 0, such as 0.05 for ±5%, not {value!r}.")
-    return float(value)
+    return found
+
+
+def _splits(traffic: Mapping[str, float] | Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Return splits of traffic, of which one may stand alone."""
+    given = [traffic] if isinstance(traffic, Mapping) or not isinstance(traffic, list | tuple) else traffic
+    return [shares("traffic", split, "{'a': 0.5, 'b': 0.5}") for split in given]
 
 
 def _estimators(names: Sequence[str]) -> list[str]:
-    found = [names] if isinstance(names, str) else list(dict.fromkeys(names))
+    found = list(dict.fromkeys([names] if isinstance(names, str) else texts("estimators", names)))
     for name in found:
         one_of("estimators", name, PLANNED)
     if not found:

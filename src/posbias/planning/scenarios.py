@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from posbias.arguments import shares as given_shares
 from posbias.arrays import FloatArray
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit
@@ -67,12 +68,19 @@ def play(stage: Stage, splits: Sequence[Mapping[str, float]]) -> tuple[Scenario,
     now = stage.shares
     steps = len(given) + 3
     names = [each.estimator for each in stage.measured]
+    # Fits that are to be made: of each estimator in each step, and of the first while the best split is looked for.
+    fits, done = DRAWS * steps * len(names) + _DRAWS_OF_SEARCH * len(splits_to_try(now)), 0
+
+    def tell(ahead: int) -> None:
+        nonlocal done
+        stage.progress("Playing scenarios", done / fits)
+        done += ahead
 
     def errors(twin: Twin, shares: FloatArray, step: int) -> FloatArray:
         rng = np.random.default_rng([stage.seed, step])
         drawn = []
-        for i in range(DRAWS):
-            stage.progress("Playing scenarios", (step + i / DRAWS) / steps)
+        for _ in range(DRAWS):
+            tell(len(names))
             drawn.append(errors_of(names, twin.draw(shares, rng)))
         return _averaged(drawn)
 
@@ -87,7 +95,7 @@ def play(stage: Stage, splits: Sequence[Mapping[str, float]]) -> tuple[Scenario,
     played = []
     for step, shares in enumerate(given, start=1):
         played.append(scenario(told(stage.named(shares)), shares, "", errors(twin, shares, step)))
-    best = best_split(twin, now, names[0], np.random.default_rng([stage.seed, 99]))
+    best = best_split(twin, now, names[0], np.random.default_rng([stage.seed, 99]), lambda: tell(1))
     if best is not None and np.abs(best - now).max() > _WORTH:
         found = errors(twin, best, steps - 2)
         known = np.isfinite(found[0]) & np.isfinite(present[0])
@@ -118,8 +126,9 @@ def shares_of(split: Mapping[str, float], rankers: Sequence[str]) -> FloatArray:
             f"traffic gives a share to {listed(unknown)}, but the rankers are {listed(rankers)}. Name those, such as "
             f"{rankers[0]}=0.5; a ranker whose ranks are known may be named though it served nothing yet."
         )
-    weights = np.array([float(split.get(name, 0.0)) for name in rankers])
-    if not np.isfinite(weights).all() or (weights < 0).any() or (weights > 0).sum() < 2:
+    given = given_shares("traffic", split, "{'a': 0.5, 'b': 0.5}")
+    weights = np.array([given.get(name, 0.0) for name in rankers])
+    if (weights > 0).sum() < 2:
         raise PosbiasError(
             f"traffic must give a share above 0 to two rankers or more, found {dict(split)!r}: with one alone, no "
             "document is at two ranks."
@@ -148,21 +157,35 @@ def _averaged(drawn: Sequence[FloatArray]) -> FloatArray:
         return np.where(2 * counts > len(values), np.sqrt(total.sum(axis=0) / counts), np.nan)
 
 
-def best_split(twin: Twin, now: FloatArray, estimator: str, rng: np.random.Generator) -> FloatArray | None:
+def splits_to_try(now: FloatArray) -> list[FloatArray]:
+    """Return splits among the rankers that have traffic: the present one, an equal one, and most to each in turn."""
+    served = now[now > 0]
+    m = len(served)
+    return [served, np.full(m, 1 / m), *(np.where(np.arange(m) == i, 0.7, 0.3 / (m - 1)) for i in range(m))]
+
+
+def best_split(
+    twin: Twin,
+    now: FloatArray,
+    estimator: str,
+    rng: np.random.Generator,
+    tell: Callable[[], None] = lambda: None,
+) -> FloatArray | None:
     """Return the split of traffic among those that have some with the least variance, on average over ranks.
 
     The variance is nearly c0 + Σ c_i / π_i, each ranker telling as much as it shows: fitted to a few splits, it is
-    least where π_i is proportional to √c_i.
+    least where π_i is proportional to √c_i. Before each fit it `tell`s.
     """
     served = np.flatnonzero(now > 0)
     m = len(served)
-    tried = [now[served], np.full(m, 1 / m)]
-    tried += [np.where(np.arange(m) == i, 0.7, 0.3 / (m - 1)) for i in range(m)]
     points, variances = [], []
-    for shares in tried:
+    for shares in splits_to_try(now):
         whole = np.zeros(len(now))
         whole[served] = shares
-        drawn = [errors_of([estimator], twin.draw(whole, rng)) for _ in range(_DRAWS_OF_SEARCH)]
+        drawn = []
+        for _ in range(_DRAWS_OF_SEARCH):
+            tell()
+            drawn.append(errors_of([estimator], twin.draw(whole, rng)))
         found = _averaged(drawn)[0][1:] ** 2
         if np.isfinite(found).any():
             points.append(shares)

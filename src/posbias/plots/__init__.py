@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 from posbias.judging.pictures import draw_comparison as comparison
+from posbias.learning.pictures import draw_evaluation as evaluation
 from posbias.planning.pictures import draw_plan as plan
 from posbias.plots.evidence import click_rates, influence, pair_ratios
 from posbias.plots.files import save
@@ -23,6 +24,7 @@ __all__ = [
     "comparison",
     "curve",
     "curves",
+    "evaluation",
     "graph",
     "history",
     "influence",

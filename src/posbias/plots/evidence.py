@@ -14,7 +14,17 @@ from posbias.estimators.base import CurveEstimator
 from posbias.extras import optional
 from posbias.harvesting.harvests import Harvest
 from posbias.judging.pair_ratios import PairRatio, measure_pair_ratios, too_many
-from posbias.pictures import ALARM, COLORS, draw_interval, dressed, legible, new_axes, over_ranks, rank_ticks
+from posbias.pictures import (
+    ALARM,
+    COLORS,
+    draw_interval,
+    draw_legend,
+    dressed,
+    legible,
+    new_axes,
+    over_ranks,
+    rank_ticks,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,13 +55,14 @@ def draw_pair_ratios(ratios: Sequence[PairRatio], ax: Axes | None = None) -> Axe
     """Draw ratios of pairs of ranks, the surest of them, against what a curve says."""
     surest = ratios[:_MOST_PAIRS]
     if ax is None:
-        _, ax = new_axes(5.6, 5.0)
+        _, ax = new_axes(5.2, 4.6)
     axes: Any = dressed(ax)
-    for apart, color, name in ((False, COLORS[0], "two ranks"), (True, ALARM, "off by over three standard errors")):
+    looks = (False, COLORS[0], "o", "two ranks"), (True, ALARM, "D", "off by over three standard errors")
+    for apart, color, marker, name in looks:
         own = [one for one in surest if one.apart == apart]
         if own:
             x, y, low, high = np.array([(one.expected, one.ratio, one.low, one.high) for one in own]).T
-            style = {"color": color, "marker": "o", "markersize": 3.5, "linestyle": "none", "label": name}
+            style = {"color": color, "marker": marker, "markersize": 3.5, "linestyle": "none", "label": name}
             draw_interval(axes, x, y, low, high, band=False, **style)
     expected = [one.expected for one in surest] or [0.1, 1.0]
     ends = [min(expected), max(expected)]
@@ -65,7 +76,7 @@ def draw_pair_ratios(ratios: Sequence[PairRatio], ax: Axes | None = None) -> Axe
     axes.set_title(
         "Pairs of ranks against the curve" + (f" ({left} less sure not drawn)" if left else ""), fontsize="medium"
     )
-    axes.legend(frameon=False)
+    draw_legend(axes)
     return ax
 
 
@@ -98,7 +109,7 @@ def influence(fitted: CurveEstimator, ax: Axes | None = None) -> Axes:
     axes.set_ylabel("Change of p without one bucket, %")
     axes.set_title(legible(f"What each bucket of queries decides: {fitted.name}"), fontsize="medium")
     if heavy_named:
-        axes.legend(frameon=False)
+        draw_legend(axes)
     return ax
 
 
@@ -119,7 +130,7 @@ def click_rates(estimate: CurveEstimator | Curve, ax: Axes | None = None) -> Axe
     over_ranks(axes, [p.position for p in curve.positions])
     axes.set_ylabel("Relative to rank 1")
     axes.set_title(legible(f"Click rate and examination: {curve.estimator}"), fontsize="medium")
-    axes.legend(frameon=False)
+    draw_legend(axes)
     return ax
 
 

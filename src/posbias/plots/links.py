@@ -11,7 +11,7 @@ from posbias.errors import HarvestError
 from posbias.estimators.rank_links import component
 from posbias.extras import optional
 from posbias.harvesting.harvests import Harvest
-from posbias.pictures import ALARM, COLORS, new_axes, rank_ticks
+from posbias.pictures import ALARM, COLORS, draw_legend, new_axes, rank_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ _MOST_WRITTEN, _LEAST_SHARE = 12, 0.002
 
 
 def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
-    """Draw, as a map, the clicks at rank k on documents that another ranker puts at k': what compares the two.
+    """Draw, as a map, the clicks at rank k on documents that are at k' too: what compares the two.
 
     In place of a harvest it may be what `intervention_sets` counted: pairs of query and document.
     """
@@ -33,26 +33,43 @@ def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
 def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = False) -> Axes:
     """Draw the clicks, or the pairs of query and document, of interventional sets as a map: (M, M)."""
     if ax is None:
-        _, ax = new_axes(6.2, 5.2)
+        _, ax = new_axes(5.4, 4.5)
     axes: Any = ax
+    # Its lines would strike out the numbers.
+    axes.grid(visible=False)
     ranks = len(clicks)
     colors = optional("matplotlib.colors", "Pictures need")
     shown = np.ma.masked_where(clicks == 0, clicks)
     scale = colors.LogNorm(max(1.0, float(shown.min())), max(2.0, float(shown.max()))) if clicks.any() else None
-    image = axes.pcolormesh(np.arange(ranks + 1) + 0.5, np.arange(ranks + 1) + 0.5, shown, cmap="cividis", norm=scale)
-    if clicks.any():
-        scale_of = axes.figure.colorbar(image, ax=axes, fraction=0.05)
-        scale_of.ax.set_title("Pairs" if of_pairs else "Clicks", fontsize="small")
+    # Without its darkest blue, which is not told from an empty cell where the page is dark.
+    shades = optional("matplotlib", "Pictures need").colormaps["cividis"](np.linspace(0.18, 1, 256))
+    edges = np.arange(ranks + 1) + 0.5
+    image = axes.pcolormesh(edges, edges, shown, cmap=colors.ListedColormap(shades), norm=scale)
+    if scale is not None:
+        bar = axes.figure.colorbar(image, ax=axes, fraction=0.05)
+        bar.ax.set_title("Pairs" if of_pairs else "Clicks", fontsize="small")
+        bar.set_ticks(_round_numbers(scale.vmin, scale.vmax), minor=False)
+        bar.ax.yaxis.set_major_formatter(lambda count, _: _short(count).replace(".0", ""))
+        bar.minorticks_off()
     if ranks <= _MOST_WRITTEN:
-        middle = np.sqrt(scale.vmin * scale.vmax) if scale else 0.0
+        # The colour on which black and white are read equally well.
+        middle = scale.vmin**0.65 * scale.vmax**0.35 if scale else 0.0
         for k, j in zip(*np.nonzero(clicks), strict=True):
             ink = "black" if clicks[k, j] > middle else "white"
-            axes.text(j + 1, k + 1, _short(clicks[k, j]), ha="center", va="center", fontsize=7, color=ink)
+            axes.text(
+                j + 1,
+                k + 1,
+                _short(clicks[k, j]),
+                ha="center",
+                va="center",
+                fontsize=7.5 if ranks <= 10 else 7,
+                color=ink,
+            )
     axes.invert_yaxis()
     axes.set_aspect("equal")
     rank_ticks(axes, list(range(1, ranks + 1)), both=True)
-    axes.set_xlabel("Rank by another ranker, k'")
-    axes.set_ylabel("Rank, k" if of_pairs else "Rank where it was clicked, k")
+    axes.set_xlabel("Its other rank, k'")
+    axes.set_ylabel("Rank of the document, k" if of_pairs else "Rank where it was clicked, k")
     axes.set_title(f"{'Sizes of' if of_pairs else 'Clicks in'} the interventional sets", fontsize="medium")
     return ax
 
@@ -60,7 +77,8 @@ def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = Fa
 def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
     """Draw the ranks in a row and an arc for each two that are compared, the wider the more is known from it.
 
-    Ranks that no chain of arcs with clicks on both sides leads to from rank 1 are hollow.
+    Arcs from which next to nothing is known are left out. Ranks that no chain of arcs with clicks on both sides leads
+    to from rank 1 are hollow.
     """
     return draw_graph(counted(harvest), ax)
 
@@ -68,14 +86,18 @@ def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
 def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
     """Draw the ranks that interventional sets with so many clicks compare: (M, M)."""
     if ax is None:
-        _, ax = new_axes(7.0, 3.6)
+        _, ax = new_axes(5.6, 3.0)
     axes: Any = ax
+    axes.grid(visible=False)
     # The inverse variance of a log ratio of two counts.
     known = np.divide(clicks * clicks.T, clicks + clicks.T, out=np.zeros_like(clicks), where=clicks * clicks.T > 0)
     known = np.triu(known, 1)
     total = known.sum()
     patches = optional("matplotlib.patches", "Pictures need")
-    drawn = np.argwhere(known >= _LEAST_SHARE * max(total, 1e-300)).tolist()
+    # What is known of a rank best is drawn, however little that is.
+    both = known + known.T
+    best = (both > 0) & (both == both.max(axis=1, keepdims=True))
+    drawn = np.argwhere((known >= _LEAST_SHARE * max(total, 1e-300)) | np.triu(best | best.T, 1)).tolist()
     for k, j in drawn:
         width = 0.4 + 9 * np.sqrt(known[k, j] / known.max())
         arc = patches.Arc(
@@ -85,21 +107,22 @@ def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
         axes.add_patch(arc)
     reached = component(clicks > 0)
     ranks = np.arange(1, len(clicks) + 1)
+    size = min(9.0, 240 / len(clicks))
     for inside, face in ((True, COLORS[0]), (False, "white")):
         own = ranks[reached == inside]
         style = {"markerfacecolor": face, "markeredgecolor": COLORS[0] if inside else ALARM, "linestyle": "none"}
         name = "compared with rank 1" if inside else "not compared with rank 1"
         if len(own):
-            axes.plot(own, np.zeros(len(own)), marker="o", markersize=9, label=name, zorder=3, **style)
+            axes.plot(own, np.zeros(len(own)), marker="o", markersize=size, label=name, zorder=3, **style)
     rank_ticks(axes, ranks.tolist())
     axes.set_xlim(0.3, len(clicks) + 0.7)
     highest = max((0.45 * (j - k) for k, j in drawn), default=1.0)
-    axes.set_ylim(-0.12 * highest, 1.15 * highest)
+    axes.set_ylim(-0.12 * highest, 1.35 * highest)
     axes.set_yticks([])
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_xlabel("Rank")
     axes.set_title("What links the ranks", fontsize="medium")
-    axes.legend(frameon=False, loc="upper right")
+    draw_legend(axes, loc="upper right")
     return ax
 
 
@@ -108,6 +131,19 @@ def counted(harvest: object) -> FloatArray:
     if not isinstance(harvest, Harvest):
         raise HarvestError(f"This picture is of a Harvest, not of a {type(harvest).__name__}.")
     return harvest.set_clicks()
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Return numbers to write beside a scale: powers of ten, or what lies between where these are too few.
+
+    >>> _round_numbers(3, 12000), _round_numbers(18, 86), _round_numbers(31, 38)
+    ([10.0, 100.0, 1000.0, 10000.0], [20.0, 50.0], [31, 38])
+    """
+    for steps in ((1,), (1, 2, 5)):
+        found = [step * 10.0**power for power in range(16) for step in steps if low <= step * 10**power <= high]
+        if len(found) > 1:
+            return found
+    return [low, high]
 
 
 def _short(count: float) -> str:

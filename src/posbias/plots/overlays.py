@@ -13,7 +13,7 @@ from posbias.errors import CurveError
 from posbias.estimators.base import CurveEstimator
 from posbias.extras import optional
 from posbias.judging.histories import History
-from posbias.pictures import ALARM, COLORS, MARKERS, TRUTH, dressed, legible, new_axes, over_ranks
+from posbias.pictures import ALARM, COLORS, MARKERS, TRUTH, draw_legend, dressed, legible, new_axes, over_ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def curves(
     over_ranks(axes, sorted({p.position for one in found.values() for p in one.positions}))
     names = dict.fromkeys(one.interval_name for one in found.values())
     axes.set_title(f"Examination by rank, {' and '.join(names)}", fontsize="medium")
-    axes.legend(frameon=False)
+    draw_legend(axes)
     return ax
 
 
@@ -91,7 +91,7 @@ def history(kept: History, ax: Axes | None = None, *, ranks: Sequence[int] | Non
     axes.set_ylabel("Propensity relative to rank 1")
     axes.set_ylim(bottom=0)
     axes.set_title(legible(f"Examination by day: {kept.days[-1].estimator}"), fontsize="medium")
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    draw_legend(axes, loc="center left", bbox_to_anchor=(1, 0.5))
     return ax
 
 

@@ -13,7 +13,7 @@ from posbias.pictures import new_axes
 from posbias.reporting.svgs import Mark, Styles, inline
 
 # In inches: on a phone a picture is about as wide as it was drawn, so that its words are as large as those beside it.
-WIDTH, HEIGHT = 5.2, 3.4
+WIDTH, HEIGHT = 4.8, 3.3
 _SETTINGS = {"font.size": 10.0, "svg.fonttype": "none", "svg.hashsalt": "posbias"}
 # Margins, in inches.
 _LEFT, _RIGHT, _ABOVE, _BELOW = 0.6, 0.08, 0.08, 0.5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
+from typing import Any
 
 from posbias.judging.comparisons import Comparison, percent
 from posbias.judging.comparisons import number as p_number
 from posbias.judging.histories import Day, History
 from posbias.judging.pictures import draw_comparison
+from posbias.pictures import draw_legend
 from posbias.plots.overlays import history as draw_history
 from posbias.reporting.charts import Chart, Table, at_ranks, draw
 from posbias.reporting.evidence import curves_chart
@@ -27,10 +29,6 @@ def comparison_charts(report: Report, styles: Styles) -> tuple[Chart, ...]:
     made = report.comparison
     assert made is not None
     curves = {part.name: replace(part.curve, by=(), segments={}) for part in report.parts}
-    if len(curves) < len(report.parts):
-        curves = {
-            f"{part.name} ({n})": c for n, (part, c) in enumerate(zip(report.parts, curves.values(), strict=False))
-        }
     both = curves_chart(
         "c-curves", "Both curves", f"The curves of {made.names[0]} and {made.names[1]}, by rank.", curves, styles
     )
@@ -61,7 +59,7 @@ def _ratio_chart(made: Comparison, styles: Styles) -> Chart:
         "c-ratio",
         f"{second} against {first}",
         f"The ratio of the two curves by rank, {second} to {first}, with {100 * made.level:g}% intervals; ranks that "
-        "differ beyond chance in red.",
+        "differ beyond chance as red diamonds.",
         Table(("rank", first, second, "ratio", "interval", "p", "note"), tuple(rows)),
         styles,
         lambda axes: draw_comparison(cut, axes),
@@ -81,17 +79,30 @@ def history_chart(kept: History, styles: Styles) -> Chart:
     ]
     texts = [_told(day, chosen) for day in shown.days]
     days = len(shown.missing)
-    missing = f" {days} day{'s'[: days > 1]} between ha{'ve' if days > 1 else 's'} no curve." if days else ""
+    missing = f" {_counted(days)} between ha{'ve' if days > 1 else 's'} no curve." if days else ""
+
+    def paint(axes: Any) -> None:
+        draw_history(shown, axes, ranks=chosen)
+        # Above the lines: beside them there is no room.
+        axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
+        draw_legend(axes, fontsize=8, ncols=4, loc="upper right")
+
+    first, last = shown.days[0].date, shown.days[-1].date
+    span = f"on {first}" if first == last else f"from {first} to {last}, {_counted(len(shown.days))},"
     return draw(
         "h-days",
         "Examination by day",
-        f"The propensities of some ranks from {shown.days[0].date} to {shown.days[-1].date}, {len(shown.days)} days "
-        f"with their intervals; days on which something was found are marked.{missing}",
+        f"The propensities of some ranks {span} with their intervals; days on which something was found are "
+        f"marked.{missing}",
         Table(("day", *(f"rank {rank}" for rank in chosen), "found"), tuple(rows)),
         styles,
-        lambda axes: draw_history(shown, axes).legend(frameon=False, fontsize=8, ncols=3, loc="upper right"),
+        paint,
         at_ranks([_place(day.date) for day in shown.days], texts),
     )
+
+
+def _counted(days: int) -> str:
+    return f"{days} day{'s'[: days > 1]}"
 
 
 def _place(day: date) -> float:

@@ -15,7 +15,6 @@ from posbias.plots.evidence import click_rates, draw_pair_ratios
 from posbias.plots.links import draw_graph, draw_sets
 from posbias.plots.overlays import curve as draw_curve
 from posbias.plots.overlays import curves as draw_curves
-from posbias.progress import short
 from posbias.reporting.charts import Chart, Table, at_points, at_ranks, at_rows, draw
 from posbias.reporting.phrases import between, bracketed, interval, number, short_names, told
 from posbias.reporting.reports import Part
@@ -80,8 +79,8 @@ def sets_chart(key: str, part: Part, styles: Styles) -> Chart:
         for mesh in axes.collections:
             mesh.set_rasterized(clicks.size > _MOST_CELLS)
         for bar in axes.figure.axes[1:]:
-            bar.yaxis.set_major_formatter(lambda count, _: short(count))
-            bar.minorticks_off()
+            # The title of the picture says it, and above it there is no room.
+            bar.set_title("")
         # On cells, whose colours are the same in the dark.
         for text in axes.texts:
             text.set_color("#010101" if text.get_color() == "black" else "#fefefe")
@@ -89,7 +88,8 @@ def sets_chart(key: str, part: Part, styles: Styles) -> Chart:
     return draw(
         key,
         "Clicks in the interventional sets",
-        "Clicks at rank k on documents that another ranker puts at rank k': the documents that compare the two ranks.",
+        "Clicks at rank k on documents that are at rank k' too, by another ranker or at another time: what compares "
+        "the two ranks.",
         Table(heads, tuple(rows)),
         styles,
         paint,
@@ -122,13 +122,12 @@ def graph_chart(key: str, part: Part, styles: Styles) -> Chart:
         rows.append((f"{k + 1}", linked, f"{int((share[k] > 0).sum())}", links or "–"))
         texts.append(f"Rank {k + 1}\n{'' if reached[k] else 'not '}compared with rank 1\nmostly by: {links or 'none'}")
     apart = int((~reached).sum())
+    linked = "Every rank is" if not apart else "1 rank is not" if apart == 1 else f"{apart} ranks are not"
     return draw(
         key,
         "What links the ranks",
         "Ranks in a row, with an arc between each two that the same documents are shown at; the wider, the more is "
-        + (
-            "known. Every rank is linked to rank 1." if not apart else f"known. {apart} ranks are not linked to rank 1."
-        ),
+        f"known, and the faintest are left out. {linked} linked to rank 1.",
         Table(("rank", "compared with rank 1", "linked ranks", "most of it by ranks"), tuple(rows)),
         styles,
         lambda axes: draw_graph(clicks, axes),
@@ -157,12 +156,13 @@ def ratios_chart(key: str, part: Part, styles: Styles) -> Chart:
         for one in shown
     ]
     apart, rest = sum(one.apart for one in part.ratios), len(part.ratios) - len(shown)
+    off = "none is" if not apart else "1 is" if apart == 1 else f"{apart:,} are"
     return draw(
         key,
         "Pairs of ranks against the curve",
         f"What each of {len(part.ratios):,} pairs of ranks says by itself, against what the curve says of it. They lie "
-        f"on one line if one curve holds for all; {apart:,} {'is' if apart == 1 else 'are'} off by over three "
-        "standard errors." + (f" The {rest:,} least sure are not drawn." if rest else ""),
+        f"on one line if one curve holds for all; {off} off by over three standard errors."
+        + (f" The {rest:,} least sure are not drawn." if rest else ""),
         Table(("rank k", "rank k'", "p_k'/p_k by clicks", "interval", "by the curve", "note"), tuple(rows)),
         styles,
         lambda axes: draw_pair_ratios(shown, axes).set_xlabel("p_k' / p_k by the curve"),

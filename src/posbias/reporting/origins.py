@@ -9,7 +9,6 @@ from typing import Any
 from posbias.harvesting.harvests import Harvest
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schemas import ANY_RANKER
-from posbias.wording import shell
 
 # What is kept with a harvest, as it is called on the page; the last of them only where there are any.
 _TOLD = {
@@ -42,23 +41,25 @@ class Origin:
         page_views: n_i, by ranker.
         path: of the file; None where it was none.
         kind: "log" or "harvest": what that file is.
+        python: how it is had in Python, as far as that can be written: lines that make `log` and `harvest`.
     """
 
     facts: Mapping[str, str]
     page_views: Mapping[str, int]
     path: str | None
     kind: str
+    python: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, harvest: Harvest, path: str | None, log: ClickLog | None) -> Origin:
-        """Return where a harvest comes from: a file, if it is one, and a log, if that is known."""
+    def of(cls, harvest: Harvest, path: str | None, log: ClickLog | None, settings: str = "") -> Origin:
+        """Return where a harvest comes from: a file, if it is one, and a log, if that is known, harvested so."""
         about = harvest.about
         told = {name: _fact(about[key]) for key, name in _TOLD.items() if about.get(key) is not None}
         told |= {name: _fact(about[key]) for key, name in _COUNTED.items() if about.get(key)}
         named = harvest.rankers != (ANY_RANKER,)
         facts = {
             "log": str(about.get("source", "not known")),
-            "columns": "by their default names, but for those that the log names" if log is None else _columns(log),
+            "columns": "as named above, the others by their default names" if log is None else _columns(log),
             **told,
             "ranks known": _LAYOUTS.get(harvest.layout.value, harvest.layout.value),
             "ranks compared": f"1 to {harvest.max_rank}",
@@ -68,21 +69,19 @@ class Origin:
             "rankers": f"{len(harvest.rankers):,}" if named else "not named",
             "buckets of queries": f"{len(harvest.buckets):,}",
         }
-        return cls(facts, dict(harvest.page_views), path, "harvest" if log is None else "log")
-
-    @property
-    def source(self) -> str:
-        """The file as one would type it in a shell, or a word in its place."""
-        return "LOG" if self.path is None else shell(self.path)
-
-    @property
-    def log(self) -> str:
-        """The log as one would type it in a shell, or a word in its place."""
-        return self.source if self.kind == "log" else "LOG"
+        return cls(
+            facts, dict(harvest.page_views), path, "harvest" if log is None else "log", _lines(path, log, settings)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         return asdict(self) | {"facts": dict(self.facts), "page_views": dict(self.page_views)}
+
+
+def _lines(path: str | None, log: ClickLog | None, settings: str) -> tuple[str, ...]:
+    if log is None:
+        return () if path is None else (f"harvest = posbias.Harvest.load({path!r})",)
+    return (f"log = posbias.{log!r}", f"harvest = posbias.harvest(log{settings and f', {settings}'})")
 
 
 def _columns(log: ClickLog) -> str:

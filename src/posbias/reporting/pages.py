@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
@@ -50,6 +51,7 @@ class Shown:
     estimators: Chart
     segments: Chart | None
     weights: Chart
+    steps: Mapping[str, str]
     json: str
     without_json: str
 
@@ -125,7 +127,7 @@ def render(report: Report, spell: Spelling) -> str:
     jinja = optional("jinja2", "Reports need")
     styles = Styles()
     with drawing():
-        shown = [_shown(part, f"p{number}", styles) for number, part in enumerate(report.parts)]
+        shown = [_shown(part, f"p{number}", steps, styles) for number, (part, steps) in enumerate(report.next_steps)]
         comparison = comparison_charts(report, styles) if report.comparison is not None else ()
         history = history_chart(report.history, styles) if report.history is not None else None
     environment = jinja.Environment(
@@ -168,7 +170,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _shown(part: Part, key: str, styles: Styles) -> Shown:
+def _shown(part: Part, key: str, steps: Mapping[str, str], styles: Styles) -> Shown:
     curve = thin_curve(part.curve)
     drawn = {name: thin_curve(made) for name, made in part.estimators.items() if isinstance(made, Curve)}
     segments = None
@@ -199,6 +201,7 @@ def _shown(part: Part, key: str, styles: Styles) -> Shown:
         ),
         segments=segments,
         weights=weights_chart(f"{key}-weights", thin_weights(part.weights), styles),
+        steps=steps,
         json=copied,
         without_json=without,
     )

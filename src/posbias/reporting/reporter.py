@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
-from posbias.arguments import share
+from posbias.arguments import names as segment_columns
+from posbias.arguments import share, texts
 from posbias.curves.curve import Curve
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import CurveError, EstimateError, HarvestError
@@ -32,10 +33,13 @@ from posbias.progress import Progress, silent
 from posbias.reporting.origins import Origin
 from posbias.reporting.reports import Part, Report
 from posbias.reporting.uses import weigh
+from posbias.wording import as_python
 
 Source = Harvest | ClickLog | str | os.PathLike[str]
 # Side by side, the one to start with first.
 _ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
+# Of a harvest.
+_DEFAULTS = {"max_rank": 10, "by": (), "weighting": None, "force": False, "non_functional": "share"}
 # Whether more segments than this have one curve takes longer to tell than a report may.
 _MOST_SEGMENTS = 100
 
@@ -80,20 +84,27 @@ def report(
     """
     share("level", level, CurveError)
     sources = [source] if other is None else [source, other]
-    called = list(names) if names is not None else _names(sources)
+    called = _names(sources) if names is None else texts("names", names, error=HarvestError)
     if len(called) != len(sources):
         raise HarvestError(f"{len(called)} names were given for {len(sources)} to report on. Give one for each.")
+    if len(set(called)) < len(called):
+        raise HarvestError(f"Both are called {called[0]!r}. Give each a name of its own.")
     kept = history if isinstance(history, History | None) else History.load(history)
     if kept is not None and not kept.days:
         raise CurveError("The history has no day yet: add one with History.add, or leave it out.")
-    settings: dict[str, Any] = {"max_rank": max_rank, "by": tuple(by), "weighting": weighting, "force": force}
-    settings["non_functional"] = non_functional
+    settings: dict[str, Any] = {
+        "max_rank": max_rank,
+        "by": segment_columns("by", by, HarvestError),
+        "weighting": weighting,
+        "non_functional": non_functional,
+        "force": force,
+    }
     fits, parts = [], []
     for given, name in zip(sources, called, strict=True):
         harvest, pages = _harvested(given, settings, engine, progress)
         chosen = choose(harvest, estimator)
         fits.append(fit(harvest, chosen, level))
-        parts.append(_part(fits[-1], pages, _origin(harvest, given), str(name)))
+        parts.append(_part(fits[-1], pages, _origin(harvest, given, settings), name))
     comparison = None
     if len(fits) == 2:
         comparison = compare(*fits, level=level, names=[part.name for part in parts])
@@ -115,14 +126,20 @@ def _path(given: Any) -> str | None:
     return os.fspath(found) if isinstance(found, str | os.PathLike) else None
 
 
-def _origin(harvest: Harvest, given: Any) -> Origin:
-    return Origin.of(harvest, _path(given), given if isinstance(given, ClickLog) else None)
+def _origin(harvest: Harvest, given: Any, settings: dict[str, Any]) -> Origin:
+    chosen = {name: value for name, value in settings.items() if value != _DEFAULTS[name]}
+    return Origin.of(harvest, _path(given), given if isinstance(given, ClickLog) else None, as_python(chosen))
 
 
 def _harvested(
     source: Any, settings: dict[str, Any], engine: EngineChoice | None, progress: Progress
 ) -> tuple[Harvest, PageClicks | None]:
     """Return the harvest of what was given, and the clicks of its page views where that is a log."""
+    decided = [name for name in ("by", "weighting") if settings[name]]
+    if decided and not isinstance(source, ClickLog):
+        raise HarvestError(
+            f"{' and '.join(decided)} was decided when the harvest was made. Leave it out, or give report the log."
+        )
     if isinstance(source, str | os.PathLike):
         return Harvest.load(source, force=settings["force"]), None
     if isinstance(source, Harvest):
@@ -163,7 +180,8 @@ def _unnamed(finding: Finding) -> Finding:
 
 def _others(fitted: Estimator[Any], level: float) -> tuple[dict[str, Estimator[Any]], dict[str, Curve | str]]:
     """Return the other estimators of a harvest, fitted, and why some have no curve."""
-    harvest = replace(fitted.harvest_, by=())
+    # Without segments, of which there are curves already.
+    harvest = replace(fitted.harvest_, by=()) if fitted.harvest_.by else fitted.harvest_
     made: dict[str, Estimator[Any]] = {}
     refused: dict[str, Curve | str] = {}
     for name in _ESTIMATORS:

@@ -112,12 +112,14 @@ class Report:
         comparison: of the two, where there are two.
         history: the curves of many days.
         command: what makes the report again, as one would type it.
+        steps: what to type next, by what it is for, of each part; None for what one types in Python.
     """
 
     parts: tuple[Part, ...]
     comparison: Comparison | None = None
     history: History | None = None
     command: str | None = None
+    steps: tuple[Mapping[str, str], ...] | None = None
     version: str = field(default=__version__)
 
     @property
@@ -130,12 +132,20 @@ class Report:
         """Whether no assumption was found not to hold."""
         return all(part.sound for part in self.parts)
 
+    @property
+    def next_steps(self) -> list[tuple[Part, Mapping[str, str]]]:
+        """The parts, each with what to type next, by what it is for."""
+        from posbias.reporting.steps import in_python
+
+        steps = self.steps if self.steps is not None else [in_python(part) for part in self.parts]
+        return list(zip(self.parts, steps, strict=True))
+
     def to_dict(self, spell: Spelling = as_python) -> dict[str, Any]:
         """Return all that is shown as plain data."""
         return {
             "format": FORMAT,
             "title": self.title,
-            "parts": [part.to_dict(spell) for part in self.parts],
+            "parts": [part.to_dict(spell) | {"next": dict(steps)} for part, steps in self.next_steps],
             "comparison": None if self.comparison is None else self.comparison.to_dict(),
             "history": None if self.history is None else self.history.to_dict(),
             "command": self.command,

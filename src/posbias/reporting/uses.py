@@ -1,4 +1,4 @@
-"""What one does with a curve: the weights it gives to clicks, what they are worth, and the commands that come next."""
+"""What one does with a curve: the weights it gives to clicks, and what they are worth."""
 
 from __future__ import annotations
 

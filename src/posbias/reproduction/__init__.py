@@ -17,6 +17,7 @@ from posbias.reproduction.diagnosis import run_diagnosis
 from posbias.reproduction.drift import run_drift
 from posbias.reproduction.drive import run_drive
 from posbias.reproduction.evaluation import run_evaluation
+from posbias.reproduction.foresight import run_planning
 from posbias.reproduction.laboratory import FULL, QUICK, Laboratory, open_laboratory
 from posbias.reproduction.learning import run_learning
 from posbias.reproduction.outcomes import Outcome, Verdict
@@ -34,11 +35,12 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "diagnosis": run_diagnosis,
     "drift": run_drift,
     "pooling": run_pooling,
+    "planning": run_planning,
     "evaluation": run_evaluation,
     "learning": run_learning,
 }
 # These draw logs of worlds of their own, and ask for no judgments.
-ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "evaluation")
+ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "planning", "evaluation")
 
 __all__ = ["EXPERIMENTS", "Laboratory", "Outcome", "Verdict", "reproduce"]
 

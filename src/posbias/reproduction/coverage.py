@@ -114,10 +114,16 @@ class Held:
         # Few logs that all hold the truth do not make it certain.
         least = np.sqrt(level * (1 - level) / known.sum())
         error = max(np.sqrt(((held - mean * known) ** 2).sum()) / known.sum(), least)
-        by_rank = np.nansum(inside, axis=0) / np.maximum(self.known.sum(axis=0), 1)
+        by_rank = self.by_rank(level)
         # A rank that hardly ever has an interval says nothing of how often it would hold the truth.
         settled = self.known.mean(axis=0) >= min(0.5, self.known.mean(axis=0).max())
         return float(mean), float(error), float(by_rank[settled].min())
+
+    def by_rank(self, level: float) -> FloatArray:
+        """Return the share of intervals that hold the truth at each rank from the second; NaN where there is none."""
+        known = self.known.sum(axis=0)
+        held = np.nansum(self.inside(level), axis=0)
+        return np.asarray(np.divide(held, known, out=np.full(len(known), np.nan), where=known > 0))
 
     def width(self, level: float) -> FloatArray:
         """Return by how much the upper end exceeds the lower one, in log p."""
@@ -144,7 +150,8 @@ def run_coverage(lab: Laboratory) -> Outcome:
     rows = [row for name, by_estimator in held.items() for row in _rows(name, by_estimator)]
     means = {label: np.array([held[name][label].coverage(0.95)[:2] for name in SETTINGS]).T for label in ESTIMATORS}
     figure = draw_settings(list(SETTINGS), means, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
-    return Outcome("coverage", rows, figure, _verdicts(held), notes=_notes(held))
+    by_rank = [row for name, by_estimator in held.items() for row in _rank_rows(name, by_estimator)]
+    return Outcome("coverage", rows, figure, _verdicts(held), {"by-rank": by_rank}, _notes(held))
 
 
 def measure(world: World, setting: Setting, buckets: IntArray) -> dict[str, tuple[FloatArray, ...]]:
@@ -187,6 +194,16 @@ def _rows(name: str, held: Mapping[str, Held]) -> Sequence[Row]:
             "median_degrees": float(np.median(one.degrees[one.known])) if len(widths) else float("nan"),
         }
         rows.append(row)
+    return rows
+
+
+def _rank_rows(name: str, held: Mapping[str, Held]) -> Sequence[Row]:
+    rows = []
+    for label, one in held.items():
+        shares = {f"coverage_{level:.0%}": one.by_rank(level).tolist() for level in LEVELS}
+        for i, intervals in enumerate(one.known.sum(axis=0).tolist()):
+            row = {"setting": name, "estimator": label, "rank": i + 2, "intervals": intervals}
+            rows.append(row | {column: values[i] for column, values in shares.items()})
     return rows
 
 

@@ -10,32 +10,30 @@ import numpy as np
 
 from posbias.arrays import FloatArray
 from posbias.extras import optional
-from posbias.pictures import TRUTH, draw_interval, dressed, new_axes, over_ranks
+from posbias.pictures import COLORS, MARKERS, TRUTH, draw_interval, draw_legend, dressed, new_axes, over_ranks
 from posbias.reproduction.claims import mean_and_spread
 from posbias.reproduction.payoffs import Payoffs, mean_and_error
 
 # In inches: two stand beside each other on a page.
 _SIZE = 5.6, 3.9
 
-_COLORS = {
-    "CrossFit": "black",
-    "AllPairs": "#c1272d",
-    "AdjacentChain": "#1f5fa8",
-    "PivotOne": "#6b6b6b",
-    "Swap(1,k)": "#1f5fa8",
-    "Swap(k,k+1)": "#1f5fa8",
-    "RegressionEM": "#2a8c4a",
-    "Naive CTR": "#8a5fb0",
-    "True propensities": "black",
+# Each has its colour and its marker in all pictures, those that stand side by side in a report as they have them there.
+_PLACES = {
+    "CrossFit": 0,
+    "AllPairs": 1,
+    "PivotOne": 2,
+    "AdjacentChain": 3,
+    "Swap(1,k)": 4,
+    "Swap(k,k+1)": 4,
+    "RegressionEM": 5,
+    "Naive CTR": 6,
 }
-_MARKERS = {
-    "CrossFit": "D",
-    "PivotOne": "x",
-    "AllPairs": "o",
-    "AdjacentChain": "s",
-    "RegressionEM": "^",
-    "Naive CTR": "v",
-}
+
+
+def _look(name: str, number: int) -> dict[str, Any]:
+    """Return the colour and marker of what is called so; what has none of its own takes the next."""
+    place = _PLACES.get(name, number)
+    return {"color": COLORS[place], "marker": MARKERS[place]}
 
 
 @dataclass(frozen=True)
@@ -63,15 +61,15 @@ def draw_curves(lines: Sequence[Line], *, bands: bool, truth: FloatArray | None 
     if truth is not None:
         ranks = np.arange(1.0, len(truth) + 1)
         axes.plot(ranks, truth, label="True propensities", **TRUTH)
-    for line in lines:
+    for number, line in enumerate(lines):
         ranks = np.arange(1.0, len(line.y) + 1)
-        style: dict[str, Any] = {"color": _COLORS[line.label], "marker": _MARKERS.get(line.label, "s"), "markersize": 4}
+        style = _look(line.label, number) | {"markersize": 4}
         if line.low is None or line.high is None:
             axes.plot(ranks, line.y, label=line.label, **style)
         else:
             draw_interval(axes, ranks, line.y, line.low, line.high, band=bands, label=line.label, **style)
     over_ranks(axes, [*range(1, len(lines[0].y) + 1)])
-    axes.legend(frameon=False)
+    draw_legend(axes)
     return figure
 
 
@@ -80,12 +78,7 @@ def draw_errors(x: Sequence[float], errors: Mapping[str, FloatArray], axis: Axis
     figure, axes = new_axes(*_SIZE)
     for number, (label, values) in enumerate(errors.items()):
         mean, spread = mean_and_spread(values)
-        style: dict[str, Any] = {
-            "color": _COLORS[label],
-            "marker": _MARKERS.get(label, "s"),
-            "markersize": 4.5,
-            "label": label,
-        }
+        style = _look(label, number) | {"markersize": 4.5, "label": label}
         draw_interval(axes, _aside(x, number, axis.log), mean, *log_bars(mean, spread), band=False, **style)
     axes.set_yscale("log")
     if axis.log:
@@ -127,7 +120,7 @@ def draw_settings(
     axes.axvspan(*goal, color="black", alpha=0.08, linewidth=0)
     rows = np.arange(len(settings), dtype=np.float64)
     for number, (name, (value, error)) in enumerate(lines.items()):
-        style = {"color": _COLORS.get(name, f"C{number}"), "marker": _MARKERS.get(name, "s"), "markersize": 4.5}
+        style = _look(name, number) | {"markersize": 4.5}
         place = rows + 0.6 * ((number + 0.5) / len(lines) - 0.5)
         axes.errorbar(value, place, xerr=2 * error, label=name, linestyle="none", elinewidth=1, **style)
     axes.set_xlim(ends)
@@ -142,17 +135,17 @@ def draw_payoffs(payoffs: Payoffs, trees: int) -> Any:
     """Draw gains over no correction by page views, a column for each η and a row for each learner with trees."""
     figure = optional("matplotlib.figure", "Pictures need").Figure(figsize=(9.0, 5.6), layout="constrained")
     number = list(payoffs.trees).index(trees)
-    rules = {"IPS": "#1f5fa8", "Poisson": "#2a8c4a", "blend": "black"}
+    rules = ("IPS", "Poisson", "blend")
     own = {"LightGBM": "position", "XGBoost": "lambdarank_unbiased"}
     grid = figure.subplots(len(own), len(payoffs.etas), sharex=True, sharey=True, squeeze=False)
     for row, (learner, other) in zip(grid, own.items(), strict=True):
         for column, axes in enumerate(row):
             dressed(axes).axhline(0, color="black", linewidth=0.8)
-            for place, (rule, color) in enumerate((rules | {other: "#c1272d"}).items()):
+            for place, rule in enumerate((*rules, other)):
                 mean, error = mean_and_error(payoffs.gain(learner, rule)[column, :, number])
                 x = _aside(payoffs.views, place, True) if len(payoffs.views) > 1 else payoffs.views
                 label = "its own correction" if rule == other else rule
-                axes.errorbar(x, mean, yerr=2 * error, color=color, marker="o", markersize=3.5, capsize=2, label=label)
+                axes.errorbar(x, mean, yerr=2 * error, **_look(rule, place), markersize=3.5, capsize=2, label=label)
             axes.set_xscale("log")
             axes.set_xticks(list(payoffs.views), [str(views) for views in payoffs.views])
             axes.minorticks_off()

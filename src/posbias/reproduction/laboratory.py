@@ -62,6 +62,7 @@ class Sizes:
     covered_logs: int = 1000
     drift_logs: int = 600
     pooled_logs: int = 100
+    planned_logs: int = 20
     judged_logs: int = 500
     diagnosed_logs: int = 100
     learning_queries: int = 700
@@ -86,6 +87,7 @@ QUICK = Sizes(
     covered_logs=10,
     drift_logs=10,
     pooled_logs=2,
+    planned_logs=2,
     judged_logs=10,
     diagnosed_logs=10,
     learning_queries=400,

@@ -44,8 +44,9 @@ class Form:
 
     def __post_init__(self) -> None:
         for name, allowed in (("layout", get_args(Layout)), ("ids", get_args(Ids))):
-            if getattr(self, name) not in allowed:
-                raise PosbiasError(f"{name} must be one of {', '.join(allowed)}, found {getattr(self, name)!r}")
+            found = getattr(self, name)
+            if not isinstance(found, str) or found not in allowed:
+                raise PosbiasError(f"{name} must be one of {', '.join(allowed)}, found {found!r}")
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ def simulate(world: World, layout: Layout = "wide", *, aggregated: bool = False,
         (5000, ['query_id', 'doc_id', 'ranker', 'position', 'clicked', 'impression_id', 'rank_a', 'rank_b'])
     """
     form = Form(layout, aggregated, ids)
+    if not isinstance(world, World):
+        raise PosbiasError(f"simulate takes a World, not a {type(world).__name__}.")
     return pa.concat_tables(piece.log for piece in draw(world, form)).combine_chunks()
 
 

@@ -9,11 +9,14 @@ from typing import Any, cast
 
 import numpy as np
 
+from posbias.arguments import number
 from posbias.arrays import FloatArray
 from posbias.errors import PosbiasError
 
 # Ranks are stored as int16.
 _MOST_CANDIDATES = int(np.iinfo(np.int16).max)
+# Page views of one query are drawn together.
+_MOST_REPEATS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class World:
         self._check_numbers()
         self._check_per_ranker("quality", self.qualities, "a number, or one for each ranker")
         self._check_per_ranker("traffic", self.traffic or self.shares, "a weight of 0 or more for each ranker")
-        if not all(weight >= 0 for weight in self.shares):
+        if not all(weight >= 0 for weight in self.traffic or ()) or not abs(sum(self.shares) - 1) < 0.5:
             raise PosbiasError(
                 f"traffic must be weights of 0 or more that are not all 0, found {self.traffic!r}: "
                 f"give each of {', '.join(self.rankers)} its share, such as 95 and 5"
@@ -111,7 +114,7 @@ class World:
         if not isinstance(self.sticky, bool):
             raise PosbiasError(f"sticky must be True or False, found {self.sticky!r}")
         _check_range("eta", self.eta, 0, math.inf)
-        _check_range("repeats", self.repeats, 1, math.inf)
+        _check_range("repeats", self.repeats, 1, _MOST_REPEATS)
         # Above 3 one query is most of the log, and what the mean is no longer shows in any sample.
         _check_range("skew", self.skew, 0, 3)
         for name, eta in self.segments.items():
@@ -212,7 +215,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, (int, float, np.number)) and bool(np.isfinite(value))
+    return number(value) is not None
 
 
 def _check_names(what: str, names: object) -> None:

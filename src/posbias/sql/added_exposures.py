@@ -9,22 +9,15 @@ from posbias.sql.steps import Step, render
 
 
 def digits_of(plan: Plan, most: int) -> Digits:
-    """Return how counts of up to so many are written: a digit for each ranker, or for each rank where there is none."""
-    return Digits(plan.max_rank if plan.schema.natural else len(plan.rankers), max(most, 1).bit_length())
+    """Return how counts of up to so many are written: a digit for each ranker."""
+    return Digits(len(plan.rankers), max(most, 1).bit_length())
 
 
 def added_exposures(plan: Plan, digits: Digits) -> str:
-    """Return pairs and clicks by bucket and exposure, as `exposures` does.
-
-    Of a log that names no ranker they come by rank: `impressions_<k - 1>` and `clicks_<k - 1>`, and no pair is marked
-    for being shown at several.
-    """
+    """Return pairs and clicks by bucket and exposure, as `exposures` does."""
     d, segments = plan.dialect, plan.segments
-    natural = plan.schema.natural
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
-    slot = "position - 1" if natural else "ranker"
-    seen, still = ([], "TRUE") if natural else seen_ranks(plan)
-    ranks = [] if natural else plan.masks.names
+    (seen, still), ranks = seen_ranks(plan), plan.masks.names
     held, clicked = digits.names("held"), digits.names("clicked")
     if plan.schema.aggregated:
         sums = [*digits.sums("unit * impressions"), *digits.sums("unit * clicks", "clicks > 0")]
@@ -44,7 +37,7 @@ def added_exposures(plan: Plan, digits: Digits) -> str:
                 "placed",
                 "Which digit of which number counts a row.",
                 f"SELECT {comma(segments, 'query', 'doc', 'ranker', 'position', 'impressions', 'clicks')},\n"
-                f"  {digits.unit(d, f'({slot})')} AS unit, {digits.number(d, slot)} AS number\nFROM shown\n"
+                f"  {digits.unit(d, 'ranker')} AS unit, {digits.number(d, 'ranker')} AS number\nFROM shown\n"
                 f"WHERE {usable(plan)}",
             ),
             Step(
@@ -57,7 +50,7 @@ def added_exposures(plan: Plan, digits: Digits) -> str:
             Step(
                 "still",
                 "The bucket of its query; pairs without an id or with several ranks of one ranker are marked instead.",
-                f"SELECT {comma(segments, ranks, held, clicked)},\n"
+                f"SELECT {comma(segments, ranks, [f'{digits.narrow(d, n)} AS {n}' for n in (*held, *clicked)])},\n"
                 f"  CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {still} THEN {bucket} "
                 f"ELSE {NON_FUNCTIONAL} END AS bucket\nFROM pairs",
             ),
@@ -65,7 +58,7 @@ def added_exposures(plan: Plan, digits: Digits) -> str:
                 "strata",
                 "Pairs with the same ranks and exposure are one stratum.",
                 f"SELECT {keys}, COUNT(*) AS pairs,\n  "
-                + comma([f"SUM({name}) AS {name}" for name in clicked])
+                + comma([f"{digits.narrow(d, f'SUM({name})')} AS {name}" for name in clicked])
                 + f"\nFROM still\nGROUP BY {keys}",
             ),
             Step(

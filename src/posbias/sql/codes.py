@@ -78,15 +78,17 @@ class Coding:
 
 @dataclass(frozen=True)
 class Digits:
-    """How counts by slot are added up side by side, as digits of numbers of up to 120 bits.
+    """How counts by slot are added up side by side, as digits of one number of 62 bits, or of numbers of up to 120.
 
-    >>> Digits(10, 21).groups
-    [range(0, 5), range(5, 10)]
+    >>> Digits(3, 20).groups, Digits(10, 21).groups
+    ([range(0, 3)], [range(0, 5), range(5, 10)])
     """
 
     slots: int
     # So many bits hold what any slot can count.
     bits: int
+    # A number has so many bits at the most.
+    room: int = 120
 
     @cached_property
     def groups(self) -> list[range]:
@@ -95,7 +97,12 @@ class Digits:
 
     @property
     def _fit(self) -> int:
-        return max(120 // self.bits, 1)
+        return max(self.room // self.bits, 1)
+
+    @property
+    def _type(self) -> str:
+        # Numbers of 64 bits are added up and grouped by in half the time.
+        return "BIGINT" if min(self.slots, self._fit) * self.bits <= 62 else "HUGEINT"
 
     def names(self, of: str) -> list[str]:
         """What the numbers are called in a query."""
@@ -103,7 +110,8 @@ class Digits:
 
     def unit(self, dialect: Dialect, slot: str) -> str:
         """Return, as SQL, what a slot counts by: 1 at its digit."""
-        return f"{dialect.cast('1', 'HUGEINT')} << ({self.bits} * ({slot} % {self._fit}))"
+        place = slot if self.slots <= self._fit else f"{slot} % {self._fit}"
+        return f"{dialect.cast('1', self._type)} << ({self.bits} * ({place}))"
 
     def number(self, dialect: Dialect, slot: str) -> str:
         """Return, as SQL, which number has the digit of a slot."""
@@ -118,6 +126,10 @@ class Digits:
             sums.append(f"COALESCE(SUM({counted}) FILTER (WHERE {where}), 0)" if where else f"SUM({counted})")
         return sums
 
+    def narrow(self, dialect: Dialect, number: str) -> str:
+        """Return, as SQL, a number that was added up in the type that holds it: a sum has one of twice the size."""
+        return dialect.cast(number, self._type)
+
     def counts(self, dialect: Dialect, of: str) -> list[str]:
         """Return, as SQL, the count of every slot."""
         type_ = "INTEGER" if self.bits < 32 else "BIGINT"
@@ -126,6 +138,12 @@ class Digits:
             for name, group in zip(self.names(of), self.groups, strict=True)
             for place in range(len(group))
         ]
+
+    def read(self, answer: Mapping[str, AnyArray], of: str) -> Iterator[IntArray]:
+        """Yield the count of every slot from the numbers of an answer."""
+        for name, group in zip(self.names(of), self.groups, strict=True):
+            for place in range(len(group)):
+                yield answer[name] >> place * self.bits & (1 << self.bits) - 1
 
 
 @dataclass(frozen=True)

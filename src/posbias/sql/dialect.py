@@ -12,17 +12,17 @@ PACK = 2**32
 
 # What stands for a missing number in texts.
 _NOTHING = ("", "null", "nan", "none", "na", "<na>")
-_FRACTIONS = frozenset(["DOUBLE", "FLOAT", "REAL"])
+FRACTIONS = frozenset(["DOUBLE", "FLOAT", "REAL"])
 _NARROW = INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
 
 
 def json_path(names: Sequence[str]) -> str:
-    """Return the path to a part of JSON.
+    """Return the path to a part of JSON as a pointer (RFC 6901), in which every name can be said.
 
-    >>> json_path(["event_attributes", "position"])
-    '$."event_attributes"."position"'
+    >>> json_path(["event_attributes", "it's 3/4"])
+    "/event_attributes/it's 3~14"
     """
-    return "$" + "".join(f'."{name}"' for name in names)
+    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 
 
 class Dialect:
@@ -74,10 +74,12 @@ class Dialect:
 
     def known(self, expression: str, type_: str) -> str:
         """Return an id, NULL where it is missing: a NaN names nothing, though in SQL it equals every other."""
-        # By its text: DuckDB believes the least and greatest value in a Parquet file, which leave NaN out, and takes
-        # every test of the number itself for settled.
-        text = f"LOWER({self.as_text(expression)})"
-        return f"CASE WHEN {text} <> 'nan' THEN {expression} END" if type_ in _FRACTIONS else expression
+        return f"CASE WHEN NOT {self.is_nan(expression)} THEN {expression} END" if type_ in FRACTIONS else expression
+
+    def is_nan(self, expression: str) -> str:
+        """Return whether a number, or a text for one, is NaN."""
+        # By its text: there is no function that all know it by, and to SQL a NaN is a number that equals every other.
+        return f"(LOWER({self.as_text(expression)}) = 'nan')"
 
     def integer(self, expression: str, type_: str) -> str:
         """Return a whole number, or NULL where the value is not one."""

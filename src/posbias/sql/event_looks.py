@@ -82,7 +82,7 @@ def missing_query(plan: EventPlan) -> str:
         array = d.array(raw, schema.types[schema.doc])
         gaps += [f"{raw} IS NULL OR {d.length(array)} = 0", f"{raw} IS NOT NULL AND {array} IS NULL"]
     else:
-        gaps += [lacking(plan, schema.doc), f"{place_of(plan)} IS NULL OR {place_of(plan)} < 0"]
+        gaps += [lacking(plan, schema.doc), f"{place_of(plan)} IS NULL"]
     counts = ", ".join(f"COUNT(CASE WHEN {condition} THEN 1 END)" for condition in gaps)
     answer = f"SELECT COUNT(*), {counts}\nFROM {plan.impressions} t"
     return render([*plan.before, Step("missing", "Rows that lack something.", answer)])

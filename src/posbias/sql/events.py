@@ -11,6 +11,8 @@ from posbias.sql.dialect import Dialect
 from posbias.sql.shown import comma
 from posbias.sql.steps import Step, render
 
+# A position of the log has 32 bits, counted from 1.
+_FARTHEST = 2**31 - 2
 _STEADY = "CASE WHEN p = p_high THEN p END"
 # Whether one id stands for two page views, by its results: of two queries or rankers, or two documents at one place.
 CLASHING = (
@@ -214,9 +216,10 @@ def same_result(plan: EventPlan, keys: Sequence[str] = ("v", "d")) -> str:
 
 
 def place_of(plan: EventPlan) -> str:
-    """Return the position of a row as a whole number, as it was logged."""
+    """Return the position of a row as a whole number, as it was logged; NULL where it is none."""
     name = plan.schema.position or ""
-    return plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
+    place = plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
+    return f"CASE WHEN {place} BETWEEN 0 AND {_FARTHEST} THEN {place} END"
 
 
 def lacking(plan: EventPlan, name: str) -> str:

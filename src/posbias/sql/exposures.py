@@ -10,6 +10,8 @@ from posbias.sql.steps import Step, render
 
 # What `bucket` holds for pairs that are not counted: without an id, or shown at several ranks by one ranker.
 NAMELESS, NON_FUNCTIONAL = -1, -2
+# What the cells of the latter have.
+SEVERAL_RANKS = "COUNT(*) > COUNT(DISTINCT ranker)"
 
 
 def usable(plan: Plan) -> str:
@@ -132,12 +134,12 @@ def cell_steps(plan: Plan) -> list[Step]:
     ]
 
 
-def cells(plan: Plan, *, non_functional_only: bool) -> str:
-    """Return the exposures by cell, for many rankers or for the pairs that a ranker showed at several ranks."""
+def cells(plan: Plan, *, having: str = "") -> str:
+    """Return the exposures by cell, for many rankers, or for those pairs whose cells have something."""
     d, segments = plan.dialect, plan.segments
     ids = comma(segments, "query", "doc")
     texts = " || ' ' || ".join(d.as_text(c) for c in ("ranker", "position", "impressions"))
-    having = "\nHAVING COUNT(*) > COUNT(DISTINCT ranker)" if non_functional_only else ""
+    only = f"\nHAVING {having}" if having else ""
     bucket = d.bucket("c.query", plan.schema.types[plan.schema.query])
     names = [f"c.{s}" for s in segments]
     return render(
@@ -146,7 +148,7 @@ def cells(plan: Plan, *, non_functional_only: bool) -> str:
             Step(
                 "strata",
                 "The exposure of a pair as one text, so that pairs with the same exposure are one stratum.",
-                f"SELECT {ids}, {d.joined(texts, 'ranker, position')} AS stratum\nFROM cells\nGROUP BY {ids}{having}",
+                f"SELECT {ids}, {d.joined(texts, 'ranker, position')} AS stratum\nFROM cells\nGROUP BY {ids}{only}",
             ),
             Step(
                 "exposures",

@@ -13,10 +13,10 @@ from posbias.sql.steps import Step, render
 
 
 def ranking_rows(d: Dialect, one: Ranked) -> str:
-    """Return how many rows a ranking has: in all, without an id, with what is no number for a score, with a score."""
+    """Return how many rows a ranking has: in all, without an id, with no number for a score, with one; and its ends."""
     raw = d.as_text(d.quote(one.score))
     # By its text, as ids are: to SQL a NaN is a number like any other, and above all of them.
-    odd = f"LOWER({raw}) = 'nan' OR ({one.number(d)} IS NULL AND TRIM({raw}) <> '')"
+    odd = f"{d.is_nan(d.quote(one.score))} OR ({one.number(d)} IS NULL AND TRIM({raw}) <> '')"
     return render(
         [
             Step(
@@ -27,8 +27,8 @@ def ranking_rows(d: Dialect, one: Ranked) -> str:
             Step(
                 "ranking_rows",
                 "How many can be used.",
-                "SELECT COUNT(*), COUNT(CASE WHEN query IS NULL OR doc IS NULL THEN 1 END), COUNT(odd), COUNT(score)\n"
-                "FROM told",
+                "SELECT COUNT(*), COUNT(CASE WHEN query IS NULL OR doc IS NULL THEN 1 END), COUNT(odd), COUNT(score),\n"
+                "  MIN(score), MAX(score)\nFROM told",
             ),
         ]
     )

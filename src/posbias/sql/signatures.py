@@ -30,9 +30,11 @@ def _code(plan: Plan, counted: str) -> str:
     usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
     # A rank of 0 is none, or counts from 0: either way it is not what it seems.
     unsound = plan.each("rank_{i} < 1", " OR ")
+    # Beyond M by its rank too: what its ranker puts within and the page beyond is contradicted like any other.
+    beyond = f"position > {m} AND (own IS NULL OR own > {m})"
     return (
         f"CASE\n    WHEN {unsound} THEN {UNUSABLE}\n    WHEN {placed} THEN\n      {counted}\n    WHEN {usable} THEN\n"
-        f"      CASE WHEN position > {m} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END"
+        f"      CASE WHEN {beyond} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END"
     )
 
 

@@ -53,6 +53,6 @@ class SparkDialect(Dialect):
 
     def field(self, expression: str, type_: str, path: Sequence[str]) -> str:  # noqa: D102
         json = expression if type_ == "VARCHAR" else self.as_json(expression)
-        # Its paths know no quotes but those in brackets.
-        where = "$" + "".join(f"['{name}']" for name in path)
+        # Its paths know no quotes but those in brackets, and none inside them.
+        where = "$" + "".join(f".{name}" if "'" in name else f"['{name}']" for name in path)
         return f"get_json_object({json}, {self.text(where)})"

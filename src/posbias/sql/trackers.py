@@ -10,11 +10,15 @@ from posbias.sql.warehouses import DIALECTS, Warehouse
 
 # In each: the first value that a parameter of an event has, as text.
 _PARAMETER = {
-    "bigquery": "(SELECT COALESCE(p.value.string_value, CAST(p.value.int_value AS STRING))\n"
+    "bigquery": "(SELECT COALESCE(p.value.string_value, CAST(p.value.int_value AS STRING), "
+    "CAST(p.value.double_value AS STRING))\n"
     "    FROM UNNEST(t.event_params) AS p WHERE p.key = {key} LIMIT 1)",
-    "duckdb": "(SELECT COALESCE(p.value.string_value, CAST(p.value.int_value AS VARCHAR))\n"
+    "duckdb": "(SELECT COALESCE(p.value.string_value, CAST(p.value.int_value AS VARCHAR), "
+    "CAST(p.value.double_value AS VARCHAR))\n"
     "    FROM (SELECT UNNEST(t.event_params) AS p) s WHERE p.key = {key} LIMIT 1)",
 }
+# What GA4 exports in place of what a site does not send.
+_NOT_SET = "'(not set)'"
 _WEB_PAGE = "contexts_com_snowplowanalytics_snowplow_web_page_1"
 _ACTION = "unstruct_event_com_snowplowanalytics_snowplow_ecommerce_snowplow_ecommerce_action_1"
 _PRODUCTS = "contexts_com_snowplowanalytics_snowplow_ecommerce_product_1"
@@ -35,8 +39,11 @@ _ACCESS: Mapping[str, _Access] = {
     "databricks": _Access(),
     "duckdb": _Access(first="t.{column}[1].{name}"),
 }
+# What was looked for: a query, or the list itself where nobody asked for one. Where neither is told, all would be one.
+_ASKED = "COALESCE(term, list) AS q"
+_NAMED = " AND COALESCE(term, list) <> ''"
 # What is said and asked of page views where they name the ranker that they are of.
-_LEFT_OUT = " Those that name no ranker are left out."
+_LEFT_OUT = " Those that name no {} are left out."
 _RANKED = " AND ranker IS NOT NULL"
 # Preset -> the dialects that it is printed in, the usual one first.
 TRACKERS: dict[str, tuple[str, ...]] = {"ga4": tuple(_PARAMETER), "snowplow": ("snowflake", *_ACCESS)}
@@ -49,28 +56,31 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
     def parameter(key: str) -> str:
         return _PARAMETER[dialect].format(key=d.text(key))
 
+    def told(name: str) -> str:
+        return f"NULLIF({d.item}.{name}, {_NOT_SET})"
+
     own = parameter(impression) if impression else d.cast("NULL", "VARCHAR")
     moment = f"COALESCE(page_id, {d.as_text('happened')})"
-    told = "visitor IS NOT NULL AND session_id IS NOT NULL" + (" OR page_id IS NOT NULL" if impression else "")
+    known = "visitor IS NOT NULL AND session_id IS NOT NULL" + (" OR page_id IS NOT NULL" if impression else "")
     listed = [
         "t.event_name = 'select_item' AS is_click",
         "t.event_timestamp AS happened",
         "t.stream_id AS application",
         "t.user_pseudo_id AS visitor",
         f"{parameter('ga_session_id')} AS session_id",
-        f"COALESCE({d.item}.item_list_id, {d.item}.item_list_name, '') AS list",
+        f"COALESCE({told('item_list_id')}, {told('item_list_name')}, '') AS list",
         f"{own} AS page_id",
-        f"LOWER(TRIM({parameter(query)})) AS term",
+        f"{_looked_for(parameter(query))} AS term",
         *([f"{parameter(ranker)} AS ranker"] if ranker else []),
-        f"{d.item}.item_id AS doc",
-        # Where a site does not number its items, it says (not set).
+        f"{told('item_id')} AS doc",
+        # Where a site does not number its items, this is no number.
         f"{d.attempt(f'{d.item}.item_list_index', 'BIGINT')} AS numbered",
         f"{d.cast(d.place, 'BIGINT')} AS place",
         "t.device.category AS device",
         "t.event_date AS event_date",
     ]
     page = "CONCAT(visit, '|', list, '|', COALESCE(page_id, {moment}))"
-    ranked = ", ranker" if ranker else ""
+    ranked, left_out, kept = _conditions(ranker)
     return _printed(
         d,
         "GA4: items shown in a list (view_item_list) and clicked (select_item).",
@@ -86,16 +96,16 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
                 "Events without a user or session, as before consent, are left out: nobody's clicks can be told from "
                 f"another's{', unless a parameter says of which page view they are' if impression else ''}.",
                 "SELECT s.*, CONCAT(COALESCE(visitor, ''), '|', COALESCE(session_id, '')) AS visit\n"
-                f"FROM listed s\nWHERE {told}",
+                f"FROM listed s\nWHERE {known}",
             ),
             *_numbered("visited", ["visit", "list", moment]),
             Step(
                 "views",
                 "Lists that were shown: a page view is the visit, the list and the moment, or what a parameter says."
-                + _LEFT_OUT * bool(ranker),
+                + left_out,
                 f"SELECT {page.format(moment=d.as_text('happened'))} AS v, visit, list, page_id, happened,\n"
-                f"  COALESCE(term, list) AS q{ranked}, doc, position, device, event_date\n"
-                f"FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL AND position >= 1{_RANKED * bool(ranker)}",
+                f"  {_ASKED}{ranked}, doc, position, device, event_date\n"
+                f"FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL AND position >= 1{kept}",
             ),
             Step(
                 "followed",
@@ -126,13 +136,13 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
         "t.app_id AS application",
         f"COALESCE({name}, '') AS list",
         f"{page} AS page_id",
-        f"LOWER(TRIM({d.as_text(f't.{d.quote(query)}')})) AS term",
+        f"{_looked_for(d.as_text(f't.{d.quote(query)}'))} AS term",
         *([f"{d.as_text(f't.{d.quote(ranker)}')} AS ranker"] if ranker else []),
         f"{d.as_text(product)} AS doc",
         f"{d.attempt(position, 'BIGINT')} AS numbered",
         f"{d.cast(d.place, 'BIGINT')} AS place",
     ]
-    ranked = ", ranker" if ranker else ""
+    ranked, left_out, kept = _conditions(ranker)
     return _printed(
         d,
         "Snowplow e-commerce: products shown in a list (list_view) and clicked (list_click).",
@@ -146,12 +156,10 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
             *_numbered("listed", ["page_id", "list"]),
             Step(
                 "views",
-                "Lists that were shown: each list of a page view is one of its own." + _LEFT_OUT * bool(ranker),
-                f"SELECT CONCAT(page_id, '|', list) AS v, COALESCE(term, list) AS q{ranked},\n"
-                "  doc, position, application\n"
+                "Lists that were shown: each list of a page view is one of its own." + left_out,
+                f"SELECT CONCAT(page_id, '|', list) AS v, {_ASKED}{ranked},\n  doc, position, application\n"
                 "FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL AND page_id IS NOT NULL AND position >= 1"
-                + _RANKED
-                * bool(ranker),
+                + kept,
             ),
             Step(
                 "taps",
@@ -161,6 +169,18 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
             *_log(d, ["application"], bool(ranker)),
         ],
     )
+
+
+def _conditions(ranker: str | None) -> tuple[str, str, str]:
+    """Return the ranker as one more column, what is said of page views that are left out, and what the others meet."""
+    if ranker is None:
+        return "", _LEFT_OUT.format("query and no list"), _NAMED
+    return ", ranker", _LEFT_OUT.format("ranker, or no query and no list,"), _NAMED + _RANKED
+
+
+def _looked_for(text: str) -> str:
+    """Return the text of a query, NULL where it is empty: then it was the list that was looked for."""
+    return f"NULLIF(LOWER(TRIM({text})), '')"
 
 
 def _numbered(source: str, view: list[str]) -> list[Step]:

@@ -85,12 +85,12 @@ class Ubi:
             "COALESCE(r.query, e.query) AS query_id",
             "e.doc_id",
             "e.position",
-            "e.application",
+            "COALESCE(e.application, r.application) AS application",
             "r.page",
             "'events' AS shown_by",
             *own,
         ]
-        hits = d.spread("ubi_requests", d.array("t.hits", "VARCHAR"))
+        hits = d.spread("ubi_unseen", d.array("t.hits", "VARCHAR"))
         returned = [
             "t.query_id AS impression_id",
             "t.query AS query_id",
@@ -107,14 +107,30 @@ class Ubi:
             Step(
                 "ubi_asked",
                 "Each request once, however often it was written; one id for two queries stays two.",
-                f"SELECT r.query_id, r.query{ranked}, MIN(r.page) AS page\nFROM ubi_requests r\n"
-                f"GROUP BY r.query_id, r.query{ranked}",
+                f"SELECT r.query_id, r.query{ranked}, MIN(r.application) AS application, MIN(r.page) AS page\n"
+                f"FROM ubi_requests r\nGROUP BY r.query_id, r.query{ranked}",
+            ),
+            Step(
+                "ubi_known",
+                "Requests that events are of. The application is that of events: ubi_queries may call it otherwise.",
+                "SELECT e.query_id, COALESCE(MIN(e.application), MIN(r.application)) AS application,\n"
+                "  COUNT(CASE WHEN e.action_name = 'impression' THEN 1 END) AS seen\n"
+                "FROM ubi_happened e\nLEFT JOIN ubi_asked r ON e.query_id = r.query_id\nGROUP BY e.query_id",
             ),
             Step(
                 "ubi_watched",
-                "Applications that log what was seen.",
-                "SELECT DISTINCT COALESCE(application, '') AS application\nFROM ubi_happened\n"
-                "WHERE action_name = 'impression'",
+                "Applications, and whether they log what was seen.",
+                "SELECT COALESCE(application, '') AS application, MAX(seen) AS seen\nFROM ubi_known\n"
+                "GROUP BY COALESCE(application, '')",
+            ),
+            Step(
+                "ubi_unseen",
+                "Requests of applications that do not log what was seen, each once; all, where none does.",
+                f"SELECT DISTINCT r.query_id, r.query{ranked}, r.hits, r.page,\n"
+                "  COALESCE(e.application, r.application) AS application\n"
+                "FROM ubi_requests r\nLEFT JOIN ubi_known e ON r.query_id = e.query_id\n"
+                "LEFT JOIN ubi_watched w ON COALESCE(e.application, r.application, '') = w.application\n"
+                "WHERE w.seen = 0 OR (SELECT MAX(seen) FROM ubi_watched) = 0",
             ),
             Step(
                 "ubi_shown",
@@ -123,8 +139,7 @@ class Ubi:
                 + ", ".join(shown)
                 + "\nFROM ubi_happened e\nLEFT JOIN ubi_asked r ON e.query_id = r.query_id\n"
                 "WHERE e.action_name = 'impression'\nUNION ALL\n"
-                "SELECT " + ", ".join(returned) + f"\nFROM {hits}\n"
-                "WHERE COALESCE(t.application, '') NOT IN (SELECT application FROM ubi_watched)",
+                "SELECT " + ", ".join(returned) + f"\nFROM {hits}",
             ),
             Step(
                 "ubi_clicked",

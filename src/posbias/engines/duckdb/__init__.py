@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from posbias.arguments import whole
 from posbias.errors import PosbiasError
 from posbias.progress import Progress
 
@@ -42,9 +43,8 @@ class DuckDB:
     def __post_init__(self) -> None:
         if self.memory_limit is not None and not isinstance(self.memory_limit, str):
             raise PosbiasError(f"memory_limit must be a size such as '2GB', not {self.memory_limit!r}.")
-        whole = isinstance(self.threads, int) and not isinstance(self.threads, bool)
-        if self.threads is not None and not (whole and 1 <= self.threads <= _MOST_THREADS):
-            raise PosbiasError(f"threads must be a whole number from 1 to {_MOST_THREADS:,}, not {self.threads!r}.")
+        if self.threads is not None:
+            object.__setattr__(self, "threads", whole("threads", self.threads, 1, _MOST_THREADS))
 
     def open(
         self, log: ClickLog, progress: Progress, beside: Mapping[str, Any] | None = None, outputs: Sequence[str] = ()

@@ -21,8 +21,8 @@ _ALONE = {
     "allow_persistent_secrets": False,
     "python_enable_replacements": False,
 }
-# How large a table of groups may be is said query by query, and opens no door.
-_FREE = "perfect_ht_threshold"
+# How large a table of groups may be, and what is believed of columns, is said query by query, and opens no door.
+_FREE = ("perfect_ht_threshold", "disabled_optimizers")
 
 
 @contextmanager
@@ -37,7 +37,8 @@ def connected(
     try:
         if memory_limit is not None:
             try:
-                con.execute("SET memory_limit = ?", [memory_limit])
+                # DuckDB takes less than nothing, such as -1GB, for no limit at all.
+                con.execute("SET memory_limit = ?", [memory_limit if memory_limit.strip()[:1].isdecimal() else ""])
             except duckdb.Error:
                 raise PosbiasError(
                     f"The memory limit {memory_limit!r} is not understood. Give a size such as 2GB or 500MB."
@@ -70,5 +71,19 @@ def shut(con: duckdb.DuckDBPyConnection, files: Iterable[str], *, trusting: bool
         seen = {name for file in files for name in (file, literal(file))}
         con.execute(f"SET allowed_paths = [{', '.join(map(_SQL.text, sorted(seen)))}]")
         con.execute("SET enable_external_access = false")
-    con.execute(f"SET allowed_configs = ['{_FREE}']")
+    con.execute(f"SET allowed_configs = [{', '.join(map(_SQL.text, _FREE))}]")
     con.execute("SET lock_configuration = true")
+
+
+def distrust(con: duckdb.DuckDBPyConnection) -> None:
+    """Believe only what is read of columns, and not what files say of them.
+
+    The least and the greatest value that a Parquet file tells of a column leave NaN out. DuckDB takes them for the
+    whole truth: where all others lie within, or are one and the same, so does a NaN. To look costs a little more.
+    """
+    con.execute("SET disabled_optimizers = 'statistics_propagation'")
+
+
+def trust(con: duckdb.DuckDBPyConnection) -> None:
+    """Believe again what files say of columns."""
+    con.execute("RESET disabled_optimizers")

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from posbias.engines.duckdb.connections import connected, shut
+from posbias.engines.duckdb.connections import connected, distrust, shut
 from posbias.engines.duckdb.databases import attach, choose_table, query_tables
 from posbias.engines.duckdb.errors import explained
 from posbias.engines.duckdb.opening import Opened, define, find_beside, find_second, open_beside, publish
@@ -21,7 +21,7 @@ from posbias.findings import Finding
 from posbias.logs.click_log import ClickLog
 from posbias.logs.events import Events
 from posbias.progress import Progress
-from posbias.sql.dialect import DuckDBDialect
+from posbias.sql.dialect import FRACTIONS, DuckDBDialect
 from posbias.writing import scratch_folder
 
 
@@ -94,12 +94,23 @@ def _join(
     clicks = _open_second(con, "clicks", events.clicks, tapped, tables, events.clicks_sql)
     second = None if rankings is None else _open_second(con, "rankings", rankings, ranked, tables, None)
 
+    if any(_may_be_nan(events, table.columns.types) for table in (shown, clicks)):
+        distrust(con)
+
     def rows(sql: str, doing: str) -> list[tuple[Any, ...]]:
         progress(doing, 0.0)
         return con.execute(sql).fetchall()
 
     more = open_beside(con, beside, others, tables)
     return join_events(events, DuckDBDialect(), shown.columns, clicks.columns, rows), second, more
+
+
+def _may_be_nan(events: Events, types: Mapping[str, str]) -> bool:
+    """Return whether what is joined or counted by may be NaN: fractions, that is, in any column that has a meaning."""
+    roles = ("impression", "query", "doc", "position", "ranker", "application", "click_impression", "click_doc")
+    named = {getattr(events, role) or role for role in roles}
+    # Presets know by themselves what columns mean.
+    return any(type_ in FRACTIONS and (events.preset or name in named) for name, type_ in types.items())
 
 
 def _from_database(con: duckdb.DuckDBPyConnection, file: str, tables: dict[str, str], events: Events) -> Opened:

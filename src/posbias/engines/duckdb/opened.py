@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from posbias.engines.duckdb.connections import connected
+from posbias.engines.duckdb.connections import connected, distrust, trust
 from posbias.engines.duckdb.errors import explained
 from posbias.engines.duckdb.events import open_events
 from posbias.engines.duckdb.opening import name_no_ranker, open_tables
@@ -21,7 +21,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.logs.events import Events
 from posbias.logs.schemas import Schema, resolve
 from posbias.progress import Progress, silent
-from posbias.sql.dialect import DuckDBDialect
+from posbias.sql.dialect import FRACTIONS, DuckDBDialect
 from posbias.writing import scratch_folder
 
 if TYPE_CHECKING:
@@ -55,6 +55,12 @@ class DuckDBLog(OpenLog):
         self._files = files
         self._kept = False
         self._queried = queried
+        # Where ids, positions or counts are fractions, which can be NaN, nothing is believed for as long as it is open.
+        self._odd = any(schema.types.get(name) in FRACTIONS for name in _used(schema)) or bool(
+            FRACTIONS & {*schema.rankings.values()}
+        )
+        if self._odd:
+            distrust(connection)
 
     def file_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns and types of each file of the log, where it has several."""
@@ -95,6 +101,16 @@ class DuckDBLog(OpenLog):
         finally:
             self._connection.execute("RESET perfect_ht_threshold")
 
+    @contextmanager
+    def distrusting(self) -> Iterator[None]:
+        """Believe only what is read of columns, and not what files say of them, which may leave NaN out."""
+        distrust(self._connection)
+        try:
+            yield
+        finally:
+            if not self._odd:
+                trust(self._connection)
+
     def arrow(self, sql: str, doing: str = "") -> Any:
         """Run a query and return its answer as an Arrow table."""
         with explained(self.schema), self.watched(doing):
@@ -110,7 +126,7 @@ class DuckDBLog(OpenLog):
     def keep(self, more: Sequence[str] = ()) -> None:
         """Keep text as a table, of which what does not fit into memory goes to disk."""
         if self.is_text and not self._kept:
-            used = dict.fromkeys([*self.schema.roles.values(), *self.schema.rank_columns.values(), *more])
+            used = dict.fromkeys([*_used(self.schema), *more])
             columns = ", ".join(map(self.dialect.quote, used))
             with explained(), self.watched("Reading"):
                 self._connection.execute(f"CREATE TEMP TABLE kept AS SELECT {columns} FROM log")
@@ -135,6 +151,11 @@ class DuckDBLog(OpenLog):
     def done(self) -> float:
         """Return the share of the running query that is done."""
         return max(self._connection.query_progress(), 0.0) / 100
+
+
+def _used(schema: Schema) -> list[str]:
+    """Return the columns of a log that mean something."""
+    return [*schema.roles.values(), *schema.rank_columns.values()]
 
 
 @contextmanager

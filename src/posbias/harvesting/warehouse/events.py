@@ -37,11 +37,11 @@ def events_sql(
         >>> print(events_sql("ga4", "shop.analytics_1.events_*", ranker="variant").splitlines()[0])
         -- GA4: items shown in a list (view_item_list) and clicked (select_item).
     """
-    if preset not in TRACKERS:
+    if not isinstance(preset, str) or preset not in TRACKERS:
         raise LogError(f"The preset {preset!r} is not known. Use one of {listed(TRACKERS)}.")
     dialects = tuple(dict.fromkeys(TRACKERS[preset]))
-    chosen = dialect or dialects[0]
-    if chosen not in dialects:
+    chosen = dialects[0] if dialect is None else dialect
+    if not isinstance(chosen, str) or chosen not in dialects:
         raise LogError(f"{preset} is not printed as {chosen!r}. Use one of {listed(dialects)}.")
     for name, value in (("table", table), ("query", query), ("ranker", ranker), ("impression", impression)):
         if not (isinstance(value, str) and value.strip()) and not (value is None and name != "table"):

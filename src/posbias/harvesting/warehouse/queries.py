@@ -77,7 +77,7 @@ def harvest_sql(
 
     Reference: Agarwal et al., WSDM 2019, section 3.
     """
-    if dialect not in DIALECTS:
+    if not isinstance(dialect, str) or dialect not in DIALECTS:
         raise LogError(f"The dialect {dialect!r} is not known. Use one of {listed(DIALECTS)}.")
     refuse_settings(max_rank, weighting, non_functional)
     names("by", by, LogError)

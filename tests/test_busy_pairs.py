@@ -1,0 +1,47 @@
+"""Pairs of a log without rankers that were shown too often to be counted like the others, in one pass."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import posbias
+from posbias.harvesting import natural_variation
+
+CELL = ("stratum", "bucket", "rank", "pairs", "impressions", "clicks")
+IDS = {
+    "numbers": lambda ids: ids,
+    "texts": lambda ids: pa.array([f'it\'s \\ "{i}"\n{i % 3}' for i in ids.to_pylist()]),
+    "fractions": lambda ids: pa.array([i / 7 for i in ids.to_pylist()]),
+    "days": lambda ids: pa.array([datetime.date(2026, 1, 1) + datetime.timedelta(i) for i in ids.to_pylist()]),
+}
+
+
+@pytest.mark.parametrize("ids", IDS)
+@pytest.mark.parametrize("max_rank", [4, 15])
+def test_pairs_that_were_shown_often_count_like_others(ids: str, max_rank: int, monkeypatch: Any) -> None:
+    """One ranker that shows documents at several ranks is counted cell by cell, and has the same strata."""
+    world = posbias.World(queries=40, repeats=60, skew=1.2, candidates=20, max_rank=15, seed=5)
+    log = posbias.simulate(world, "replay")
+    log = log.set_column(0, "query_id", IDS[ids](log["query_id"]))
+    wanted = posbias.harvest(
+        posbias.ClickLog(log.set_column(2, "ranker", pa.array(["any"] * len(log)))), max_rank=max_rank
+    )
+    assert (wanted.table.impressions >= 64 * wanted.table.pairs).any()
+    assert (wanted.table.impressions < 64 * wanted.table.pairs).any()
+    for most in (20_000, 0):
+        monkeypatch.setattr(natural_variation, "_MOST_NAMED", most)
+        found = posbias.harvest(posbias.ClickLog(log, ranker="none"), max_rank=max_rank)
+        assert strata_of(found) == strata_of(wanted)
+
+
+def strata_of(harvest: posbias.Harvest) -> list[Any]:
+    """The strata of a harvest by what they hold, whatever their numbers are."""
+    held: dict[int, list[Any]] = {}
+    columns = harvest.table.columns()
+    for cell in zip(*(columns[name].tolist() for name in CELL), strict=True):
+        held.setdefault(cell[0], []).append(cell[1:])
+    return sorted(sorted(cells) for cells in held.values())

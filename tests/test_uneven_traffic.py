@@ -1,0 +1,92 @@
+"""Traffic that was another while documents were ranked as they are: said, and borne by what is said to bear it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import posbias
+from posbias.estimators import Estimator
+from posbias.harvesting.harvests import Harvest
+
+WORLD = posbias.World(queries=800, max_rank=3, rankers=("a", "b", "c"), quality=(0.0, 2.0, 2.0))
+BY_TRAFFIC = [posbias.AllPairs, posbias.PivotOne, posbias.AdjacentChain]
+
+
+def weeks() -> tuple[Harvest, Harvest]:
+    """Ranker a beside b, and then beside c, half of the page views each time; ranks are logged of the two."""
+    log = posbias.simulate(WORLD).to_pandas()
+    first = np.random.default_rng(0).random(log["impression_id"].nunique()) < 0.5
+    first = first[log["impression_id"].astype("category").cat.codes]
+    served = {"b": first, "c": ~first}
+    parts = [log[served[new] & log["ranker"].isin(["a", new])] for new in "bc"]
+    without = [part.drop(columns=f"rank_{other}") for part, other in zip(parts, "cb", strict=True)]
+    one, other = (posbias.harvest(posbias.ClickLog(part), max_rank=3) for part in without)
+    return one, other
+
+
+@pytest.fixture(scope="module")
+def merged() -> Harvest:
+    return posbias.merge(weeks())
+
+
+def off(fitted: Estimator) -> np.ndarray:
+    """How many standard errors the estimate is away from the truth."""
+    error = np.log(fitted.propensity_[1:] / WORLD.propensity[1:])
+    return np.abs(error) / np.sqrt(np.diagonal(fitted.covariance_))[1:]
+
+
+@pytest.mark.parametrize("kind", BY_TRAFFIC)
+def test_a_ranker_that_took_the_place_of_another_is_noticed(kind, merged):
+    fitted = kind().fit(merged)
+    assert np.all(off(fitted) > 3)
+    [note] = fitted.notes_
+    assert note.startswith("Ranker 'a' showed ")
+    assert f"{kind.name} weighs by traffic, and is wrong then: use cross-fit" in note
+
+
+@pytest.mark.parametrize("relevance", ["guessed", "signature"])
+def test_guesses_of_relevance_bear_it_as_is_said(relevance, merged):
+    fitted = posbias.CrossFit(relevance=relevance).fit(merged)
+    assert np.all(off(fitted) < 3)
+    assert "Guesses of relevance make up for most of it" in fitted.notes_[-1]
+
+
+def test_without_a_guess_nothing_bears_it_and_that_is_said(merged):
+    fitted = posbias.CrossFit(relevance="none").fit(merged)
+    assert np.all(off(fitted) > 4)
+    assert fitted.notes_[-1].endswith("Without guesses of relevance the curve is wrong then.")
+
+
+def test_each_period_by_itself_is_right_and_has_no_note():
+    for period in weeks():
+        for kind in (posbias.CrossFit, *BY_TRAFFIC):
+            fitted = kind().fit(period)
+            assert np.all(off(fitted) < 4)
+            assert fitted.notes_ == ()
+
+
+WORLDS = {
+    "unequal": replace(WORLD, traffic=(90, 9, 1)),
+    "sticky": replace(WORLD, sticky=True),
+    "sticky, unequal queries": replace(WORLD, sticky=True, skew=2.0),
+    "one view a query": replace(WORLD, repeats=1, queries=4000),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_traffic_that_is_the_same_throughout_is_not_doubted(world):
+    made = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=3)
+    for kind in (posbias.CrossFit, *BY_TRAFFIC):
+        assert not any("promised" in note for note in kind(interval=None).fit(made).notes_)
+
+
+def test_pages_of_unequal_length_are_not_taken_for_it():
+    log = posbias.simulate(posbias.World(queries=1500, max_rank=4)).to_pandas()
+    # Half of the page views end after the second result, whoever served them.
+    short = log["impression_id"].astype("category").cat.codes % 2 == 0
+    made = posbias.harvest(posbias.ClickLog(log[~short | (log["position"] <= 2)]), max_rank=4)
+    assert posbias.CrossFit(interval=None).fit(made).notes_ == ()
+    assert posbias.AllPairs(interval=None).fit(made).notes_ == ()
