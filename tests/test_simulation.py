@@ -345,7 +345,7 @@ def test_a_run_that_fails_leaves_everything_as_it_was(
         ({"relevant": "many"}, "relevant must be a number from 0 to 1, found 'many'"),
         ({"eta": -1}, "eta must be a number of 0 or more"),
         ({"eta": math.inf}, "eta must be"),
-        ({"repeats": 0.5}, "repeats must be a number of 1 or more"),
+        ({"repeats": 0.5}, "repeats must be a number from 1 to 1000000"),
         ({"skew": 9}, "skew must be a number from 0 to 3"),
         ({"queries": 0}, "queries must be a whole number of 1 or more, found 0"),
         ({"queries": 1.5}, "queries must be a whole number"),
