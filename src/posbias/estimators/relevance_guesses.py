@@ -15,6 +15,8 @@ _BINS, _CLICKS_OF_BIN = 100, 50
 # b = 1 / a, where a says how many views, each sure to be examined, the relevance of the bin counts for beside those of
 # the cell; so that a = ∞ is a number.
 _PRIORS = 1 / np.array([0.5, 1, 2, 4, 8, 16, 32, 64, 256, np.inf])
+# Of more rows some parts are enough to choose one of them by.
+_ROWS_TO_CHOOSE_BY = 2**18
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class Signatures:
 def choose_trust(x: FloatArray, rows: Rows, relevance: FloatArray) -> float:
     """Return the b = 1 / a whose guesses of each view, from all others of its cell, are off by the least squares."""
     errors = np.zeros(len(_PRIORS))
-    for part in rows.parts:
+    # Parts are of buckets, to which queries came by chance.
+    for part in rows.parts[:: max(1, len(rows) // _ROWS_TO_CHOOSE_BY)]:
         p, r = np.exp(x)[part.rank], relevance[part.kind]
         others = np.maximum(part.summed(part.views * p) - p, 0)
         for i, b in enumerate(_PRIORS):
