@@ -19,7 +19,6 @@ import posbias
 from posbias.cli import cli
 from posbias.errors import HarvestError
 from posbias.findings import Finding, any_error
-from posbias.harvesting.strata import Cells, renumbered
 from posbias.judging.briefs import brief
 from posbias.judging.contests import Contests, Surprises
 from posbias.judging.diagnosing import diagnose_harvest
@@ -237,18 +236,7 @@ def test_estimators_that_disagree_are_named() -> None:
 
 def by_proxy(world: posbias.World, right: float = 0.85, **broken: Any) -> posbias.Harvest:
     """A harvest by a guess whether a document is relevant, right so often, which no click made."""
-    log = draw_log(world, buckets_of(world.queries), **broken)
-    rng = np.random.default_rng(world.seed)
-    guess = (log.relevance == 1) == (rng.random(log.relevance.shape) < right)
-    high = guess[log.query, log.candidate]
-    names = ("query", "ranker", "candidate", "rank", "impressions", "clicks")
-    parts = [
-        replace(log, **{name: getattr(log, name)[high == value] for name in names}).harvest(Layout.WIDE).table
-        for value in (False, True)
-    ]
-    numbered = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumbered(parts))]
-    whole = log.harvest(Layout.WIDE)
-    return replace(whole, by=("guess",), segments=(("low",), ("high",)), table=Cells.joined(numbered))
+    return draw_log(world, buckets_of(world.queries), **broken).harvest_by_guess(right)
 
 
 def test_a_proxy_of_relevance_shows_trust_bias_with_alike_rankers() -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from posbias.arrays import BoolArray, FloatArray, IntArray, group, tally
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import Observations
-from posbias.harvesting.strata import Cells
+from posbias.harvesting.strata import Cells, renumbered
 from posbias.judging.pages import PageClicks
 from posbias.logs.layouts import Layout
 from posbias.logs.weightings import Weighting
@@ -23,6 +23,9 @@ from posbias.simulation.blocks import Block, Pages, Rankings, add_up, blocks_of,
 from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
 from posbias.sql.dialect import DuckDBDialect
+
+# The column that a guess of relevance would be in.
+GUESS = "guess"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +73,20 @@ class Drawn:
             kind="signatures" if by_design else "exposures",
             table=self._signatures() if by_design else self._exposures(),
         )
+
+    def harvest_by_guess(self, right: float) -> Harvest:
+        """Return its harvest by a guess whether a document is relevant, right for such a share, which no click made."""
+        rng = np.random.default_rng((self.world.seed, 2))
+        guess = (self.relevance == 1) == (rng.random(self.relevance.shape) < right)
+        high = guess[self.query, self.candidate]
+        names = ("query", "ranker", "candidate", "rank", "impressions", "clicks")
+        parts = [
+            replace(self, **{name: getattr(self, name)[high == value] for name in names})._signatures()
+            for value in (False, True)
+        ]
+        table = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumbered(parts))]
+        whole = self.harvest(Layout.WIDE)
+        return replace(whole, by=(GUESS,), segments=(("low",), ("high",)), table=Cells.joined(table))
 
     def observations(self) -> Observations:
         """Return what EM is fitted on: impressions and clicks of each pair at each rank."""
