@@ -223,6 +223,9 @@ def test_the_split_that_was_intended_is_held_against_the_one_found() -> None:
     for split in ({"a": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 0}, {"a": -1, "b": 2}, {"a": float("nan"), "b": 1}):
         with pytest.raises(HarvestError, match="split"):
             diagnose_harvest(harvest, split=split)
+    for odd in ("half", None, [50]):
+        with pytest.raises(HarvestError, match="split must give shares of 0 or more"):
+            diagnose_harvest(harvest, split={"a": odd, "b": 50})  # type: ignore[dict-item]
 
 
 def test_estimators_that_disagree_are_named() -> None:

@@ -246,6 +246,16 @@ def test_a_segment_without_any_clicks_gets_the_common_curve() -> None:
     np.testing.assert_allclose(np.log(none.propensity_), np.log(fitted.propensity_), atol=0.1)
 
 
+def test_segments_of_one_query_are_pooled_too() -> None:
+    world = posbias.World(queries=1, repeats=200, max_rank=3, segments={"phone": 1.5, "desktop": 0.5})
+    fitted = posbias.CrossFit(pool=True).fit(
+        posbias.harvest(posbias.ClickLog(posbias.simulate(world)), by=["device"], max_rank=3)
+    )
+    for part in fitted.segments_.values():
+        assert 0 < part.propensity_[1] < 1
+        assert np.isnan(part.interval_[1]).all()
+
+
 def test_pooling_needs_strata_and_room(harvest: posbias.Harvest, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(posbias.EstimateError, match="pool must be True or False"):
         posbias.CrossFit(pool=1).fit(harvest)  # type: ignore[arg-type]

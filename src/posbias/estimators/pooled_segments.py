@@ -10,7 +10,7 @@ from posbias.arrays import BoolArray, FloatArray, IntArray, tally
 from posbias.errors import EstimateError
 from posbias.estimators.compared_rows import Rows
 from posbias.estimators.cross_fitting import Comparison
-from posbias.estimators.intervals import Intervals, no_intervals
+from posbias.estimators.intervals import FEWEST_BUCKETS, Intervals, no_intervals
 from posbias.estimators.partial_pooling import Scores, pool
 from posbias.estimators.rank_links import component
 from posbias.estimators.relevance_guesses import Guess
@@ -119,6 +119,8 @@ def _scores(
     gradient, information = score.gradient()[:, free], score.information(by_bucket=True)[:, free[:, None], free]
     dispersion = _dispersion(score, information, parts, strata, free)
     dispersion = excess if np.isnan(dispersion) else dispersion
+    # Of few buckets it is not known, and one alone has none.
+    dispersion = dispersion if len(np.unique(strata.bucket)) >= FEWEST_BUCKETS else max(dispersion, 1.0)
     value = gradient + np.einsum("snm,sm->sn", information, x[:, free])
     return Scores(value, information, dispersion, max(dispersion, excess))
 

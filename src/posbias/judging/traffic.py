@@ -110,7 +110,10 @@ def _shares(split: Mapping[str, float], harvest: Harvest) -> FloatArray:
             f"split must give every ranker that served its share: it names {listed(split)}, and the rankers are "
             f"{listed(served)}. For example split={{'a': 50, 'b': 50}}."
         )
-    weights = np.array([float(split.get(name, 0.0)) for name in harvest.rankers])
+    try:
+        weights = np.array([float(split.get(name, 0.0)) for name in harvest.rankers])
+    except (TypeError, ValueError):
+        weights = np.zeros(1)
     if not np.isfinite(weights).all() or (weights < 0).any() or np.count_nonzero(weights) < 2:
         raise HarvestError(
             f"split must give shares of 0 or more, two of them above 0, found {dict(split)!r}: for example "

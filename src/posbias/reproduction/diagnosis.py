@@ -83,7 +83,7 @@ _BREAKS: dict[str, tuple[User | None, float]] = {
     "examination by relevance": (AttractionBias(), 0.0),
     "traffic leans 0.3": (None, 0.3),
 }
-# What takes more queries than others to be seen with rankers that are mildly unequal.
+# What takes more queries than others to be seen.
 _FAINT = ("examination by relevance",)
 SETTINGS: dict[str, Setting] = (
     {
@@ -119,8 +119,16 @@ SETTINGS: dict[str, Setting] = (
         for breaks in _FAINT
     }
     | {
-        f"{breaks}, alike, proxy": Setting(World(queries=10_000), user=_BREAKS[breaks][0], proxy=True, wanted=True)
-        for breaks in ("trust bias", "examination by relevance")
+        f"{breaks}, alike, proxy": Setting(
+            World(queries=10_000), user=_BREAKS[breaks][0], proxy=True, wanted=breaks not in _FAINT
+        )
+        for breaks in ("trust bias", *_FAINT)
+    }
+    | {
+        f"{breaks}, alike, proxy, 100,000 queries": Setting(
+            World(queries=100_000), user=_BREAKS[breaks][0], proxy=True, wanted=True
+        )
+        for breaks in _FAINT
     }
     | {"crawlers open 2% of pages": Setting(World(queries=1000), user=Crawled(share=0.02), wanted=True)}
 )
@@ -199,8 +207,8 @@ def _verdicts(found: Mapping[str, Sequence[tuple[Finding, ...]]]) -> tuple[Verdi
             enough=fewest,
         ),
         judged(
-            f"Where it does not and that is to be seen, {LEAST:.0%} of logs or more raise one: mildly unequal rankers, "
-            "of 100,000 queries where the effect is faint; unequal ones; a proxy; crawlers",
+            f"Where it does not and that is to be seen, {LEAST:.0%} of logs or more raise one: mildly unequal "
+            "rankers, or a proxy, with 100,000 queries where the effect is faint; unequal rankers; crawlers",
             f"{wanted[least]:.0%} at the least ({least}) in {logs} logs of each",
             wanted[least] >= LEAST,
             enough=logs >= ENOUGH_LOGS,
