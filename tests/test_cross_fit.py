@@ -121,7 +121,7 @@ def test_slopes_are_derivatives(harvest, trust):
     np.testing.assert_allclose(score.slope(), slope, rtol=1e-5, atol=1e-5 * np.abs(slope).max())
     np.testing.assert_allclose(score.slope(by_bucket=True).sum(axis=0), slope, atol=1e-5 * np.abs(slope).max())
     traffic = np.stack([difference(lambda h, e=e: (x, n + h * e), 1e-2) for e in np.eye(3)], axis=1)
-    np.testing.assert_allclose(score.traffic_slope(n), traffic, atol=1e-6 * np.abs(slope).max())
+    np.testing.assert_allclose(score.traffic_slope(len(n)), traffic, atol=1e-6 * np.abs(slope).max())
 
 
 def test_rows_go_in_parts_of_whole_cells(harvest, monkeypatch):

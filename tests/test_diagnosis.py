@@ -19,14 +19,13 @@ import posbias
 from posbias.cli import cli
 from posbias.errors import HarvestError
 from posbias.findings import Finding, any_error
-from posbias.harvesting.strata import Cells, renumbered
 from posbias.judging.briefs import brief
 from posbias.judging.contests import Contests, Surprises
 from posbias.judging.diagnosing import diagnose_harvest
 from posbias.judging.diagnosis import Diagnosis
 from posbias.judging.directions import ranker_effects, trust
 from posbias.judging.one_curve import OneCurve
-from posbias.judging.pages import count_page_clicks, question_pages
+from posbias.judging.pages import count_page_clicks, find_odd_pages, question_pages
 from posbias.judging.proxies import question_proxy
 from posbias.judging.questions import Question, answer, holm
 from posbias.judging.traffic import dispersion, question_independence
@@ -35,7 +34,7 @@ from posbias.logs.layouts import Layout
 from posbias.quantiles import f_tail
 from posbias.reproduction.diagnosis import ALARMS, SETTINGS, measure
 from posbias.reproduction.drawn import buckets_of, draw_log, draw_page_clicks
-from posbias.simulation import AtMostOneClick, Cascade, PositionBased, TrustBias
+from posbias.simulation import AtMostOneClick, Cascade, Crawled, PositionBased, TrustBias
 
 UNEQUAL = posbias.World(queries=2000, quality=(0.5, 2.0))
 
@@ -224,6 +223,9 @@ def test_the_split_that_was_intended_is_held_against_the_one_found() -> None:
     for split in ({"a": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 0}, {"a": -1, "b": 2}, {"a": float("nan"), "b": 1}):
         with pytest.raises(HarvestError, match="split"):
             diagnose_harvest(harvest, split=split)
+    for odd in ("half", None, [50]):
+        with pytest.raises(HarvestError, match="split must give shares of 0 or more"):
+            diagnose_harvest(harvest, split={"a": odd, "b": 50})  # type: ignore[dict-item]
 
 
 def test_estimators_that_disagree_are_named() -> None:
@@ -237,18 +239,7 @@ def test_estimators_that_disagree_are_named() -> None:
 
 def by_proxy(world: posbias.World, right: float = 0.85, **broken: Any) -> posbias.Harvest:
     """A harvest by a guess whether a document is relevant, right so often, which no click made."""
-    log = draw_log(world, buckets_of(world.queries), **broken)
-    rng = np.random.default_rng(world.seed)
-    guess = (log.relevance == 1) == (rng.random(log.relevance.shape) < right)
-    high = guess[log.query, log.candidate]
-    names = ("query", "ranker", "candidate", "rank", "impressions", "clicks")
-    parts = [
-        replace(log, **{name: getattr(log, name)[high == value] for name in names}).harvest(Layout.WIDE).table
-        for value in (False, True)
-    ]
-    numbered = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumbered(parts))]
-    whole = log.harvest(Layout.WIDE)
-    return replace(whole, by=("guess",), segments=(("low",), ("high",)), table=Cells.joined(numbered))
+    return draw_log(world, buckets_of(world.queries), **broken).harvest_by_guess(right)
 
 
 def test_a_proxy_of_relevance_shows_trust_bias_with_alike_rankers() -> None:
@@ -330,11 +321,11 @@ def test_replay_says_how_many_pairs_recur() -> None:
 # ---- Pages
 
 
-def pages_of(log: pa.Table, **settings: Any) -> Any:
+def pages_of(log: pa.Table, max_rank: int = 10, **settings: Any) -> Any:
     from posbias.engines import open_log
 
     with open_log(posbias.ClickLog(log, **settings)) as opened:
-        return count_page_clicks(opened, ("a", "b"), 10)
+        return count_page_clicks(opened, ("a", "b"), max_rank)
 
 
 def test_pairs_of_clicks_are_counted_as_said() -> None:
@@ -363,6 +354,16 @@ def test_pairs_of_clicks_are_counted_as_said() -> None:
             together, apart = (together + pairs, apart) if v == w else (together, apart + pairs)
     assert pages.together.tolist() == [together]
     assert pages.apart.tolist() == [apart / 2]
+    # Of five results, all clicked in one of two views, and all but one in the other.
+    many = [
+        {"query_id": 7, "doc_id": k, "ranker": "a", "position": k + 1, "rank_a": k + 1, "rank_b": k + 1} | view
+        for view in ({"impression_id": 1, "clicked": 1}, {"impression_id": 2, "clicked": 1})
+        for k in range(5)
+    ]
+    many[-1]["clicked"] = 0
+    whole = pages_of(pa.Table.from_pylist(many))
+    assert (whole.full, whole.all_clicked, whole.nearly) == (2, 1, 1)
+    assert (whole.wholly.tolist(), whole.by_chance.tolist()) == ([1], [2 * 1 / 2])
 
 
 def test_pages_drawn_are_those_of_the_log_written() -> None:
@@ -373,6 +374,12 @@ def test_pages_drawn_are_those_of_the_log_written() -> None:
     )
     np.testing.assert_allclose(pages.together, fast.together)
     np.testing.assert_allclose(pages.apart, fast.apart)
+    world = posbias.World(queries=80, repeats=6, max_rank=5, eta=0.3, noise=0.3)
+    pages, fast = pages_of(posbias.simulate(world)), draw_page_clicks(world, buckets_of(80))
+    assert (pages.all_clicked, pages.nearly) == (fast.all_clicked, fast.nearly)
+    assert pages.all_clicked > 0
+    np.testing.assert_allclose(pages.wholly, fast.wholly)
+    np.testing.assert_allclose(pages.by_chance, fast.by_chance)
 
 
 @pytest.mark.parametrize("user", [Cascade(), AtMostOneClick(PositionBased())], ids=["cascade", "one click"])
@@ -395,6 +402,14 @@ def test_without_page_views_there_is_nothing_to_count() -> None:
     assert pages_of(posbias.simulate(posbias.World(queries=20), aggregated=True)) is None
 
 
+@pytest.mark.long
+def test_a_thousand_ranks_are_not_too_deep_for_the_engine() -> None:
+    log = posbias.simulate(posbias.World(queries=20, max_rank=3))
+    deep, plain = pages_of(log, max_rank=1000), pages_of(log)
+    assert (deep.views, deep.several) == (plain.views, plain.several)
+    np.testing.assert_allclose(deep.apart, plain.apart)
+
+
 def one_click(log: pa.Table) -> pa.Table:
     """The same log with the first click of a page only."""
     seen: set[Any] = set()
@@ -412,6 +427,17 @@ def test_a_log_is_looked_at_page_by_page() -> None:
     # Where no page is seen again, that none has two clicks tells.
     lone = one_click(posbias.simulate(posbias.World(queries=500, repeats=1)))
     assert "None of 500 page views" in only(posbias.diagnose(posbias.ClickLog(lone)), "one-click-pages").message
+
+
+@pytest.mark.parametrize(("eta", "noise"), [(0.5, 0.1), (0.3, 0.3), (0.0, 0.3)])
+def test_people_who_click_much_are_not_taken_for_crawlers(eta: float, noise: float) -> None:
+    world = posbias.World(queries=400, max_rank=5, eta=eta, noise=noise)
+    harvest, buckets = drawn(world), buckets_of(400)
+    people = draw_page_clicks(world, buckets)
+    assert people.all_clicked > 20
+    assert find_odd_pages(people, harvest, UNTOLD) == []
+    crawled = draw_page_clicks(world, buckets, user=Crawled(PositionBased(eta, noise), 0.03))
+    assert [finding.code for finding in find_odd_pages(crawled, harvest, UNTOLD)] == ["all-clicked-pages"]
 
 
 def test_pages_on_which_everything_was_clicked_are_found() -> None:

@@ -30,7 +30,7 @@ def scores(segments: int, seed: int = 0, *, blind: bool = False) -> tuple[Scores
         information[0] = np.diag([40.0, 0.0, 0.0])
     x = -np.log(RANKS) + 0.3 * rng.standard_normal((segments, 3))
     noise = np.array([rng.multivariate_normal(np.zeros(3), 1.7 * j, method="eigh") for j in information])
-    return Scores(np.einsum("snm,sm->sn", information, x) + noise, information, 1.7), x
+    return Scores(np.einsum("snm,sm->sn", information, x) + noise, information, 1.7, 1.7), x
 
 
 def posterior(given: Scores, T: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -96,6 +96,37 @@ def test_one_decomposition_serves_all_sizes() -> None:
             assert model.fit == pytest.approx(around.model(model.sizes).fit, abs=1e-8)
 
 
+def test_what_segments_share_widens_the_mean_alone() -> None:
+    given, _ = scores(5)
+    at = np.zeros(3)
+    wider = given._replace(of_mean=3 * given.dispersion)
+    one, other = (_Around(g, at, g.value, kinds(RANKS)) for g in (given, wider))
+    # Without deviations all is the mean; with any size of them, nothing is.
+    mean = 3 * given.dispersion * np.linalg.inv(given.information.sum(axis=0))
+    np.testing.assert_allclose(other.curves(other.model((0.0, 0.0, 0.0))).covariance[2], mean, rtol=1e-9)
+    free = [around.curves(around.model((0.0, 0.0, 1e4))).covariance for around in (one, other)]
+    np.testing.assert_allclose(free[1], free[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize(("segments", "spread", "logs"), [(100, 0.1, 25), (10, 0.3, 60), (2, 0.6, 100)])
+def test_intervals_hold_where_a_small_spread_goes_unseen(segments: int, spread: float, logs: int) -> None:
+    """Curves that fall faster or slower by so little that the likelihood of many logs is best without it."""
+    ranks = np.array([2.0, 3.0, 5.0, 10.0])
+    held, best = [], []
+    for seed in range(logs):
+        rng = np.random.default_rng(seed)
+        root = rng.standard_normal((segments, 4, 6))
+        information = 0.8 * np.exp(rng.standard_normal(segments))[:, None, None] * root @ root.swapaxes(1, 2)
+        x = -np.log(ranks) - spread * rng.standard_normal((segments, 1)) * np.log(ranks) / np.log(10)
+        noise = np.linalg.cholesky(information) @ rng.standard_normal((segments, 4, 1))
+        given = Scores(np.einsum("snm,sm->sn", information, x) + noise[:, :, 0], information, 1.0, 1.0)
+        found = pool(given, -np.log(ranks), ranks)
+        held.append(np.abs(found.x - x) < 1.96 * np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2)))
+        best.append(found.differ < 0.5)
+    assert np.mean(best) > 0.2
+    assert 0.93 < np.mean(held) < 0.99
+
+
 def test_alike_segments_are_one_and_sure_ones_are_left_alone() -> None:
     given, x = scores(40, seed=1)
     alike = given._replace(value=np.einsum("snm,m->sn", given.information, -np.log(RANKS)))
@@ -139,6 +170,32 @@ def test_the_score_of_a_segment_is_that_of_its_harvest_alone(harvest: posbias.Ha
         np.testing.assert_allclose(together.information(by_bucket=True)[number], own.information(), atol=1e-8)
         # Without a guess this is the slope itself.
         np.testing.assert_allclose(own.information(), own.slope(), atol=1e-8)
+
+
+def test_noise_is_what_parts_of_a_segment_make_of_its_score(harvest: posbias.Harvest) -> None:
+    by_segment = SegmentStrata.of(harvest)
+    parts = Rows.of(by_segment.strata, by_design=by_segment.strata.by_design)
+    rows = replace(parts, bucket=by_segment.segment[parts.bucket], buckets=3)
+    x = -np.linspace(0.5, 1.5, 3)[:, None] * np.log(np.arange(1, 6))
+    score, free = Score.at(x, rows, by_segment.traffic, None), np.arange(1, 5)
+    information = score.information(by_bucket=True)[:, 1:, 1:]
+    squares = np.zeros((4, 4))
+    for segment, traffic in enumerate(by_segment.traffic):
+        own = np.flatnonzero(by_segment.segment == segment)
+        moved = []
+        for part in own:
+            # What the part adds, and what its page views do to the rest by the traffic that they make.
+            views = by_segment.strata.views[part]
+            off = 1e-3 * (views - views.sum() * traffic / traffic.sum())
+            ahead, behind = (
+                Score.at(x, rows, by_segment.traffic + sign * off * np.eye(3)[:, [segment]], None) for sign in (1, -1)
+            )
+            slope = (ahead.gradient()[segment] - behind.gradient()[segment]) / 2e-3
+            moved.append(parts.by_bucket(score.value)[part] + slope)
+        squares += len(own) * np.cov(np.array(moved)[:, 1:].T)
+    expected = np.trace(np.linalg.solve(information.sum(axis=0), squares)) / 4
+    found = pooled_segments._dispersion(score, information, parts, by_segment, free)
+    assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_pooled_segments_say_what_they_are(harvest: posbias.Harvest) -> None:
@@ -187,6 +244,16 @@ def test_a_segment_without_any_clicks_gets_the_common_curve() -> None:
     none = fitted.segments_[("none",)]
     assert none.notes_ == ("Pooled: 0% of it is told by the clicks of this segment, the rest by those of all.",)
     np.testing.assert_allclose(np.log(none.propensity_), np.log(fitted.propensity_), atol=0.1)
+
+
+def test_segments_of_one_query_are_pooled_too() -> None:
+    world = posbias.World(queries=1, repeats=200, max_rank=3, segments={"phone": 1.5, "desktop": 0.5})
+    fitted = posbias.CrossFit(pool=True).fit(
+        posbias.harvest(posbias.ClickLog(posbias.simulate(world)), by=["device"], max_rank=3)
+    )
+    for part in fitted.segments_.values():
+        assert 0 < part.propensity_[1] < 1
+        assert np.isnan(part.interval_[1]).all()
 
 
 def test_pooling_needs_strata_and_room(harvest: posbias.Harvest, monkeypatch: pytest.MonkeyPatch) -> None:

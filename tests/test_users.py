@@ -12,8 +12,11 @@ import posbias
 from posbias.errors import PosbiasError
 from posbias.simulation import (
     AtMostOneClick,
+    AttractionBias,
     Cascade,
+    Crawled,
     Judgments,
+    NeighbourBias,
     PositionBased,
     Segmented,
     TrustBias,
@@ -117,6 +120,34 @@ def test_at_most_one_click_keeps_the_first_or_any() -> None:
     assert_rates(anyone.any(axis=1).mean(), 0.75)
 
 
+def test_neighbours_draw_clicks_from_each_other() -> None:
+    user = NeighbourBias(noise=0.2, distraction=0.4)
+    ranks = np.arange(1, 5)
+    # Next to the first is an irrelevant one, next to the second two relevant ones, next to the third none of two, and
+    # next to the fourth a relevant one and no other.
+    expected = np.array([1, 0.2 * 0.6, 1, 0.2 * 0.6]) / ranks
+    assert_rates(click_rates(user, PAGE), [*expected, 0])
+    # The defining property: the same result at the same rank has other chances beside others.
+    assert_rates(click_rates(user, [4, 4, 4]), [0.6, 0.6 / 2, 0.6 / 3])
+    assert_rates(click_rates(user, [0, 4, 0]), [0.2 * 0.6, 1 / 2, 0.2 * 0.6 / 3])
+    plain = click_rates(NeighbourBias(distraction=0), PAGE)
+    np.testing.assert_array_equal(plain, click_rates(PositionBased(), PAGE))
+
+
+def test_what_is_relevant_is_examined_further_down() -> None:
+    user = AttractionBias(eta=2, noise=0.2, pull=0.25)
+    expected = [1, 0.2 / 2**2, 1 / 3**1.5, 0.2 / 4**2, 0]
+    assert_rates(click_rates(user, PAGE), expected)
+    plain = click_rates(AttractionBias(pull=0), PAGE)
+    np.testing.assert_array_equal(plain, click_rates(PositionBased(), PAGE))
+
+
+def test_crawlers_click_everything_that_is_there() -> None:
+    clicks = Crawled(PositionBased(noise=0), 0.3).click(np.tile(PAGE, (VIEWS, 1)), np.random.default_rng(0))
+    assert_rates(clicks.mean(axis=0), [1, 0.3, 0.3 + 0.7 / 3, 0.3, 0])
+    assert_rates((clicks.sum(axis=1) == 4).mean(), 0.3)
+
+
 def test_segments_have_their_own_curves(judgments: Judgments, rankings: dict[str, np.ndarray]) -> None:
     users = Segmented({"desktop": PositionBased(eta=0.5), "phone": PositionBased(eta=2)}, column="client")
     assert_rates(click_rates(users, [4, 4]), [1, (0.5**0.5 + 0.25) / 2])
@@ -139,6 +170,9 @@ def test_segments_have_their_own_curves(judgments: Judgments, rankings: dict[str
         lambda: TrustBias(noise=0.6, trust=0.6),
         lambda: TrustBias(doubt=2),
         lambda: Cascade(noise=-0.1),
+        lambda: NeighbourBias(distraction=1.1),
+        lambda: AttractionBias(pull=-0.1),
+        lambda: Crawled(share=2),
         lambda: AtMostOneClick(Cascade(), keep="last"),  # type: ignore[arg-type]
         lambda: Segmented({}),
     ],

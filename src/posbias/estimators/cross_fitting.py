@@ -226,7 +226,7 @@ class Comparison:
         score = Score.at(self.root.x, rows, self.traffic, self.root.guess)
         by_bucket = self.buckets * len(ranks) ** 2 <= _MOST_SLOPES
         slopes = score.slope(by_bucket=by_bucket)
-        return Nearby(np.flatnonzero(ranks)[1:], score.gradient(), slopes, score.traffic_slope(self.traffic))
+        return Nearby(np.flatnonzero(ranks)[1:], score.gradient(), slopes, score.traffic_slope(len(self.traffic)))
 
     def refits(self, weights: FloatArray) -> FloatArray:
         """Return the curves of buckets counted `weights` (n, B) times, r0 and a as they are.

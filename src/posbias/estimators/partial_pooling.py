@@ -4,7 +4,7 @@ Of segment s its score g and information J at x are known, which may tell nothin
 deviations x_s − μ ~ N(0, T), T = L Lᵀ, and u = v − J μ::
 
     B = L (Lᵀ J L + φ I)⁻¹ Lᵀ       x_s = μ + B u       W = J − J B J       μ = (Σ W)⁻¹ Σ (I − J B) v
-    V_s = φ B + F φ (Σ W)⁻¹ Fᵀ,  F = I − B J
+    V_s = φ B + F ψ (Σ W)⁻¹ Fᵀ,  F = I − B J,  ψ = φ unless segments share their errors
     −2ℓ = Σ log|I + Lᵀ J L / φ| − Σ uᵀ B u / φ − rᵀ (Σ W)⁻¹ r / φ + log|Σ W|,  r = Σ (u − J B u),  u at a fixed μ
 
 T is not known. It is a sum of kinds of deviation, each of some size, and what is made of it is averaged over sizes, by
@@ -21,12 +21,16 @@ import numpy as np
 from posbias.arrays import FloatArray
 
 # The standard deviations of log p that are tried.
-_SIZES = 0.02 * 2.0 ** np.arange(7)
+_SIZES = 0.02 * 2.0 ** np.arange(0, 6.5, 0.5)
+# Of those that go with another kind, so many are passed over at a time.
+_COARSE = 4
 # One more kind of deviation must bring −2ℓ down by more than this.
 _WORTH = 4.0
 # How likely segments are not to differ at all, before the data: for their curves, and for the width of intervals,
 # where a small difference that goes unseen would leave too little.
-_NONE_FOR_POINT, _NONE_FOR_WIDTH = 0.5, 0.02
+_NONE_FOR_POINT, _NONE_FOR_WIDTH = 0.5, 0.005
+# For the width all variances up to the square of this are as likely as each other, and beyond it all magnitudes.
+_USUAL = 0.32
 # Sizes less likely than this are not looked at again.
 _UNLIKELY = 1e-3
 
@@ -37,11 +41,19 @@ _NONE: Sizes = (0.0, 0.0, 0.0)
 
 
 class Scores(NamedTuple):
-    """What the segments' clicks say of log p: v = g + J x and J, (S, n) and (S, n, n), and φ, their dispersion."""
+    """What the segments' clicks say of log p.
+
+    Attributes:
+        value: v = g + J x, (S, n).
+        information: J, (S, n, n).
+        dispersion: φ, how many times as much as J says the score of a segment varies.
+        of_mean: ψ, how many times as much their sum does; φ, unless segments have queries in common.
+    """
 
     value: FloatArray
     information: FloatArray
     dispersion: float
+    of_mean: float
 
 
 @dataclass(frozen=True)
@@ -75,7 +87,10 @@ def pool(scores: Scores, at: FloatArray, ranks: FloatArray, mixtures: list[Sizes
     mixed = _searched(around, none, singles) if mixtures is None else [around.model(sizes) for sizes in mixtures]
     models = [none, *singles, *mixed]
     fits = np.array([model.fit for model in models])
-    point, width = (_chances(fits, prior, len(singles)) for prior in (_NONE_FOR_POINT, _NONE_FOR_WIDTH))
+    sizes = np.linalg.norm([model.sizes for model in models], axis=1)
+    usual = np.minimum(sizes, _USUAL) ** 2
+    point = _chances(fits, _NONE_FOR_POINT, np.ones(len(models)), len(singles))
+    width = _chances(fits, _NONE_FOR_WIDTH, usual, len(singles))
     kept = (point > _UNLIKELY) | (width > _UNLIKELY)
     curves = [around.curves(model) for model, likely in zip(models, kept, strict=True) if likely]
     point, width = (chances[kept] / chances[kept].sum() for chances in (point, width))
@@ -133,12 +148,12 @@ class _Around(NamedTuple):
         """Return T with one kind in each size in place of none."""
         every = [(float(size), (*sizes[:kind], float(size), *sizes[kind + 1 :])) for size in _SIZES]
         if any(sizes):
-            return [self.model(mixture) for _, mixture in every[1::2]]
+            return [self.model(mixture) for _, mixture in every[2::_COARSE]]
         return self._models(self.kinds[kind], every)
 
     def _models(self, root: FloatArray, scaled: list[tuple[float, Sizes]]) -> list[_Model]:
         """Return T = scale² L Lᵀ for each scale: one decomposition of Lᵀ J L serves them all."""
-        u, (_, J, phi) = self.u, self.scores
+        u, (_, J, phi, _) = self.u, self.scores
         values, vectors = np.linalg.eigh(root.T @ J @ root)
         values = np.maximum(values, 0.0)
         turned = root @ vectors
@@ -160,15 +175,15 @@ class _Around(NamedTuple):
 
     def curves(self, model: _Model) -> _Curves:
         """Return the segments' curves under one T, with their covariance and how much of each is its own."""
-        u, (_, J, phi) = self.u, self.scores
+        u, (_, J, phi, of_mean) = self.u, self.scores
         B = (model.turned * model.shrunk[:, None, :]) @ model.turned.swapaxes(1, 2)
         drawn = B @ J
         F = np.eye(len(self.at)) - drawn
-        of_mean = np.linalg.inv(model.known)
-        shift = of_mean @ np.einsum("snm,sn->m", F, u)
+        unknown = np.linalg.inv(model.known)
+        shift = unknown @ np.einsum("snm,sn->m", F, u)
         x = self.at + shift + np.einsum("snm,sm->sn", B, u - J @ shift)
         steeper = self.kinds[0][:, 0]
-        return _Curves(x, phi * (B + F @ of_mean @ F.swapaxes(1, 2)), drawn @ steeper / steeper)
+        return _Curves(x, phi * B + of_mean * (F @ unknown @ F.swapaxes(1, 2)), drawn @ steeper / steeper)
 
 
 def _searched(around: _Around, none: _Model, singles: list[_Model]) -> list[_Model]:
@@ -186,9 +201,12 @@ def _searched(around: _Around, none: _Model, singles: list[_Model]) -> list[_Mod
     return found
 
 
-def _chances(fits: FloatArray, none: float, others: int) -> FloatArray:
-    """Return how likely each T is, none being the first, and all others as likely as each other before the data."""
-    prior = np.full(len(fits), (1 - none) / others)
+def _chances(fits: FloatArray, none: float, weights: FloatArray, singles: int) -> FloatArray:
+    """Return how likely each T is: no deviation, the first; then `singles` of one kind; and mixtures like these.
+
+    Before the data, `none` is how likely the first is, and weights tell how likely the others are beside each other.
+    """
+    prior = (1 - none) * weights / weights[1 : 1 + singles].sum()
     prior[0] = none
     likely = prior * np.exp(-(fits - fits.min()) / 2)
     return np.asarray(likely / likely.sum())

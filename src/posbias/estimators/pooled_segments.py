@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from posbias.arrays import BoolArray, FloatArray, IntArray
+from posbias.arrays import BoolArray, FloatArray, IntArray, tally
 from posbias.errors import EstimateError
 from posbias.estimators.compared_rows import Rows
 from posbias.estimators.cross_fitting import Comparison
-from posbias.estimators.intervals import Intervals, no_intervals
+from posbias.estimators.intervals import FEWEST_BUCKETS, Intervals, no_intervals
 from posbias.estimators.partial_pooling import Scores, pool
 from posbias.estimators.rank_links import component
 from posbias.estimators.relevance_guesses import Guess
@@ -63,17 +63,15 @@ class PooledSegments:
             raise EstimateError(f"Segments cannot be pooled without a curve of them all: {counts.reasons()[1]}.")
         strata = SegmentStrata.of(harvest)
         rows = Rows.of(strata.strata, by_design=counts.rows.shares is not None)
-        kept = strata.within(counts.kept)[rows.bucket][rows.cell]
-        rows = rows.where(kept)
-        rows = replace(rows, bucket=strata.segment[rows.bucket], buckets=segments)
-        alone = _alone(rows)
+        parts = rows.where(strata.within(counts.kept)[rows.bucket][rows.cell])
+        alone = _alone(replace(parts, bucket=strata.segment[parts.bucket], buckets=segments))
         held = component(counts.links)
         free = np.flatnonzero(held)[1:]
-        rows = rows.where(held[rows.rank])
+        parts = parts.where(held[parts.rank])
         at = root.x[free]
         x, mixtures = np.tile(root.x, (segments, 1)), None
         for _ in range(_TIMES):
-            scores = _scores(x, rows, strata.traffic, root.guess, free, counts.excess)
+            scores = _scores(x, parts, strata, root.guess, free, counts.excess)
             found = pool(scores, at, (free + 1).astype(np.float64), mixtures)
             mixtures = found.mixtures
             x[:, free] += np.clip(found.x - x[:, free], -_REACH, _REACH)
@@ -113,11 +111,41 @@ class PooledSegments:
 
 
 def _scores(
-    x: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess | None, free: IntArray, excess: float
+    x: FloatArray, parts: Rows, strata: SegmentStrata, guess: Guess | None, free: IntArray, excess: float
 ) -> Scores:
-    score = Score.at(x, rows, traffic, None if guess is None else _levelled(guess, x, rows))
+    """Return the scores of segments at x, (S, M), from the rows of their parts."""
+    rows = replace(parts, bucket=strata.segment[parts.bucket], buckets=len(x))
+    score = Score.at(x, rows, strata.traffic, None if guess is None else _levelled(guess, x, rows))
     gradient, information = score.gradient()[:, free], score.information(by_bucket=True)[:, free[:, None], free]
-    return Scores(gradient + np.einsum("snm,sm->sn", information, x[:, free]), information, excess)
+    dispersion = _dispersion(score, information, parts, strata, free)
+    dispersion = excess if np.isnan(dispersion) else dispersion
+    # Of few buckets it is not known, and one alone has none.
+    dispersion = dispersion if len(np.unique(strata.bucket)) >= FEWEST_BUCKETS else max(dispersion, 1.0)
+    value = gradient + np.einsum("snm,sm->sn", information, x[:, free])
+    return Scores(value, information, dispersion, max(dispersion, excess))
+
+
+def _dispersion(score: Score, information: FloatArray, parts: Rows, strata: SegmentStrata, free: IntArray) -> float:
+    """Return φ = tr((Σ J)⁻¹ Σ h hᵀ) / (M−1), h what a part adds to the score of its segment, less their mean.
+
+    A part moves the segment's traffic too. That takes off part of what chance does: with it left in, noise would be
+    thought larger than it is, and the segments more alike. NaN if no segment has two parts.
+    """
+    segment, size = strata.segment, strata.traffic.sum(axis=1)
+    own = parts.by_bucket(score.value)[:, free]
+    slope = score.traffic_slope(strata.traffic.shape[1], by_bucket=True)[:, free]
+    views = strata.strata.views
+    off = views - views.sum(axis=1, keepdims=True) * (strata.traffic / np.maximum(size, 1)[:, None])[segment]
+    for ranker in range(off.shape[1]):
+        own += slope[segment, :, ranker] * off[:, [ranker]]
+    count = np.bincount(segment, minlength=len(size))
+    mean = np.stack([tally(segment, of_rank, len(size)) for of_rank in own.T], axis=1) / np.maximum(count, 1)[:, None]
+    several = count > 1
+    if not several.any():
+        return float("nan")
+    left = (own - mean[segment]) * np.sqrt(several * count / np.maximum(count - 1, 1))[segment, None]
+    known = np.linalg.pinv(information[several].sum(axis=0), hermitian=True)
+    return float(np.trace(known @ (left.T @ left)) / len(free))
 
 
 def _levelled(guess: Guess, x: FloatArray, rows: Rows) -> Guess:

@@ -102,17 +102,17 @@ class Score:
         spread[..., index, index] += (rows.by_bucket if by_bucket else rows.by_rank)(w * clicked)
         return spread
 
-    def traffic_slope(self, traffic: FloatArray) -> FloatArray:
-        """Return ∂score/∂n: how the score of each rank moves with the page views of each ranker, (M, m)."""
+    def traffic_slope(self, rankers: int, *, by_bucket: bool = False) -> FloatArray:
+        """Return ∂score/∂n: how the score of a rank moves with the page views of a ranker, (M, m) or (B, M, m)."""
         rows = self.rows
+        answer = np.zeros((*([rows.buckets] if by_bucket else []), rows.ranks, rankers))
         if rows.shares is None:
-            return np.zeros((rows.ranks, len(traffic)))
+            return answer
         expected = np.maximum(rows.summed(self.promised * self.odds), 1e-300)
-        answer = np.empty((rows.ranks, len(traffic)))
-        for ranker in range(len(traffic)):
+        for ranker in range(rankers):
             gain = rows.shares[:, ranker][rows.share] * self.odds
             moved = -self.total * (gain - self.weight * rows.summed(gain)) / expected
-            answer[:, ranker] = rows.by_rank(moved)
+            answer[..., ranker] = (rows.by_bucket if by_bucket else rows.by_rank)(moved)
         return answer
 
 

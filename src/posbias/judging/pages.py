@@ -10,7 +10,7 @@ from posbias.arrays import FloatArray
 from posbias.engines import OpenLog
 from posbias.findings import Finding
 from posbias.harvesting.harvests import Harvest
-from posbias.judging.questions import Question, told
+from posbias.judging.questions import GRAVE, Question, told
 from posbias.judging.trials import UNTOLD, Trial, wald
 from posbias.sql.page_clicks import FEW_RESULTS, page_clicks
 from posbias.sql.shown import Plan
@@ -27,9 +27,11 @@ class PageClicks:
 
     Attributes:
         views, clicked, several: page views, those with a click, and with two or more.
-        full, all_clicked: those with five results or more, and those of them on which everything was clicked.
+        full, all_clicked, nearly: those with five results or more, and those of them on which everything was clicked,
+            or all but one.
         together: twice the pairs of clicks of one view, by bucket, where the same page was seen again.
         apart: what they would be if each click came by itself, by bucket.
+        wholly, by_chance: likewise the views on which everything was clicked, and what they would be.
     """
 
     views: int
@@ -37,8 +39,11 @@ class PageClicks:
     several: int
     full: int
     all_clicked: int
+    nearly: int
     together: FloatArray
     apart: FloatArray
+    wholly: FloatArray
+    by_chance: FloatArray
 
 
 def count_page_clicks(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) -> PageClicks | None:
@@ -50,8 +55,8 @@ def count_page_clicks(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) 
     answer = np.array(opened.rows(page_clicks(plan), "Counting clicks of page views"), dtype=np.float64)
     if not len(answer):
         return None
-    views, clicked, several, full, all_clicked = (int(n) for n in answer[:, 1:6].sum(axis=0))
-    return PageClicks(views, clicked, several, full, all_clicked, answer[:, 6], answer[:, 7])
+    views, clicked, several, full, all_clicked, nearly = (int(n) for n in answer[:, 1:7].sum(axis=0))
+    return PageClicks(views, clicked, several, full, all_clicked, nearly, *answer[:, 7:].T)
 
 
 def question_pages(pages: PageClicks) -> Question:
@@ -93,14 +98,14 @@ def question_pages(pages: PageClicks) -> Question:
 def find_odd_pages(pages: PageClicks, harvest: Harvest, trial: Trial) -> list[Finding]:
     """Return pages on which everything was clicked, and that none has two clicks where nothing else tells."""
     found = []
-    if pages.all_clicked >= _FEW_PAGES and pages.all_clicked > _MOST_ALL * pages.full:
+    if _crawled(pages):
         found.append(
             Finding(
                 "all-clicked-pages",
                 "warning",
                 f"Everything was clicked on {{count}} of {{full}} page views with {FEW_RESULTS} results or more",
                 pages.all_clicked,
-                evidence={"full": pages.full},
+                evidence={"full": pages.full, "expected": round(float(pages.by_chance.sum()), 1)},
                 remedy="Crawlers and tests click like this. They flatten the curve: leave them out of the log.",
             )
         )
@@ -121,3 +126,17 @@ def find_odd_pages(pages: PageClicks, harvest: Harvest, trial: Trial) -> list[Fi
             )
         )
     return found
+
+
+def _crawled(pages: PageClicks) -> bool:
+    """Return whether everything was clicked more often than by people, who click one thing and leave another.
+
+    Of people more pages have all but one result clicked, unless they click nearly all that they are shown; and how
+    often they do is told by pages that were seen again.
+    """
+    if pages.all_clicked < _FEW_PAGES or pages.all_clicked <= _MOST_ALL * pages.full:
+        return False
+    if pages.all_clicked > 2 * pages.nearly:
+        return True
+    more = float(pages.wholly.sum() - pages.by_chance.sum())
+    return wald([pages.wholly - pages.by_chance]).p < GRAVE and more > max(_FEW_PAGES, _MOST_ALL * pages.full)

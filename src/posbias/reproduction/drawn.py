@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from posbias.arrays import BoolArray, FloatArray, IntArray, group, tally
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import Observations
-from posbias.harvesting.strata import Cells
+from posbias.harvesting.strata import Cells, renumbered
 from posbias.judging.pages import PageClicks
 from posbias.logs.layouts import Layout
 from posbias.logs.weightings import Weighting
@@ -23,6 +23,9 @@ from posbias.simulation.blocks import Block, Pages, Rankings, add_up, blocks_of,
 from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
 from posbias.sql.dialect import DuckDBDialect
+
+# The column that a guess of relevance would be in.
+GUESS = "guess"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +73,20 @@ class Drawn:
             kind="signatures" if by_design else "exposures",
             table=self._signatures() if by_design else self._exposures(),
         )
+
+    def harvest_by_guess(self, right: float) -> Harvest:
+        """Return its harvest by a guess whether a document is relevant, right for such a share, which no click made."""
+        rng = np.random.default_rng((self.world.seed, 2))
+        guess = (self.relevance == 1) == (rng.random(self.relevance.shape) < right)
+        high = guess[self.query, self.candidate]
+        names = ("query", "ranker", "candidate", "rank", "impressions", "clicks")
+        parts = [
+            replace(self, **{name: getattr(self, name)[high == value] for name in names})._signatures()
+            for value in (False, True)
+        ]
+        table = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumbered(parts))]
+        whole = self.harvest(Layout.WIDE)
+        return replace(whole, by=(GUESS,), segments=(("low",), ("high",)), table=Cells.joined(table))
 
     def observations(self) -> Observations:
         """Return what EM is fitted on: impressions and clicks of each pair at each rank."""
@@ -162,26 +179,28 @@ def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leani
 
 def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> PageClicks:
     """Return the clicks of the page views of the log that `draw_log` draws of the same."""
-    together, apart = np.zeros((2, int(buckets.max(initial=0)) + 1))
-    totals = [0] * 5
+    sums = np.zeros((4, int(buckets.max(initial=0)) + 1))
+    totals = [0] * 6
     for block in blocks_of(world):
         rankings = draw_rankings(world, block)
         for pages in _draw_views(world, block, rankings, user, leaning):
             clicks = pages.clicks.sum(axis=1)
+            every = clicks == world.max_rank
             alike = add_up(world, [pages])
             first, own = group([pages.query, pages.ranker])
             # Those that are alike are sorted by query and ranker, as groups are.
-            views, same = alike.impressions, tally(own, clicks * (clicks - 1), len(first))
+            seen, same = alike.impressions, tally(own, clicks * (clicks - 1), len(first))
             other = alike.clicks.sum(axis=1) ** 2 - (alike.clicks**2).sum(axis=1) - same
-            again = views > 1
-            bucket = buckets[block.first_query + alike.query]
-            together += tally(bucket[again], same[again], len(together))
-            apart += tally(bucket[again], other[again] / (views[again] - 1), len(apart))
-            every = clicks == world.max_rank
+            chance = np.prod(alike.clicks / seen[:, None], axis=1)
+            again = seen > 1
+            bucket = buckets[block.first_query + alike.query][again]
+            parts = (same, other / np.maximum(seen - 1, 1), tally(own, every, len(first)), seen * chance)
+            sums += [tally(bucket, part[again], sums.shape[1]) for part in parts]
             counts = [np.ones(len(clicks)), clicks > 0, clicks > 1, np.ones(len(clicks)), every]
+            counts.append(clicks == world.max_rank - 1)
             totals = [total + int(np.sum(count)) for total, count in zip(totals, counts, strict=True)]
-    held = np.unique(buckets)
-    return PageClicks(totals[0], totals[1], totals[2], totals[3], totals[4], together[held], apart[held])
+    views, clicked, several, full, all_clicked, nearly = totals
+    return PageClicks(views, clicked, several, full, all_clicked, nearly, *sums[:, np.unique(buckets)])
 
 
 def _draw_views(world: World, block: Block, rankings: Rankings, user: User | None, leaning: float) -> Iterator[Pages]:

@@ -9,6 +9,7 @@ swaps, of `simulate_swaps`.
 """
 
 from posbias.simulation.blocks import agreement
+from posbias.simulation.context_users import AttractionBias, Crawled, NeighbourBias
 from posbias.simulation.files import Written, write
 from posbias.simulation.generated import generate_judgments
 from posbias.simulation.judgments import Judgments
@@ -30,10 +31,13 @@ from posbias.simulation.world import World
 
 __all__ = [
     "AtMostOneClick",
+    "AttractionBias",
     "Cascade",
+    "Crawled",
     "Ids",
     "Judgments",
     "Layout",
+    "NeighbourBias",
     "PositionBased",
     "Segmented",
     "TrustBias",

@@ -58,23 +58,23 @@ class PositionBased:
     max_grade: int = 4
 
     def __post_init__(self) -> None:
-        _check_share("noise", self.noise)
-        _check_eta(self.eta)
+        check_share("noise", self.noise)
+        check_eta(self.eta)
 
     def propensity(self, max_rank: int) -> FloatArray:
         """Return the true p_r / p_1 for r = 1..M."""
-        return _examination(self.eta, max_rank)
+        return examination(self.eta, max_rank)
 
     def attractiveness(self, grades: Grades) -> FloatArray:
         """Return P(click | examined) for each result."""
         if self.graded:
             gain = (2.0 ** np.maximum(grades, 0) - 1) / (2.0**self.max_grade - 1)
-            return _shown(grades, self.noise + (1 - self.noise) * np.minimum(gain, 1))
-        return _shown(grades, np.where(grades >= self.threshold, 1.0, self.noise))
+            return shown_only(grades, self.noise + (1 - self.noise) * np.minimum(gain, 1))
+        return shown_only(grades, np.where(grades >= self.threshold, 1.0, self.noise))
 
     def click(self, grades: Grades, rng: np.random.Generator) -> BoolArray:
         """Return what is clicked."""
-        return _draw(self.propensity(grades.shape[1]) * self.attractiveness(grades), rng)
+        return draw(self.propensity(grades.shape[1]) * self.attractiveness(grades), rng)
 
 
 @dataclass(frozen=True)
@@ -106,28 +106,28 @@ class TrustBias:
     threshold: int = 3
 
     def __post_init__(self) -> None:
-        _check_share("noise", self.noise)
-        _check_share("noise + trust", self.noise + self.trust)
-        _check_share("doubt", self.doubt)
-        _check_eta(self.eta)
+        check_share("noise", self.noise)
+        check_share("noise + trust", self.noise + self.trust)
+        check_share("doubt", self.doubt)
+        check_eta(self.eta)
 
     def propensity(self, max_rank: int) -> FloatArray:
         """Return the examination curve p_r / p_1, which click rates alone do not show."""
-        return _examination(self.eta, max_rank)
+        return examination(self.eta, max_rank)
 
     def eps_plus(self, max_rank: int) -> FloatArray:
         """Return P(click | examined, relevant) at each rank."""
-        return 1 - self.doubt * (1 - _examination(1, max_rank))
+        return 1 - self.doubt * (1 - examination(1, max_rank))
 
     def eps_minus(self, max_rank: int) -> FloatArray:
         """Return P(click | examined, irrelevant) at each rank."""
-        return self.noise + self.trust * _examination(1, max_rank)
+        return self.noise + self.trust * examination(1, max_rank)
 
     def click(self, grades: Grades, rng: np.random.Generator) -> BoolArray:
         """Return what is clicked."""
         ranks = grades.shape[1]
         believed = np.where(grades >= self.threshold, self.eps_plus(ranks), self.eps_minus(ranks))
-        return _draw(self.propensity(ranks) * _shown(grades, believed), rng)
+        return draw(self.propensity(ranks) * shown_only(grades, believed), rng)
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,11 @@ class Cascade:
     threshold: int = 3
 
     def __post_init__(self) -> None:
-        _check_share("noise", self.noise)
+        check_share("noise", self.noise)
 
     def click(self, grades: Grades, rng: np.random.Generator) -> BoolArray:
         """Return what is clicked."""
-        liked = _draw(_shown(grades, np.where(grades >= self.threshold, 1.0, self.noise)), rng)
+        liked = draw(shown_only(grades, np.where(grades >= self.threshold, 1.0, self.noise)), rng)
         return _first(liked)
 
 
@@ -233,16 +233,19 @@ class Segmented:
         return clicks
 
 
-def _examination(eta: float, max_rank: int) -> FloatArray:
+def examination(eta: float, max_rank: int) -> FloatArray:
+    """Return how often each rank is examined."""
     # p_r = (1/r)^eta, section "Robustness Analysis".
     return np.asarray((1.0 / np.arange(1, max_rank + 1)) ** eta)
 
 
-def _shown(grades: Grades, chances: FloatArray) -> FloatArray:
+def shown_only(grades: Grades, chances: FloatArray) -> FloatArray:
+    """Return chances, none where there is no result."""
     return np.where(grades >= 0, chances, 0.0)
 
 
-def _draw(chances: FloatArray, rng: np.random.Generator) -> BoolArray:
+def draw(chances: FloatArray, rng: np.random.Generator) -> BoolArray:
+    """Return clicks, each by its chance."""
     return np.asarray(rng.random(chances.shape) < chances)
 
 
@@ -250,11 +253,13 @@ def _first(clicks: BoolArray) -> BoolArray:
     return np.asarray(clicks & (np.cumsum(clicks, axis=1) == 1))
 
 
-def _check_share(name: str, value: float) -> None:
+def check_share(name: str, value: float) -> None:
+    """Refuse what is no share."""
     if not 0 <= value <= 1:
         raise PosbiasError(f"{name} must be from 0 to 1, found {value!r}")
 
 
-def _check_eta(eta: float) -> None:
+def check_eta(eta: float) -> None:
+    """Refuse what is no severity of a position bias."""
     if not 0 <= eta < np.inf:
         raise PosbiasError(f"eta must be a number of 0 or more, found {eta!r}")

@@ -15,7 +15,8 @@ def page_clicks(plan: Plan) -> str:
 
     Views of one query that show the same results at the same positions are views of one page. Two clicks at different
     positions of it are together if in one of its n views, and else apart; if each click came by itself, those apart,
-    over n − 1, would be as many as those together. Both count in both orders.
+    over n − 1, would be as many as those together. Both count in both orders. Likewise views on which everything was
+    clicked, and as many of them as there would be if each click came by itself: n Π_k c_k / n.
     """
     schema, d = plan.schema, plan.dialect
 
@@ -41,7 +42,16 @@ def page_clicks(plan: Plan) -> str:
     bucket = d.bucket("query", schema.types[schema.query])
     ranks = range(1, plan.max_rank + 1)
     at = ",\n  ".join(f"SUM(CASE WHEN position = {k} THEN clicked ELSE 0 END) AS clicks_{k}" for k in ranks)
-    squares = " + ".join(f"SUM(clicks_{k}) * SUM(clicks_{k})" for k in ranks)
+    at += ",\n  " + ",\n  ".join(f"SUM(CASE WHEN position = {k} THEN 1 ELSE 0 END) AS shown_{k}" for k in ranks)
+    squares = _joined([f"SUM(clicks_{k}) * SUM(clicks_{k})" for k in ranks], "+")
+    every = _joined(
+        [
+            f"(CASE WHEN MAX(shown_{k}) = 0 THEN 1 ELSE {d.cast(f'SUM(clicks_{k})', 'DOUBLE')} / COUNT(*) END)"
+            for k in ranks
+        ],
+        "*",
+    )
+    full = f"shown >= {FEW_RESULTS}"
     steps = [
         Step(
             "results",
@@ -62,19 +72,31 @@ def page_clicks(plan: Plan) -> str:
             f"  {squares} AS squares,\n"
             "  SUM(CASE WHEN clicks > 0 THEN 1 ELSE 0 END) AS clicked,\n"
             "  SUM(CASE WHEN clicks > 1 THEN 1 ELSE 0 END) AS several,\n"
-            f"  SUM(CASE WHEN shown >= {FEW_RESULTS} THEN 1 ELSE 0 END) AS full_pages,\n"
-            f"  SUM(CASE WHEN shown >= {FEW_RESULTS} AND clicks = shown THEN 1 ELSE 0 END) AS all_clicked\n"
+            f"  SUM(CASE WHEN {full} THEN 1 ELSE 0 END) AS full_pages,\n"
+            f"  SUM(CASE WHEN {full} AND clicks = shown THEN 1 ELSE 0 END) AS all_clicked,\n"
+            f"  SUM(CASE WHEN {full} AND clicks = shown - 1 THEN 1 ELSE 0 END) AS nearly_all,\n"
+            f"  {every} AS every_one\n"
             "FROM pages\nGROUP BY query, ranker, content",
         ),
         Step(
             "answer",
             "All of it by bucket.",
             f"SELECT {bucket} AS bucket, {d.total('views')}, {d.total('clicked')}, {d.total('several')}, "
-            f"{d.total('full_pages')}, {d.total('all_clicked')},\n"
+            f"{d.total('full_pages')}, {d.total('all_clicked')}, {d.total('nearly_all')},\n"
             "  SUM(CASE WHEN views > 1 THEN together ELSE 0 END),\n"
             f"  SUM(CASE WHEN views > 1 THEN {d.cast('clicks * clicks - squares - together', 'DOUBLE')} / (views - 1) "
-            "ELSE 0 END)\n"
+            "ELSE 0 END),\n"
+            "  SUM(CASE WHEN views > 1 THEN all_clicked ELSE 0 END),\n"
+            "  SUM(CASE WHEN views > 1 AND full_pages > 0 THEN views * every_one ELSE 0 END)\n"
             f"FROM alike\nGROUP BY {bucket}\nORDER BY 1",
         ),
     ]
     return render([once(plan), *steps] if schema.drop_duplicates else steps)
+
+
+def _joined(terms: list[str], sign: str) -> str:
+    """Return terms added or multiplied, half by half: a row of a thousand is deeper than engines read."""
+    if len(terms) <= 16:
+        return f" {sign} ".join(terms)
+    half = len(terms) // 2
+    return f"({_joined(terms[:half], sign)}) {sign} ({_joined(terms[half:], sign)})"
