@@ -224,7 +224,7 @@ def test_the_split_that_was_intended_is_held_against_the_one_found() -> None:
         with pytest.raises(HarvestError, match="split"):
             diagnose_harvest(harvest, split=split)
     for odd in ("half", None, [50]):
-        with pytest.raises(HarvestError, match="split must give shares of 0 or more"):
+        with pytest.raises(HarvestError, match="split must give a share of 0 or more"):
             diagnose_harvest(harvest, split={"a": odd, "b": 50})  # type: ignore[dict-item]
 
 
