@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from posbias.errors import PosbiasError
 from posbias.findings import Finding, unusable
 from posbias.logs.schemas import Columns, Schema
 from posbias.progress import Bar, Progress, silent
@@ -49,11 +50,17 @@ class OpenLog(ABC):
 
     def arrow(self, sql: str, doing: str = "") -> Any:
         """Run a query and return its answer as an Arrow table."""
-        raise NotImplementedError
+        raise self._for_duckdb()
 
     def write(self, sql: str, path: str, doing: str = "") -> None:
         """Write the answer to a query as a Parquet file, as it is made."""
-        raise NotImplementedError
+        raise self._for_duckdb()
+
+    def _for_duckdb(self) -> PosbiasError:
+        return PosbiasError(
+            f"Rows are weighed by DuckDB alone, not by {self.dialect.name}. Leave the engine out, and give the log as "
+            "files."
+        )
 
     @abstractmethod
     def keep(self, more: Sequence[str] = ()) -> None:

@@ -13,7 +13,7 @@ from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
 from posbias.estimators.harvested import Estimator
 from posbias.harvesting.harvests import Harvest
 from posbias.logs.layouts import Layout
-from posbias.reproduction.drawn import buckets_of, draw_log
+from posbias.reproduction.drawn import buckets_of, draw_log, quick_world
 from posbias.reproduction.figures import draw_settings
 from posbias.reproduction.laboratory import Laboratory
 from posbias.reproduction.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
@@ -28,8 +28,6 @@ ESTIMATORS: dict[str, type[Estimator]] = {  # type: ignore[type-arg]
 LEVELS = (0.9, 0.95, 0.99)
 # What counts as 95%.
 _LOW, _HIGH = 0.93, 0.97
-# A world keeps so many queries however quick the look: what it is to show may be that they are few.
-_FEWEST_QUERIES = 300
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,7 @@ class Setting:
 
     def drawn(self, share: float) -> World:
         """Return the world with a share of its queries, where it has many."""
-        queries = self.world.queries
-        return replace(self.world, queries=min(queries, max(_FEWEST_QUERIES, round(share * queries))))
+        return quick_world(self.world, share)
 
 
 _FIVE = tuple("abcde")

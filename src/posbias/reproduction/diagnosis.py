@@ -11,7 +11,7 @@ from posbias.arrays import FloatArray, IntArray
 from posbias.findings import Finding
 from posbias.judging.diagnosing import diagnose_harvest
 from posbias.logs.layouts import Layout
-from posbias.reproduction.drawn import GUESS, buckets_of, draw_log, draw_page_clicks
+from posbias.reproduction.drawn import GUESS, buckets_of, draw_log, draw_page_clicks, quick_world
 from posbias.reproduction.figures import draw_settings
 from posbias.reproduction.laboratory import Laboratory
 from posbias.reproduction.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
@@ -36,8 +36,6 @@ _TRIED = ("contradictory-pairs", "one-curve", "one-curve-untested")
 MOST, MOST_OF_EACH, LEAST = 0.07, 0.05, 0.9
 # Logs of broken worlds, which are larger and told apart by fewer, for each of the others.
 _BROKEN = 5
-# A world keeps so many queries however quick the look.
-_FEWEST_QUERIES = 300
 # How often a guess of relevance is right.
 _RIGHT = 0.85
 
@@ -69,8 +67,7 @@ class Setting:
 
     def drawn(self, share: float) -> World:
         """Return the world with a share of its queries, where it has many."""
-        queries = self.world.queries
-        return replace(self.world, queries=min(queries, max(_FEWEST_QUERIES, round(share * queries))))
+        return quick_world(self.world, share)
 
 
 _MILDLY = (1.0, 1.5)

@@ -27,6 +27,8 @@ from posbias.sql.dialect import DuckDBDialect
 # The column that a guess of relevance would be in.
 GUESS = "guess"
 
+_FEWEST_QUERIES = 300
+
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
@@ -224,6 +226,11 @@ def _drawn_anew(world: World, rankings: Rankings, pages: Pages, user: User | Non
     user = user or PositionBased(world.eta, world.noise)
     grades = np.where(rankings.relevant[pages.query[:, None], shown], 4, 0)
     return replace(pages, ranker=ranker, clicks=user.click(grades, rng))
+
+
+def quick_world(world: World, share: float) -> World:
+    """Return a world with a share of its queries, but so many however quick the look: it may be about few of them."""
+    return replace(world, queries=min(world.queries, max(_FEWEST_QUERIES, round(share * world.queries))))
 
 
 def buckets_of(queries: int) -> IntArray:

@@ -12,7 +12,7 @@ from posbias.judging.comparing import compare_sides
 from posbias.judging.segmented import compare_segments
 from posbias.judging.sides import Side
 from posbias.logs.layouts import Layout
-from posbias.reproduction.drawn import buckets_of
+from posbias.reproduction.drawn import buckets_of, quick_world
 from posbias.reproduction.figures import draw_settings
 from posbias.reproduction.laboratory import Laboratory
 from posbias.reproduction.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
@@ -24,8 +24,6 @@ _LEVEL = 0.95
 _LOW, _HIGH = 0.03, 0.07
 _RANK, _RISE = 5, 0.1
 _POWERFUL = ("p₅ up by 10%, 100,000 queries", "p₅ up by 10%, 100,000 queries, one view each")
-# A world keeps so many queries however quick the look.
-_FEWEST_QUERIES = 300
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,7 @@ class Setting:
 
     def drawn(self, part: float) -> World:
         """Return the world with a part of its queries, where it has many."""
-        queries = self.world.queries
-        return replace(self.world, queries=min(queries, max(_FEWEST_QUERIES, round(part * queries))))
+        return quick_world(self.world, part)
 
 
 SETTINGS: dict[str, Setting] = {

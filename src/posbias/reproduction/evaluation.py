@@ -11,7 +11,7 @@ import numpy as np
 from posbias.arrays import BoolArray, FloatArray, IntArray
 from posbias.learning.credits import Estimate
 from posbias.logs.layouts import Layout
-from posbias.reproduction.drawn import buckets_of
+from posbias.reproduction.drawn import buckets_of, quick_world
 from posbias.reproduction.figures import draw_settings
 from posbias.reproduction.judged import FIRST, LOG, JudgedLog
 from posbias.reproduction.laboratory import Laboratory
@@ -23,9 +23,7 @@ QUALITIES = (0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5)
 _NEW = tuple(f"new {quality:g}" for quality in QUALITIES)
 # What counts as 95%, how far two rankings must differ to be told apart, and how often they then must be.
 _LOW, _HIGH = 0.93, 0.97
-_DIFFER, _CHOSEN = 1.05, 0.95
-_AT_LEAST = 0.9
-_FEWEST_QUERIES = 300
+_DIFFER, _CHOSEN, _AT_LEAST = 1.05, 0.95, 0.9
 WAYS = ("ours", "raw clicks", "plain IPS")
 
 
@@ -50,8 +48,7 @@ class Setting:
 
     def drawn(self, share: float) -> World:
         """Return the world with a share of its queries, where it has many."""
-        queries = self.world.queries
-        return replace(self.world, queries=min(queries, max(_FEWEST_QUERIES, round(share * queries))))
+        return quick_world(self.world, share)
 
 
 SETTINGS: dict[str, Setting] = {
