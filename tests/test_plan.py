@@ -351,7 +351,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "many queries": ({"queries": 10**9}, "distinct queries of the log"),
     "ranker": ({"traffic": {"a": 1, "z": 1}}, "gives a share to 'z'"),
     "one ranker": ({"traffic": {"a": 1}}, "two rankers or more"),
-    "negative": ({"traffic": {"a": 1, "b": -1}}, "two rankers or more"),
+    "negative": ({"traffic": {"a": 1, "b": -1}}, "traffic must give a share of 0 or more"),
     "curve": ({"curve": [1.0, 0.5]}, "curve is what a world is assumed to have"),
 }
 

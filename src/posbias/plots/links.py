@@ -93,18 +93,19 @@ def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
     known = np.divide(clicks * clicks.T, clicks + clicks.T, out=np.zeros_like(clicks), where=clicks * clicks.T > 0)
     known = np.triu(known, 1)
     total = known.sum()
-    patches = optional("matplotlib.patches", "Pictures need")
+    patches, paths = (optional(f"matplotlib.{name}", "Pictures need") for name in ("patches", "path"))
+    # Two pieces are as round as an eye can see, and half as long in a page as those of matplotlib's own.
+    half = paths.Path.arc(0, 180, n=2)
     # What is known of a rank best is drawn, however little that is.
     both = known + known.T
     best = (both > 0) & (both == both.max(axis=1, keepdims=True))
     drawn = np.argwhere((known >= _LEAST_SHARE * max(total, 1e-300)) | np.triu(best | best.T, 1)).tolist()
     for k, j in drawn:
         width = 0.4 + 9 * np.sqrt(known[k, j] / known.max())
-        arc = patches.Arc(
-            ((k + j) / 2 + 1, 0), j - k, (j - k) * 0.9, theta1=0, theta2=180, lw=width, color=COLORS[0], alpha=0.45
-        )
-        arc.set_capstyle("butt")
-        axes.add_patch(arc)
+        points = half.vertices * ((j - k) / 2, (j - k) * 0.45) + ((k + j) / 2 + 1, 0)
+        arc = paths.Path(points, half.codes)
+        style = {"lw": width, "color": COLORS[0], "alpha": 0.45, "fill": False, "capstyle": "butt"}
+        axes.add_patch(patches.PathPatch(arc, **style))
     reached = component(clicks > 0)
     ranks = np.arange(1, len(clicks) + 1)
     size = min(9.0, 240 / len(clicks))

@@ -186,8 +186,8 @@ def _verdicts(found: Mapping[str, Sequence[tuple[Finding, ...]]]) -> tuple[Verdi
     each = {code: _share_of(code, sound.values()) for code in ALARMS}
     often = max(each, key=lambda code: each[code][0])
     wanted = {name: float(np.mean([_any(f) for f in one])) for name, one in found.items() if SETTINGS[name].wanted}
-    least = min(wanted, key=lambda name: wanted[name])
-    logs = min(len(found[name]) for name in wanted)
+    least = min(wanted, key=lambda name: wanted[name], default="none was drawn")
+    logs = min((len(found[name]) for name in wanted), default=0)
     fewest = min(map(len, alarms)) >= ENOUGH_LOGS
     return (
         judged(
@@ -206,8 +206,8 @@ def _verdicts(found: Mapping[str, Sequence[tuple[Finding, ...]]]) -> tuple[Verdi
         judged(
             f"Where it does not and that is to be seen, {LEAST:.0%} of logs or more raise one: mildly unequal "
             "rankers, or a proxy, with 100,000 queries where the effect is faint; unequal rankers; crawlers",
-            f"{wanted[least]:.0%} at the least ({least}) in {logs} logs of each",
-            wanted[least] >= LEAST,
+            f"{wanted.get(least, np.nan):.0%} at the least ({least}) in {logs} logs of each",
+            wanted.get(least, 0.0) >= LEAST,
             enough=logs >= ENOUGH_LOGS,
         ),
     )
