@@ -83,7 +83,7 @@ def test_the_json_of_an_estimate(log: str) -> None:
     told = json.loads(run("estimate", log, "--json", "--max-rank", 6).stdout)
     assert list(told) == [
         "format", "estimator", "max_rank", "level", "interval_by", "weighting", "positions", "page_views", "covariance",
-        "notes", "rankers", "version",
+        "notes", "rankers", "version", "checksum",
     ]  # fmt: skip
     assert (told["estimator"], told["max_rank"], told["level"]) == ("cross-fit", 6, 0.95)
     assert (told["interval_by"], told["weighting"], told["notes"]) == ("jackknife", None, [])

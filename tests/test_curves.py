@@ -23,6 +23,7 @@ from posbias import Curve, CurveError
 from posbias.curves import files
 from posbias.curves.curve import Position
 from posbias.curves.records import MOST_RANKS
+from posbias.records import UnfitError, prove
 from posbias.wording import json_text, label
 
 # Two columns whose values, joined by commas, would read alike; a missing value beside the text that says so.
@@ -323,8 +324,13 @@ MAY_BE: dict[str, tuple[Any, ...]] = {
 }
 
 
+def unproven(curve: Curve) -> dict[str, Any]:
+    """Return the record of a curve as one that was written by hand, which has no checksum."""
+    return {name: value for name, value in json.loads(json_text(curve.to_dict())).items() if name != "checksum"}
+
+
 def test_no_field_holds_what_it_must_not(curve: Curve) -> None:
-    record = json.loads(json_text(curve.to_dict()))
+    record = unproven(curve)
     for path in leaves(record):
         *_, name = [step for step in path.split(".") if not step.isdigit()]
         last = path.rsplit(".", 1)[-1]
@@ -419,10 +425,35 @@ def test_what_a_file_says_does_not_reach_the_terminal(tmp_path: Path) -> None:
 
 
 def test_rounding_is_no_damage() -> None:
-    record = small().to_dict()
+    record = unproven(small())
     record["positions"][1] |= {"low": math.nextafter(0.5, 1), "high": 0.6}
     record["covariance"] = [[0.01, 0.003], [math.nextafter(0.003, 1), 0.04]]
     assert Curve.from_dict(record).covariance == ((0.01, 0.003), (math.nextafter(0.003, 1), 0.04))
+
+
+def test_a_digit_that_was_changed_is_found(curve: Curve, tmp_path: Path) -> None:
+    path = tmp_path / "curve.json"
+    curve.save(path)
+    text = path.read_text()
+    kept = 0
+    for place in [i for i, letter in enumerate(text) if letter.isdigit()][::7]:
+        path.write_text(f"{text[:place]}{(int(text[place]) + 1) % 10}{text[place + 1 :]}")
+        # The last digits of a number that was written with seventeen may stand for the same one.
+        try:
+            kept += Curve.load(path) == curve
+        except CurveError:
+            continue
+        assert Curve.load(path) == curve, place
+    assert kept < 5
+
+
+def test_other_programs_may_write_numbers_their_way(curve: Curve) -> None:
+    record = json.loads(json_text(curve.to_dict()))
+    numbers = json.loads(json.dumps(record), parse_int=float)
+    assert numbers["max_rank"] == record["max_rank"]
+    prove(numbers)
+    with pytest.raises(UnfitError, match="its checksum is not that of what it holds"):
+        prove(numbers | {"max_rank": record["max_rank"] + 1})
 
 
 def test_ends_in_the_wrong_order_are_no_rounding() -> None:

@@ -597,6 +597,16 @@ def test_the_command_refuses_what_cannot_be(words: list[str], said: str, files: 
     assert {path.name for path in files.iterdir()} == {"log.parquet", "curve.json"}
 
 
+@pytest.mark.parametrize("name", ["log.parquet", "curve.json"])
+def test_nothing_is_written_over_what_it_is_made_of(name: str, files: Path) -> None:
+    log, before = posbias.ClickLog(files / "log.parquet"), (files / name).read_bytes()
+    with pytest.raises(posbias.PosbiasError, match="is what is being read"):
+        posbias.ips_weights(log, files / "curve.json", files / name, overwrite=True)
+    with pytest.raises(posbias.PosbiasError, match="lies in the folder that is being read"):
+        posbias.ips_weights(posbias.ClickLog(files), files / "curve.json", files / "w.parquet")
+    assert (files / name).read_bytes() == before
+
+
 def test_nothing_is_left_of_a_file_where_memory_does_not_suffice(files: Path) -> None:
     log, curve = posbias.ClickLog(files / "log.parquet"), files / "curve.json"
     with pytest.raises(posbias.PosbiasError):

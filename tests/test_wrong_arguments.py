@@ -100,6 +100,10 @@ CALLS: list[Call] = [
     *each(posbias.compare_segments, "harvest", "compare_segments takes a Harvest", 7, None, "x", TABLE, LOG),
     *each(posbias.simulate, "world", "simulate takes a World", 7, None, "x", TABLE),
     *each(harvest, "engine", "engine|Engine", "sqlite", 7, TWO),
+    *each(harvest, "force", "force must be True or False", "no", "yes", 1, None, TWO),
+    *each(posbias.intervention_sets, "force", "force must be True or False", "no", 0, log=LOG),
+    *each(weights, "force", "force must be True or False", "no", 1, None),
+    *each(evaluate, "force", "force must be True or False", "no", 1, None),
     # Estimators.
     *each(all_pairs, "level", "level must lie between", *NUMBERS),
     *each(cross_fit, "exposure", "exposure must be one of", "x", 7, TWO),
@@ -189,6 +193,10 @@ def test_an_argument_that_means_nothing_is_told(
     with pytest.raises(posbias.PosbiasError, match=said):
         call()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_truth_values_of_numpy_are_truth_values() -> None:
+    assert posbias.harvest(LOG, max_rank=3, force=np.bool_(True)).page_views == HARVEST.page_views
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -47,6 +47,13 @@ def number(value: object) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def truth(name: str, value: object, error: type[PosbiasError] = PosbiasError) -> bool:
+    """Return a truth value, of Python's or NumPy's type: a text such as "no" would count as true."""
+    if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
+        raise error(f"{name} must be True or False, not {value!r}.")
+    return bool(value)
+
+
 def one_of(name: str, value: object, choices: Iterable[str], error: type[PosbiasError] = PosbiasError) -> None:
     """Refuse what is none of the choices."""
     # What is no text may be equal to each in its own way, as an array is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import reprlib
@@ -41,6 +42,35 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise UnfitError(f"it has {name[:80]!r} twice in one object")
         made[name] = value
     return made
+
+
+def checksum(record: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a record, all but its own checksum. A number counts by its value, however it is written.
+
+    >>> checksum({"a": 1, "b": [0.5]}) == checksum({"b": [5e-1], "a": 1.0, "checksum": "old"})
+    True
+    """
+    said = {name: _by_value(value) for name, value in record.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _by_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _by_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_by_value(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST_COUNT:
+        return float(value)
+    return value
+
+
+def prove(record: Mapping[str, Any]) -> None:
+    """Refuse a record whose checksum is not its own; one that was written by hand has none."""
+    if "checksum" in record and text(record["checksum"], "checksum") != checksum(record):
+        raise UnfitError(
+            "its checksum is not that of what it holds, so that it was damaged or edited",
+            "Write it anew; or, if it was edited on purpose, take the field 'checksum' out of it.",
+        )
 
 
 # ---- A field as what it must be; `where` is its name in the record.

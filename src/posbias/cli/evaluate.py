@@ -69,7 +69,7 @@ def evaluate(
     A ranking is a file of query, document and score (or rank), its columns called as in the log. It is held against the
     rankers that were logged, with intervals in which the propensities are estimated anew.
     """
-    from posbias.cli.outputs import refuse_overwriting
+    from posbias.engines.files import refuse_overwriting
     from posbias.learning.evaluating import evaluate as judge
 
     if flags["engine"] == "spark":

@@ -95,7 +95,6 @@ def _print(preset: str, table: str, said: list[str], flags: dict[str, Any]) -> N
 
 def _join(impressions: str, clicks: str | None, preset: str | None, said: list[str], flags: dict[str, Any]) -> None:
     from posbias.cli.flags import as_flags
-    from posbias.cli.outputs import refuse_overwriting
     from posbias.harvesting.event_files import write_events
     from posbias.logs.click_log import ClickLog
     from posbias.wording import shell
@@ -117,7 +116,6 @@ def _join(impressions: str, clicks: str | None, preset: str | None, said: list[s
             raise click.UsageError(f"--preset {preset} knows what columns mean: leave {', '.join(unfit)} out.")
     first = None if flags["first"] is None else int(flags["first"])
     log = ClickLog.from_events(impressions, clicks, preset=preset, first=first, **columns)  # type: ignore[arg-type]
-    refuse_overwriting(output, [impressions, clicks])
     with running(flags) as engine:
         made = write_events(log, output, overwrite=flags["overwrite"], **engine)
     if flags["as_json"]:

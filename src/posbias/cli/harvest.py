@@ -19,7 +19,7 @@ from posbias.cli.sections import Sectioned
 @engine_options
 def harvest(output: str, **flags: Any) -> None:
     """Harvest the interventions of a log into one small file."""
-    from posbias.cli.outputs import refuse_overwriting
+    from posbias.engines.files import refuse_overwriting
     from posbias.writing import writable
 
     writable(output)

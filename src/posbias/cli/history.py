@@ -28,8 +28,8 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
 
     CURVE is what `posbias estimate --json` printed. A day that is there is replaced, a late one goes where it belongs.
     """
-    from posbias.cli.outputs import refuse_overwriting
     from posbias.curves.curve import Curve
+    from posbias.engines.files import refuse_overwriting
     from posbias.judging.histories import History, as_date
     from posbias.writing import writable
 

@@ -18,7 +18,7 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
     For wide and long logs the result equals the harvest of all logs together. In replay each part keeps its own
     pairs: see docs/log.md.
     """
-    from posbias.cli.outputs import refuse_overwriting
+    from posbias.engines.files import refuse_overwriting
     from posbias.harvesting.harvests import Harvest
     from posbias.harvesting.merging import merge as merge_harvests
     from posbias.progress import bar

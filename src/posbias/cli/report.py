@@ -45,7 +45,7 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     """
     from dataclasses import replace
 
-    from posbias.cli.outputs import refuse_overwriting
+    from posbias.engines.files import refuse_overwriting
     from posbias.extras import optional
     from posbias.writing import writable
 

@@ -59,7 +59,6 @@ def weights(estimate: str, output: str, overwrite: bool, as_json: bool, **flags:
     in views at rank 1) and weight (its clicks over their propensities, mean 1 over clicked rows).
     """
     from posbias.cli.flags import as_flags
-    from posbias.cli.outputs import refuse_overwriting
     from posbias.learning.weights import ips_weights
     from posbias.wording import shell
 
@@ -67,7 +66,6 @@ def weights(estimate: str, output: str, overwrite: bool, as_json: bool, **flags:
         raise click.UsageError(
             "Weights are made by DuckDB, which takes any number of rows in bounded memory. Leave --engine spark out."
         )
-    refuse_overwriting(output, [*flags["log"], estimate, *filter(None, [flags["rankings"], flags["candidates"]])])
     wanted = {name: flags.pop(name) for name in ("cap", "beyond", "rows", "keep", "candidates", "force")}
     log = make_log(flags)
     with running(flags) as engine:

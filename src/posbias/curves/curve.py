@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from posbias.arguments import share
 from posbias.errors import CurveError
 from posbias.frames import Columns, pandas_frame, polars_frame
+from posbias.records import checksum
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class Curve:
                 {"segment": dict(zip(self.by, key, strict=True)), **part._estimate(joint)}
                 for key, part in self.segments.items()
             ]
-        return answer
+        return answer | {"checksum": checksum(answer)}
 
     def _estimate(self, joint: bool) -> dict[str, Any]:
         return {

@@ -10,7 +10,7 @@ from posbias.curves.curve import Curve
 from posbias.curves.records import MOST_RANKS, read_curve
 from posbias.errors import CurveError, PosbiasError
 from posbias.reading import odd_kind
-from posbias.records import UnfitError, mapping, number, parse, sequence
+from posbias.records import UnfitError, mapping, number, parse, prove, sequence
 from posbias.wording import json_text, printable
 from posbias.writing import written_whole
 
@@ -53,15 +53,19 @@ def read_truth(path: str) -> list[float]:
     """Read the known curve of a simulated log."""
     remedy = "posbias simulate writes one beside the log."
     try:
-        found = sequence(mapping(_read(path), "it").get("propensity"), "propensity")
+        record = mapping(_read(path), "it")
+        found = sequence(record.get("propensity"), "propensity")
         if not 0 < len(found) <= MOST_RANKS:
             raise UnfitError(f"propensity has {len(found):,} numbers where 1 to {MOST_RANKS:,} were expected")
-        return [number(p, f"propensity[{i}]", 0) for i, p in enumerate(found)]
+        known = [number(p, f"propensity[{i}]", 0) for i, p in enumerate(found)]
+        prove(record)
+        return known
     except FileNotFoundError:
         raise PosbiasError(f"There is no truth file {path!r}. {remedy}") from None
     except UnfitError as error:
         raise PosbiasError(
-            f'{path!r} is not a truth file, JSON with a list under "propensity": {_said(error)}. {remedy}'
+            f'{path!r} is not a truth file, JSON with a list under "propensity", or is damaged: {_said(error)}. '
+            f"{error.remedy or remedy}"
         ) from None
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from posbias.curves.curve import FORMAT, Covariance, Curve, Position, Segment
-from posbias.records import UnfitError, field, mapping, number, optional, sequence, shown, text, unfit, whole
+from posbias.records import UnfitError, field, mapping, number, optional, prove, sequence, shown, text, unfit, whole
 
 MOST_RANKS = 10_000
 INTERVALS = ("jackknife", "bootstrap")
@@ -43,6 +43,7 @@ def read_curve(record: Any) -> Curve:
     if sorted(rankers) != sorted(whole_curve.page_views):
         raise unfit("rankers", rankers, f"the names in page_views, {shown(list(whole_curve.page_views))}")
     text(field(record, "version"), "version")
+    prove(record)
     return whole_curve
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from posbias.errors import PosbiasError
 from posbias.findings import UnusableLogError, unusable
 from posbias.reading import odd_kind
 from posbias.wording import listed
@@ -73,6 +74,24 @@ def _find(text: str) -> list[str]:
     if not found:
         raise _missing(text)
     return found
+
+
+def refuse_overwriting(path: str, sources: Iterable[Any]) -> None:
+    """Refuse to write a result over what it comes from, or where the next run would read it as a part of the log."""
+    target = os.path.realpath(path)
+    for source in filter(is_path, sources):
+        folder = isinstance(source, str | os.PathLike) and os.path.isdir(source)
+        if folder and target.startswith(os.path.realpath(source) + os.sep):
+            raise PosbiasError(
+                f"{path!r} lies in the folder that is being read, {os.fspath(source)!r}: the next run would take it "
+                "for a part of the log. Write the result elsewhere."
+            )
+        try:
+            files = find_files(source)
+        except PosbiasError:
+            continue  # A table, or a file that is not there: reading it will say so.
+        if target in map(os.path.realpath, files):
+            raise PosbiasError(f"{path!r} is what is being read. Write the result to another file.")
 
 
 def path_keys(files: Sequence[str]) -> list[str]:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from posbias.arguments import as_path
+from posbias.arguments import as_path, truth
 from posbias.engines import EngineChoice, WrittenLog, chosen_engine
 from posbias.engines.checksums import verified
-from posbias.engines.files import file_format
+from posbias.engines.files import file_format, refuse_overwriting
 from posbias.errors import LogError, PosbiasError
 from posbias.logs.click_log import ClickLog
 from posbias.logs.events import Events
@@ -48,6 +48,7 @@ def write_events(
         raise LogError("Expected a log of events: ClickLog.from_events(impressions, clicks) makes one.")
     runner = chosen_engine(log, engine)
     name = as_path("output", output)
+    refuse_overwriting(name, log.sources)
     with verified(log), _place(name, overwrite=overwrite, folder=runner.name == "spark") as draft:
         return runner.write(log.source, draft, progress)
 
@@ -59,7 +60,7 @@ def _place(name: str, *, overwrite: bool, folder: bool) -> Iterator[str]:
     # What is no file is not to be replaced.
     if not remote and not (folder and os.path.isdir(name)):
         writable(name)
-    if not remote and os.path.lexists(name) and not overwrite:
+    if not remote and os.path.lexists(name) and not truth("overwrite", overwrite):
         raise PosbiasError(f"{name!r} is there already. Name another file, or replace it.", {"overwrite": True})
     if not folder and file_format(name) != "parquet":
         raise PosbiasError(f"The log is written as Parquet, which {name!r} does not say: end its name with .parquet.")

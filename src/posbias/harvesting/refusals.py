@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from posbias.arguments import names, one_of, whole
+from posbias.arguments import names, one_of, truth, whole
 from posbias.engines import OpenLog
 from posbias.errors import LogError
 from posbias.findings import Finding, UnusableLogError
@@ -51,8 +51,9 @@ def refuse_segments(opened: OpenLog, by: Sequence[str]) -> None:
 
 def refuse_errors(findings: Iterable[Finding], *, force: bool) -> None:
     """Refuse a log by what was found while it was counted, unless the user wants to go on all the same."""
+    going_on = truth("force", force)
     errors = [finding for finding in findings if finding.severity == "error"]
-    if errors and not force:
+    if errors and not going_on:
         raise UnusableLogError(
             *errors, lead="The log cannot be used as it is:", tail="To go on all the same,", arguments={"force": True}
         )

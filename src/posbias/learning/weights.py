@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from posbias.arguments import as_path
+from posbias.arguments import as_path, truth
 from posbias.curves.curve import Curve, Segment
 from posbias.engines import EngineChoice, OpenLog, Spark, chosen_engine, open_log
 from posbias.engines.duckdb.readers import literal
-from posbias.engines.files import file_format
+from posbias.engines.files import file_format, refuse_overwriting
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
 from posbias.harvesting.defects import explain_unusable
@@ -102,6 +102,8 @@ def ips_weights(
     Reference: Joachims, Swaminathan and Schnabel, WSDM 2017.
     """
     refuse_settings(cap, beyond, rows, keep, candidates, getattr(log, "duplicates", "keep"))
+    if output is not None:
+        refuse_overwriting(as_path("output", output), [*getattr(log, "sources", []), estimate, candidates])
     curve = curve_of(estimate)
     beside = {} if candidates is None else {"candidates": candidates}
     wanted = _Wanted(cap, beyond, rows, tuple(keep))
@@ -134,7 +136,7 @@ def _place(output: str | os.PathLike[str] | None, *, overwrite: bool) -> Iterato
         return
     name = as_path("output", output)
     writable(name)
-    if os.path.lexists(name) and not overwrite:
+    if os.path.lexists(name) and not truth("overwrite", overwrite):
         raise PosbiasError(f"{name!r} is there already. Name another file, or replace it.", {"overwrite": True})
     if file_format(name) != "parquet":
         raise PosbiasError(f"Weights are written as Parquet, which {name!r} does not say: end its name with .parquet.")

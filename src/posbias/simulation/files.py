@@ -17,6 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from posbias.errors import PosbiasError
+from posbias.records import checksum
 from posbias.simulation.tables import Form, Ids, Layout, draw
 from posbias.simulation.world import World
 from posbias.version import __version__
@@ -102,7 +103,9 @@ def write(
             "page_views": page_views,
             "version": __version__,
         }
-        drafts[truth].write_text(json.dumps(world.truth() | found, indent=2, default=_plain) + "\n", "utf-8")
+        record = json.loads(json.dumps(world.truth() | found, default=_plain))
+        record["checksum"] = checksum(record)
+        drafts[truth].write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     return Written(log, truth, rankings, rows, page_views)
 
 
