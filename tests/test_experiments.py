@@ -46,7 +46,7 @@ from posbias.reproduction.figures import Axis, draw_errors
 from posbias.reproduction.judged import FIRST, LOG, JudgedLog
 from posbias.reproduction.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
 from posbias.reproduction.outcomes import Outcome, Verdict, seed_of
-from posbias.reproduction.robustness import STUDIES, inverse_error
+from posbias.reproduction.robustness import STUDIES, inverse_error, run_study
 from posbias.simulation import Judgments, PositionBased, generate_judgments, rank_documents, same_rank_share
 from posbias.simulation.blocks import blocks_of, draw_rankings
 
@@ -306,6 +306,15 @@ def test_a_file_of_a_few_queries_is_too_little(tmp_path: Path, monkeypatch: pyte
         assert not ("nan" in line or "inf" in line) or line.startswith("TOO LITTLE DATA: "), line
     assert "TOO LITTLE DATA" in done.stdout
     assert "there is too little data to tell of" in done.stdout
+
+
+def test_errors_as_of_one_who_has_seen_nothing_are_too_little() -> None:
+    lab = open_laboratory(None, replace(QUICK, queries=40, runs=2, every=3), seed=0)
+    verdicts = run_study(lab, "b").verdicts
+    assert {verdict.holds for verdict in verdicts} == {None}
+    # The first of them has all its numbers.
+    assert "inf" not in verdicts[0].found
+    assert "nan" not in verdicts[0].found
 
 
 @pytest.mark.parametrize("logs", [4, 20])

@@ -26,6 +26,8 @@ ESTIMATORS: dict[str, type[PairEstimator]] = {
 _DRAWN = ("AllPairs", "AdjacentChain")
 # 6 sweeps of Yahoo's 19,944 queries are the 119,664 of figure (f).
 _ALL_SWEEPS = 6
+# An estimator that is half as far off as one who takes all ranks for equal has seen too little to be judged by.
+_TELLS = 0.5**2
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,9 @@ def run_study(lab: Laboratory, name: str) -> Outcome:
         similarity.tolist() if study.similarity_on_top else None,
     )
     verdicts = study.judge(values, errors)
+    blind = np.array([point["blind"] for point in measured]).reshape(len(values), runs).mean(axis=1)
+    if np.any(claims.mean_and_spread(errors["AllPairs"])[0] > _TELLS * blind):
+        verdicts = tuple(replace(verdict, holds=None) for verdict in verdicts)
     return Outcome(name, _rows(study.column, values, errors, similarity), figure, verdicts)
 
 
@@ -148,7 +153,9 @@ def _measure(lab: Laboratory, name: str, setting: Setting, value: float, run: in
     harvest = lab.harvest(rankings, views, user, seed)
     truth = user.propensity(harvest.max_rank)
     found = {label: inverse_error(_fit(kind, harvest), truth) for label, kind in ESTIMATORS.items()}
-    return found | {"similarity": same_rank_share(*rankings.values())}
+    # So much errs who takes all ranks for equal.
+    blind = inverse_error(np.ones_like(truth), truth)
+    return found | {"similarity": same_rank_share(*rankings.values()), "blind": blind}
 
 
 def _fit(kind: type[PairEstimator], harvest: Harvest) -> FloatArray:
