@@ -471,6 +471,8 @@ def test_arrays_as_texts(each_engine: str, tmp_path: Path) -> None:
     rows, found = codes(log_of(SHOWN | {"doc_ids": ['["x", "y"]', "['x', 'y']x"]}), tmp_path)
     assert rows == [(1, "x", 1, 0), (1, "y", 2, 1)]
     assert found == {"not-an-array": 1}
+    _, found = codes(log_of(SHOWN | {"doc_ids": ['["{x", "y"]', '[{"id": "x", "price": 3}, ["y"]]']}), tmp_path)
+    assert found == {"nested-document": 2}
 
 
 def positions(begin: dict[str, list[int]]) -> pa.Table:

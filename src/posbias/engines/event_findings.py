@@ -86,7 +86,7 @@ def find_missing(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
                 code, "warning", f"{{count}} of {{rows}} {whole} {what}", int(count), None, {"rows": int(total)}, remedy
             )
     if schema.position is None:
-        [(holes,)] = rows(holes_query(plan), "Looking for gaps")
+        [(holes, nested, example)] = rows(holes_query(plan), "Looking for gaps")
         if holes:
             yield Finding(
                 "null",
@@ -94,6 +94,16 @@ def find_missing(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
                 f"{{count}} places in {schema.doc!r} hold no document",
                 int(holes),
                 remedy="They have no row in the log, and the documents below keep their positions.",
+            )
+        if nested:
+            yield Finding(
+                "nested-document",
+                "warning",
+                f"{{count}} elements of {schema.doc!r} look like objects or arrays of JSON, and each was taken for "
+                "the id of a document as it is",
+                int(nested),
+                str(example)[:80],
+                remedy="If so, make an array of their ids by a query (sql).",
             )
 
 

@@ -89,12 +89,16 @@ def missing_query(plan: EventPlan) -> str:
 
 
 def holes_query(plan: EventPlan) -> str:
-    """Return how many elements of arrays are no document."""
-    steps = [
-        *plan.before,
-        spread_step(plan, []),
-        Step("holes", "Places without one.", "SELECT COUNT(*) FROM spread\nWHERE d IS NULL"),
-    ]
+    """Return how many elements of arrays are no document, how many are objects or arrays themselves, and one of these.
+
+    Of JSON in a text they come as texts, too, where ids are expected; other arrays tell by their type.
+    """
+    nested = "d LIKE '{%}' OR d LIKE '[%]'" if plan.schema.doc_type == "VARCHAR" else "FALSE"
+    select = (
+        f"SELECT COUNT(CASE WHEN d IS NULL THEN 1 END), COUNT(CASE WHEN {nested} THEN 1 END),\n"
+        f"  MIN(CASE WHEN {nested} THEN {plan.dialect.as_text('d')} END)\nFROM spread"
+    )
+    steps = [*plan.before, spread_step(plan, []), Step("holes", "Places without one.", select)]
     return render(steps)
 
 
