@@ -12,14 +12,14 @@ import lightgbm
 import polars
 
 import posbias
-from posbias.objectives import blend_factors, learner_form
+from posbias.objectives import cautious_factors, learner_form
 
 PARAMETERS = {"learning_rate": 0.1, "num_leaves": 15, "lambda_l2": 1.0, "num_threads": 1, "verbosity": -1}
 TREES = 150
 
 
 def main(folder: Path) -> None:
-    """Join the events, estimate the curve, weigh the clicks, learn by two rules, and blend them."""
+    """Join the events, estimate the curve, weigh the clicks, learn by three rules, and add them."""
     # The log: what was shown, and which of it was clicked.
     events = posbias.ClickLog.from_events(folder / "impressions.parquet", folder / "clicks.parquet")
     written = posbias.write_events(events, folder / "log.parquet", overwrite=True)
@@ -38,15 +38,15 @@ def main(folder: Path) -> None:
     x = table.select(features).to_numpy()
     print(made)
 
-    # Two rankers, and how much each of them counts.
+    # Three rankers, and how much each of them counts.
     models, scores = {}, {}
-    for rule in ("lightgbm-softmax", "lightgbm-poisson"):
+    for rule in ("lightgbm-naive", "lightgbm-softmax", "lightgbm-poisson"):
         form = learner_form(rule, table)
         data = lightgbm.Dataset(x[form.rows], **form.data)
         models[rule] = lightgbm.train(form.with_parameters(**PARAMETERS), data, num_boost_round=TREES)
         models[rule].save_model(folder / f"{rule}.txt")
         scores[rule] = models[rule].predict(x, raw_score=True)
-    factors = blend_factors(*scores.values(), table["query_id"], made.effective_clicks)
+    factors = cautious_factors(*scores.values(), table["query_id"], made.effective_clicks)
     (folder / "blend.json").write_text(json.dumps([dict(zip(scores, factors, strict=True))]))
     print("Ranker:", " + ".join(f"{factor:.2f} · {rule}" for rule, factor in zip(scores, factors, strict=True)))
 

@@ -48,9 +48,11 @@ NAMES = [
     "lightgbm-softmax",
     "lightgbm-pairwise",
     "lightgbm-poisson",
+    "lightgbm-naive",
     "xgboost-softmax",
     "xgboost-pairwise",
     "xgboost-poisson",
+    "xgboost-naive",
 ]
 
 
@@ -75,11 +77,12 @@ def derivatives(form: Form, rule: str, start: float) -> tuple[list[float], list[
         mean = np.mean([c for c in TABLE["clicks"] if c > 0])
         c, e = ([TABLE[name][i] / mean for i in rows] for name in ("clicks", "exposure"))
         return [e_ * math.exp(start) - c_ for c_, e_ in zip(c, e, strict=True)], [e_ * math.exp(start) for e_ in e]
-    w = {i: TABLE["weight"][i] / np.mean([w for w in TABLE["weight"] if w > 0]) for i in rows}
+    label = TABLE["clicks" if rule == "naive" else "weight"]
+    w = {i: label[i] / np.mean([w for w in label if w > 0]) for i in rows}
     gradient, hessian = [], []
     for i in rows:
         group = [j for j in rows if TABLE["query_id"][j] == TABLE["query_id"][i]]
-        if rule == "softmax":
+        if rule in ("softmax", "naive"):
             total, share = sum(w[j] for j in group), 1 / len(group)
             gradient.append(total * share - w[i])
             hessian.append(total * share * (1 - share))

@@ -1,4 +1,4 @@
-"""One ranker of two: scores learned by IPS and by exposure Poisson, added by how much the clicks can bear."""
+"""One ranker of some: scores learned without correction, by IPS and by exposure Poisson, added as clicks can bear."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def cautious_factors(
 ) -> tuple[float, float, float]:
     """Return a, b and c of the ranker a · naive + b · IPS + c · Poisson: a blend that trusts few clicks less.
 
-    The naive ranker learned from clicks as they are, by the softmax loss with `clicks` in place of `weight`. It is
-    biased, and moved by chance the least. Its share is 100 / (100 + n), where n are the effective clicks: what chance
-    does to the others falls with n, and what bias does to it stays. The rest is that of `blend_factors`.
+    This is the rule to use first. The naive ranker learned from clicks as they are, as `learner_form` has it by the
+    names "lightgbm-naive" and "xgboost-naive". It is biased, and moved by chance the least. Its share is
+    100 / (100 + n), where n are the effective clicks: what chance does to the others falls with n, and what bias does
+    to it stays. The rest is that of `blend_factors`.
 
     Arguments are those of `blend_factors`, with the scores of the naive ranker before them.
 

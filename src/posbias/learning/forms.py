@@ -79,8 +79,9 @@ def learner_form(name: str, table: Any, *, query: str = "query_id") -> Form:
 
     Arguments:
         name: one of "lightgbm-softmax", "lightgbm-pairwise", "xgboost-softmax", "xgboost-pairwise" (IPS, with an
-            objective of ours), "lightgbm-lambdarank", "xgboost-ndcg" (IPS, built in, nearly the same), or
-            "lightgbm-poisson", "xgboost-poisson" (clicks by exposure, built in).
+            objective of ours), "lightgbm-lambdarank", "xgboost-ndcg" (IPS, built in, nearly the same),
+            "lightgbm-poisson", "xgboost-poisson" (clicks by exposure, built in), or "lightgbm-naive", "xgboost-naive"
+            (clicks as they are, by the softmax loss: the third ranker of `cautious_factors`).
         table: what `ips_weights` made, or its rows: an Arrow table or a frame, or a mapping of columns.
         query: the column of the query.
 
@@ -93,11 +94,12 @@ def learner_form(name: str, table: Any, *, query: str = "query_id") -> Form:
         clicks, exposure = (row_numbers(column, _column(table, column)) for column in ("clicks", "exposure"))
         _refuse_lengths(clicks=clicks, exposure=exposure)
         return _poisson(learner, clicks, exposure)
-    weight, impressions = (row_numbers(column, _column(table, column)) for column in ("weight", "impressions"))
+    label = "clicks" if rule == "naive" else "weight"
+    weight, impressions = (row_numbers(column, _column(table, column)) for column in (label, "impressions"))
     # Rows of a log may have all else, and have a document several times, which would be compared with itself.
     _column(table, "exposure")
     ids = _ids(table, query)
-    _refuse_lengths(**{"weight": weight, "impressions": impressions, query: ids})
+    _refuse_lengths(**{label: weight, "impressions": impressions, query: ids})
     rows, sizes = _by_query(ids, impressions > 0)
     weights = scaled_weights(weight[rows])
     return _FORMS[name](rows, weights, sizes)
@@ -141,10 +143,12 @@ _FORMS: dict[str, Callable[..., Form]] = {
     "lightgbm-pairwise": _ours("lightgbm", pairwise_ips),
     "lightgbm-lambdarank": _lambdarank,
     "lightgbm-poisson": _poisson,
+    "lightgbm-naive": _ours("lightgbm", softmax_ips),
     "xgboost-softmax": _ours("xgboost", softmax_ips),
     "xgboost-pairwise": _ours("xgboost", pairwise_ips),
     "xgboost-ndcg": _ndcg,
     "xgboost-poisson": _poisson,
+    "xgboost-naive": _ours("xgboost", softmax_ips),
 }
 
 

@@ -24,8 +24,9 @@ def find_few_clicks(queries: int, page_views: int, clicks: int) -> list[Finding]
             f"There are {views:.1f} page views and {each:.1f} clicks a query, which is too few for the column weight: "
             f"with fewer than {FEWEST_VIEWS} of either, IPS lost to no correction at all",
             evidence={"queries": queries, "page_views": page_views, "clicks": clicks},
-            remedy="Learn from clicks and exposure in place of weight, by the Poisson likelihood "
-            "(posbias.objectives.poisson_exposure), with all candidates of a query if they are known (candidates).",
+            remedy="Do not learn from weight alone: add three rankers (posbias.objectives.cautious_factors), or learn "
+            "from clicks and exposure by the Poisson likelihood (posbias.objectives.poisson_exposure), with all "
+            "candidates of a query if they are known (candidates).",
         )
     ]
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from posbias.arrays import FloatArray
+from posbias.learning.blending import cautious_factors
 from posbias.reproduction.clicked import Clicked, draw_clicks
-from posbias.reproduction.gains import RANKS, Site, blend, exposure_lesson, ips_lesson
+from posbias.reproduction.gains import RANKS, Site, add_up, exposure_lesson, ips_lesson
 from posbias.reproduction.learners import Lesson, learn_lightgbm
 from posbias.reproduction.outcomes import Row, seed_of
 from posbias.reproduction.payoffs import mean_and_error
@@ -50,7 +51,7 @@ WRONG: dict[str, Curve] = {
 # nDCG@10 by rule and curve, of each η.
 WrongCurves = Mapping[float, Mapping[tuple[str, str], float]]
 _LESSONS: dict[str, Callable[[Clicked, FloatArray], Lesson]] = {"IPS": ips_lesson, "Poisson": exposure_lesson}
-_RULES = (*_LESSONS, "blend")
+_RULES = (*_LESSONS, "cautious")
 
 
 def learn_from_wrong_curves(site: Site, eta: float, seed: int) -> dict[tuple[str, str], float]:
@@ -59,6 +60,7 @@ def learn_from_wrong_curves(site: Site, eta: float, seed: int) -> dict[tuple[str
     drawn = seed_of(seed, "wrong curves", eta)
     clicked = draw_clicks(site.training, site.rankings, user, VIEWS, drawn)
     rng = np.random.default_rng(drawn)
+    (naive,) = learn_lightgbm(ips_lesson(clicked, np.ones(RANKS)), [site.held_out.features], [TREES])
     found: dict[tuple[str, str], float] = {}
     for label, wrong in WRONG.items():
         p = wrong(user.propensity(RANKS), rng)
@@ -66,7 +68,8 @@ def learn_from_wrong_curves(site: Site, eta: float, seed: int) -> dict[tuple[str
             rule: learn_lightgbm(lesson(clicked, p), [site.held_out.features], [TREES])[0]
             for rule, lesson in _LESSONS.items()
         }
-        scores["blend"] = blend(site.held_out, scores["IPS"], scores["Poisson"], clicked.effective_clicks(p))
+        n = clicked.effective_clicks(p)
+        scores["cautious"] = add_up(cautious_factors, site.held_out, n, naive, scores["IPS"], scores["Poisson"])
         found |= {(rule, label): float(site.quality(given)[0]) for rule, given in scores.items()}
     return found
 

@@ -135,7 +135,7 @@ def draw_payoffs(payoffs: Payoffs, trees: int) -> Any:
     """Draw gains over no correction by page views, a column for each η and a row for each learner with trees."""
     figure = optional("matplotlib.figure", "Pictures need").Figure(figsize=(9.0, 5.6), layout="constrained")
     number = list(payoffs.trees).index(trees)
-    rules = ("IPS", "Poisson", "blend")
+    rules = ("IPS", "Poisson", "cautious")
     own = {"LightGBM": "position", "XGBoost": "lambdarank_unbiased"}
     grid = figure.subplots(len(own), len(payoffs.etas), sharex=True, sharey=True, squeeze=False)
     for row, (learner, other) in zip(grid, own.items(), strict=True):

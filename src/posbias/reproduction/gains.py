@@ -9,7 +9,7 @@ import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray
 from posbias.errors import PosbiasError
-from posbias.learning.blending import blend_factors
+from posbias.learning.blending import blend_factors, cautious_factors
 from posbias.learning.choosing import choose_rule
 from posbias.reproduction.clicked import Clicked, draw_clicks
 from posbias.reproduction.learners import (
@@ -99,15 +99,16 @@ def learn_from_clicks(site: Site, eta: float, views: int, trees: Sequence[int], 
     true, estimated = user.propensity(RANKS), clicked.estimate()
     found: Found = {}
     for name, learn in LEARNERS.items():
-        lessons = {
-            "naive": ips_lesson(clicked, np.ones(RANKS)),
-            "IPS": ips_lesson(clicked, estimated),
-            "Poisson": exposure_lesson(clicked, estimated),
-        }
-        if name in _WITH_TRUTH:
-            lessons |= {"IPS, true p": ips_lesson(clicked, true), "Poisson, true p": exposure_lesson(clicked, true)}
+        curves = {"": estimated, ", true p": true} if name in _WITH_TRUTH else {"": estimated}
+        lessons = {"naive": ips_lesson(clicked, np.ones(RANKS))}
+        for of, p in curves.items():
+            lessons |= {f"IPS{of}": ips_lesson(clicked, p), f"Poisson{of}": exposure_lesson(clicked, p)}
         scores = {rule: learn(lesson, [site.held_out.features], trees)[0] for rule, lesson in lessons.items()}
-        scores["blend"] = blend(site.held_out, scores["IPS"], scores["Poisson"], clicked.effective_clicks(estimated))
+        for of, p in curves.items():
+            three, n = [scores[rule] for rule in ("naive", f"IPS{of}", f"Poisson{of}")], clicked.effective_clicks(p)
+            scores[f"cautious{of}"] = add_up(cautious_factors, site.held_out, n, *three)
+        n = clicked.effective_clicks(estimated)
+        scores["blend"] = add_up(blend_factors, site.held_out, n, scores["IPS"], scores["Poisson"])
         found |= {(name, rule): site.quality(given) for rule, given in scores.items()}
         if name == _CHOOSING:
             ips = prefers_ips(clicked, estimated, learn, trees)
@@ -117,13 +118,10 @@ def learn_from_clicks(site: Site, eta: float, views: int, trees: Sequence[int], 
     return found
 
 
-def blend(judgments: Judgments, ips: Scores, poisson: Scores, effective_clicks: float) -> Scores:
-    """Return the blend of two rules, at each number of trees."""
-    blended = []
-    for one, other in zip(ips, poisson, strict=True):
-        a, b = blend_factors(one, other, judgments.query_of, effective_clicks)
-        blended.append(a * one + b * other)
-    return np.array(blended)
+def add_up(factors: Callable[..., Sequence[float]], judgments: Judgments, n: float, *rankers: Scores) -> Scores:
+    """Return one ranker of some, by their factors for n effective clicks, at each number of trees."""
+    of_trees = zip(*rankers, strict=True)
+    return np.array([np.asarray(factors(*scores, judgments.query_of, n)) @ np.array(scores) for scores in of_trees])
 
 
 def ips_lesson(clicked: Clicked, propensity: FloatArray, rows: BoolArray | None = None) -> Lesson:
