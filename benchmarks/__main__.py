@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import bootstrap_fits, estimates, harvests, peer, spark, startup, weights
+from benchmarks import bootstrap_fits, estimates, harvests, peer, report, spark, startup, weights
 from benchmarks.timing import table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -59,6 +59,7 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
         "Estimates, against their harvests",
         lambda options: estimates.to_markdown(options.millions, options.repeats),
     ),
+    "report": ("Reports", lambda options: report.to_markdown(options.millions, options.repeats)),
     "weights": ("Weights", learning),
     "fits": ("1,000 bootstrap fits of AllPairs", lambda options: bootstrap_fits.to_markdown()),
     "spark": ("On Spark", lambda options: spark.text(options.millions, options.repeats)),
@@ -107,7 +108,7 @@ def _header() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "numpy", "scipy", "pyarrow"))
     return (
         "# Benchmarks\n\nTimes are medians of repeated runs, both sides of a ratio in turn on one machine. Written by "
-        "`make bench` (`python -m benchmarks --parts engine memory estimates weights fits spark peer`) on "
+        "`make bench` (`python -m benchmarks --parts engine memory estimates report weights fits spark peer`) on "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}."
     )
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from posbias.errors import PosbiasError
@@ -36,10 +39,34 @@ def optional(module: str, needing: str) -> Any:
         import_module(package)
         return import_module(module)
     except ImportError as error:
-        name, extra = _EXTRAS[package]
-        raise PosbiasError(
-            f"{needing} {name}, which is not installed ({error}). Install it with: {_installation(package, extra)}"
-        ) from error
+        raise _missing(package, needing, str(error)) from error
+
+
+def require(package: str, needing: str) -> None:
+    """Say who is needing an optional package and how to get it, if it is not there; it is not imported."""
+    if find_spec(package) is None:
+        raise _missing(package, needing, f"No module named {package!r}")
+
+
+def import_meanwhile(*modules: str) -> None:
+    """Import modules beside what is done next, such as counting, in which the interpreter has nothing to do.
+
+    Those that are not there are left to who needs them.
+    """
+
+    def run() -> None:
+        for module in modules:
+            with suppress(ImportError):
+                import_module(module)
+
+    Thread(target=run).start()
+
+
+def _missing(package: str, needing: str, found: str) -> PosbiasError:
+    name, extra = _EXTRAS[package]
+    return PosbiasError(
+        f"{needing} {name}, which is not installed ({found}). Install it with: {_installation(package, extra)}"
+    )
 
 
 def _installation(package: str, extra: str | None, clone: Path = _CLONE) -> str:

@@ -72,7 +72,8 @@ def legible(name: str) -> str:
 
 def draw_legend(axes: Any, **settings: Any) -> None:
     """Say what is what, on a ground that keeps the bars of wide intervals from striking out the words."""
-    axes.legend(**({"facecolor": "white", "edgecolor": "none", "framealpha": 0.85} | settings))
+    # Where it is best is asked for by name: matplotlib warns of its own default on a machine that is busy.
+    axes.legend(**({"loc": "best", "facecolor": "white", "edgecolor": "none", "framealpha": 0.85} | settings))
 
 
 def draw_interval(

@@ -100,11 +100,10 @@ def running(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def make_harvest(flags: dict[str, Any]) -> Harvest:
     """Harvest the log that the flags describe, taking their part out of the flags."""
-    import threading
-
+    from posbias.extras import import_meanwhile
     from posbias.harvesting.counting import harvest
 
-    threading.Thread(target=_import_numpy).start()
+    import_meanwhile("numpy.ma", "numpy.random")
     log = make_log(flags)
     settings = {name: flags.pop(name) for name in ("max_rank", "by", "weighting", "non_functional", "force")}
     with running(flags) as engine:
@@ -112,14 +111,6 @@ def make_harvest(flags: dict[str, Any]) -> Harvest:
     # After the bar is gone, which would draw over it.
     warn(made.findings)
     return made
-
-
-def _import_numpy() -> None:
-    """Import what is needed once the engine has answered: meanwhile it counts, without the interpreter."""
-    from importlib import import_module
-
-    for name in ("numpy.ma", "numpy.random"):
-        import_module(name)
 
 
 def load_harvest(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:

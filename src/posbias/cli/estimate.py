@@ -101,9 +101,12 @@ def estimate(
         )
     _check_intervals(estimator, interval, joint)
     if plot is not None:
+        from posbias.extras import import_meanwhile, require
         from posbias.writing import writable
 
+        require("matplotlib", "Pictures need")
         writable(plot)
+        import_meanwhile("matplotlib.figure", "matplotlib.backends.backend_agg")
     known = None
     if truth is not None:
         from posbias.curves.files import read_truth

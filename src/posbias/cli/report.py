@@ -46,12 +46,12 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     from dataclasses import replace
 
     from posbias.engines.files import refuse_overwriting
-    from posbias.extras import optional
+    from posbias.extras import import_meanwhile, require
     from posbias.writing import writable
 
     # Before a log is counted for a page that could not be made.
     for package in ("jinja2", "matplotlib"):
-        optional(package, "Reports need")
+        require(package, "Reports need")
     ctx = click.get_current_context()
     files, said = flags["log"], _command(ctx)
     writable(output)
@@ -59,6 +59,7 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     sources = _harvests(files, flags)
     from posbias.reporting.reporter import report as make_report
 
+    import_meanwhile("numpy.ma", "numpy.random", "matplotlib.backends.backend_svg", "jinja2")
     settings: dict[str, Any] = {"estimator": estimator, "level": level, "history": history, "command": said}
     if sources:
         made = make_report(*sources, force=flags["force"], **settings)

@@ -13,8 +13,6 @@ from posbias.estimators.base import CurveEstimator, Evidence, Reasons, require_f
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.page_views import FEW_VIEWS
-from posbias.harvesting.promised_views import find_uneven
-from posbias.harvesting.strata import Cells
 from posbias.logs.schemas import ANY_RANKER
 
 
@@ -142,9 +140,7 @@ def _few_views(harvest: Harvest) -> tuple[str, ...]:
 
 def uneven_traffic(harvest: Harvest) -> str | None:
     """Say which ranker showed too little of what its traffic promised, where exposure is what traffic promised."""
-    if harvest.kind != "signatures" or not isinstance(harvest.table, Cells):
-        return None
-    found = find_uneven(harvest.table, harvest.views.sum(axis=0))
+    found = harvest.promised.uneven() if harvest.kind == "signatures" else None
     if found is None:
         return None
     return (

@@ -10,7 +10,6 @@ from posbias.estimators.harvested import Estimator, uneven_traffic
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.interventions import Interventions
-from posbias.harvesting.promised_views import find_short
 from posbias.harvesting.strata import Cells
 from posbias.logs.weightings import Weighting
 
@@ -77,7 +76,7 @@ class PairEstimator(Estimator[Interventions]):
                 "estimate each period by itself.",
             )
         # What pages leave out, clicks alone do not tell from fewer clicks.
-        short = find_short(harvest.table, harvest.views.sum(axis=0), harvest.max_rank) if self.counts_clicks else []
+        short = harvest.promised.short() if self.counts_clicks else []
         if not short:
             return ()
         name = harvest.rankers[short[0].ranker]

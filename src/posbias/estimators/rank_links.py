@@ -1,4 +1,7 @@
-"""Which ranks can be compared with rank 1: those that chains of clicks lead to."""
+"""Which ranks can be compared with rank 1: those that chains of clicks lead to.
+
+Reference: Chen et al., Identifiability Matters, arXiv 2309.15560, 2023.
+"""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from posbias.arguments import as_path
 from posbias.arrays import AnyArray, group
+from posbias.arrow import numbers_to_arrow, texts_to_arrow
 from posbias.engines.answers import from_arrow, segment_numbers
 from posbias.errors import HarvestError
 from posbias.harvesting.counts import Kind
@@ -42,14 +43,14 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
     except UnfitError as error:
         raise HarvestError(f"The harvest cannot be saved, for it could not be read back: {_said(error)}.") from None
     columns = harvest.table.columns()
-    segment = pa.array(columns.pop("segment"))
+    segment = numbers_to_arrow(columns.pop("segment"))
     labels = {
-        label: pa.array([key[i] for key in harvest.segments], pa.string()).take(segment)
+        label: texts_to_arrow([key[i] for key in harvest.segments]).take(segment)
         for i, label in enumerate(_labels(harvest.by))
     }
     record = record_of(harvest)
     record["checksum"] = _checksum(record, harvest)
-    table = pa.table(labels | {name: pa.array(column) for name, column in columns.items()})
+    table = pa.table(labels | {name: numbers_to_arrow(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(record, allow_nan=False).encode()})
     with written_whole(path) as part:
         pq.write_table(table, part, compression="zstd", write_page_checksum=True)
@@ -148,7 +149,9 @@ def _columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], tuple
         if column.null_count and name not in labels:
             raise UnfitError(f"its column {name} has no value in {column.null_count:,} rows")
         try:
-            arrays[name] = column if name in labels else column.cast(types[name])
+            # To cast, even to what it is, imports what takes longer than to read a harvest.
+            fits = name in labels or column.type.equals(types[name])
+            arrays[name] = column if fits else column.cast(types[name])
         except pa.ArrowException as error:
             raise UnfitError(f"its column {name} has a number that cannot be ({gist(error)})") from None
     try:

@@ -18,6 +18,7 @@ from posbias.harvesting.counts import Kind
 from posbias.harvesting.equal_strata import Strata, strata_of
 from posbias.harvesting.interventions import Interventions, count_clicks, from_cells, from_pair_sums
 from posbias.harvesting.page_views import busiest
+from posbias.harvesting.promised_views import Promised
 from posbias.harvesting.strata import Cells, PairSums
 from posbias.logs.layouts import Layout
 from posbias.logs.weightings import WEIGHTINGS, Weighting
@@ -194,6 +195,12 @@ class Harvest:
         assert isinstance(self.table, Cells)
         by_design = self.kind == "signatures"
         return strata_of(self.table, self.max_rank, self.buckets, self.views, by_design=by_design)
+
+    @cached_property
+    def promised(self) -> Promised:
+        """What rankers showed, of strata, beside what their traffic promised."""
+        assert isinstance(self.table, Cells)
+        return Promised.of(self.table, self.views.sum(axis=0))
 
     def segment(self, key: Segment | str) -> Harvest:
         """Return the harvest of one segment alone.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.arrays import FloatArray, IntArray, group, places, tally
+from posbias.arrays import FloatArray, IntArray, distinct, group, places, tally
 from posbias.harvesting.strata import Cells, PairSums
 from posbias.logs.weightings import Weighting
 
@@ -85,7 +85,7 @@ def from_cells(
     pair = (ranked.rank[a] - 1) * max_rank + ranked.rank[b] - 1
     shares: FloatArray | None = None
     if weighting == "traffic":
-        if len(buckets) * len(ranked.shares) * len(np.unique(pair)) <= _MOST_GROUPED:
+        if len(buckets) * len(ranked.shares) * len(distinct(pair, max_rank**2)) <= _MOST_GROUPED:
             pair, shares = pair * len(ranked.shares) + ranked.share[a], ranked.shares
         else:
             factor = 1 / (ranked.shares @ views.sum(axis=0))[ranked.share[a]]
@@ -171,14 +171,14 @@ def shares_of(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple[Int
     share_i is 1 where ranker i puts the document at this rank; a ranker that showed it at several ranks counts at
     each by its share of impressions.
     """
-    owner, ranker_of = np.unique(cells.stratum * rankers + cells.ranker, return_inverse=True)
+    owner, ranker_of = group([cells.stratum, cells.ranker])
     seen = tally(ranker_of, cells.impressions, len(owner))[ranker_of]
     share = np.where(seen > 0, cells.impressions / np.maximum(seen, 1), 1.0)
     if rankers <= 62 and np.all(share == 1.0):
         masks = np.zeros(rows, dtype=np.int64)
         np.add.at(masks, row, np.int64(1) << cells.ranker)
-        found, which = np.unique(masks, return_inverse=True)
-        return which, ((found[:, None] >> np.arange(rankers)) & 1).astype(np.float64)
+        first, which = group([masks])
+        return which, ((masks[first][:, None] >> np.arange(rankers)) & 1).astype(np.float64)
     dense = np.zeros((rows, rankers))
     np.add.at(dense, (row, cells.ranker), share)
     shares, which = np.unique(dense, axis=0, return_inverse=True)

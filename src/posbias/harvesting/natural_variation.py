@@ -1,4 +1,7 @@
-"""Counting a replay that names no ranker in one pass, where pairs are told apart by their ranks alone."""
+"""Counting a replay that names no ranker in one pass, where pairs are told apart by their ranks alone.
+
+Reference: Aslanyan and Porwal, SPIRE 2019 (ranks that vary by themselves).
+"""
 
 from __future__ import annotations
 

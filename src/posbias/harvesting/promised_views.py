@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posbias.arrays import BoolArray, FloatArray, IntArray, tally
+from posbias.arrays import FloatArray, IntArray, group, tally
 from posbias.harvesting.strata import Cells
 
 # Less than so much of what was promised is short, if chance, by which queries went to which ranker, would not do it.
@@ -36,50 +36,54 @@ class Uneven(NamedTuple):
     promised: float
 
 
-def find_short(cells: Cells, views: FloatArray, max_rank: int) -> list[Short]:
-    """Return where rankers showed too little, the shortest first; `views` are the page views of each.
+class Promised(NamedTuple):
+    """What was shown and what was promised, of strata that several rankers rank, by bucket, ranker and rank from 0.
 
     Promised is what the pairs of a stratum had in all, shared by traffic among the rankers that rank them.
     """
-    found = _Compared.of(cells, views, cells.ranker * max_rank + cells.rank - 1, len(views) * max_rank)
-    short = [
-        Short(i // max_rank, i % max_rank + 1, int(found.shown[i]), float(found.promised[i]))
-        for i in np.flatnonzero(found.short(_SHORT)).tolist()
-    ]
-    return sorted(short, key=lambda one: one.shown / one.promised)
 
-
-def find_uneven(cells: Cells, views: FloatArray) -> Uneven | None:
-    """Return the ranker that showed least of what its traffic promised, over all ranks, if that is too little."""
-    found = _Compared.of(cells, views, cells.ranker, len(views))
-    short = found.short(_UNEVEN)
-    if not short.any():
-        return None
-    least = int(np.argmin(np.where(short, found.shown / np.maximum(found.promised, 1), np.inf)))
-    return Uneven(least, int(found.shown[least]), float(found.promised[least]))
-
-
-class _Compared(NamedTuple):
-    """What was shown and what was promised, of strata that several rankers rank, and how far chance goes."""
-
+    bucket: IntArray
+    ranker: IntArray
+    rank: IntArray
     shown: FloatArray
     promised: FloatArray
-    chance: FloatArray
 
     @classmethod
-    def of(cls, cells: Cells, views: FloatArray, where: IntArray, size: int) -> _Compared:
-        """Return sums as `where` says. What a bucket is off by is chance: its queries may have gone to one ranker."""
+    def of(cls, cells: Cells, views: FloatArray) -> Promised:
+        """Return them of cells; `views` are the page views of each ranker."""
         strata = int(cells.stratum.max(initial=-1)) + 1
         total = tally(cells.stratum, cells.impressions, strata)
         traffic = tally(cells.stratum, views[cells.ranker], strata)
         each = np.divide(total, traffic, out=np.zeros(strata), where=traffic > 0)
         several = np.bincount(cells.stratum, minlength=strata)[cells.stratum] > 1
-        shown = np.where(several, cells.impressions, 0).astype(np.float64)
-        promised = np.where(several, each[cells.stratum] * views[cells.ranker], 0.0)
-        places, place = np.unique(cells.bucket * size + where, return_inverse=True)
-        off = tally(place, shown - promised, len(places))
-        return cls(tally(where, shown, size), tally(where, promised, size), np.sqrt(tally(places % size, off**2, size)))
+        first, which = group([cells.bucket, cells.ranker, cells.rank])
+        shown = tally(which, np.where(several, cells.impressions, 0), len(first))
+        promised = tally(which, np.where(several, each[cells.stratum] * views[cells.ranker], 0.0), len(first))
+        return cls(cells.bucket[first], cells.ranker[first], cells.rank[first] - 1, shown, promised)
 
-    def short(self, share: float) -> BoolArray:
-        """Return where less than a share of what was promised was shown, by more than chance."""
-        return (self.shown < share * self.promised) & (self.promised - self.shown > _SIGMAS * self.chance)
+    def short(self) -> list[Short]:
+        """Return where rankers showed too little, the shortest first."""
+        ranks = int(self.rank.max(initial=0)) + 1
+        found = [
+            Short(place // ranks, place % ranks + 1, int(shown), promised)
+            for place, shown, promised in self._short(self.ranker * ranks + self.rank, _SHORT)
+        ]
+        return sorted(found, key=lambda one: one.shown / one.promised)
+
+    def uneven(self) -> Uneven | None:
+        """Return the ranker that showed least of what its traffic promised, over all ranks, if that is too little."""
+        found = (Uneven(ranker, int(shown), promised) for ranker, shown, promised in self._short(self.ranker, _UNEVEN))
+        return min(found, key=lambda one: one.shown / max(one.promised, 1), default=None)
+
+    def _short(self, where: IntArray, share: float) -> list[tuple[int, float, float]]:
+        """Return the places where less than a share of what was promised was shown, by more than chance, with both.
+
+        What a bucket is off by is chance: its queries may have gone to one ranker.
+        """
+        size = int(where.max(initial=-1)) + 1
+        shown, promised = (tally(where, values, size) for values in (self.shown, self.promised))
+        first, which = group([self.bucket, where])
+        off = tally(which, self.shown - self.promised, len(first))
+        chance = np.sqrt(tally(where[first], off**2, size))
+        short = np.flatnonzero((shown < share * promised) & (promised - shown > _SIGMAS * chance))
+        return [(int(place), float(shown[place]), float(promised[place])) for place in short]

@@ -26,7 +26,9 @@ class _Columns:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def where(self, mask: BoolArray) -> Self:
-        """Return the rows where the mask holds."""
+        """Return the rows where the mask holds; the table itself where that is all of them."""
+        if mask.dtype == np.bool_ and mask.all():
+            return self
         return type(self)(**{name: column[mask] for name, column in self.columns().items()})
 
     @classmethod

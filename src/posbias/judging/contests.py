@@ -25,6 +25,8 @@ _STEPS, _REACH, _FARTHEST, _RIDGE = 50, 2.0, 15.0, 1e-9
 class Contests:
     """One row for each bucket, stratum and two of its cells; the first of rankers i, j is the lower number.
 
+    Where the odds are those of traffic, the strata of a bucket that i puts at k and j at k' are in one row.
+
     Attributes:
         bucket: of each row, a row of `views`.
         first, second: the rankers i and j.
@@ -82,7 +84,7 @@ class Contests:
         met = np.isfinite(odds)
         a, b, odds = a[met], b[met], odds[met]
         clicks = cells.clicks.astype(np.float64)
-        return cls(
+        apart = cls(
             bucket=cells.bucket[a],
             first=cells.ranker[a],
             second=cells.ranker[b],
@@ -97,6 +99,14 @@ class Contests:
             ranks=strata.max_rank,
             by_design=strata.by_design,
         )
+        return apart._joined() if strata.by_design else apart
+
+    def _joined(self) -> Contests:
+        """Return the same contests with those of one bucket, i, j, k and k' in one row."""
+        first, which = group([self.bucket, self.first, self.second, self.rank, self.other])
+        kept = {name: getattr(self, name)[first] for name in ("bucket", "first", "second", "rank", "other", "odds")}
+        wins, losses, *shown = (tally(which, v, len(first)) for v in (self.wins, self.losses, *self.shown))
+        return replace(self, **kept, wins=wins, losses=losses, shown=np.stack(shown))
 
     def __len__(self) -> int:
         return len(self.bucket)
@@ -220,7 +230,8 @@ def _fit(contests: Contests) -> FloatArray:
         chance = _chance(contests, x)
         push = contests.by_rank(np.where(told, contests.wins - contests.total * chance, 0.0))
         slope = contests.laplacian(contests.total * chance * (1 - chance)) + ridge * np.eye(len(x))
-        step = np.linalg.solve(slope, push - ridge * x)
+        # It is 0 on average; what rounding leaves, the ridge alone would hold, and no step be the last.
+        step = np.linalg.solve(slope, push - push.mean() - ridge * x)
         size = float(np.abs(step).max(initial=0))
         # Where all clicks are on one side, p has no end: that it is far is all there is to know.
         x = np.clip(x + step * min(1.0, _REACH / max(size, 1e-300)), -_FARTHEST, _FARTHEST)

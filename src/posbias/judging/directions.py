@@ -27,7 +27,7 @@ def ranker_effects(contests: Contests) -> list[FloatArray]:
 
 
 def trust(surprises: Surprises) -> FloatArray:
-    """(x_k − x_k') λ: the curve is steeper, or flatter, for relevant documents (affine clicks)."""
+    """(x_k − x_k') λ: the curve is steeper or flatter for relevant documents: affine clicks (Vardasbi et al., 2020)."""
     c, x = surprises.contests, surprises.curve
     return np.asarray((x[c.rank] - x[c.other]) * relevance(surprises))
 

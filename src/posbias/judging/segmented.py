@@ -27,6 +27,8 @@ def compare_segments(harvest: Harvest, *, estimator: str | None = None, level: f
         harvest: made with segment columns, `by`.
         estimator: by its name, such as "all-pairs".
         level: of the intervals and of the test.
+
+    Reference: Fang, Agarwal and Joachims, SIGIR 2019 (curves that depend on context).
     """
     share("level", level, CurveError)
     if not isinstance(harvest, Harvest):

@@ -1,4 +1,7 @@
-"""How much each (query, document) pair counts in a comparison of two ranks."""
+"""How much each (query, document) pair counts in a comparison of two ranks.
+
+References: Agarwal et al., WSDM 2019 (traffic); Magnani and Xie, CIKM 2026 (harmonic).
+"""
 
 from __future__ import annotations
 

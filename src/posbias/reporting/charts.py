@@ -15,8 +15,9 @@ from posbias.reporting.svgs import Mark, Styles, inline
 # In inches: on a phone a picture is about as wide as it was drawn, so that its words are as large as those beside it.
 WIDTH, HEIGHT = 4.8, 3.3
 _SETTINGS = {"font.size": 10.0, "svg.fonttype": "none", "svg.hashsalt": "posbias"}
-# Margins, in inches.
+# Margins, in inches, and how far from the axes the words beside and below them stand.
 _LEFT, _RIGHT, _ABOVE, _BELOW = 0.6, 0.08, 0.08, 0.5
+_BESIDE, _UNDER = 0.41, 0.31
 # A point is too small for a finger.
 _REACH = 6.0
 
@@ -72,6 +73,8 @@ def draw(
     figure.set_layout_engine("none")
     left, wide, high = _LEFT / WIDTH, 1 - (_LEFT + right) / WIDTH, 1 - (_ABOVE + _BELOW) / height
     axes.set_position((left, _BELOW / height, wide, high))
+    axes.yaxis.set_label_coords(-_BESIDE / (wide * WIDTH), 0.5)
+    axes.xaxis.set_label_coords(0.5, -_UNDER / (high * height))
     paint(axes)
     # The page says it in words of its own.
     axes.set_title("")

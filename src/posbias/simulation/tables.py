@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from posbias.arrays import IntArray
+from posbias.arrow import numbers_to_arrow, texts_to_arrow
 from posbias.errors import PosbiasError
 from posbias.simulation.blocks import (
     Block,
@@ -131,7 +132,9 @@ def _draw_piece(world: World, form: Form, block: Block, parts: range) -> Piece:
         views = _ids(form, "v", first_view + np.arange(len(pages.query)))
         columns["impression_id"] = _repeat(views, world.max_rank)
     if world.segments:
-        columns["device"] = _repeat(pa.array(list(world.segments)).take(pa.array(pages.segment)), world.max_rank)
+        columns["device"] = _repeat(
+            texts_to_arrow([*world.segments]).take(numbers_to_arrow(pages.segment)), world.max_rank
+        )
     if form.layout == "wide":
         columns |= _rank_columns(world, rankings, pages)
     opening = parts[0] == 0
@@ -148,18 +151,18 @@ def _page_columns(world: World, form: Form, block: Block, rankings: Rankings, pa
     documents = _ids(form, "d", rankings.documents.ravel())
     shown = pages.query[:, None] * world.pool + pages.shown
     queries = _ids(form, "q", block.first_query + np.arange(len(block.views)))
-    rankers = pa.array(world.rankers).take(pa.array(pages.ranker))
+    rankers = texts_to_arrow(world.rankers).take(numbers_to_arrow(pages.ranker))
     columns = {
-        "query_id": _repeat(queries.take(pa.array(pages.query)), world.max_rank),
-        "doc_id": documents.take(pa.array(shown.ravel())),
+        "query_id": _repeat(queries.take(numbers_to_arrow(pages.query)), world.max_rank),
+        "doc_id": documents.take(numbers_to_arrow(shown.ravel())),
         "ranker": _repeat(rankers, world.max_rank),
-        "position": pa.array(np.tile(_positions(world), len(pages.query))),
+        "position": numbers_to_arrow(np.tile(_positions(world), len(pages.query))),
     }
     if form.aggregated:
-        columns["impressions"] = pa.array(np.repeat(pages.impressions, world.max_rank))
-        columns["clicks"] = pa.array(pages.clicks.ravel())
+        columns["impressions"] = numbers_to_arrow(np.repeat(pages.impressions, world.max_rank))
+        columns["clicks"] = numbers_to_arrow(pages.clicks.ravel())
     else:
-        columns["clicked"] = pa.array(pages.clicks.ravel().view(np.int8))
+        columns["clicked"] = numbers_to_arrow(pages.clicks.ravel().view(np.int8))
     return columns
 
 
@@ -167,7 +170,7 @@ def _rank_columns(world: World, rankings: Rankings, pages: Pages) -> dict[str, p
     columns = {}
     for i in world.ranking:
         ranks = rankings.ranks[pages.query[:, None], i, pages.shown].ravel()
-        columns[f"rank_{world.rankers[i]}"] = pa.array(ranks, mask=ranks > world.max_rank)
+        columns[f"rank_{world.rankers[i]}"] = numbers_to_arrow(ranks, ranks > world.max_rank)
     return columns
 
 
@@ -175,13 +178,13 @@ def _rankings_table(world: World, form: Form, block: Block, rankings: Rankings) 
     queries, rankers = len(block.views), len(world.ranking)
     top = rankings.order[:, world.ranking, : world.max_rank].astype(np.int64)
     documents = np.take_along_axis(rankings.documents[:, None, :], top, axis=-1)
-    names = pa.array(world.rankers).take(pa.array(np.tile(world.ranking, queries)))
+    names = texts_to_arrow(world.rankers).take(numbers_to_arrow(np.tile(world.ranking, queries)))
     return pa.table(
         {
             "query_id": _repeat(_ids(form, "q", block.first_query + np.arange(queries)), rankers * world.max_rank),
             "ranker": _repeat(names, world.max_rank),
             "doc_id": _ids(form, "d", documents.ravel()),
-            "rank": pa.array(np.tile(_positions(world), queries * rankers)),
+            "rank": numbers_to_arrow(np.tile(_positions(world), queries * rankers)),
         }
     )
 
@@ -191,10 +194,10 @@ def _positions(world: World) -> NDArray[np.int16]:
 
 
 def _ids(form: Form, letter: str, numbers: IntArray) -> pa.Array:
-    ids = pa.array(numbers)
+    ids = numbers_to_arrow(numbers)
     return pc.binary_join_element_wise(letter, ids.cast(pa.string()), "") if form.ids == "str" else ids
 
 
 def _repeat(values: pa.Array, times: int) -> pa.Array:
     """Each value so many times in a row, as a page's values are for each of its results."""
-    return values.take(pa.array(np.repeat(np.arange(len(values)), times)))
+    return values.take(numbers_to_arrow(np.repeat(np.arange(len(values)), times)))
