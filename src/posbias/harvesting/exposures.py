@@ -75,7 +75,8 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     segment, segments = segment_numbers(labels, plan.segments)
     split = rows_of(tables[0])
     if one_pass:
-        parts = [strata.cells_from_exposures(tables[0], segment[:split], plan.masks)]
+        digits = digits_of(plan, profile.most) if plan.dialect.wide_numbers else None
+        parts = [strata.cells_from_exposures(tables[0], segment[:split], plan.masks, digits)]
     else:
         parts = [strata.cells_from_rows(tables[0], segment[:split])]
     if not one_pass and not natural:
@@ -84,7 +85,8 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     if len(tables) > 1:
         parts.append(strata.cells_from_rows(tables[1], segment[split:]))
     cells = strata.Cells.joined(strata.renumbered(parts))
-    findings = note_non_functional(counts.non_functional_pairs, strata.count_pairs(cells))
+    several = counts.non_functional_pairs
+    findings = note_non_functional(several, strata.count_pairs(cells)) if several else []
     findings += [*note_natural(plan.schema), *note_weighting(settings.weighting)]
     return Counted("exposures", plan.rankers, segments, cells, counts, findings)
 
@@ -104,10 +106,9 @@ def _strata_sql(plan: Plan, profile: Profile) -> str:
 
 def _one_pass(plan: Plan, profile: Profile) -> str:
     """Return the query that counts in one pass over (query, document), or none where that would cost more than two."""
-    most = max((entry.impressions for entry in profile.entries if entry.position > 0), default=0)
     if plan.dialect.wide_numbers:
         fits = len(plan.rankers) <= _ONE_PASS_SIDE_BY_SIDE and bool(plan.masks.groups) and not plan.schema.natural
-        return added_exposures(plan, digits_of(plan, most)) if fits else ""
+        return added_exposures(plan, digits_of(plan, profile.most)) if fits else ""
     # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
     fits = not plan.schema.aggregated or profile.impressions < PACK // 2
     fits = fits and len(plan.rankers) <= _ONE_PASS and bool(plan.masks.groups) and not plan.schema.natural

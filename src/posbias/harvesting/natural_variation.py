@@ -43,7 +43,7 @@ def count_natural(
     if nameless.any():
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
     tables = [select(answer, bucket >= 0)]
-    busy = answer["query"][bucket == BUSY]
+    busy = answer["held_0"][bucket == BUSY]
     if len(busy):
         queries = sorted(set(busy.tolist()))
         sql = busy_cells(plan, queries if len(queries) <= _MOST_NAMED else ())
