@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,6 +76,14 @@ def at_once(function: Callable[[T], S], items: Iterable[T]) -> list[S]:
     """Return what a function gives for each item, several at a time: NumPy lets others work while it does."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(function, items))
+
+
+def begun(function: Callable[[], S]) -> Future[S]:
+    """Begin to call a function beside what follows, and return where its answer will be."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(function)
+    pool.shutdown(wait=False)
+    return future
 
 
 def distinct(values: IntArray, size: int) -> IntArray:

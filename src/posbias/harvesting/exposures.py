@@ -38,12 +38,12 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     plan = settings.plan(opened, profile.rankers)
     natural = plan.schema.natural
     refuse_no_ranker(natural, settings.non_functional)
+    notes = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
     if fits_one_pass(plan) and not opened.looks_first:
         found = count_natural(opened, plan, counts, settings.max_strata)
         if found is None:
             return _sum_exposures(opened, plan, settings, counts)
-        findings = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
-        return Counted("exposures", plan.rankers, found[1], found[0], counts, findings)
+        return Counted("exposures", plan.rankers, found[1], found[0], counts, notes)
     one_pass = bool(_one_pass(plan, profile))
     sql = _strata_sql(plan, profile)
     if not one_pass:
@@ -53,42 +53,43 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
         answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_exposures(opened, plan, settings, counts)
+    from posbias.arrays import begun
     from posbias.engines.answers import rows_of, segment_numbers, select, stacked
     from posbias.harvesting import strata
 
-    bucket = answer["bucket"]
+    if not one_pass:
+        segment, segments = segment_numbers(answer, plan.segments)
+        cells = strata.cells_from_rows(answer, segment)
+        several, pairs = (0, 0) if natural else (strata.count_non_functional(cells), strata.count_pairs(cells))
+        refuse_non_functional(settings.non_functional, several, pairs)
+        counts = replace(counts, non_functional_pairs=several)
+        findings = [*note_non_functional(several, pairs), *notes]
+        return Counted("exposures", plan.rankers, segments, cells, counts, findings)
+    bucket, pairs = answer["bucket"], int(answer["pairs"].sum())
     nameless = bucket == exposure_sql.NAMELESS
     if nameless.any():
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
+    several = int(answer["pairs"][bucket == exposure_sql.NON_FUNCTIONAL].sum())
+    refuse_non_functional(settings.non_functional, several, pairs)
+    counts = replace(counts, non_functional_pairs=several)
     tables = [select(answer, bucket >= 0)]
-    if one_pass:
-        several = int(answer["pairs"][bucket == exposure_sql.NON_FUNCTIONAL].sum())
-        counts = replace(counts, non_functional_pairs=several)
-        refuse_non_functional(settings.non_functional, several, int(answer["pairs"].sum()))
-    if counts.non_functional_pairs:
+    if several:
         sql = exposure_sql.cells(plan, having=exposure_sql.SEVERAL_RANKS)
         more = opened.table_up_to(sql, settings.max_strata, "Harvesting pairs at several ranks")
         if more is None:
             return _sum_exposures(opened, plan, settings, counts)
         tables.append(more)
-    labels = stacked(tables, ["bucket", *plan.segments])
-    segment, segments = segment_numbers(labels, plan.segments)
-    split = rows_of(tables[0])
-    if one_pass:
-        digits = digits_of(plan, profile.most) if plan.dialect.wide_numbers else None
+    segment, segments = segment_numbers(stacked(tables, ["bucket", *plan.segments]), plan.segments)
+    digits = digits_of(plan, profile.most) if plan.dialect.wide_numbers else None
+
+    def make() -> strata.Cells:
+        split = rows_of(tables[0])
         parts = [strata.cells_from_exposures(tables[0], segment[:split], plan.masks, digits)]
-    else:
-        parts = [strata.cells_from_rows(tables[0], segment[:split])]
-    if not one_pass and not natural:
-        counts = replace(counts, non_functional_pairs=strata.count_non_functional(parts[0]))
-        refuse_non_functional(settings.non_functional, counts.non_functional_pairs, strata.count_pairs(parts[0]))
-    if len(tables) > 1:
-        parts.append(strata.cells_from_rows(tables[1], segment[split:]))
-    cells = strata.Cells.joined(strata.renumbered(parts))
-    several = counts.non_functional_pairs
-    findings = note_non_functional(several, strata.count_pairs(cells)) if several else []
-    findings += [*note_natural(plan.schema), *note_weighting(settings.weighting)]
-    return Counted("exposures", plan.rankers, segments, cells, counts, findings)
+        parts += [strata.cells_from_rows(table, segment[split:]) for table in tables[1:]]
+        return strata.Cells.joined(strata.renumbered(parts))
+
+    findings = [*note_non_functional(several, pairs), *notes]
+    return Counted("exposures", plan.rankers, segments, begun(make), counts, findings)
 
 
 def _seem_few(opened: OpenLog, plan: Plan, profile: Profile, most: int) -> bool:

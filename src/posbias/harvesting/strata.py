@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
 
 from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, at_once, group, runs, tally
-from posbias.engines.answers import Answer, rows_of, segment_numbers, stacked
+from posbias.engines.answers import Answer, Segments, rows_of, segment_numbers, stacked
 from posbias.harvesting.page_views import busiest
 from posbias.harvesting.profiles import Shown
 from posbias.sql.codes import Coding, Digits, Masks
@@ -55,6 +55,13 @@ class Cells(_Columns):
     rank: IntArray
     impressions: IntArray
     clicks: IntArray
+
+    def of(self, segments: Segments, among: Segments) -> Cells:
+        """Return the cells with their segments numbered as among others."""
+        if segments == among[: len(segments)]:
+            return self
+        number = {key: i for i, key in enumerate(among)}
+        return replace(self, segment=np.array([number[key] for key in segments], dtype=np.int64)[self.segment])
 
 
 @dataclass(frozen=True)
