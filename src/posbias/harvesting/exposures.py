@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from posbias.engines import OpenLog
 from posbias.harvesting.counts import Counted, Settings
+from posbias.harvesting.first_looks import FirstLook, look_first
 from posbias.harvesting.natural_variation import count_natural, fits_one_pass
 from posbias.harvesting.notes import (
     note_natural,
@@ -14,7 +15,6 @@ from posbias.harvesting.notes import (
     refuse_no_ranker,
     refuse_non_functional,
 )
-from posbias.harvesting.profiles import Profile, take_profile
 from posbias.harvesting.refusals import refuse_unusable
 from posbias.harvesting.row_counts import RowCounts
 from posbias.sql import exposure_counts
@@ -32,10 +32,10 @@ _LOOKED_AT = 4
 
 def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     """Take a cheap look at the rankers, then count in one pass over (query, document)."""
-    profile = take_profile(opened, settings.plan(opened, ()))
-    counts = RowCounts.by_profile(profile)
+    look = look_first(opened, settings.plan(opened, ()))
+    counts = look.counts
     refuse_unusable(opened, settings.plan(opened, ()), counts.rows, counts.rows_unusable)
-    plan = settings.plan(opened, profile.rankers)
+    plan = settings.plan(opened, look.rankers)
     natural = plan.schema.natural
     refuse_no_ranker(natural, settings.non_functional)
     notes = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
@@ -44,12 +44,12 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
         if found is None:
             return _sum_exposures(opened, plan, settings, counts)
         return Counted("exposures", plan.rankers, found[1], found[0], counts, notes)
-    one_pass = bool(_one_pass(plan, profile))
-    sql = _strata_sql(plan, profile)
+    one_pass = bool(_one_pass(plan, look))
+    sql = _strata_sql(plan, look)
     if not one_pass:
         _refuse_nameless(opened, plan, counts)
     answer = None
-    if not opened.looks_first or _seem_few(opened, plan, profile, settings.max_strata):
+    if not opened.looks_first or _seem_few(opened, plan, look, settings.max_strata):
         answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_exposures(opened, plan, settings, counts)
@@ -80,7 +80,7 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
             return _sum_exposures(opened, plan, settings, counts)
         tables.append(more)
     segment, segments = segment_numbers(stacked(tables, ["bucket", *plan.segments]), plan.segments)
-    digits = digits_of(plan, profile.most) if plan.dialect.wide_numbers else None
+    digits = digits_of(plan, look.most) if plan.dialect.wide_numbers else None
 
     def make() -> strata.Cells:
         split = rows_of(tables[0])
@@ -92,26 +92,26 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     return Counted("exposures", plan.rankers, segments, begun(make), counts, findings)
 
 
-def _seem_few(opened: OpenLog, plan: Plan, profile: Profile, most: int) -> bool:
+def _seem_few(opened: OpenLog, plan: Plan, look: FirstLook, most: int) -> bool:
     """Return whether strata seem to be few enough to be kept, by those of a few buckets where there may be more."""
-    if profile.rows_counted <= most:
+    if look.counts.rows_counted <= most:
         return True
-    part = exposure_counts.of_buckets(plan, _LOOKED_AT, _strata_sql(replace(plan, log="few"), profile))
+    part = exposure_counts.of_buckets(plan, _LOOKED_AT, _strata_sql(replace(plan, log="few"), look))
     [(found,)] = opened.rows(part, "Looking at a part")
     return bool(found * BUCKETS <= most * _LOOKED_AT)
 
 
-def _strata_sql(plan: Plan, profile: Profile) -> str:
-    return _one_pass(plan, profile) or exposure_sql.cells(plan)
+def _strata_sql(plan: Plan, look: FirstLook) -> str:
+    return _one_pass(plan, look) or exposure_sql.cells(plan)
 
 
-def _one_pass(plan: Plan, profile: Profile) -> str:
+def _one_pass(plan: Plan, look: FirstLook) -> str:
     """Return the query that counts in one pass over (query, document), or none where that would cost more than two."""
     if plan.dialect.wide_numbers:
         fits = len(plan.rankers) <= _ONE_PASS_SIDE_BY_SIDE and bool(plan.masks.groups) and not plan.schema.natural
-        return added_exposures(plan, digits_of(plan, profile.most)) if fits else ""
+        return added_exposures(plan, digits_of(plan, look.most)) if fits else ""
     # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
-    fits = not plan.schema.aggregated or profile.impressions < PACK // 2
+    fits = not plan.schema.aggregated or look.impressions < PACK // 2
     fits = fits and len(plan.rankers) <= _ONE_PASS and bool(plan.masks.groups) and not plan.schema.natural
     return exposure_sql.exposures(plan) if fits else ""
 

@@ -34,7 +34,8 @@ def count_natural(
 ) -> tuple[Future[Cells], list[tuple[str | None, ...]]] | None:
     """Return where the cells of such a log will be, and its segments; None where there are more than `most` strata."""
     # Rows of a stratum that differ in clicks are joined afterwards: 1.6 of them each in a log of ten million rows.
-    answer = opened.table_up_to(rank_digits(plan), 2 * most, "Harvesting")
+    digits = digits_of(plan, counts.rows)
+    answer = opened.table_up_to(rank_digits(plan, digits), 2 * most, "Harvesting")
     if answer is None:
         return None
     from posbias.arrays import begun
@@ -47,7 +48,7 @@ def count_natural(
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
     still = select(answer, bucket >= 0)
     segment, segments = segment_numbers(still, plan.segments)
-    cells = begun(lambda: strata.cells_from_digits(still, segment, digits_of(plan)))
+    cells = begun(lambda: strata.cells_from_digits(still, segment, digits))
     busy = answer["held_0"][bucket == BUSY]
     more = None
     if len(busy):

@@ -93,6 +93,8 @@ class Digits:
     # So many bits of a number count impressions, and as many clicks. What is left is for pairs that are marked as
     # having more: 2^7 times as much, or by fewer bits more.
     half: int = 60
+    # From this bit on a number counts its rows: more than a digit holds tells that its digits are no counts.
+    top: int = 0
 
     @cached_property
     def groups(self) -> list[range]:
@@ -118,10 +120,10 @@ class Digits:
         unit = f"({dialect.cast('1', 'BIGINT')} << ({self.bits} * ({place})))"
         if aggregated:
             return f"{unit} * (impressions + {dialect.cast(str(2**self._clicks_at), 'HUGEINT')} * clicks)"
-        # Most rows have no click, and those stay numbers of 64 bits.
-        return (
-            f"CASE WHEN clicks = 1 THEN {unit} * {dialect.cast(str(2**self._clicks_at + 1), 'HUGEINT')} ELSE {unit} END"
-        )
+        row = f" + {dialect.cast(str(2**self.top), 'HUGEINT')}" if self.top else ""
+        both = dialect.cast(str(2**self._clicks_at + 1), "HUGEINT")
+        # Most rows have no click: for those, one is not counted.
+        return f"CASE WHEN clicks = 1 THEN {unit} * {both}{row} ELSE {unit}{row} END"
 
     def number(self, dialect: Dialect, slot: str) -> str:
         """Return, as SQL, which number has the digit of a slot."""
@@ -133,6 +135,10 @@ class Digits:
             return ["SUM(added) AS counted_0"]
         return [f"COALESCE(SUM(added) FILTER (WHERE number = {g}), 0) AS counted_{g}" for g in range(len(self.groups))]
 
+    def rows(self) -> str:
+        """Return, as SQL, how many rows were added up; or more, where those are more than a digit holds."""
+        return " + ".join(f"({name} >> {self.top})" for name in self.names("counted"))
+
     def halves(self, dialect: Dialect, condition: str, otherwise: str = "0") -> list[str]:
         """Return, as SQL, the impressions (`held_<g>`) and clicks (`clicked_<g>`) of all numbers where they are counts.
 
@@ -140,6 +146,8 @@ class Digits:
         """
         low = [f"{name} & {2**self._clicks_at - 1}" for name in self.names("counted")]
         high = [f"{name} >> {self._clicks_at}" for name in self.names("counted")]
+        if self.top:
+            high = [f"({text}) & {2 ** (self.top - self._clicks_at) - 1}" for text in high]
         names = [*self.names("held"), *self.names("clicked")]
         return [
             f"CASE WHEN {condition} THEN {dialect.cast(text, 'BIGINT')} ELSE {otherwise if i == 0 else 0} END AS {name}"

@@ -12,24 +12,28 @@ from posbias.sql.steps import Step, render
 
 # What `bucket` holds for pairs that were shown too often for their digits.
 BUSY = -3
-# A digit of five bits counts to 31, and twenty of them leave room for 2^32 clicks. Most pairs are shown less often.
-_BITS, _HALF = 5, 50
+# A digit of five bits counts to 31, and most pairs are shown less often. Twenty of them leave room for 2^32 clicks, or
+# for counts of 2^26 rows.
+_BITS, _HALF, _MOST_ROWS = 5, 50, 2**26
 
 
-def digits_of(plan: Plan) -> Digits:
-    """Return how the counts of a pair are written: a digit for each rank."""
-    return Digits(plan.max_rank, _BITS, _HALF)
+def digits_of(plan: Plan, rows: int) -> Digits:
+    """Return how the counts of a pair in a log of so many rows are written: a digit for each rank."""
+    return Digits(plan.max_rank, _BITS, _HALF, 2 * _HALF if rows < _MOST_ROWS else 0)
 
 
-def rank_digits(plan: Plan) -> str:
+def rank_digits(plan: Plan, digits: Digits) -> str:
     """Return how many pairs have the same impressions (`held_<g>`) and clicks (`clicked_<g>`) at each rank, by bucket.
 
     Pairs that were shown too often for that come back under bucket BUSY, with the number of their query in `held_0`.
     """
-    d, segments, digits = plan.dialect, plan.segments, digits_of(plan)
+    d, segments = plan.dialect, plan.segments
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     names = [*digits.names("held"), *digits.names("clicked")]
     keys = comma(segments, "bucket", names)
+    # A count of its own is one more number to keep for every pair.
+    count = [] if digits.top else ["COUNT(*) AS row_count"]
+    busy = f"{digits.rows() if digits.top else 'row_count'} >= {2**_BITS}"
     return render(
         [
             *shown(plan, ranks=False),
@@ -42,16 +46,18 @@ def rank_digits(plan: Plan) -> str:
             Step(
                 "pairs",
                 "Each (query, document) once: how often it was shown and clicked at each rank, as digits.",
-                f"SELECT {comma(segments, 'query', 'doc')}, COUNT(*) >= {2**_BITS} AS busy,\n  "
-                + ",\n  ".join(digits.sums())
+                f"SELECT {comma(segments, 'query', 'doc')},\n  "
+                + ",\n  ".join([*count, *digits.sums()])
                 + f"\nFROM placed\nGROUP BY {comma(segments, 'query', 'doc')}",
             ),
             Step(
                 "still",
                 "The bucket of its query; pairs without an id or with too many views are marked instead.",
                 f"SELECT {comma(segments)}{', ' if segments else ''}"
-                f"CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN busy THEN {BUSY} ELSE {bucket} END "
-                f"AS bucket,\n  " + ",\n  ".join(digits.halves(d, "NOT busy", _number(plan, "query"))) + "\nFROM pairs",
+                f"CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {busy} THEN {BUSY} ELSE {bucket} END "
+                f"AS bucket,\n  "
+                + ",\n  ".join(digits.halves(d, f"NOT ({busy})", _number(plan, "query")))
+                + "\nFROM pairs",
             ),
             Step(
                 "rank_digits",
