@@ -122,7 +122,7 @@ class Digits:
             return f"{unit} * (impressions + {dialect.cast(str(2**self._clicks_at), 'HUGEINT')} * clicks)"
         row = f" + {dialect.cast(str(2**self.top), 'HUGEINT')}" if self.top else ""
         both = dialect.cast(str(2**self._clicks_at + 1), "HUGEINT")
-        # Most rows have no click: for those, one is not counted.
+        # Most rows have no click, and need no product of 128 bits.
         return f"CASE WHEN clicks = 1 THEN {unit} * {both}{row} ELSE {unit}{row} END"
 
     def number(self, dialect: Dialect, slot: str) -> str:
