@@ -10,6 +10,7 @@ import pytest
 
 import posbias
 from posbias.harvesting import natural_variation
+from posbias.sql import rank_digits
 
 CELL = ("stratum", "bucket", "rank", "pairs", "impressions", "clicks")
 IDS = {
@@ -30,12 +31,28 @@ def test_pairs_that_were_shown_often_count_like_others(ids: str, max_rank: int, 
     wanted = posbias.harvest(
         posbias.ClickLog(log.set_column(2, "ranker", pa.array(["any"] * len(log)))), max_rank=max_rank
     )
-    assert (wanted.table.impressions >= 64 * wanted.table.pairs).any()
-    assert (wanted.table.impressions < 64 * wanted.table.pairs).any()
-    for most in (20_000, 0):
+    assert (wanted.table.impressions >= 32 * wanted.table.pairs).any()
+    assert (wanted.table.impressions < 32 * wanted.table.pairs).any()
+    for most, rows in ((20_000, 2**26), (0, 2**26), (20_000, 0)):
         monkeypatch.setattr(natural_variation, "_MOST_NAMED", most)
+        # With more rows than their number counts, they are counted beside it.
+        monkeypatch.setattr(rank_digits, "_MOST_ROWS", rows)
         found = posbias.harvest(posbias.ClickLog(log, ranker="none"), max_rank=max_rank)
         assert strata_of(found) == strata_of(wanted)
+
+
+@pytest.mark.parametrize("views", [31, 32, 33, 64, 1000])
+def test_digits_hold_what_they_can(views: int, monkeypatch: Any) -> None:
+    """A pair shown and clicked so often at the last rank of a number of digits, and once at the first."""
+    rows = [("q", "d", 10)] * (views - 1) + [("q", "d", 1)]
+    log = pa.Table.from_pylist([{"query_id": q, "doc_id": d, "position": p, "clicked": 1} for q, d, p in rows])
+    for most in (2**26, 0):
+        monkeypatch.setattr(rank_digits, "_MOST_ROWS", most)
+        table = posbias.harvest(posbias.ClickLog(log, ranker="none"), force=True).table
+        assert sorted(zip(table.rank, table.impressions, table.clicks, strict=True)) == [
+            (1, 1, 1),
+            (10, *[views - 1] * 2),
+        ]
 
 
 def strata_of(harvest: posbias.Harvest) -> list[Any]:

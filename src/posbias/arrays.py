@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
+T = TypeVar("T")
+S = TypeVar("S")
 
 # Up to this many possible combinations of values are looked up in a table.
 _DIRECT = 2**24
@@ -47,6 +50,40 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     first = np.empty(int(held.sum()), dtype=np.int64)
     first[which[::-1]] = np.arange(len(key))[::-1]
     return first, which
+
+
+def runs(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """Return an order of rows in which equal combinations (none negative) follow each other, and where each begins."""
+    # As few numbers as hold all columns: the first is sorted fast, those that follow must keep its order.
+    keys, size = [np.zeros(len(columns[0]), dtype=np.int64)], 1
+    for column in columns:
+        span = int(column.max(initial=0)) + 1
+        if size * span < 2**62:
+            keys[-1], size = keys[-1] * span + column, size * span
+        else:
+            keys, size = [*keys, column], span
+    order = np.argsort(keys[0])
+    for key in keys[1:]:
+        order = order[np.argsort(key[order], kind="stable")]
+    begins = np.zeros(len(order), dtype=np.bool_)
+    begins[:1] = True
+    for key in (key[order] for key in keys):
+        begins[1:] |= key[1:] != key[:-1]
+    return order, np.flatnonzero(begins)
+
+
+def at_once(function: Callable[[T], S], items: Iterable[T]) -> list[S]:
+    """Return what a function gives for each item, several at a time: NumPy lets others work while it does."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(function, items))
+
+
+def begun(function: Callable[[], S]) -> Future[S]:
+    """Begin to call a function beside what follows, and return where its answer will be."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(function)
+    pool.shutdown(wait=False)
+    return future
 
 
 def distinct(values: IntArray, size: int) -> IntArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -58,11 +59,19 @@ def stacked(answers: Sequence[Answer], names: Sequence[str]) -> Answer:
     return {name: np.concatenate([answer[name] for answer in answers]) for name in names}
 
 
-def segment_numbers(answer: Answer, names: Sequence[str]) -> tuple[IntArray, list[tuple[str | None, ...]]]:
+Segments = list[tuple[str | None, ...]]
+
+
+def segment_numbers(answer: Answer, names: Sequence[str]) -> tuple[IntArray, Segments]:
     """Return the number of each row's segment, and the segments by number (sorted, null first)."""
     if not names:
         return np.zeros(rows_of(answer), dtype=np.int64), [()]
     keys = list(zip(*(answer[name] for name in names), strict=True))
-    found = sorted(set(keys), key=lambda key: [(value is not None, value or "") for value in key])
+    found = joined_segments([keys])
     number = {key: i for i, key in enumerate(found)}
     return np.array([number[key] for key in keys], dtype=np.int64), found
+
+
+def joined_segments(found: Sequence[Segments]) -> Segments:
+    """Return the segments of several answers, each once (sorted, null first)."""
+    return sorted({*chain(*found)}, key=lambda key: [(value is not None, value or "") for value in key])

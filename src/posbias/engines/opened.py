@@ -76,6 +76,11 @@ class OpenLog(ABC):
         """Whether an answer that may be too large is dear enough to look first at a part of it."""
         return False
 
+    @property
+    def tells_bounds(self) -> bool:
+        """Whether the least and the greatest value of a column are known without reading it."""
+        return False
+
     @abstractmethod
     def done(self) -> float:
         """Return the share of the running query that is done."""

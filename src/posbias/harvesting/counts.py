@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -55,6 +56,12 @@ class Counted:
     kind: Kind
     rankers: tuple[str, ...]
     segments: list[tuple[str | None, ...]]
-    table: Cells | PairSums
+    # The table, or where it will be: it may be made while the engine is asked for something else.
+    made: Cells | PairSums | Future[Cells]
     rows: RowCounts
     findings: list[Finding]
+
+    @property
+    def table(self) -> Cells | PairSums:
+        """The counts themselves."""
+        return self.made.result() if isinstance(self.made, Future) else self.made

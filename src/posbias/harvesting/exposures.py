@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from posbias.engines import OpenLog
 from posbias.harvesting.counts import Counted, Settings
+from posbias.harvesting.first_looks import FirstLook, look_first
 from posbias.harvesting.natural_variation import count_natural, fits_one_pass
 from posbias.harvesting.notes import (
     note_natural,
@@ -14,7 +15,6 @@ from posbias.harvesting.notes import (
     refuse_no_ranker,
     refuse_non_functional,
 )
-from posbias.harvesting.profiles import Profile, take_profile
 from posbias.harvesting.refusals import refuse_unusable
 from posbias.harvesting.row_counts import RowCounts
 from posbias.sql import exposure_counts
@@ -32,84 +32,86 @@ _LOOKED_AT = 4
 
 def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     """Take a cheap look at the rankers, then count in one pass over (query, document)."""
-    profile = take_profile(opened, settings.plan(opened, ()))
-    counts = RowCounts.by_profile(profile)
+    look = look_first(opened, settings.plan(opened, ()))
+    counts = look.counts
     refuse_unusable(opened, settings.plan(opened, ()), counts.rows, counts.rows_unusable)
-    plan = settings.plan(opened, profile.rankers)
+    plan = settings.plan(opened, look.rankers)
     natural = plan.schema.natural
     refuse_no_ranker(natural, settings.non_functional)
+    notes = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
     if fits_one_pass(plan) and not opened.looks_first:
         found = count_natural(opened, plan, counts, settings.max_strata)
         if found is None:
             return _sum_exposures(opened, plan, settings, counts)
-        findings = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
-        return Counted("exposures", plan.rankers, found[1], found[0], counts, findings)
-    one_pass = bool(_one_pass(plan, profile))
-    sql = _strata_sql(plan, profile)
+        return Counted("exposures", plan.rankers, found[1], found[0], counts, notes)
+    one_pass = bool(_one_pass(plan, look))
+    sql = _strata_sql(plan, look)
     if not one_pass:
         _refuse_nameless(opened, plan, counts)
     answer = None
-    if not opened.looks_first or _seem_few(opened, plan, profile, settings.max_strata):
+    if not opened.looks_first or _seem_few(opened, plan, look, settings.max_strata):
         answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_exposures(opened, plan, settings, counts)
+    from posbias.arrays import begun
     from posbias.engines.answers import rows_of, segment_numbers, select, stacked
     from posbias.harvesting import strata
 
-    bucket = answer["bucket"]
+    if not one_pass:
+        segment, segments = segment_numbers(answer, plan.segments)
+        cells = strata.cells_from_rows(answer, segment)
+        several, pairs = (0, 0) if natural else (strata.count_non_functional(cells), strata.count_pairs(cells))
+        refuse_non_functional(settings.non_functional, several, pairs)
+        counts = replace(counts, non_functional_pairs=several)
+        findings = [*note_non_functional(several, pairs), *notes]
+        return Counted("exposures", plan.rankers, segments, cells, counts, findings)
+    bucket, pairs = answer["bucket"], int(answer["pairs"].sum())
     nameless = bucket == exposure_sql.NAMELESS
     if nameless.any():
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
+    several = int(answer["pairs"][bucket == exposure_sql.NON_FUNCTIONAL].sum())
+    refuse_non_functional(settings.non_functional, several, pairs)
+    counts = replace(counts, non_functional_pairs=several)
     tables = [select(answer, bucket >= 0)]
-    if one_pass:
-        several = int(answer["pairs"][bucket == exposure_sql.NON_FUNCTIONAL].sum())
-        counts = replace(counts, non_functional_pairs=several)
-        refuse_non_functional(settings.non_functional, several, int(answer["pairs"].sum()))
-    if counts.non_functional_pairs:
+    if several:
         sql = exposure_sql.cells(plan, having=exposure_sql.SEVERAL_RANKS)
         more = opened.table_up_to(sql, settings.max_strata, "Harvesting pairs at several ranks")
         if more is None:
             return _sum_exposures(opened, plan, settings, counts)
         tables.append(more)
-    labels = stacked(tables, ["bucket", *plan.segments])
-    segment, segments = segment_numbers(labels, plan.segments)
-    split = rows_of(tables[0])
-    if one_pass:
-        parts = [strata.cells_from_exposures(tables[0], segment[:split], plan.masks)]
-    else:
-        parts = [strata.cells_from_rows(tables[0], segment[:split])]
-    if not one_pass and not natural:
-        counts = replace(counts, non_functional_pairs=strata.count_non_functional(parts[0]))
-        refuse_non_functional(settings.non_functional, counts.non_functional_pairs, strata.count_pairs(parts[0]))
-    if len(tables) > 1:
-        parts.append(strata.cells_from_rows(tables[1], segment[split:]))
-    cells = strata.Cells.joined(strata.renumbered(parts))
-    findings = note_non_functional(counts.non_functional_pairs, strata.count_pairs(cells))
-    findings += [*note_natural(plan.schema), *note_weighting(settings.weighting)]
-    return Counted("exposures", plan.rankers, segments, cells, counts, findings)
+    segment, segments = segment_numbers(stacked(tables, ["bucket", *plan.segments]), plan.segments)
+    digits = digits_of(plan, look.most) if plan.dialect.wide_numbers else None
+
+    def make() -> strata.Cells:
+        split = rows_of(tables[0])
+        parts = [strata.cells_from_exposures(tables[0], segment[:split], plan.masks, digits)]
+        parts += [strata.cells_from_rows(table, segment[split:]) for table in tables[1:]]
+        return strata.Cells.joined(strata.renumbered(parts))
+
+    findings = [*note_non_functional(several, pairs), *notes]
+    return Counted("exposures", plan.rankers, segments, begun(make), counts, findings)
 
 
-def _seem_few(opened: OpenLog, plan: Plan, profile: Profile, most: int) -> bool:
+def _seem_few(opened: OpenLog, plan: Plan, look: FirstLook, most: int) -> bool:
     """Return whether strata seem to be few enough to be kept, by those of a few buckets where there may be more."""
-    if profile.rows_counted <= most:
+    if look.counts.rows_counted <= most:
         return True
-    part = exposure_counts.of_buckets(plan, _LOOKED_AT, _strata_sql(replace(plan, log="few"), profile))
+    part = exposure_counts.of_buckets(plan, _LOOKED_AT, _strata_sql(replace(plan, log="few"), look))
     [(found,)] = opened.rows(part, "Looking at a part")
     return bool(found * BUCKETS <= most * _LOOKED_AT)
 
 
-def _strata_sql(plan: Plan, profile: Profile) -> str:
-    return _one_pass(plan, profile) or exposure_sql.cells(plan)
+def _strata_sql(plan: Plan, look: FirstLook) -> str:
+    return _one_pass(plan, look) or exposure_sql.cells(plan)
 
 
-def _one_pass(plan: Plan, profile: Profile) -> str:
+def _one_pass(plan: Plan, look: FirstLook) -> str:
     """Return the query that counts in one pass over (query, document), or none where that would cost more than two."""
-    most = max((entry.impressions for entry in profile.entries if entry.position > 0), default=0)
     if plan.dialect.wide_numbers:
         fits = len(plan.rankers) <= _ONE_PASS_SIDE_BY_SIDE and bool(plan.masks.groups) and not plan.schema.natural
-        return added_exposures(plan, digits_of(plan, most)) if fits else ""
+        return added_exposures(plan, digits_of(plan, look.most)) if fits else ""
     # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
-    fits = not plan.schema.aggregated or profile.impressions < PACK // 2
+    fits = not plan.schema.aggregated or look.impressions < PACK // 2
     fits = fits and len(plan.rankers) <= _ONE_PASS and bool(plan.masks.groups) and not plan.schema.natural
     return exposure_sql.exposures(plan) if fits else ""
 

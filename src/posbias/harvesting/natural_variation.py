@@ -15,6 +15,8 @@ from posbias.sql.rank_digits import BUSY, busy_cells, digits_of, rank_digits
 from posbias.sql.shown import Plan
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from posbias.harvesting.strata import Cells
 
 # With more ranks than this, there are more numbers to add up than one pass is worth.
@@ -32,34 +34,42 @@ def fits_one_pass(plan: Plan) -> bool:
 
 def count_natural(
     opened: OpenLog, plan: Plan, counts: RowCounts, most: int
-) -> tuple[Cells, list[tuple[str | None, ...]]] | None:
-    """Return the cells and segments of such a log; None where there are more than `most` strata."""
+) -> tuple[Future[Cells], list[tuple[str | None, ...]]] | None:
+    """Return where the cells of such a log will be, and its segments; None where there are more than `most` strata."""
     # Rows of a stratum that differ in clicks are joined afterwards: 1.6 of them each in a log of ten million rows.
-    answer = opened.table_up_to(rank_digits(plan), 2 * most, "Harvesting")
+    digits = digits_of(plan, counts.rows)
+    answer = opened.table_up_to(rank_digits(plan, digits), 2 * most, "Harvesting")
     if answer is None:
         return None
-    from posbias.engines.answers import rows_of, segment_numbers, select, stacked
+    from posbias.arrays import begun
+    from posbias.engines.answers import joined_segments, rows_of, segment_numbers, select
     from posbias.harvesting import strata
 
     bucket = answer["bucket"]
     nameless = bucket == NAMELESS
     if nameless.any():
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
-    tables = [select(answer, bucket >= 0)]
-    busy = answer["query"][bucket == BUSY]
+    still = select(answer, bucket >= 0)
+    segment, segments = segment_numbers(still, plan.segments)
+    cells = begun(lambda: strata.cells_from_digits(still, segment, digits))
+    busy = answer["held_0"][bucket == BUSY]
+    more = None
     if len(busy):
         queries = sorted(set(busy.tolist()))
         sql = busy_cells(plan, queries if len(queries) <= _MOST_NAMED else ())
         more = opened.table_up_to(sql, most, "Harvesting busy pairs")
         if more is None:
             return None
-        tables.append(more)
-    labels = stacked(tables, ["bucket", *plan.segments])
-    segment, segments = segment_numbers(labels, plan.segments)
-    split = rows_of(tables[0])
-    parts = [strata.cells_from_digits(tables[0], segment[:split], digits_of(plan))]
-    if parts[0].stratum.max(initial=-1) >= most:
+    if rows_of(still) > most and cells.result().stratum.max(initial=-1) >= most:
         return None
-    if len(tables) > 1:
-        parts.append(strata.cells_from_rows(tables[1], segment[split:]))
-    return strata.Cells.joined(strata.renumbered(parts)), list(segments)
+    if more is None:
+        return cells, segments
+    other, others = segment_numbers(more, plan.segments)
+    all_segments = joined_segments([segments, others])
+
+    def make() -> strata.Cells:
+        parts = [cells.result(), strata.cells_from_rows(more, other)]
+        numbered = zip(parts, [segments, others], strict=True)
+        return strata.Cells.joined(strata.renumbered([part.of(found, all_segments) for part, found in numbered]))
+
+    return begun(make), all_segments

@@ -66,6 +66,11 @@ class Profile:
         """Impressions in all."""
         return sum(entry.impressions or 0 for entry in self.entries)
 
+    @property
+    def most(self) -> int:
+        """The most impressions that one ranker has at one position of the top M."""
+        return max((entry.impressions for entry in self.entries if entry.position > 0), default=0)
+
     @cached_property
     def positions(self) -> tuple[Shown, ...]:
         """What was shown at each position of the top M, all rankers together."""

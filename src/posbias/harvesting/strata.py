@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
 
-from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, group, tally
-from posbias.engines.answers import Answer, rows_of, segment_numbers, stacked
+from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, at_once, group, runs, tally
+from posbias.engines.answers import Answer, Segments, rows_of, segment_numbers, stacked
 from posbias.harvesting.page_views import busiest
 from posbias.harvesting.profiles import Shown
 from posbias.sql.codes import Coding, Digits, Masks
@@ -58,6 +58,13 @@ class Cells(_Columns):
     impressions: IntArray
     clicks: IntArray
 
+    def of(self, segments: Segments, among: Segments) -> Cells:
+        """Return the cells with their segments numbered as among others."""
+        if segments == among[: len(segments)]:
+            return self
+        number = {key: i for i, key in enumerate(among)}
+        return replace(self, segment=np.array([number[key] for key in segments], dtype=np.int64)[self.segment])
+
 
 @dataclass(frozen=True)
 class PairSums(_Columns):
@@ -94,35 +101,51 @@ def cells_from_signatures(answer: Answer, segment: IntArray, coding: Coding) -> 
     return cells
 
 
-def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks) -> Cells:
-    """Return the cells of a replay harvest in which each ranker shows a pair at one rank, given as a bit of a mask."""
-    bits = list(masks.bits(answer))
-    rows = [np.flatnonzero(held) for held in bits]
-    cells, parts = _allotted(rows, segment, answer["bucket"])
-    for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
+def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks, digits: Digits | None) -> Cells:
+    """Return the cells of a replay harvest in which each ranker shows a pair at one rank, given as a bit of a mask.
+
+    Counts come as digits, or one by one.
+    """
+
+    def counts(of: str, ranker: int, rows: IntArray) -> IntArray:
+        return digits.read(answer, of, ranker, rows) if digits else answer[f"{of}_{ranker}"][rows]
+
+    def fill(ranker: int) -> None:
+        row, part = rows[ranker], parts[ranker]
         # It is one bit, which frexp counts from 1.
         cells.rank[part] = np.frexp(bits[ranker][row])[1]
         cells.pairs[part] = answer["pairs"][row]
-        cells.clicks[part] = answer[f"clicks_{ranker}"][row]
-        np.multiply(answer[f"impressions_{ranker}"][row], cells.pairs[part], out=cells.impressions[part])
+        cells.clicks[part] = counts("clicked" if digits else "clicks", ranker, row)
+        shown = counts("held" if digits else "impressions", ranker, row)
+        np.multiply(shown, cells.pairs[part], out=cells.impressions[part])
+
+    bits = list(masks.bits(answer))
+    rows = at_once(np.flatnonzero, bits)
+    cells, parts = _allotted(rows, segment, answer["bucket"])
+    at_once(fill, range(len(rows)))
     return cells
 
 
 def cells_from_digits(answer: Answer, segment: IntArray, digits: Digits) -> Cells:
     """Return the cells of a replay that names no ranker: its counts are by rank, pair by pair, as digits."""
-    bucket, pairs = answer["bucket"], answer["pairs"]
-    held = {name: answer[name] for name in digits.names("held")}
-    first, stratum = group([segment, bucket, *held.values()])
-    shown = list(digits.read({name: column[first] for name, column in held.items()}, "held"))
-    alike = tally(stratum, pairs, len(first))
-    rows = [np.flatnonzero(views) for views in shown]
-    cells, parts = _allotted(rows, segment[first], bucket[first])
-    cells.ranker[:] = 0
-    for place, (clicks, row, part) in enumerate(zip(digits.read(answer, "clicked"), rows, parts, strict=True)):
+    order, starts = runs([segment, answer["bucket"], *(answer[name] for name in digits.names("held"))])
+    first = order[starts]
+    held = {name: answer[name][first] for name in digits.names("held")}
+    clicked = {name: answer[name][order] for name in digits.names("clicked")}
+    pairs = answer["pairs"][order]
+    alike = np.add.reduceat(pairs, starts)
+
+    def fill(place: int) -> None:
+        row, part = rows[place], parts[place]
+        cells.ranker[part] = 0
         cells.rank[part] = place + 1
         cells.pairs[part] = alike[row]
-        cells.clicks[part] = tally(stratum, clicks * pairs, len(first))[row]
-        np.multiply(shown[place][row], cells.pairs[part], out=cells.impressions[part])
+        cells.clicks[part] = np.add.reduceat(digits.read(clicked, "clicked", place) * pairs, starts)[row]
+        np.multiply(digits.read(held, "held", place, row), cells.pairs[part], out=cells.impressions[part])
+
+    rows = at_once(lambda place: np.flatnonzero(digits.read(held, "held", place)), range(digits.slots))
+    cells, parts = _allotted(rows, segment[first], answer["bucket"][first])
+    at_once(fill, range(digits.slots))
     return cells
 
 
@@ -135,12 +158,16 @@ def _allotted(rows: Sequence[IntArray], segment: IntArray, bucket: IntArray) -> 
     parts = [slice(end - len(row), end) for row, end in zip(rows, ends, strict=True)]
     cells = Cells(*(np.zeros(ends[-1], dtype=np.int64) for _ in fields(Cells)))
     segmented = segment.any()
-    for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
+
+    def fill(ranker: int) -> None:
+        row, part = rows[ranker], parts[ranker]
         cells.stratum[part] = row
         cells.ranker[part] = ranker
         cells.bucket[part] = bucket[row]
         if segmented:
             cells.segment[part] = segment[row]
+
+    at_once(fill, range(len(rows)))
     return cells, parts
 
 

@@ -78,17 +78,23 @@ class Coding:
 
 @dataclass(frozen=True)
 class Digits:
-    """How counts by slot are added up side by side, as digits of one number of 62 bits, or of numbers of up to 120.
+    """How impressions and clicks by slot are added up side by side: as digits of numbers of 128 bits.
 
-    >>> Digits(3, 20).groups, Digits(10, 21).groups
+    A number holds the impressions of its slots in its lower half and their clicks in its upper half, so that one sum
+    adds up both: what a group-by takes grows with the sums that it keeps for each group.
+
+    >>> Digits(3, 20).groups, Digits(10, 12).groups
     ([range(0, 3)], [range(0, 5), range(5, 10)])
     """
 
     slots: int
     # So many bits hold what any slot can count.
     bits: int
-    # A number has so many bits at the most.
-    room: int = 120
+    # So many bits of a number count impressions, and as many clicks. What is left is for pairs that are marked as
+    # having more: 2^7 times as much, or by fewer bits more.
+    half: int = 60
+    # From this bit on a number counts its rows: more than a digit holds tells that its digits are no counts.
+    top: int = 0
 
     @cached_property
     def groups(self) -> list[range]:
@@ -97,53 +103,64 @@ class Digits:
 
     @property
     def _fit(self) -> int:
-        return max(self.room // self.bits, 1)
+        return max(self.half // self.bits, 1)
 
     @property
-    def _type(self) -> str:
-        # Numbers of 64 bits are added up and grouped by in half the time.
-        return "BIGINT" if min(self.slots, self._fit) * self.bits <= 62 else "HUGEINT"
+    def _clicks_at(self) -> int:
+        """From which bit on a number counts clicks."""
+        return max(self.half, self.bits)
 
     def names(self, of: str) -> list[str]:
-        """What the numbers are called in a query."""
+        """What the numbers are called in a query and its answer."""
         return [f"{of}_{g}" for g in range(len(self.groups))]
 
-    def unit(self, dialect: Dialect, slot: str) -> str:
-        """Return, as SQL, what a slot counts by: 1 at its digit."""
+    def added(self, dialect: Dialect, slot: str, *, aggregated: bool) -> str:
+        """Return, as SQL, what a row adds to the number of its slot."""
         place = slot if self.slots <= self._fit else f"{slot} % {self._fit}"
-        return f"{dialect.cast('1', self._type)} << ({self.bits} * ({place}))"
+        unit = f"({dialect.cast('1', 'BIGINT')} << ({self.bits} * ({place})))"
+        if aggregated:
+            return f"{unit} * (impressions + {dialect.cast(str(2**self._clicks_at), 'HUGEINT')} * clicks)"
+        row = f" + {dialect.cast(str(2**self.top), 'HUGEINT')}" if self.top else ""
+        both = dialect.cast(str(2**self._clicks_at + 1), "HUGEINT")
+        # Most rows have no click, and need no product of 128 bits.
+        return f"CASE WHEN clicks = 1 THEN {unit} * {both}{row} ELSE {unit}{row} END"
 
     def number(self, dialect: Dialect, slot: str) -> str:
         """Return, as SQL, which number has the digit of a slot."""
         return dialect.cast(dialect.quotient(f"({slot})", self._fit), "TINYINT")
 
-    def sums(self, counted: str, condition: str = "") -> list[str]:
-        """Return, as SQL, the numbers that add up something by `unit` and `number`, where a condition holds."""
-        # Rows that add nothing are left out rather than added as 0: most have no click.
-        sums = []
-        for g in range(len(self.groups)):
-            where = " AND ".join(filter(None, [f"number = {g}" if len(self.groups) > 1 else "", condition]))
-            sums.append(f"COALESCE(SUM({counted}) FILTER (WHERE {where}), 0)" if where else f"SUM({counted})")
-        return sums
+    def sums(self) -> list[str]:
+        """Return, as SQL, the numbers that add up what `added` gives by `number`, by their names."""
+        if len(self.groups) == 1:
+            return ["SUM(added) AS counted_0"]
+        return [f"COALESCE(SUM(added) FILTER (WHERE number = {g}), 0) AS counted_{g}" for g in range(len(self.groups))]
 
-    def narrow(self, dialect: Dialect, number: str) -> str:
-        """Return, as SQL, a number that was added up in the type that holds it: a sum has one of twice the size."""
-        return dialect.cast(number, self._type)
+    def rows(self) -> str:
+        """Return, as SQL, how many rows were added up; or more, where those are more than a digit holds."""
+        return " + ".join(f"({name} >> {self.top})" for name in self.names("counted"))
 
-    def counts(self, dialect: Dialect, of: str) -> list[str]:
-        """Return, as SQL, the count of every slot."""
-        type_ = "INTEGER" if self.bits < 32 else "BIGINT"
+    def halves(self, dialect: Dialect, condition: str, otherwise: str = "0") -> list[str]:
+        """Return, as SQL, the impressions (`held_<g>`) and clicks (`clicked_<g>`) of all numbers where they are counts.
+
+        Elsewhere `held_0` is something else.
+        """
+        low = [f"{name} & {2**self._clicks_at - 1}" for name in self.names("counted")]
+        high = [f"{name} >> {self._clicks_at}" for name in self.names("counted")]
+        if self.top:
+            high = [f"({text}) & {2 ** (self.top - self._clicks_at) - 1}" for text in high]
+        names = [*self.names("held"), *self.names("clicked")]
         return [
-            dialect.cast(dialect.cut(name, place * self.bits, self.bits), type_)
-            for name, group in zip(self.names(of), self.groups, strict=True)
-            for place in range(len(group))
+            f"CASE WHEN {condition} THEN {dialect.cast(text, 'BIGINT')} ELSE {otherwise if i == 0 else 0} END AS {name}"
+            for i, (text, name) in enumerate(zip([*low, *high], names, strict=True))
         ]
 
-    def read(self, answer: Mapping[str, AnyArray], of: str) -> Iterator[IntArray]:
-        """Yield the count of every slot from the numbers of an answer."""
-        for name, group in zip(self.names(of), self.groups, strict=True):
-            for place in range(len(group)):
-                yield answer[name] >> place * self.bits & (1 << self.bits) - 1
+    def read(
+        self, answer: Mapping[str, AnyArray], of: str, slot: int, rows: AnyArray | slice = slice(None)
+    ) -> IntArray:
+        """Return the counts of a slot, in some rows of an answer."""
+        number, place = divmod(slot, self._fit)
+        column: IntArray = answer[f"{of}_{number}"][rows]
+        return column >> place * self.bits & (1 << self.bits) - 1
 
 
 @dataclass(frozen=True)

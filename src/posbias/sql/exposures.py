@@ -58,6 +58,14 @@ def profile(plan: Plan) -> str:
     )
 
 
+def bounds(plan: Plan) -> str:
+    """Return rows in all, those with a position, a click and a ranker, and the least and greatest of the first two."""
+    d, schema = plan.dialect, plan.schema
+    ranker, *columns = (d.quote(name or "") for name in (schema.ranker, schema.position, schema.click))
+    least = ", ".join(f"COUNT({c}), MIN({c}), MAX({c})" for c in columns)
+    return f"SELECT COUNT(*), COUNT({ranker}), {least}\nFROM log"
+
+
 def exposures(plan: Plan) -> str:
     """Return pairs and clicks by bucket, the ranks at which rankers showed them and the impressions they gave.
 

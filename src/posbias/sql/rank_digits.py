@@ -12,50 +12,52 @@ from posbias.sql.steps import Step, render
 
 # What `bucket` holds for pairs that were shown too often for their digits.
 BUSY = -3
-# A digit of six bits counts to 63, and ten of them make a number of 64 bits. Most pairs are shown less often.
-_BITS, _ROOM = 6, 60
+# A digit of five bits counts to 31, and most pairs are shown less often. Twenty of them leave room for 2^32 clicks, or
+# for counts of 2^26 rows.
+_BITS, _HALF, _MOST_ROWS = 5, 50, 2**26
 
 
-def digits_of(plan: Plan) -> Digits:
-    """Return how the counts of a pair are written: a digit for each rank."""
-    return Digits(plan.max_rank, _BITS, _ROOM)
+def digits_of(plan: Plan, rows: int) -> Digits:
+    """Return how the counts of a pair in a log of so many rows are written: a digit for each rank."""
+    return Digits(plan.max_rank, _BITS, _HALF, 2 * _HALF if rows < _MOST_ROWS else 0)
 
 
-def rank_digits(plan: Plan) -> str:
+def rank_digits(plan: Plan, digits: Digits) -> str:
     """Return how many pairs have the same impressions (`held_<g>`) and clicks (`clicked_<g>`) at each rank, by bucket.
 
-    Pairs that were shown too often for that come back under bucket BUSY, with the text of their query.
+    Pairs that were shown too often for that come back under bucket BUSY, with the number of their query in `held_0`.
     """
-    d, segments, digits = plan.dialect, plan.segments, digits_of(plan)
+    d, segments = plan.dialect, plan.segments
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     names = [*digits.names("held"), *digits.names("clicked")]
-    sums = [*digits.sums("unit"), *digits.sums("unit", "clicks = 1")]
-    told = [f"CASE WHEN NOT busy THEN {digits.narrow(d, name)} ELSE 0 END AS {name}" for name in names]
-    keys = comma(segments, "bucket", names, "query")
+    keys = comma(segments, "bucket", names)
+    # A count of its own is one more number to keep for every pair.
+    count = [] if digits.top else ["COUNT(*) AS row_count"]
+    busy = f"{digits.rows() if digits.top else 'row_count'} >= {2**_BITS}"
     return render(
         [
             *shown(plan, ranks=False),
             Step(
                 "placed",
-                "Which digit of which number counts a row.",
-                f"SELECT {comma(segments, 'query', 'doc', 'clicks')},\n"
-                f"  {digits.unit(d, '(position - 1)')} AS unit, {digits.number(d, 'position - 1')} AS number\n"
-                f"FROM shown\nWHERE {usable(plan)}",
+                "What a row adds to which number.",
+                f"SELECT {comma(segments, 'query', 'doc')},\n  {digits.added(d, '(position - 1)', aggregated=False)} "
+                f"AS added, {digits.number(d, 'position - 1')} AS number\nFROM shown\nWHERE {usable(plan)}",
             ),
             Step(
                 "pairs",
                 "Each (query, document) once: how often it was shown and clicked at each rank, as digits.",
-                f"SELECT {comma(segments, 'query', 'doc')}, COUNT(*) >= {2**_BITS} AS busy,\n  "
-                + ",\n  ".join(f"{text} AS {name}" for text, name in zip(sums, names, strict=True))
+                f"SELECT {comma(segments, 'query', 'doc')},\n  "
+                + ",\n  ".join([*count, *digits.sums()])
                 + f"\nFROM placed\nGROUP BY {comma(segments, 'query', 'doc')}",
             ),
             Step(
                 "still",
                 "The bucket of its query; pairs without an id or with too many views are marked instead.",
                 f"SELECT {comma(segments)}{', ' if segments else ''}"
-                f"CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN busy THEN {BUSY} ELSE {bucket} END "
-                f"AS bucket,\n  " + ",\n  ".join(told) + ",\n"
-                f"  CASE WHEN busy THEN {d.as_text('query')} END AS query\nFROM pairs",
+                f"CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {busy} THEN {BUSY} ELSE {bucket} END "
+                f"AS bucket,\n  "
+                + ",\n  ".join(digits.halves(d, f"NOT ({busy})", _number(plan, "query")))
+                + "\nFROM pairs",
             ),
             Step(
                 "rank_digits",
@@ -66,14 +68,18 @@ def rank_digits(plan: Plan) -> str:
     )
 
 
-def busy_cells(plan: Plan, queries: Sequence[str]) -> str:
-    """Return the exposures, cell by cell, of pairs shown too often for digits; where queries are named, of theirs."""
+def _number(plan: Plan, query: str) -> str:
+    """Return, as SQL, a number for a query. Another query may have it too."""
+    return plan.dialect.cast(f"{plan.dialect.hashed(query)} & {2**62 - 1}", "BIGINT")
+
+
+def busy_cells(plan: Plan, queries: Sequence[int]) -> str:
+    """Return the exposures, cell by cell, of pairs shown too often for digits; by the numbers of their queries."""
     having = f"SUM(impressions) >= {2**_BITS}"
     if not queries:
         return cells(plan, having=having)
     d, schema = plan.dialect, plan.schema
-    type_ = schema.types[schema.query]
-    named = ", ".join(d.value(text, type_) for text in queries)
-    rows = f"SELECT *\nFROM {plan.log}\nWHERE {d.known(d.quote(schema.query), type_)} IN ({named})"
+    query = d.known(d.quote(schema.query), schema.types[schema.query])
+    rows = f"SELECT *\nFROM {plan.log}\nWHERE {_number(plan, query)} IN ({', '.join(map(str, queries))})"
     answer = f"SELECT *\nFROM (\n{cells(replace(plan, log='busy'), having=having)}\n) cells"
     return render([Step("busy", "The rows of queries with such pairs.", rows), Step("busy_cells", "Theirs.", answer)])

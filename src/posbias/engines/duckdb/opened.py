@@ -138,11 +138,19 @@ class DuckDBLog(OpenLog):
         """Whether the log is text, of which every look has to read all columns anew."""
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
+    @property
+    def _told(self) -> bool:
+        # A view or a query would have to be answered for that.
+        return 0 < len(self._files) <= _MANY_FILES and file_format(self._files[0]) == "parquet" and not self._queried
+
+    @property
+    def tells_bounds(self) -> bool:
+        """Whether files tell the least and the greatest value of a column, and are believed."""
+        return self._told and not self._odd
+
     def known_rows(self) -> int | None:
         """Return the rows of the log where its files tell them without being read, or they are kept."""
-        # A view or a query would have to be answered for that.
-        told = 0 < len(self._files) <= _MANY_FILES and file_format(self._files[0]) == "parquet" and not self._queried
-        if not (told or self._kept):
+        if not (self._told or self._kept):
             return None
         with explained():
             [(rows,)] = self._connection.execute("SELECT COUNT(*) FROM log").fetchall()

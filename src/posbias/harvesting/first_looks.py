@@ -1,0 +1,53 @@
+"""What a replay is known by before its pairs are counted: who was shown, and which rows can be counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from posbias.engines import OpenLog
+from posbias.harvesting.profiles import take_profile
+from posbias.harvesting.row_counts import RowCounts
+from posbias.logs.bounds import refuse_rankers
+from posbias.logs.column_refusals import INTEGERS
+from posbias.sql import exposures as exposure_sql
+from posbias.sql.added_exposures import digits_of
+from posbias.sql.shown import Plan
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """The rankers, the rows, and how many impressions one ranker has at one position at the most, and all have."""
+
+    rankers: tuple[str, ...]
+    counts: RowCounts
+    most: int
+    impressions: int
+
+
+def look_first(opened: OpenLog, plan: Plan) -> FirstLook:
+    """Look at the columns of a log: at their bounds where those tell that every row is counted, or at all rows."""
+    return _look_at_bounds(opened, plan) or _look_at_rows(opened, plan)
+
+
+def _look_at_rows(opened: OpenLog, plan: Plan) -> FirstLook:
+    profile = take_profile(opened, plan)
+    return FirstLook(profile.rankers, RowCounts.by_profile(profile), profile.most, profile.impressions)
+
+
+def _look_at_bounds(opened: OpenLog, plan: Plan) -> FirstLook | None:
+    schema = plan.schema
+    numbers = schema.click is not None and {schema.types[schema.position], schema.types[schema.click]} <= INTEGERS
+    if not (opened.tells_bounds and numbers):
+        return None
+    rows, named, *bounds = opened.rows(exposure_sql.bounds(plan), "Looking at the rankers")[0]
+    placed, least, greatest, judged, low, high = bounds
+    sound = rows > 0 and rows == named == placed == judged
+    if not (sound and least >= 1 and greatest <= plan.max_rank and low >= 0 and high <= 1):
+        return None
+    name = plan.dialect.as_text(plan.dialect.quote(schema.ranker))
+    rankers = tuple(sorted(row[0] for row in opened.rows(f"SELECT DISTINCT {name} FROM log", "Looking at the rankers")))
+    refuse_rankers(schema, rankers)
+    look = FirstLook(rankers, RowCounts(rows, rows, 0), rows, rows)
+    # With more than one number to add up, it pays to know how large counts can be.
+    fits = schema.natural or len(digits_of(replace(plan, rankers=rankers), rows).groups) == 1
+    return look if fits else None

@@ -1,0 +1,74 @@
+"""What Parquet files tell of a replay without being read, against a look at all its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import posbias
+from posbias.harvesting import first_looks
+
+LOG = posbias.simulate(posbias.World(queries=30, repeats=6, max_rank=5, rankers=("a", "b", "c")), "replay")
+ODD = {
+    "sound": {},
+    "beyond": {"position": 12},
+    "at-zero": {"position": 0},
+    "no-position": {"position": None},
+    "two-clicks": {"clicked": 2},
+    "no-click": {"clicked": None},
+    "no-ranker": {"ranker": None},
+    "no-query": {"query_id": None},
+    "no-document": {"doc_id": None},
+}
+
+
+def harvested(source: Any, **more: Any) -> Any:
+    """What a harvest counts, or how it is refused."""
+    try:
+        harvest = posbias.harvest(posbias.ClickLog(source, **more), max_rank=5)
+    except posbias.PosbiasError as error:
+        return str(error)
+    rows = {name: n for name, n in harvest.about.items() if name.startswith("rows")}
+    cells = np.stack(list(posbias.merge([harvest]).table.columns().values()))
+    return harvest.rankers, rows, cells.tolist(), [finding.message for finding in harvest.findings]
+
+
+@pytest.mark.parametrize("names", ["named", "unnamed"])
+@pytest.mark.parametrize("odd", ODD)
+def test_a_file_is_counted_or_refused_like_a_table(odd: str, names: str, tmp_path: Path, monkeypatch: Any) -> None:
+    rows = LOG.to_pylist()
+    rows[7] |= ODD[odd]
+    log = pa.Table.from_pylist(rows, schema=LOG.schema)
+    pq.write_table(log, tmp_path / "log.parquet")
+    looks = []
+    monkeypatch.setattr(first_looks, "_look_at_rows", _noted(first_looks._look_at_rows, looks))
+    more = {"ranker": "none"} if names == "unnamed" else {}
+    found = harvested(str(tmp_path / "log.parquet"), **more)
+    assert len(looks) == (0 if odd in ("sound", "no-query", "no-document") or (more and odd == "no-ranker") else 1)
+    wanted = harvested(log, **more)
+    assert len(looks) > 0
+    assert found == wanted
+
+
+def _noted(function: Any, calls: list[Any]) -> Any:
+    def noted(*args: Any) -> Any:
+        calls.append(args)
+        return function(*args)
+
+    return noted
+
+
+def test_a_pair_at_many_ranks_of_one_ranker_is_counted_however_often() -> None:
+    """What its digits overflow to is no count, and must not be taken for one."""
+    names = [f"r{i:02}" for i in range(20)]
+    shown = [("q", "d", names[-1], rank) for rank in range(1, 11) for _ in range(7)]
+    shown += [("q", f"d{i}", name, 1 + i % 10) for i, name in enumerate(names[:-1])]
+    rows = [dict(zip(("query_id", "doc_id", "ranker", "position"), row, strict=True)) | {"clicked": 1} for row in shown]
+    harvest = posbias.harvest(posbias.ClickLog(pa.Table.from_pylist(rows)), force=True)
+    assert harvest.about["non_functional_pairs"] == 1
+    assert harvest.table.clicks.sum() == harvest.table.impressions.sum() == len(rows)
