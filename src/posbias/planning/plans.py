@@ -209,10 +209,7 @@ class Plan:
         for each in self.outlooks:
             cells = [_needed(need, need.queries if counted else need.page_views, total) for need in each.needs]
             columns.append(Column(each.estimator, cells))
-        lines = [f"{'queries' if counted else 'page views'} needed, by estimator", table(columns)]
-        if any(_BETWEEN in cell for column in columns for cell in column.cells):
-            lines.append(_wrapped(_RANGES))
-        return "\n".join(lines)
+        return f"{'queries' if counted else 'page views'} needed, by estimator\n{table(columns)}"
 
     def _otherwise(self) -> str:
         if not self.scenarios:
@@ -230,7 +227,9 @@ class Plan:
         return "\n".join(lines)
 
     def _foot(self) -> str:
-        return "\n".join(map(_wrapped, [*(f"! {note}" for note in self.notes), *self.assumes]))
+        needs = [need for each in self.outlooks for need in each.needs]
+        ranges = [_RANGES] if any(need.times is None and need.times_low is not None for need in needs) else []
+        return "\n".join(map(_wrapped, [*(f"! {note}" for note in self.notes), *ranges, *self.assumes]))
 
     def __str__(self) -> str:
         return self.to_text()
