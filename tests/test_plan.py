@@ -122,9 +122,12 @@ def test_what_is_foreseen_comes_true_within_15_percent(name: str, estimator: str
     assert foreseen(lambda plan: plan.scenarios[0].outlooks[0]) == pytest.approx(
         mean_error(estimator, changed(world, traffic=split), 12), rel=0.15
     )
-    assert foreseen(lambda plan: plan.scenarios[-1].outlooks[0]) == pytest.approx(
-        mean_error(estimator, more, 12), rel=0.15
-    )
+    joining = foreseen(lambda plan: plan.scenarios[-1].outlooks[0])
+    if estimator == "adjacent-chain":
+        # Of a newcomer it has no number: this world was within 15%, others were not.
+        assert np.isnan(joining).all()
+    else:
+        assert joining == pytest.approx(mean_error(estimator, more, 12), rel=0.15)
 
 
 def test_an_assumed_world_is_as_precise_as_its_logs() -> None:
