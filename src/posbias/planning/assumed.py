@@ -122,6 +122,7 @@ def _joined(drawn: Sequence[Measured], queries: int) -> Measured:
         se=np.sqrt(mean(se**2)),
         degrees=1 / mean(1 / degrees),
         reasons=[None if good else reason(k) for k, good in enumerate(enough)],
+        logs=len(drawn),
     )
 
 

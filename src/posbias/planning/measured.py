@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,14 @@ from posbias.arrays import FloatArray
 from posbias.estimators import ESTIMATORS
 from posbias.harvesting.harvests import Harvest
 from posbias.planning.plans import Need, Outlook
-from posbias.planning.precision import buckets_at, degrees_at, precision_at, times_for
+from posbias.planning.precision import (
+    buckets_at,
+    degrees_at,
+    foreseeable,
+    precision_at,
+    times_for,
+    variance_between,
+)
 
 # Those that are fitted on a harvest, the best first.
 PLANNED = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
@@ -21,7 +28,7 @@ PLANNED = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
 
 @dataclass(frozen=True)
 class Measured:
-    """Standard errors of log p by rank, (M,), their degrees of freedom, and why a rank has none."""
+    """Standard errors of log p by rank, (M,), their degrees of freedom in one of the logs, and why a rank has none."""
 
     estimator: str
     propensity: FloatArray
@@ -30,6 +37,16 @@ class Measured:
     reasons: Sequence[str | None]
     buckets: int
     notes: tuple[str, ...] = ()
+    logs: int = 1
+
+
+@dataclass(frozen=True)
+class Played:
+    """What standard errors become of what they are in a play, (M,), and the degrees of freedom that this rests on."""
+
+    ratio: FloatArray
+    degrees: FloatArray
+    reason: str = "not to be foreseen: too thin"
 
 
 @dataclass(frozen=True)
@@ -70,33 +87,50 @@ def measure(name: str, harvest: Harvest, level: float = 0.95) -> Measured:
     )
 
 
-def foresee(measured: Measured, wish: Wish, base: Base, ratio: FloatArray | None = None) -> Outlook:
-    """Return what each rank needs, if standard errors become `ratio` times what was measured."""
-    se = measured.se if ratio is None else measured.se * ratio
+def foresee(measured: Measured, wish: Wish, base: Base, played: Played | None = None) -> Outlook:
+    """Return what each rank needs, if standard errors become what was `played` of those that were measured.
+
+    A rank whose standard error is not known well enough has no number but a range, or none at all.
+    """
+    se, sure = measured.se, measured.logs * measured.degrees
+    if played is not None:
+        se, sure = se * played.ratio, np.minimum(sure, played.degrees)
     setting = (wish.level, measured.buckets, base.queries)
+    at = np.full(len(se), base.at)
     with np.errstate(invalid="ignore", divide="ignore"):
-        now = precision_at(np.full(len(se), base.at), se, measured.degrees, *setting)
-        degrees = degrees_at(np.full(len(se), base.at), measured.degrees, *setting[1:])
+        now = precision_at(at, se, measured.degrees, *setting)
+        degrees = degrees_at(at, measured.degrees, *setting[1:])
         times = times_for(wish.precision, se, measured.degrees, *setting)
+        between = times * variance_between(sure) / base.at
+    foreseen = foreseeable(sure)
+    # Of the data that there are it is no prediction.
+    told = foreseen | (base.held and played is None)
 
     def need(k: int) -> Need:
         if not np.isfinite(se[k]):
-            reason = measured.reasons[k] if np.isnan(measured.se[k]) else "not to be foreseen: too thin"
-            return Need(k + 1, None, None, None, None, None, None, None, None, reason or "no interval")
+            reason = measured.reasons[k] if played is None or np.isnan(measured.se[k]) else played.reason
+            return Need(rank=k + 1, reason=reason or "no interval")
         queries = None if base.queries is None else math.ceil(times[k] * base.queries)
         views = math.ceil(times[k] * base.page_views)
         had = base.at if base.held else 0.0
-        return Need(
+        found = Need(
             rank=k + 1,
-            precision=float(now[k]) if np.isfinite(now[k]) else None,
-            standard_error=float(se[k] / math.sqrt(base.at)),
-            degrees_of_freedom=float(degrees[k]),
+            precision=float(now[k]) if told[k] and np.isfinite(now[k]) else None,
+            standard_error=float(se[k] / math.sqrt(base.at)) if told[k] else None,
+            degrees_of_freedom=float(degrees[k]) if told[k] else None,
+            reason=measured.reasons[k],
+            times_low=float(between[0, k]) if np.isfinite(between[0, k]) else None,
+            times_high=float(between[1, k]) if np.isfinite(between[1, k]) else None,
+        )
+        if not foreseen[k]:
+            return replace(found, reason=f"{sure[k]:.1f} degrees of freedom: too few to foresee from")
+        return replace(
+            found,
             times=float(times[k] / base.at),
             queries=queries,
             page_views=views,
             more_queries=None if queries is None else max(0, queries - round(had * (base.queries or 0))),
             more_page_views=max(0, views - round(had * base.page_views)),
-            reason=measured.reasons[k],
         )
 
     held = round(float(buckets_at(np.array(base.at), *setting[1:])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 from posbias.frames import Columns, pandas_frame, polars_frame
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMAT = 1
+_BETWEEN = " – "
+_RANGES = (
+    f"a{_BETWEEN}b: too few queries decide it for one number; what is needed lies between these 95% of the time. "
+    "–: not even that is known."
+)
 # The columns of a frame, and what their values are.
 _KINDS: dict[str, type[int] | type[float] | type[str]] = {
     "scenario": str,
@@ -33,6 +38,8 @@ _KINDS: dict[str, type[int] | type[float] | type[str]] = {
     "more_queries": int,
     "more_page_views": int,
     "reason": str,
+    "times_low": float,
+    "times_high": float,
 }
 
 
@@ -51,18 +58,22 @@ class Need:
         more_queries: beyond those there are.
         more_page_views: beyond those there are.
         reason: why there is no answer, or what makes it a weak one.
+        times_low: how many times the data at the least, by how well the standard error is known (95%).
+        times_high: likewise, at the most.
     """
 
     rank: int
-    precision: float | None
-    standard_error: float | None
-    degrees_of_freedom: float | None
-    times: float | None
-    queries: int | None
-    page_views: int | None
-    more_queries: int | None
-    more_page_views: int | None
-    reason: str | None
+    precision: float | None = None
+    standard_error: float | None = None
+    degrees_of_freedom: float | None = None
+    times: float | None = None
+    queries: int | None = None
+    page_views: int | None = None
+    more_queries: int | None = None
+    more_page_views: int | None = None
+    reason: str | None = None
+    times_low: float | None = None
+    times_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -180,11 +191,12 @@ class Plan:
             Column("times", [_times(need.times) for need in needs]),
         ]
         if counted:
-            columns.append(Column("queries needed", [_rounded(need.queries) for need in needs]))
+            columns.append(Column("queries needed", [_needed(need, need.queries, self.queries) for need in needs]))
         if counted and not self.assumed:
             columns.append(Column("more queries", [_more(need.more_queries) for need in needs]))
         if self.assumed:
-            columns.append(Column("page views needed", [_rounded(need.page_views) for need in needs]))
+            views = [_needed(need, need.page_views, self.page_views) for need in needs]
+            columns.append(Column("page views needed", views))
         else:
             columns.append(Column("more page views", [_more(need.more_page_views) for need in needs]))
         return f"{chosen.estimator}\n{table(columns, remarks=[printable(need.reason or '') for need in needs])}"
@@ -192,12 +204,11 @@ class Plan:
     def _by_estimator(self) -> str:
         if len(self.outlooks) < 2:
             return ""
-        needs, counted = self.outlooks[0].needs, self.queries is not None
-        columns = [Column("rank", [f"{need.rank}" for need in needs])]
+        counted, total = self.queries is not None, self.queries or self.page_views
+        columns = [Column("rank", [f"{need.rank}" for need in self.outlooks[0].needs])]
         for each in self.outlooks:
-            own = [each.need(need.rank) for need in needs]
-            values = [None if n is None else n.queries if counted else n.page_views for n in own]
-            columns.append(Column(each.estimator, [_rounded(value) for value in values]))
+            cells = [_needed(need, need.queries if counted else need.page_views, total) for need in each.needs]
+            columns.append(Column(each.estimator, cells))
         return f"{'queries' if counted else 'page views'} needed, by estimator\n{table(columns)}"
 
     def _otherwise(self) -> str:
@@ -211,12 +222,14 @@ class Plan:
             worst = outlook.worst
             columns.append(Column(printable(name), [*told, _times(None if worst is None else worst.times)]))
         lines = [f"the same {self.page_views:,} page views otherwise, {chosen.estimator}", table(columns)]
-        lines.append(_wrapped("need: times the page views until every rank with an interval is as precise as wanted"))
+        lines.append(_wrapped("need: times the page views until every rank that is foreseen is as precise as wanted"))
         lines += [_wrapped(f"{each.name}: {each.assumes}") for each in self.scenarios if each.assumes]
         return "\n".join(lines)
 
     def _foot(self) -> str:
-        return "\n".join(map(_wrapped, [*(f"! {note}" for note in self.notes), *self.assumes]))
+        needs = [need for each in self.outlooks for need in each.needs]
+        ranges = [_RANGES] if any(need.times is None and need.times_low is not None for need in needs) else []
+        return "\n".join(map(_wrapped, [*(f"! {note}" for note in self.notes), *ranges, *self.assumes]))
 
     def __str__(self) -> str:
         return self.to_text()
@@ -256,6 +269,13 @@ def _rounded(count: int | None) -> str:
         return "0"
     step = 10 ** max(0, floor(log10(count)) - 2)
     return f"{-(-count // step) * step:,}"
+
+
+def _needed(need: Need, count: int | None, total: int | None) -> str:
+    """Return how much of what there is `total` of is needed: a number, or a range where that is not known."""
+    if count is not None or total is None or need.times_low is None or need.times_high is None:
+        return _rounded(count)
+    return _BETWEEN.join(_rounded(ceil(times * total)) for times in (need.times_low, need.times_high))
 
 
 def _more(count: int | None) -> str:

@@ -11,13 +11,17 @@ import math
 
 import numpy as np
 
-from posbias.arrays import FloatArray
+from posbias.arrays import BoolArray, FloatArray
 from posbias.estimators.intervals import FEWEST_BUCKETS
 from posbias.quantiles import t_quantile
 from posbias.sql.dialect import BUCKETS
 
 # Halvings of the bracket in which the answer lies: it is wanted to a thousandth.
 _HALVINGS = 20
+# What is foreseen is told as one number if the standard error that it rests on is known to this share of itself, which
+# made numbers hold in simulated logs, and not at all from fewer degrees of freedom than these.
+_KNOWN_TO, _FEWEST_DEGREES = 1 / 8, 5.0
+_NORMAL = 1.96
 # A bracket that holds every quantile of t beside that of the normal distribution: at one degree of freedom, 99.9%.
 _WIDEST = 1e5
 
@@ -85,3 +89,25 @@ def times_for(
         wide = precision_at(np.exp(middle), se, degrees, level, buckets, queries) > precision
         low, high = np.where(wide, middle, low), np.where(wide, high, middle)
     return np.asarray(np.exp(high))
+
+
+def foreseeable(degrees: FloatArray) -> BoolArray:
+    """Return whether a standard error of so many degrees of freedom is known well enough: to 1/√(2 df) of itself.
+
+    >>> foreseeable(np.array([3.0, 31.0, 33.0, np.nan])).tolist()
+    [False, False, True, False]
+    """
+    return np.asarray(np.asarray(degrees) >= 1 / (2 * _KNOWN_TO**2))
+
+
+def variance_between(degrees: FloatArray) -> FloatArray:
+    """Return between which multiples of a variance the true one lies 95% of the time, (2, ...); NaN from too few.
+
+    It is df / χ², by the cube root that Wilson and Hilferty found to be nearly normal.
+
+    >>> variance_between(np.array([3.0, 10.0, 255.0])).round(2).tolist()
+    [[nan, 0.49, 0.85], [nan, 3.09, 1.2]]
+    """
+    df = np.where(np.asarray(degrees) >= _FEWEST_DEGREES, degrees, np.nan)
+    part = 2 / (9 * df)
+    return np.stack([(1 - part + z * np.sqrt(part)) ** -3 for z in (_NORMAL, -_NORMAL)])

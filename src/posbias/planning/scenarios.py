@@ -12,7 +12,7 @@ from posbias.arrays import FloatArray
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit
 from posbias.harvesting.harvests import Harvest
-from posbias.planning.measured import Base, Measured, Wish, foresee, measure
+from posbias.planning.measured import Base, Measured, Played, Wish, foresee, measure
 from posbias.planning.newcomers import joined_by_newcomer
 from posbias.planning.plans import Scenario
 from posbias.planning.twins import Twin
@@ -36,6 +36,10 @@ NEWCOMER = (
     "one that differs from the present ones as they differ from each other, in how far it moves documents and in "
     "how many it leaves out, and finds as relevant ones; it gets an equal share, the others lose in proportion."
 )
+# A newcomer is made as unlike the others as they are on average. Those that compare two ranks at a time hang on how
+# many documents it moves by one certain distance: where it is of another quality, they were off by a fifth.
+_LOCAL = ("pivot-one", "adjacent-chain")
+_BY_DISTANCE = "not to be foreseen: it rests on how many documents a new ranker moves by one certain distance"
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,11 @@ def play(stage: Stage, splits: Sequence[Mapping[str, float]]) -> tuple[Scenario,
 
     def scenario(name: str, shares: FloatArray, assumes: str, found: FloatArray) -> Scenario:
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = found / present
-        outlooks = [foresee(each, stage.wish, stage.base, own) for each, own in zip(stage.measured, ratio, strict=True)]
+            ratio, degrees = np.sqrt(found[0] / present[0]), 1 / np.maximum(found[1], present[1])
+        outlooks = [
+            foresee(each, stage.wish, stage.base, _played(each.estimator, assumes, ratio[i], degrees[i]))
+            for i, each in enumerate(stage.measured)
+        ]
         return Scenario(name, stage.named(shares), assumes, tuple(outlooks))
 
     played = []
@@ -98,8 +105,9 @@ def play(stage: Stage, splits: Sequence[Mapping[str, float]]) -> tuple[Scenario,
     best = best_split(twin, now, names[0], np.random.default_rng([stage.seed, 99]), lambda: tell(1))
     if best is not None and np.abs(best - now).max() > _WORTH:
         found = errors(twin, best, steps - 2)
-        known = np.isfinite(found[0]) & np.isfinite(present[0])
-        if (found[0][known] ** 2).sum() < (1 - _WORTH) * (present[0][known] ** 2).sum():
+        variance, before = found[0, 0], present[0, 0]
+        known = np.isfinite(variance) & np.isfinite(before)
+        if variance[known].sum() < (1 - _WORTH) * before[known].sum():
             name = f"best: {told(stage.named(best))}"
             played.append(scenario(name, best, BEST, found))
     joined = joined_by_newcomer(twin, stage.base.queries, np.random.default_rng([stage.seed, 98]))
@@ -108,6 +116,12 @@ def play(stage: Stage, splits: Sequence[Mapping[str, float]]) -> tuple[Scenario,
     name = f"{_ORDINALS.get(rankers + 1, f'{rankers + 1}th')} ranker"
     played.append(scenario(name, shares, NEWCOMER, errors(joined, shares, steps - 1)))
     return tuple(played)
+
+
+def _played(estimator: str, assumes: str, ratio: FloatArray, degrees: FloatArray) -> Played:
+    if assumes == NEWCOMER and estimator in _LOCAL:
+        return Played(np.full(len(ratio), np.nan), degrees, _BY_DISTANCE)
+    return Played(ratio, degrees)
 
 
 _ORDINALS = {2: "second", 3: "third", 4: "fourth", 5: "fifth"}
@@ -137,24 +151,24 @@ def shares_of(split: Mapping[str, float], rankers: Sequence[str]) -> FloatArray:
 
 
 def errors_of(names: Sequence[str], harvest: Harvest) -> FloatArray:
-    """Return the standard errors of log p by estimator and rank; NaN where there is none."""
+    """Return variances of log p and one over their degrees of freedom, (2, estimators, M); NaN where there is none."""
     found = []
     for name in names:
         try:
-            found.append(measure(name, harvest).se)
+            own = measure(name, harvest)
+            found.append(np.stack([own.se**2, 1 / own.degrees]))
         except EstimateError:
-            found.append(np.full(harvest.max_rank, np.nan))
-    return np.stack(found)
+            found.append(np.full((2, harvest.max_rank), np.nan))
+    return np.stack(found, axis=1)
 
 
 def _averaged(drawn: Sequence[FloatArray]) -> FloatArray:
-    """Return the root of the mean square of errors that are there in most of the draws."""
+    """Return the mean of what is there in most of the draws."""
     values = np.stack(drawn)
     known = np.isfinite(values)
-    total = np.where(known, values, 0.0) ** 2
     counts = known.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(2 * counts > len(values), np.sqrt(total.sum(axis=0) / counts), np.nan)
+        return np.where(2 * counts > len(values), np.where(known, values, 0.0).sum(axis=0) / counts, np.nan)
 
 
 def splits_to_try(now: FloatArray) -> list[FloatArray]:
@@ -186,7 +200,7 @@ def best_split(
         for _ in range(_DRAWS_OF_SEARCH):
             tell()
             drawn.append(errors_of([estimator], twin.draw(whole, rng)))
-        found = _averaged(drawn)[0][1:] ** 2
+        found = _averaged(drawn)[0, 0, 1:]
         if np.isfinite(found).any():
             points.append(shares)
             variances.append(found)

@@ -15,8 +15,10 @@ import numpy as np
 from posbias.arrays import FloatArray, IntArray, group, tally
 from posbias.reproduction.drawn import Drawn
 
-# A click that is certain would tell everything; this much is as good.
-_CERTAIN = 1 - 1e-9
+# A click that is certain would tell everything; this much is as good. One that is only guessed to be is not believed.
+_CERTAIN, _MOST_CERTAIN = 1 - 1e-9, 0.99
+# Steps of the regression of relevance on ranks, and how many pairs of even odds each rank of a ranker counts besides.
+_STEPS, _EVEN = 8, 1.0
 
 
 class Best(NamedTuple):
@@ -41,18 +43,76 @@ def ranks_known(drawn: Drawn, *, by_pair: bool = True) -> Best:
     unknown costs more. With one view it is known only as the mean of the pairs that rankers treat alike, which
     `by_pair=False` takes in place of its own; the rankers must be of one quality.
     """
-    queries, rankers, pool = drawn.ranks.shape
-    width = drawn.world.max_rank
-    shares = tally(drawn.ranker, drawn.impressions, rankers)
-    # What traffic promises each pair at each rank; beyond M at 0.
-    exposure = np.zeros((queries * pool, width + 1))
-    pair = np.arange(queries * pool)
-    for ranker in range(rankers):
-        exposure[pair, drawn.ranks[:, ranker].ravel()] += shares[ranker] / shares.sum()
-    exposure *= np.repeat(drawn.views, pool)[:, None]
     relevance = drawn.relevance if by_pair else _alike(drawn)
-    where = (drawn.query * pool + drawn.candidate) * width + drawn.rank - 1
-    return _within_pairs(drawn, where, exposure[:, 1:], relevance.ravel())
+    return _within_pairs(drawn, _places(drawn), _promised(drawn), relevance.ravel())
+
+
+def relevance_learned(drawn: Drawn) -> Best:
+    """Return what comes of the best guesses of relevance that clicks allow: what who must learn it can hope for.
+
+    The guesser knows how relevance is distributed among documents that rankers treat alike, and of a document the
+    clicks of all its views but the one that is looked at. The score is that of CrossFit, each view weighed by its
+    guess.
+    """
+    width, p = drawn.world.max_rank, drawn.world.propensity
+    exposure, relevance = _promised(drawn), drawn.relevance.ravel()
+    compared = np.count_nonzero(exposure, axis=1) > 1
+    views, clicks = (
+        tally(_places(drawn), c, exposure.size).reshape(-1, width) for c in (drawn.impressions, drawn.clicks)
+    )
+    low, high = (_chance(p * r) for r in (drawn.world.noise, 1.0))
+    told = (np.log((1 - high) / (1 - low)), np.log(high / low))
+    odds = _odds_of_signature(drawn) + (views - clicks) @ told[0] + clicks @ told[1]
+    scores, information = np.zeros(exposure.shape), np.zeros((width, width))
+    for clicked, counts in enumerate((views - clicks, clicks)):
+        pair, rank = np.nonzero(counts * compared[:, None])
+        own = odds[pair] - told[clicked][rank]
+        guess = drawn.world.noise + (1 - drawn.world.noise) / (1 + np.exp(-np.clip(own, -500, 500)))
+        f = 1 / (1 - np.minimum(p * guess[:, None], _MOST_CERTAIN))
+        weight = exposure[pair] * p * f
+        share = weight / weight.sum(axis=1, keepdims=True)
+        residual = counts[pair, rank] * (clicked - p[rank] * guess) * f[np.arange(len(pair)), rank]
+        scores += tally(pair * width + rank, residual, scores.size).reshape(scores.shape)
+        for k in range(width):
+            scores[:, k] -= tally(pair, residual * share[:, k], len(scores))
+        size = counts[pair, rank] * relevance[pair] * weight.sum(axis=1) / exposure[pair].sum(axis=1)
+        information += np.diag(size @ share) - (size[:, None] * share).T @ share
+    inverse = np.linalg.pinv(information[1:, 1:])
+    influence = scores.reshape(*drawn.relevance.shape, width).sum(axis=1)[:, 1:] @ inverse.T
+    return Best(np.asarray((influence**2).sum(axis=0)), np.asarray(influence.sum(axis=0)))
+
+
+def _odds_of_signature(drawn: Drawn) -> FloatArray:
+    """Return the log odds that each pair is relevant given its ranks: a sum over rankers, fitted to the truth."""
+    queries, rankers, pool = drawn.ranks.shape
+    size = drawn.world.max_rank + 1
+    ranked = np.zeros((queries * pool, rankers * size))
+    for ranker in range(rankers):
+        ranked[np.arange(queries * pool), ranker * size + drawn.ranks[:, ranker].ravel()] = 1
+    truth, found = (drawn.relevance == 1).ravel(), np.zeros(rankers * size)
+    for _ in range(_STEPS):
+        chance = 1 / (1 + np.exp(-(ranked @ found)))
+        gradient = ranked.T @ (truth - chance) + _EVEN * (0.5 - 1 / (1 + np.exp(-found)))
+        slope = (ranked * (chance * (1 - chance))[:, None]).T @ ranked + _EVEN / 4 * np.eye(len(found))
+        found = found + np.linalg.solve(slope, gradient)
+    return np.asarray(ranked @ found)
+
+
+def _promised(drawn: Drawn) -> FloatArray:
+    """Return the views that traffic promises each pair at each rank."""
+    queries, rankers, pool = drawn.ranks.shape
+    shares = tally(drawn.ranker, drawn.impressions, rankers)
+    # Beyond M at 0.
+    exposure = np.zeros((queries * pool, drawn.world.max_rank + 1))
+    for ranker in range(rankers):
+        exposure[np.arange(queries * pool), drawn.ranks[:, ranker].ravel()] += shares[ranker] / shares.sum()
+    return np.asarray(exposure[:, 1:] * np.repeat(drawn.views, pool)[:, None])
+
+
+def _places(drawn: Drawn) -> IntArray:
+    """Return pair and rank of each row as one number."""
+    pair = drawn.query * drawn.ranks.shape[2] + drawn.candidate
+    return np.asarray(pair * drawn.world.max_rank + drawn.rank - 1)
 
 
 def ranks_unknown(drawn: Drawn) -> Best:

@@ -28,7 +28,7 @@ _TIMES = 4
 _WITHIN = 0.15
 # Logs that come for each that is planned from: what is foreseen is known less well.
 _CAME = 2
-# A rank that has no interval in more of the logs than the rest is not judged: those that have one are picked.
+# A rank that has no number in more of the plans than the rest is not judged: those that have one are picked.
 _MOSTLY = 0.9
 
 SETTINGS: dict[str, Setting] = {
@@ -74,7 +74,7 @@ class Foretold:
 
     @property
     def judged(self) -> BoolArray:
-        """Whether nearly all logs have an interval at a rank, both those planned from and those that came."""
+        """Whether nearly all plans have a number for a rank, and the logs that came an interval."""
         known = np.isfinite(self.foreseen) & np.isfinite(self.came)
         return np.asarray(known.mean(axis=0) >= _MOSTLY)
 
@@ -155,7 +155,8 @@ def _drawn(world: World) -> Harvest:
 
 
 def _errors(outlook: Outlook) -> list[float]:
-    return [float("nan") if need.standard_error is None else need.standard_error for need in outlook.needs]
+    """Return the standard errors that numbers of a plan rest on."""
+    return [need.standard_error or np.nan if need.times is not None else np.nan for need in outlook.needs]
 
 
 def _rows(name: str, found: Mapping[str, Foretold]) -> Sequence[Row]:
@@ -199,7 +200,7 @@ def _verdicts(found: Mapping[str, Mapping[str, Foretold]]) -> tuple[Verdict, ...
         verdicts.append(
             judged(
                 f"Standard errors of {label} that a plan foresees are within {_WITHIN:.0%} of those that come, at "
-                "every rank that nearly all logs of a setting have an interval at, two standard errors allowed",
+                "every rank that plans of nearly all logs of a setting have a number for, two standard errors allowed",
                 f"{least:.2f} to {most:.2f} of them, on average over {logs:,} plans{few}",
                 not beyond,
                 least,
@@ -215,6 +216,8 @@ def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
     for row in rows:
         cells = [
             f"{row[f'least_{column}']:.2f}–{row[f'most_{column}']:.2f} ({row[f'ranks_{column}']} ranks)"
+            if row[f"ranks_{column}"]
+            else "–"
             for column in (told.replace(" ", "_") for told in FORETOLD)
         ]
         lines.append(f"{row['setting']} | {row['estimator']} | {' | '.join(cells)} | {row['standard_error']:.3f}")
