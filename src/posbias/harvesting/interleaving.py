@@ -39,13 +39,12 @@ def find_interleaved(opened: OpenLog, plan: Plan, counts: RowCounts, sample: Sam
             "interleaved",
             "error",
             f"the lists of {listed(plan.rankers, most=4)} were interleaved: {{count}} of {{rows}} rows in the top "
-            f"{plan.max_rank} are not at the rank of their own ranker, and {sample}{{odd}} of {{page_views}} such page "
-            "views are in no single ranker's order, though no result stands above its best rank",
+            f"{plan.max_rank} are left out, for they are not at the rank of their own ranker, and {sample}{{odd}} of "
+            "{page_views} such page views are in no single ranker's order, though no result stands above its best rank",
             counts.rows_contradicted,
             evidence={"rows": placed, "odd": odd, "page_views": pages},
-            remedy="A harvest by rankers needs page views that one ranker made; those rows would be left out, and the "
-            "others mislead. Compare each document with itself wherever it was shown, whoever put it there: replay "
-            f"without a ranker.{also}",
+            remedy="A harvest by rankers needs page views that one ranker made; the rows that remain mislead. Compare "
+            f"each document with itself wherever it was shown, whoever put it there: replay without a ranker.{also}",
             arguments=arguments,
         )
     ]
