@@ -31,7 +31,8 @@ class PooledSegments:
 
     Attributes:
         log_propensity: (S, M); NaN where no segment connects a rank to rank 1.
-        covariance: of it, (S, M, M).
+        centre: about which its intervals lie, (S, M).
+        covariance: of log p about that, (S, M, M).
         own: how far each number is the segment's own, from 0 to 1, (S, M).
         alone: which ranks the segment could tell without the others, (S, M).
         impressions: by segment and rank.
@@ -41,6 +42,7 @@ class PooledSegments:
     """
 
     log_propensity: FloatArray
+    centre: FloatArray
     covariance: FloatArray
     own: FloatArray
     alone: BoolArray
@@ -78,6 +80,7 @@ class PooledSegments:
         impressions, clicks = harvest.shown("segment", "rank")
         return cls(
             log_propensity=np.where(held, x, np.nan),
+            centre=_spread(found.centre, free, ranks),
             covariance=_spread(_spread(found.covariance, free, ranks).swapaxes(1, 2), free, ranks),
             own=_spread(found.own, free, ranks),
             alone=alone,
@@ -98,8 +101,10 @@ class PooledSegments:
             return replace(no_intervals(ranks), reasons=reasons)
         covariance = self.covariance[segment]
         half = quantiles * np.sqrt(np.diagonal(covariance))
-        ends = np.exp(self.log_propensity[segment][:, None] + np.stack([-half, half], axis=-1))
-        return Intervals(ends, covariance, degrees, reasons)
+        x, centre = self.log_propensity[segment], self.centre[segment]
+        # However far the curve is drawn in, its interval does not leave it out.
+        ends = np.stack([np.minimum(x, centre - half), np.maximum(x, centre + half)], axis=-1)
+        return Intervals(np.exp(ends), covariance, degrees, reasons)
 
     def note(self, segment: int) -> str:
         """Say how much of a segment's curve is its own."""
