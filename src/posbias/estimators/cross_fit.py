@@ -117,13 +117,14 @@ class CrossFit(Estimator[Comparison]):
         pooled, reasons = PooledSegments.of(harvest, counts), self.reasons(counts)
         degrees, given = self.degrees_of_freedom_, self.parameters()
         quantiles = None if self.interval is None else t_quantile(degrees, (1 + self.level) / 2)
-        for i, key in enumerate(harvest.segments):
+        told = zip(harvest.segments, pooled.intervals(quantiles, degrees), pooled.notes(), strict=True)
+        for i, (key, intervals, note) in enumerate(told):
             part = type(self)(**given)
             traffic = dict(zip(harvest.rankers, map(int, pooled.traffic[i]), strict=True))
             seen = Evidence(pooled.impressions[i], pooled.clicks[i], traffic, None)
             curve = np.exp(pooled.log_propensity[i])
-            part._keep(seen, curve, reasons, pooled.intervals(i, quantiles, degrees))
-            part.dispersion_, part.notes_ = self.dispersion_, (pooled.note(i),)
+            part._keep(seen, curve, reasons, intervals)
+            part.dispersion_, part.notes_ = self.dispersion_, (note,)
             self.segments_[key] = part
         return self
 

@@ -149,7 +149,9 @@ class _Around(NamedTuple):
     def model(self, sizes: Sizes) -> _Model:
         """Return T of these sizes."""
         parts = [size * root for size, root in zip(sizes, self.kinds, strict=True) if size]
-        return self._models(np.hstack(parts) if parts else np.zeros((len(self.at), 1)), [(1.0, sizes)])[0]
+        # Any root of T will do: one with no more columns than rows.
+        root = np.linalg.qr(np.hstack(parts).T, mode="r").T if parts else np.zeros((len(self.at), 1))
+        return self._models(root, [(1.0, sizes)])[0]
 
     def models(self, sizes: Sizes, kind: int) -> list[_Model]:
         """Return T with one kind in each size in place of none."""

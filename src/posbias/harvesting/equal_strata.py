@@ -68,7 +68,8 @@ def strata_of(
     """
     if by_design:
         # A ranker without traffic puts no document anywhere: nothing was promised there.
-        cells = cells.where(views.sum(axis=0)[cells.ranker] > 0)
+        served = views.sum(axis=0) > 0
+        cells = cells if served.all() else cells.where(served[cells.ranker])
     elif not by_ranker:
         cells = _whoever_showed(cells)
     cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=places(cells.bucket, buckets))
