@@ -149,8 +149,10 @@ class _Around(NamedTuple):
     def model(self, sizes: Sizes) -> _Model:
         """Return T of these sizes."""
         parts = [size * root for size, root in zip(sizes, self.kinds, strict=True) if size]
-        # Any root of T will do: one with no more columns than rows.
-        root = np.linalg.qr(np.hstack(parts).T, mode="r").T if parts else np.zeros((len(self.at), 1))
+        root = np.hstack(parts) if parts else np.zeros((len(self.at), 1))
+        if root.shape[1] > len(root):
+            # Any root of T will do: one with no more columns than rows.
+            root = np.linalg.cholesky(root @ root.T).astype(np.float64)
         return self._models(root, [(1.0, sizes)])[0]
 
     def models(self, sizes: Sizes, kind: int) -> list[_Model]:
