@@ -13,7 +13,7 @@ import posbias
 from posbias.arrays import FloatArray
 from posbias.estimators import pooled_segments
 from posbias.estimators.compared_rows import Rows
-from posbias.estimators.partial_pooling import Scores, _Around, kinds, pool
+from posbias.estimators.partial_pooling import Pooled, Scores, _Around, kinds, pool
 from posbias.estimators.view_scores import Score
 from posbias.harvesting.segment_strata import SegmentStrata
 from posbias.reproduction.pooling import SETTINGS, Setting, measure
@@ -108,23 +108,33 @@ def test_what_segments_share_widens_the_mean_alone() -> None:
     np.testing.assert_allclose(free[1], free[0], rtol=1e-4)
 
 
-@pytest.mark.parametrize(("segments", "spread", "logs"), [(100, 0.1, 25), (10, 0.3, 60), (2, 0.6, 100)])
-def test_intervals_hold_where_a_small_spread_goes_unseen(segments: int, spread: float, logs: int) -> None:
-    """Curves that fall faster or slower by so little that the likelihood of many logs is best without it."""
+def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, Pooled]:
+    """Return how many 95% intervals hold curves that fall faster or slower by `spread`, with `more` information."""
     ranks = np.array([2.0, 3.0, 5.0, 10.0])
-    held, best = [], []
-    for seed in range(logs):
-        rng = np.random.default_rng(seed)
-        root = rng.standard_normal((segments, 4, 6))
-        information = 0.8 * np.exp(rng.standard_normal(segments))[:, None, None] * root @ root.swapaxes(1, 2)
-        x = -np.log(ranks) - spread * rng.standard_normal((segments, 1)) * np.log(ranks) / np.log(10)
-        noise = np.linalg.cholesky(information) @ rng.standard_normal((segments, 4, 1))
-        given = Scores(np.einsum("snm,sm->sn", information, x) + noise[:, :, 0], information, 1.0, 1.0)
-        found = pool(given, -np.log(ranks), ranks)
-        held.append(np.abs(found.x - x) < 1.96 * np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2)))
-        best.append(found.differ < 0.5)
-    assert np.mean(best) > 0.2
-    assert 0.93 < np.mean(held) < 0.99
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((segments, 4, 6))
+    information = 0.8 * more * np.exp(rng.standard_normal(segments))[:, None, None] * root @ root.swapaxes(1, 2)
+    x = -np.log(ranks) - spread * rng.standard_normal((segments, 1)) * np.log(ranks) / np.log(10)
+    noise = np.linalg.cholesky(information) @ rng.standard_normal((segments, 4, 1))
+    given = Scores(np.einsum("snm,sm->sn", information, x) + noise[:, :, 0], information, 1.0, 1.0)
+    found = pool(given, -np.log(ranks), ranks)
+    off = np.abs(found.centre - x) / np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
+    return float(np.mean(off < 1.96)), found
+
+
+@pytest.mark.parametrize(
+    ("segments", "spread", "logs", "more"),
+    [(100, 0.1, 25, 1), (10, 0.3, 60, 1), (2, 0.6, 100, 1), (100, 0.01, 25, 100), (100, 0.005, 25, 400)],
+)
+def test_intervals_hold_where_a_small_spread_goes_unseen(segments: int, spread: float, logs: int, more: float) -> None:
+    """However much data there are: a spread that they hardly tell from none is small beside them, not beside 1."""
+    found = [held(segments, spread, more, seed) for seed in range(logs)]
+    assert np.mean([pooled.differ < 0.5 for _, pooled in found]) > 0.2
+    assert 0.93 < np.mean([share for share, _ in found]) < 0.99
+
+
+def test_intervals_of_two_segments_that_are_alike_are_not_too_wide() -> None:
+    assert 0.93 < np.mean([held(2, 0.0, 100, seed)[0] for seed in range(200)]) < 0.98
 
 
 def test_alike_segments_are_one_and_sure_ones_are_left_alone() -> None:

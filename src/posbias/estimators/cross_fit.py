@@ -13,7 +13,6 @@ from posbias.estimators.cross_fitting import Comparison
 from posbias.estimators.harvested import Estimator, uneven_traffic
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.observations import Observations
 from posbias.quantiles import t_quantile
 from posbias.wording import listed
 
@@ -106,24 +105,24 @@ class CrossFit(Estimator[Comparison]):
             return counts.estimate
         return np.asarray(counts.refits(np.atleast_2d(weights)).reshape(*weights.shape[:-1], -1))
 
-    def _estimate_segments(self, harvest: Harvest | Observations) -> Self:
+    def _estimate_parts(self, harvest: Harvest, counts: Comparison) -> Self:
         """Estimate the curve of each segment, all together if they are to be pooled."""
-        if not (self.pool and isinstance(harvest, Harvest) and harvest.by):
-            return super()._estimate_segments(harvest)
+        if not (self.pool and harvest.by):
+            return super()._estimate_parts(harvest, counts)
         from posbias.estimators.pooled_segments import PooledSegments
 
         self.by_ = harvest.by
-        counts = self.count(harvest)
         pooled, reasons = PooledSegments.of(harvest, counts), self.reasons(counts)
         degrees, given = self.degrees_of_freedom_, self.parameters()
         quantiles = None if self.interval is None else t_quantile(degrees, (1 + self.level) / 2)
-        for i, key in enumerate(harvest.segments):
+        told = zip(harvest.segments, pooled.intervals(quantiles, degrees), pooled.notes(), strict=True)
+        for i, (key, intervals, note) in enumerate(told):
             part = type(self)(**given)
             traffic = dict(zip(harvest.rankers, map(int, pooled.traffic[i]), strict=True))
             seen = Evidence(pooled.impressions[i], pooled.clicks[i], traffic, None)
             curve = np.exp(pooled.log_propensity[i])
-            part._keep(seen, curve, reasons, pooled.intervals(i, quantiles, degrees))
-            part.dispersion_, part.notes_ = self.dispersion_, (pooled.note(i),)
+            part._keep(seen, curve, reasons, intervals)
+            part.dispersion_, part.notes_ = self.dispersion_, (note,)
             self.segments_[key] = part
         return self
 

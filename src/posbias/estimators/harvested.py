@@ -94,6 +94,10 @@ class Estimator(CurveEstimator, Generic[C]):
             raise EstimateError(_nothing(harvest))
         self._fit_counts(harvest, counts)
         self._require_estimate()
+        return self._estimate_parts(harvest, counts)
+
+    def _estimate_parts(self, harvest: Harvest, counts: C) -> Self:
+        """Estimate the curve of each segment, given what was counted of all."""
         return self._estimate_segments(harvest)
 
     def estimate(self, harvest: Harvest) -> None:

@@ -20,17 +20,17 @@ import numpy as np
 
 from posbias.arrays import FloatArray
 
-# The standard deviations of log p that are tried.
-_SIZES = 0.02 * 2.0 ** np.arange(0, 6.5, 0.5)
-# Of those that go with another kind, so many are passed over at a time.
-_COARSE = 4
+# The standard deviations of log p that are tried; for the curves, from what makes a difference on; and those that go
+# with another kind.
+_SIZES = 0.005 * 2.0 ** np.arange(0, 8.5, 0.5)
+_MATTERS = 0.02
+_COARSE = _SIZES[6::4]
 # One more kind of deviation must bring −2ℓ down by more than this.
 _WORTH = 4.0
-# How likely segments are not to differ at all, before the data: for their curves, and for the width of intervals,
-# where a small difference that goes unseen would leave too little.
-_NONE_FOR_POINT, _NONE_FOR_WIDTH = 0.5, 0.005
-# For the width all variances up to the square of this are as likely as each other, and beyond it all magnitudes.
-_USUAL = 0.32
+# For the width of intervals all variances up to the square of this are as likely as each other, and beyond it all
+# magnitudes. None at all is as likely as those up to so many times the least that the data could tell from it, and no
+# more than this beside all others: thin data tell little from none.
+_USUAL, _UNTOLD, _MOST_NONE = 0.32, 2.0, 0.1
 # Sizes less likely than this are not looked at again.
 _UNLIKELY = 1e-3
 
@@ -62,7 +62,8 @@ class Pooled:
 
     Attributes:
         x: log p by segment, (S, n).
-        covariance: of x, (S, n, n).
+        centre: a curve that is drawn in less, about which intervals lie, (S, n).
+        covariance: of log p about it, (S, n, n).
         own: how far the segment's own clicks decide, (S, n): the share of a change of the mean, if that fell
             faster or slower, that they would not follow. 0 where all is borrowed, 1 where nothing is.
         mixtures: deviations of several kinds that were likely.
@@ -70,6 +71,7 @@ class Pooled:
     """
 
     x: FloatArray
+    centre: FloatArray
     covariance: FloatArray
     own: FloatArray
     mixtures: list[Sizes]
@@ -88,20 +90,25 @@ def pool(scores: Scores, at: FloatArray, ranks: FloatArray, mixtures: list[Sizes
     models = [none, *singles, *mixed]
     fits = np.array([model.fit for model in models])
     sizes = np.linalg.norm([model.sizes for model in models], axis=1)
-    usual = np.minimum(sizes, _USUAL) ** 2
-    point = _chances(fits, _NONE_FOR_POINT, np.ones(len(models)), len(singles))
-    width = _chances(fits, _NONE_FOR_WIDTH, usual, len(singles))
-    kept = (point > _UNLIKELY) | (width > _UNLIKELY)
+    usual, matters = np.minimum(sizes, _USUAL), (sizes > 0.9 * _MATTERS).astype(np.float64)
+    # For the curves none is as likely as all that matters.
+    point = _chances(fits, matters[: 1 + len(singles)].sum(), matters)
+    centre = _chances(fits, 0.0, usual**4)
+    # A step to √2 times the size adds this much to the variance.
+    steps = usual**2 * np.log(2)
+    untold = min(_UNTOLD * around.least_told(), _MOST_NONE * steps[: 1 + len(singles)].sum())
+    width = _chances(fits, untold, steps)
+    kept = np.max([point, centre, width], axis=0) > _UNLIKELY
     curves = [around.curves(model) for model, likely in zip(models, kept, strict=True) if likely]
-    point, width = (chances[kept] / chances[kept].sum() for chances in (point, width))
-    x = np.asarray(sum(w * c.x for w, c in zip(point, curves, strict=True)))
+    point, centre, width = (chances[kept] / chances[kept].sum() for chances in (point, centre, width))
+    x, about = (np.asarray(sum(w * c.x for w, c in zip(chances, curves, strict=True))) for chances in (point, centre))
     own = np.asarray(sum(w * c.own for w, c in zip(point, curves, strict=True)))
     covariance = np.zeros_like(scores.information)
     for w, c in zip(width, curves, strict=True):
-        off = c.x - x
+        off = c.x - about
         covariance += w * (c.covariance + off[:, :, None] * off[:, None, :])
     likely = [model.sizes for model, held in zip(mixed, kept[1 + len(singles) :], strict=True) if held]
-    return Pooled(x, covariance, own, likely, 1 - float(point[0]) if kept[0] else 1.0)
+    return Pooled(x, about, covariance, own, likely, 1 - float(point[0]) if kept[0] else 1.0)
 
 
 def kinds(ranks: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -142,14 +149,25 @@ class _Around(NamedTuple):
     def model(self, sizes: Sizes) -> _Model:
         """Return T of these sizes."""
         parts = [size * root for size, root in zip(sizes, self.kinds, strict=True) if size]
-        return self._models(np.hstack(parts) if parts else np.zeros((len(self.at), 1)), [(1.0, sizes)])[0]
+        root = np.hstack(parts) if parts else np.zeros((len(self.at), 1))
+        if root.shape[1] > len(root):
+            # Any root of T will do: one with no more columns than rows.
+            root = np.linalg.cholesky(root @ root.T).astype(np.float64)
+        return self._models(root, [(1.0, sizes)])[0]
 
     def models(self, sizes: Sizes, kind: int) -> list[_Model]:
         """Return T with one kind in each size in place of none."""
-        every = [(float(size), (*sizes[:kind], float(size), *sizes[kind + 1 :])) for size in _SIZES]
-        if any(sizes):
-            return [self.model(mixture) for _, mixture in every[2::_COARSE]]
-        return self._models(self.kinds[kind], every)
+        tried = _COARSE if any(sizes) else _SIZES
+        every = [(float(size), (*sizes[:kind], float(size), *sizes[kind + 1 :])) for size in tried]
+        return [self.model(mixture) for _, mixture in every] if any(sizes) else self._models(self.kinds[kind], every)
+
+    def least_told(self) -> float:
+        """Return the variance of each kind that could just be told from none, added up.
+
+        It is the standard error of the variance where there is none, from Fisher's information ½ Σ tr((Lᵀ J L / φ)²).
+        """
+        J, phi = self.scores.information, self.scores.dispersion
+        return float(sum(np.sqrt(2) * phi / np.linalg.norm(root.T @ J @ root) for root in self.kinds))
 
     def _models(self, root: FloatArray, scaled: list[tuple[float, Sizes]]) -> list[_Model]:
         """Return T = scale² L Lᵀ for each scale: one decomposition of Lᵀ J L serves them all."""
@@ -201,12 +219,8 @@ def _searched(around: _Around, none: _Model, singles: list[_Model]) -> list[_Mod
     return found
 
 
-def _chances(fits: FloatArray, none: float, weights: FloatArray, singles: int) -> FloatArray:
-    """Return how likely each T is: no deviation, the first; then `singles` of one kind; and mixtures like these.
-
-    Before the data, `none` is how likely the first is, and weights tell how likely the others are beside each other.
-    """
-    prior = (1 - none) * weights / weights[1 : 1 + singles].sum()
-    prior[0] = none
-    likely = prior * np.exp(-(fits - fits.min()) / 2)
+def _chances(fits: FloatArray, none: float, others: FloatArray) -> FloatArray:
+    """Return how likely each T is, the first being no deviation, from what each was before the data."""
+    before = np.concatenate([[none], others[1:]])
+    likely = before * np.exp(-(fits - fits.min()) / 2)
     return np.asarray(likely / likely.sum())

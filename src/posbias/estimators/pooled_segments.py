@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +32,8 @@ class PooledSegments:
 
     Attributes:
         log_propensity: (S, M); NaN where no segment connects a rank to rank 1.
-        covariance: of it, (S, M, M).
+        centre: about which its intervals lie, (S, M).
+        covariance: of log p about that, (S, M, M).
         own: how far each number is the segment's own, from 0 to 1, (S, M).
         alone: which ranks the segment could tell without the others, (S, M).
         impressions: by segment and rank.
@@ -41,6 +43,7 @@ class PooledSegments:
     """
 
     log_propensity: FloatArray
+    centre: FloatArray
     covariance: FloatArray
     own: FloatArray
     alone: BoolArray
@@ -78,6 +81,7 @@ class PooledSegments:
         impressions, clicks = harvest.shown("segment", "rank")
         return cls(
             log_propensity=np.where(held, x, np.nan),
+            centre=_spread(found.centre, free, ranks),
             covariance=_spread(_spread(found.covariance, free, ranks).swapaxes(1, 2), free, ranks),
             own=_spread(found.own, free, ranks),
             alone=alone,
@@ -87,27 +91,29 @@ class PooledSegments:
             differ=found.differ,
         )
 
-    def intervals(self, segment: int, quantiles: FloatArray | None, degrees: FloatArray) -> Intervals:
-        """Return the intervals of one segment, quantiles of t being those of the curve of all; or none without them."""
-        ranks = self.log_propensity.shape[1]
-        reasons: list[str | None] = [
-            _BORROWED if known and not own else None
-            for known, own in zip(np.isfinite(self.log_propensity[segment]), self.alone[segment], strict=True)
-        ]
+    def intervals(self, quantiles: FloatArray | None, degrees: FloatArray) -> Iterator[Intervals]:
+        """Yield the intervals of each segment, quantiles of t being those of the curve of all; or none without them."""
+        x, known = self.log_propensity, np.isfinite(self.log_propensity)
+        borrowed = [[_BORROWED if one else None for one in row] for row in (known & ~self.alone).tolist()]
         if quantiles is None:
-            return replace(no_intervals(ranks), reasons=reasons)
-        covariance = self.covariance[segment]
-        half = quantiles * np.sqrt(np.diagonal(covariance))
-        ends = np.exp(self.log_propensity[segment][:, None] + np.stack([-half, half], axis=-1))
-        return Intervals(ends, covariance, degrees, reasons)
+            nothing = no_intervals(x.shape[1])
+            yield from (replace(nothing, reasons=reasons) for reasons in borrowed)
+            return
+        half = quantiles * np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
+        # However far a curve is drawn in, its interval does not leave it out.
+        low, high = np.minimum(x, self.centre - half), np.maximum(x, self.centre + half)
+        ends = np.exp(np.stack([low, high], axis=-1))
+        for own, covariance, reasons in zip(ends, self.covariance, borrowed, strict=True):
+            yield Intervals(own, covariance, degrees, reasons)
 
-    def note(self, segment: int) -> str:
-        """Say how much of a segment's curve is its own."""
-        known = np.isfinite(self.log_propensity[segment]) & (np.arange(len(self.own[segment])) > 0)
-        shares = np.clip(100 * self.own[segment][known], 0, 100)
-        low, high = f"{shares.min():.0f}", f"{shares.max():.0f}"
-        share = f"{low}%" if low == high else f"{low} to {high}%"
-        return f"Pooled: {share} of it is told by the clicks of this segment, the rest by those of all."
+    def notes(self) -> Iterator[str]:
+        """Say how much of each segment's curve is its own."""
+        known = np.isfinite(self.log_propensity).all(axis=0) & (np.arange(self.own.shape[1]) > 0)
+        shares = np.clip(100 * self.own[:, known], 0, 100)
+        for least, most in zip(shares.min(axis=1).tolist(), shares.max(axis=1).tolist(), strict=True):
+            low, high = f"{least:.0f}", f"{most:.0f}"
+            share = f"{low}%" if low == high else f"{low} to {high}%"
+            yield f"Pooled: {share} of it is told by the clicks of this segment, the rest by those of all."
 
 
 def _scores(

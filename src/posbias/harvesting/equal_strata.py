@@ -68,7 +68,8 @@ def strata_of(
     """
     if by_design:
         # A ranker without traffic puts no document anywhere: nothing was promised there.
-        cells = cells.where(views.sum(axis=0)[cells.ranker] > 0)
+        served = views.sum(axis=0) > 0
+        cells = cells if served.all() else cells.where(served[cells.ranker])
     elif not by_ranker:
         cells = _whoever_showed(cells)
     cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=places(cells.bucket, buckets))
@@ -107,7 +108,10 @@ class _Alike:
 
     @classmethod
     def of(cls, cells: Cells) -> _Alike:
-        cells = cells.where(np.lexsort((cells.rank, cells.ranker, cells.stratum)))  # type: ignore[arg-type]
+        key = (cells.stratum * (cells.ranker.max(initial=0) + 1) + cells.ranker) * (cells.rank.max(initial=0) + 1)
+        key += cells.rank
+        if np.any(key[1:] < key[:-1]):
+            cells = cells.where(np.argsort(key, kind="stable"))  # type: ignore[arg-type]
         first = np.flatnonzero(np.diff(cells.stratum, prepend=-1))
         size = np.diff(first, append=len(cells))
         each = np.where(cells.pairs > 0, cells.impressions // np.maximum(cells.pairs, 1), 0)

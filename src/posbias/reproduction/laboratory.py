@@ -61,7 +61,7 @@ class Sizes:
     compared_logs: int = 100
     covered_logs: int = 1000
     drift_logs: int = 600
-    pooled_logs: int = 100
+    pooled_logs: int = 60
     planned_logs: int = 20
     judged_logs: int = 500
     diagnosed_logs: int = 100

@@ -79,15 +79,17 @@ SETTINGS: dict[str, Setting] = {
     "2 segments, η ± 0.3": Setting(2, 300, slope=0.3),
     "10 segments, alike": Setting(10, 100),
     "10 segments, η ± 0.05": Setting(10, 100, slope=0.05),
+    "10 segments, η ± 0.1": Setting(10, 100, slope=0.1),
     "10 segments, η ± 0.3": Setting(10, 100, slope=0.3),
     "10 segments, wandering": Setting(10, 100, wander=0.2),
     "10 segments, each rank": Setting(10, 100, single=0.2),
     "10 segments, η ± 0.3, replay": Setting(10, 100, slope=0.3, layout=Layout.REPLAY),
     "10 segments, η ± 0.3, 3 rankers": Setting(10, 100, slope=0.3, world=World(repeats=5, rankers=tuple("abc"))),
-    "100 segments, alike": Setting(100, 30, logs=0.3),
-    "100 segments, η ± 0.1": Setting(100, 30, slope=0.1, logs=0.3),
-    "100 segments, η ± 0.3": Setting(100, 30, slope=0.3, logs=0.3),
-    "1,000 segments, η ± 0.3": Setting(1000, 10, slope=0.3, logs=0.1),
+    "100 segments, alike": Setting(100, 30, logs=1 / 3),
+    "100 segments, η ± 0.05": Setting(100, 30, slope=0.05, logs=1 / 3),
+    "100 segments, η ± 0.1": Setting(100, 30, slope=0.1, logs=1 / 3),
+    "100 segments, η ± 0.3": Setting(100, 30, slope=0.3, logs=1 / 3),
+    "1,000 segments, η ± 0.3": Setting(1000, 10, slope=0.3, logs=1 / 6),
 }
 
 
@@ -148,10 +150,11 @@ def measure(setting: Setting, seed: int) -> tuple[float, ...]:
 
 
 def _drawn(setting: Setting, truth: FloatArray, seed: int, rng: np.random.Generator) -> Harvest:
-    periods = []
-    for number, queries in enumerate(setting.sizes(rng)):
+    sizes = setting.sizes(rng)
+    buckets, periods = buckets_of(max(sizes)), []
+    for number, queries in enumerate(sizes):
         world = replace(setting.world, queries=queries, seed=seed + number)
-        periods += draw_periods(world, buckets_of(queries), [np.exp(truth[number])], world.seed)
+        periods += draw_periods(world, buckets[:queries], [np.exp(truth[number])], world.seed)
     return as_segments(periods, setting.layout)
 
 

@@ -1,0 +1,85 @@
+"""Ten thousand segments, pooled: `python -m benchmarks.many_segments`."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import posbias
+from benchmarks.timing import in_small_process
+
+# Shops of one severity of position bias, each with ten queries of its own, seen twice.
+_ETAS, _QUERIES, _REPEATS = np.linspace(0.6, 1.4, 10), 10, 2
+
+
+def write_log(path: Path, segments: int) -> int:
+    """Write a wide log of two rankers with a column `shop`; return its rows."""
+    each = segments // len(_ETAS)
+    parts = []
+    for number, eta in enumerate(_ETAS):
+        world = posbias.World(queries=each * _QUERIES, repeats=_REPEATS, eta=float(eta), seed=number)
+        table = posbias.simulate(world)
+        query = pc.add(table["query_id"], number * world.queries)
+        view = pc.add(table["impression_id"], number * world.queries * _REPEATS)
+        table = table.set_column(table.schema.get_field_index("query_id"), "query_id", query)
+        table = table.set_column(table.schema.get_field_index("impression_id"), "impression_id", view)
+        parts.append(table.append_column("shop", pc.divide(query, _QUERIES)))
+    whole = pa.concat_tables(parts)
+    pq.write_table(whole, path)
+    return int(whole.num_rows)
+
+
+def harvest(path: Path, to: Path) -> str:
+    """Harvest the log by shop, and say what that took."""
+    start, busy = time.perf_counter(), time.process_time()
+    found = posbias.harvest(posbias.ClickLog(str(path)), by=["shop"])
+    said = f"harvest: {_took(start, busy)}, {len(found.table):,} cells of {len(found.segments):,} segments"
+    found.save(to)
+    return said
+
+
+def fit(path: Path) -> str:
+    """Pool the segments of a harvest file, and say what that took."""
+    found = posbias.Harvest.load(path)
+    before, start, busy = _peak(), time.perf_counter(), time.process_time()
+    fitted = posbias.CrossFit(pool=True).fit(found)
+    said = f"{_took(start, busy)}; at most {_peak():.2f} GiB, {before:.2f} of them from reading the harvest"
+    ends = np.log([fitted.segments_[key].interval_[1:] for key in found.segments])
+    etas = np.repeat(_ETAS, len(found.segments) // len(_ETAS))[[int(str(key[0])) for key in found.segments]]
+    truth = -etas[:, None] * np.log(np.arange(2, found.max_rank + 1))
+    held = np.mean((ends[:, :, 0] <= truth) & (truth <= ends[:, :, 1]))
+    return f"CrossFit(pool=True): {said}; {held:.1%} of its 95% intervals hold the truth"
+
+
+def _took(start: float, busy: float) -> str:
+    return f"{time.perf_counter() - start:.1f} s, {time.process_time() - busy:.1f} s of one core"
+
+
+def _peak() -> float:
+    # Linux counts memory in KB.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--segments", type=int, default=10_000, help="how many, in tens")
+    parser.add_argument("--repeats", type=int, default=3, help="how often they are pooled")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        log, counts = Path(folder) / "shops.parquet", Path(folder) / "shops.harvest"
+        print(f"{in_small_process(write_log, log, options.segments):,} rows", flush=True)
+        print(in_small_process(harvest, log, counts), flush=True)
+        for _ in range(options.repeats):
+            print(in_small_process(fit, counts), flush=True)
+
+
+if __name__ == "__main__":
+    main()
