@@ -138,11 +138,25 @@ class DuckDBLog(OpenLog):
         """Whether the log is text, of which every look has to read all columns anew."""
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
+    @property
+    def _told(self) -> bool:
+        """Whether files tell how many rows they have, and between what their values lie."""
+        # A view or a query would have to be answered for that.
+        return 0 < len(self._files) <= _MANY_FILES and file_format(self._files[0]) == "parquet" and not self._queried
+
+    def least(self, columns: Sequence[str]) -> int | None:
+        """Return the least whole number in some columns where a file tells it, and is believed."""
+        # Of several files DuckDB would read the columns.
+        if not self._told or len(self._files) > 1 or self._odd:
+            return None
+        lows = ", ".join(f"MIN({self.dialect.quote(column)})" for column in columns)
+        with explained():
+            [found] = self._connection.execute(f"SELECT {lows} FROM log").fetchall()
+        return min((int(low) for low in found if low is not None), default=None)
+
     def known_rows(self) -> int | None:
         """Return the rows of the log where its files tell them without being read, or they are kept."""
-        # A view or a query would have to be answered for that.
-        told = 0 < len(self._files) <= _MANY_FILES and file_format(self._files[0]) == "parquet" and not self._queried
-        if not (told or self._kept):
+        if not (self._told or self._kept):
             return None
         with explained():
             [(rows,)] = self._connection.execute("SELECT COUNT(*) FROM log").fetchall()
