@@ -23,6 +23,7 @@ import posbias
 from posbias.engines import open_log
 from posbias.engines.duckdb.opening import _from_polars
 from posbias.engines.files import find_files
+from posbias.harvesting.row_counts import trust_ranks
 from posbias.simulation import write
 from posbias.simulation.tables import rank
 from posbias.sql.shown import Plan
@@ -119,6 +120,23 @@ def test_few_signatures_are_counted_by_place(
         [(_, text)] = engine.rows(f"EXPLAIN {signatures(Plan(engine.schema, engine.dialect, names, 6))}")
     assert ("perfect hash" in text.lower()) == by_place
     assert_same(harvest(path), harvest(pq.read_table(path)))
+
+
+def test_ranks_are_asked_only_where_a_file_does_not_vouch_for_them(table: pa.Table, tmp_path: Path) -> None:
+    column = table.column_names.index("rank_a")
+    below = pa.array([0, *table["rank_a"].to_pylist()[1:]], table.schema.field(column).type)
+    zero = table.set_column(column, "rank_a", below)
+
+    def asks(source: Any) -> bool:
+        with open_log(posbias.ClickLog(source), posbias.DuckDB()) as engine:
+            return "rank_0 < 1" in signatures(trust_ranks(engine, Plan(engine.schema, engine.dialect, ("a", "b"), 6)))
+
+    sound, unsound = (write_parquet(t, tmp_path / f"{len(t)}-{t is zero}.parquet") for t in (table, zero))
+    assert not asks(sound)
+    assert all(map(asks, [unsound, table, [sound, unsound]]))
+    for source in (unsound, zero, [sound, unsound]):
+        with pytest.raises(posbias.LogError, match="rank of 0"):
+            harvest(source)
 
 
 def test_an_array_of_json_is_read_like_json_lines(table: pa.Table, expected: posbias.Harvest, tmp_path: Path) -> None:

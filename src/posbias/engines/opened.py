@@ -94,6 +94,10 @@ class OpenLog(ABC):
         """Return the rows of the log where that takes no reading of it."""
         return None
 
+    def least(self, columns: Sequence[str]) -> int | None:
+        """Return the least whole number in some columns where that takes no reading of them."""
+        return None
+
     @contextmanager
     def watched(self, doing: str) -> Iterator[None]:
         """Tell the progress of the query that runs inside."""

@@ -14,6 +14,9 @@ from posbias.sql.shown import Plan, once
 from posbias.sql.steps import Step, render
 from posbias.wording import Arguments
 
+# A hash of 31 bits, all set.
+_BITS = 2**31 - 1
+
 
 def find_repeats(opened: OpenLog, plan: Plan, sample: Sample = ALL, *, moved: bool = True) -> list[Finding]:
     """Return results logged twice in a page view, and page views with two results at one position.
@@ -71,9 +74,10 @@ class _Views:
         only makes us look closer.
         """
         d = self.plan.dialect
-        # Of 31 bits: such numbers are compared fastest, and no two rankers in a thousand million share one.
-        ranker = d.cast(f"{d.hashed('r')} & {2**31 - 1}", "INTEGER")
-        mixed = f"MIN({ranker}) <> MAX({ranker})" if rankers else "FALSE"
+        # Every bit beside its opposite: those that any row has are 31 where all have one ranker, and more otherwise. No
+        # two rankers in a thousand million share a hash. Product and sum are made once for each name, not for each row.
+        ranker = d.cast(d.union(f"({d.hashed('r')} & {_BITS}) * {_BITS} + {_BITS}"), "BIGINT")
+        mixed = f"BIT_COUNT({ranker}) > 31" if rankers else "FALSE"
         places = d.union(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
         return render(
             [

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from posbias.engines import OpenLog
 from posbias.harvesting.profiles import Entry, Profile, take_profile
 from posbias.logs.bounds import refuse_sums
 from posbias.sql import signatures as signature_sql
+from posbias.sql.dialect import INTEGERS
 from posbias.sql.shown import Plan
 from posbias.sql.signatures import BEYOND, CONTRADICTED, UNUSABLE
 
@@ -55,7 +56,7 @@ def count_rows(opened: OpenLog, plan: Plan) -> tuple[Profile, RowCounts]:
     if not plan.rankers:
         profile = take_profile(opened, plan)
         return profile, RowCounts.by_profile(profile)
-    answer = opened.table(signature_sql.row_counts(plan), "Comparing positions with ranks")
+    answer = opened.table(signature_sql.row_counts(trust_ranks(opened, plan)), "Comparing positions with ranks")
     counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
     # Copies that are dropped, and the names of rankers whose ranks are not known, are in the log alone.
     if plan.schema.drop_duplicates or (answer["ranker"] < 0).any():
@@ -64,3 +65,11 @@ def count_rows(opened: OpenLog, plan: Plan) -> tuple[Profile, RowCounts]:
     profile = Profile(tuple(Entry(plan.rankers[ranker], *rest) for ranker, *rest in zip(*columns, strict=True)))
     refuse_sums(plan.schema, profile.impressions)
     return profile, counts
+
+
+def trust_ranks(opened: OpenLog, plan: Plan) -> Plan:
+    """Ask no row whether its ranks are sound where the files tell that all are."""
+    types, columns = plan.schema.types, list(plan.schema.rank_columns.values())
+    whole = bool(columns) and all(types[column] in INTEGERS for column in columns)
+    least = opened.least(columns) if whole else None
+    return replace(plan, ranks_sound=least is not None and least >= 1)

@@ -13,6 +13,7 @@ from posbias.engines.answers import rows_of
 from posbias.harvesting.counts import MAX_STRATA, Counted, Settings
 from posbias.harvesting.exposures import count_exposures
 from posbias.harvesting.refusals import refuse_settings
+from posbias.harvesting.row_counts import RowCounts
 from posbias.harvesting.rows import check_rows
 from posbias.harvesting.samples import Sample, one_in
 from posbias.harvesting.signatures import known_rankers
@@ -59,22 +60,23 @@ class Pairs:
     one_in: int = 1
 
 
-def count_pairs_of(opened: OpenLog, plan: Plan, served: Container[str], rows: int) -> Pairs:
-    """Count the (query, document) pairs of a log of so many rows; of rankers that served."""
+def count_pairs_of(opened: OpenLog, plan: Plan, served: Container[str], counts: RowCounts) -> Pairs:
+    """Count the (query, document) pairs of a log with so many rows; of rankers that served."""
     if not opened.schema.layout.ranks_known:
         counted = count_exposures(opened, Settings(plan.max_rank, (), "harmonic", "share", MAX_STRATA))
         sets = _counted_sets(opened, counted, plan.max_rank)
         return Pairs(sets.pairs, sets.moved, counted.rows.non_functional_pairs)
     # To tell pairs apart costs more than all else that is asked of a log whose ranks are known.
-    found = _count_known_pairs(opened, plan, served, one_in(rows, _MOST_ROWS))
+    tested = counts.rows_counted == counts.rows
+    found = _count_known_pairs(opened, plan, served, one_in(counts.rows, _MOST_ROWS), tested)
     # That there is nothing to compare is said of all of them, or not at all.
-    return found if found.moved or found.one_in == 1 else _count_known_pairs(opened, plan, served, 1)
+    return found if found.moved or found.one_in == 1 else _count_known_pairs(opened, plan, served, 1, tested)
 
 
-def _count_known_pairs(opened: OpenLog, plan: Plan, served: Container[str], every: int) -> Pairs:
-    """Count the pairs of one query in so many, where ranks are known."""
+def _count_known_pairs(opened: OpenLog, plan: Plan, served: Container[str], every: int, tested: bool) -> Pairs:
+    """Count the pairs of one query in so many, where ranks are known; `tested` if all rows can be counted."""
     condition = Sample(every).condition(plan.dialect, plan.dialect.quote(plan.schema.query))
-    answer = opened.table(signature_sql.pair_signatures(plan, condition), "Counting pairs")
+    answer = opened.table(signature_sql.pair_signatures(plan, condition, tested=tested), "Counting pairs")
     lows, highs = ({name: answer[f"{end}_{name}"] for name in plan.coding.names} for end in ("low", "high"))
     several = np.any([lows[name] != highs[name] for name in plan.coding.names], axis=0)
     has = np.zeros((rows_of(answer), plan.max_rank + 1), dtype=np.int64)

@@ -12,7 +12,7 @@ from posbias.harvesting.mixed_files import find_mixed_files
 from posbias.harvesting.notes import note_contradicted
 from posbias.harvesting.one_sided_ranks import note_one_sided
 from posbias.harvesting.refusals import refuse_unusable
-from posbias.harvesting.row_counts import RowCounts
+from posbias.harvesting.row_counts import RowCounts, trust_ranks
 from posbias.harvesting.samples import small_sample
 from posbias.harvesting.several_ranks import find_several_ranks
 from posbias.harvesting.unranked import explain_unranked
@@ -36,7 +36,7 @@ def known_rankers(opened: OpenLog) -> tuple[str, ...]:
 
 def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
     """Count in one scan, in which rows that cannot be counted come back as groups of their own."""
-    plan = settings.plan(opened, known_rankers(opened))
+    plan = trust_ranks(opened, settings.plan(opened, known_rankers(opened)))
     sql = signature_sql.signatures(plan)
     if signature_sql.most_signatures(plan) <= settings.max_strata:
         # Sums take several times the room of counts: such a table is for counts.

@@ -58,4 +58,4 @@ class Look:
         """How many pairs there are and lie at different ranks; None where rows are too defective to count."""
         if any_error([*self.mixed_files, *self.defects, *self.contradictions]):
             return None
-        return count_pairs_of(self.opened, self.plan, self.profile.rankers, self.profile.rows)
+        return count_pairs_of(self.opened, self.plan, self.profile.rankers, self.counts)

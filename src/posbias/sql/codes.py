@@ -47,12 +47,15 @@ class Coding:
         return [self.base ** len(group) for group in self.groups]
 
     def encoded(self, dialect: Dialect, first: str) -> list[str]:
-        """Return the numbers as SQL from columns `rank_<i>`; `first` is the type of the first of them."""
+        """Return the numbers as SQL from columns `rank_<i>`; `first` is the type of the first of them.
+
+        Of the first it is known that no rank is below 1: to ask for both ends takes DuckDB twice as long.
+        """
         # A rank times a power of the base needs as many bits as the number itself.
         return [
             "\n      + ".join(
-                f"{dialect.cast(str(self.base**place), first if g == 0 else 'BIGINT')} * "
-                f"CASE WHEN rank_{i} BETWEEN 1 AND {self.max_rank} THEN rank_{i} ELSE 0 END"
+                f"{dialect.cast(str(self.base**place), 'BIGINT' if g else first)} * "
+                f"CASE WHEN rank_{i} {'BETWEEN 1 AND' if g else '<='} {self.max_rank} THEN rank_{i} ELSE 0 END"
                 for place, i in enumerate(group)
             )
             for g, group in enumerate(self.groups)

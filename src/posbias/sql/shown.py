@@ -25,6 +25,8 @@ class Plan:
     # What the tables are called.
     log: str = "log"
     rankings: str = "rankings"
+    # Whether no rank is known to be below 1.
+    ranks_sound: bool = False
 
     @property
     def coding(self) -> Coding:

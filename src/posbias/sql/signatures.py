@@ -29,22 +29,22 @@ def _code(plan: Plan, counted: str) -> str:
     placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
     usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
     # A rank of 0 is none, or counts from 0: either way it is not what it seems.
-    unsound = plan.each("rank_{i} < 1", " OR ")
+    unsound = "" if plan.ranks_sound else f"WHEN {plan.each('rank_{i} < 1', ' OR ')} THEN {UNUSABLE}\n    "
     # Beyond M by its rank too: what its ranker puts within and the page beyond is contradicted like any other.
     beyond = f"position > {m} AND (own IS NULL OR own > {m})"
     return (
-        f"CASE\n    WHEN {unsound} THEN {UNUSABLE}\n    WHEN {placed} THEN\n      {counted}\n    WHEN {usable} THEN\n"
+        f"CASE\n    {unsound}WHEN {placed} THEN\n      {counted}\n    WHEN {usable} THEN\n"
         f"      CASE WHEN {beyond} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END"
     )
 
 
-def _signed(plan: Plan) -> list[Step]:
-    """Return the steps that end in `signed`: each row with its bucket and signature."""
+def _signed(plan: Plan, *, tested: bool = False) -> list[Step]:
+    """Return the steps that end in `signed`: each row with its bucket and signature; `tested` if all can be counted."""
     d = plan.dialect
     # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
     narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
     digits = plan.coding.encoded(d, narrow)
-    first = d.cast(_code(plan, digits[0]), narrow)
+    first = d.cast(digits[0] if tested else _code(plan, digits[0]), narrow)
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     rest = [f"{text} AS {name}" for text, name in zip(digits[1:], plan.coding.names[1:], strict=True)]
     return [
@@ -61,9 +61,7 @@ def _signed(plan: Plan) -> list[Step]:
 def signature_steps(plan: Plan) -> list[Step]:
     """Return the steps that end in `signatures`."""
     d, coded = plan.dialect, plan.coding.names
-    many = plan.schema.aggregated
-    impressions = d.total("impressions") if many else "COUNT(*)"
-    clicks = d.total("clicks") if many else "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
+    impressions, clicks = _totals(plan)
     counts = f"{impressions} AS impressions, {clicks} AS clicks, COUNT(*) AS row_count"
     size, nobody = _values(plan), len(plan.rankers)
     span = (nobody + 1) * size
@@ -101,6 +99,13 @@ def signature_steps(plan: Plan) -> list[Step]:
     ]
 
 
+def _totals(plan: Plan) -> tuple[str, str]:
+    """Return impressions and clicks as aggregates: rows are counted, which is faster, where they are not added up."""
+    if plan.schema.aggregated:
+        return plan.dialect.total("impressions"), plan.dialect.total("clicks")
+    return "COUNT(*)", "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
+
+
 def _values(plan: Plan) -> int:
     """Return how many values `code_0` may have."""
     return plan.coding.sizes[0] - UNUSABLE
@@ -122,8 +127,9 @@ def row_counts(plan: Plan) -> str:
 
     Ranker -1 is one that is not known. Position 0 is beyond M, -1 one that cannot be used.
     """
-    d, m = plan.dialect, plan.max_rank
+    m = plan.max_rank
     usable = "position >= 1 AND clicks BETWEEN 0 AND impressions"
+    impressions, clicks = _totals(plan)
     return render(
         [
             *_placed_by_own(plan),
@@ -138,17 +144,18 @@ def row_counts(plan: Plan) -> str:
             Step(
                 "row_counts",
                 "How many rows can be counted, and how many cannot.",
-                f"SELECT ranker, position, code_0, COUNT(*) AS row_count, {d.total('impressions')} AS impressions, "
-                f"{d.total('clicks')} AS clicks\nFROM profiled\nGROUP BY ranker, position, code_0",
+                f"SELECT ranker, position, code_0, COUNT(*) AS row_count, {impressions} AS impressions, "
+                f"{clicks} AS clicks\nFROM profiled\nGROUP BY ranker, position, code_0",
             ),
         ]
     )
 
 
-def pair_signatures(plan: Plan, condition: str) -> str:
+def pair_signatures(plan: Plan, condition: str, *, tested: bool) -> str:
     """Return how many (query, document) pairs have each signature, and how many have several (`low` is not `high`).
 
-    `condition` says which rows of the log are looked at.
+    `condition` says which rows of the log are looked at. Where all are known to be counted (`tested`), what tells that
+    is not read again.
     """
     names = plan.coding.names
     ends = [f"MIN({name}) AS low_{name}, MAX({name}) AS high_{name}" for name in names]
@@ -157,7 +164,7 @@ def pair_signatures(plan: Plan, condition: str) -> str:
         [
             # First of all: to sign rows that are not looked at costs more than the rest.
             Step("sampled", "The rows that are looked at.", f"SELECT *\nFROM {plan.log}\nWHERE {condition}"),
-            *_signed(replace(plan, log="sampled")),
+            *_signed(replace(plan, log="sampled"), tested=tested),
             Step(
                 "documents",
                 "Each (query, document) once, with its signature, or the first and the last of several.",

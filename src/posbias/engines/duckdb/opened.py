@@ -140,6 +140,7 @@ class DuckDBLog(OpenLog):
 
     @property
     def _told(self) -> bool:
+        """Whether files tell how many rows they have, and between what their values lie."""
         # A view or a query would have to be answered for that.
         return 0 < len(self._files) <= _MANY_FILES and file_format(self._files[0]) == "parquet" and not self._queried
 
@@ -147,6 +148,16 @@ class DuckDBLog(OpenLog):
     def tells_bounds(self) -> bool:
         """Whether files tell the least and the greatest value of a column, and are believed."""
         return self._told and not self._odd
+
+    def least(self, columns: Sequence[str]) -> int | None:
+        """Return the least whole number in some columns where a file tells it, and is believed."""
+        # Of several files DuckDB would read the columns.
+        if not self.tells_bounds or len(self._files) > 1:
+            return None
+        lows = ", ".join(f"MIN({self.dialect.quote(column)})" for column in columns)
+        with explained():
+            [found] = self._connection.execute(f"SELECT {lows} FROM log").fetchall()
+        return min((int(low) for low in found if low is not None), default=None)
 
     def known_rows(self) -> int | None:
         """Return the rows of the log where its files tell them without being read, or they are kept."""
