@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from click.testing import CliRunner
 
 import posbias
 from posbias.cli import cli
+from posbias.engines.duckdb.opened import DuckDBLog
+from posbias.engines.duckdb.row_groups import some_row_groups
 from posbias.simulation import rank
 
 WORLD = posbias.World(queries=60, max_rank=5, repeats=6)
@@ -168,6 +172,67 @@ def test_duplicates_are_met_in_a_sample_of_a_large_log(ending: str, tmp_path: Pa
         posbias.harvest(posbias.ClickLog(path))
     full = posbias.check(posbias.ClickLog(path))
     assert [f.count for f in full.findings if f.code == "duplicates"] == [len(twice)]
+
+
+# What is written in row groups of 2,000 rows, by how it came about: 150 of them, of which every so many are looked at.
+DELIVERED = {
+    "once": lambda table: table,
+    "joined": lambda table: pa.concat_tables([part for i in range(0, 3 * 10**5, 10) for part in _joined(table, i)]),
+    "the log twice": lambda table: pa.concat_tables([table, table]),
+    "a batch twice": lambda table: pa.concat_tables([table, table.slice(100_000, 120_000)]),
+    "a batch twice, out of step": lambda table: pa.concat_tables([table, table.slice(100_777, 120_000)]),
+}
+
+
+def _joined(table: pa.Table, start: int) -> list[pa.Table]:
+    """Return a page of ten results, one in seven with its last two results twice."""
+    page = table.slice(start, 10)
+    return [page, table.slice(start + 8, 2)] if start % 70 == 0 else [page]
+
+
+@pytest.mark.parametrize("kind", DELIVERED)
+def test_repeats_are_met_in_some_row_groups(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[float] = []
+    some_rows = DuckDBLog.some_rows
+
+    @contextmanager
+    def watched(self: DuckDBLog, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
+        with some_rows(self, columns) as part:
+            assert part is not None
+            read.append(part[1])
+            yield part
+
+    monkeypatch.setattr(DuckDBLog, "some_rows", watched)
+    table = posbias.simulate(posbias.World(queries=3000, max_rank=10))
+    path = tmp_path / "log.parquet"
+    pq.write_table(DELIVERED[kind](table), path, row_group_size=2_000)
+    log = posbias.ClickLog(path)
+    if kind == "once":
+        assert posbias.harvest(log).findings == ()
+    else:
+        with pytest.raises(posbias.LogError, match=r"[\d,]+ rows repeat a result"):
+            posbias.harvest(log)
+    assert read == [pytest.approx(8 / 57, abs=0.02)]
+
+
+def test_row_groups_are_taken_of_all_files_that_agree(tmp_path: Path) -> None:
+    table = posbias.simulate(posbias.World(queries=300, max_rank=10))
+    half = len(table) // 2
+    for name, part in {"a": table.slice(0, half), "b": table.slice(half)}.items():
+        pq.write_table(part, tmp_path / f"{name}.parquet", row_group_size=500)
+    files = [str(tmp_path / f"{name}.parquet") for name in "ab"]
+    found = some_row_groups(files, ["impression_id"])
+    assert found is not None
+    assert [len(groups) for _, groups in found.files] == [8, 7]
+    rows = found.reader().read_all()
+    assert rows.column_names == ["impression_id"]
+    assert len(rows) == round(found.share * len(table)) == 15 * 500
+    assert set(rows["impression_id"].to_pylist()) < set(table["impression_id"].to_pylist())
+    # Few row groups are all looked at, and files that differ too.
+    assert some_row_groups(files[:1], ["impression_id"]) is None
+    assert some_row_groups(files, ["no such column"]) is None
+    pq.write_table(pa.table({"impression_id": pa.array(range(half), pa.int32())}), files[1], row_group_size=500)
+    assert some_row_groups(files, ["impression_id"]) is None
 
 
 def test_pairs_of_a_large_log_are_counted_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:

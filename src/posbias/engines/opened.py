@@ -99,6 +99,14 @@ class OpenLog(ABC):
         return None
 
     @contextmanager
+    def some_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
+        """Yield the name by which some columns of a part of the rows can be selected once, and how large a part it is.
+
+        None where no part of a log is read faster than all of it, or the log is small.
+        """
+        yield None
+
+    @contextmanager
     def watched(self, doing: str) -> Iterator[None]:
         """Tell the progress of the query that runs inside."""
         if not doing or self.progress is silent:

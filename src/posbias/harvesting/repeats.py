@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
@@ -27,10 +27,12 @@ def find_repeats(opened: OpenLog, plan: Plan, sample: Sample = ALL, *, moved: bo
     if plan.schema.impression is None or plan.schema.aggregated:
         return _find_crowded_queries(opened, plan, sample)
     views, beginning = _Views(opened, plan, sample), _Views(opened, plan, sample.beginning)
-    # What repeats may stand anywhere, so that all rows are looked at; ids that name no page view show at the beginning.
-    whole = sample == sample.beginning
-    pages, crowded, mixed = opened.rows(views.screen(rankers=whole), "Looking for repeats")[0]
-    if not whole:
+    if sample == sample.beginning:
+        pages, crowded, mixed = opened.rows(views.screen(), "Looking for repeats")[0]
+    else:
+        # What repeats may stand anywhere, and is looked for all over the log; ids that name no page view show at the
+        # beginning.
+        views, crowded = _screened(opened, plan, sample)
         pages, _, mixed = opened.rows(beginning.screen(), "Looking for repeats")[0]
     found: list[Finding] = []
     if crowded:
@@ -42,6 +44,24 @@ def find_repeats(opened: OpenLog, plan: Plan, sample: Sample = ALL, *, moved: bo
     return found
 
 
+def _screened(opened: OpenLog, plan: Plan, sample: Sample) -> tuple[_Views, int]:
+    """Return how many page views of a sample have more rows than positions, and the page views to look at closer.
+
+    Of a large Parquet log they are those of some row groups, the same number of them. What came twice side by side is
+    met there as anywhere; a batch that came twice is met if it is as long as the period by which they are taken.
+    """
+    wanted = [plan.schema.impression or "", plan.schema.position]
+    with opened.some_rows([] if plan.schema.drop_duplicates else wanted) as part:
+        if part is None:
+            views = looked = _Views(opened, plan, sample)
+        else:
+            name, share = part
+            views = _Views(opened, plan, sample.denser(share))
+            looked = replace(views, sample=replace(views.sample, rows_of=name))
+        _, crowded, _ = opened.rows(looked.screen(rankers=False), "Looking for repeats")[0]
+    return views, int(crowded)
+
+
 @dataclass(frozen=True)
 class _Views:
     """Rows whose page view is known, of a sample of page views."""
@@ -50,14 +70,15 @@ class _Views:
     plan: Plan
     sample: Sample
 
-    def steps(self) -> list[Step]:
-        """Return the steps that end in `views`: view, query, ranker, document and position by short names."""
+    def steps(self, wanted: str = "vqdrp") -> list[Step]:
+        """Return the steps that end in `views`: view, query, document, ranker, position by short names, if wanted."""
         schema, d = self.plan.schema, self.plan.dialect
         names = zip("vqd", (schema.impression, schema.query, schema.doc), strict=True)
-        columns = [f"{d.quote(column or '')} AS {short}" for short, column in names]
+        known = {short: d.quote(column or "") for short, column in names}
         # Of a log that names no ranker every row was shown by the same.
-        columns.append(f"{d.text(ANY_RANKER) if schema.natural else d.quote(schema.ranker)} AS r")
-        columns.append(f"{d.integer(d.quote(schema.position), schema.types[schema.position])} AS p")
+        known["r"] = d.text(ANY_RANKER) if schema.natural else d.quote(schema.ranker)
+        known["p"] = d.integer(d.quote(schema.position), schema.types[schema.position])
+        columns = [f"{known[short]} AS {short}" for short in wanted]
         source = "once" if schema.drop_duplicates else self.sample.source
         select = (
             f"SELECT * FROM (SELECT {', '.join(columns)} FROM {source}) s\n"
@@ -81,7 +102,7 @@ class _Views:
         places = d.union(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
         return render(
             [
-                *self.steps(),
+                *self.steps("vrp" if rankers else "vp"),
                 Step(
                     "pages",
                     "Each page view with the positions that it fills.",

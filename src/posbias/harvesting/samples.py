@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from posbias.engines import OpenLog
 from posbias.sql.dialect import Dialect
@@ -19,11 +19,17 @@ class Sample:
 
     one_in: int = 1
     first: int | None = None
+    # What they are selected from: the log, or a part of it.
+    rows_of: str = "log"
 
     @property
     def source(self) -> str:
         """Where the rows come from."""
-        return "log" if self.first is None else f"(SELECT * FROM log LIMIT {self.first}) beginning"
+        return self.rows_of if self.first is None else f"(SELECT * FROM log LIMIT {self.first}) beginning"
+
+    def denser(self, share: float) -> Sample:
+        """Return a sample that has as many rows in a part of the log, of this share, as this one has in all of it."""
+        return replace(self, one_in=one_in(int(self.one_in * share), 1))
 
     @property
     def beginning(self) -> Sample:

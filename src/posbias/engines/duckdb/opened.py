@@ -159,6 +159,24 @@ class DuckDBLog(OpenLog):
             [found] = self._connection.execute(f"SELECT {lows} FROM log").fetchall()
         return min((int(low) for low in found if low is not None), default=None)
 
+    @contextmanager
+    def some_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
+        """Yield the name of a part of the rows, spread over all row groups, and how large a part it is."""
+        from posbias.engines.duckdb.row_groups import some_row_groups
+
+        found = some_row_groups(self._files, columns) if columns and self._told else None
+        if found is None:
+            yield None
+            return
+        self._connection.register("some_rows", found.reader())
+        try:
+            types = dict(row[:2] for row in self._connection.execute("DESCRIBE some_rows").fetchall())
+            # What Arrow takes for something else would be told apart otherwise than in the log.
+            alike = all(types[column] == self.schema.types[column] for column in columns)
+            yield ("some_rows", found.share) if alike else None
+        finally:
+            self._connection.unregister("some_rows")
+
     def known_rows(self) -> int | None:
         """Return the rows of the log where its files tell them without being read, or they are kept."""
         if not (self._told or self._kept):
