@@ -402,3 +402,14 @@ def test_a_file_that_cannot_be_is_refused(name: str, keywords: dict, message: st
     with pytest.raises(PosbiasError, match=message):
         write(SMALL, tmp_path / name, **keywords)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.parquet"]
+
+
+def test_a_log_that_was_not_simulated_is_not_replaced(tmp_path: Path) -> None:
+    log = tmp_path / "clicks.csv"
+    log.write_text("mine")
+    with pytest.raises(PosbiasError, match=r"no clicks\.truth\.json beside it tells that it was simulated"):
+        write(World(queries=2, max_rank=2), log)
+    assert log.read_text() == "mine"
+    log.unlink()
+    for _ in range(2):
+        assert write(World(queries=2, max_rank=2), log).log == log

@@ -604,6 +604,8 @@ def test_nothing_is_written_over_what_it_is_made_of(name: str, files: Path) -> N
         posbias.ips_weights(log, files / "curve.json", files / name, overwrite=True)
     with pytest.raises(posbias.PosbiasError, match="lies in the folder that is being read"):
         posbias.ips_weights(posbias.ClickLog(files), files / "curve.json", files / "w.parquet")
+    with pytest.raises(posbias.PosbiasError, match="has a name as those that are being read"):
+        posbias.ips_weights(posbias.ClickLog(f"{files}/*.parquet"), files / "curve.json", files / "w.parquet")
     assert (files / name).read_bytes() == before
 
 

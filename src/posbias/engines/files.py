@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import glob
 import os
 from collections.abc import Iterable, Sequence
@@ -80,18 +81,37 @@ def refuse_overwriting(path: str, sources: Iterable[Any]) -> None:
     """Refuse to write a result over what it comes from, or where the next run would read it as a part of the log."""
     target = os.path.realpath(path)
     for source in filter(is_path, sources):
-        folder = isinstance(source, str | os.PathLike) and os.path.isdir(source)
-        if folder and target.startswith(os.path.realpath(source) + os.sep):
-            raise PosbiasError(
-                f"{path!r} lies in the folder that is being read, {os.fspath(source)!r}: the next run would take it "
-                "for a part of the log. Write the result elsewhere."
-            )
-        try:
-            files = find_files(source)
-        except PosbiasError:
-            continue  # A table, or a file that is not there: reading it will say so.
-        if target in map(os.path.realpath, files):
+        if target in map(os.path.realpath, _present(source)):
             raise PosbiasError(f"{path!r} is what is being read. Write the result to another file.")
+        for name in map(os.fspath, source if isinstance(source, list | tuple) else [source]):
+            inside = os.path.isdir(name) and target.startswith(os.path.realpath(name) + os.sep)
+            if inside or (not os.path.lexists(name) and _is_named(target, name)):
+                where = "lies in the folder that is" if inside else "has a name as those that are"
+                raise PosbiasError(
+                    f"{path!r} {where} being read, {name!r}: the next run would take it for a part of the log. Write "
+                    "the result elsewhere."
+                )
+
+
+def _present(source: Any) -> list[str]:
+    try:
+        return find_files(source)
+    except PosbiasError:
+        return []  # A table, or a file that is not there: reading it will say so.
+
+
+def _is_named(path: str, pattern: str) -> bool:
+    """Return whether a file would be found by a pattern.
+
+    >>> here = os.path.realpath(os.curdir)
+    >>> [_is_named(f"{here}/{name}", "logs/*.parquet") for name in ("logs/a.parquet", "logs/b/a.parquet", "a.parquet")]
+    [True, False, False]
+    """
+    wanted = os.path.realpath(pattern)
+    if "**" in wanted:
+        return fnmatch.fnmatchcase(path, wanted.replace("**" + os.sep, "*"))
+    parts = path.split(os.sep), wanted.split(os.sep)
+    return len(parts[0]) == len(parts[1]) and all(map(fnmatch.fnmatchcase, *parts))
 
 
 def path_keys(files: Sequence[str]) -> list[str]:

@@ -84,7 +84,9 @@ def ips_share(effective_clicks: float) -> float:
 
 def _refuse_clicks(effective_clicks: Any) -> None:
     if not (isinstance(effective_clicks, Real) and 0 < float(effective_clicks) < np.inf):
-        raise PosbiasError(f"effective_clicks must be a number above 0, found {effective_clicks!r}: there is no click.")
+        raise PosbiasError(
+            f"effective_clicks must be a number above 0, found {effective_clicks!r}. `ips_weights` tells it."
+        )
 
 
 def _spread(name: str, scores: Any, group: Any) -> float:

@@ -206,7 +206,8 @@ def _column(table: Any, name: str) -> Any:
     if name not in names:
         raise PosbiasError(
             f"The table has no column {name!r}. Columns found: {listed(map(str, names))}. Expected what "
-            "`posbias.ips_weights` makes: a row for each (query, document)."
+            "`posbias.ips_weights` makes: a row for each (query, document). Where the log calls queries otherwise, "
+            "name their column (query)."
         )
     return table[name]
 

@@ -50,7 +50,8 @@ def write(
     """Simulate the click log of a world into a file, in bounded memory.
 
     The truth goes beside it as `<stem>.truth.json`, for "long" the rankings as `<stem>.rankings.<suffix>`.
-    Files of those names are replaced, all at the end: a run that fails leaves everything as it was.
+    Files of those names are replaced, all at the end: a run that fails leaves everything as it was. A log without a
+    truth beside it was not simulated, and is not replaced.
 
     Args:
         world: The setting.
@@ -73,6 +74,11 @@ def write(
     stem, suffix = _split(log)
     truth = log.with_name(f"{stem}.truth.json")
     rankings = log.with_name(f"{stem}.rankings{suffix}") if layout == "long" else None
+    if log.is_file() and not truth.exists():
+        raise PosbiasError(
+            f"{os.fspath(log)!r} is there already, and no {truth.name} beside it tells that it was simulated. Name "
+            "another file, or remove that one."
+        )
     # The log is put in place last: where a new one stands, what belongs to it stands too.
     paths = [truth, *([rankings] if rankings else []), log]
     with all_written_whole(paths) as written:
