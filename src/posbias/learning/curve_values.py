@@ -139,9 +139,11 @@ def _refusal(curve: Curve, refused: Mapping[str, list[Segment]], further: bool) 
         if further
         else ""
     )
+    only = further and len(refused) == 1
+    remedy = "Estimate the curve to a lower rank (max_rank)" if only else "Estimate from more data"
     return (
-        f"The log shows results at ranks for which the estimate has no number: {' '.join(lines)} Estimate from more "
-        f"data, or leave rows of these ranks out (sql).{choices}"
+        f"The log shows results at ranks for which the estimate has no number: {' '.join(lines)} {remedy}, or leave "
+        f"rows of these ranks out (sql).{choices}"
     )
 
 
