@@ -289,3 +289,13 @@ def test_pooling_errs_less_than_either_way(name: str) -> None:
     separate, common, pooled, covered = np.mean([measure(setting, seed) for seed in range(6)], axis=0)
     assert pooled < 1.1 * min(separate, common)
     assert covered > 0.88
+
+
+def test_a_handful_of_rows_in_each_of_many_segments_draws_them_nowhere() -> None:
+    world = posbias.World(queries=1500, max_rank=2)
+    table = posbias.simulate(world)
+    part = np.random.default_rng(0).integers(0, 3000, len(table)).astype(str)
+    log = posbias.ClickLog(table.append_column("part", pa.array(part)))
+    curve = posbias.CrossFit(pool=True).fit(posbias.harvest(log, max_rank=2, by=["part"], force=True)).curve()
+    pooled = np.nanmean([own.propensity[1] for own in curve.segments.values()])
+    assert pooled == pytest.approx(curve.propensity[1], abs=0.02)

@@ -40,6 +40,10 @@ def optional(module: str, needing: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise _missing(package, needing, str(error)) from error
+    # A package that is there may fail in its own way, as matplotlib does of an unknown backend.
+    except Exception as error:
+        name, _ = _EXTRAS[package]
+        raise PosbiasError(f"{needing} {name}, which is installed and cannot be imported: {error}") from error
 
 
 def require(package: str, needing: str) -> None:
@@ -51,12 +55,12 @@ def require(package: str, needing: str) -> None:
 def import_meanwhile(*modules: str) -> None:
     """Import modules beside what is done next, such as counting, in which the interpreter has nothing to do.
 
-    Those that are not there are left to who needs them.
+    Those that are not there, or cannot be imported, are left to who needs them.
     """
 
     def run() -> None:
         for module in modules:
-            with suppress(ImportError):
+            with suppress(Exception):
                 import_module(module)
 
     Thread(target=run).start()

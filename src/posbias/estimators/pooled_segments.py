@@ -21,6 +21,9 @@ from posbias.harvesting.segment_strata import SegmentStrata
 
 # Scores are taken anew so many times where the curves came to lie, each within reach of the one before.
 _TIMES, _REACH = 3, 1.0
+# A level of relevance that is told by a segment's own few clicks leans on the chance that its score does. With 1 in
+# place of this, 3,000 segments of ten rows each had .55 for .5.
+_STEADY = 20.0
 # More numbers than these would fill the memory.
 _MOST_NUMBERS = 10**8
 _BORROWED = "borrowed from the other segments, since nothing here connects it to rank 1"
@@ -155,9 +158,9 @@ def _dispersion(score: Score, information: FloatArray, parts: Rows, strata: Segm
 
 
 def _levelled(guess: Guess, x: FloatArray, rows: Rows) -> Guess:
-    """Return the guess with as much more or less relevance in each segment as its clicks say: one click more at r0."""
+    """Return the guess with as much more or less relevance in each segment as its clicks, and some at r0, say."""
     expected = rows.by_bucket(guess.at(rows) * rows.views * rows.at_ranks(np.exp(x))).sum(axis=1)
-    return replace(guess, level=(rows.by_bucket(rows.clicks).sum(axis=1) + 1) / (expected + 1))
+    return replace(guess, level=(rows.by_bucket(rows.clicks).sum(axis=1) + _STEADY) / (expected + _STEADY))
 
 
 def _alone(rows: Rows) -> BoolArray:

@@ -11,8 +11,8 @@ from posbias.wording import listed
 
 # A query names every ranker, and numbers them in 16 bits. Nobody compares so many, but a column of ids has more.
 MOST_RANKERS = 10_000
-# Sums are 64-bit integers, in the engine and afterwards.
-MOST_IMPRESSIONS = 2**63 - 1
+# Beyond it numbers of 64 bits with a fraction, in which curves are computed, no longer tell counts apart.
+MOST_IMPRESSIONS = 2**53
 
 
 def refuse_rankers(schema: Schema, rankers: Sequence[str]) -> None:
@@ -60,9 +60,9 @@ def refuse_sums(schema: Schema, impressions: int) -> None:
 
 
 def sums_overflow(schema: Schema) -> UnusableLogError:
-    """Return the error that counts are which add up beyond 64 bits."""
+    """Return the error that counts are which add up beyond what is counted exactly."""
     return unusable(
         "counts-overflow",
-        f"The counts in {schema.impressions!r} and {schema.clicks!r} add up to more than 2^63 - 1",
+        f"The counts in {schema.impressions!r} and {schema.clicks!r} add up to more than 2^53",
         "No log has so many impressions: check that both columns hold counts, and not ids or times.",
     )
