@@ -16,9 +16,11 @@ from click.testing import CliRunner
 import posbias
 from posbias.cli import cli
 from posbias.judging.comparing import compare_sides
+from posbias.judging.comparisons import wrapped
 from posbias.judging.contrasts import Contrasts, judge_each, judge_jointly
 from posbias.judging.sides import Side
 from posbias.logs.layouts import Layout
+from posbias.pictures import new_axes
 from posbias.quantiles import t_quantile
 from posbias.reproduction.drawn import buckets_of
 from posbias.reproduction.periods import as_segments, draw_periods
@@ -192,6 +194,49 @@ def test_a_harvest_against_itself_is_the_same(weeks: list[posbias.Harvest]) -> N
     found = posbias.compare(weeks[0], weeks[0])
     assert (found.p_value, found.differs, found.joint) == (1.0, False, None)
     assert {(d.ratio, d.low, d.high) for d in found.differences} == {(1.0, 1.0, 1.0)}
+    assert found.to_text().startswith(
+        "A and B have one and the same curve: there is nothing to test.\ncross-fit, paired by bucket of queries\nrank"
+    )
+    assert found.plot().get_title() == "A and B are the same"
+    assert not posbias.compare(*weeks).same
+
+
+def test_numbers_without_errors_are_not_taken_for_the_same(weeks: list[posbias.Harvest]) -> None:
+    found = posbias.compare(weeks[0], weeks[0])
+    unknown = replace(found.differences[0], after=0.9, ratio=None, low=None, high=None, p_value=None)
+    assert not replace(found, differences=(unknown, *found.differences[1:])).same
+    assert not replace(found, differences=(replace(unknown, after=unknown.before),)).same
+
+
+def test_the_table_says_what_intervals_and_p_values_are_of(weeks: list[posbias.Harvest]) -> None:
+    found = posbias.compare(*weeks)
+    line = "each interval is of one rank alone; p allows for there being several"
+    assert line in found.to_text().splitlines()
+    assert line not in replace(found, differences=found.differences[2:3]).to_text()
+
+
+def test_names_of_estimators_and_tests_stay_whole(weeks: list[posbias.Harvest]) -> None:
+    sides = [posbias.CrossFit().fit(weeks[0]), posbias.AdjacentChain().fit(weeks[0])]
+    found = posbias.compare(*sides, names=["cross-fit", "adjacent-chain"])
+    head = next(line for line in found.to_text().splitlines() if line.startswith("rank "))
+    assert head.split()[:3] == ["rank", "cross-fit", "adjacent-chain"]
+    assert max(map(len, found.to_text().splitlines())) <= 80
+    for length in range(60, 80):
+        lines = wrapped(f"{'x' * length} F(9, 183) = 0.73, p = 0.678").splitlines()
+        assert any("F(9, 183) = 0.73," in line for line in lines)
+        assert any("p = 0.678" in line for line in lines)
+
+
+@pytest.mark.parametrize("report", [False, True])
+def test_the_legend_hides_no_ratio_nor_the_line_at_1(weeks: list[posbias.Harvest], report: bool) -> None:
+    from posbias.reporting.charts import HEIGHT, WIDTH
+
+    axes = posbias.compare(*weeks).plot(new_axes(WIDTH, HEIGHT)[1] if report else None)
+    axes.figure.canvas.draw()
+    box = axes.get_legend().get_window_extent()
+    assert axes.bbox.x0 <= box.x0 < box.x1 <= axes.bbox.x1
+    drawn = [1.0, *(d.high for d in posbias.compare(*weeks).differences)]
+    assert max(axes.transData.transform((1, y))[1] for y in drawn) < box.y0
 
 
 def test_ranks_that_one_side_lacks_are_said_to_be_without(weeks: list[posbias.Harvest]) -> None:

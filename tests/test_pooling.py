@@ -256,6 +256,20 @@ def test_a_segment_without_any_clicks_gets_the_common_curve() -> None:
     np.testing.assert_allclose(np.log(none.propensity_), np.log(fitted.propensity_), atol=0.1)
 
 
+def test_the_note_says_how_much_is_a_segments_own() -> None:
+    nothing, counts = np.zeros((3, 3)), np.zeros((3, 3), dtype=np.int64)
+    own = np.array([[0, 0.996, 1], [0, 0.9, 1], [0, 0.4, 0.4]])
+    known = nothing == 0
+    found = pooled_segments.PooledSegments(
+        nothing, nothing, np.zeros((3, 3, 3)), own, known, counts, counts, nothing, differ=1.0
+    )
+    assert [*found.notes()] == [
+        "Pooled: nearly all of it, over 99%, is told by the clicks of this segment alone.",
+        "Pooled: 90 to 100% of it is told by the clicks of this segment, the rest by those of all.",
+        "Pooled: 40% of it is told by the clicks of this segment, the rest by those of all.",
+    ]
+
+
 def test_segments_of_one_query_are_pooled_too() -> None:
     world = posbias.World(queries=1, repeats=200, max_rank=3, segments={"phone": 1.5, "desktop": 0.5})
     fitted = posbias.CrossFit(pool=True).fit(

@@ -139,7 +139,9 @@ def test_findings_are_those_of_the_diagnosis(files: dict[str, str], report: Repo
     part = report.parts[0]
     # Its curves were estimated once, not twice.
     assert part.diagnosis == found
-    assert {f.code for f in part.findings} == {f.code for f in (*found.findings, *harvest.findings)}
+    assert {f.code for f in part.findings} == {"segments-differ"} | {
+        f.code for f in (*found.findings, *harvest.findings)
+    }
 
 
 def test_of_a_log_page_views_are_looked_at_and_columns_named(files: dict[str, str]) -> None:
@@ -280,8 +282,40 @@ def test_segments_are_compared(files: dict[str, str], page: str) -> None:
     assert {row[0]: row[2] for row in rows} == {one.segment[0]: f"{one.ratio:.3f}" for one in found.segments}
 
 
-def test_weights_are_one_over_the_propensity(files: dict[str, str], report: Report) -> None:
+def test_segments_that_differ_are_a_warning(files: dict[str, str], report: Report, tmp_path: Path) -> None:
+    found = posbias.compare_segments(posbias.Harvest.load(files["one.harvest"]))
+    assert found.differs
+    assert found.joint is not None
+    part = report.parts[0]
+    warning = next(f for f in part.findings if f.code == "segments-differ")
+    assert (warning.severity, warning.count) == ("warning", 2)
+    assert (warning.evidence["F"], warning.evidence["p_value"]) == (found.joint.statistic, found.joint.p_value)
+    assert part.worst == "warning"
+    assert part.sentences[1].startswith("Read it with ")
+    said = CliRunner().invoke(cli, ["report", files["one.harvest"], "-o", str(tmp_path / "r.html")])
+    assert part.sentences[1] in said.stderr
+    # A curve that is that of all of them is not spoken against.
+    assert not replace(found, joint=replace(found.joint, p_value=0.4)).findings
+
+
+def test_weights_are_those_of_each_segments_own_curve(files: dict[str, str], report: Report) -> None:
     weights, curve = report.parts[0].weights, report.parts[0].curve
+    log = posbias.ClickLog(files["log.parquet"])
+    for cap, ours in ((20, weights), (2, weigh(curve, cap=2))):
+        made = posbias.ips_weights(log, curve, cap=cap)
+        assert ours.clicks == made.clicks
+        assert ours.effective_clicks == pytest.approx(made.effective_clicks)
+        assert ours.capped_share == pytest.approx(made.capped_share, abs=1e-12)
+    second = [(p.clicks, 1 / p.propensity) for part in curve.segments.values() for p in part.positions[1:2]]  # type: ignore[operator]
+    assert weights.ranks[1].weight == pytest.approx(sum(n * w for n, w in second) / sum(n for n, _ in second))
+    assert weigh(replace(curve, segments=dict([*curve.segments.items()][:1]))).without == sum(
+        p.clicks for p in [*curve.segments.values()][1].positions
+    )
+
+
+def test_weights_are_one_over_the_propensity(files: dict[str, str], report: Report) -> None:
+    curve = replace(report.parts[0].curve, by=(), segments={})
+    weights = weigh(curve)
     held = {p.position: (p.clicks, 1 / p.propensity) for p in curve.positions if p.propensity}
     every = [weight for clicks, weight in held.values() for _ in range(clicks)]
     assert weights.clicks == len(every)
@@ -290,12 +324,12 @@ def test_weights_are_one_over_the_propensity(files: dict[str, str], report: Repo
     # As the log's own weights have it.
     assert weights.cap == learning_weights.CAP
     log = posbias.ClickLog(files["log.parquet"])
-    made = posbias.ips_weights(log, replace(curve, by=(), segments={}))
+    made = posbias.ips_weights(log, curve)
     assert made.effective_clicks == pytest.approx(weights.effective_clicks)
     tight = weigh(curve, cap=2)
     cut = sum(min(weight, 2) for weight in every)
     assert tight.capped_share == pytest.approx(1 - cut / sum(every))
-    capped = posbias.ips_weights(log, replace(curve, by=(), segments={}), cap=2)
+    capped = posbias.ips_weights(log, curve, cap=2)
     assert capped.capped_share == pytest.approx(tight.capped_share)
     assert capped.effective_clicks == pytest.approx(tight.effective_clicks)
     assert [one.rank for one in tight.ranks if one.capped] == [rank for rank, (_, weight) in held.items() if weight > 2]

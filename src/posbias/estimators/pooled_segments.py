@@ -116,6 +116,9 @@ class PooledSegments:
         for least, most in zip(shares.min(axis=1).tolist(), shares.max(axis=1).tolist(), strict=True):
             low, high = f"{least:.0f}", f"{most:.0f}"
             share = f"{low}%" if low == high else f"{low} to {high}%"
+            if low == "100":
+                yield "Pooled: nearly all of it, over 99%, is told by the clicks of this segment alone."
+                continue
             yield f"Pooled: {share} of it is told by the clicks of this segment, the rest by those of all."
 
 

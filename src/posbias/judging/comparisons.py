@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _WIDTH = 80
-# So many characters of a name fit a column.
-_NAME = 10
+# A name's column is so wide at least, and at most: an estimator's own name fits.
+_NAME, _LONGEST = 10, 14
+# What stays on one line.
+_HELD = re.compile(r"F\(\d+, \d+\) = |p [<=] ")
+ALONE = "each interval is of one {what} alone; p allows for there being several"
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,19 @@ class Comparison:
         """Whether any rank differs by more than chance, allowing for there being several."""
         return any(d.differs for d in self.differences)
 
+    @property
+    def same(self) -> bool:
+        """Whether both are one and the same: whatever queries are left out, no rank ever differs."""
+        tested = [d for d in self.differences if d.p_value is not None]
+        rest = [d for d in self.differences if d.p_value is None]
+        return bool(tested) and all(d.low == d.high for d in tested) and all(d.before == d.after for d in rest)
+
+    @property
+    def alone(self) -> str:
+        """Why an interval may leave 1 out where the p-value finds no difference, if there are several ranks."""
+        several = sum(d.p_value is not None for d in self.differences) > 1
+        return ALONE.format(what="rank") if several and not self.same else ""
+
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as `--json` prints it."""
         return {
@@ -101,15 +118,20 @@ class Comparison:
     def to_text(self) -> str:
         """Return the comparison as a table, after what comes of it."""
         first, second = (_cut(name) for name in self.names)
+        wide = max(_NAME, len(first), len(second))
         lines = [wrapped(self.verdict), wrapped(self.how)]
-        lines.append(f"rank {first:>{_NAME}} {second:>{_NAME}}    ratio  {f'{100 * self.level:g}% interval':<16}    p")
-        lines += map(_line, self.differences)
+        lines.append(f"rank {first:>{wide}} {second:>{wide}}    ratio  {f'{100 * self.level:g}% interval':<16}    p")
+        lines += [_line(d, wide) for d in self.differences]
+        if self.alone:
+            lines.append(self.alone)
         lines += [wrapped(f"! {note}") for note in (*self._weak, *self.notes)]
         return "\n".join(lines)
 
     @property
     def verdict(self) -> str:
         """What comes of it, in a sentence."""
+        if self.same:
+            return f"{self.names[0]} and {self.names[1]} have one and the same curve: there is nothing to test."
         found = sorted((d for d in self.differences if d.differs), key=lambda d: d.p_value or 0.0)
         if not found:
             return f"No rank differs beyond chance from {self.names[0]} to {self.names[1]} ({p_text(self.p_value)})."
@@ -133,12 +155,12 @@ class Comparison:
     def how(self) -> str:
         """How it was found, in a line."""
         how = "paired by bucket of queries" if self.paired else "taken for independent"
-        joint = "too few queries for a test of all ranks at once"
+        joint = "; too few queries for a test of all ranks at once" if not self.same else ""
         if self.joint is not None:
             degrees = f"{self.joint.degrees[0]}, {self.joint.degrees[1]:.0f}"
-            joint = f"all ranks at once F({degrees}) = {self.joint.statistic:.2f}, {p_text(self.joint.p_value)}"
+            joint = f"; all ranks at once F({degrees}) = {self.joint.statistic:.2f}, {p_text(self.joint.p_value)}"
         estimators = " and ".join(dict.fromkeys(self.estimators))
-        return f"{estimators}, {how}; {joint}"
+        return f"{estimators}, {how}{joint}"
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the ratio by rank with its intervals, and return the Axes."""
@@ -161,8 +183,8 @@ class Comparison:
 _MOST_NAMED = 4
 
 
-def _line(d: Difference) -> str:
-    before, after = (f"{'–' if p is None else f'{p:.3f}':>{_NAME}}" for p in (d.before, d.after))
+def _line(d: Difference, wide: int) -> str:
+    before, after = (f"{'–' if p is None else f'{p:.3f}':>{wide}}" for p in (d.before, d.after))
     if d.ratio is None:
         return wrapped(f"{d.rank:>4} {before} {after}        –  {d.reason or ''}")
     ends = f"{d.low:.3f} – {d.high:.3f}"
@@ -173,13 +195,12 @@ def _line(d: Difference) -> str:
 def _cut(name: str) -> str:
     """Return a name as a column's head, its end where it is long: files differ there."""
     shown = printable(name)
-    return shown if len(shown) <= _NAME else f"…{shown[1 - _NAME :]}"
+    return shown if len(shown) <= _LONGEST else f"…{shown[1 - _LONGEST :]}"
 
 
 def wrapped(text: str) -> str:
     """Return a text as lines within the width of a terminal."""
-    # A p-value stays on one line.
-    held = printable(text).replace("p < ", "p\xa0<\xa0").replace("p = ", "p\xa0=\xa0")
+    held = _HELD.sub(lambda found: found[0].replace(" ", "\xa0"), printable(text))
     return textwrap.fill(held, _WIDTH, subsequent_indent="  ", break_on_hyphens=False).replace("\xa0", " ")
 
 

@@ -13,6 +13,9 @@ from posbias.pictures import ALARM, COLORS, draw_interval, draw_legend, dressed,
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# The height of the legend's row, as a share of that of the ratios.
+_ROW = 0.15
+
 
 def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Draw the ratio of two curves by rank, ranks that differ as diamonds; on the scale half and double are alike."""
@@ -38,9 +41,12 @@ def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
         }
         draw_interval(axes, ranks, ratio, low, high, band=False, **style)
     axes.axhline(1, color="black", linestyle="--", linewidth=1.1)
-    if known:
-        draw_legend(axes)
     axes.set_yscale("log")
+    if known:
+        # In a row of its own above the ratios, where it hides neither these nor the line at 1.
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * (high / low) ** _ROW)
+        draw_legend(axes, loc="upper center", ncol=2, columnspacing=1.2, handletextpad=0.4)
     # Ratios near 1 lie between the powers of ten at which such a scale has its ticks.
     ticker = optional("matplotlib.ticker", "Pictures need")
     axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -49,6 +55,7 @@ def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     rank_ticks(axes, [d.rank for d in comparison.differences])
     axes.set_xlabel("Rank")
     axes.set_ylabel(f"Propensity, {second} / {first}")
-    said = "differ" if comparison.differs else "do not differ beyond chance"
-    axes.set_title(f"{first} and {second} {said}, {p_text(comparison.p_value)}", fontsize="medium")
+    p = p_text(comparison.p_value)
+    said = f"differ, {p}" if comparison.differs else f"do not differ beyond chance, {p}"
+    axes.set_title(f"{first} and {second} {'are the same' if comparison.same else said}", fontsize="medium")
     return ax

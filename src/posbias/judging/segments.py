@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from posbias.curves.reasons import spans
-from posbias.judging.comparisons import number, p_text, wrapped
+from posbias.findings import Finding
+from posbias.judging.comparisons import ALONE, number, p_text, wrapped
 from posbias.version import __version__
 from posbias.wording import label, printable
 
@@ -107,6 +108,7 @@ class SegmentComparison:
             line = f"{name:<{_NAME}} {one.page_views:>10,} {one.ratio:>8.3f}  {ends:<16} {number(one.p_value)}  {where}"
             lines.append(line.rstrip())
         lines.append("ratio: to the mean of all, over its ranks; ranks: where it differs from it")
+        lines.append(ALONE.format(what="segment"))
         lines += [wrapped(f"! {note}") for note in self.notes]
         return "\n".join(lines)
 
@@ -118,6 +120,25 @@ class SegmentComparison:
             return f"The curves of the {len(self.segments)} segments by {names} differ ({p_text(self.p_value)})."
         told = f"the {len(self.segments)} segments by {names} ({p_text(self.p_value)})"
         return f"No difference beyond chance between {told}."
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """That one curve is not that of all segments, as a finding of the curve of all."""
+        if not self.differs:
+            return ()
+        evidence: dict[str, Any] = {"segments": len(self.segments), "p_value": self.p_value}
+        if self.joint is not None:
+            evidence |= {"F": self.joint.statistic, "degrees": list(self.joint.degrees)}
+        return (
+            Finding(
+                "segments-differ",
+                "warning",
+                f"{self.verdict.rstrip('.')}: the curve of all is their average, and that of none of them",
+                len(self.segments),
+                evidence=evidence,
+                remedy="Use each segment's own curve, as estimates and weights by segment do.",
+            ),
+        )
 
     @property
     def _how(self) -> str:

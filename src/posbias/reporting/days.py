@@ -59,7 +59,7 @@ def _ratio_chart(made: Comparison, styles: Styles) -> Chart:
         "c-ratio",
         f"{second} against {first}",
         f"The ratio of the two curves by rank, {second} to {first}, with {100 * made.level:g}% intervals; ranks that "
-        "differ beyond chance as red diamonds.",
+        f"differ beyond chance as red diamonds{made.alone and f' ({made.alone})'}.",
         Table(("rank", first, second, "ratio", "interval", "p", "note"), tuple(rows)),
         styles,
         lambda axes: draw_comparison(cut, axes),

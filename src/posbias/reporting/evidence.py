@@ -274,7 +274,7 @@ def weights_chart(key: str, weights: Weights, styles: Styles) -> Chart:
         key,
         "Weight of a click by rank",
         f"One over the propensity, no more than {weights.cap:g}: what a click at each rank counts when a ranker learns "
-        "from clicks.",
+        f"from clicks{', on average over segments, each by its own curve' if weights.by else ''}.",
         Table(("rank", "weight", "clicks", "note"), tuple(rows)),
         styles,
         paint,

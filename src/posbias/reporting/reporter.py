@@ -156,18 +156,20 @@ def _harvested(
 def _part(fitted: Estimator[Any], pages: PageClicks | None, origin: Origin, name: str) -> Part:
     harvest, curve, level = fitted.harvest_, fitted.curve(), fitted.parameters()["level"]
     fits, refused = _others(fitted, level)
+    segments = _segments(harvest, fitted.name, level)
+    apart = segments.findings if isinstance(segments, SegmentComparison) else ()
     diagnosis = diagnose_harvest(harvest, pages=pages, curves=_refitted([fitted, *fits.values()]))
     return Part(
         name=name,
         curve=curve,
         diagnosis=diagnosis,
-        findings=ordered([_unnamed(finding) for finding in (*diagnosis.findings, *harvest.findings)]),
+        findings=ordered([_unnamed(finding) for finding in (*diagnosis.findings, *apart, *harvest.findings)]),
         sets=harvest.set_clicks(),
         ratios=measure_pair_ratios(harvest.interventions(), curve.propensity),
         estimators=refused
         | {fitted.name: replace(curve, by=(), segments={})}
         | {other: made.curve() for other, made in fits.items()},
-        segments=_segments(harvest, fitted.name, level),
+        segments=segments,
         weights=weigh(curve),
         origin=origin,
     )

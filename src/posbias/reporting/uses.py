@@ -13,7 +13,10 @@ CAP = 20.0
 
 @dataclass(frozen=True)
 class RankWeight:
-    """The weight of a click at one rank: p_1 / p_k, no more than the cap; None where p_k is not known or 0."""
+    """The weight of a click at one rank: p_1 / p_k, no more than the cap; None where p_k is not known or 0.
+
+    Where there are segments, it is the mean over clicks, and `capped` if any of them was.
+    """
 
     rank: int
     weight: float | None
@@ -23,7 +26,7 @@ class RankWeight:
 
 @dataclass(frozen=True)
 class Weights:
-    """The inverse propensity weights of the clicks that a curve was made of.
+    """The inverse propensity weights of the clicks that a curve was made of, of each segment by its own curve.
 
     Attributes:
         cap: the most that a click counts.
@@ -32,6 +35,7 @@ class Weights:
         effective_clicks: as many clicks of equal weight would be as good: (Σ w)² / Σ w².
         capped_share: the share of the weight that the cap took off.
         without: clicks at ranks without a weight.
+        by: the segment columns, if any.
     """
 
     cap: float
@@ -40,6 +44,7 @@ class Weights:
     effective_clicks: float
     capped_share: float
     without: int
+    by: tuple[str, ...] = ()
 
     @property
     def share(self) -> float:
@@ -60,25 +65,36 @@ def weigh(curve: Curve, cap: float = CAP) -> Weights:
     >>> [one.weight for one in found.ranks], round(found.effective_clicks, 2)
     ([1.0, 2.0], 35.71)
     """
-    inverse = {p.position: 1 / p.propensity for p in curve.positions if p.propensity}
-    clicks = {p.position: p.clicks for p in curve.positions}
+    parts = curve.segments.values() if curve.by else (curve,)
+    at: dict[int, list[tuple[int, float]]] = {p.position: [] for p in curve.positions}
+    for part in parts:
+        for p in part.positions:
+            if p.propensity:
+                at[p.position].append((p.clicks, 1 / p.propensity))
+    every = {p.position: p.clicks for p in curve.positions}
     ranks = tuple(
-        RankWeight(
-            rank,
-            min(inverse[rank], cap) if rank in inverse else None,
-            n,
-            rank in inverse and inverse[rank] > cap,
-        )
-        for rank, n in clicks.items()
+        RankWeight(rank, _mean([(n, min(w, cap)) for n, w in own]), every[rank], any(w > cap for _, w in own))
+        for rank, own in at.items()
     )
-    known = [(one.clicks, one.weight) for one in ranks if one.weight is not None]
-    total, squares = sum(n * w for n, w in known), sum(n * w * w for n, w in known)
-    uncapped = sum(clicks[rank] * w for rank, w in inverse.items())
+    known = [(n, min(w, cap), w) for own in at.values() for n, w in own]
+    clicks = sum(n for n, _, _ in known)
+    total, squares = sum(n * w for n, w, _ in known), sum(n * w * w for n, w, _ in known)
+    uncapped = sum(n * w for n, _, w in known)
     return Weights(
         cap=cap,
         ranks=ranks,
-        clicks=sum(n for n, _ in known),
+        clicks=clicks,
         effective_clicks=total**2 / squares if squares else 0.0,
         capped_share=1 - total / uncapped if uncapped else 0.0,
-        without=sum(one.clicks for one in ranks if one.weight is None),
+        # Those of a segment without a curve are among them.
+        without=sum(every.values()) - clicks,
+        by=curve.by,
     )
+
+
+def _mean(weights: list[tuple[int, float]]) -> float | None:
+    """Return the mean weight over clicks, or where there are none over segments."""
+    clicks = sum(n for n, _ in weights)
+    if clicks:
+        return sum(n * w for n, w in weights) / clicks
+    return sum(w for _, w in weights) / len(weights) if weights else None
