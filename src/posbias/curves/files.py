@@ -49,6 +49,15 @@ def from_record(record: Any) -> Curve:
         raise CurveError(f"The record is not that of a curve: {_said(error)}. {error.remedy or _ANEW}") from None
 
 
+def looks_like_curve(path: str) -> bool:
+    """Return whether a file is JSON with positions as a curve has them, be it whole or not."""
+    try:
+        record = _read(path)
+    except (FileNotFoundError, UnfitError):
+        return False
+    return isinstance(record, dict) and "positions" in record
+
+
 def read_truth(path: str) -> list[float]:
     """Read the known curve of a simulated log."""
     remedy = "posbias simulate writes one beside the log."

@@ -128,16 +128,11 @@ def _joined(drawn: Sequence[Measured], queries: int) -> Measured:
 
 def read_curve(path: str) -> list[float]:
     """Read the curve to assume: the truth of a simulated log, or an estimate as JSON."""
-    from posbias.curves.curve import Curve
-    from posbias.curves.files import read_truth
+    from posbias.curves.files import load, looks_like_curve, read_truth
 
-    try:
+    if not looks_like_curve(path):
         return read_truth(path)
-    except PosbiasError as no_truth:
-        try:
-            found = Curve.load(path).propensity.tolist()
-        except PosbiasError:
-            raise no_truth from None
+    found = load(path).propensity.tolist()
     if not all(p == p and p > 0 for p in found):
         unknown = [str(k) for k, p in enumerate(found, start=1) if not (p == p and p > 0)]
         raise PosbiasError(

@@ -12,7 +12,7 @@ import numpy as np
 from posbias.arrays import FloatArray
 from posbias.estimators import ESTIMATORS
 from posbias.harvesting.harvests import Harvest
-from posbias.planning.plans import Need, Outlook
+from posbias.planning.plans import NOT_FORESEEN, Need, Outlook
 from posbias.planning.precision import (
     buckets_at,
     degrees_at,
@@ -46,7 +46,7 @@ class Played:
 
     ratio: FloatArray
     degrees: FloatArray
-    reason: str = "not to be foreseen: too thin"
+    reason: str = f"{NOT_FORESEEN}: too thin"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 from posbias.errors import PosbiasError
 from posbias.extras import optional
 from posbias.pictures import COLORS, MARKERS, draw_legend, dressed, legible, new_axes, save_picture
-from posbias.planning.plans import Plan
+from posbias.planning.numerals import compact
+from posbias.planning.plans import TOO_FEW, Outlook, Plan
 from posbias.planning.precision import precision_at
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # So many ranks get a line; more would hide each other.
 _MOST_RANKS = 6
+_WIDEST = 100.0
+_MOST_SPAN = 1e4
 
 
 def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
@@ -25,13 +28,14 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
         _, ax = new_axes()
     dressed(ax)
     outlook = plan.outlooks[0]
-    known = [need for need in outlook.needs if need.times is not None and need.precision is not None]
+    known = [need for need in outlook.needs if need.times_high is not None and need.precision is not None]
     if not known:
-        raise PosbiasError(f"{outlook.estimator} has no interval at any rank: there is nothing to draw.")
+        why = f"{TOO_FEW} at every rank" if outlook.foreseen or _ranges(outlook) else "it has no interval at any rank"
+        raise PosbiasError(f"There is nothing to draw of {outlook.estimator}: {why}.")
     chosen = sorted({round(i) for i in np.linspace(0, len(known) - 1, min(_MOST_RANKS, len(known)))})
     count = plan.page_views if plan.queries is None else plan.queries
-    most = max(need.times or 1.0 for need in known)
-    least = min(0.25, 0.5 * min(need.times or 1.0 for need in known))
+    most = max(need.times or need.times_high or 1.0 for need in known)
+    least = min(0.25, 0.5 * min(need.times or need.times_low or 1.0 for need in known))
     # Up to what there is, which is marked, and on from there.
     times = np.r_[np.geomspace(least, 1, 20), np.geomspace(1, 3 * max(most, 1.0), 40)[1:]]
     for i, place in enumerate(chosen):
@@ -39,16 +43,21 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
         se, degrees = np.array([need.standard_error]), np.array([need.degrees_of_freedom])
         wide = precision_at(times, se, degrees, plan.level, outlook.buckets, plan.queries)
         style: dict[str, Any] = {"color": COLORS[i], "marker": MARKERS[i], "markersize": 5, "markevery": [19]}
-        ax.plot(count * times, 100 * wide, label=f"rank {need.rank}", **style)
+        rough = need.times is None
+        label = f"rank {need.rank}" + (", roughly" if rough else "")
+        # Beyond that there is no bound worth a place in the picture.
+        drawn = np.where(wide < _WIDEST, 100 * wide, np.nan)
+        ax.plot(count * times, drawn, label=label, linestyle="--" if rough else "-", **style)
     ax.axhline(100 * plan.precision, color="black", linestyle=":", linewidth=1.2)
     ax.annotate(f"±{100 * plan.precision:g}%", (count * times[-1], 100 * plan.precision), ha="right", va="bottom")
     ax.axvline(count, color="grey", linewidth=0.8, alpha=0.6)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    # At 1, 2 and 5 of each power of ten, as people write them: the ticks between would print over each other.
+    # At 1, 2 and 5 of each power of ten, as people write them, and at powers alone where these print over each other.
     ticker = optional("matplotlib.ticker", "Plots need")
-    for axis, form in ((ax.xaxis, "{x:,.0f}"), (ax.yaxis, "{x:g}%")):
-        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    for axis, form in ((ax.xaxis, lambda x, _: compact(x)), (ax.yaxis, "{x:g}%")):
+        low, high = sorted(axis.get_view_interval())
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < _MOST_SPAN * low else (1,)))
         axis.set_major_formatter(form)
         axis.set_minor_formatter(ticker.NullFormatter())
     ax.set_xlabel("Page views" if plan.queries is None else "Queries")
@@ -56,6 +65,10 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     ax.set_title(legible(f"How intervals narrow with more data: {outlook.estimator}"), fontsize="medium")
     draw_legend(ax)
     return ax
+
+
+def _ranges(outlook: Outlook) -> bool:
+    return any(need.times_high is not None for need in outlook.needs)
 
 
 def save_plan(plan: Plan, path: str) -> None:

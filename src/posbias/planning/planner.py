@@ -141,7 +141,8 @@ def _plan(
     if why_not:
         notes.append(why_not)
     played = play(stage, splits) if scenarios and not why_not else ()
-    if played and CrossFit().count(made).dispersion > STICKY:
+    foreseen = any(outlook.foreseen for each in played for outlook in each.outlooks)
+    if foreseen and CrossFit().count(made).dispersion > STICKY:
         notes.append(_STICKY)
     return Plan(
         precision=wish.precision,
@@ -151,7 +152,7 @@ def _plan(
         traffic=stage.named(stage.shares),
         outlooks=tuple(foresee(each, wish, base) for each in measured),
         scenarios=played,
-        assumes=(_ASSUMES, *((SAME,) if played else ())),
+        assumes=(_ASSUMES, *((SAME,) if foreseen else ())),
         notes=(*notes, *_notes(measured), *_segments(made)),
     )
 

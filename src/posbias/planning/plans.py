@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
-from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 from posbias.frames import Columns, pandas_frame, polars_frame
+from posbias.planning.numerals import BETWEEN, more_of, needed_of, percent, precision_of, rounded, times_of
 from posbias.tables import Column, folded, table
 from posbias.version import __version__
 from posbias.wording import printable
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMAT = 1
-_BETWEEN = " – "
+# How reasons begin that a scenario has no half-width, and the commonest.
+NOT_FORESEEN, TOO_FEW = "not to be foreseen", "too few queries decide it"
 _RANGES = (
-    f"a{_BETWEEN}b: too few queries decide it for one number; what is needed lies between these 95% of the time. "
-    "–: not even that is known."
+    f"a{BETWEEN}b: too few queries decide it for one number; what is needed lies between these about 95% of the time "
+    "(k: thousands, M: millions). –: not even that is known."
 )
 # The columns of a frame, and what their values are.
 _KINDS: dict[str, type[int] | type[float] | type[str]] = {
@@ -58,7 +59,7 @@ class Need:
         more_queries: beyond those there are.
         more_page_views: beyond those there are.
         reason: why there is no answer, or what makes it a weak one.
-        times_low: how many times the data at the least, by how well the standard error is known (95%).
+        times_low: how many times the data at the least, by how well the standard error is known (about 95%).
         times_high: likewise, at the most.
     """
 
@@ -75,6 +76,12 @@ class Need:
     times_low: float | None = None
     times_high: float | None = None
 
+    def between(self, total: float | None = 1.0) -> tuple[float, float] | None:
+        """Return the least and the most that is needed of what there is `total` of; None where that is not known."""
+        if total is None or self.times_low is None or self.times_high is None:
+            return None
+        return self.times_low * total, self.times_high * total
+
 
 @dataclass(frozen=True)
 class Outlook:
@@ -89,6 +96,17 @@ class Outlook:
         """The rank that needs most; None if no rank has an answer."""
         known = [need for need in self.needs if need.times is not None]
         return max(known, key=lambda need: need.times or 0.0, default=None)
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether a rank has a half-width."""
+        return any(need.precision is not None for need in self.needs)
+
+    @property
+    def why_not(self) -> str:
+        """Why no rank of a scenario has one."""
+        reasons = [need.reason or "" for need in self.needs]
+        return next((why for why in reasons if why.startswith(NOT_FORESEEN)), f"{NOT_FORESEEN}: {TOO_FEW}")
 
     def need(self, rank: int) -> Need | None:
         """Return what a rank needs."""
@@ -178,27 +196,31 @@ class Plan:
         counted = f"{self.page_views:,} page views" + ("" if self.queries is None else f" of {self.queries:,} queries")
         given = f"assumed, told for {counted}" if self.assumed else counted
         return _wrapped(
-            f"{100 * self.level:g}% intervals of ±{_percent(self.precision)}; {given} ({_split(self.traffic)})"
+            f"{100 * self.level:g}% intervals of ±{percent(self.precision)}; {given} ({_split(self.traffic)})"
         )
 
     def _main(self) -> str:
         chosen = self.outlooks[0]
         needs, counted = chosen.needs, self.queries is not None
-        now = f"at {_rounded(self.queries)}" if self.assumed else "now"
+        now = f"at {rounded(self.queries)}" if self.assumed else "now"
         columns = [
             Column("rank", [f"{need.rank}" for need in needs]),
-            Column(now, [_precision(need.precision) for need in needs]),
-            Column("times", [_times(need.times) for need in needs]),
+            Column(now, [precision_of(need.precision) for need in needs]),
+            Column("times", [times_of(need.times, need.between()) for need in needs]),
         ]
+        views = [need.between(self.page_views) for need in needs]
         if counted:
-            columns.append(Column("queries needed", [_needed(need, need.queries, self.queries) for need in needs]))
+            asked = [need.between(self.queries) for need in needs]
+            columns.append(Column("queries needed", list(map(needed_of, [need.queries for need in needs], asked))))
         if counted and not self.assumed:
-            columns.append(Column("more queries", [_more(need.more_queries) for need in needs]))
+            more = [more_of(need.more_queries, own, self.queries or 0) for need, own in zip(needs, asked, strict=True)]
+            columns.append(Column("more queries", more))
         if self.assumed:
-            views = [_needed(need, need.page_views, self.page_views) for need in needs]
-            columns.append(Column("page views needed", views))
+            found = list(map(needed_of, [need.page_views for need in needs], views))
+            columns.append(Column("page views needed", found))
         else:
-            columns.append(Column("more page views", [_more(need.more_page_views) for need in needs]))
+            more = [more_of(need.more_page_views, own, self.page_views) for need, own in zip(needs, views, strict=True)]
+            columns.append(Column("more page views", more))
         return f"{chosen.estimator}\n{table(columns, remarks=[printable(need.reason or '') for need in needs])}"
 
     def _by_estimator(self) -> str:
@@ -207,7 +229,9 @@ class Plan:
         counted, total = self.queries is not None, self.queries or self.page_views
         columns = [Column("rank", [f"{need.rank}" for need in self.outlooks[0].needs])]
         for each in self.outlooks:
-            cells = [_needed(need, need.queries if counted else need.page_views, total) for need in each.needs]
+            cells = [
+                needed_of(need.queries if counted else need.page_views, need.between(total)) for need in each.needs
+            ]
             columns.append(Column(each.estimator, cells))
         return f"{'queries' if counted else 'page views'} needed, by estimator\n{table(columns)}"
 
@@ -215,15 +239,22 @@ class Plan:
         if not self.scenarios:
             return ""
         chosen = self.outlooks[0]
+        looks = [(each, each.outlooks[0]) for each in self.scenarios]
+        told = [(each.name, own) for each, own in looks if own.foreseen]
+        if not told:
+            why = looks[0][1].why_not
+            return _wrapped(f"What the same {self.page_views:,} page views would bring otherwise is {why}.")
         columns = [Column("rank", [*(f"{need.rank}" for need in chosen.needs), "need"])]
-        for name, outlook in [("now", chosen), *((each.name, each.outlooks[0]) for each in self.scenarios)]:
-            own = [outlook.need(need.rank) for need in chosen.needs]
-            told = [_precision(None if n is None else n.precision) for n in own]
+        for name, outlook in [("now", chosen), *told]:
+            needs = [outlook.need(need.rank) for need in chosen.needs]
+            cells = [precision_of(None if n is None else n.precision) for n in needs]
             worst = outlook.worst
-            columns.append(Column(printable(name), [*told, _times(None if worst is None else worst.times)]))
+            columns.append(Column(printable(name), [*cells, times_of(None if worst is None else worst.times)]))
         lines = [f"the same {self.page_views:,} page views otherwise, {chosen.estimator}", table(columns)]
         lines.append(_wrapped("need: times the page views until every rank that is foreseen is as precise as wanted"))
-        lines += [_wrapped(f"{each.name}: {each.assumes}") for each in self.scenarios if each.assumes]
+        for each, own in looks:
+            said = each.assumes if own.foreseen else f"{own.why_not}."
+            lines += [_wrapped(f"{each.name}: {said}")] if said else []
         return "\n".join(lines)
 
     def _foot(self) -> str:
@@ -242,41 +273,4 @@ def _wrapped(text: str) -> str:
 
 
 def _split(traffic: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {_percent(share)}" for name, share in traffic.items())
-
-
-def _percent(share: float) -> str:
-    return f"{float(f'{100 * share:.3g}'):g}%"
-
-
-def _precision(share: float | None) -> str:
-    if share is None:
-        return "–"
-    return f"±{100 * share:.1f}%" if share < 1 else f"±{100 * share:,.0f}%" if share < 100 else "no bound"
-
-
-def _times(times: float | None) -> str:
-    if times is None:
-        return "–"
-    return f"×{times:.2f}" if times < 10 else f"×{times:,.0f}" if times < 1e5 else "×10⁵+"
-
-
-def _rounded(count: int | None) -> str:
-    """Return a count to three digits: no more of a prediction is worth reading."""
-    if count is None:
-        return "–"
-    if count <= 0:
-        return "0"
-    step = 10 ** max(0, floor(log10(count)) - 2)
-    return f"{-(-count // step) * step:,}"
-
-
-def _needed(need: Need, count: int | None, total: int | None) -> str:
-    """Return how much of what there is `total` of is needed: a number, or a range where that is not known."""
-    if count is not None or total is None or need.times_low is None or need.times_high is None:
-        return _rounded(count)
-    return _BETWEEN.join(_rounded(ceil(times * total)) for times in (need.times_low, need.times_high))
-
-
-def _more(count: int | None) -> str:
-    return "enough" if count == 0 else _rounded(count)
+    return ", ".join(f"{name} {percent(share)}" for name, share in traffic.items())

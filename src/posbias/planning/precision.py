@@ -21,7 +21,8 @@ _HALVINGS = 20
 # What is foreseen is told as one number if the standard error that it rests on is known to this share of itself, which
 # made numbers hold in simulated logs, and not at all from fewer degrees of freedom than these.
 _KNOWN_TO, _FEWEST_DEGREES = 1 / 8, 5.0
-_NORMAL = 1.96
+# The share of degrees of freedom, themselves estimated, that makes ranges hold what is needed.
+_SURE = 0.5
 # A bracket that holds every quantile of t beside that of the normal distribution: at one degree of freedom, 99.9%.
 _WIDEST = 1e5
 
@@ -101,13 +102,15 @@ def foreseeable(degrees: FloatArray) -> BoolArray:
 
 
 def variance_between(degrees: FloatArray) -> FloatArray:
-    """Return between which multiples of a variance the true one lies 95% of the time, (2, ...); NaN from too few.
+    """Return between which multiples of a variance the true one lies about 95% of the time, (2, ...); NaN from too few.
 
-    It is df / χ², by the cube root that Wilson and Hilferty found to be nearly normal.
+    It would be df / χ² if the degrees of freedom were known, but they are read from the same few queries. All of
+    them held it 86 to 92% of the time in simulated logs, and half of them 96 to 99%.
 
     >>> variance_between(np.array([3.0, 10.0, 255.0])).round(2).tolist()
-    [[nan, 0.49, 0.85], [nan, 3.09, 1.2]]
+    [[nan, 0.39, 0.79], [nan, 6.02, 1.3]]
     """
-    df = np.where(np.asarray(degrees) >= _FEWEST_DEGREES, degrees, np.nan)
-    part = 2 / (9 * df)
-    return np.stack([(1 - part + z * np.sqrt(part)) ** -3 for z in (_NORMAL, -_NORMAL)])
+    from scipy.special import chdtri
+
+    df = _SURE * np.where(np.asarray(degrees) >= _FEWEST_DEGREES, degrees, np.nan)
+    return np.stack([df / chdtri(df, beyond) for beyond in (0.025, 0.975)])

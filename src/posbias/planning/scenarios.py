@@ -14,7 +14,7 @@ from posbias.estimators import CrossFit
 from posbias.harvesting.harvests import Harvest
 from posbias.planning.measured import Base, Measured, Played, Wish, foresee, measure
 from posbias.planning.newcomers import joined_by_newcomer
-from posbias.planning.plans import Scenario
+from posbias.planning.plans import NOT_FORESEEN, Scenario
 from posbias.planning.twins import Twin
 from posbias.progress import Progress
 from posbias.wording import listed
@@ -39,7 +39,7 @@ NEWCOMER = (
 # A newcomer is made as unlike the others as they are on average. Those that compare two ranks at a time hang on how
 # many documents it moves by one certain distance: where it is of another quality, they were off by a fifth.
 _LOCAL = ("pivot-one", "adjacent-chain")
-_BY_DISTANCE = "not to be foreseen: it rests on how many documents a new ranker moves by one certain distance"
+_BY_DISTANCE = f"{NOT_FORESEEN}: it rests on how many documents a new ranker moves by one certain distance"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ def play(stage: Stage, splits: Sequence[Mapping[str, float]]) -> tuple[Scenario,
         known = np.isfinite(variance) & np.isfinite(before)
         if variance[known].sum() < (1 - _WORTH) * before[known].sum():
             name = f"best: {told(stage.named(best))}"
-            played.append(scenario(name, best, BEST, found))
+            whole = scenario(name, best, BEST, found)
+            # A split that nothing is foreseen of is not to be called the best.
+            played += [whole] if whole.outlooks[0].foreseen else []
     joined = joined_by_newcomer(twin, stage.base.queries, np.random.default_rng([stage.seed, 98]))
     rankers = int((now > 0).sum())
     shares = np.append(now * rankers / (rankers + 1), 1 / (rankers + 1))
