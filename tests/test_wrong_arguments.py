@@ -111,14 +111,16 @@ CALLS: list[Call] = [
     *each(cross_fit, "interval", "interval must be one of", "x", 7, TWO, []),
     *each(cross_fit, "seed", "seed must be a whole", -1, 1.5, "x", None, TWO),
     # What is made of curves and harvests.
-    *each(plan, "precision", "precision must be a share above 0", 0, -1, 10, NAN, HUGE, "x", None, True, TWO, 1j),
+    *each(
+        plan, "precision", "precision must be a share above 0", 0, -1, 10, 1e-300, NAN, HUGE, "x", None, True, TWO, 1j
+    ),
     *each(plan, "level", "level must lie between 0 and 1", *NUMBERS),
     *each(plan, "estimators", "estimators", 7, None, [7], [[1]], {}, [], "x", ["cross-fit", "x"], iter(["x"])),
     *each(plan, "traffic", "traffic must give a share of 0 or more", 7, None, "a=1", [7], TWO, b"x", iter([])),
     *each(plan, "traffic", "traffic must give a share of 0 or more", *({"a": x, "b": 1} for x in (NAN, -1, "x"))),
     *each(plan, "traffic", "a share above 0 to two rankers", {}, {"a": 1}, {"a": 0, "b": 0}),
     *each(plan, "traffic", "the rankers are 'a', 'b'", {"x": 1, "y": 1}),
-    *each(plan, "queries", "queries must be a whole number", 0, -1, 1.5, NAN, "x", True, TWO),
+    *each(plan, "queries", "queries must be a whole number", 0, -1, 1.5, NAN, "x", True, TWO, HUGE),
     *each(diagnose, "split", "split must give a share of 0 or more", 7, "a=1", [1], {"a": "x", "b": 1}, {"a": -1}),
     *each(
         diagnose,

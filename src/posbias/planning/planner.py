@@ -31,6 +31,9 @@ _STICKY = (
     "query went to rankers together, so take it for a rough guide."
 )
 
+# No interval was ever as narrow as that, nor a log as long.
+_FINEST, _MOST_QUERIES = 1e-6, 10**15
+
 
 def plan(
     source: Harvest | ClickLog | World,
@@ -75,7 +78,7 @@ def plan(
     names = _estimators(estimators)
     splits = _splits(traffic)
     if queries is not None:
-        whole("queries", queries, 1)
+        whole("queries", queries, 1, _MOST_QUERIES)
     whole("seed", seed, 0)
     if isinstance(source, World):
         if splits:
@@ -188,8 +191,10 @@ def _segments(made: Harvest) -> list[str]:
 
 def _precision(value: float) -> float:
     found = number(value)
-    if found is None or not 0 < found < 10:
-        raise PosbiasError(f"precision must be a share above 0, such as 0.05 for ±5%, not {value!r}.")
+    if found is None or not _FINEST <= found < 10:
+        raise PosbiasError(
+            f"precision must be a share above 0, such as 0.05 for ±5%, of {_FINEST:g} or more, not {value!r}."
+        )
     return found
 
 
