@@ -60,7 +60,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     Curve("by-hand", M, None, None, None, tuple(known), {}).save(folder / "curve.json")
     made |= {name: str(folder / name) for name in ("curve.json", "weights.parquet")}
     (folder / "truth").write_text(f'{{"propensity": {world.propensity.tolist()}}}')
-    return made | {"out": str(folder / "out.parquet"), "folder": str(folder / "figures")}
+    named = {"out": "out.parquet", "drawn": "drawn.parquet", "folder": "figures"}
+    return made | {word: str(folder / name) for word, name in named.items()}
 
 
 WORDS: list[Any] = [
@@ -83,7 +84,7 @@ WORDS: list[Any] = [
     ["plan", "log.parquet", "--max-rank", "5", "--traffic", f"{LONG}=0.3,b=0.7"],
     ["plan", "log.parquet", "--max-rank", "30", "--no-scenarios"],
     ["plan", "--assume", "--max-rank", "3", "--queries", "1000"],
-    ["simulate", "out", "--queries", "5"],
+    ["simulate", "drawn", "--queries", "5"],
     ["diagnose", "log.parquet", "--max-rank", "30"],
     ["report", "made.harvest", "-o", "out"],
     ["compare", "made.harvest", "--segments"],
