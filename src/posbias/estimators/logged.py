@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from posbias.errors import EstimateError
 from posbias.estimators.base import CurveEstimator, require_first
+from posbias.estimators.intervals import Interval
 from posbias.harvesting.observations import EngineChoice, Kind, Observations
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
@@ -16,14 +17,34 @@ from posbias.progress import Progress, silent
 class LogEstimator(CurveEstimator):
     """An estimator of p_k / p_1 from what the rows of a log show: its `Observations`.
 
-    A new one defines `name`, the kind of observations it needs and how to `observe` them, `estimate`, and has M among
-    its parameters as `max_rank`.
+    A new one defines `name`, the kind of observations it needs and how to `observe` them, and `estimate`.
+
+    Arguments:
+        max_rank: M; results shown beyond it are not counted.
+        level: the coverage of the intervals.
+        interval: "jackknife", which leaves out queries bucket by bucket, the percentiles of a "bootstrap" over
+            buckets, or None for no interval.
+        bootstrap: the number of resamples of the bootstrap.
+        seed: of the resamples. Nothing else is drawn.
     """
 
     fits_on: ClassVar[tuple[str, ...]] = ("log",)
     needs: ClassVar[Kind]
 
-    max_rank: int
+    def __init__(
+        self,
+        *,
+        max_rank: int = 10,
+        level: float = 0.95,
+        interval: Interval | None = "jackknife",
+        bootstrap: int = 1000,
+        seed: int = 0,
+    ) -> None:
+        self.max_rank = max_rank
+        self.level = level
+        self.interval = interval
+        self.bootstrap = bootstrap
+        self.seed = seed
 
     @abstractmethod
     def observe(self, log: ClickLog, **how: Any) -> Observations:

@@ -7,7 +7,6 @@ from typing import Any
 from posbias.arrays import FloatArray
 from posbias.estimators.base import Evidence
 from posbias.estimators.click_rates import ClickRates, shown_by_bucket
-from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import Observations, observe_totals
 from posbias.logs.click_log import ClickLog
@@ -39,21 +38,6 @@ class NaiveCTR(ClickRates):
 
     name = "naive-ctr"
     needs = "totals"
-
-    def __init__(
-        self,
-        *,
-        max_rank: int = 10,
-        level: float = 0.95,
-        interval: Interval | None = "jackknife",
-        bootstrap: int = 1000,
-        seed: int = 0,
-    ) -> None:
-        self.max_rank = max_rank
-        self.level = level
-        self.interval = interval
-        self.bootstrap = bootstrap
-        self.seed = seed
 
     def observe(self, log: ClickLog, **how: Any) -> Observations:
         """Return impressions and clicks by bucket, ranker and rank."""

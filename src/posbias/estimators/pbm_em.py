@@ -74,14 +74,10 @@ class PBMEM(LogEstimator):
         bootstrap: int = 1000,
         seed: int = 0,
     ) -> None:
-        self.max_rank = max_rank
+        super().__init__(max_rank=max_rank, level=level, interval=interval, bootstrap=bootstrap, seed=seed)
         self.iterations = iterations
         self.tolerance = tolerance
         self.prior = prior
-        self.level = level
-        self.interval = interval
-        self.bootstrap = bootstrap
-        self.seed = seed
 
     def _check(self) -> None:
         super()._check()

@@ -59,12 +59,8 @@ class RandomTraffic(ClickRates):
         bootstrap: int = 1000,
         seed: int = 0,
     ) -> None:
+        super().__init__(max_rank=max_rank, level=level, interval=interval, bootstrap=bootstrap, seed=seed)
         self.ranker = ranker
-        self.max_rank = max_rank
-        self.level = level
-        self.interval = interval
-        self.bootstrap = bootstrap
-        self.seed = seed
 
     def observe(self, log: ClickLog, **how: Any) -> Observations:
         """Return impressions and clicks by bucket, ranker and rank, and what the ranker showed again at one rank."""

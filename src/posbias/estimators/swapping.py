@@ -9,7 +9,6 @@ import numpy as np
 
 from posbias.arrays import BoolArray, FloatArray, IntArray, tally
 from posbias.estimators.base import Evidence, Reasons
-from posbias.estimators.intervals import Interval
 from posbias.estimators.logged import LogEstimator
 from posbias.estimators.paired import PairEstimator
 from posbias.harvesting.observations import Columns, Observations, observe_swaps
@@ -27,21 +26,6 @@ class Swap(LogEstimator):
     clickless = "no click at rank {rank} on documents that were swapped there"
     # Section 4.1 of the paper: sets by experiment and harvested ones take the same estimators.
     ratios: ClassVar[type[PairEstimator]]
-
-    def __init__(
-        self,
-        *,
-        max_rank: int = 10,
-        level: float = 0.95,
-        interval: Interval | None = "jackknife",
-        bootstrap: int = 1000,
-        seed: int = 0,
-    ) -> None:
-        self.max_rank = max_rank
-        self.level = level
-        self.interval = interval
-        self.bootstrap = bootstrap
-        self.seed = seed
 
     @abstractmethod
     def count(self, counts: SwapCounts) -> tuple[FloatArray, FloatArray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -38,6 +38,16 @@ Kind = Literal["totals", "pairs", "features", "swaps", "random"]
 _Read = Callable[[OpenLog, Plan], tuple[Answer, Answer]]
 
 _NUMBERS = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}
+
+
+class How(TypedDict, total=False):
+    """How a log is observed: M, segment columns, the engine, who is told of progress, and whether damage is borne."""
+
+    max_rank: int
+    by: Sequence[str]
+    engine: EngineChoice | None
+    progress: Progress
+    force: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,33 +126,17 @@ class Observations:
         return replace(self, by=(), segments=((),), totals=alone[0], rows=alone[1])
 
 
-def observe_totals(
-    log: ClickLog,
-    *,
-    max_rank: int = 10,
-    by: Sequence[str] = (),
-    engine: EngineChoice | None = None,
-    progress: Progress = silent,
-    force: bool = False,
-) -> Observations:
+def observe_totals(log: ClickLog, **how: Unpack[How]) -> Observations:
     """Count impressions and clicks by bucket, ranker and rank."""
 
     def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
         table = opened.table(totals(plan), "Counting clicks")
         return table, table
 
-    return _observed("totals", read, log, max_rank, by, engine, progress, force)
+    return _observed("totals", read, log, **how)
 
 
-def observe_pairs(
-    log: ClickLog,
-    *,
-    max_rank: int = 10,
-    by: Sequence[str] = (),
-    engine: EngineChoice | None = None,
-    progress: Progress = silent,
-    force: bool = False,
-) -> Observations:
+def observe_pairs(log: ClickLog, **how: Unpack[How]) -> Observations:
     """Count impressions and clicks of each (query, document) pair at each rank."""
 
     def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
@@ -155,19 +149,10 @@ def observe_pairs(
             )
         return opened.table(totals(plan), "Counting clicks"), table
 
-    return _observed("pairs", read, log, max_rank, by, engine, progress, force)
+    return _observed("pairs", read, log, **how)
 
 
-def observe_features(
-    log: ClickLog,
-    features: Sequence[str],
-    *,
-    max_rank: int = 10,
-    by: Sequence[str] = (),
-    engine: EngineChoice | None = None,
-    progress: Progress = silent,
-    force: bool = False,
-) -> Observations:
+def observe_features(log: ClickLog, features: Sequence[str], **how: Unpack[How]) -> Observations:
     """Count impressions and clicks of each vector of features, columns of numbers or booleans, at each rank."""
 
     def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
@@ -182,19 +167,11 @@ def observe_features(
         table = opened.table(feature_positions(plan, features), "Counting by features")
         return opened.table(totals(plan), "Counting clicks"), table
 
-    observed = _observed("features", read, log, max_rank, by, engine, progress, force)
+    observed = _observed("features", read, log, **how)
     return replace(observed, features=tuple(features))
 
 
-def observe_swaps(
-    log: ClickLog,
-    *,
-    max_rank: int = 10,
-    by: Sequence[str] = (),
-    engine: EngineChoice | None = None,
-    progress: Progress = silent,
-    force: bool = False,
-) -> Observations:
+def observe_swaps(log: ClickLog, **how: Unpack[How]) -> Observations:
     """Count an experiment by bucket, ranker, original rank, rank shown and the last rank of the page (`reach`)."""
 
     def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
@@ -220,28 +197,19 @@ def observe_swaps(
             )
         return table, table
 
-    return _observed("swaps", read, log, max_rank, by, engine, progress, force)
+    return _observed("swaps", read, log, **how)
 
 
-def observe_random(
-    log: ClickLog,
-    ranker: str | bool | None,
-    *,
-    max_rank: int = 10,
-    by: Sequence[str] = (),
-    engine: EngineChoice | None = None,
-    progress: Progress = silent,
-    force: bool = False,
-) -> Observations:
+def observe_random(log: ClickLog, ranker: str | bool | None, **how: Unpack[How]) -> Observations:
     """Count impressions and clicks by bucket, ranker and rank, and results that a ranker showed again at one rank."""
 
     def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
         number = number_of(ranker, plan.rankers)
         order = opened.table(random_order(plan, number), "Looking at the order")
-        refuse_errors(Repeated.of_rows(order).findings(plan.rankers[number]), force=force)
+        refuse_errors(Repeated.of_rows(order).findings(plan.rankers[number]), force=how.get("force", False))
         return opened.table(totals(plan), "Counting clicks"), order
 
-    observed = _observed("random", read, log, max_rank, by, engine, progress, force)
+    observed = _observed("random", read, log, **how)
     return replace(observed, ranker=observed.rankers[number_of(ranker, observed.rankers)])
 
 
@@ -249,11 +217,12 @@ def _observed(
     kind: Kind,
     read: _Read,
     log: ClickLog,
-    max_rank: int,
-    by: Sequence[str],
-    engine: EngineChoice | None,
-    progress: Progress,
-    force: bool,
+    *,
+    max_rank: int = 10,
+    by: Sequence[str] = (),
+    engine: EngineChoice | None = None,
+    progress: Progress = silent,
+    force: bool = False,
 ) -> Observations:
     """Open a log, refuse rows that cannot be counted, and return the totals and rows that `read` asks for."""
     refuse_settings(max_rank)
