@@ -84,6 +84,7 @@ TINY = Sizes(
     judged_logs=2,
     learning_queries=100,
     learning_seeds=2,
+    linear_seeds=1,
     learning_etas=(1.0,),
     learning_views=(2, 16),
     learning_trees=(3, 6),

@@ -67,6 +67,8 @@ class Sizes:
     diagnosed_logs: int = 100
     learning_queries: int = 700
     learning_seeds: int = 8
+    # Of fewer queries, so that each tells less.
+    linear_seeds: int = 12
     learning_etas: tuple[float, ...] = (0.5, 1.0, 2.0)
     learning_views: tuple[int, ...] = (1, 2, 4, 16, 100)
     learning_trees: tuple[int, ...] = (40, 80, 160, 300)
@@ -92,6 +94,7 @@ QUICK = Sizes(
     diagnosed_logs=10,
     learning_queries=400,
     learning_seeds=2,
+    linear_seeds=1,
     learning_etas=(1.0,),
     learning_views=(2, 16),
     learning_trees=(40, 80),

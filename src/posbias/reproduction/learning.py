@@ -22,8 +22,8 @@ NON_LINEAR, LINEAR, DATA = "non-linear judgments", "linear judgments", "judgment
 # For production, beside those to learn from and those held out.
 _MORE_QUERIES = 60
 _LEAST_QUERIES = 50
-# With 128 features learning costs six times as much, and hardly pays: the share of queries and seeds that is tried.
-_LINEAR_QUERIES, _LINEAR_SEEDS = 0.4, 0.5
+# With 128 features learning costs six times as much: the share of queries that is tried.
+_LINEAR_QUERIES = 0.4
 # Sites whose logs are learned from with wrong curves too.
 _WRONG_SEEDS = 0.5
 
@@ -57,7 +57,7 @@ def sizes_of(sizes: Sizes, kind: str) -> Sizes:
     return replace(
         sizes,
         learning_queries=max(_LEAST_QUERIES, round(_LINEAR_QUERIES * sizes.learning_queries)),
-        learning_seeds=max(1, round(_LINEAR_SEEDS * sizes.learning_seeds)),
+        learning_seeds=sizes.linear_seeds,
         learning_views=sizes.learning_views[1::2] or sizes.learning_views,
     )
 
