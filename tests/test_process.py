@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,15 @@ def shell(line: str, *args: Any, **options: Any) -> subprocess.CompletedProcess[
     )
 
 
-def start(*args: Any, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SCRIPT, *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+@contextmanager
+def start(*args: Any, script: str = SCRIPT, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start the command, and see that it ends with the test: whoever waits for one that goes on waits for ever."""
+    command = [sys.executable, "-c", script, *map(str, args)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_until(process: subprocess.Popen[str], begun: Callable[[], bool]) -> None:
@@ -186,7 +193,8 @@ def test_told_to_stop_while_reading_a_log(number: signal.Signals, endless: Path,
     output.write_bytes(b"old")
     options = {"env": os.environ | {"TMPDIR": str(spill)}}
     with start("harvest", endless, "--threads", 1, "-o", output, **options) as process:
-        wait_until(process, lambda: any(spill.iterdir()))
+        # Not the file by which Python itself tries whether the folder can be written to.
+        wait_until(process, lambda: any(spill.glob("posbias-*")))
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (128 + number, "")
@@ -195,6 +203,34 @@ def test_told_to_stop_while_reading_a_log(number: signal.Signals, endless: Path,
     assert list(spill.iterdir()) == []
     assert output.read_bytes() == b"old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["endless.duckdb", "h.parquet", "spill"]
+
+
+DEAF = """
+import os, signal, time
+import posbias.cli
+
+class Deaf:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0)
+
+def run():
+    del_me = Deaf()
+    del del_me
+    time.sleep(60)
+    return 0
+
+posbias.cli._run = run
+posbias.cli.script()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_told_to_stop_where_python_lets_no_exception_through(number: signal.Signals) -> None:
+    with start(script=DEAF.format(name=number.name)) as process:
+        _, err = process.communicate(timeout=50)
+    said = "Interrupted" if number == signal.SIGINT else f"Stopped by {number.name}"
+    assert (process.returncode, err.strip()) == (128 + number, f"{said}; nothing was written.")
 
 
 def test_a_hangup_that_is_ignored_stays_ignored(log: Path) -> None:

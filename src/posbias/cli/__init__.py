@@ -8,7 +8,10 @@ import signal
 import sys
 from contextlib import suppress
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 
 def __getattr__(name: str) -> Any:
@@ -30,6 +33,7 @@ def main() -> NoReturn:
         asked.append(number)
         raise KeyboardInterrupt
 
+    sys.unraisablehook = _insist
     try:
         for name in ("SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
@@ -45,6 +49,17 @@ def main() -> NoReturn:
         _say(f"{by}; nothing was written.")
         code = 128 + (asked[0] if asked else signal.SIGINT)
     sys.exit(code)
+
+
+def _insist(ignored: UnraisableHookArgs) -> None:
+    """Ask once more to stop where Python could not let that through, as while an object is deleted."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        from threading import Timer
+
+        # Not before this has returned: it would let nothing through either.
+        Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _run() -> int:
