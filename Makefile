@@ -6,6 +6,7 @@ FULL   := $(VENV)/.complete
 # What drives Chromium, from npm: beside .venv, and no part of the clone.
 NODE   := .browser
 DEMO   := $(VENV)/.demo
+SHOWN  := plot,report
 SITE   := $(VENV)/.site
 # Two processes, each with one thread for its matrices: more would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --editable '.[$(1)]' -c constraints.txt
-	$(BIN)/python -m compileall -q -j 0 -x '/(tests|fontTools|pip)/' $(VENV)/lib src || true
+	$(BIN)/python -m compileall -q -j 0 -x '/(tests|fontTools/(?!misc/)[^/]+|pip)/' $(VENV)/lib src || true
 endef
 
 setup: $(FULL)
@@ -29,7 +30,7 @@ $(FULL): pyproject.toml constraints.txt
 
 # The same .venv with a part of it; `make setup` adds the rest.
 $(DEMO): pyproject.toml constraints.txt
-	$(call install,report)
+	$(call install,$(SHOWN))
 	touch $@
 
 # The tool that builds the site is as large as it is rarely needed.

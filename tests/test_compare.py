@@ -227,11 +227,9 @@ def test_names_of_estimators_and_tests_stay_whole(weeks: list[posbias.Harvest]) 
         assert any("p = 0.678" in line for line in lines)
 
 
-@pytest.mark.parametrize("report", [False, True])
-def test_the_legend_hides_no_ratio_nor_the_line_at_1(weeks: list[posbias.Harvest], report: bool) -> None:
-    from posbias.reporting.charts import HEIGHT, WIDTH
-
-    axes = posbias.compare(*weeks).plot(new_axes(WIDTH, HEIGHT)[1] if report else None)
+@pytest.mark.parametrize("size", [(), (4.8, 3.3)])
+def test_the_legend_hides_no_ratio_nor_the_line_at_1(weeks: list[posbias.Harvest], size: tuple[float, ...]) -> None:
+    axes = posbias.compare(*weeks).plot(new_axes(*size)[1])
     axes.figure.canvas.draw()
     box = axes.get_legend().get_window_extent()
     assert axes.bbox.x0 <= box.x0 < box.x1 <= axes.bbox.x1

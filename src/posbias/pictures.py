@@ -45,16 +45,16 @@ def over_ranks(axes: Any, ranks: list[int]) -> None:
 
 def rank_ticks(axes: Any, ranks: list[int], *, both: bool = False) -> None:
     """Write as many ranks below the axes as there is room for, and beside them if they are ranks too."""
-    shown = _round_ranks(ranks[0], ranks[-1]) if ranks else []
+    shown = round_ranks(ranks[0], ranks[-1]) if ranks else []
     axes.set_xticks(shown)
     if both:
         axes.set_yticks(shown)
 
 
-def _round_ranks(first: int, last: int) -> list[int]:
+def round_ranks(first: int, last: int) -> list[int]:
     """Return ranks to write below axes: all, every other, or the first and then round numbers.
 
-    >>> _round_ranks(1, 4), _round_ranks(2, 20), _round_ranks(1, 30)
+    >>> round_ranks(1, 4), round_ranks(2, 20), round_ranks(1, 30)
     ([1, 2, 3, 4], [2, 4, 6, 8, 10, 12, 14, 16, 18, 20], [1, 5, 10, 15, 20, 25, 30])
     """
     count = last - first + 1

@@ -50,8 +50,7 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     from posbias.writing import writable
 
     # Before a log is counted for a page that could not be made.
-    for package in ("jinja2", "matplotlib"):
-        require(package, "Reports need")
+    require("jinja2", "Reports need")
     ctx = click.get_current_context()
     files, said = flags["log"], _command(ctx)
     writable(output)
@@ -59,7 +58,7 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     sources = _harvests(files, flags)
     from posbias.reporting.reporter import report as make_report
 
-    import_meanwhile("numpy.ma", "numpy.random", "matplotlib.backends.backend_svg", "jinja2")
+    import_meanwhile("posbias.reporting.pages", "jinja2")
     settings: dict[str, Any] = {"estimator": estimator, "level": level, "history": history, "command": said}
     if sources:
         made = make_report(*sources, force=flags["force"], **settings)

@@ -152,6 +152,11 @@ class Rows:
             times=self.times[cells],
         )
 
+    def held_buckets(self) -> tuple[slice, Rows]:
+        """Return the buckets from the first to the last that have a cell, and the rows with these alone."""
+        first, last = int(self.bucket[0]), int(self.bucket[-1])
+        return slice(first, last + 1), replace(self, bucket=self.bucket - first, buckets=last + 1 - first)
+
     @cached_property
     def starts(self) -> IntArray:
         """Where each cell begins."""
@@ -224,8 +229,9 @@ class Rows:
             yield upper, upper + step
             yield upper + step, upper
 
+    @cached_property
     def links(self) -> tuple[IntArray, IntArray]:
-        """Return (k, l) as k M + l, and the bucket, wherever a cell of the bucket was clicked at k and is at l too."""
+        """(k, l) as k M + l, and the bucket, wherever a cell of the bucket was clicked at k and is at l too."""
         size = self.ranks**2
         parts = [np.zeros(0, dtype=np.int64)]
         for one, two in self.pairs():

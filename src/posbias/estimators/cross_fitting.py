@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posbias.arrays import BoolArray, FloatArray, IntArray, tally
+from posbias.arrays import BoolArray, FloatArray, tally
 from posbias.estimators import lopsided_traffic
 from posbias.estimators.compared_rows import Rows
 from posbias.estimators.rank_links import component, curve_of, linked, reachable
 from posbias.estimators.relevance_guesses import Guess, Signatures, choose_trust, guess_relevance
-from posbias.estimators.score_roots import NEAR, naive, newton, unique
-from posbias.estimators.view_scores import Score
+from posbias.estimators.score_roots import NEAR, STEPS, naive, newton, unique
+from posbias.estimators.view_scores import Nearby, Score
 from posbias.harvesting.equal_strata import Strata
 
 # The steps in which r0 and a are made anew; after them they stand.
@@ -47,15 +47,6 @@ class Root(NamedTuple):
 
     x: FloatArray
     guess: Guess | None
-
-
-class Nearby(NamedTuple):
-    """The score around the root."""
-
-    free: IntArray  # the ranks compared, but the first
-    gradient: FloatArray  # by bucket and rank, (B, M)
-    slopes: FloatArray  # by bucket, (B, M, M), or of the whole log, (M, M)
-    by_traffic: FloatArray  # (M, m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +164,7 @@ class Comparison:
     @cached_property
     def links(self) -> BoolArray:
         """Whether something was clicked at one rank that is at another too: (M, M)."""
-        return linked(self.rows.links()[0], self.rows.ranks)
+        return linked(self.rows.links[0], self.rows.ranks)
 
     @cached_property
     def _fit(self) -> tuple[Root, str | None]:
@@ -203,16 +194,14 @@ class Comparison:
             if step < _CHOICES and self.relevance == "guessed" and not self.sticky:
                 trust = choose_trust(x, rows, relevance)
             guess = Guess(relevance, trust)
-            ahead = newton(x, rows, self.traffic, guess, ranks, steps=1)
-            if ahead is None:
+            # The last one stands: it is followed to the root.
+            further = newton(x, rows, self.traffic, guess, ranks, steps=1 if step < _GUESSES - 1 else STEPS)
+            if further is None:
                 return self._without(start, plain, ranks), "no root near the start"
-            x = ahead
-        root = newton(x, rows, self.traffic, guess, ranks)
-        if root is None:
-            return self._without(start, plain, ranks), "no root near the start"
-        if not unique(root, start, rows, self.traffic, guess, ranks):
+            x = further
+        if not unique(x, start, rows, self.traffic, guess, ranks):
             return self._without(start, plain, ranks), "a second root"
-        return Root(root, guess), None
+        return Root(x, guess), None
 
     def _without(self, start: FloatArray, rows: Rows, ranks: BoolArray) -> Root:
         """Return the root without a guess, from near it: that score is a concave function's and has one root."""
@@ -223,10 +212,8 @@ class Comparison:
     def _nearby(self) -> Nearby:
         ranks = component(self.links)
         rows = self.rows.where(ranks[self.rows.rank])
-        score = Score.at(self.root.x, rows, self.traffic, self.root.guess)
         by_bucket = self.buckets * len(ranks) ** 2 <= _MOST_SLOPES
-        slopes = score.slope(by_bucket=by_bucket)
-        return Nearby(np.flatnonzero(ranks)[1:], score.gradient(), slopes, score.traffic_slope(len(self.traffic)))
+        return Nearby.of(self.root.x, rows, self.traffic, self.root.guess, by_bucket=by_bucket)
 
     def refits(self, weights: FloatArray) -> FloatArray:
         """Return the curves of buckets counted `weights` (n, B) times, r0 and a as they are.
@@ -237,34 +224,35 @@ class Comparison:
         root = self._fit[0]
         if not np.isfinite(root.x).all():
             return answer
-        near, traffic = self._nearby, weights @ self.views
+        near, traffic, free = self._nearby, weights @ self.views, np.flatnonzero(component(self.links))[1:]
         changed = self._unlinked(weights > 0) | np.any((traffic > 0) != (self.traffic > 0), axis=1)
         # Only the shares of traffic matter.
         shares = traffic / traffic.sum(axis=1, keepdims=True) * self.traffic.sum() - self.traffic
-        scores = (weights @ near.gradient + weights.mean(axis=1, keepdims=True) * (shares @ near.by_traffic.T))[
-            :, near.free
-        ]
+        scores = (weights @ near.gradient + weights.mean(axis=1, keepdims=True) * (shares @ near.by_traffic.T))[:, free]
         if near.slopes.ndim == 3:
-            slopes = np.tensordot(weights, near.slopes[:, near.free[:, None], near.free], axes=1)
+            slopes = np.tensordot(weights, near.slopes[:, free[:, None], free], axes=1)
         else:
-            slopes = weights.mean(axis=1)[:, None, None] * near.slopes[near.free[:, None], near.free]
+            slopes = weights.mean(axis=1)[:, None, None] * near.slopes[free[:, None], free]
         # These are fitted anew: a batch with a singular slope in it would be lost.
-        slopes[changed] = np.eye(len(near.free))
+        slopes[changed] = np.eye(len(free))
         steps = np.linalg.solve(slopes, scores[:, :, None])[:, :, 0]
         with np.errstate(over="ignore"):
-            answer[:, near.free] = np.exp(root.x[near.free] + steps)
+            answer[:, free] = np.exp(root.x[free] + steps)
         for i in np.flatnonzero(changed | ~(np.abs(steps).max(axis=1) <= _FAR)):
             answer[i] = self._refit(weights[i])
         return answer
 
     def _unlinked(self, counted: BoolArray) -> BoolArray:
         """Return whether the buckets that count, (n, B), compare other ranks than all of them do."""
-        keys, buckets = self.rows.links()
+        keys, buckets = self.rows.links
         found, link = np.unique(keys, return_inverse=True)
         whole = component(self.links)
         changed = np.zeros(len(counted), dtype=np.bool_)
-        for i, held in enumerate(counted):
-            left = np.bincount(link[held[buckets]], minlength=len(found)) > 0
+        # What more buckets hold than are ever left out stays.
+        rare = np.bincount(link, minlength=len(found)) <= (~counted).sum(axis=1).max(initial=0)
+        link, buckets = link[rare[link]], buckets[rare[link]]
+        for i, held in enumerate(counted if rare.any() else ()):
+            left = (np.bincount(link[held[buckets]], minlength=len(found)) > 0) | ~rare
             if not left.all():
                 changed[i] = not np.array_equal(component(linked(found[left], len(self.links))), whole)
         return changed
@@ -274,7 +262,7 @@ class Comparison:
         traffic = weights @ self.views
         rows = self.rows.weighted(weights)
         rows = rows.where(rows.promised(traffic) > 0)
-        links = linked(rows.links()[0], rows.ranks)
+        links = linked(rows.links[0], rows.ranks)
         ranks = component(links)
         root = self._fit[0]
         start = np.where(ranks, root.x, 0.0)

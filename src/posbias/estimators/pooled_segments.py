@@ -168,7 +168,7 @@ def _levelled(guess: Guess, x: FloatArray, rows: Rows) -> Guess:
 
 def _alone(rows: Rows) -> BoolArray:
     """Return which ranks each segment connects to rank 1 by itself, there and back, (S, M)."""
-    keys, segments = rows.links()
+    keys, segments = rows.links
     flat = np.zeros((rows.buckets, rows.ranks**2), dtype=np.bool_)
     flat[segments, keys] = True
     links = flat.reshape(-1, rows.ranks, rows.ranks)

@@ -15,10 +15,11 @@ which they may be. With N views and C clicks there, D the page views that would 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from posbias.arrays import FloatArray
+from posbias.arrays import FloatArray, at_once
 from posbias.estimators.compared_rows import Rows
 from posbias.estimators.relevance_guesses import Guess
 
@@ -120,9 +121,41 @@ def score_and_slope(
     x: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess | None
 ) -> tuple[FloatArray, FloatArray]:
     """Return the score of log p, (M,), and −∂score/∂x, (M, M)."""
-    gradient, slope = np.zeros(rows.ranks), np.zeros((rows.ranks, rows.ranks))
-    for part in rows.parts:
+
+    def of(part: Rows) -> tuple[FloatArray, FloatArray]:
         score = Score.at(x, part, traffic, guess)
-        gradient += part.by_rank(score.value)
-        slope += score.slope()
+        return part.by_rank(score.value), score.slope()
+
+    gradient, slope = np.zeros(rows.ranks), np.zeros((rows.ranks, rows.ranks))
+    for by_rank, by_ranks in at_once(of, rows.parts):
+        gradient += by_rank
+        slope += by_ranks
     return gradient, slope
+
+
+class Nearby(NamedTuple):
+    """The score around an x, for refits of the buckets."""
+
+    gradient: FloatArray  # by bucket and rank, (B, M)
+    slopes: FloatArray  # by bucket, (B, M, M), or of the whole log, (M, M)
+    by_traffic: FloatArray  # (M, m)
+
+    @classmethod
+    def of(cls, x: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess | None, *, by_bucket: bool) -> Nearby:
+        """Return it at x, for page views and a guess that are those of all buckets."""
+
+        def around(part: Rows) -> Nearby:
+            score = Score.at(x, part, traffic, guess)
+            return cls(score.gradient(), score.slope(by_bucket=by_bucket), score.traffic_slope(len(traffic)))
+
+        whole = cls(
+            np.zeros((rows.buckets, rows.ranks)),
+            np.zeros((*([rows.buckets] if by_bucket else []), rows.ranks, rows.ranks)),
+            np.zeros((rows.ranks, len(traffic))),
+        )
+        held, parts = zip(*(part.held_buckets() for part in rows.parts), strict=True)
+        for buckets, part in zip(held, at_once(around, parts), strict=True):
+            whole.gradient[buckets] += part.gradient
+            whole.slopes[buckets if by_bucket else ...] += part.slopes
+            whole.by_traffic[:] += part.by_traffic
+        return whole

@@ -134,6 +134,9 @@ class _Alike:
         begin = np.cumsum(size) - size
         place = np.arange(size.sum()) - np.repeat(begin, size)
         kept = self.cells.where(np.repeat(self.first[index], size) + place)
+        number = np.repeat(np.arange(len(index)), size)
+        if len(index) == len(self.first):
+            return replace(kept, stratum=number), np.repeat(index, size)
         # The i-th cell of a stratum is added to the i-th of the one it becomes.
         where = np.arange(len(self.cells)) + np.repeat(begin[which] - self.first, self.size)
 
@@ -142,7 +145,7 @@ class _Alike:
 
         cells = replace(
             kept,
-            stratum=np.repeat(np.arange(len(index)), size),
+            stratum=number,
             pairs=summed(self.cells.pairs),
             impressions=summed(self.cells.impressions),
             clicks=summed(self.cells.clicks),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from posbias.arrays import FloatArray, IntArray, group, places, tally
+from posbias.arrays import FloatArray, IntArray, distinct, group, places, tally
 from posbias.errors import HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.counts import Kind
@@ -78,7 +78,7 @@ class Harvest:
     @cached_property
     def buckets(self) -> IntArray:
         """The buckets that hold anything."""
-        return np.unique(self.table.bucket)
+        return distinct(self.table.bucket, int(self.table.bucket.max(initial=-1)) + 1)
 
     @cached_property
     def _shown(self) -> Cells | PairSums:
@@ -173,6 +173,11 @@ class Harvest:
 
         A harvest that keeps sums over interventional sets gives these, which are weighted.
         """
+        if isinstance(self.table, Cells) and self.weighting == "traffic":
+            made = self.interventions()
+            # Made for estimators anyway, and not weighted yet.
+            if made.shares is not None:
+                return made.counted()
         return count_clicks(self.table, self.weighting, self.max_rank, self.views)
 
     def strata(self, *, by_ranker: bool = False) -> Strata:

@@ -58,6 +58,10 @@ class Interventions:
         """Return ĉ and ¬ĉ of the log as it is."""
         return self.tables(np.ones(self.buckets))
 
+    def counted(self) -> FloatArray:
+        """Return the clicks at k of every interventional set as they were counted, where there are shares."""
+        return self._spread(self.clicks.sum(axis=0))
+
     def _spread(self, grouped: FloatArray) -> FloatArray:
         """Sum the groups of each (k, k'); they are sorted by it."""
         m = self.max_rank

@@ -69,10 +69,11 @@ def diagnose_harvest(
     proxy: str | None = None,
     pages: PageClicks | None = None,
     curves: list[Refitted] | None = None,
+    contests: Contests | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of a harvest, with the clicks of its log's page views if they were counted.
 
-    Where its curves were estimated already, in the order of `refit`, they are not again.
+    Where its curves were estimated already, in the order of `refit`, or its contests counted, they are not again.
     """
     questions: list[Question] = []
     # Asked first, for they may be refused.
@@ -81,9 +82,9 @@ def diagnose_harvest(
     if proxy is not None:
         questions.append(question_proxy(harvest, proxy))
     curves = refit(harvest) if curves is None else curves
-    contests = one = None
-    if harvest.kind != "pairs":
-        contests = Contests.of(harvest)
+    contests = contests_of(harvest) if contests is None else contests
+    one = None
+    if contests is not None:
         one = OneCurve.of(contests)
         questions = [*question_pairs(one, harvest.rankers), *question_independence(contests), *questions]
     questions += question_disagreement(curves)
@@ -96,6 +97,11 @@ def diagnose_harvest(
     if one is None:
         findings.append(_SUMS)
     return Diagnosis(ordered(findings), support)
+
+
+def contests_of(harvest: Harvest) -> Contests | None:
+    """Return the contests of a harvest, if rankers are told apart in it."""
+    return None if harvest.kind == "pairs" else Contests.of(harvest)
 
 
 _SUMS = Finding(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_PAIRS = 150
 # The buckets that move a rank most stand out.
 _HEAVY = 0.25
-_MIXED, _ALONE = "click rate: examination and relevance", "propensity: examination alone"
+MIXED, ALONE = "click rate: examination and relevance", "propensity: examination alone"
 
 
 def pair_ratios(harvest: Harvest, estimate: CurveEstimator | Curve | None = None, ax: Axes | None = None) -> Axes:
@@ -123,10 +123,10 @@ def click_rates(estimate: CurveEstimator | Curve, ax: Axes | None = None) -> Axe
     rate = np.array([p.clicks / p.impressions for p in curve.positions])
     first = rate[ranks == 1]
     if len(first) and first[0] > 0:
-        axes.plot(ranks, rate / first[0], color=COLORS[1], marker="s", markersize=4.5, linewidth=1.3, label=_MIXED)
+        axes.plot(ranks, rate / first[0], color=COLORS[1], marker="s", markersize=4.5, linewidth=1.3, label=MIXED)
     known = [(p.position, p.propensity, p.low, p.high) for p in curve.positions]
     x, y, low, high = np.array(known, dtype=float).reshape(-1, 4).T
-    draw_interval(axes, x, y, low, high, color=COLORS[0], marker="o", markersize=4.5, label=_ALONE)
+    draw_interval(axes, x, y, low, high, color=COLORS[0], marker="o", markersize=4.5, label=ALONE)
     over_ranks(axes, [p.position for p in curve.positions])
     axes.set_ylabel("Relative to rank 1")
     axes.set_title(legible(f"Click rate and examination: {curve.estimator}"), fontsize="medium")

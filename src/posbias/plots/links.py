@@ -12,12 +12,15 @@ from posbias.estimators.rank_links import component
 from posbias.extras import optional
 from posbias.harvesting.harvests import Harvest
 from posbias.pictures import ALARM, COLORS, draw_legend, new_axes, rank_ticks
+from posbias.progress import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# How high an arc is, in ranks, for each that it spans.
+STEEP = 0.45
 # Numbers are written into a map of up to so many ranks; links with less than this share of all are not drawn.
-_MOST_WRITTEN, _LEAST_SHARE = 12, 0.002
+MOST_WRITTEN, _LEAST_SHARE = 12, 0.002
 
 
 def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
@@ -48,10 +51,10 @@ def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = Fa
     if scale is not None:
         bar = axes.figure.colorbar(image, ax=axes, fraction=0.05)
         bar.ax.set_title("Pairs" if of_pairs else "Clicks", fontsize="small")
-        bar.set_ticks(_round_numbers(scale.vmin, scale.vmax), minor=False)
-        bar.ax.yaxis.set_major_formatter(lambda count, _: _short(count).replace(".0", ""))
+        bar.set_ticks(round_counts(scale.vmin, scale.vmax), minor=False)
+        bar.ax.yaxis.set_major_formatter(lambda count, _: short(count).replace(".0", ""))
         bar.minorticks_off()
-    if ranks <= _MOST_WRITTEN:
+    if ranks <= MOST_WRITTEN:
         # The colour on which black and white are read equally well.
         middle = scale.vmin**0.65 * scale.vmax**0.35 if scale else 0.0
         for k, j in zip(*np.nonzero(clicks), strict=True):
@@ -59,7 +62,7 @@ def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = Fa
             axes.text(
                 j + 1,
                 k + 1,
-                _short(clicks[k, j]),
+                short(clicks[k, j]),
                 ha="center",
                 va="center",
                 fontsize=7.5 if ranks <= 10 else 7,
@@ -89,20 +92,12 @@ def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
         _, ax = new_axes(5.6, 3.0)
     axes: Any = ax
     axes.grid(visible=False)
-    # The inverse variance of a log ratio of two counts.
-    known = np.divide(clicks * clicks.T, clicks + clicks.T, out=np.zeros_like(clicks), where=clicks * clicks.T > 0)
-    known = np.triu(known, 1)
-    total = known.sum()
     patches, paths = (optional(f"matplotlib.{name}", "Pictures need") for name in ("patches", "path"))
     # Two pieces are as round as an eye can see, and half as long in a page as those of matplotlib's own.
     half = paths.Path.arc(0, 180, n=2)
-    # What is known of a rank best is drawn, however little that is.
-    both = known + known.T
-    best = (both > 0) & (both == both.max(axis=1, keepdims=True))
-    drawn = np.argwhere((known >= _LEAST_SHARE * max(total, 1e-300)) | np.triu(best | best.T, 1)).tolist()
-    for k, j in drawn:
-        width = 0.4 + 9 * np.sqrt(known[k, j] / known.max())
-        points = half.vertices * ((j - k) / 2, (j - k) * 0.45) + ((k + j) / 2 + 1, 0)
+    drawn = widths(clicks)
+    for (k, j), width in drawn.items():
+        points = half.vertices * ((j - k) / 2, (j - k) * STEEP) + ((k + j) / 2, 0)
         arc = paths.Path(points, half.codes)
         style = {"lw": width, "color": COLORS[0], "alpha": 0.45, "fill": False, "capstyle": "butt"}
         axes.add_patch(patches.PathPatch(arc, **style))
@@ -117,7 +112,7 @@ def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
             axes.plot(own, np.zeros(len(own)), marker="o", markersize=size, label=name, zorder=3, **style)
     rank_ticks(axes, ranks.tolist())
     axes.set_xlim(0.3, len(clicks) + 0.7)
-    highest = max((0.45 * (j - k) for k, j in drawn), default=1.0)
+    highest = max((STEEP * (j - k) for k, j in drawn), default=1.0)
     axes.set_ylim(-0.12 * highest, 1.35 * highest)
     axes.set_yticks([])
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -127,6 +122,21 @@ def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def information(clicks: FloatArray) -> FloatArray:
+    """Return what is known of each two ranks by their clicks: the inverse variance of a log ratio of two counts."""
+    return np.divide(clicks * clicks.T, clicks + clicks.T, out=np.zeros_like(clicks), where=clicks * clicks.T > 0)
+
+
+def widths(clicks: FloatArray) -> dict[tuple[int, int], float]:
+    """Return how wide the arc is, in points, of each two ranks (k < k') from which enough is known to draw it."""
+    both = information(clicks)
+    known = np.triu(both, 1)
+    # What is known of a rank best is drawn, however little that is.
+    best = (both > 0) & (both == both.max(axis=1, keepdims=True))
+    drawn = (known >= _LEAST_SHARE * max(known.sum(), 1e-300)) | np.triu(best | best.T, 1)
+    return {(k + 1, j + 1): float(0.4 + 9 * np.sqrt(known[k, j] / known.max())) for k, j in np.argwhere(drawn).tolist()}
+
+
 def counted(harvest: object) -> FloatArray:
     """Return the clicks at rank k on what is at k' too: (M, M)."""
     if not isinstance(harvest, Harvest):
@@ -134,10 +144,10 @@ def counted(harvest: object) -> FloatArray:
     return harvest.set_clicks()
 
 
-def _round_numbers(low: float, high: float) -> list[float]:
+def round_counts(low: float, high: float) -> list[float]:
     """Return numbers to write beside a scale: powers of ten, or what lies between where these are too few.
 
-    >>> _round_numbers(3, 12000), _round_numbers(18, 86), _round_numbers(31, 38)
+    >>> round_counts(3, 12000), round_counts(18, 86), round_counts(31, 38)
     ([10.0, 100.0, 1000.0, 10000.0], [20.0, 50.0], [31, 38])
     """
     for steps in ((1,), (1, 2, 5)):
@@ -145,9 +155,3 @@ def _round_numbers(low: float, high: float) -> list[float]:
         if len(found) > 1:
             return found
     return [low, high]
-
-
-def _short(count: float) -> str:
-    from posbias.progress import short
-
-    return short(count)

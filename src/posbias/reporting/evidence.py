@@ -2,67 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from posbias.curves.curve import Curve
 from posbias.estimators.rank_links import component
-from posbias.pictures import COLORS, dressed, rank_ticks
-from posbias.plots.evidence import click_rates, draw_pair_ratios
-from posbias.plots.links import draw_graph, draw_sets
-from posbias.plots.overlays import curve as draw_curve
-from posbias.plots.overlays import curves as draw_curves
-from posbias.reporting.charts import Chart, Table, at_points, at_ranks, at_rows, draw
-from posbias.reporting.phrases import between, bracketed, interval, number, short_names, told
+from posbias.judging.pair_ratios import PairRatio
+from posbias.plots.links import STEEP, information, widths
+from posbias.reporting.charts import Chart, Table, at_points, at_ranks, at_rows, chart
+from posbias.reporting.drawings import Drawing, Frame, Series, plotted
+from posbias.reporting.maps import counts_map
+from posbias.reporting.phrases import between, number
 from posbias.reporting.reports import Part
-from posbias.reporting.svgs import Styles
+from posbias.reporting.scales import Axis, number_axis, rank_axis
+from posbias.reporting.svgs import box, group, path, short
 from posbias.reporting.thinning import spread
 from posbias.reporting.uses import Weights
-from posbias.wording import label, printable
 
-# So many curves fit a picture, and of so many ranks the intervals of several.
-_MOST_CURVES, _MOST_RANKS = 8, 20
+# So many ranks fit a table by their pairs.
+_MOST_RANKS = 20
 # The pairs of ranks that are sure enough to tell anything.
 _MOST_PAIRS = 50
-# The cells of larger maps are drawn as one image: each by itself would take more room than the rest of the page.
-_MOST_CELLS = 400
+# How high pictures are, in points, that are not as others: of pairs, of links and of weights.
+_PAIRS, _LINKS, _WEIGHTS = 288.0, 185.0, 187.2
 
 
-def curve_chart(key: str, curve: Curve, styles: Styles) -> Chart:
-    """Return the curve itself, with its intervals and the band that holds all of it."""
-    alone = replace(curve, by=(), segments={})
-    joint = curve.interval_by == "jackknife" and curve.covariance is not None
-    ends = alone.joint_ends() if joint else [(None, None)] * len(alone.positions)
-    heads = ("rank", "propensity", "interval", *(["joint band"] if joint else []), "impressions", "clicks", "note")
-    rows = [
-        (
-            f"{p.position}",
-            number(p.propensity),
-            interval(p),
-            *([between(*band)] if joint else []),
-            f"{p.impressions:,}",
-            f"{p.clicks:,}",
-            p.reason or "",
-        )
-        for p, band in zip(alone.positions, ends, strict=True)
-    ]
-    known = [p for p in alone.positions if p.propensity is not None]
-    return draw(
-        key,
-        "Examination by rank",
-        f"How often each rank is seen, relative to rank 1: from 1 at rank 1 to {number(known[-1].propensity)} at rank "
-        f"{known[-1].position}, with {curve.interval_name}.",
-        Table(heads, tuple(rows)),
-        styles,
-        lambda axes: _bounded(draw_curve(alone, axes, joint=joint), [alone]),
-        at_ranks([p.position for p in alone.positions], [told(p, curve.level) for p in alone.positions]),
-    )
-
-
-def sets_chart(key: str, part: Part, styles: Styles) -> Chart:
+def sets_chart(key: str, part: Part) -> Chart:
     """Return the clicks in the interventional sets as a map."""
     clicks = part.sets
     ranks = [place + 1 for place in spread(len(clicks))]
@@ -74,28 +40,14 @@ def sets_chart(key: str, part: Part, styles: Styles) -> Chart:
         heads = ("rank", "clicks")
         rows = [(f"{k}", "; ".join(text.split("\n")[1:])) for k, text in zip(ranks, texts, strict=True)]
 
-    def paint(axes: Any) -> None:
-        draw_sets(clicks, axes)
-        for mesh in axes.collections:
-            mesh.set_rasterized(clicks.size > _MOST_CELLS)
-        for bar in axes.figure.axes[1:]:
-            # The title of the picture says it, and above it there is no room.
-            bar.set_title("")
-        # On cells, whose colours are the same in the dark.
-        for text in axes.texts:
-            text.set_color("#010101" if text.get_color() == "black" else "#fefefe")
-
-    return draw(
+    return chart(
         key,
         "Clicks in the interventional sets",
         "Clicks at rank k on documents that are at rank k' too, by another ranker or at another time: what compares "
         "the two ranks.",
         Table(heads, tuple(rows)),
-        styles,
-        paint,
+        counts_map(clicks, "Its other rank, k'", "Rank where it was clicked, k"),
         at_rows(ranks, texts),
-        height=4.4,
-        right=0.5,
     )
 
 
@@ -107,12 +59,12 @@ def _most_compared(clicks: Any, k: int) -> str:
     return f"Rank {k}\n{clicks.sum():,.0f} clicks on documents at other ranks too\nmost: {most}"
 
 
-def graph_chart(key: str, part: Part, styles: Styles) -> Chart:
+def graph_chart(key: str, part: Part) -> Chart:
     """Return the ranks and what links them."""
     clicks = part.sets
     reached = component(clicks > 0)
-    known = np.divide(clicks * clicks.T, clicks + clicks.T, out=np.zeros_like(clicks), where=clicks * clicks.T > 0)
-    share = known / np.maximum(known.sum(axis=1, keepdims=True), 1e-300)
+    told_by = information(clicks)
+    share = told_by / np.maximum(told_by.sum(axis=1, keepdims=True), 1e-300)
     rows, texts = [], []
     places = spread(len(clicks))
     for k in places:
@@ -123,20 +75,44 @@ def graph_chart(key: str, part: Part, styles: Styles) -> Chart:
         texts.append(f"Rank {k + 1}\n{'' if reached[k] else 'not '}compared with rank 1\nmostly by: {links or 'none'}")
     apart = int((~reached).sum())
     linked = "Every rank is" if not apart else "1 rank is not" if apart == 1 else f"{apart} ranks are not"
-    return draw(
+    return chart(
         key,
         "What links the ranks",
         "Ranks in a row, with an arc between each two that the same documents are shown at; the wider, the more is "
         f"known, and the faintest are left out. {linked} linked to rank 1.",
         Table(("rank", "compared with rank 1", "linked ranks", "most of it by ranks"), tuple(rows)),
-        styles,
-        lambda axes: draw_graph(clicks, axes),
+        _links_drawn(clicks, reached),
         at_ranks([place + 1 for place in places], texts),
-        height=2.8,
     )
 
 
-def ratios_chart(key: str, part: Part, styles: Styles) -> Chart:
+def _links_drawn(clicks: Any, reached: Any) -> Drawing:
+    """Return the ranks in a row, those hollow that no chain of arcs leads to from rank 1, and an arc for each link."""
+    looks = (True, "c0", "compared with rank 1"), (False, "alarm", "not compared with rank 1")
+    size = min(9.0, 240 / len(clicks))
+    dots = []
+    for inside, color, name in looks:
+        own = (np.flatnonzero(reached == inside) + 1).tolist()
+        if own:
+            zeros = [0.0] * len(own)
+            dots.append(Series(name, color, own, zeros, marker="o", line="", hollow=not inside, size=size))
+    arcs = widths(clicks)
+    highest = max((STEEP * (j - k) for k, j in arcs), default=1.0)
+    y = Axis("", -0.12 * highest, 1.05 * highest, {})
+
+    def behind(frame: Frame) -> str:
+        shapes = []
+        for (k, j), width in arcs.items():
+            (left, bottom), (right, _), (_, top) = (frame.at(*at) for at in ((k, 0), (j, 0), (k, STEEP * (j - k))))
+            round_ = f"A{short((right - left) / 2)} {short(bottom - top)} 0 0 1"
+            outline = f"M{short(left)} {short(bottom)}{round_} {short(right)} {short(bottom)}"
+            shapes.append(path("arc", outline, stroke_width=short(width)))
+        return group("c0", shapes)
+
+    return plotted(dots, rank_axis(range(1, len(clicks) + 1)), y, height=_LINKS, grid=False, behind=behind)
+
+
+def ratios_chart(key: str, part: Part) -> Chart:
     """Return pairs of ranks against the curve."""
     shown = part.ratios[:_MOST_PAIRS]
     rows = [
@@ -157,94 +133,36 @@ def ratios_chart(key: str, part: Part, styles: Styles) -> Chart:
     ]
     apart, rest = sum(one.apart for one in part.ratios), len(part.ratios) - len(shown)
     off = "none is" if not apart else "1 is" if apart == 1 else f"{apart:,} are"
-    return draw(
+    return chart(
         key,
         "Pairs of ranks against the curve",
         f"What each of {len(part.ratios):,} pairs of ranks says by itself, against what the curve says of it. They lie "
         f"on one line if one curve holds for all; {off} off by over three standard errors."
         + (f" The {rest:,} least sure are not drawn." if rest else ""),
         Table(("rank k", "rank k'", "p_k'/p_k by clicks", "interval", "by the curve", "note"), tuple(rows)),
-        styles,
-        lambda axes: draw_pair_ratios(shown, axes).set_xlabel("p_k' / p_k by the curve"),
+        _ratios_drawn(shown),
         at_points([(one.expected, one.ratio) for one in shown], texts),
-        height=4.0,
     )
 
 
-def curves_chart(key: str, title: str, text: str, curves: Mapping[str, Curve], styles: Styles) -> Chart:
-    """Return several curves over each other."""
-    ranks = sorted({p.position for one in curves.values() for p in one.positions})
-    drawn = dict(list(curves.items())[:_MOST_CURVES])
-    thin = len(ranks) > _MOST_RANKS
-    cut = dict(zip(short_names(drawn), map(_bare, drawn.values()) if thin else drawn.values(), strict=True))
-    at = {name: {p.position: p for p in one.positions} for name, one in curves.items()}
-
-    def cell(name: str, rank: int) -> str:
-        p = at[name].get(rank)
-        return "–" if p is None or p.propensity is None else f"{p.propensity:.3f}{bracketed(p)}"
-
-    rows = [(f"{rank}", *(cell(name, rank) for name in curves)) for rank in ranks]
-    texts = [
-        "\n".join([f"Rank {rank}", *(f"{printable(name)}: {cell(name, rank)}" for name in drawn)]) for rank in ranks
-    ]
-    return draw(
-        key,
-        title,
-        text,
-        Table(("rank", *curves), tuple(rows)),
-        styles,
-        lambda axes: _bounded(draw_curves(cut, axes), cut.values()),
-        at_ranks(ranks, texts),
-    )
+def _ratios_drawn(ratios: Sequence[PairRatio]) -> Drawing:
+    """Return what two ranks say by themselves against what the curve says, and the line on which both say the same."""
+    expected = [one.expected for one in ratios]
+    ends = [min(expected), max(expected)]
+    series = [Series("as the curve says", "ink", ends, ends, line="dashed")]
+    looks = (False, "c0", "o", "two ranks"), (True, "alarm", "D", "off by over three standard errors")
+    for apart, color, marker, name in looks:
+        own = [one for one in ratios if one.apart == apart]
+        if own:
+            low, high = ([getattr(one, end) for one in own] for end in ("low", "high"))
+            x, y = [one.expected for one in own], [one.ratio for one in own]
+            series.append(Series(name, color, x, y, low, high, marker, line="", size=3.5))
+    x_axis = number_axis("p_k' / p_k by the curve", expected, log=True)
+    values = (value for one in series for value in one.values)
+    return plotted(series, x_axis, number_axis("by the clicks of the pair alone", values, log=True), height=_PAIRS)
 
 
-def _bare(curve: Curve) -> Curve:
-    """Return a curve without its intervals."""
-    return replace(curve, positions=tuple(replace(p, low=None, high=None) for p in curve.positions))
-
-
-def _bounded(axes: Any, curves: Iterable[Curve]) -> None:
-    """Keep the ends of very wide intervals out of a picture, which would make all else flat."""
-    most = max(p.propensity or 0.0 for one in curves for p in one.positions)
-    axes.set_ylim(0, min(axes.get_ylim()[1], 1.5 * most))
-
-
-def segment_curves(curve: Curve, most: int) -> dict[str, Curve]:
-    """Return the curve of all and those of the segments with most page views."""
-    parts = sorted(curve.segments.items(), key=lambda item: -sum(item[1].page_views.values()))[:most]
-    chosen = {key for key, _ in parts}
-    whole = {"all": replace(curve, by=(), segments={})}
-    # A segment may be called "all", too.
-    return whole | {_unlike(label(key), whole): part for key, part in curve.segments.items() if key in chosen}
-
-
-def _unlike(name: str, others: Mapping[str, Curve]) -> str:
-    return f'"{name}"' if name in others else name
-
-
-def rates_chart(key: str, curve: Curve, styles: Styles) -> Chart:
-    """Return click rates beside the curve."""
-    alone = replace(curve, by=(), segments={})
-    rate = {p.position: p.clicks / p.impressions for p in alone.positions}
-    first = rate.get(1) or float("nan")
-    rows = [
-        (f"{p.position}", f"{rate[p.position]:.2%}", number(rate[p.position] / first), number(p.propensity))
-        for p in alone.positions
-    ]
-    texts = [f"Rank {k}\nclick rate {own}\nrelative to rank 1: {naive}\npropensity: {p}" for k, own, naive, p in rows]
-    return draw(
-        key,
-        "Click rate and examination",
-        "Click rates relative to rank 1, which mix how good results are with how often they are seen, beside the "
-        "curve, which is the latter alone.",
-        Table(("rank", "click rate", "relative to rank 1", "propensity"), tuple(rows)),
-        styles,
-        lambda axes: click_rates(alone, axes),
-        at_ranks([p.position for p in alone.positions], texts),
-    )
-
-
-def weights_chart(key: str, weights: Weights, styles: Styles) -> Chart:
+def weights_chart(key: str, weights: Weights) -> Chart:
     """Return the weight of a click at each rank."""
     rows = [
         (
@@ -262,22 +180,27 @@ def weights_chart(key: str, weights: Weights, styles: Styles) -> Chart:
         for one in weights.ranks
     ]
 
-    def paint(axes: Any) -> None:
-        dressed(axes).set_axisbelow(True)
-        known = [(one.rank, one.weight) for one in weights.ranks if one.weight is not None]
-        axes.bar(*zip(*known, strict=True), color=COLORS[0], width=0.7)
-        rank_ticks(axes, [one.rank for one in weights.ranks])
-        axes.set_xlabel("Rank")
-        axes.set_ylabel("Weight of a click")
-
-    return draw(
+    return chart(
         key,
         "Weight of a click by rank",
         f"One over the propensity, no more than {weights.cap:g}: what a click at each rank counts when a ranker learns "
         f"from clicks{', on average over segments, each by its own curve' if weights.by else ''}.",
         Table(("rank", "weight", "clicks", "note"), tuple(rows)),
-        styles,
-        paint,
+        _weights_drawn(weights),
         at_ranks([one.rank for one in weights.ranks], texts),
-        height=2.6,
     )
+
+
+def _weights_drawn(weights: Weights) -> Drawing:
+    """Return the weights as columns."""
+    found = [(one.rank, one.weight) for one in weights.ranks if one.weight is not None]
+
+    def columns(frame: Frame) -> str:
+        outlines = ""
+        for rank, weight in found:
+            (left, bottom), (right, top) = frame.at(rank - 0.35, 0), frame.at(rank + 0.35, weight)
+            outlines += box(left, top, right - left, bottom - top)
+        return group("c0", [path("dot", outlines)])
+
+    y = number_axis("Weight of a click", (weight for _, weight in found), bottom=0.0)
+    return plotted([], rank_axis([one.rank for one in weights.ranks]), y, height=_WEIGHTS, behind=columns)

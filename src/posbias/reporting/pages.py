@@ -15,21 +15,12 @@ from posbias.errors import Spelling
 from posbias.extras import optional
 from posbias.judging.comparisons import number as p_number
 from posbias.judging.segments import SegmentComparison
-from posbias.reporting.charts import Chart, Table, drawing
+from posbias.reporting.charts import Chart, Table
+from posbias.reporting.curve_charts import curve_chart, curves_chart, rates_chart, segment_curves
 from posbias.reporting.days import comparison_charts, history_chart
-from posbias.reporting.evidence import (
-    curve_chart,
-    curves_chart,
-    graph_chart,
-    rates_chart,
-    ratios_chart,
-    segment_curves,
-    sets_chart,
-    weights_chart,
-)
+from posbias.reporting.evidence import graph_chart, ratios_chart, sets_chart, weights_chart
 from posbias.reporting.phrases import between
 from posbias.reporting.reports import Part, Report
-from posbias.reporting.svgs import Styles
 from posbias.reporting.thinning import spread, thin_curve, thin_weights
 from posbias.wording import json_text, label, printable_lines
 
@@ -125,18 +116,16 @@ class Shown:
 def render(report: Report, spell: Spelling) -> str:
     """Return a report as a page."""
     jinja = optional("jinja2", "Reports need")
-    styles = Styles()
-    with drawing():
-        shown = [_shown(part, f"p{number}", steps, styles) for number, (part, steps) in enumerate(report.next_steps)]
-        comparison = comparison_charts(report, styles) if report.comparison is not None else ()
-        history = history_chart(report.history, styles) if report.history is not None else None
+    shown = [_shown(part, f"p{number}", steps) for number, (part, steps) in enumerate(report.next_steps)]
+    comparison = comparison_charts(report) if report.comparison is not None else ()
+    history = history_chart(report.history) if report.history is not None else None
     environment = jinja.Environment(
         autoescape=True,
         undefined=jinja.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style, script = f"{_file('page.css')}\n{styles.sheet}\n", _file("page.js")
+    style, script = _file("page.css"), _file("page.js")
     page: str = environment.from_string(_file("page.html")).render(
         report=report,
         parts=shown,
@@ -170,7 +159,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _shown(part: Part, key: str, steps: Mapping[str, str], styles: Styles) -> Shown:
+def _shown(part: Part, key: str, steps: Mapping[str, str]) -> Shown:
     curve = thin_curve(part.curve)
     drawn = {name: thin_curve(made) for name, made in part.estimators.items() if isinstance(made, Curve)}
     segments = None
@@ -179,17 +168,17 @@ def _shown(part: Part, key: str, steps: Mapping[str, str], styles: Styles) -> Sh
         text = (
             f"The curve of all, and of {len(chosen) - 1} of {len(curve.segments):,} segments by {', '.join(curve.by)}."
         )
-        segments = curves_chart(f"{key}-segments", "Curves of segments", text, chosen, styles)
+        segments = curves_chart(f"{key}-segments", "Curves of segments", text, chosen)
     copied, without = _json(part.curve)
     return Shown(
         part=part,
         key=key,
-        answer=curve_chart(f"{key}-curve", curve, styles),
+        answer=curve_chart(f"{key}-curve", curve),
         evidence=(
-            rates_chart(f"{key}-rates", curve, styles),
-            sets_chart(f"{key}-sets", part, styles),
-            graph_chart(f"{key}-graph", part, styles),
-            *([ratios_chart(f"{key}-ratios", part, styles)] if part.ratios else []),
+            rates_chart(f"{key}-rates", curve),
+            sets_chart(f"{key}-sets", part),
+            graph_chart(f"{key}-graph", part),
+            *([ratios_chart(f"{key}-ratios", part)] if part.ratios else []),
         ),
         estimators=curves_chart(
             f"{key}-estimators",
@@ -197,10 +186,9 @@ def _shown(part: Part, key: str, steps: Mapping[str, str], styles: Styles) -> Sh
             f"The curves that {len(drawn)} estimators make of the same counts. They weigh pairs of ranks differently, "
             "and agree where the model holds.",
             drawn,
-            styles,
         ),
         segments=segments,
-        weights=weights_chart(f"{key}-weights", thin_weights(part.weights), styles),
+        weights=weights_chart(f"{key}-weights", thin_weights(part.weights)),
         steps=steps,
         json=copied,
         without_json=without,

@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from posbias.arguments import names as segment_columns
 from posbias.arguments import share, texts
-from posbias.curves.curve import Curve
+from posbias.arrays import FloatArray, begun
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.estimators.harvested import Estimator
@@ -18,7 +19,8 @@ from posbias.findings import Finding
 from posbias.harvesting.counting import harvest as make_harvest
 from posbias.harvesting.harvests import Harvest
 from posbias.judging.comparing import compare
-from posbias.judging.diagnosing import diagnose_harvest
+from posbias.judging.contests import Contests
+from posbias.judging.diagnosing import contests_of, diagnose_harvest
 from posbias.judging.diagnosis import ordered
 from posbias.judging.disagreement import Refitted
 from posbias.judging.histories import History
@@ -103,8 +105,10 @@ def report(
     for given, name in zip(sources, called, strict=True):
         harvest, pages = _harvested(given, settings, engine, progress)
         chosen = choose(harvest, estimator)
+        # What each takes longest for is not the other's, and NumPy lets both work at once.
+        beside = begun(partial(_beside, harvest, chosen, level))
         fits.append(fit(harvest, chosen, level))
-        parts.append(_part(fits[-1], pages, _origin(harvest, given, settings), name))
+        parts.append(_part(fits[-1], beside.result(), pages, _origin(harvest, given, settings), name))
     comparison = None
     if len(fits) == 2:
         comparison = compare(*fits, level=level, names=[part.name for part in parts])
@@ -153,22 +157,43 @@ def _harvested(
         return harvest, count_page_clicks(opened, harvest.rankers, harvest.max_rank)
 
 
-def _part(fitted: Estimator[Any], pages: PageClicks | None, origin: Origin, name: str) -> Part:
+class _Beside(NamedTuple):
+    """What a report needs of a harvest beside its curve.
+
+    Attributes:
+        fits: other estimators, by name.
+        refused: why some have no curve.
+        contests: of its rankers, where the harvest tells them apart.
+        sets: the clicks of its interventional sets.
+    """
+
+    fits: dict[str, Estimator[Any]]
+    refused: dict[str, str]
+    contests: Contests | None
+    sets: FloatArray
+
+
+def _beside(harvest: Harvest, chosen: str, level: float) -> _Beside:
+    fits, refused = _others(harvest, chosen, level)
+    return _Beside(fits, refused, contests_of(harvest), harvest.set_clicks())
+
+
+def _part(fitted: Estimator[Any], beside: _Beside, pages: PageClicks | None, origin: Origin, name: str) -> Part:
     harvest, curve, level = fitted.harvest_, fitted.curve(), fitted.parameters()["level"]
-    fits, refused = _others(fitted, level)
     segments = _segments(harvest, fitted.name, level)
     apart = segments.findings if isinstance(segments, SegmentComparison) else ()
-    diagnosis = diagnose_harvest(harvest, pages=pages, curves=_refitted([fitted, *fits.values()]))
+    curves = _refitted([fitted, *beside.fits.values()])
+    diagnosis = diagnose_harvest(harvest, pages=pages, curves=curves, contests=beside.contests)
     return Part(
         name=name,
         curve=curve,
         diagnosis=diagnosis,
         findings=ordered([_unnamed(finding) for finding in (*diagnosis.findings, *apart, *harvest.findings)]),
-        sets=harvest.set_clicks(),
+        sets=beside.sets,
         ratios=measure_pair_ratios(harvest.interventions(), curve.propensity),
-        estimators=refused
+        estimators=beside.refused
         | {fitted.name: replace(curve, by=(), segments={})}
-        | {other: made.curve() for other, made in fits.items()},
+        | {other: made.curve() for other, made in beside.fits.items()},
         segments=segments,
         weights=weigh(curve),
         origin=origin,
@@ -180,14 +205,14 @@ def _unnamed(finding: Finding) -> Finding:
     return replace(finding, example=None)
 
 
-def _others(fitted: Estimator[Any], level: float) -> tuple[dict[str, Estimator[Any]], dict[str, Curve | str]]:
+def _others(harvest: Harvest, chosen: str, level: float) -> tuple[dict[str, Estimator[Any]], dict[str, str]]:
     """Return the other estimators of a harvest, fitted, and why some have no curve."""
-    # Without segments, of which there are curves already.
-    harvest = replace(fitted.harvest_, by=()) if fitted.harvest_.by else fitted.harvest_
+    # Without segments, which the chosen one has the curves of.
+    harvest = replace(harvest, by=()) if harvest.by else harvest
     made: dict[str, Estimator[Any]] = {}
-    refused: dict[str, Curve | str] = {}
+    refused: dict[str, str] = {}
     for name in _ESTIMATORS:
-        if name == fitted.name or (name == "cross-fit" and harvest.kind == "pairs"):
+        if name == chosen or (name == "cross-fit" and harvest.kind == "pairs"):
             continue
         try:
             made[name] = fit(harvest, name, level)

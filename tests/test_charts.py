@@ -1,0 +1,129 @@
+"""Pictures of reports: what is drawn is what was computed, wherever numbers are missing or beyond all bounds."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import posbias
+from posbias.reporting.curve_charts import curve_chart, curves_chart
+from posbias.reporting.days import history_chart
+from posbias.reporting.drawings import Series, plotted
+from posbias.reporting.maps import counts_map
+from posbias.reporting.scales import number_axis, rank_axis, round_numbers, round_ratios
+
+numbers = st.floats(1e-9, 1e9)
+
+
+@pytest.fixture(scope="module")
+def curve() -> posbias.Curve:
+    harvest = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=200, max_rank=5))), max_rank=5)
+    return posbias.CrossFit().fit(harvest).curve()
+
+
+def path(svg: str, kind: str, color: str = "c0") -> str:
+    """Return the outline of one kind in the first series of a colour that has one."""
+    found = re.search(rf'<g class="{color}">(?:(?!</g>).)*?<path class="{kind}" d="([^"]*)"', svg)
+    assert found is not None
+    return found[1]
+
+
+def ticks(svg: str) -> dict[str, float]:
+    """Return how far down the words beside a picture stand."""
+    return {word: float(y) - 3.5 for y, word in re.findall(r'<text class="end" x="[^"]*" y="([^"]*)">([^<]*)<', svg)}
+
+
+def test_a_curve_is_drawn_where_its_numbers_are(curve: posbias.Curve) -> None:
+    svg = curve_chart("p0-curve", curve).svg
+    at = ticks(svg)
+    low, high = at["0.0"], at["1.0"]
+    drawn = [float(y) for _, y in re.findall(r"M([\d.]+) ([\d.]+)a", path(svg.split("clip-path=", 1)[1], "dot"))]
+    np.testing.assert_allclose([(low - y) / (low - high) for y in drawn], curve.propensity, atol=1e-3)
+    bars = re.findall(r"M[\d.]+ ([\d.]+)L[\d.]+ ([\d.]+)", path(svg.split("clip-path=", 1)[1], "whisker"))[::3]
+    ends = [[(low - float(y)) / (low - high) for y in bar] for bar in bars]
+    np.testing.assert_allclose(ends, curve.interval, atol=1e-3)
+
+
+def test_a_rank_without_a_number_is_a_gap(curve: posbias.Curve) -> None:
+    gone = replace(curve.positions[2], propensity=None, low=None, high=None, reason="too thin")
+    torn = replace(curve, positions=(*curve.positions[:2], gone, *curve.positions[3:]), covariance=None)
+    drawn = curves_chart("p0-curves", "Curves", "Two of them.", {"whole": curve, "torn": torn}).svg
+    area = drawn.split("clip-path=", 1)[1]
+    assert path(area, "line").count("M") == 1
+    assert path(area, "line", "c1").count("M") == 2
+    assert path(area, "dot", "c1").count("M") == 4
+
+
+def test_an_interval_without_bounds_makes_nothing_flat(curve: posbias.Curve) -> None:
+    wide = tuple(replace(p, high=1e12) if p.position == 4 else p for p in curve.positions)
+    at = ticks(curve_chart("p0-curve", replace(curve, positions=wide, covariance=None)).svg)
+    assert {*at} >= {"0.0", "0.5", "1.0"}
+    assert at["0.0"] - at["1.0"] > 100
+
+
+def test_days_without_a_curve_are_gaps_and_findings_are_lines(curve: posbias.Curve) -> None:
+    kept = posbias.History().add(curve, "2026-02-27").add(curve, "2026-02-28").add(curve, "2026-03-02", ["drift"])
+    svg = history_chart(kept).svg
+    area = svg.split("clip-path=", 1)[1]
+    assert path(area, "line").count("M") == 2
+    assert path(area, "dot").count("M") == 3
+    assert path(area, "line dotted", "alarm").count("M") == 1
+    assert re.findall(r">(\w{3} \d+)<", svg) == ["Feb 27", "Feb 28", "Mar 1", "Mar 2"]
+    assert ">2026</text>" in svg
+
+
+@pytest.mark.parametrize("ranks", [3, 1000])
+def test_a_map_has_the_more_light_the_more_there_is(ranks: int) -> None:
+    from matplotlib.image import imread
+
+    counts = np.random.default_rng(0).integers(0, 4, (ranks, ranks)).astype(float) ** 6
+    drawn = counts_map(counts, "x", "y")
+    data = re.search(r'class="cells"[^>]*base64,([^"]*)"', drawn.within)
+    assert data is not None
+    assert len(data[1]) < 200_000
+    pixels = imread(io.BytesIO(base64.b64decode(data[1])))
+    kept = np.unique(np.linspace(0, ranks - 1, 500).astype(int))
+    shown = counts[np.ix_(kept, kept)]
+    assert pixels.shape == (*shown.shape, 4)
+    np.testing.assert_array_equal(pixels[..., 3] > 0, shown > 0)
+    light = pixels[..., :3].sum(axis=-1)
+    means = [light[shown == count].mean() for count in (1, 64, 729)]
+    assert means == sorted(means)
+    assert all(np.ptp(light[shown == count]) == 0 for count in (1, 64, 729))
+    assert ("<text" in drawn.within) == (ranks == 3)
+
+
+def test_a_map_of_nothing_is_empty() -> None:
+    drawn = counts_map(np.zeros((4, 4)), "x", "y")
+    assert drawn.within == ""
+    assert "<image" not in drawn.around
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=5), st.booleans())
+def test_an_axis_holds_all_numbers_there_are(values: list[float], log: bool) -> None:
+    values = [v if abs(v) < 1e9 else math.inf for v in values]
+    axis = number_axis("y", values, log=log)
+    assert axis.low < axis.high
+    held = [v for v in values if math.isfinite(v) and (not log or v > 1e-6)]
+    assert all(-0.001 <= axis.share(place) <= 1.001 for place in (*held, *axis.ticks))
+    plotted([Series("all", "c0", range(len(values)), values, values, values, "o")], rank_axis([1, 2]), axis)
+
+
+@given(numbers, numbers)
+def test_round_numbers_lie_between_and_are_few(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    if high < low * (1 + 1e-6):
+        return
+    for found in (round_numbers(low, high), round_ratios(low, high)):
+        assert 1 <= len(found) <= 8
+        assert len({*found.values()}) == len(found)
+        near = 1e-6 * (high - low)
+        assert all(low - near <= value <= high + near for value in found)
