@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from posbias.arrays import FloatArray
+from posbias.estimators.mixed_normals import MixedNormals
 
 # The standard deviations of log p that are tried; for the curves, from what makes a difference on; and those that go
 # with another kind.
@@ -28,9 +29,9 @@ _COARSE = _SIZES[6::4]
 # One more kind of deviation must bring −2ℓ down by more than this.
 _WORTH = 4.0
 # For the width of intervals all variances up to the square of this are as likely as each other, and beyond it all
-# magnitudes. None at all is as likely as those up to so many times the least that the data could tell from it, and no
-# more than this beside all others: thin data tell little from none.
-_USUAL, _UNTOLD, _MOST_NONE = 0.32, 2.0, 0.1
+# magnitudes. None at all is as likely as those up to so many times the variance of the mean, beside which they are
+# small, and no more than this beside all others: thin data tell little from none.
+_USUAL, _SMALL, _MOST_NONE = 0.32, 6.0, 0.1
 # Sizes less likely than this are not looked at again.
 _UNLIKELY = 1e-3
 
@@ -64,6 +65,7 @@ class Pooled:
         x: log p by segment, (S, n).
         centre: a curve that is drawn in less, about which intervals lie, (S, n).
         covariance: of log p about it, (S, n, n).
+        about: how log p lies about it, (S, n).
         own: how far the segment's own clicks decide, (S, n): the share of a change of the mean, if that fell
             faster or slower, that they would not follow. 0 where all is borrowed, 1 where nothing is.
         mixtures: deviations of several kinds that were likely.
@@ -73,6 +75,7 @@ class Pooled:
     x: FloatArray
     centre: FloatArray
     covariance: FloatArray
+    about: MixedNormals
     own: FloatArray
     mixtures: list[Sizes]
     differ: float
@@ -93,22 +96,24 @@ def pool(scores: Scores, at: FloatArray, ranks: FloatArray, mixtures: list[Sizes
     usual, matters = np.minimum(sizes, _USUAL), (sizes > 0.9 * _MATTERS).astype(np.float64)
     # For the curves none is as likely as all that matters.
     point = _chances(fits, matters[: 1 + len(singles)].sum(), matters)
-    centre = _chances(fits, 0.0, usual**4)
+    centre = _chances(fits, 0.0, usual**6)
     # A step to √2 times the size adds this much to the variance.
     steps = usual**2 * np.log(2)
-    untold = min(_UNTOLD * around.least_told(), _MOST_NONE * steps[: 1 + len(singles)].sum())
-    width = _chances(fits, untold, steps)
+    small = min(_SMALL * around.error_of_mean(), _MOST_NONE * steps[: 1 + len(singles)].sum())
+    width = _chances(fits, small, steps)
     kept = np.max([point, centre, width], axis=0) > _UNLIKELY
     curves = [around.curves(model) for model, likely in zip(models, kept, strict=True) if likely]
     point, centre, width = (chances[kept] / chances[kept].sum() for chances in (point, centre, width))
-    x, about = (np.asarray(sum(w * c.x for w, c in zip(chances, curves, strict=True))) for chances in (point, centre))
+    x, middle = (np.asarray(sum(w * c.x for w, c in zip(chances, curves, strict=True))) for chances in (point, centre))
     own = np.asarray(sum(w * c.own for w, c in zip(point, curves, strict=True)))
     covariance = np.zeros_like(scores.information)
     for w, c in zip(width, curves, strict=True):
-        off = c.x - about
+        off = c.x - middle
         covariance += w * (c.covariance + off[:, :, None] * off[:, None, :])
     likely = [model.sizes for model, held in zip(mixed, kept[1 + len(singles) :], strict=True) if held]
-    return Pooled(x, about, covariance, own, likely, 1 - float(point[0]) if kept[0] else 1.0)
+    wide = [(w, c.x - middle, c.deviation) for w, c in zip(width, curves, strict=True) if w > _UNLIKELY]
+    about = MixedNormals(*(np.array(part) for part in zip(*wide, strict=True)))
+    return Pooled(x, middle, covariance, about, own, likely, 1 - float(point[0]) if kept[0] else 1.0)
 
 
 def kinds(ranks: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -137,6 +142,10 @@ class _Curves(NamedTuple):
     covariance: FloatArray
     own: FloatArray
 
+    @property
+    def deviation(self) -> FloatArray:
+        return np.asarray(np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2)))
+
 
 class _Around(NamedTuple):
     """Scores about a fixed mean, and the kinds of deviation from it."""
@@ -161,13 +170,14 @@ class _Around(NamedTuple):
         every = [(float(size), (*sizes[:kind], float(size), *sizes[kind + 1 :])) for size in tried]
         return [self.model(mixture) for _, mixture in every] if any(sizes) else self._models(self.kinds[kind], every)
 
-    def least_told(self) -> float:
-        """Return the variance of each kind that could just be told from none, added up.
+    def error_of_mean(self) -> float:
+        """Return the variance of the mean in each kind of deviation, added up.
 
-        It is the standard error of the variance where there is none, from Fisher's information ½ Σ tr((Lᵀ J L / φ)²).
+        It is φ √m / ‖Lᵀ (Σ J) L‖ where L has m columns: of most of them less is known, of the first few more.
         """
-        J, phi = self.scores.information, self.scores.dispersion
-        return float(sum(np.sqrt(2) * phi / np.linalg.norm(root.T @ J @ root) for root in self.kinds))
+        known = self.scores.information.sum(axis=0)
+        roots = [np.sqrt(root.shape[1]) / np.linalg.norm(root.T @ known @ root) for root in self.kinds]
+        return float(self.scores.dispersion * sum(roots))
 
     def _models(self, root: FloatArray, scaled: list[tuple[float, Sizes]]) -> list[_Model]:
         """Return T = scale² L Lᵀ for each scale: one decomposition of Lᵀ J L serves them all."""
