@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.arrays import FloatArray
+from posbias.quantiles import normal_tail
 
 # Halvings of what is left to search, which is never more than some times the answer.
 _HALVINGS = 20
@@ -32,16 +33,17 @@ class MixedNormals:
         >>> MixedNormals(np.array([0.9, 0.1]), np.zeros((2, 1)), np.array([[1.0], [3.0]])).half_width(1.96).round(2)
         array([2.54])
         """
-        from scipy.special import ndtr
-
         # The narrowest is too narrow for all others, and off its middle for itself; what holds each, holds all.
         low = z * self.deviations.min(axis=0)
         high = (np.abs(self.means) + z * self.deviations).max(axis=0)
+        wanted = 2 * normal_tail(np.array(z))
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             left_out = np.zeros_like(middle)
             for chance, mean, deviation in zip(self.chances, self.means, self.deviations, strict=True):
-                left_out += chance * (ndtr((mean - middle) / deviation) + ndtr((-mean - middle) / deviation))
-            narrow = left_out > 2 * ndtr(-z)
+                left_out += chance * (
+                    normal_tail((middle - mean) / deviation) + normal_tail((middle + mean) / deviation)
+                )
+            narrow = left_out > wanted
             low, high = np.where(narrow, middle, low), np.where(narrow, high, middle)
         return np.asarray(high)

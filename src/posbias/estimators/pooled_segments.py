@@ -79,11 +79,11 @@ class PooledSegments:
         free = np.flatnonzero(held)[1:]
         parts = parts.where(held[parts.rank])
         at = root.x[free]
-        x, mixtures = np.tile(root.x, (segments, 1)), None
+        x, tried = np.tile(root.x, (segments, 1)), None
         for _ in range(_TIMES):
             scores = _scores(x, parts, strata, root.guess, free, counts.excess)
-            found = pool(scores, at, (free + 1).astype(np.float64), mixtures)
-            mixtures = found.mixtures
+            found = pool(scores, at, (free + 1).astype(np.float64), tried)
+            tried = found.tried
             x[:, free] += np.clip(found.x - x[:, free], -_REACH, _REACH)
         impressions, clicks = harvest.shown("segment", "rank")
         return cls(
