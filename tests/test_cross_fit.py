@@ -17,7 +17,7 @@ from posbias.estimators.view_scores import Score
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
-from posbias.quantiles import t_quantile
+from posbias.quantiles import normal_tail, t_quantile
 from posbias.reproduction.drawn import buckets_of, draw_log
 from posbias.simulation import simulate
 
@@ -519,6 +519,11 @@ def test_quantiles_of_t(level):
     degrees = np.array([1, 1.3, 2, 2.7, 3, 5, 8.1, 15, 40, 100, 255, 1000])
     np.testing.assert_allclose(t_quantile(degrees, level), stats.t.ppf(level, degrees), rtol=1e-8, atol=1e-12)
     assert np.isnan(t_quantile(np.array([np.nan]), level)).all()
+
+
+def test_tails_of_a_normal():
+    z = np.linspace(-6, 30, 1001)
+    np.testing.assert_allclose(normal_tail(z), stats.norm.sf(z), rtol=2e-7)
 
 
 def test_joint_bands_are_wider_by_bonferroni():

@@ -13,6 +13,7 @@ import posbias
 from posbias.arrays import FloatArray
 from posbias.estimators import pooled_segments
 from posbias.estimators.compared_rows import Rows
+from posbias.estimators.mixed_normals import MixedNormals
 from posbias.estimators.partial_pooling import Pooled, Scores, _Around, kinds, pool
 from posbias.estimators.view_scores import Score
 from posbias.harvesting.segment_strata import SegmentStrata
@@ -108,6 +109,19 @@ def test_what_segments_share_widens_the_mean_alone() -> None:
     np.testing.assert_allclose(free[1], free[0], rtol=1e-4)
 
 
+def test_intervals_hold_as_much_of_what_is_mixed_as_of_one() -> None:
+    rng = np.random.default_rng(0)
+    chances = rng.dirichlet(np.ones(3))
+    means, deviations = 2 * rng.standard_normal((3, 4)), np.exp(rng.standard_normal((3, 4)))
+    of = rng.choice(3, size=200_000, p=chances)
+    drawn = means[of] + deviations[of] * rng.standard_normal((len(of), 4))
+    for z, share in ((0.6745, 0.5), (1.96, 0.95)):
+        half = MixedNormals(chances, means, deviations).half_width(z)
+        np.testing.assert_allclose(np.mean(np.abs(drawn) < half, axis=0), share, atol=0.005)
+    one = MixedNormals(np.ones(1), np.zeros((1, 4)), deviations[:1])
+    np.testing.assert_allclose(one.half_width(8.0), 8 * deviations[0])
+
+
 def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, Pooled]:
     """Return how many 95% intervals hold curves that fall faster or slower by `spread`, with `more` information."""
     ranks = np.array([2.0, 3.0, 5.0, 10.0])
@@ -118,13 +132,19 @@ def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, P
     noise = np.linalg.cholesky(information) @ rng.standard_normal((segments, 4, 1))
     given = Scores(np.einsum("snm,sm->sn", information, x) + noise[:, :, 0], information, 1.0, 1.0)
     found = pool(given, -np.log(ranks), ranks)
-    off = np.abs(found.centre - x) / np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
-    return float(np.mean(off < 1.96)), found
+    return float(np.mean(np.abs(found.centre - x) < found.about.half_width(1.96))), found
 
 
 @pytest.mark.parametrize(
     ("segments", "spread", "logs", "more"),
-    [(100, 0.1, 25, 1), (10, 0.3, 60, 1), (2, 0.6, 100, 1), (100, 0.01, 25, 100), (100, 0.005, 25, 400)],
+    [
+        (100, 0.1, 25, 1),
+        (10, 0.3, 60, 1),
+        (2, 0.6, 100, 1),
+        (100, 0.01, 25, 100),
+        (100, 0.005, 25, 400),
+        (1000, 0.05, 10, 1),
+    ],
 )
 def test_intervals_hold_where_a_small_spread_goes_unseen(segments: int, spread: float, logs: int, more: float) -> None:
     """However much data there are: a spread that they hardly tell from none is small beside them, not beside 1."""
@@ -259,9 +279,9 @@ def test_a_segment_without_any_clicks_gets_the_common_curve() -> None:
 def test_the_note_says_how_much_is_a_segments_own() -> None:
     nothing, counts = np.zeros((3, 3)), np.zeros((3, 3), dtype=np.int64)
     own = np.array([[0, 0.996, 1], [0, 0.9, 1], [0, 0.4, 0.4]])
-    known = nothing == 0
+    known, about = nothing == 0, MixedNormals(np.ones(1), np.zeros((1, 3, 2)), np.ones((1, 3, 2)))
     found = pooled_segments.PooledSegments(
-        nothing, nothing, np.zeros((3, 3, 3)), own, known, counts, counts, nothing, differ=1.0
+        nothing, nothing, np.zeros((3, 3, 3)), about, own, known, counts, counts, nothing, differ=1.0
     )
     assert [*found.notes()] == [
         "Pooled: nearly all of it, over 99%, is told by the clicks of this segment alone.",

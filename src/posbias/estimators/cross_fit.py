@@ -13,7 +13,6 @@ from posbias.estimators.cross_fitting import Comparison
 from posbias.estimators.harvested import Estimator, uneven_traffic
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
-from posbias.quantiles import t_quantile
 from posbias.wording import listed
 
 Exposure = Literal["design", "observed"]
@@ -113,15 +112,15 @@ class CrossFit(Estimator[Comparison]):
 
         self.by_ = harvest.by
         pooled, reasons = PooledSegments.of(harvest, counts), self.reasons(counts)
-        degrees, given = self.degrees_of_freedom_, self.parameters()
-        quantiles = None if self.interval is None else t_quantile(degrees, (1 + self.level) / 2)
-        told = zip(harvest.segments, pooled.intervals(quantiles, degrees), pooled.notes(), strict=True)
-        for i, (key, intervals, note) in enumerate(told):
+        level, given = None if self.interval is None else self.level, self.parameters()
+        intervals = pooled.intervals(level, self.degrees_of_freedom_)
+        told = zip(harvest.segments, intervals, pooled.notes(), strict=True)
+        for i, (key, own, note) in enumerate(told):
             part = type(self)(**given)
             traffic = dict(zip(harvest.rankers, map(int, pooled.traffic[i]), strict=True))
             seen = Evidence(pooled.impressions[i], pooled.clicks[i], traffic, None)
             curve = np.exp(pooled.log_propensity[i])
-            part._keep(seen, curve, reasons, intervals)
+            part._keep(seen, curve, reasons, own)
             part.dispersion_, part.notes_ = self.dispersion_, (note,)
             self.segments_[key] = part
         return self

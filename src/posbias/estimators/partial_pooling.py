@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from posbias.arrays import FloatArray
+from posbias.estimators.mixed_normals import MixedNormals
 
 # The standard deviations of log p that are tried; for the curves, from what makes a difference on; and those that go
 # with another kind.
@@ -28,11 +29,11 @@ _COARSE = _SIZES[6::4]
 # One more kind of deviation must bring −2ℓ down by more than this.
 _WORTH = 4.0
 # For the width of intervals all variances up to the square of this are as likely as each other, and beyond it all
-# magnitudes. None at all is as likely as those up to so many times the least that the data could tell from it, and no
-# more than this beside all others: thin data tell little from none.
-_USUAL, _UNTOLD, _MOST_NONE = 0.32, 2.0, 0.1
-# Sizes less likely than this are not looked at again.
-_UNLIKELY = 1e-3
+# magnitudes. None at all is as likely as those up to so many times the variance of the mean, beside which they are
+# small, and no more than this beside all others: thin data tell little from none.
+_USUAL, _SMALL, _MOST_NONE = 0.32, 6.0, 0.1
+# Sizes less likely than this make no difference, and kinds of which none is likelier than that need no second look.
+_UNLIKELY, _HOPELESS = 1e-3, 1e-6
 
 
 # The sizes of each kind of deviation, 0 for one that there is not.
@@ -64,51 +65,52 @@ class Pooled:
         x: log p by segment, (S, n).
         centre: a curve that is drawn in less, about which intervals lie, (S, n).
         covariance: of log p about it, (S, n, n).
+        about: how log p lies about it, (S, n).
         own: how far the segment's own clicks decide, (S, n): the share of a change of the mean, if that fell
             faster or slower, that they would not follow. 0 where all is borrowed, 1 where nothing is.
-        mixtures: deviations of several kinds that were likely.
+        tried: the deviations that were not hopeless.
         differ: how likely it is that the segments differ at all, from an even chance.
     """
 
     x: FloatArray
     centre: FloatArray
     covariance: FloatArray
+    about: MixedNormals
     own: FloatArray
-    mixtures: list[Sizes]
+    tried: list[Sizes]
     differ: float
 
 
-def pool(scores: Scores, at: FloatArray, ranks: FloatArray, mixtures: list[Sizes] | None = None) -> Pooled:
+def pool(scores: Scores, at: FloatArray, ranks: FloatArray, tried: list[Sizes] | None = None) -> Pooled:
     """Return the curves that scores make of segments with a mean near `at`, (n,), of ranks (n,).
 
-    `mixtures` are the deviations of several kinds to be averaged over; without them they are searched for.
+    `tried` are deviations to be averaged over, with all sizes of those of one kind; without them they are searched for.
     """
     around = _Around(scores, at, scores.value - scores.information @ at, kinds(ranks))
-    singles = [model for kind in range(3) for model in around.models(_NONE, kind)]
+    single = {sizes.index(max(sizes)) for sizes in tried if np.count_nonzero(sizes) == 1} if tried else range(3)
+    singles = [model for kind in single for model in around.models(_NONE, kind)]
     none = around.model(_NONE)
-    mixed = _searched(around, none, singles) if mixtures is None else [around.model(sizes) for sizes in mixtures]
-    models = [none, *singles, *mixed]
+    several = [around.model(sizes) for sizes in tried or [] if np.count_nonzero(sizes) > 1]
+    models = [none, *singles, *(_searched(around, none, singles) if tried is None else several)]
     fits = np.array([model.fit for model in models])
     sizes = np.linalg.norm([model.sizes for model in models], axis=1)
     usual, matters = np.minimum(sizes, _USUAL), (sizes > 0.9 * _MATTERS).astype(np.float64)
     # For the curves none is as likely as all that matters.
-    point = _chances(fits, matters[: 1 + len(singles)].sum(), matters)
-    centre = _chances(fits, 0.0, usual**4)
+    point = _chances(fits, 3.0 * np.sum(_SIZES > 0.9 * _MATTERS), matters)
+    centre = _chances(fits, 0.0, usual**6)
     # A step to √2 times the size adds this much to the variance.
     steps = usual**2 * np.log(2)
-    untold = min(_UNTOLD * around.least_told(), _MOST_NONE * steps[: 1 + len(singles)].sum())
-    width = _chances(fits, untold, steps)
-    kept = np.max([point, centre, width], axis=0) > _UNLIKELY
+    most = _MOST_NONE * 3 * (np.minimum(_SIZES, _USUAL) ** 2).sum() * np.log(2)
+    width = _chances(fits, min(_SMALL * around.error_of_mean(), most), steps)
+    chance = np.max([point, centre, width], axis=0)
+    again = [model.sizes for model, likely in zip(models, chance > _HOPELESS, strict=True) if likely]
+    kept = chance > _UNLIKELY
     curves = [around.curves(model) for model, likely in zip(models, kept, strict=True) if likely]
     point, centre, width = (chances[kept] / chances[kept].sum() for chances in (point, centre, width))
-    x, about = (np.asarray(sum(w * c.x for w, c in zip(chances, curves, strict=True))) for chances in (point, centre))
+    x, middle = (np.asarray(sum(w * c.x for w, c in zip(chances, curves, strict=True))) for chances in (point, centre))
     own = np.asarray(sum(w * c.own for w, c in zip(point, curves, strict=True)))
-    covariance = np.zeros_like(scores.information)
-    for w, c in zip(width, curves, strict=True):
-        off = c.x - about
-        covariance += w * (c.covariance + off[:, :, None] * off[:, None, :])
-    likely = [model.sizes for model, held in zip(mixed, kept[1 + len(singles) :], strict=True) if held]
-    return Pooled(x, about, covariance, own, likely, 1 - float(point[0]) if kept[0] else 1.0)
+    covariance, about = _lying(curves, width, middle)
+    return Pooled(x, middle, covariance, about, own, again, 1 - float(point[0]) if kept[0] else 1.0)
 
 
 def kinds(ranks: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -161,13 +163,14 @@ class _Around(NamedTuple):
         every = [(float(size), (*sizes[:kind], float(size), *sizes[kind + 1 :])) for size in tried]
         return [self.model(mixture) for _, mixture in every] if any(sizes) else self._models(self.kinds[kind], every)
 
-    def least_told(self) -> float:
-        """Return the variance of each kind that could just be told from none, added up.
+    def error_of_mean(self) -> float:
+        """Return the variance of the mean in each kind of deviation, added up.
 
-        It is the standard error of the variance where there is none, from Fisher's information ½ Σ tr((Lᵀ J L / φ)²).
+        It is φ √m / ‖Lᵀ (Σ J) L‖ where L has m columns: of most of them less is known, of the first few more.
         """
-        J, phi = self.scores.information, self.scores.dispersion
-        return float(sum(np.sqrt(2) * phi / np.linalg.norm(root.T @ J @ root) for root in self.kinds))
+        known = self.scores.information.sum(axis=0)
+        roots = [np.sqrt(root.shape[1]) / np.linalg.norm(root.T @ known @ root) for root in self.kinds]
+        return float(self.scores.dispersion * sum(roots))
 
     def _models(self, root: FloatArray, scaled: list[tuple[float, Sizes]]) -> list[_Model]:
         """Return T = scale² L Lᵀ for each scale: one decomposition of Lᵀ J L serves them all."""
@@ -202,6 +205,21 @@ class _Around(NamedTuple):
         x = self.at + shift + np.einsum("snm,sm->sn", B, u - J @ shift)
         steeper = self.kinds[0][:, 0]
         return _Curves(x, phi * B + of_mean * (F @ unknown @ F.swapaxes(1, 2)), drawn @ steeper / steeper)
+
+
+def _lying(curves: list[_Curves], chances: FloatArray, middle: FloatArray) -> tuple[FloatArray, MixedNormals]:
+    """Return how log p lies about a curve: its covariance, and what it is normal in parts of."""
+    covariance = np.zeros_like(curves[0].covariance)
+    for chance, curve in zip(chances, curves, strict=True):
+        off = curve.x - middle
+        covariance += chance * (curve.covariance + off[:, :, None] * off[:, None, :])
+    likely = np.flatnonzero(chances > _UNLIKELY)
+    about = MixedNormals(
+        chances=chances[likely] / chances[likely].sum(),
+        means=np.array([curves[i].x - middle for i in likely]),
+        deviations=np.sqrt([np.diagonal(curves[i].covariance, axis1=1, axis2=2) for i in likely]),
+    )
+    return covariance, about
 
 
 def _searched(around: _Around, none: _Model, singles: list[_Model]) -> list[_Model]:

@@ -12,12 +12,14 @@ from posbias.errors import EstimateError
 from posbias.estimators.compared_rows import Rows
 from posbias.estimators.cross_fitting import Comparison
 from posbias.estimators.intervals import FEWEST_BUCKETS, Intervals, no_intervals
+from posbias.estimators.mixed_normals import MixedNormals
 from posbias.estimators.partial_pooling import Scores, pool
 from posbias.estimators.rank_links import component
 from posbias.estimators.relevance_guesses import Guess
 from posbias.estimators.view_scores import Score
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.segment_strata import SegmentStrata
+from posbias.quantiles import t_quantile
 
 # Scores are taken anew so many times where the curves came to lie, each within reach of the one before.
 _TIMES, _REACH = 3, 1.0
@@ -37,6 +39,7 @@ class PooledSegments:
         log_propensity: (S, M); NaN where no segment connects a rank to rank 1.
         centre: about which its intervals lie, (S, M).
         covariance: of log p about that, (S, M, M).
+        about: how log p lies about that, at the ranks after the first that have a number, (S, n).
         own: how far each number is the segment's own, from 0 to 1, (S, M).
         alone: which ranks the segment could tell without the others, (S, M).
         impressions: by segment and rank.
@@ -48,6 +51,7 @@ class PooledSegments:
     log_propensity: FloatArray
     centre: FloatArray
     covariance: FloatArray
+    about: MixedNormals
     own: FloatArray
     alone: BoolArray
     impressions: IntArray
@@ -75,17 +79,18 @@ class PooledSegments:
         free = np.flatnonzero(held)[1:]
         parts = parts.where(held[parts.rank])
         at = root.x[free]
-        x, mixtures = np.tile(root.x, (segments, 1)), None
+        x, tried = np.tile(root.x, (segments, 1)), None
         for _ in range(_TIMES):
             scores = _scores(x, parts, strata, root.guess, free, counts.excess)
-            found = pool(scores, at, (free + 1).astype(np.float64), mixtures)
-            mixtures = found.mixtures
+            found = pool(scores, at, (free + 1).astype(np.float64), tried)
+            tried = found.tried
             x[:, free] += np.clip(found.x - x[:, free], -_REACH, _REACH)
         impressions, clicks = harvest.shown("segment", "rank")
         return cls(
             log_propensity=np.where(held, x, np.nan),
             centre=_spread(found.centre, free, ranks),
             covariance=_spread(_spread(found.covariance, free, ranks).swapaxes(1, 2), free, ranks),
+            about=found.about,
             own=_spread(found.own, free, ranks),
             alone=alone,
             impressions=impressions,
@@ -94,15 +99,17 @@ class PooledSegments:
             differ=found.differ,
         )
 
-    def intervals(self, quantiles: FloatArray | None, degrees: FloatArray) -> Iterator[Intervals]:
-        """Yield the intervals of each segment, quantiles of t being those of the curve of all; or none without them."""
+    def intervals(self, level: float | None, degrees: FloatArray) -> Iterator[Intervals]:
+        """Yield the intervals of each segment, or none without a level; degrees are those of the curve of all."""
         x, known = self.log_propensity, np.isfinite(self.log_propensity)
         borrowed = [[_BORROWED if one else None for one in row] for row in (known & ~self.alone).tolist()]
-        if quantiles is None:
+        if level is None:
             nothing = no_intervals(x.shape[1])
             yield from (replace(nothing, reasons=reasons) for reasons in borrowed)
             return
-        half = quantiles * np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
+        free = np.flatnonzero(known.all(axis=0))[1:]
+        *quantiles, normal = t_quantile(np.append(degrees, np.inf), (1 + level) / 2)
+        half = _spread(self.about.half_width(normal), free, x.shape[1]) * quantiles / normal
         # However far a curve is drawn in, its interval does not leave it out.
         low, high = np.minimum(x, self.centre - half), np.maximum(x, self.centre + half)
         ends = np.exp(np.stack([low, high], axis=-1))

@@ -133,20 +133,23 @@ class _Alike:
         size = self.size[index]
         begin = np.cumsum(size) - size
         place = np.arange(size.sum()) - np.repeat(begin, size)
-        kept = self.cells.where(np.repeat(self.first[index], size) + place)
+        kept = np.repeat(self.first[index], size) + place
         number = np.repeat(np.arange(len(index)), size)
         if len(index) == len(self.first):
-            return replace(kept, stratum=number), np.repeat(index, size)
+            return replace(self.cells.where(kept), stratum=number), np.repeat(index, size)
         # The i-th cell of a stratum is added to the i-th of the one it becomes.
         where = np.arange(len(self.cells)) + np.repeat(begin[which] - self.first, self.size)
 
         def summed(values: IntArray) -> IntArray:
             return np.rint(tally(where, values, len(kept))).astype(np.int64)
 
-        cells = replace(
-            kept,
+        cells = Cells(
+            segment=self.cells.segment[kept],
+            bucket=self.cells.bucket[kept],
             stratum=number,
             pairs=summed(self.cells.pairs),
+            ranker=self.cells.ranker[kept],
+            rank=self.cells.rank[kept],
             impressions=summed(self.cells.impressions),
             clicks=summed(self.cells.clicks),
         )
