@@ -157,13 +157,14 @@ def _part(fitted: Estimator[Any], pages: PageClicks | None, origin: Origin, name
     harvest, curve, level = fitted.harvest_, fitted.curve(), fitted.parameters()["level"]
     fits, refused = _others(fitted, level)
     segments = _segments(harvest, fitted.name, level)
-    apart = segments.findings if isinstance(segments, SegmentComparison) else ()
-    diagnosis = diagnose_harvest(harvest, pages=pages, curves=_refitted([fitted, *fits.values()]))
+    compared = segments if isinstance(segments, SegmentComparison) else None
+    refitted = _refitted([fitted, *fits.values()])
+    diagnosis = diagnose_harvest(harvest, pages=pages, curves=refitted, segments=compared)
     return Part(
         name=name,
         curve=curve,
         diagnosis=diagnosis,
-        findings=ordered([_unnamed(finding) for finding in (*diagnosis.findings, *apart, *harvest.findings)]),
+        findings=ordered([_unnamed(finding) for finding in (*diagnosis.findings, *harvest.findings)]),
         sets=harvest.set_clicks(),
         ratios=measure_pair_ratios(harvest.interventions(), curve.propensity),
         estimators=refused

@@ -73,7 +73,7 @@ class Part:
             answers.answer(self.curve),
             answers.trust(self.curve, self.diagnosis, self.findings),
             *answers.missing(self.curve),
-            *([answers.apart(self.segments)] if isinstance(self.segments, SegmentComparison) else []),
+            *([answers.apart(self.segments, self.diagnosis)] if isinstance(self.segments, SegmentComparison) else []),
             answers.basis(self.curve),
         )
 
