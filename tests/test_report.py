@@ -506,11 +506,12 @@ def test_secrets_of_spark_are_not_told(files: dict[str, str]) -> None:
 )
 def test_what_cannot_be_reported_is_refused(words: list[str], said: str, files: dict[str, str], tmp_path: Path) -> None:
     target = tmp_path / "old.html"
-    target.write_text("what was there")
+    before = '<!DOCTYPE html><meta name="generator" content="posbias 0.1.0">'
+    target.write_text(before)
     result = CliRunner().invoke(cli, ["report", *(files.get(word, word) for word in words), "-o", str(target)])
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.split())
-    assert target.read_text() == "what was there"
+    assert target.read_text() == before
     assert [*tmp_path.iterdir()] == [target]
 
 

@@ -60,7 +60,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     Curve("by-hand", M, None, None, None, tuple(known), {}).save(folder / "curve.json")
     made |= {name: str(folder / name) for name in ("curve.json", "weights.parquet")}
     (folder / "truth").write_text(f'{{"propensity": {world.propensity.tolist()}}}')
-    named = {"out": "out.parquet", "drawn": "drawn.parquet", "folder": "figures"}
+    named = {"out": "out.parquet", "page": "page.html", "drawn": "drawn.parquet", "folder": "figures"}
     return made | {word: str(folder / name) for word, name in named.items()}
 
 
@@ -86,7 +86,7 @@ WORDS: list[Any] = [
     ["plan", "--assume", "--max-rank", "3", "--queries", "1000"],
     ["simulate", "drawn", "--queries", "5"],
     ["diagnose", "log.parquet", "--max-rank", "30"],
-    ["report", "made.harvest", "-o", "out"],
+    ["report", "made.harvest", "-o", "page"],
     ["compare", "made.harvest", "--segments"],
     ["history", "show", "days.parquet"],
     ["weights", "log.parquet", "--estimate", "curve.json", "-o", "weights.parquet"],
