@@ -8,6 +8,7 @@ import random
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -490,13 +491,52 @@ def test_a_rank_column_of_nobody(rows: Rows) -> None:
     assert "'a', 'b'" in problem.remedy
 
 
-def test_ranks_that_are_there_and_not_used(rows: Rows) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "kind"),
+    [("{ranker}_rank", int), ("pos_in_{ranker}", int), ("where {ranker} has it", float), ("a{ranker}ab", str)],
+)
+def test_ranks_that_are_there_and_not_used(rows: Rows, pattern: str, kind: type) -> None:
+    names = {f"rank_{ranker}": pattern.replace("{ranker}", ranker) for ranker in ("a", "b")}
     other = [
-        {{"rank_a": "a_rank", "rank_b": "b_rank"}.get(name, name): value for name, value in row.items()} for row in rows
+        {names.get(name, name): kind(value) if name in names and value else value for name, value in r.items()}
+        for r in rows
     ]
     problem = only(check(other), "unused-ranks")
-    assert as_flags(problem.arguments) == "--ranks '{ranker}_rank'"
-    assert check(other, ranks="{ranker}_rank").findings == ()
+    assert problem.arguments == {"ranks": pattern}
+    assert repr([*names.values()]).strip("[]") in problem.message
+    assert check(other, ranks=pattern).findings == ()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_ranks_in_text_that_are_not_used(table: pa.Table, tmp_path: Path, broken: bool) -> None:
+    """Of a text only the columns in use are kept."""
+    frame = table.to_pandas().rename(columns={"rank_a": "pos_in_a", "rank_b": "pos_in_b"})
+    frame = pandas.concat([frame] * 20)
+    path = tmp_path / "log.csv"
+    frame.to_csv(path, index=False)
+    if broken:
+        with path.open("a") as file:
+            file.write("1,1,a,1,0,1,first,second\n")
+    found = check(str(path))
+    assert found.layout == "replay"
+    if not broken:
+        assert only(found, "unused-ranks").arguments == {"ranks": "pos_in_{ranker}"}
+
+
+def test_columns_by_ranker_that_are_no_ranks(rows: Rows) -> None:
+    """They may be called anything: the numbers tell."""
+    for i, row in enumerate(rows):
+        ranks = {"a": row.pop("rank_a") or 9, "b": row.pop("rank_b") or 9}
+        row |= {f"score_{name}": 1 / (1 + rank) for name, rank in ranks.items()}
+        row |= {f"clicks_{name}": i % 2 for name in ranks}
+        row |= {f"day_{name}": date(2026, 1, 1 + i % 28) for name in ranks}
+        row |= {f"{name} above 3": rank < 3 for name, rank in ranks.items()}
+        row |= {f"ids_{name}": [rank] for name, rank in ranks.items()}
+        row |= {f"version of {name}": f"{name}{rank}" for name, rank in ranks.items()}
+    assert not [finding for finding in check(rows).findings if finding.code == "unused-ranks"]
+
+
+def test_one_rank_column_that_is_not_used(rows: Rows) -> None:
     lone = [{name: value for name, value in row.items() if name != "rank_b"} for row in rows]
     problem = only(check(lone), "unused-ranks")
     assert "'rank_a' tells one ranker's rank" in problem.message

@@ -380,8 +380,8 @@ def test_old_output_stays_when_a_run_fails(
     from matplotlib.figure import Figure
 
     run("harvest", log, "-o", tmp_path / "in.parquet")
-    for name in ("out.parquet", "out.png"):
-        (tmp_path / name).write_bytes(b"old")
+    for name, old in (("out.parquet", b"PAR1 old"), ("out.png", b"\x89PNG old")):
+        (tmp_path / name).write_bytes(old)
     before = contents(tmp_path)
     commands: dict[str, list[Any]] = {
         "harvest": ["harvest", log, "-o", tmp_path / "out.parquet"],
@@ -514,7 +514,7 @@ def test_ctrl_c_while_reading_a_log(command: str, tmp_path: Path) -> None:
             "CREATE VIEW clicks AS SELECT i % 1000003 AS query_id, i AS doc_id, 'a' AS ranker, 1 AS position, "
             "hash(i) % 2 AS clicked FROM range(1000000000000) t(i)"
         )
-    (tmp_path / "old.parquet").write_bytes(b"old")
+    (tmp_path / "old.parquet").write_bytes(b"PAR1 old")
     before = contents(tmp_path)
     output = ["-o", tmp_path / "old.parquet"] if command == "harvest" else []
     terminal = Terminal(command, tmp_path / "log.duckdb", "--threads", 1, *output, TMPDIR=str(tmp_path / "spill"))

@@ -251,6 +251,12 @@ RECORDS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a text": (changed("positions.1.propensity", "0.5"), "propensity is '0.5'"),
     "too large": (changed("positions.1.propensity", 10**400), "propensity is 1000"),
     "an interval upside down": (changed("positions.1.low", 9), "ends are exchanged"),
+    "above its interval": (changed("positions.1.propensity", 90), "propensity 90.0, which its own interval, from"),
+    "below its interval": (changed("positions.1.propensity", 0.01), r"leaves out: .* degrees_of_freedom to null"),
+    "a segment below its interval": (
+        changed("segments.0.positions.1.propensity", 0.01),
+        r"segments\[0\].positions\[1\] has the propensity 0.01",
+    ),
     "an interval of nothing": (changed("positions.1.propensity", None), "and no propensity"),
     "only an upper end": (changed("positions.1.low", None), "no lower one"),
     "an interval by nothing": (changed("interval_by", "magic"), "interval_by is 'magic' where one of jackknife"),

@@ -190,7 +190,7 @@ def test_told_to_stop_while_reading_a_log(number: signal.Signals, endless: Path,
     spill = tmp_path / "spill"
     spill.mkdir()
     output = tmp_path / "h.parquet"
-    output.write_bytes(b"old")
+    output.write_bytes(b"PAR1 old")
     options = {"env": os.environ | {"TMPDIR": str(spill)}}
     with start("harvest", endless, "--threads", 1, "-o", output, **options) as process:
         # Not the file by which Python itself tries whether the folder can be written to.
@@ -201,7 +201,7 @@ def test_told_to_stop_while_reading_a_log(number: signal.Signals, endless: Path,
     said = "Interrupted" if number == signal.SIGINT else f"Stopped by {number.name}"
     assert err.strip() == f"{said}; nothing was written."
     assert list(spill.iterdir()) == []
-    assert output.read_bytes() == b"old"
+    assert output.read_bytes() == b"PAR1 old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["endless.duckdb", "h.parquet", "spill"]
 
 

@@ -22,6 +22,7 @@ from posbias.cli.report import _command, _next_steps
 from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
 from posbias.harvesting import harvests
+from posbias.judging.diagnosing import diagnose_harvest
 from posbias.learning import weights as learning_weights
 from posbias.reporting.reports import Report
 from posbias.reporting.uses import weigh
@@ -135,13 +136,13 @@ def test_python_to_copy_gives_the_curve(report: Report, page: str) -> None:
 
 def test_findings_are_those_of_the_diagnosis(files: dict[str, str], report: Report) -> None:
     harvest = posbias.Harvest.load(files["one.harvest"])
-    found = posbias.diagnose(harvest)
+    found = diagnose_harvest(harvest, segments=posbias.compare_segments(harvest))
     part = report.parts[0]
     # Its curves were estimated once, not twice.
     assert part.diagnosis == found
-    assert {f.code for f in part.findings} == {"segments-differ"} | {
-        f.code for f in (*found.findings, *harvest.findings)
-    }
+    assert {f.code for f in part.findings} == {f.code for f in (*found.findings, *harvest.findings)}
+    others = {f.code for f in posbias.diagnose(harvest).findings}
+    assert {f.code for f in found.findings} == others | {"segments-differ"}
 
 
 def test_of_a_log_page_views_are_looked_at_and_columns_named(files: dict[str, str]) -> None:
@@ -286,13 +287,30 @@ def test_segments_that_differ_are_a_warning(files: dict[str, str], report: Repor
     part = report.parts[0]
     warning = next(f for f in part.findings if f.code == "segments-differ")
     assert (warning.severity, warning.count) == ("warning", 2)
-    assert (warning.evidence["F"], warning.evidence["p_value"]) == (found.joint.statistic, found.joint.p_value)
+    assert warning.evidence["statistic"] == pytest.approx(found.joint.statistic, rel=1e-3)
+    assert warning.evidence["p"] == pytest.approx(found.joint.p_value, rel=1e-3)
+    # However sure it is: an average of curves can be used.
+    assert warning.evidence["p_corrected"] < 0.001
     assert part.worst == "warning"
     assert part.sentences[1].startswith("Read it with ")
     said = CliRunner().invoke(cli, ["report", files["one.harvest"], "-o", str(tmp_path / "r.html")])
     assert part.sentences[1] in said.stderr
-    # A curve that is that of all of them is not spoken against.
-    assert not replace(found, joint=replace(found.joint, p_value=0.4)).findings
+
+
+def test_whether_segments_differ_is_one_question_of_all(files: dict[str, str], report: Report) -> None:
+    """Alone it alarms at 1 − level; among the questions of a diagnosis, all of them together do."""
+    harvest = posbias.Harvest.load(files["one.harvest"])
+    found = posbias.compare_segments(harvest)
+    assert found.joint is not None
+    for p, codes in ((0.04, set()), (0.001, {"segments-differ"}), (0.4, set())):
+        chance = replace(found, joint=replace(found.joint, p_value=p))
+        part = replace(report.parts[0], segments=chance, diagnosis=diagnose_harvest(harvest, segments=chance))
+        assert chance.differs == (p < 0.05)
+        assert {f.code for f in part.diagnosis.findings if f.code == "segments-differ"} == codes
+        # The page says in words what it finds.
+        said = " ".join(part.sentences)
+        assert ("The curves of the 2 segments by device differ" in said) == bool(codes)
+        assert ("Chance does as much where so many questions are asked" in said) == (p == 0.04)
 
 
 def test_weights_are_those_of_each_segments_own_curve(files: dict[str, str], report: Report) -> None:
@@ -485,11 +503,12 @@ def test_secrets_of_spark_are_not_told(files: dict[str, str]) -> None:
 )
 def test_what_cannot_be_reported_is_refused(words: list[str], said: str, files: dict[str, str], tmp_path: Path) -> None:
     target = tmp_path / "old.html"
-    target.write_text("what was there")
+    before = '<!DOCTYPE html><meta name="generator" content="posbias 0.1.0">'
+    target.write_text(before)
     result = CliRunner().invoke(cli, ["report", *(files.get(word, word) for word in words), "-o", str(target)])
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.split())
-    assert target.read_text() == "what was there"
+    assert target.read_text() == before
     assert [*tmp_path.iterdir()] == [target]
 
 

@@ -160,6 +160,18 @@ def test_segments_are_added_up_and_apart(layout):
             np.testing.assert_array_equal(mine, getattr(plain.cells, column.name))
 
 
+def test_replay_by_segments_compares_within_them_as_within_windows():
+    """As docs/log.md says of the curve of all."""
+    table = posbias.simulate(WORLD, layout="replay")
+    plain, apart = posbias.ClickLog(table), posbias.ClickLog(table, window="device")
+    one, by, within = (
+        posbias.CrossFit(interval=None).fit(harvest).propensity_
+        for harvest in (posbias.harvest(plain), posbias.harvest(plain, by=["device"]), posbias.harvest(apart))
+    )
+    np.testing.assert_allclose(by, within)
+    assert not np.allclose(by, one)
+
+
 def test_strata_of_merged_days(harvest):
     assert_strata(posbias.merge([harvest, harvest]))
 

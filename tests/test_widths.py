@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +64,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     Curve("by-hand", M, None, None, None, tuple(known), {}).save(folder / "curve.json")
     made |= {name: str(folder / name) for name in ("curve.json", "weights.parquet")}
     (folder / "truth").write_text(f'{{"propensity": {world.propensity.tolist()}}}')
-    named = {"out": "out.parquet", "drawn": "drawn.parquet", "folder": "figures"}
+    named = {"out": "out.parquet", "page": "page.html", "drawn": "drawn.parquet", "folder": "figures"}
     return made | {word: str(folder / name) for word, name in named.items()}
 
 
@@ -86,7 +90,7 @@ WORDS: list[Any] = [
     ["plan", "--assume", "--max-rank", "3", "--queries", "1000"],
     ["simulate", "drawn", "--queries", "5"],
     ["diagnose", "log.parquet", "--max-rank", "30"],
-    ["report", "made.harvest", "-o", "out"],
+    ["report", "made.harvest", "-o", "page"],
     ["compare", "made.harvest", "--segments"],
     ["history", "show", "days.parquet"],
     ["weights", "log.parquet", "--estimate", "curve.json", "-o", "weights.parquet"],
@@ -150,18 +154,31 @@ def read(leader: int) -> bytes:
         return b""
 
 
-def test_on_a_terminal_words_are_not_broken_and_in_a_pipe_a_message_is_one_line(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", "from posbias.cli import script; script()", "estimate", str(tmp_path / "bad.csv")]
+@pytest.mark.parametrize(("columns", "width"), [(0, WIDTH), (48, 48), (200, WIDTH)])
+@pytest.mark.parametrize("words", [["estimate", "bad.csv"], ["estimate", "bad.csv", "--seed", "3"]])
+def test_on_a_terminal_words_are_not_broken_and_in_a_pipe_a_message_is_one_line(
+    words: list[str], columns: int, width: int, tmp_path: Path
+) -> None:
     (tmp_path / "bad.csv").write_text("query_id,doc_id,ranker,position,clicked\n" + "1,2,a,0,0\n" * 9)
-    piped = subprocess.run(words, capture_output=True, text=True, check=False).stderr
+    run = partial(
+        subprocess.run,
+        [sys.executable, "-c", "from posbias.cli import script; script()", *words],
+        cwd=tmp_path,
+        check=False,
+        text=True,
+    )
+    piped = run(capture_output=True).stderr
     leader, follower = pty.openpty()
-    subprocess.run(words, stdout=subprocess.DEVNULL, stderr=follower, check=False)
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    run(stdout=subprocess.DEVNULL, stderr=follower)
     os.close(follower)
     drawn = b"".join(iter(lambda: read(leader), b"")).decode()
     os.close(leader)
     said = drawn[drawn.index("Error:") :].replace("\x1b[0m", "").splitlines()
+    piped = piped[piped.index("Error:") :]
     assert len(piped.splitlines()) < len(said)
-    assert all(len(line) <= WIDTH for line in said)
+    assert all(len(line) <= width for line in said)
+    assert max(map(len, said)) > 0.8 * width
     assert " ".join(" ".join(said).split()) == " ".join(piped.split())
 
 

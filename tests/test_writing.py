@@ -6,12 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+import posbias
 from posbias import writing
+from posbias.cli import cli
+from posbias.curves.plots import save_plot
 from posbias.errors import PosbiasError
+from posbias.replacing import CURVE, HARVEST, HISTORY, PICTURE, REPORT, Kind, refuse_other
 from posbias.writing import all_written_whole, folder_written_whole, written_whole
 
 
@@ -135,3 +142,68 @@ def test_folders_of_killed_runs_are_cleaned_up_and_those_at_work_are_not(tmp_pat
         with folder_written_whole(tmp_path / "two") as two:
             Path(two).mkdir()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["one", "two"]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One file of each kind that is written, and some that people have."""
+    folder = tmp_path_factory.mktemp("outputs")
+    names = ("harvest", "history", "report", "curve", "png", "svg", "pdf", "parquet", "script", "page", "csv", "json")
+    made = {name: folder / f"some.{name}" for name in names}
+    log = posbias.simulate(posbias.World(queries=60, max_rank=3))
+    harvest = posbias.harvest(posbias.ClickLog(log), max_rank=3)
+    harvest.save(made["harvest"])
+    curve = posbias.CrossFit().fit(harvest).curve()
+    curve.save(made["curve"])
+    posbias.History().add(curve, "2026-01-01").save(made["history"])
+    posbias.report(harvest).save(made["report"])
+    for name in ("png", "svg", "pdf"):
+        save_plot(curve, made[name])
+    pq.write_table(log, made["parquet"])
+    made["script"].write_text("print('posbias.harvest')\n")
+    made["page"].write_text("<!DOCTYPE html>\n<title>posbias</title>\n")
+    made["csv"].write_text("query_id,doc_id\n1,2\n")
+    made["json"].write_text('{"steps": []}\n')
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        (HARVEST, {"harvest"}),
+        (HISTORY, {"history"}),
+        (REPORT, {"report"}),
+        (CURVE, {"curve"}),
+        (PICTURE, {"png", "svg", "pdf"}),
+    ],
+)
+def test_only_what_is_of_its_kind_is_replaced(kind: Kind, own: set[str], outputs: dict[str, Path]) -> None:
+    for name, path in outputs.items():
+        refused = pytest.raises(PosbiasError, match=f"is there already and is not {kind.words}: it would be lost. Name")
+        with nullcontext() if name in own else refused, written_whole(path, kind) as draft:
+            Path(draft).write_bytes(path.read_bytes())
+
+
+def test_what_is_empty_or_damaged_is_replaced(outputs: dict[str, Path], tmp_path: Path) -> None:
+    for data in (b"", outputs["harvest"].read_bytes()[:-3]):
+        (tmp_path / "x").write_bytes(data)
+        refuse_other(tmp_path / "x", HARVEST)
+
+
+def test_commands_say_so_before_they_work(outputs: dict[str, Path]) -> None:
+    harvest, log = str(outputs["harvest"]), str(outputs["parquet"])
+    before = {name: path.read_bytes() for name, path in outputs.items()}
+    linked = outputs["csv"].with_name("link.png")
+    linked.symlink_to(outputs["csv"])
+    for command in (
+        ["harvest", log, "-o", str(outputs["script"])],
+        ["merge", harvest, "-o", str(outputs["report"])],
+        ["report", harvest, "-o", str(outputs["page"])],
+        ["estimate", harvest, "--plot", str(linked)],
+    ):
+        said = CliRunner().invoke(cli, command)
+        assert said.exit_code == 2
+        assert "it would be lost" in said.stderr
+    assert before == {name: path.read_bytes() for name, path in outputs.items()}
+    said = CliRunner().invoke(cli, ["harvest", log, "--max-rank", "3", "-o", harvest])
+    assert said.exit_code == 0, said.stderr

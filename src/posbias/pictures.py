@@ -11,6 +11,7 @@ from posbias.arguments import as_path
 from posbias.arrays import FloatArray
 from posbias.errors import PosbiasError
 from posbias.extras import optional
+from posbias.replacing import PICTURE
 from posbias.wording import printable
 from posbias.writing import written_whole
 
@@ -95,5 +96,5 @@ def save_picture(figure: Any, path: str | os.PathLike[str]) -> None:
         raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {name!r}.")
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
     steady = optional("matplotlib", "Pictures need").rc_context({"svg.hashsalt": "posbias"})
-    with written_whole(name) as part, steady:
+    with written_whole(name, PICTURE) as part, steady:
         figure.savefig(part, format=ending, dpi=200, metadata=undated)

@@ -1,4 +1,4 @@
-"""What is read is a file, which ends: pipes, devices and sockets are refused, not waited for."""
+"""What is read is a file, which ends: pipes, devices and sockets are refused, not waited for; and how one ends."""
 
 from __future__ import annotations
 
@@ -23,5 +23,19 @@ def odd_kind(path: str | os.PathLike[str]) -> str | None:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
     except FileNotFoundError:
         return "a link that leads nowhere" if os.path.islink(path) else None
+    except (OSError, ValueError):
+        return None
+
+
+def parquet_footer(path: str | os.PathLike[str]) -> bytes | None:
+    """Return the footer of a Parquet file, None if it is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(-8, os.SEEK_END)
+            length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+            if magic != b"PAR1":
+                return None
+            file.seek(-8 - length, os.SEEK_END)
+            return file.read(length)
     except (OSError, ValueError):
         return None

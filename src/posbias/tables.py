@@ -70,11 +70,11 @@ def table(
     return "\n\n".join(told)
 
 
-def folded(text: str, first: str = "", rest: str = "  ", *, breaking: bool = True) -> list[str]:
+def folded(text: str, first: str = "", rest: str = "  ", *, breaking: bool = True, width: int = WIDTH) -> list[str]:
     """Return a text as lines of at most 80 characters, broken between words; longer words are broken if asked to."""
     lines = textwrap.wrap(
         text,
-        WIDTH,
+        width,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=breaking,

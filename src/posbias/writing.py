@@ -14,6 +14,7 @@ from pathlib import Path
 from posbias.arguments import as_path
 from posbias.errors import PosbiasError
 from posbias.reading import odd_kind
+from posbias.replacing import Kind, refuse_other
 
 _DRAFT = ".posbias-{}.part"
 _SCRATCH = "posbias-"
@@ -23,8 +24,12 @@ _TRIES = 5
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield a name beside `path` to write to; it takes the place of `path` only once it is complete."""
+def written_whole(path: str | os.PathLike[str], kind: Kind | None = None) -> Iterator[str]:
+    """Yield a name beside `path` to write to; it takes the place of `path` only once it is complete.
+
+    Where the kind of file is told, one of another kind is not replaced.
+    """
+    writable(path, kind)
     with all_written_whole([path]) as drafts:
         yield drafts[0]
 
@@ -70,8 +75,8 @@ def folder_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def writable(path: str | os.PathLike[str]) -> Path:
-    """Return the file that a path stands for, links followed; refuse what is no place for a file."""
+def writable(path: str | os.PathLike[str], kind: Kind | None = None) -> Path:
+    """Return the file that a path stands for, links followed; refuse what is no place for a file of that kind."""
     name = as_path("path", path)
     if not name:
         raise PosbiasError("The path to write to is empty. Name a file.")
@@ -79,8 +84,10 @@ def writable(path: str | os.PathLike[str]) -> Path:
     if target.is_dir():
         raise PosbiasError(f"{name!r} is a folder. Name the file to write in it.")
     # By its own name: what a stream such as /dev/stdout leads to has none.
-    if os.path.exists(name) and (kind := odd_kind(name)) is not None:
-        raise PosbiasError(f"{name!r} is {kind}, which would be replaced by a file. Name a file.")
+    if os.path.exists(name) and (odd := odd_kind(name)) is not None:
+        raise PosbiasError(f"{name!r} is {odd}, which would be replaced by a file. Name a file.")
+    if kind is not None:
+        refuse_other(name, kind)
     folder = os.path.dirname(name) or "."
     if not target.parent.is_dir():
         raise PosbiasError(f"The folder {folder!r} does not exist. Make it first, or choose another path.")

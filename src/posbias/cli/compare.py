@@ -75,9 +75,10 @@ def compare(
     """
     _refuse_unfit(files, segments, estimators, estimator, plot)
     if plot is not None:
+        from posbias.replacing import PICTURE
         from posbias.writing import writable
 
-        writable(plot)
+        writable(plot, PICTURE)
     given = [_load(path, force) for path in files]
     made: Comparison | SegmentComparison
     if segments:

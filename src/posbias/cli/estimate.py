@@ -102,10 +102,11 @@ def estimate(
     _check_intervals(estimator, interval, joint)
     if plot is not None:
         from posbias.extras import import_meanwhile, require
+        from posbias.replacing import PICTURE
         from posbias.writing import writable
 
         require("matplotlib", "Pictures need")
-        writable(plot)
+        writable(plot, PICTURE)
         import_meanwhile("matplotlib.figure", "matplotlib.backends.backend_agg")
     known = None
     if truth is not None:

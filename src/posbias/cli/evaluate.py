@@ -76,9 +76,10 @@ def evaluate(
         # Said before a session is started.
         raise click.UsageError("Rankings are joined with a log by DuckDB alone. Leave --engine spark out.")
     if plot is not None:
+        from posbias.replacing import PICTURE
         from posbias.writing import writable
 
-        writable(plot)
+        writable(plot, PICTURE)
         refuse_overwriting(plot, [*flags["log"], *judged])
     settings = {name: flags.pop(name) for name in ("max_rank", "force")}
     log = make_log(flags)

@@ -43,17 +43,14 @@ class _FailedError(click.ClickException):
         click.secho(for_reading(f"Error: {self.message}"), fg="red", err=True)
 
 
-def _harmless(text: str) -> str:
-    """Return a text that may quote files, names and flags so that it does not steer the terminal."""
-    from posbias.wording import printable_lines
-
-    return printable_lines(text)
-
-
 def _quoting(error: click.UsageError) -> click.UsageError:
     """Return an error of click's, which quotes what was given as it was, as one that does not steer the terminal."""
+    from posbias.cli.options import for_reading
+
     told = error.format_message()
-    return error if _harmless(told) == told else click.UsageError(_harmless(told), error.ctx)
+    # Click sets the same word before it.
+    shown = for_reading(f"Error: {told}").removeprefix("Error: ")
+    return error if shown == told else click.UsageError(shown, error.ctx)
 
 
 class _Lazy(click.Group):

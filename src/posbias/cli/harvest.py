@@ -20,10 +20,12 @@ from posbias.cli.sections import Sectioned
 def harvest(output: str, **flags: Any) -> None:
     """Harvest the interventions of a log into one small file."""
     from posbias.engines.files import refuse_overwriting
+    from posbias.replacing import HARVEST, refuse_other
     from posbias.writing import writable
 
     writable(output)
     refuse_overwriting(output, [*flags["log"], *filter(None, [flags["rankings"]])])
+    refuse_other(output, HARVEST)
     made = make_harvest(flags)
     made.save(output)
     tell(f"{made!r} written to {output}")

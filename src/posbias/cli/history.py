@@ -56,9 +56,10 @@ def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
     from posbias.judging.histories import History
 
     if plot is not None:
+        from posbias.replacing import PICTURE
         from posbias.writing import writable
 
-        writable(plot)
+        writable(plot, PICTURE)
     kept = History.load(file)
     if last is not None:
         kept = History(kept.days[-last:])

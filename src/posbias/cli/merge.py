@@ -22,10 +22,12 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
     from posbias.harvesting.harvests import Harvest
     from posbias.harvesting.merging import merge as merge_harvests
     from posbias.progress import bar
+    from posbias.replacing import HARVEST, refuse_other
     from posbias.writing import writable
 
     writable(output)
     refuse_overwriting(output, harvests)
+    refuse_other(output, HARVEST)
     with bar() as progress:
 
         def load(number: int) -> Harvest:

@@ -146,13 +146,25 @@ def for_reading(text: str) -> str:
     lines = printable_lines(text).split("\n")
     if not sys.stderr.isatty():
         return "\n".join(lines)
+    width = _width(sys.stderr.fileno())
+    told = ((line[: len(line) - len(line.lstrip())], line.lstrip()) for line in lines)
     return "\n".join(
-        part for line in lines for part in folded(line.lstrip(), _margin(line), f"{_margin(line)}  ", breaking=False)
+        part for margin, words in told for part in folded(words, margin, f"{margin}  ", breaking=False, width=width)
     )
 
 
-def _margin(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
+def _width(terminal: int) -> int:
+    """Return how wide a text is to be on a terminal: as wide as that is, and no wider than is read with ease."""
+    import os
+
+    from posbias.tables import WIDTH
+
+    try:
+        columns = os.get_terminal_size(terminal).columns
+    except OSError:
+        columns = 0
+    # One that does not know its width says 0; and on a few columns nothing can be read.
+    return min(columns, WIDTH) if columns >= WIDTH // 4 else WIDTH
 
 
 def warn(findings: Iterable[Finding]) -> None:

@@ -143,9 +143,10 @@ def plan(
     """
     _refuse_unfit(flags)
     if plot is not None:
+        from posbias.replacing import PICTURE
         from posbias.writing import writable
 
-        writable(plot)
+        writable(plot, PICTURE)
     settings = {
         "precision": precision / 100,
         "level": level,

@@ -47,6 +47,7 @@ def report(output: str, estimator: str | None, level: float, history: str | None
 
     from posbias.engines.files import refuse_overwriting
     from posbias.extras import import_meanwhile, require
+    from posbias.replacing import REPORT, refuse_other
     from posbias.writing import writable
 
     # Before a log is counted for a page that could not be made.
@@ -55,6 +56,7 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     files, said = flags["log"], _command(ctx)
     writable(output)
     refuse_overwriting(output, [*files, *filter(None, [flags["rankings"], history])])
+    refuse_other(output, REPORT)
     sources = _harvests(files, flags)
     from posbias.reporting.reporter import report as make_report
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from posbias.cli.options import tell
 from posbias.cli.sections import Sectioned
 from posbias.tables import folded
 from posbias.wording import printable
@@ -66,7 +67,7 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
     except KeyboardInterrupt:
         if not done:
             raise
-        click.echo(printable(f"Interrupted; {', '.join(done)} had been written to {output}."), err=True)
+        tell(printable(f"Interrupted; {', '.join(done)} had been written to {output}."))
         raise click.exceptions.Exit(130) from None
     more = f"; there is too little data to tell of {untold}" if untold else ""
     summary = f"{held} of {claims} claims hold{more}. Numbers and pictures are in {output}."

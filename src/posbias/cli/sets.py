@@ -27,9 +27,10 @@ def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
     from posbias.tables import Column, table
 
     if plot is not None:
+        from posbias.replacing import PICTURE
         from posbias.writing import writable
 
-        writable(plot)
+        writable(plot, PICTURE)
     log = make_log(flags)
     with running(flags) as engine:
         sizes = intervention_sets(log, **engine, **flags)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from posbias.cli.options import F, column_options, decorated, harvest_options
+from posbias.cli.options import F, column_options, decorated, harvest_options, tell
 from posbias.cli.sections import Sectioned
 
 # The names of the registry in posbias.sql.warehouses, which is imported only when used.
@@ -78,4 +78,4 @@ def sql(**flags: Any) -> None:
     click.echo(query, nl=False, color=True)
     if sys.stdout.isatty():
         note = "Run it in the warehouse, export the whole result as CSV or Parquet, then: posbias estimate FILE"
-        click.secho(f"Note: {note}", fg="yellow", err=True)
+        tell(f"Note: {note}", fg="yellow")

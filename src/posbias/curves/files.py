@@ -11,6 +11,7 @@ from posbias.curves.records import MOST_RANKS, read_curve
 from posbias.errors import CurveError, PosbiasError
 from posbias.reading import odd_kind
 from posbias.records import UnfitError, mapping, number, parse, prove, sequence
+from posbias.replacing import CURVE
 from posbias.wording import json_text, printable
 from posbias.writing import written_whole
 
@@ -26,7 +27,7 @@ def save(curve: Curve, path: str | os.PathLike[str]) -> None:
             f"The curve has {len(curve.segments):,} segments of up to {curve.max_rank:,} ranks and would take "
             f"{len(data):,} bytes; files are read up to {_MOST_BYTES:,}. Estimate fewer segments or ranks at a time."
         )
-    with written_whole(path) as part, open(part, "wb") as file:
+    with written_whole(path, CURVE) as part, open(part, "wb") as file:
         file.write(data)
 
 

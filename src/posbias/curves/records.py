@@ -165,8 +165,13 @@ def _check_interval(found: Position, interval_by: str | None, where: str) -> Non
     elif found.propensity is None:
         raise UnfitError(f"{where} has an interval, from {low} to {high}, and no propensity")
     elif low > high:
-        # It need not hold the estimate: percentiles of a narrow level may lie beside it.
         raise UnfitError(f"{where} has an interval with low {low} and high {high}: its ends are exchanged")
+    # Percentiles of a narrow level may lie beside the estimate; what lies about it holds it.
+    elif interval_by == "jackknife" and not low * (1 - _ROUNDING) <= found.propensity <= high * (1 + _ROUNDING):
+        raise UnfitError(
+            f"{where} has the propensity {found.propensity}, which its own interval, from {low} to {high}, leaves out: "
+            "who changes one changes the other, or sets low, high and degrees_of_freedom to null"
+        )
     by_t = low is not None and interval_by == "jackknife"
     if by_t != (found.degrees_of_freedom is not None):
         wanted = (

@@ -30,6 +30,8 @@ class OpenLog(ABC):
         self.findings = tuple(findings)
         # The columns of the tables that were opened beside the log, by the names under which they are selected from.
         self.beside: Mapping[str, Columns] = {}
+        # Where columns that are not used are selected from, too.
+        self.whole = "log"
 
     @abstractmethod
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:

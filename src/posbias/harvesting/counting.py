@@ -49,7 +49,8 @@ def harvest(
     Arguments:
         log: the click log.
         max_rank: M; results shown or ranked beyond it are not counted.
-        by: segment columns; each segment gets its own counts in the same pass.
+        by: segment columns; each segment gets its own counts in the same pass. In replay a document is compared with
+            itself only within a segment, for the curve of all as well.
         weighting: how much each (query, document) pair counts. "traffic" is the paper's and the default where ranks
             are known (wide, long); "harmonic" is the default in replay; "uniform" counts each pair once. The last
             two compare a pair only with itself, where it was shown at both ranks.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from posbias.engines.headers import DELIMITERS, first_record
-from posbias.reading import odd_kind
+from posbias.reading import odd_kind, parquet_footer
 
 # Where a Parquet file that is a harvest says so, and what it holds.
 METADATA_KEY = b"posbias.harvest"
@@ -27,7 +27,7 @@ def is_harvest(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a harvest rather than a log: saved by posbias, or exported by a warehouse."""
     if odd_kind(path) is not None:
         return False
-    footer = _footer(path)
+    footer = parquet_footer(path)
     if footer is None:
         return is_export(path)
     return (METADATA_KEY in footer and METADATA_KEY in _described(path)[1]) or _is_exported(path, footer)
@@ -35,7 +35,7 @@ def is_harvest(path: str | os.PathLike[str]) -> bool:
 
 def is_export(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is the answer to a query of `posbias sql`, or a part of it: whether its columns say so."""
-    footer = _footer(path)
+    footer = parquet_footer(path)
     return _are_exported(csv_header(path)[0]) if footer is None else _is_exported(path, footer)
 
 
@@ -51,20 +51,6 @@ def _are_exported(names: Iterable[str]) -> bool:
     """Return whether columns are those of an answer; one may be missing, which reading it will say."""
     found = {name.strip().lower() for name in names}
     return min(len(columns - found) for columns in _EXPORTED) <= 1 and not found & _LOGGED
-
-
-def _footer(path: str | os.PathLike[str]) -> bytes | None:
-    """Return the footer of a Parquet file, None if it is none."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(-8, os.SEEK_END)
-            length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
-            if magic != b"PAR1":
-                return None
-            file.seek(-8 - length, os.SEEK_END)
-            return file.read(length)
-    except (OSError, ValueError):
-        return None
 
 
 def _described(path: str | os.PathLike[str]) -> tuple[list[str], frozenset[bytes]]:

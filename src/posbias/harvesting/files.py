@@ -28,6 +28,7 @@ from posbias.harvesting.strata import Cells, PairSums
 from posbias.harvesting.validation import check_harvest
 from posbias.reading import odd_kind
 from posbias.records import UnfitError, parse
+from posbias.replacing import HARVEST
 from posbias.wording import listed, printable
 from posbias.writing import written_whole
 
@@ -52,7 +53,7 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
     record["checksum"] = _checksum(record, harvest)
     table = pa.table(labels | {name: numbers_to_arrow(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(record, allow_nan=False).encode()})
-    with written_whole(path) as part:
+    with written_whole(path, HARVEST) as part:
         pq.write_table(table, part, compression="zstd", write_page_checksum=True)
 
 

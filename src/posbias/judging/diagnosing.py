@@ -17,6 +17,7 @@ from posbias.judging.one_curve import OneCurve
 from posbias.judging.pages import PageClicks, count_page_clicks, find_odd_pages, question_pages
 from posbias.judging.proxies import question_proxy
 from posbias.judging.questions import Question, answer
+from posbias.judging.segments import SegmentComparison
 from posbias.judging.support import find_weak_support, measure_support
 from posbias.judging.traffic import find_sticky, question_independence, question_split
 from posbias.logs.click_log import ClickLog
@@ -70,10 +71,12 @@ def diagnose_harvest(
     pages: PageClicks | None = None,
     curves: list[Refitted] | None = None,
     contests: Contests | None = None,
+    segments: SegmentComparison | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of a harvest, with the clicks of its log's page views if they were counted.
 
-    Where its curves were estimated already, in the order of `refit`, or its contests counted, they are not again.
+    Where its segments were compared, whether they differ is one question more. Where its curves were estimated
+    already, in the order of `refit`, or its contests counted, they are not again.
     """
     questions: list[Question] = []
     # Asked first, for they may be refused.
@@ -88,6 +91,8 @@ def diagnose_harvest(
         one = OneCurve.of(contests)
         questions = [*question_pairs(one, harvest.rankers), *question_independence(contests), *questions]
     questions += question_disagreement(curves)
+    if segments is not None:
+        questions.append(segments.question)
     if pages is not None:
         questions.append(question_pages(pages))
     support = measure_support(curves[0] if curves else None, one.surprises if one else None, harvest.max_rank)

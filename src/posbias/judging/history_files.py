@@ -16,6 +16,7 @@ from posbias.harvesting.parquet_files import gist, read_parquet
 from posbias.judging.histories import FORMAT, Day, History
 from posbias.reading import odd_kind
 from posbias.records import UnfitError
+from posbias.replacing import HISTORY
 from posbias.wording import listed, printable
 from posbias.writing import written_whole
 
@@ -48,7 +49,7 @@ def save(history: History, path: str | os.PathLike[str]) -> None:
     types = {"date32[day]": pa.date32(), "string": pa.string(), "double": pa.float64(), "int64": pa.int64()}
     types["list<element: string>"] = pa.list_(pa.field("element", pa.string()))
     schema = pa.schema([(name, types[kind]) for name, kind in _COLUMNS.items()], {METADATA_KEY: str(FORMAT).encode()})
-    with written_whole(path) as part:
+    with written_whole(path, HISTORY) as part:
         pq.write_table(pa.Table.from_pylist(rows, schema), part, compression="zstd", write_page_checksum=True)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from posbias.findings import Finding
+from posbias.findings import Finding, Severity
 from posbias.judging.trials import Trial
 
 # An alarm that chance would raise once in twenty logs, all questions together; and one that it hardly ever would.
@@ -19,13 +19,15 @@ class Question:
 
     Attributes:
         trial: what was found, with its p.
-        alarm: what is said if it is more than chance; an error where it can hardly be.
+        alarm: what is said if it is more than chance.
         calm: what is said if it is not, or if there is too little to tell.
+        surely: how grave it is where it can hardly be chance; an error, unless a curve may be used all the same.
     """
 
     trial: Trial
     alarm: Finding
     calm: Finding | None = None
+    surely: Severity = "error"
 
 
 def answer(questions: Sequence[Question]) -> list[Finding]:
@@ -37,7 +39,7 @@ def answer(questions: Sequence[Question]) -> list[Finding]:
         finding = question.alarm if alarmed else question.calm
         if finding is None:
             continue
-        severity = ("error" if p < GRAVE else "warning") if alarmed else finding.severity
+        severity = (question.surely if p < GRAVE else "warning") if alarmed else finding.severity
         trial = question.trial
         evidence = {
             "p": _number(trial.p),

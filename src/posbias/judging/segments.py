@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from posbias.curves.reasons import spans
 from posbias.findings import Finding
 from posbias.judging.comparisons import ALONE, number, p_text, wrapped
+from posbias.judging.questions import Question
+from posbias.judging.trials import Trial
 from posbias.version import __version__
 from posbias.wording import label, printable
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from posbias.judging.contrasts import JointTest
 
 FORMAT = 1
+DIFFER = "segments-differ"
 _NAME = 24
 
 
@@ -114,31 +117,33 @@ class SegmentComparison:
 
     @property
     def verdict(self) -> str:
-        """What comes of it, in a sentence."""
-        names = printable(", ".join(self.by))
-        if self.differs:
-            return f"The curves of the {len(self.segments)} segments by {names} differ ({p_text(self.p_value)})."
-        told = f"the {len(self.segments)} segments by {names} ({p_text(self.p_value)})"
-        return f"No difference beyond chance between {told}."
+        """What comes of it, in a sentence, where nothing else is asked."""
+        return self.told(self.differs)
+
+    def told(self, differs: bool) -> str:
+        """Return in a sentence that the curves differ, or that they do not by more than chance."""
+        segments, p = f"the {len(self.segments)} segments by {printable(', '.join(self.by))}", p_text(self.p_value)
+        if differs:
+            return f"The curves of {segments} differ ({p})."
+        return f"No difference beyond chance between {segments} ({p})."
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """That one curve is not that of all segments, as a finding of the curve of all."""
-        if not self.differs:
-            return ()
-        evidence: dict[str, Any] = {"segments": len(self.segments), "p_value": self.p_value}
-        if self.joint is not None:
-            evidence |= {"F": self.joint.statistic, "degrees": list(self.joint.degrees)}
-        return (
-            Finding(
-                "segments-differ",
-                "warning",
-                f"{self.verdict.rstrip('.')}: the curve of all is their average, and that of none of them",
-                len(self.segments),
-                evidence=evidence,
-                remedy="Use each segment's own curve, as estimates and weights by segment do.",
-            ),
+    def question(self) -> Question:
+        """Whether one curve is that of all segments, as one question among those of a diagnosis."""
+        joint, nan = self.joint, float("nan")
+        trial = Trial(nan, 0, nan, self.p_value)
+        if joint is not None:
+            trial = Trial(joint.statistic, joint.degrees[0], joint.degrees[1], joint.p_value)
+        alarm = Finding(
+            DIFFER,
+            "warning",
+            f"{self.told(True).rstrip('.')}: the curve of all is their average, and that of none of them",
+            len(self.segments),
+            evidence={"segments": len(self.segments)},
+            remedy="Use each segment's own curve, as estimates and weights by segment do.",
         )
+        # An average of curves is what the curve of all is meant to be, however sure it is that they differ.
+        return Question(trial, alarm, surely="warning")
 
     @property
     def _how(self) -> str:

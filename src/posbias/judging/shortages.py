@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from posbias.errors import LogError
 from posbias.findings import Finding
 from posbias.harvesting.page_views import FEW_VIEWS
 from posbias.judging.looks import Look
 from posbias.judging.requests import find_request_ids
 from posbias.logs.columns import guess_ranks
-from posbias.logs.schemas import match_ranks
+from posbias.sql.dialect import FRACTIONS, INTEGERS
 from posbias.wording import listed
 
 NO_ROWS = Finding(
@@ -21,6 +22,10 @@ NO_ROWS = Finding(
 
 # Next to fewer page views in all than so many times its own, a ranker with few is not the odd one out.
 _RARE = 100
+# Of so many ways of naming columns by rankers it is looked up whether they tell ranks.
+_MOST_PATTERNS = 8
+# A result is shown at the rank that its ranker gives it, where it is told; of interleaved lists, a third are.
+_AT_RANK = 0.25
 
 
 def find_rare_rankers(look: Look) -> Iterator[Finding]:
@@ -118,10 +123,11 @@ def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
         )
     if schema.layout.ranks_known:
         return
-    used = schema.roles.values()
-    for pattern, columns in guess_ranks(c for c in schema.types if c not in used).items():
-        rankers = [name for name in match_ranks(pattern, columns) if name in served]
-        if len(rankers) > 1:
+    unused = [name for name in schema.types if name not in schema.roles.values() and _may_be_rank(schema.types[name])]
+    patterns = dict([*guess_ranks(unused, served).items()][:_MOST_PATTERNS])
+    for pattern, share in _shares_at_rank(look, patterns).items():
+        if share > _AT_RANK:
+            columns = [*patterns[pattern].values()]
             yield Finding(
                 "unused-ranks",
                 "warning",
@@ -141,3 +147,28 @@ def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
             1,
             remedy=f"Add {listed(absent, most=4)} to know all ranks without recurring queries.",
         )
+
+
+def _may_be_rank(type_: str) -> bool:
+    return type_ in INTEGERS or type_ in FRACTIONS or type_.startswith(("DECIMAL", "VARCHAR"))
+
+
+def _shares_at_rank(look: Look, patterns: Mapping[str, Mapping[str, str]]) -> dict[str, float]:
+    """Return by pattern the share of rows shown at the rank by which its column tells where their ranker puts them."""
+    if not patterns:
+        return {}
+    schema, d = look.plan.schema, look.plan.dialect
+    ranker, position = (d.quote(name) for name in (schema.ranker, schema.position))
+    counts = []
+    for columns in patterns.values():
+        values = {d.value(name, schema.types[schema.ranker]): column for name, column in columns.items()}
+        told = " ".join(f"WHEN {value} THEN {d.rank(d.quote(c), schema.types[c])}" for value, c in values.items())
+        same = f"CASE {ranker} {told} END = {d.integer(position, schema.types[schema.position])}"
+        shown = f"{ranker} IN ({', '.join(values)})"
+        counts += [f"COUNT(CASE WHEN {same} THEN 1 END)", f"COUNT(CASE WHEN {shown} THEN 1 END)"]
+    try:
+        found = look.opened.rows(f"SELECT {', '.join(counts)} FROM {look.opened.whole}", "Looking for ranks")[0]
+    except LogError:
+        # A row that is broken in a column which nobody uses is no reason to refuse the log.
+        return {}
+    return {pattern: found[2 * i] / max(found[2 * i + 1], 1) for i, pattern in enumerate(patterns)}

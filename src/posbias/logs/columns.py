@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from itertools import product
 
 from posbias.findings import UnusableLogError, unusable
 from posbias.wording import listed
@@ -28,15 +29,6 @@ _OTHER_NAMES = {
     "click_doc": "docid doc document documentid item itemid product productid result resultid listingid sku url",
     "application": "application app site platform client",
 }
-# How logs name a column for each ranker's rank.
-_RANK_PATTERNS = (
-    "rank_{ranker}",
-    "{ranker}_rank",
-    "position_{ranker}",
-    "{ranker}_position",
-    "pos_{ranker}",
-    "{ranker}_pos",
-)
 
 
 def guess(role: str, wanted: str, columns: Iterable[str]) -> str | None:
@@ -64,20 +56,20 @@ def is_near(wanted: str, column: str) -> bool:
     return bool(difflib.get_close_matches(_plain(wanted), [_plain(column)], n=1, cutoff=0.85))
 
 
-def guess_ranks(columns: Iterable[str]) -> dict[str, list[str]]:
-    """Return patterns that two columns or more fit, each with those columns.
+def guess_ranks(columns: Iterable[str], rankers: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return patterns by which columns are called for two rankers or more, each with these, the most rankers first.
 
-    >>> guess_ranks(["bm25_rank", "bert_rank", "clicked"])
-    {'{ranker}_rank': ['bm25_rank', 'bert_rank']}
+    >>> guess_ranks(["pos_in_bm25", "pos_in_bert", "clicked"], ["bm25", "bert"])
+    {'pos_in_{ranker}': {'bm25': 'pos_in_bm25', 'bert': 'pos_in_bert'}}
     """
-    columns = list(columns)
-    found = {pattern: [c for c in columns if _fits(c, pattern)] for pattern in _RANK_PATTERNS}
-    return {pattern: fit for pattern, fit in found.items() if len(fit) > 1}
-
-
-def _fits(column: str, pattern: str) -> bool:
-    before, after = pattern.split("{ranker}")
-    return column.startswith(before) and column.endswith(after) and len(column) > len(before) + len(after)
+    found: dict[str, dict[str, str]] = {}
+    for column, ranker in product(columns, filter(None, rankers)):
+        for place in re.finditer(f"(?={re.escape(ranker)})", column):
+            before, after = column[: place.start()], column[place.start() + len(ranker) :]
+            if (before or after) and "{ranker}" not in column:
+                found.setdefault(f"{before}{{ranker}}{after}", {})[ranker] = column
+    several = [(pattern, by_ranker) for pattern, by_ranker in found.items() if len(by_ranker) > 1]
+    return dict(sorted(several, key=lambda item: -len(item[1])))
 
 
 def _plain(name: str) -> str:

@@ -8,7 +8,7 @@ from posbias.curves.curve import Curve, Position
 from posbias.curves.reasons import spans
 from posbias.findings import Finding
 from posbias.judging.diagnosis import Diagnosis
-from posbias.judging.segments import SegmentComparison
+from posbias.judging.segments import DIFFER, SegmentComparison
 from posbias.logs.schemas import ANY_RANKER
 
 # So many rankers are named in a sentence.
@@ -78,9 +78,14 @@ def trust(curve: Curve, diagnosis: Diagnosis, findings: Sequence[Finding]) -> st
     return "Nothing was found that speaks against it."
 
 
-def apart(segments: SegmentComparison) -> str:
-    """Return whether segments have curves of their own, in a sentence."""
-    return f"{segments.verdict} The curve of all is their average." if segments.differs else segments.verdict
+def apart(segments: SegmentComparison, diagnosis: Diagnosis) -> str:
+    """Return whether segments have curves of their own, in a sentence or two, as the diagnosis finds it."""
+    differ = any(finding.code == DIFFER for finding in diagnosis.findings)
+    if differ:
+        more = " The curve of all is their average."
+    else:
+        more = " Chance does as much where so many questions are asked." if segments.differs else ""
+    return f"{segments.told(differ)}{more}"
 
 
 def basis(curve: Curve) -> str:

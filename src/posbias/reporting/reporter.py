@@ -181,14 +181,14 @@ def _beside(harvest: Harvest, chosen: str, level: float) -> _Beside:
 def _part(fitted: Estimator[Any], beside: _Beside, pages: PageClicks | None, origin: Origin, name: str) -> Part:
     harvest, curve, level = fitted.harvest_, fitted.curve(), fitted.parameters()["level"]
     segments = _segments(harvest, fitted.name, level)
-    apart = segments.findings if isinstance(segments, SegmentComparison) else ()
+    compared = segments if isinstance(segments, SegmentComparison) else None
     curves = _refitted([fitted, *beside.fits.values()])
-    diagnosis = diagnose_harvest(harvest, pages=pages, curves=curves, contests=beside.contests)
+    diagnosis = diagnose_harvest(harvest, pages=pages, curves=curves, contests=beside.contests, segments=compared)
     return Part(
         name=name,
         curve=curve,
         diagnosis=diagnosis,
-        findings=ordered([_unnamed(finding) for finding in (*diagnosis.findings, *apart, *harvest.findings)]),
+        findings=ordered([_unnamed(finding) for finding in (*diagnosis.findings, *harvest.findings)]),
         sets=beside.sets,
         ratios=measure_pair_ratios(harvest.interventions(), curve.propensity),
         estimators=beside.refused

@@ -73,7 +73,7 @@ class Part:
             answers.answer(self.curve),
             answers.trust(self.curve, self.diagnosis, self.findings),
             *answers.missing(self.curve),
-            *([answers.apart(self.segments)] if isinstance(self.segments, SegmentComparison) else []),
+            *([answers.apart(self.segments, self.diagnosis)] if isinstance(self.segments, SegmentComparison) else []),
             answers.basis(self.curve),
         )
 
@@ -160,11 +160,12 @@ class Report:
 
     def save(self, path: str | os.PathLike[str], spell: Spelling = as_python) -> None:
         """Write the page to a file, whole or not at all."""
+        from posbias.replacing import REPORT
         from posbias.writing import writable, written_whole
 
-        writable(path)
+        writable(path, REPORT)
         page = self.to_html(spell)
-        with written_whole(path) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
+        with written_whole(path, REPORT) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
             file.write(page)
 
     def __repr__(self) -> str:

@@ -130,7 +130,9 @@ class DuckDBLog(OpenLog):
             columns = ", ".join(map(self.dialect.quote, used))
             with explained(), self.watched("Reading"):
                 self._connection.execute(f"CREATE TEMP TABLE kept AS SELECT {columns} FROM log")
-                self._connection.execute("CREATE OR REPLACE TEMP VIEW log AS SELECT * FROM kept")
+                self._connection.execute("ALTER VIEW log RENAME TO whole_log")
+                self._connection.execute("CREATE TEMP VIEW log AS SELECT * FROM kept")
+            self.whole = "whole_log"
             self._kept = True
 
     @property
