@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,10 +38,10 @@ def table() -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> dict[str, Path]:
-    log = table()
-    made = {name: tmp_path / f"{name}{EVIL}.parquet" for name in ("log", "harvest", "bad", "empty", "out")}
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    log, folder = table(), tmp_path_factory.mktemp("terminal")
+    made = {name: folder / f"{name}{EVIL}.parquet" for name in ("log", "harvest", "bad", "empty", "out")}
     pq.write_table(log, made["log"])
     posbias.harvest(posbias.ClickLog(made["log"]), max_rank=3, by=[f"land{EVIL}"]).save(made["harvest"])
     position = log.column_names.index("position")
@@ -49,15 +50,22 @@ def files(tmp_path: Path) -> dict[str, Path]:
     sql = posbias.harvest_sql("duckdb", "clicks", rankers=[f"a{EVIL}", f"b{EVIL}"], by=[f"land{EVIL}"])
     with run_duckdb() as run:
         answer = run(sql, {"clicks": log})
-    made["export"] = to_parquet(answer, tmp_path)
-    made["cut"] = to_csv([row | {"bucket": EVIL} for row in answer], tmp_path)
-    made["text"] = tmp_path / f"{EVIL}.csv"
+    made["export"] = to_parquet(answer, folder)
+    made["cut"] = to_csv([row | {"bucket": EVIL} for row in answer], folder)
+    made["text"] = folder / f"{EVIL}.csv"
     made["text"].write_text(f"query_id,{EVIL}\n1,2\n3", newline="")
-    made["truth"] = tmp_path / f"truth{EVIL}.json"
+    made["truth"] = folder / f"truth{EVIL}.json"
     made["truth"].write_text(json.dumps({EVIL: EVIL}))
-    made["gz"] = tmp_path / f"{EVIL}.csv.gz"
+    made["gz"] = folder / f"{EVIL}.csv.gz"
     made["gz"].write_bytes(b"\x1f\x8b" + EVIL.encode())
     return made
+
+
+@pytest.fixture
+def files(made_once: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+    """Each test has files of its own: commands write beside and over them."""
+    shutil.copytree(made_once["log"].parent, tmp_path, dirs_exist_ok=True)
+    return {name: tmp_path / path.name for name, path in made_once.items()}
 
 
 COMMANDS: list[list[str]] = [
