@@ -351,7 +351,7 @@ def test_no_click_at_all_is_said(tmp_path: Path) -> None:
         (SHOWN, {"impression_id": [1.0], "doc_id": ["y"]}, {}, r"is BIGINT in the impr.* DOUBLE in the clicks"),
         (SHOWN | {"ranker": [["a"], ["b"]]}, None, {}, r"'ranker' of the impressions is VARCHAR\[\]"),
         (SHOWN, None, {"ranker": "query_id"}, r"'query_id' cannot be both query and ranker"),
-        (SHOWN, {"impression_id": ["v1", "v2"], "doc_id": ["x", "y"]}, {}, r"2 of 2 clicks are on what .*written alike"),
+        (SHOWN, {"impression_id": ["v1", "v2"], "doc_id": ["x", "y"]}, {}, r"2 of 2 clicks are on .*written alike"),
         (SHOWN | {"impression_id": [None, None]}, None, {}, r"hold no result .*\n2 of 2 page views have no value"),
         (SHOWN | {"doc_ids": [None, []]}, None, {}, r"hold no result .*\n2 of 2 page views show nothing"),
         (
