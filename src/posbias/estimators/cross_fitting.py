@@ -13,7 +13,7 @@ from posbias.estimators import lopsided_traffic
 from posbias.estimators.compared_rows import Rows
 from posbias.estimators.rank_links import component, curve_of, linked, reachable
 from posbias.estimators.relevance_guesses import Guess, Signatures, choose_trust, guess_relevance
-from posbias.estimators.score_roots import NEAR, STEPS, naive, newton, unique
+from posbias.estimators.score_roots import NEAR, naive, newton, unique
 from posbias.estimators.view_scores import Nearby, Score
 from posbias.harvesting.equal_strata import Strata
 
@@ -194,14 +194,16 @@ class Comparison:
             if step < _CHOICES and self.relevance == "guessed" and not self.sticky:
                 trust = choose_trust(x, rows, relevance)
             guess = Guess(relevance, trust)
-            # The last one stands: it is followed to the root.
-            further = newton(x, rows, self.traffic, guess, ranks, steps=1 if step < _GUESSES - 1 else STEPS)
-            if further is None:
+            ahead = newton(x, rows, self.traffic, guess, ranks, steps=1)
+            if ahead is None:
                 return self._without(start, plain, ranks), "no root near the start"
-            x = further
-        if not unique(x, start, rows, self.traffic, guess, ranks):
+            x = ahead
+        root = newton(x, rows, self.traffic, guess, ranks)
+        if root is None:
+            return self._without(start, plain, ranks), "no root near the start"
+        if not unique(root, start, rows, self.traffic, guess, ranks):
             return self._without(start, plain, ranks), "a second root"
-        return Root(x, guess), None
+        return Root(root, guess), None
 
     def _without(self, start: FloatArray, rows: Rows, ranks: BoolArray) -> Root:
         """Return the root without a guess, from near it: that score is a concave function's and has one root."""

@@ -10,7 +10,7 @@ from posbias.estimators.relevance_guesses import Guess
 from posbias.estimators.view_scores import score_and_slope
 
 # The most steps, the furthest that one goes in log p, how often it is halved.
-STEPS, _REACH, _HALVINGS = 50, 1.0, 10
+_STEPS, _REACH, _HALVINGS = 50, 1.0, 10
 # The size of the last step: what it leaves is of the order of its square. Where only the neighbourhood matters, less.
 _END, NEAR = 1e-6, 1e-3
 # Roots of one score that are further apart than this in log p are two.
@@ -25,7 +25,7 @@ def newton(
     traffic: FloatArray,
     guess: Guess | None,
     ranks: BoolArray,
-    steps: int = STEPS,
+    steps: int = _STEPS,
     end: float = _END,
 ) -> FloatArray | None:
     """Return the x near this one at which the score of some ranks is 0, x = 0 at rank 1; None if Newton is lost.
@@ -60,7 +60,7 @@ def newton(
         else:
             return None
         x = ahead
-    return x if steps < STEPS else None
+    return x if steps < _STEPS else None
 
 
 def naive(rows: Rows, ranks: BoolArray) -> FloatArray:
