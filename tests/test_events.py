@@ -65,7 +65,9 @@ def spoilt(rows: list[Row], shown: list[Row], chance: random.Random) -> tuple[li
     clicks = clicks_of(rows)
     double = chance.sample(clicks, 20)
     view, doc = rows[0]["impression_id"], rows[0]["doc_id"]
-    strange = [{"impression_id": type(view)(10**6), "doc_id": doc}, {"impression_id": view, "doc_id": type(doc)(10**6)}]
+    unknown, absent = {"impression_id": type(view)(10**6), "doc_id": doc}, {"impression_id": view}
+    # A click on nothing is one however often it was made, and no double click.
+    strange = [unknown, unknown, unknown, absent | {"doc_id": type(doc)(10**6)}]
     nameless = [{"impression_id": None, "doc_id": doc}, {"impression_id": view, "doc_id": None}]
     again = chance.sample(shown, 15)
     gone = [chance.choice(shown) | {name: None} for name in ("impression_id", "query_id", "ranker")]
@@ -73,7 +75,7 @@ def spoilt(rows: list[Row], shown: list[Row], chance: random.Random) -> tuple[li
     mixed, tapped = [*shown, *again, *gone], [*clicks, *double, *strange, *nameless]
     chance.shuffle(mixed)
     chance.shuffle(tapped)
-    return mixed, tapped, {"duplicates": results, "double-clicks": 20, "not-shown": 2}
+    return mixed, tapped, {"duplicates": results, "double-clicks": 20, "not-shown": 4}
 
 
 def join(shown: Any, clicks: Any, **names: Any) -> posbias.ClickLog:
@@ -349,7 +351,7 @@ def test_no_click_at_all_is_said(tmp_path: Path) -> None:
         (SHOWN, {"impression_id": [1.0], "doc_id": ["y"]}, {}, r"is BIGINT in the impr.* DOUBLE in the clicks"),
         (SHOWN | {"ranker": [["a"], ["b"]]}, None, {}, r"'ranker' of the impressions is VARCHAR\[\]"),
         (SHOWN, None, {"ranker": "query_id"}, r"'query_id' cannot be both query and ranker"),
-        (SHOWN, {"impression_id": ["v1", "v2"], "doc_id": ["x", "y"]}, {}, r"2 of 2 clicked results .*written alike"),
+        (SHOWN, {"impression_id": ["v1", "v2"], "doc_id": ["x", "y"]}, {}, r"2 of 2 clicks are on .*written alike"),
         (SHOWN | {"impression_id": [None, None]}, None, {}, r"hold no result .*\n2 of 2 page views have no value"),
         (SHOWN | {"doc_ids": [None, []]}, None, {}, r"hold no result .*\n2 of 2 page views show nothing"),
         (
@@ -425,8 +427,8 @@ def oracle(shown: list[Shown], taps: list[tuple[int, str]]) -> tuple[list[Row], 
         "duplicates": sum(len(rows) - 1 for key, rows in copies.items() if key not in moved),
         "moved-in-view": len(moved),
         "two-in-one-view": len(clashing),
-        "double-clicks": len(taps) - len({*taps}),
-        "not-shown": len({*taps} - copies.keys()),
+        "double-clicks": sum(tap in copies for tap in taps) - len({*taps} & copies.keys()),
+        "not-shown": sum(tap not in copies for tap in taps),
     }
     return log, {code: count for code, count in found.items() if count}
 
@@ -561,7 +563,7 @@ def test_the_command_says_what_it_wrote_and_found(tmp_path: Path, monkeypatch: p
     done = CliRunner().invoke(cli, [*words, "log.parquet"])
     assert done.exit_code == 0
     assert "4 rows of 2 page views with 1 clicks written to log.parquet" in done.stderr
-    assert "Note: 1 of 2 clicked results were not shown" in done.stderr
+    assert "Note: 1 of 3 clicks are on what was not shown: 0 on page views that are there, " in done.stderr
     told = json.loads(CliRunner().invoke(cli, [*words, "other.parquet", "--json"]).stdout)
     assert {f["code"]: f["count"] for f in told.pop("findings")} == {"double-clicks": 1, "not-shown": 1}
     columns = ["query_id", "doc_id", "ranker", "position", "clicked", "impression_id"]

@@ -230,28 +230,31 @@ def find_lost(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
             "They are left out.",
         )
     [(tapped,)] = rows(taps_query(plan), "Looking at clicks")
-    if named > tapped:
+    [(lost, example, astray, known)] = rows(lost_query(plan), "Looking for clicks on what was not shown")
+    astray, known = int(astray or 0), int(known or 0)
+    # What was not shown is that, however often it was clicked.
+    again = int(named - tapped) - (astray - int(lost))
+    if again:
         yield Finding(
             "double-clicks",
             "warning",
             "{count} of {clicks} clicks repeat one on the same result of the same page view",
-            int(named - tapped),
+            again,
             None,
             {"clicks": int(total)},
             "A result counts as clicked once.",
         )
-    [(lost, example, known)] = rows(lost_query(plan), "Looking for clicks on what was not shown")
     if lost:
         every = lost == tapped
         ids = _ids_told(schema)
         yield Finding(
             "not-shown",
             "error" if every else "warning",
-            "{count} of {results} clicked results were not shown: {known} on page views that are there, without this "
+            "{count} of {clicks} clicks are on what was not shown: {known} on page views that are there, without this "
             "document, and {unknown} on others",
-            int(lost),
+            astray,
             example,
-            {"results": int(tapped), "known": int(known), "unknown": int(lost - known)},
+            {"clicks": int(total), "known": known, "unknown": astray - known},
             f"No click would be left. Are ids written alike in both tables? They are {ids}."
             if every
             else "They are left out. Page views of the day before, or of pages that were not logged, are the usual "

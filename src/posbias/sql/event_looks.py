@@ -116,25 +116,35 @@ def taps_query(plan: EventPlan) -> str:
 
 
 def lost_query(plan: EventPlan) -> str:
-    """Return how many clicked results no page view showed, an example, and how many of page views that are there."""
+    """Return how many results were clicked that no page view showed, an example, how many clicks these are, and how
+    many of them on page views that are there.
+    """
     d = plan.dialect
+    view, doc = click_ids(plan)
     names = zip("vd", (plan.schema.click_impression, plan.schema.click_doc), strict=True)
     label = " || ', ' || ".join(f"{d.text(f'{name}=')} || {d.as_text(f't.{short}')}" for short, name in names)
     return render(
         [
             *plan.before,
             *shown_steps(plan, []),
-            taps_step(plan),
+            Step(
+                "taps",
+                "What was clicked, and how often.",
+                f"SELECT {view} AS v, {doc} AS d, COUNT(*) AS clicks\nFROM {plan.clicks}\n"
+                f"WHERE {view} IS NOT NULL AND {doc} IS NOT NULL\nGROUP BY 1, 2",
+            ),
             Step(
                 "lost",
                 "Clicks on what was not shown.",
-                f"SELECT t.v, t.d\nFROM taps t\nWHERE NOT EXISTS (SELECT 1 FROM shown s WHERE {same_result(plan)})",
+                "SELECT t.v, t.d, t.clicks\nFROM taps t\n"
+                f"WHERE NOT EXISTS (SELECT 1 FROM shown s WHERE {same_result(plan)})",
             ),
             Step("pages", "The page views that are there.", "SELECT DISTINCT v\nFROM shown"),
             Step(
                 "count",
                 "How many, and how many of them on page views that are there.",
-                f"SELECT COUNT(*), MIN({label}), COUNT(s.v)\nFROM lost t\n"
+                f"SELECT COUNT(*), MIN({label}), SUM(t.clicks), SUM(CASE WHEN s.v IS NOT NULL THEN t.clicks END)\n"
+                "FROM lost t\n"
                 f"LEFT JOIN pages s ON {same_result(plan, ('v',))}",
             ),
         ]
