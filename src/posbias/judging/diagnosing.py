@@ -95,7 +95,7 @@ def diagnose_harvest(
         questions.append(segments.question)
     if pages is not None:
         questions.append(question_pages(pages))
-    support = measure_support(curves[0] if curves else None, one.surprises if one else None, harvest.max_rank)
+    support = measure_support(curves[0] if curves else None, one.surprises if one else None, harvest)
     findings = [*find_weak_support(support, harvest, contests), *answer(questions), *find_sticky(harvest)]
     if pages is not None:
         findings += find_odd_pages(pages, harvest, questions[-1].trial)

@@ -18,6 +18,9 @@ from posbias.judging.trials import satterthwaite
 
 # A bucket with more than this of a rank's variance, and so many times its share of the buckets, is named.
 _HEAVY, _TIMES = 0.25, 10
+# A bucket that has so many times an even share of what was shown or clicked is heavy by a query in it; by chance, with
+# queries that are alike, buckets had four times at the most in trials.
+_LARGE = 5.0
 # Rankers that put so much of what both show at the same ranks tell little of other ranks.
 _ALIKE = 0.9
 # Documents of which fewer than this were shown at two ranks recur rarely.
@@ -33,23 +36,31 @@ class RankSupport:
         rank: from 1.
         degrees: of freedom of its standard error: about as many as queries of equal say decide it; None if unknown.
         heaviest: the share of its variance that one bucket of queries makes.
+        times: how many times an even share of all impressions, or of all clicks, that bucket has, whichever is more.
         links: the ranks that it is compared with, by their share of what is known, the largest first.
     """
 
     rank: int
     degrees: float | None
     heaviest: float | None
+    times: float | None
     links: dict[int, float]
+
+    @property
+    def large(self) -> bool:
+        """Whether its heaviest bucket has so much of what was shown or clicked that chance does not explain it."""
+        return self.times is not None and self.times >= _LARGE
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as `--json` prints it."""
         return asdict(self)
 
 
-def measure_support(curve: Refitted | None, surprises: Surprises | None, ranks: int) -> tuple[RankSupport, ...]:
+def measure_support(curve: Refitted | None, surprises: Surprises | None, harvest: Harvest) -> tuple[RankSupport, ...]:
     """Return what each rank from the second on hangs on, by the deletions of a curve and the contests of a harvest."""
+    ranks = harvest.max_rank
     links = links_of(surprises) if surprises is not None else [{}] * ranks
-    degrees, heaviest = np.full((2, ranks), np.nan)
+    degrees, heaviest, times = np.full((3, ranks), np.nan)
     if curve is not None:
         known = np.isfinite(curve.curve) & np.isfinite(curve.moved).all(axis=0)
         moved = np.where(known, curve.moved, 0.0)
@@ -57,7 +68,13 @@ def measure_support(curve: Refitted | None, surprises: Surprises | None, ranks: 
         moving = known & (squares > 1e-12)
         degrees = np.where(moving, satterthwaite(moved), np.nan)
         heaviest = np.where(moving, (moved**2).max(axis=0) / np.where(squares > 0, squares, 1), np.nan)
-    return tuple(RankSupport(k + 1, _plain(degrees[k]), _plain(heaviest[k]), links[k]) for k in range(1, ranks))
+        # A curve that leaves buckets out does not tell which of them its deletions are.
+        if len(moved) == len(harvest.buckets):
+            shown = harvest.shown("bucket")
+            shares = (shown / np.maximum(shown.mean(axis=1, keepdims=True), 1e-300)).max(axis=0)
+            times = np.where(moving, shares[(moved**2).argmax(axis=0)], np.nan)
+    told = zip(map(_plain, degrees), map(_plain, heaviest), map(_plain, times), links, strict=True)
+    return tuple(RankSupport(k, *one) for k, one in enumerate(told, 1) if k > 1)
 
 
 def find_weak_support(support: tuple[RankSupport, ...], harvest: Harvest, contests: Contests | None) -> list[Finding]:
@@ -78,23 +95,27 @@ def find_weak_support(support: tuple[RankSupport, ...], harvest: Harvest, contes
             )
         )
     most_usual = max(_HEAVY, _TIMES / max(len(harvest.buckets), 1))
-    heavy = [one for one in support if (one.heaviest or 0) > most_usual and one not in thin]
+    heavy = [one for one in support if (one.heaviest or 0) > most_usual and (one.large or one not in thin)]
     if heavy:
-        most = max(heavy, key=lambda one: one.heaviest or 0)
-        found.append(
-            Finding(
-                "heavy-bucket",
-                "warning",
-                f"One bucket of queries of {len(harvest.buckets)} makes {most.heaviest:.0%} of the variance at rank "
-                f"{most.rank}",
-                len(heavy),
-                evidence={"ranks": [one.rank for one in heavy]},
-                remedy="Look for a query, or an aggregated row, with most of the impressions.",
-            )
-        )
+        found.append(_heavy(heavy, len(harvest.buckets)))
     if contests is not None:
         found += _alike(contests, harvest)
     return found + _rare(harvest)
+
+
+def _heavy(heavy: list[RankSupport], buckets: int) -> Finding:
+    """Return that one bucket makes much of a variance: by a query in it that is large, or by chance, of few queries."""
+    large = [one for one in heavy if one.large]
+    most = max(large or heavy, key=lambda one: one.heaviest or 0)
+    what = f"One bucket of queries of {buckets} makes {most.heaviest:.0%} of the variance at rank {most.rank}"
+    if large:
+        times = f", and has {most.times:.0f} times an even share of all that was shown or clicked"
+        remedy = "Look for a query, or an aggregated row, with most of the impressions: a crawler, or a test."
+    else:
+        times = ", though it was not shown or clicked much more than others: few queries decide that rank"
+        remedy = "Chance does so where queries are few. Harvest a longer period, or look at what plan says."
+    evidence = {"ranks": [one.rank for one in heavy], "times": most.times}
+    return Finding("heavy-bucket", "warning", what + times, len(heavy), evidence=evidence, remedy=remedy)
 
 
 def _hanging(support: tuple[RankSupport, ...]) -> Finding:
