@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -52,6 +52,29 @@ def harvest(world: posbias.World) -> Harvest:
     return posbias.harvest(posbias.ClickLog(posbias.simulate(world)))
 
 
+@pytest.fixture(scope="module")
+def renamed(world: posbias.World) -> Harvest:
+    """The same log by a ranker `z`, who was `a` and first, and a ranker `c`, who was `b`."""
+    table = posbias.simulate(world).to_pandas().rename(columns={"rank_a": "rank_z", "rank_b": "rank_c"})
+    table["ranker"] = table["ranker"].map({"a": "z", "b": "c"})
+    return posbias.harvest(posbias.ClickLog(table))
+
+
+@pytest.fixture(scope="module")
+def merged(world: posbias.World) -> Harvest:
+    """The same log as two days."""
+    table = posbias.simulate(world)
+    half = table.num_rows // 2
+    return posbias.merge([posbias.harvest(posbias.ClickLog(t)) for t in (table.slice(0, half), table.slice(half))])
+
+
+@cache
+def drawn(queries: int, seed: int) -> tuple[posbias.World, Harvest]:
+    """One log for all estimators."""
+    world = posbias.World(queries=queries, repeats=4, similarity=0.6, max_rank=4, seed=seed)
+    return world, posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=4)
+
+
 # ---- The contract
 
 
@@ -85,8 +108,7 @@ class TestContract:
         def error(queries: int) -> float:
             errors = []
             for seed in range(4):
-                world = posbias.World(queries=queries, repeats=4, similarity=0.6, max_rank=4, seed=seed)
-                harvested = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=4)
+                world, harvested = drawn(queries, seed)
                 estimate = make(interval=None).fit(harvested).propensity_
                 errors.append(np.mean((estimate - world.propensity) ** 2))
             return float(np.sqrt(np.mean(errors)))
@@ -123,22 +145,16 @@ class TestContract:
         once, thrice = make(interval=None).fit(harvest), make(interval=None).fit(many)
         np.testing.assert_allclose(once.propensity_, thrice.propensity_, rtol=1e-9)
 
-    def test_names_of_rankers_do_not_matter(self, make, world):
-        table = posbias.simulate(world).to_pandas()
-        other = table.rename(columns={"rank_a": "rank_z", "rank_b": "rank_c"})
-        other["ranker"] = other["ranker"].map({"a": "z", "b": "c"})
-        estimates = [make().fit(posbias.harvest(posbias.ClickLog(frame))) for frame in (table, other)]
+    def test_names_of_rankers_do_not_matter(self, make, harvest, renamed):
+        assert renamed.rankers == ("c", "z")
+        estimates = [make().fit(named) for named in (harvest, renamed)]
         np.testing.assert_allclose(estimates[0].propensity_, estimates[1].propensity_, rtol=1e-9)
         np.testing.assert_allclose(estimates[0].interval_, estimates[1].interval_, rtol=1e-9)
 
-    def test_merge_of_two_days_is_both_days(self, make, world):
-        table = posbias.simulate(world)
-        half = table.num_rows // 2
-        days = [posbias.harvest(posbias.ClickLog(t)) for t in (table.slice(0, half), table.slice(half))]
-        merged = make().fit(posbias.merge(days))
-        whole = make().fit(posbias.harvest(posbias.ClickLog(table)))
-        np.testing.assert_allclose(merged.propensity_, whole.propensity_, rtol=1e-9)
-        np.testing.assert_allclose(merged.interval_, whole.interval_, rtol=1e-9)
+    def test_merge_of_two_days_is_both_days(self, make, harvest, merged):
+        both, whole = make().fit(merged), make().fit(harvest)
+        np.testing.assert_allclose(both.propensity_, whole.propensity_, rtol=1e-9)
+        np.testing.assert_allclose(both.interval_, whole.interval_, rtol=1e-9)
 
     def test_the_seed_decides_the_interval_and_not_the_estimate(self, make, harvest):
         one, same, other = (make(interval="bootstrap", bootstrap=100, seed=seed).fit(harvest) for seed in (1, 1, 2))
