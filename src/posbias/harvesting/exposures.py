@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from posbias.engines import OpenLog
 from posbias.harvesting.counts import Counted, Settings
-from posbias.harvesting.first_looks import FirstLook, look_first
+from posbias.harvesting.first_looks import FirstLook, look_at_rows, look_first
 from posbias.harvesting.natural_variation import count_natural, fits_one_pass
 from posbias.harvesting.notes import (
     note_natural,
@@ -32,7 +33,14 @@ _LOOKED_AT = 4
 
 def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
     """Take a cheap look at the rankers, then count in one pass over (query, document)."""
-    look = look_first(opened, settings.plan(opened, ()))
+    plan = settings.plan(opened, ())
+    counted = _count(opened, settings, look_first(opened, plan))
+    # Pairs with more impressions than was likely are counted anew.
+    return counted or cast(Counted, _count(opened, settings, look_at_rows(opened, plan)))
+
+
+def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | None:
+    """Count by what a look has told; None where it was not sure of that, and was wrong."""
     counts = look.counts
     refuse_unusable(opened, settings.plan(opened, ()), counts.rows, counts.rows_unusable)
     plan = settings.plan(opened, look.rankers)
@@ -79,8 +87,10 @@ def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
         if more is None:
             return _sum_exposures(opened, plan, settings, counts)
         tables.append(more)
-    segment, segments = segment_numbers(stacked(tables, ["bucket", *plan.segments]), plan.segments)
     digits = digits_of(plan, look.most) if plan.dialect.wide_numbers else None
+    if digits and not look.sure and not strata.all_held(tables, digits, counts.rows_counted):
+        return None
+    segment, segments = segment_numbers(stacked(tables, ["bucket", *plan.segments]), plan.segments)
 
     def make() -> strata.Cells:
         split = rows_of(tables[0])

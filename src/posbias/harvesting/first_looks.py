@@ -13,23 +13,32 @@ from posbias.sql import exposures as exposure_sql
 from posbias.sql.added_exposures import digits_of
 from posbias.sql.shown import Plan
 
+# More impressions of a ranker at a rank than this are unlikely in pairs that are alike, whatever the log. So many rows
+# of one pair do not overflow its number even then.
+_LIKELY, _FEW_ROWS = 2**20 - 1, 2**27
+
 
 @dataclass(frozen=True)
 class FirstLook:
-    """The rankers, the rows, and how many impressions one ranker has at one position at the most, and all have."""
+    """The rankers, the rows, and how many impressions one ranker has at one position at the most, and all have.
+
+    Where it is not `sure` of the most, pairs that are counted with it may have more.
+    """
 
     rankers: tuple[str, ...]
     counts: RowCounts
     most: int
     impressions: int
+    sure: bool = True
 
 
 def look_first(opened: OpenLog, plan: Plan) -> FirstLook:
     """Look at the columns of a log: at their bounds where those tell that every row is counted, or at all rows."""
-    return _look_at_bounds(opened, plan) or _look_at_rows(opened, plan)
+    return _look_at_bounds(opened, plan) or look_at_rows(opened, plan)
 
 
-def _look_at_rows(opened: OpenLog, plan: Plan) -> FirstLook:
+def look_at_rows(opened: OpenLog, plan: Plan) -> FirstLook:
+    """Look at all rows of a log."""
     profile = take_profile(opened, plan)
     return FirstLook(profile.rankers, RowCounts.by_profile(profile), profile.most, profile.impressions)
 
@@ -48,6 +57,9 @@ def _look_at_bounds(opened: OpenLog, plan: Plan) -> FirstLook | None:
     rankers = tuple(sorted(row[0] for row in opened.rows(f"SELECT DISTINCT {name} FROM log", "Looking at the rankers")))
     refuse_rankers(schema, rankers)
     look = FirstLook(rankers, RowCounts(rows, rows, 0), rows, rows)
-    # With more than one number to add up, it pays to know how large counts can be.
-    fits = schema.natural or len(digits_of(replace(plan, rankers=rankers), rows).groups) == 1
-    return look if fits else None
+    plan = replace(plan, rankers=rankers)
+    if schema.natural or len(digits_of(plan, rows).groups) == 1:
+        return look
+    # One number to add up is worth a guess; with more of them, it pays to know how large counts can be.
+    fits = rows < _FEW_ROWS and not schema.drop_duplicates and len(digits_of(plan, _LIKELY).groups) == 1
+    return replace(look, most=_LIKELY, sure=False) if fits else None

@@ -126,6 +126,24 @@ def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks, digits
     return cells
 
 
+def all_held(answers: Sequence[Answer], digits: Digits, rows: int) -> bool:
+    """Return whether digits held all that they counted: of pairs in the first answer, one by one in the others.
+
+    A digit that overflows adds one to the next and loses many, so that fewer rows are found than there are.
+    """
+    first, *others = answers
+
+    def count(slot: int) -> tuple[int, int]:
+        shown = digits.read(first, "held", slot) * first["pairs"]
+        return int(shown.sum()), int(shown.max(initial=0))
+
+    counted = at_once(count, range(digits.slots))
+    found = sum(shown for shown, _ in counted)
+    found += sum(int((other["impressions"] * other["pairs"]).sum()) for other in others)
+    # Clicks of pairs alike are no more than their impressions: where those fit together, so do these.
+    return found == rows and all(most < 1 << digits.bits for _, most in counted)
+
+
 def cells_from_digits(answer: Answer, segment: IntArray, digits: Digits) -> Cells:
     """Return the cells of a replay that names no ranker: its counts are by rank, pair by pair, as digits."""
     order, starts = runs([segment, answer["bucket"], *(answer[name] for name in digits.names("held"))])
@@ -225,11 +243,12 @@ def summed(sums: PairSums) -> PairSums:
 
 def count_positions(table: Cells | PairSums) -> tuple[Shown, ...]:
     """Return what was shown at each rank at which anything was."""
+    impressions: AnyArray
     if isinstance(table, PairSums):
         table = table.where(table.other == 0)
         impressions = table.clicks + table.skips
     else:
-        impressions = table.impressions.astype(np.float64)
+        impressions = table.impressions
     size = int(table.rank.max(initial=0)) + 1
     shown, clicks = (tally(table.rank, counts, size).astype(np.int64) for counts in (impressions, table.clicks))
     return tuple(Shown(int(k), int(shown[k]), int(clicks[k])) for k in np.flatnonzero(shown))
@@ -253,6 +272,6 @@ def renumbered(parts: Sequence[Cells]) -> list[Cells]:
     """Return the parts with strata numbered apart, so that joining them merges none."""
     shifted, start = [], 0
     for part in parts:
-        shifted.append(Cells(**{**part.columns(), "stratum": part.stratum + start}))
+        shifted.append(replace(part, stratum=part.stratum + start) if start else part)
         start += int(part.stratum.max(initial=-1)) + 1
     return shifted

@@ -19,7 +19,8 @@ def added_exposures(plan: Plan, digits: Digits) -> str:
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     (seen, still), ranks = seen_ranks(plan), plan.masks.names
     keys = comma(segments, "bucket", ranks, digits.names("held"))
-    clicks = [f"{d.total(name)} AS {name}" for name in digits.names("clicked")]
+    # What does not fit was counted with too few digits, as its impressions tell.
+    clicks = [f"{d.attempt(f'SUM({name})', 'BIGINT')} AS {name}" for name in digits.names("clicked")]
     return render(
         [
             *shown(plan, ranks=False),
