@@ -12,6 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 import posbias
+from posbias import arrays
 from posbias.arrays import FloatArray, tally
 from posbias.engines.duckdb.opened import DuckDBLog
 from posbias.estimators import Estimator
@@ -170,6 +171,18 @@ def test_replay_by_segments_compares_within_them_as_within_windows():
     )
     np.testing.assert_allclose(by, within)
     assert not np.allclose(by, one)
+
+
+@pytest.mark.parametrize(("layout", "ranker"), [("wide", "ranker"), ("replay", "ranker"), ("replay", "none")])
+def test_cells_made_by_parts_are_those_made_at_once(layout, ranker, monkeypatch):
+    log = posbias.ClickLog(posbias.simulate(WORLD, layout), ranker=ranker)
+    at_once = posbias.harvest(log, max_rank=4, by=["device"])
+    monkeypatch.setattr(arrays, "_BLOCK", 7)
+    by_parts = posbias.harvest(log, max_rank=4, by=["device"])
+    # Merging puts them in order, which an engine may not do.
+    one, other = (posbias.merge([harvest]).table.columns() for harvest in (at_once, by_parts))
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert by_parts.page_views == at_once.page_views
 
 
 def test_strata_of_merged_days(harvest):

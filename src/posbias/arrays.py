@@ -19,6 +19,8 @@ S = TypeVar("S")
 
 # Up to this many possible combinations of values are looked up in a table.
 _DIRECT = 2**24
+# So many rows at a time stay in the nearest memory, and what they need on the way is never asked of the system.
+_BLOCK = 2**16
 
 
 def tally(where: IntArray, values: AnyArray, size: int) -> FloatArray:
@@ -72,6 +74,15 @@ def runs(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     for key in (key[order] for key in keys):
         begins[1:] |= key[1:] != key[:-1]
     return order, np.flatnonzero(begins)
+
+
+def blocks(size: int) -> list[slice]:
+    """Return the rows of a long table by parts: steps over all rows at once would each fetch and return new memory.
+
+    >>> blocks(100_000)
+    [slice(0, 65536, None), slice(65536, 100000, None)]
+    """
+    return [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
 
 
 def at_once(function: Callable[[T], S], items: Iterable[T]) -> list[S]:

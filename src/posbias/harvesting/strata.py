@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
 
-from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, at_once, group, runs, tally
+from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, at_once, blocks, group, runs, tally
 from posbias.engines.answers import Answer, Segments, rows_of, segment_numbers, stacked
 from posbias.harvesting.page_views import busiest
 from posbias.harvesting.profiles import Shown
@@ -92,13 +92,11 @@ def cells_from_signatures(answer: Answer, segment: IntArray, coding: Coding) -> 
     impressions, clicks = np.zeros((2, len(ranks), len(first)), dtype=np.int64)
     impressions.reshape(-1)[own] = answer["impressions"]
     clicks.reshape(-1)[own] = answer["clicks"]
-    rows = [np.flatnonzero(rank) for rank in ranks]
-    cells, parts = _allotted(rows, segment[first], bucket[first])
-    for ranker, (row, part) in enumerate(zip(rows, parts, strict=True)):
-        cells.rank[part] = ranks[ranker][row]
-        cells.impressions[part] = impressions[ranker][row]
-        cells.clicks[part] = clicks[ranker][row]
-    return cells
+
+    def fill(ranker: int, row: IntArray) -> _Filling:
+        return ranks[ranker][row], 0, impressions[ranker][row], clicks[ranker][row]
+
+    return _filled(len(ranks), segment[first], bucket[first], lambda ranker, rows: ranks[ranker][rows], fill)
 
 
 def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks, digits: Digits | None) -> Cells:
@@ -110,20 +108,16 @@ def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks, digits
     def counts(of: str, ranker: int, rows: IntArray) -> IntArray:
         return digits.read(answer, of, ranker, rows) if digits else answer[f"{of}_{ranker}"][rows]
 
-    def fill(ranker: int) -> None:
-        row, part = rows[ranker], parts[ranker]
-        # It is one bit, which frexp counts from 1.
-        cells.rank[part] = np.frexp(bits[ranker][row])[1]
-        cells.pairs[part] = answer["pairs"][row]
-        cells.clicks[part] = counts("clicked" if digits else "clicks", ranker, row)
-        shown = counts("held" if digits else "impressions", ranker, row)
-        np.multiply(shown, cells.pairs[part], out=cells.impressions[part])
+    def fill(ranker: int, row: IntArray) -> _Filling:
+        # Below the bit after it there are as many as the rank.
+        rank = np.bitwise_count((masks.read(answer, ranker, row) << 1) - 1)
+        pairs = answer["pairs"][row]
+        shown = counts("held" if digits else "impressions", ranker, row) * pairs
+        return rank, pairs, shown, counts("clicked" if digits else "clicks", ranker, row)
 
-    bits = list(masks.bits(answer))
-    rows = at_once(np.flatnonzero, bits)
-    cells, parts = _allotted(rows, segment, answer["bucket"])
-    at_once(fill, range(len(rows)))
-    return cells
+    return _filled(
+        masks.rankers, segment, answer["bucket"], lambda ranker, rows: masks.read(answer, ranker, rows), fill
+    )
 
 
 def all_held(answers: Sequence[Answer], digits: Digits, rows: int) -> bool:
@@ -153,40 +147,57 @@ def cells_from_digits(answer: Answer, segment: IntArray, digits: Digits) -> Cell
     pairs = answer["pairs"][order]
     alike = np.add.reduceat(pairs, starts)
 
-    def fill(place: int) -> None:
-        row, part = rows[place], parts[place]
-        cells.ranker[part] = 0
-        cells.rank[part] = place + 1
-        cells.pairs[part] = alike[row]
-        cells.clicks[part] = np.add.reduceat(digits.read(clicked, "clicked", place) * pairs, starts)[row]
-        np.multiply(digits.read(held, "held", place, row), cells.pairs[part], out=cells.impressions[part])
+    sums = [np.add.reduceat(digits.read(clicked, "clicked", place) * pairs, starts) for place in range(digits.slots)]
 
-    rows = at_once(lambda place: np.flatnonzero(digits.read(held, "held", place)), range(digits.slots))
-    cells, parts = _allotted(rows, segment[first], answer["bucket"][first])
-    at_once(fill, range(digits.slots))
-    return cells
+    def fill(place: int, row: IntArray) -> _Filling:
+        return place + 1, alike[row], digits.read(held, "held", place, row) * alike[row], sums[place][row]
+
+    cells = _filled(
+        digits.slots,
+        segment[first],
+        answer["bucket"][first],
+        lambda place, rows: digits.read(held, "held", place, rows),
+        fill,
+    )
+    return replace(cells, ranker=np.zeros_like(cells.ranker))
 
 
-def _allotted(rows: Sequence[IntArray], segment: IntArray, bucket: IntArray) -> tuple[Cells, list[slice]]:
-    """Return cells to be filled, 0 until then, one for each of a ranker's strata (`rows`), and where each ranker's are.
+# The rank, pairs, impressions and clicks of some cells.
+_Filling = tuple[AnyArray | int, IntArray | int, IntArray, IntArray]
+
+
+def _filled(
+    rankers: int,
+    segment: IntArray,
+    bucket: IntArray,
+    held: Callable[[int, slice], AnyArray],
+    fill: Callable[[int, IntArray], _Filling],
+) -> Cells:
+    """Return a cell for each ranker and stratum where `held` is not 0, with what `fill` gives for some of a ranker's.
 
     There may be millions, and each copy of them costs as much as counting them did.
     """
-    ends = np.cumsum([len(row) for row in rows]).tolist()
-    parts = [slice(end - len(row), end) for row, end in zip(rows, ends, strict=True)]
-    cells = Cells(*(np.zeros(ends[-1], dtype=np.int64) for _ in fields(Cells)))
+    parts = blocks(len(bucket))
+
+    def count(ranker: int) -> int:
+        return sum(int(np.count_nonzero(held(ranker, part))) for part in parts)
+
+    sizes = at_once(count, range(rankers))
+    cells = Cells(*(np.zeros(sum(sizes), dtype=np.int64) for _ in fields(Cells)))
     segmented = segment.any()
 
-    def fill(ranker: int) -> None:
-        row, part = rows[ranker], parts[ranker]
-        cells.stratum[part] = row
-        cells.ranker[part] = ranker
-        cells.bucket[part] = bucket[row]
-        if segmented:
-            cells.segment[part] = segment[row]
+    def make(ranker: int) -> None:
+        end = sum(sizes[:ranker])
+        for part in parts:
+            row = np.flatnonzero(held(ranker, part)) + part.start
+            end, own = end + len(row), slice(end, end + len(row))
+            cells.stratum[own], cells.bucket[own], cells.ranker[own] = row, bucket[row], ranker
+            if segmented:
+                cells.segment[own] = segment[row]
+            cells.rank[own], cells.pairs[own], cells.impressions[own], cells.clicks[own] = fill(ranker, row)
 
-    at_once(fill, range(len(rows)))
-    return cells, parts
+    at_once(make, range(rankers))
+    return cells
 
 
 def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:
@@ -250,7 +261,12 @@ def count_positions(table: Cells | PairSums) -> tuple[Shown, ...]:
     else:
         impressions = table.impressions
     size = int(table.rank.max(initial=0)) + 1
-    shown, clicks = (tally(table.rank, counts, size).astype(np.int64) for counts in (impressions, table.clicks))
+
+    def count(counts: AnyArray) -> IntArray:
+        parts = (tally(table.rank[part], counts[part], size) for part in blocks(len(counts)))
+        return sum(parts, np.zeros(size)).astype(np.int64)
+
+    shown, clicks = count(impressions), count(table.clicks)
     return tuple(Shown(int(k), int(shown[k]), int(clicks[k])) for k in np.flatnonzero(shown))
 
 

@@ -200,8 +200,8 @@ class Masks:
             for place in range(len(group))
         ]
 
-    def bits(self, answer: Mapping[str, AnyArray]) -> Iterator[IntArray]:
-        """Yield the M bits of every ranker from the masks of an answer."""
-        for name, group in zip(self.names, self.groups, strict=True):
-            for place in range(len(group)):
-                yield answer[name] >> place * self.max_rank & (1 << self.max_rank) - 1
+    def read(self, answer: Mapping[str, AnyArray], ranker: int, rows: AnyArray | slice) -> IntArray:
+        """Return the M bits of a ranker, in some rows of an answer."""
+        number, place = divmod(ranker, len(self.groups[0]))
+        seen: IntArray = answer[self.names[number]][rows]
+        return seen >> place * self.max_rank & (1 << self.max_rank) - 1
