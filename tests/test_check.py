@@ -896,6 +896,18 @@ def test_clicks_too_large_to_be_added_up_are_no_clicks(rows: Rows, replayed: Row
     assert "not-a-click" in [finding.code for finding in check(spoilt).findings]
 
 
+def test_queries_of_a_sample_of_pairs_are_those_of_the_log(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = check(rows)
+    monkeypatch.setattr("posbias.harvesting.set_sizes._MOST_ROWS", len(rows) // 2)
+    part = check(rows)
+    # A row beyond M keeps queries from being counted with the pairs.
+    apart = check([*rows[:-1], rows[-1] | {"position": 9, "rank_a": 9, "rank_b": 9}])
+    assert every.documents_one_in == 1
+    assert part.documents_one_in == apart.documents_one_in == 2
+    assert 0 < part.queries == apart.queries < 2 * every.queries
+    assert part.queries % 2 == 0
+
+
 # ---- Queries that are ids of requests
 
 

@@ -13,6 +13,7 @@ from posbias.harvesting.refusals import refuse_settings
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.row_counts import count_rows
 from posbias.harvesting.samples import Sample
+from posbias.harvesting.set_sizes import Pairs
 from posbias.harvesting.shortages import find_no_clicks
 from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
@@ -110,8 +111,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         return Check((NO_ROWS,), **understood)
     look = Look(opened, plan, profile, counts)
     findings = tuple(finding for find in FINDERS for finding in find(look))
-    one_in = look.pairs.one_in if look.pairs else 1
-    queries, shared = _queries(opened, one_in)
+    queries, shared = _queries(opened, look.pairs)
     return Check(
         findings=findings,
         **understood,
@@ -121,14 +121,17 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         positions=profile.positions,
         documents=look.pairs.pairs if look.pairs else None,
         moved=look.pairs.moved if look.pairs else None,
-        documents_one_in=one_in,
+        documents_one_in=look.pairs.one_in if look.pairs else 1,
     )
 
 
-def _queries(opened: OpenLog, one_in: int) -> tuple[int, int]:
-    """Return how many queries there are, by one in so many, and in replay how many of them several rankers served."""
+def _queries(opened: OpenLog, pairs: Pairs | None) -> tuple[int, int]:
+    """Return how many queries there are, by those of the pairs, and in replay how many several rankers served."""
+    if pairs and pairs.queries is not None:
+        return pairs.queries, 0
     query, ranker = (opened.dialect.quote(name) for name in (opened.schema.query, opened.schema.ranker))
     if opened.schema.layout.ranks_known:
+        one_in = pairs.one_in if pairs else 1
         sql = f"SELECT COUNT(DISTINCT {query}) FROM log WHERE {Sample(one_in).condition(opened.dialect, query)}"
         return one_in * opened.rows(sql, "Counting queries")[0][0], 0
     sql = (

@@ -147,15 +147,16 @@ def row_counts(plan: Plan) -> str:
     )
 
 
-def pair_signatures(plan: Plan, condition: str, *, tested: bool) -> str:
+def pair_signatures(plan: Plan, condition: str, *, tested: bool, queries: bool) -> str:
     """Return how many (query, document) pairs have each signature, and how many have several (`low` is not `high`).
 
     `condition` says which rows of the log are looked at. Where all are known to be counted (`tested`), what tells that
-    is not read again.
+    is not read again. With the number of their queries in every row, if wanted.
     """
     names = plan.coding.names
     ends = [f"MIN({name}) AS low_{name}, MAX({name}) AS high_{name}" for name in names]
     keys = comma([f"low_{name}, high_{name}" for name in names])
+    counted = ", (SELECT COUNT(DISTINCT query) FROM documents) AS queries" if queries else ""
     return render(
         [
             # First of all: to sign rows that are not looked at costs more than the rest.
@@ -169,7 +170,7 @@ def pair_signatures(plan: Plan, condition: str, *, tested: bool) -> str:
             Step(
                 "pair_signatures",
                 "How many have each.",
-                f"SELECT {keys}, COUNT(*) AS pairs\nFROM documents\nGROUP BY {keys}",
+                f"SELECT {keys}, COUNT(*) AS pairs{counted}\nFROM documents\nGROUP BY {keys}",
             ),
         ]
     )
