@@ -24,6 +24,7 @@ from posbias.cli.flags import as_flags
 from posbias.engines import open_log
 from posbias.findings import Finding
 from posbias.harvesting.profiles import take_profile
+from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.row_counts import count_rows
 from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
@@ -894,6 +895,37 @@ def test_clicks_too_large_to_be_added_up_are_no_clicks(rows: Rows, replayed: Row
         row | {"clicked": 2**62 if i % 3 == 0 else row["clicked"]} for i, row in enumerate(rows if wide else replayed)
     ]
     assert "not-a-click" in [finding.code for finding in check(spoilt).findings]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("ids", ["int", "text"])
+def test_page_views_by_few_bits_show_what_those_by_many_do(seed: int, ids: str) -> None:
+    chance = random.Random(seed)
+    # Of few page views most are crowded, and of many none is.
+    views = [4, 40, 10**9][seed % 3]
+    rankers = ["a", "b", "it's c"][: 1 + seed // 2]
+    told = [
+        {
+            "query_id": chance.randrange(3),
+            "doc_id": chance.randrange(4),
+            "ranker": chance.choice(rankers),
+            "position": chance.randrange(1, 6),
+            "clicked": chance.randrange(2),
+            "impression_id": chance.randrange(views) if ids == "int" else f"view {chance.randrange(views)}",
+        }
+        for _ in range(60)
+    ]
+    with open_log(posbias.ClickLog(pa.Table.from_pylist(told)), None, silent) as opened:
+        plan = Plan(opened.schema, opened.dialect, (), 5)
+        profile = take_profile(opened, plan)
+        few, many = (find_repeats(opened, plan, whole=whole) for whole in (profile, None))
+    pages: dict[Any, set[str]] = {}
+    for row in told:
+        pages.setdefault(row["impression_id"], set()).add(row["ranker"])
+    mixed = next((finding for finding in few if finding.code == "mixed-view"), None)
+    assert few == many
+    assert mixed is None or mixed.evidence["page_views"] == len(pages)
+    assert bool(few) is (views < 10**9)
 
 
 def test_queries_of_a_sample_of_pairs_are_those_of_the_log(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
