@@ -25,6 +25,7 @@ from posbias.cli.flags import as_flags
 from posbias.engines import open_log
 from posbias.findings import Finding
 from posbias.harvesting.profiles import take_profile
+from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.row_counts import count_rows
 from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
@@ -892,15 +893,17 @@ def test_the_next_command_leads_to_a_working_one(table: pa.Table, tmp_path: Path
 
 @pytest.mark.parametrize("aggregated", [False, True])
 @pytest.mark.parametrize("layout", ["wide", "long"])
-def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregated: bool) -> None:
+@pytest.mark.parametrize("sound", [False, True])
+def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregated: bool, sound: bool) -> None:
     world = posbias.World(queries=40, repeats=3, max_rank=6)
     frame = posbias.simulate(world, "wide", aggregated=aggregated).to_pandas()
-    # Some shown where their ranker does not put them, some without a query, a position or a ranker's rank.
-    frame["query_id"] = frame["query_id"].astype("Int64")
-    frame.loc[::17, "position"] = 4
-    frame.loc[3::31, "query_id"] = pandas.NA
-    frame.loc[5::37, "position"] = 0
-    frame.loc[6::41, "rank_a"] = 0
+    if not sound:
+        # Some shown where their ranker does not put them, some without a query, a position or a ranker's rank.
+        frame["query_id"] = frame["query_id"].astype("Int64")
+        frame.loc[::17, "position"] = 4
+        frame.loc[3::31, "query_id"] = pandas.NA
+        frame.loc[5::37, "position"] = 0
+        frame.loc[6::41, "rank_a"] = 0
     tables: dict[str, Any] = {}
     if layout == "long":
         ranks = [
@@ -913,8 +916,8 @@ def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregate
         plan = Plan(opened.schema, opened.dialect, known_rankers(opened), 5)
         profile, counts = count_rows(opened, plan)
         expected = take_profile(opened, plan)
-    assert counts.rows_unusable
-    assert counts.rows_contradicted
+    assert bool(counts.rows_unusable) is not sound
+    assert bool(counts.rows_contradicted) is not sound
     assert counts.rows_beyond
     assert counts.rows_counted
     added: dict[Any, Any] = {}
@@ -924,6 +927,57 @@ def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregate
     assert added == {entry[:2]: entry[2:] for entry in expected.entries}
     assert profile.positions == expected.positions
     assert profile.page_views == expected.page_views
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_clicks_too_large_to_be_added_up_are_no_clicks(rows: Rows, replayed: Rows, wide: bool) -> None:
+    spoilt = [
+        row | {"clicked": 2**62 if i % 3 == 0 else row["clicked"]} for i, row in enumerate(rows if wide else replayed)
+    ]
+    assert "not-a-click" in [finding.code for finding in check(spoilt).findings]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("ids", ["int", "text"])
+def test_page_views_by_few_bits_show_what_those_by_many_do(seed: int, ids: str) -> None:
+    chance = random.Random(seed)
+    # Of few page views most are crowded, and of many none is.
+    views = [4, 40, 10**9][seed % 3]
+    rankers = ["a", "b", "it's c"][: 1 + seed // 2]
+    told = [
+        {
+            "query_id": chance.randrange(3),
+            "doc_id": chance.randrange(4),
+            "ranker": chance.choice(rankers),
+            "position": chance.randrange(1, 6),
+            "clicked": chance.randrange(2),
+            "impression_id": chance.randrange(views) if ids == "int" else f"view {chance.randrange(views)}",
+        }
+        for _ in range(60)
+    ]
+    with open_log(posbias.ClickLog(pa.Table.from_pylist(told)), None, silent) as opened:
+        plan = Plan(opened.schema, opened.dialect, (), 5)
+        profile = take_profile(opened, plan)
+        few, many = (find_repeats(opened, plan, whole=whole) for whole in (profile, None))
+    pages: dict[Any, set[str]] = {}
+    for row in told:
+        pages.setdefault(row["impression_id"], set()).add(row["ranker"])
+    mixed = next((finding for finding in few if finding.code == "mixed-view"), None)
+    assert few == many
+    assert mixed is None or mixed.evidence["page_views"] == len(pages)
+    assert bool(few) is (views < 10**9)
+
+
+def test_queries_of_a_sample_of_pairs_are_those_of_the_log(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = check(rows)
+    monkeypatch.setattr("posbias.harvesting.set_sizes._MOST_ROWS", len(rows) // 2)
+    part = check(rows)
+    # A row beyond M keeps queries from being counted with the pairs.
+    apart = check([*rows[:-1], rows[-1] | {"position": 9, "rank_a": 9, "rank_b": 9}])
+    assert every.documents_one_in == 1
+    assert part.documents_one_in == apart.documents_one_in == 2
+    assert 0 < part.queries == apart.queries < 2 * every.queries
+    assert part.queries % 2 == 0
 
 
 # ---- Queries that are ids of requests

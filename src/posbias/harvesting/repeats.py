@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
+from posbias.harvesting.profiles import Profile
 from posbias.harvesting.samples import ALL, Sample
 from posbias.logs.columns import guess
 from posbias.logs.schemas import ANY_RANKER
@@ -18,29 +19,31 @@ from posbias.wording import Arguments
 _BITS = 2**31 - 1
 
 
-def find_repeats(opened: OpenLog, plan: Plan, sample: Sample = ALL, *, moved: bool = True) -> list[Finding]:
+def find_repeats(
+    opened: OpenLog, plan: Plan, sample: Sample = ALL, *, moved: bool = True, whole: Profile | None = None
+) -> list[Finding]:
     """Return results logged twice in a page view, and page views with two results at one position.
 
     `moved` says whether a result may stand at several positions of a page view: not where no ranker ever puts a
-    document of a query at several.
+    document of a query at several. `whole` is the profile of a log all of whose rows lie within the top M and have ids.
     """
     if plan.schema.impression is None or plan.schema.aggregated:
         return _find_crowded_queries(opened, plan, sample)
-    views, beginning = _Views(opened, plan, sample), _Views(opened, plan, sample.beginning)
+    views, beginning = _Views(opened, plan, sample, whole), _Views(opened, plan, sample.beginning)
     if sample == sample.beginning:
-        pages, crowded, mixed = opened.rows(views.screen(), "Looking for repeats")[0]
+        crowded, mixed = opened.rows(views.screen(), "Looking for repeats")[0]
     else:
         # What repeats may stand anywhere, and is looked for all over the log; ids that name no page view show at the
         # beginning.
         views, crowded = _screened(opened, plan, sample)
-        pages, _, mixed = opened.rows(beginning.screen(), "Looking for repeats")[0]
+        _, mixed = opened.rows(beginning.screen(), "Looking for repeats")[0]
     found: list[Finding] = []
     if crowded:
         found += [*_find_duplicates(views), *_find_crowded(views)]
     if moved:
         found += _find_moved(beginning)
     if mixed:
-        found += _find_mixed(beginning, pages)
+        found += _find_mixed(beginning)
     return found
 
 
@@ -58,7 +61,7 @@ def _screened(opened: OpenLog, plan: Plan, sample: Sample) -> tuple[_Views, int]
             name, share = part
             views = _Views(opened, plan, sample.denser(share))
             looked = replace(views, sample=replace(views.sample, rows_of=name))
-        _, crowded, _ = opened.rows(looked.screen(rankers=False), "Looking for repeats")[0]
+        crowded, _ = opened.rows(looked.screen(rankers=False), "Looking for repeats")[0]
     return views, int(crowded)
 
 
@@ -69,6 +72,7 @@ class _Views:
     opened: OpenLog
     plan: Plan
     sample: Sample
+    whole: Profile | None = None
 
     def steps(self, wanted: str = "vqdrp") -> list[Step]:
         """Return the steps that end in `views`: view, query, document, ranker, position by short names, if wanted."""
@@ -88,34 +92,56 @@ class _Views:
         return [once(self.plan), views] if schema.drop_duplicates else [views]
 
     def screen(self, *, rankers: bool = True) -> str:
-        """Return a query that counts page views, those with more rows than positions, and those of several rankers.
+        """Return a query that counts page views with more rows than positions, and those of several rankers.
 
-        It reads as few columns as tell this, for it may read all rows of them. Positions are bits of a mask, and those
-        beyond 62 share one; rankers are told apart by a hash, which an absent one has too, and queries not at all: each
-        only makes us look closer.
+        It reads as few columns as tell this, for it may read all rows of them. Page views are told apart by a hash, for
+        that takes DuckDB less than their ids do, and queries not at all: each only makes us look closer.
         """
-        d = self.plan.dialect
-        # Every bit beside its opposite: those that any row has are 31 where all have one ranker, and more otherwise. No
-        # two rankers in a thousand million share a hash. Product and sum are made once for each name, not for each row.
-        ranker = d.cast(d.union(f"({d.hashed('r')} & {_BITS}) * {_BITS} + {_BITS}"), "BIGINT")
-        mixed = f"BIT_COUNT({ranker}) > 31" if rankers else "FALSE"
-        places = d.union(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
+        bits, crowded, mixed = self._bits_of_rankers() or self._bits_of_positions(rankers)
         return render(
             [
                 *self.steps("vrp" if rankers else "vp"),
                 Step(
                     "pages",
                     "Each page view with the positions that it fills.",
-                    f"SELECT v, COUNT(*) AS n, {places} AS places, {mixed} AS mixed\nFROM views\nGROUP BY v",
+                    f"SELECT {bits}\nFROM views\nGROUP BY {self.plan.dialect.hashed('v')}",
                 ),
                 Step(
-                    "screen",
-                    "How many there are, and how many are odd.",
-                    "SELECT COUNT(*), COUNT(CASE WHEN n > BIT_COUNT(places) THEN 1 END), "
-                    "COUNT(CASE WHEN mixed THEN 1 END)\nFROM pages",
+                    "screen", "How many are odd.", f"SELECT {crowded}, COUNT(CASE WHEN {mixed} THEN 1 END)\nFROM pages"
                 ),
             ]
         )
+
+    def _bits_of_positions(self, rankers: bool) -> tuple[str, str, str]:
+        """Return what to keep of a page view, how many have more rows than positions, and which have several rankers.
+
+        Positions beyond 62 share a bit, and an absent ranker has a hash too: each only makes us look closer.
+        """
+        d = self.plan.dialect
+        places = d.union(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
+        bits, crowded = f"COUNT(*) AS n, {places} AS places", "COUNT(CASE WHEN n > BIT_COUNT(places) THEN 1 END)"
+        if not rankers:
+            return bits, crowded, "FALSE"
+        # Every bit beside its opposite: those that any row has are 31 where all have one ranker, and more otherwise. No
+        # two rankers in a thousand million share a hash. Product and sum are made once for each name, not for each row.
+        names = d.cast(d.union(f"({d.hashed('r')} & {_BITS}) * {_BITS} + {_BITS}"), "BIGINT")
+        return f"{bits}, {names} AS names", crowded, "BIT_COUNT(names) > 31"
+
+    def _bits_of_rankers(self) -> tuple[str, str, str] | None:
+        """Return the same where M bits for each ranker are one number: all that is to be kept of a page view."""
+        d, m = self.plan.dialect, self.plan.max_rank
+        names = self.whole.rankers if self.whole else ()
+        if self.whole is None or not 0 < len(names) * m <= 62:
+            return None
+        *others, last = (1 << m * i for i in range(len(names)))
+        type_ = self.plan.schema.types[self.plan.schema.ranker]
+        cases = [f"WHEN {d.value(name, type_)} THEN {start}" for name, start in zip(names, others, strict=False)]
+        first = f"CASE r {' '.join(cases)} ELSE {last} END" if cases else str(last)
+        bit = f"{d.cast(first, 'BIGINT' if len(names) * m > 30 else 'INTEGER')} << (p - 1)"
+        shown = [f"CASE WHEN (places & {start * ((1 << m) - 1)}) <> 0 THEN 1 ELSE 0 END" for start in (*others, last)]
+        # Each row has a bit of its own, or there are fewer bits than rows.
+        crowded = f"{self.whole.rows} - SUM(BIT_COUNT(places))"
+        return f"{d.union(bit)} AS places", crowded, f"{' + '.join(shown)} > 1"
 
     def look(self, keys: str, odd: str, count: str, shown: str) -> tuple[int, str]:
         """Return how many groups of rows are odd, and an example by the columns to be shown."""
@@ -173,8 +199,10 @@ def _find_moved(views: _Views) -> list[Finding]:
     )
 
 
-def _find_mixed(views: _Views, pages: int) -> list[Finding]:
+def _find_mixed(views: _Views) -> list[Finding]:
     schema = views.plan.schema
+    counting = Step("pages", "How many page views there are.", "SELECT COUNT(DISTINCT v)\nFROM views")
+    pages = int(views.opened.rows(render([*views.steps("vp"), counting]), "Counting page views")[0][0])
     count, example = views.look("v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
     # What happens to most page views is meant; with ranks of all rankers, those tell whether lists were interleaved.
     meant = 2 * count > pages and not schema.layout.ranks_known

@@ -58,11 +58,15 @@ def count_rows(opened: OpenLog, plan: Plan) -> tuple[Profile, RowCounts]:
         return profile, RowCounts.by_profile(profile)
     answer = opened.table(signature_sql.row_counts(trust_ranks(opened, plan)), "Comparing positions with ranks")
     counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
-    # Copies that are dropped, and the names of rankers whose ranks are not known, are in the log alone.
-    if plan.schema.drop_duplicates or (answer["ranker"] < 0).any():
+    # Copies that are dropped, the names of rankers whose ranks are not known, and where rows stand that are not where
+    # their ranker puts them, are in the log alone.
+    elsewhere = counts.rows_contradicted or counts.rows_unusable
+    if plan.schema.drop_duplicates or elsewhere or (answer["shown_by"] < 0).any():
         return take_profile(opened, plan), counts
-    columns = [answer[name].tolist() for name in ("ranker", "position", "row_count", "impressions", "clicks")]
-    profile = Profile(tuple(Entry(plan.rankers[ranker], *rest) for ranker, *rest in zip(*columns, strict=True)))
+    position = answer["code_0"].clip(min=0)
+    columns = [answer["shown_by"], position, *(answer[name] for name in ("row_count", "impressions", "clicks"))]
+    found = zip(*(column.tolist() for column in columns), strict=True)
+    profile = Profile(tuple(Entry(plan.rankers[ranker], *rest) for ranker, *rest in found))
     refuse_sums(plan.schema, profile.impressions)
     return profile, counts
 

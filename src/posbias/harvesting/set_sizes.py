@@ -51,13 +51,14 @@ def intervention_sets(
 class Pairs:
     """How many (query, document) pairs there are, lie at different ranks, and have several ranks by one ranker.
 
-    They may be of a sample of queries, one in so many.
+    They may be of a sample of queries, one in so many. `queries` are theirs, where those were counted on the way.
     """
 
     pairs: int
     moved: int
     non_functional: int
     one_in: int = 1
+    queries: int | None = None
 
 
 def count_pairs_of(opened: OpenLog, plan: Plan, served: Container[str], counts: RowCounts) -> Pairs:
@@ -76,7 +77,10 @@ def count_pairs_of(opened: OpenLog, plan: Plan, served: Container[str], counts: 
 def _count_known_pairs(opened: OpenLog, plan: Plan, served: Container[str], every: int, tested: bool) -> Pairs:
     """Count the pairs of one query in so many, where ranks are known; `tested` if all rows can be counted."""
     condition = Sample(every).condition(plan.dialect, plan.dialect.quote(plan.schema.query))
-    answer = opened.table(signature_sql.pair_signatures(plan, condition, tested=tested), "Counting pairs")
+    # A query none of whose rows is counted has no pair. Of all pairs, queries are counted faster without them.
+    queries = tested and every > 1
+    sql = signature_sql.pair_signatures(plan, condition, tested=tested, queries=queries)
+    answer = opened.table(sql, "Counting pairs")
     lows, highs = ({name: answer[f"{end}_{name}"] for name in plan.coding.names} for end in ("low", "high"))
     several = np.any([lows[name] != highs[name] for name in plan.coding.names], axis=0)
     has = np.zeros((rows_of(answer), plan.max_rank + 1), dtype=np.int64)
@@ -85,7 +89,13 @@ def _count_known_pairs(opened: OpenLog, plan: Plan, served: Container[str], ever
             if name in served:
                 has[np.arange(len(rank)), rank] = 1
     sets, pairs = _sized(has[:, 1:], answer["pairs"]), answer["pairs"]
-    return Pairs(every * sets.pairs, every * sets.moved, every * int(pairs[several].sum()), every)
+    return Pairs(
+        every * sets.pairs,
+        every * sets.moved,
+        every * int(pairs[several].sum()),
+        every,
+        every * int(answer["queries"].max(initial=0)) if queries else None,
+    )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from posbias.harvesting.refusals import refuse_settings
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.row_counts import count_rows
 from posbias.harvesting.samples import Sample
+from posbias.harvesting.set_sizes import Pairs
 from posbias.harvesting.shortages import find_no_clicks
 from posbias.harvesting.signatures import known_rankers
 from posbias.judging.checks import Check
@@ -33,7 +34,9 @@ from posbias.sql.shown import Plan
 def _find_repeats(look: Look) -> list[Finding]:
     # Where no ranker contradicts itself, none shows a result at several positions of a page view.
     moved = look.pairs is None or look.pairs.non_functional > 0 or look.counts.rows_contradicted > 0
-    found = find_repeats(look.opened, look.plan, moved=moved)
+    # Where all rows are within the top M and have ids, and none is dropped, a page view is told by fewer bits.
+    dense = look.profile.rows_counted == look.profile.rows and not (look.lacks_ids or look.plan.schema.drop_duplicates)
+    found = find_repeats(look.opened, look.plan, moved=moved, whole=look.profile if dense else None)
     # Lists that were interleaved are what makes a page view one of several rankers.
     known = any(finding.code == "interleaved" for finding in look.contradictions)
     return [finding for finding in found if not (known and finding.code == "mixed-view")]
@@ -110,8 +113,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         return Check((NO_ROWS,), **understood)
     look = Look(opened, plan, profile, counts)
     findings = tuple(finding for find in FINDERS for finding in find(look))
-    one_in = look.pairs.one_in if look.pairs else 1
-    queries, shared = _queries(opened, one_in)
+    queries, shared = _queries(opened, look.pairs)
     return Check(
         findings=findings,
         **understood,
@@ -121,14 +123,17 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         positions=profile.positions,
         documents=look.pairs.pairs if look.pairs else None,
         moved=look.pairs.moved if look.pairs else None,
-        documents_one_in=one_in,
+        documents_one_in=look.pairs.one_in if look.pairs else 1,
     )
 
 
-def _queries(opened: OpenLog, one_in: int) -> tuple[int, int]:
-    """Return how many queries there are, by one in so many, and in replay how many of them several rankers served."""
+def _queries(opened: OpenLog, pairs: Pairs | None) -> tuple[int, int]:
+    """Return how many queries there are, by those of the pairs, and in replay how many several rankers served."""
+    if pairs and pairs.queries is not None:
+        return pairs.queries, 0
     query, ranker = (opened.dialect.quote(name) for name in (opened.schema.query, opened.schema.ranker))
     if opened.schema.layout.ranks_known:
+        one_in = pairs.one_in if pairs else 1
         sql = f"SELECT COUNT(DISTINCT {query}) FROM log WHERE {Sample(one_in).condition(opened.dialect, query)}"
         return one_in * opened.rows(sql, "Counting queries")[0][0], 0
     sql = (

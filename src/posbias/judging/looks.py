@@ -34,11 +34,13 @@ class Look:
     @cached_property
     def defects(self) -> list[Finding]:
         """What is wrong with single rows, which are looked at one by one only if anything is."""
-        if self.counts.rows_unusable or self._lacks_ids():
+        if self.counts.rows_unusable or self.lacks_ids:
             return find_defects(self.opened, self.plan)
         return find_bad_rankings(self.opened)
 
-    def _lacks_ids(self) -> bool:
+    @cached_property
+    def lacks_ids(self) -> bool:
+        """Whether rows lack the id of a query, a document or, where the log has one, a page view."""
         schema, d = self.plan.schema, self.plan.dialect
         names = [name for name in (schema.query, schema.doc, schema.impression) if name is not None]
         counts = ", ".join(f"COUNT({d.known(d.quote(name), schema.types[name])})" for name in names)

@@ -32,6 +32,7 @@ def profile(plan: Plan) -> str:
             d.integer(d.quote(column or ""), schema.types[column or ""])
             for column in (schema.impressions, schema.clicks)
         )
+    total = d.total("impressions") if schema.aggregated else "COUNT(*)"
     counted = "position >= 1 AND clicks BETWEEN 0 AND impressions AND name IS NOT NULL"
     return render(
         [
@@ -51,8 +52,10 @@ def profile(plan: Plan) -> str:
             Step(
                 "profile",
                 "Rows, impressions and clicks by ranker and position.",
-                f"SELECT name, position, COUNT(*) AS row_count, {d.total('impressions')} AS impressions, "
-                f"{d.total('clicks')} AS clicks\nFROM placed\nGROUP BY name, position",
+                f"SELECT name, position, COUNT(*) AS row_count, {total} AS impressions, "
+                # What is no click may be too large to be added up.
+                f"{d.total('CASE WHEN position >= 0 THEN clicks ELSE 0 END')} AS clicks\nFROM placed\n"
+                "GROUP BY name, position",
             ),
         ]
     )

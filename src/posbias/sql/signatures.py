@@ -123,43 +123,40 @@ def signatures(plan: Plan) -> str:
 
 
 def row_counts(plan: Plan) -> str:
-    """Return how many rows can be counted (0), and how many cannot, by why (`code_0`); by ranker and position.
+    """Return how many rows are counted, by the rank where they were shown, and how many are not, by why (`code_0`).
 
-    Ranker -1 is one that is not known. Position 0 is beyond M, -1 one that cannot be used.
+    Both by ranker (`shown_by`); -1 is one that is not known.
     """
-    m = plan.max_rank
-    usable = "position >= 1 AND clicks BETWEEN 0 AND impressions"
-    impressions, clicks = _totals(plan)
+    d = plan.dialect
+    impressions = d.total("impressions") if plan.schema.aggregated else "COUNT(*)"
+    # What is no click may be too large to be added up.
+    clicks = d.total(f"CASE WHEN code_0 > {UNUSABLE} THEN clicks ELSE 0 END")
     return render(
         [
             *_placed_by_own(plan),
-            Step("judged", "Whether it can be counted.", f"SELECT *, {_code(plan, '0')} AS code_0\nFROM placed_by_own"),
             Step(
-                "profiled",
-                "Where it was shown: if it can be counted, where its own ranker puts it.",
-                "SELECT COALESCE(ranker, -1) AS ranker, code_0, impressions, clicks,\n"
-                f"  CASE WHEN code_0 = 0 THEN own WHEN {usable} THEN CASE WHEN position <= {m} THEN position ELSE 0 "
-                "END ELSE -1 END AS position\nFROM judged",
+                "judged", "Whether it can be counted.", f"SELECT *, {_code(plan, 'own')} AS code_0\nFROM placed_by_own"
             ),
             Step(
                 "row_counts",
                 "How many rows can be counted, and how many cannot.",
-                f"SELECT ranker, position, code_0, COUNT(*) AS row_count, {impressions} AS impressions, "
-                f"{clicks} AS clicks\nFROM profiled\nGROUP BY ranker, position, code_0",
+                f"SELECT COALESCE(ranker, -1) AS shown_by, code_0, COUNT(*) AS row_count, "
+                f"{impressions} AS impressions, {clicks} AS clicks\nFROM judged\nGROUP BY ranker, code_0",
             ),
         ]
     )
 
 
-def pair_signatures(plan: Plan, condition: str, *, tested: bool) -> str:
+def pair_signatures(plan: Plan, condition: str, *, tested: bool, queries: bool) -> str:
     """Return how many (query, document) pairs have each signature, and how many have several (`low` is not `high`).
 
     `condition` says which rows of the log are looked at. Where all are known to be counted (`tested`), what tells that
-    is not read again.
+    is not read again. With the number of their queries in every row, if wanted.
     """
     names = plan.coding.names
     ends = [f"MIN({name}) AS low_{name}, MAX({name}) AS high_{name}" for name in names]
     keys = comma([f"low_{name}, high_{name}" for name in names])
+    counted = ", (SELECT COUNT(DISTINCT query) FROM documents) AS queries" if queries else ""
     return render(
         [
             # First of all: to sign rows that are not looked at costs more than the rest.
@@ -173,7 +170,7 @@ def pair_signatures(plan: Plan, condition: str, *, tested: bool) -> str:
             Step(
                 "pair_signatures",
                 "How many have each.",
-                f"SELECT {keys}, COUNT(*) AS pairs\nFROM documents\nGROUP BY {keys}",
+                f"SELECT {keys}, COUNT(*) AS pairs{counted}\nFROM documents\nGROUP BY {keys}",
             ),
         ]
     )
