@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import optimize, special, stats
 
 import posbias
 from posbias.arrays import FloatArray
@@ -20,6 +21,7 @@ from posbias.harvesting.segment_strata import SegmentStrata
 from posbias.reproduction.pooling import SETTINGS, Setting, measure
 
 RANKS = np.array([2.0, 3.0, 5.0])
+WIDTHS = np.geomspace(0.12, 2.6, 50)
 
 
 def scores(segments: int, seed: int = 0, *, blind: bool = False) -> tuple[Scores, FloatArray]:
@@ -333,3 +335,51 @@ def test_a_handful_of_rows_in_each_of_many_segments_draws_them_nowhere() -> None
     curve = posbias.CrossFit(pool=True).fit(posbias.harvest(log, max_rank=2, by=["part"], force=True)).curve()
     pooled = np.nanmean([own.propensity[1] for own in curve.segments.values()])
     assert pooled == pytest.approx(curve.propensity[1], abs=0.02)
+
+
+def narrowest(segments: int, least: float, most: float) -> tuple[float, float]:
+    """Return how often the narrowest intervals hold where S equal segments are alike, and half their width there.
+
+    They hold `least` of the time at every spread and `most` at none; `docs/theory.md` says what they are.
+    """
+    n = segments - 1
+    spreads = np.sqrt(2 / n) * np.array([0, 0.125, 0.25, 0.375, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 4])
+    every = np.outer(1 + spreads, stats.chi2.ppf((np.arange(200) + 0.5) / 200, n)).ravel()
+    ends = np.concatenate([[0], np.quantile(every, np.arange(1, 40) / 40), [np.inf]])
+    seen = np.diff(stats.chi2.cdf(ends / (1 + spreads[:, None]), n), axis=1)
+    part = np.searchsorted(ends, every) - 1
+    # The squared deviation of one segment is a share of Q, which is beta.
+    q = np.bincount(part, every) / np.bincount(part)
+    share = stats.beta.ppf((np.arange(24) + 0.5) / 24, 0.5, (n - 1) / 2) if n > 1 else np.ones(1)
+    off = np.sqrt(np.outer(q, share) * (1 - 1 / segments))[:, None]
+    b, half = (grid.ravel() for grid in np.meshgrid([*np.arange(0, 0.4, 0.05), *np.arange(0.4, 1.01, 0.1)], WIDTHS))
+    wide = half >= 1.96 * np.sqrt(b**2 + (1 - b**2) / segments)
+    b, half = b[wide][:, None], half[wide][:, None]
+    holds = []
+    for spread, chance in zip(spreads, seen, strict=True):
+        own = spread / (1 + spread)
+        sd = np.sqrt(own + (1 - own) / segments)
+        found = special.ndtr((half + (b - own) * off) / sd) - special.ndtr((-half + (b - own) * off) / sd)
+        holds.append((chance[:, None] * found.mean(axis=-1)).ravel())
+    width = np.array([np.outer(chance, half).ravel() for chance in seen])
+    known = np.sqrt((spreads + 1 / segments) / (1 + spreads))
+    best = optimize.linprog(
+        (width / known[:, None]).mean(axis=0),
+        A_ub=np.vstack([-np.array(holds), holds[0]]),
+        b_ub=[*np.full(len(spreads), -least), most],
+        A_eq=np.kron(np.eye(len(q)), np.ones(len(half))),
+        b_eq=np.ones(len(q)),
+    ).x
+    return float(holds[0] @ best), float(width[0] @ best)
+
+
+@pytest.mark.parametrize(
+    ("segments", "least", "alike", "cost"),
+    [(2, 0.93, 94.2, 0), (10, 0.93, 96.7, 0), (10, 0.95, 97.7, 1), (100, 0.93, 99.0, 6), (100, 0.95, 99.3, 11)],
+)
+def test_no_intervals_hold_every_spread_and_are_narrow_where_there_is_none(
+    segments: int, least: float, alike: float, cost: float
+) -> None:
+    (free, width), (_, wider) = (narrowest(segments, least, most) for most in (1.0, 0.97))
+    assert 100 * free == pytest.approx(alike, abs=0.15)
+    assert 100 * (wider / width - 1) == pytest.approx(cost, abs=0.7)

@@ -29,8 +29,8 @@ _COARSE = _SIZES[6::4]
 # One more kind of deviation must bring −2ℓ down by more than this.
 _WORTH = 4.0
 # For the width of intervals all variances up to the square of this are as likely as each other, and beyond it all
-# magnitudes. None at all is as likely as those up to so many times the variance of the mean, beside which they are
-# small, and no more than this beside all others: thin data tell little from none.
+# magnitudes. None at all is as likely as those up to so many times the variance of the mean, which makes of it what
+# differs little from none, and no more than this beside all others: thin data tell little from none.
 _USUAL, _SMALL, _MOST_NONE = 0.32, 6.0, 0.1
 # Sizes less likely than this make no difference, and kinds of which none is likelier than that need no second look.
 _UNLIKELY, _HOPELESS = 1e-3, 1e-6
@@ -155,13 +155,27 @@ class _Around(NamedTuple):
         if root.shape[1] > len(root):
             # Any root of T will do: one with no more columns than rows.
             root = np.linalg.cholesky(root @ root.T).astype(np.float64)
-        return self._models(root, [(1.0, sizes)])[0]
+        # A root of the inverse: to decompose it would take five times as long.
+        half = np.linalg.cholesky(
+            root.T @ self.scores.information @ root + self.scores.dispersion * np.eye(root.shape[1])
+        )
+        turned = root @ np.linalg.inv(half).swapaxes(1, 2)
+        gain = 2 * np.log(np.diagonal(half, axis1=1, axis2=2) / np.sqrt(self.scores.dispersion)).sum()
+        return self._fitted(turned, [(np.ones((len(half), root.shape[1])), gain, sizes)])[0]
 
     def models(self, sizes: Sizes, kind: int) -> list[_Model]:
         """Return T with one kind in each size in place of none."""
         tried = _COARSE if any(sizes) else _SIZES
-        every = [(float(size), (*sizes[:kind], float(size), *sizes[kind + 1 :])) for size in tried]
-        return [self.model(mixture) for _, mixture in every] if any(sizes) else self._models(self.kinds[kind], every)
+        every = [(*sizes[:kind], float(size), *sizes[kind + 1 :]) for size in tried]
+        if any(sizes):
+            return [self.model(mixture) for mixture in every]
+        # One decomposition of Lᵀ J L serves all sizes.
+        root, phi = self.kinds[kind], self.scores.dispersion
+        values, vectors = np.linalg.eigh(root.T @ self.scores.information @ root)
+        scaled = [size**2 * np.maximum(values, 0.0) for size in tried]
+        shrunk = [size**2 / (own + phi) for size, own in zip(tried, scaled, strict=True)]
+        gains = [np.log1p(own / phi).sum() for own in scaled]
+        return self._fitted(root @ vectors, list(zip(shrunk, gains, every, strict=True)))
 
     def error_of_mean(self) -> float:
         """Return the variance of the mean in each kind of deviation, added up.
@@ -172,21 +186,17 @@ class _Around(NamedTuple):
         roots = [np.sqrt(root.shape[1]) / np.linalg.norm(root.T @ known @ root) for root in self.kinds]
         return float(self.scores.dispersion * sum(roots))
 
-    def _models(self, root: FloatArray, scaled: list[tuple[float, Sizes]]) -> list[_Model]:
-        """Return T = scale² L Lᵀ for each scale: one decomposition of Lᵀ J L serves them all."""
+    def _fitted(self, turned: FloatArray, models: list[tuple[FloatArray, float, Sizes]]) -> list[_Model]:
+        """Return each T, given what B is made of, and log|I + Lᵀ J L / φ| of all segments."""
         u, (_, J, phi, _) = self.u, self.scores
-        values, vectors = np.linalg.eigh(root.T @ J @ root)
-        values = np.maximum(values, 0.0)
-        turned = root @ vectors
         along = np.einsum("snm,sn->sm", turned, u)
         flat = np.moveaxis(J @ turned, 1, 0).reshape(len(self.at), -1)
         answer = []
-        for scale, sizes in scaled:
-            shrunk = scale**2 / (scale**2 * values + phi)
+        for shrunk, gain, sizes in models:
             known = J.sum(axis=0) - (flat * shrunk.ravel()) @ flat.T
             left = u.sum(axis=0) - flat @ (shrunk * along).ravel()
             fit = (
-                np.log1p(scale**2 * values / phi).sum()
+                gain
                 - (shrunk * along**2).sum() / phi
                 - left @ np.linalg.solve(known, left) / phi
                 + np.linalg.slogdet(known)[1]
