@@ -31,7 +31,7 @@ class MixedNormals:
         """Return how far from the centre each number lies as often as a normal lies within z of its mean.
 
         >>> MixedNormals(np.array([0.9, 0.1]), np.zeros((2, 1)), np.array([[1.0], [3.0]])).half_width(1.96).round(2)
-        array([2.54])
+        array([2.53])
         """
         # The narrowest is too narrow for all others, and off its middle for itself; what holds each, holds all.
         low = z * self.deviations.min(axis=0)
