@@ -56,11 +56,18 @@ def shell(line: str, *args: Any, **options: Any) -> subprocess.CompletedProcess[
     )
 
 
+def _heed() -> None:
+    """Heed what the tests themselves may have been told to ignore, as by nohup."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @contextmanager
 def start(*args: Any, script: str = SCRIPT, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """Start the command, and see that it ends with the test: whoever waits for one that goes on waits for ever."""
     command = [sys.executable, "-c", script, *map(str, args)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as process:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, preexec_fn=_heed, **options) as process:
         try:
             yield process
         finally:
