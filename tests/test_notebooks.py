@@ -34,7 +34,10 @@ def run(notebook: Path, folder: Path) -> Any:
     from nbclient import NotebookClient
 
     resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(read(notebook), timeout=600, record_timing=False, resources=resources)
+    # A kernel sends what a cell prints in as many messages as its clock bids.
+    client = NotebookClient(
+        read(notebook), timeout=600, record_timing=False, coalesce_streams=True, resources=resources
+    )
     with pytest.MonkeyPatch.context() as patch:
         for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
             patch.setenv(name, str(folder))
