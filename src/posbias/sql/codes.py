@@ -119,14 +119,16 @@ class Digits:
 
     def added(self, dialect: Dialect, slot: str, *, aggregated: bool) -> str:
         """Return, as SQL, what a row adds to the number of its slot."""
-        place = slot if self.slots <= self._fit else f"{slot} % {self._fit}"
-        unit = f"({dialect.cast('1', 'BIGINT')} << ({self.bits} * ({place})))"
         if aggregated:
+            place = slot if self.slots <= self._fit else f"{slot} % {self._fit}"
+            unit = f"({dialect.cast('1', 'BIGINT')} << ({self.bits} * ({place})))"
             return f"{unit} * (impressions + {dialect.cast(str(2**self._clicks_at), 'HUGEINT')} * clicks)"
-        row = f" + {dialect.cast(str(2**self.top), 'HUGEINT')}" if self.top else ""
-        both = dialect.cast(str(2**self._clicks_at + 1), "HUGEINT")
-        # Most rows have no click, and need no product of 128 bits.
-        return f"CASE WHEN clicks = 1 THEN {unit} * {both}{row} ELSE {unit}{row} END"
+        # To look a number up takes less than to work it out: of each slot, that without a click and that with one.
+        row = 2**self.top if self.top else 0
+        units = [2 ** (self.bits * (place % self._fit)) for place in range(self.slots)]
+        numbers = [unit * (1 + click * 2**self._clicks_at) + row for unit in units for click in (0, 1)]
+        which = dialect.cast(f"2 * {slot} + clicks + 1", "BIGINT")
+        return f"[{', '.join(dialect.cast(str(number), 'HUGEINT') for number in numbers)}][{which}]"
 
     def number(self, dialect: Dialect, slot: str) -> str:
         """Return, as SQL, which number has the digit of a slot."""
