@@ -43,6 +43,22 @@ def other(row: dict[str, Any]) -> str:
     return "rank_b" if row["ranker"] == "a" else "rank_a"
 
 
+# ---- Segments
+
+
+@pytest.mark.parametrize("layout", ["wide", "aggregated"])
+def test_what_was_counted_is_no_segment(layout: str) -> None:
+    table = posbias.simulate(WORLD, aggregated=layout == "aggregated")
+    log = posbias.ClickLog(table)
+    counts = {"clicks": "clicks", "impressions": "impressions"} if layout == "aggregated" else {}
+    outcomes = list(counts) or ["clicked"]
+    for column in [*outcomes, "position"]:
+        with pytest.raises(posbias.LogError, match=f"'{column}' cannot be both .* and a segment"):
+            posbias.harvest(log, by=[column])
+        with pytest.raises(posbias.LogError, match=f"'{column}' cannot be both .* and a segment"):
+            posbias.harvest_sql("duckdb", "log", by=[column], **counts)
+
+
 # ---- Ranks of rankers that were not shown
 
 NO_RANKS = {

@@ -593,6 +593,27 @@ def test_no_click_and_nothing_but_clicks(rows: Rows) -> None:
     assert problem.count == sum(r["clicked"] for r in rows)
 
 
+def test_nothing_but_clicks_at_a_position() -> None:
+    rows = posbias.simulate(posbias.World(queries=300, max_rank=3)).to_pylist()
+    kept = [r for r in rows if r["clicked"] or r["position"] != 2]
+    problem = only(check(kept), "only-clicks-at-position")
+    assert problem.count == sum(r["clicked"] for r in rows if r["position"] == 2)
+    assert problem.severity == "warning"
+    with pytest.raises(posbias.LogError, match="at position 1 was clicked"):
+        harvest([r for r in rows if r["clicked"] or r["position"] > 1])
+
+
+def test_page_views_that_lack_rows() -> None:
+    rows = posbias.simulate(posbias.World(queries=50, max_rank=3)).to_pylist()
+    problem = only(check([r for i, r in enumerate(rows) if i % 2]), "missing-rows")
+    assert problem.evidence == {"page_views": 500, "counted": problem.evidence["counted"]}
+    assert problem.count == 500 - problem.evidence["counted"] > 100
+    # Pages that end at different depths, or have more below the top ranks, have them all.
+    below = [r | {"position": 9, "rank_a": 9, "rank_b": 9, "impression_id": -1 - i} for i, r in enumerate(rows)]
+    whole = [r for r in rows if r["position"] <= 1 + r["impression_id"] % 3] + below
+    assert "missing-rows" not in {f.code for f in check(whole).findings}
+
+
 def test_no_first_position(rows: Rows) -> None:
     problem = only(check([r for r in rows if r["position"] > 1]), "no-first-position")
     assert problem.severity == "error"

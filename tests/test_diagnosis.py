@@ -468,6 +468,21 @@ def test_pages_on_which_everything_was_clicked_are_found() -> None:
     assert "40 of 1,000" in finding.message
 
 
+def test_pages_that_were_kept_for_their_clicks_are_found() -> None:
+    rows = posbias.simulate(posbias.World(queries=300)).to_pylist()
+    clicked = {row["impression_id"] for row in rows if row["clicked"]}
+    kept = pa.Table.from_pylist([row for row in rows if row["impression_id"] in clicked])
+    assert only(posbias.diagnose(posbias.ClickLog(kept)), "only-clicked-pages").count == len(clicked) < 3000
+
+
+def test_ranks_without_a_standard_error_are_told_apart() -> None:
+    rows = posbias.simulate(posbias.World(queries=300, max_rank=3)).to_pylist()
+    silent = pa.Table.from_pylist([row | {"clicked": row["clicked"] * (row["position"] < 3)} for row in rows])
+    message = only(posbias.diagnose(posbias.ClickLog(silent), max_rank=3), "support").message
+    assert message.startswith("Rank 2 has")
+    assert message.endswith("degrees of freedom or more; Rank 3 has no standard error")
+
+
 # ---- Doors
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -448,12 +449,21 @@ def test_segments_are_planned_for_together_and_say_so() -> None:
     assert any("harvest.segment" in note for note in found.notes)
 
 
+def test_a_log_that_lacks_rows_or_has_pages_beyond_the_top_is_planned_for() -> None:
+    rows = posbias.simulate(posbias.World(queries=1000, repeats=1, max_rank=3)).to_pylist()
+    thin = [row for i, row in enumerate(rows) if i % 2 == 0]
+    below = [row | {"query_id": -1 - i, "position": 9} for i, row in enumerate(rows)]
+    for kept in (thin, [*rows, *below]):
+        found = posbias.plan(posbias.ClickLog(pa.Table.from_pylist(kept)), max_rank=3, scenarios=False)
+        assert found.queries == 1000
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "precision": ({"precision": 0}, "precision must be a share above 0"),
     "level": ({"level": 1.5}, "level must lie between"),
     "estimators": ({"estimators": ["pbm-em"]}, "'pbm-em' is not known"),
     "none": ({"estimators": []}, "found none"),
-    "queries": ({"queries": 7}, "7, but the harvest has 6,000 page views"),
+    "queries": ({"queries": 7}, "7, but the harvest has 30,000 results"),
     "many queries": ({"queries": 10**9}, "distinct queries of the log"),
     "ranker": ({"traffic": {"a": 1, "z": 1}}, "gives a share to 'z'"),
     "one ranker": ({"traffic": {"a": 1}}, "two rankers or more"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import click
 
 from posbias.cli.options import force_option, tell, warn
 from posbias.cli.sections import Sectioned
+from posbias.errors import HarvestError
 
 
 @click.command(cls=Sectioned, sections={"Output": ("output", "force")})
@@ -28,6 +32,7 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
     writable(output)
     refuse_overwriting(output, harvests)
     refuse_other(output, HARVEST)
+    _refuse_twice(harvests)
     with bar() as progress:
 
         def load(number: int) -> Harvest:
@@ -38,3 +43,17 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
     warn(made.findings)
     made.save(output)
     tell(f"{made!r} written to {output}")
+
+
+def _refuse_twice(harvests: tuple[str, ...]) -> None:
+    """Refuse a file that is given twice, or a copy of it: all that it holds would count twice."""
+    seen: dict[str, str] = {}
+    for name in harvests:
+        # What is no file is refused where it is read.
+        if not Path(name).is_file():
+            continue
+        with open(name, "rb") as file:
+            other = seen.setdefault(hashlib.file_digest(file, "sha256").hexdigest(), name)
+        if other is not name:
+            again = "is given twice" if other == name else f"is the same as {other!r}"
+            raise HarvestError(f"{name!r} {again}, and all that it holds would count twice. Give each harvest once.")

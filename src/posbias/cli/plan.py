@@ -206,7 +206,7 @@ def _counted(flags: dict[str, Any]) -> tuple[Harvest, int]:
     settings = {name: flags.pop(name) for name in ("max_rank", "weighting", "non_functional", "force")}
     with running(flags) as engine:
         made = harvest(log, **settings, **engine)
-        queries = count_queries(log, **engine)
+        queries = count_queries(log, settings["max_rank"], **engine)
     warn(made.findings)
     return made, queries
 

@@ -11,6 +11,7 @@ from posbias.findings import Finding, UnusableLogError
 from posbias.harvesting.counts import MOST_RANKS, MOST_SEGMENTS
 from posbias.harvesting.defects import explain_unusable
 from posbias.logs.column_refusals import require
+from posbias.logs.schemas import Schema
 from posbias.logs.weightings import WEIGHTINGS, Weighting
 from posbias.sql.shown import Plan
 from posbias.wording import listed
@@ -34,10 +35,21 @@ def refuse_window(opened: OpenLog, kind: str) -> None:
         )
 
 
+def refuse_segment_roles(schema: Schema, by: Sequence[str]) -> None:
+    """Refuse to segment by what was counted: a segment of clicks has nothing but clicks, whatever the position."""
+    for role in ("position", "click", "clicks", "impressions"):
+        if (column := getattr(schema, role)) in names("by", by, LogError):
+            raise LogError(
+                f"Column {column!r} cannot be both {role} and a segment: a segment is a group of page views, queries "
+                "or documents that was there before anything was shown or clicked. Name another column (by)."
+            )
+
+
 def refuse_segments(opened: OpenLog, by: Sequence[str]) -> None:
-    """Refuse segment columns that are not there, or have more values than there can be segments."""
+    """Refuse segment columns that are not there, tell outcomes, or have more values than there can be segments."""
     for column in names("by", by, LogError):
         require(column, opened.schema.types, argument="by")
+    refuse_segment_roles(opened.schema, by)
     if by:
         columns = ", ".join(map(opened.dialect.quote, by))
         distinct = f"SELECT DISTINCT {columns} FROM log LIMIT {MOST_SEGMENTS + 1}"

@@ -9,6 +9,7 @@ from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
 from posbias.harvesting.profiles import Profile
 from posbias.harvesting.samples import ALL, Sample
+from posbias.harvesting.shortages import find_missing_rows
 from posbias.logs.columns import guess
 from posbias.logs.schemas import ANY_RANKER
 from posbias.sql.shown import Plan, once
@@ -20,24 +21,31 @@ _BITS = 2**31 - 1
 
 
 def find_repeats(
-    opened: OpenLog, plan: Plan, sample: Sample = ALL, *, moved: bool = True, whole: Profile | None = None
+    opened: OpenLog,
+    plan: Plan,
+    sample: Sample = ALL,
+    *,
+    moved: bool = True,
+    whole: Profile | None = None,
+    page_views: int | None = None,
 ) -> list[Finding]:
     """Return results logged twice in a page view, and page views with two results at one position.
 
     `moved` says whether a result may stand at several positions of a page view: not where no ranker ever puts a
     document of a query at several. `whole` is the profile of a log all of whose rows lie within the top M and have ids.
+    `page_views`, if given, are those of the log by its positions, which are compared with those by their ids.
     """
     if plan.schema.impression is None or plan.schema.aggregated:
         return _find_crowded_queries(opened, plan, sample)
     views, beginning = _Views(opened, plan, sample, whole), _Views(opened, plan, sample.beginning)
     if sample == sample.beginning:
-        crowded, mixed = opened.rows(views.screen(), "Looking for repeats")[0]
+        crowded, mixed, known = opened.rows(views.screen(), "Looking for repeats")[0]
     else:
         # What repeats may stand anywhere, and is looked for all over the log; ids that name no page view show at the
         # beginning.
         views, crowded = _screened(opened, plan, sample)
-        _, mixed = opened.rows(beginning.screen(), "Looking for repeats")[0]
-    found: list[Finding] = []
+        _, mixed, known = opened.rows(beginning.screen(), "Looking for repeats")[0]
+    found = [] if page_views is None else find_missing_rows(known, page_views)
     if crowded:
         found += [*_find_duplicates(views), *_find_crowded(views)]
     if moved:
@@ -61,7 +69,7 @@ def _screened(opened: OpenLog, plan: Plan, sample: Sample) -> tuple[_Views, int]
             name, share = part
             views = _Views(opened, plan, sample.denser(share))
             looked = replace(views, sample=replace(views.sample, rows_of=name))
-        crowded, _ = opened.rows(looked.screen(rankers=False), "Looking for repeats")[0]
+        crowded, _, _ = opened.rows(looked.screen(rankers=False), "Looking for repeats")[0]
     return views, int(crowded)
 
 
@@ -92,12 +100,14 @@ class _Views:
         return [once(self.plan), views] if schema.drop_duplicates else [views]
 
     def screen(self, *, rankers: bool = True) -> str:
-        """Return a query that counts page views with more rows than positions, and those of several rankers.
+        """Return a query that counts page views with more rows than positions, of several rankers, and in the top M.
 
         It reads as few columns as tell this, for it may read all rows of them. Page views are told apart by a hash, for
         that takes DuckDB less than their ids do, and queries not at all: each only makes us look closer.
         """
         bits, crowded, mixed = self._bits_of_rankers() or self._bits_of_positions(rankers)
+        # All rows lie there where rankers have bits, and beyond 62 positions share one.
+        top = "-1" if self.whole or self.plan.max_rank > 62 else str((1 << self.plan.max_rank) - 1)
         return render(
             [
                 *self.steps("vrp" if rankers else "vp"),
@@ -107,7 +117,10 @@ class _Views:
                     f"SELECT {bits}\nFROM views\nGROUP BY {self.plan.dialect.hashed('v')}",
                 ),
                 Step(
-                    "screen", "How many are odd.", f"SELECT {crowded}, COUNT(CASE WHEN {mixed} THEN 1 END)\nFROM pages"
+                    "screen",
+                    "How many are odd.",
+                    f"SELECT {crowded}, COUNT(CASE WHEN {mixed} THEN 1 END), "
+                    f"COUNT(CASE WHEN (places & {top}) <> 0 THEN 1 END)\nFROM pages",
                 ),
             ]
         )

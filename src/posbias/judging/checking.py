@@ -36,7 +36,10 @@ def _find_repeats(look: Look) -> list[Finding]:
     moved = look.pairs is None or look.pairs.non_functional > 0 or look.counts.rows_contradicted > 0
     # Where all rows are within the top M and have ids, and none is dropped, a page view is told by fewer bits.
     dense = look.profile.rows_counted == look.profile.rows and not (look.lacks_ids or look.plan.schema.drop_duplicates)
-    found = find_repeats(look.opened, look.plan, moved=moved, whole=look.profile if dense else None)
+    page_views = sum(look.profile.page_views.values())
+    found = find_repeats(
+        look.opened, look.plan, moved=moved, whole=look.profile if dense else None, page_views=page_views
+    )
     # Lists that were interleaved are what makes a page view one of several rankers.
     known = any(finding.code == "interleaved" for finding in look.contradictions)
     return [finding for finding in found if not (known and finding.code == "mixed-view")]

@@ -96,8 +96,25 @@ def question_pages(pages: PageClicks) -> Question:
 
 
 def find_odd_pages(pages: PageClicks, harvest: Harvest, trial: Trial) -> list[Finding]:
-    """Return pages on which everything was clicked, and that none has two clicks where nothing else tells."""
+    """Return pages on which everything was clicked, that each has a click, and that none has two if none could tell."""
     found = []
+    shown, clicks = harvest.shown("rank")
+    rates = clicks / np.maximum(shown, 1)
+    idle = pages.views * float(np.prod(1 - rates))
+    if pages.clicked == pages.views and idle > _EXPECTED:
+        found.append(
+            Finding(
+                "only-clicked-pages",
+                "warning",
+                f"Each of {{page_views}} page views has a click, where about {idle:,.0f} would have none if each click "
+                "came by itself: page views without a click were left out, or users always click",
+                pages.views,
+                evidence={"page_views": pages.views, "expected": round(idle, 1)},
+                remedy="Log page views whether or not anything was clicked. A result on a page kept for its click is "
+                "clicked more often where nothing else was, which bends the curve and looks as if users stop at a "
+                "click.",
+            )
+        )
     if _crawled(pages):
         found.append(
             Finding(
@@ -109,8 +126,6 @@ def find_odd_pages(pages: PageClicks, harvest: Harvest, trial: Trial) -> list[Fi
                 remedy="Crawlers and tests click like this. They flatten the curve: leave them out of the log.",
             )
         )
-    shown, clicks = harvest.shown("rank")
-    rates = clicks / np.maximum(shown, 1)
     expected = pages.views * (rates.sum() ** 2 - (rates**2).sum()) / 2
     if not trial.told and not pages.several and expected > _EXPECTED:
         found.append(

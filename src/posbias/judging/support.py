@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from posbias.arrays import FloatArray, group, tally
+from posbias.curves.reasons import spans
 from posbias.estimators.intervals import FEW_DEGREES
 from posbias.findings import Finding
 from posbias.harvesting.harvests import Harvest
@@ -119,14 +121,25 @@ def _heavy(heavy: list[RankSupport], buckets: int) -> Finding:
 
 
 def _hanging(support: tuple[RankSupport, ...]) -> Finding:
-    least = min((one.degrees for one in support if one.degrees is not None), default=None)
+    known = {one.rank: one.degrees for one in support if one.degrees is not None}
+    unknown = [one.rank for one in support if one.degrees is None]
+    told = [f"{_have(known)} {min(known.values()):,.0f} degrees of freedom or more"] if known else []
+    told += [f"{_have(unknown)} no standard error"] if unknown else []
     return Finding(
         "support",
         "info",
-        f"Ranks 2 to {len(support) + 1}"
-        + (f" have {least:,.0f} degrees of freedom or more" if least is not None else " have no standard error"),
+        "; ".join(told),
         evidence={"ranks": [one.to_dict() for one in support]},
     )
+
+
+def _have(ranks: Collection[int]) -> str:
+    """Return the ranks that have something.
+
+    >>> _have([2, 3, 4]), _have([7])
+    ('Ranks 2 to 4 have', 'Rank 7 has')
+    """
+    return f"Rank{'s' * (len(ranks) > 1)} {spans(list(ranks))} {'have' if len(ranks) > 1 else 'has'}"
 
 
 def links_of(surprises: Surprises) -> list[dict[int, float]]:

@@ -88,7 +88,7 @@ def plan(
         raise PosbiasError("curve is what a world is assumed to have; a log or harvest has its own. Leave it out.")
     if isinstance(source, ClickLog):
         made = make_harvest(source, max_rank=max_rank, engine=engine, progress=progress)
-        queries = count_queries(source, engine, progress) if queries is None else queries
+        queries = count_queries(source, max_rank, engine, progress) if queries is None else queries
     elif isinstance(source, Harvest):
         made = source
     else:
@@ -96,11 +96,13 @@ def plan(
     return _plan(made, wish, names, queries, splits, scenarios, progress, seed)
 
 
-def count_queries(log: ClickLog, engine: EngineChoice | None = None, progress: Progress = silent) -> int:
-    """Return how many distinct queries a log has."""
+def count_queries(log: ClickLog, max_rank: int, engine: EngineChoice | None = None, progress: Progress = silent) -> int:
+    """Return how many distinct queries of a log have results in the top M."""
     with open_log(log, engine, progress) as opened:
-        query = opened.dialect.quote(opened.schema.query)
-        return int(opened.rows(f"SELECT COUNT(DISTINCT {query}) FROM log", "Counting queries")[0][0])
+        d, schema = opened.dialect, opened.schema
+        position = d.integer(d.quote(schema.position), schema.types[schema.position])
+        sql = f"SELECT COUNT(DISTINCT {d.quote(schema.query)}) FROM log WHERE {position} <= {max_rank}"
+        return int(opened.rows(sql, "Counting queries")[0][0])
 
 
 def _plan(
@@ -121,9 +123,10 @@ def _plan(
             raise EstimateError(f"{left} Plan for all-pairs.")
         notes.append(left)
     total = made.views.sum()
-    if queries is not None and not len(made.buckets) <= queries <= total:
+    results = int(made.shown("rank")[0].sum())
+    if queries is not None and not len(made.buckets) <= queries <= results:
         raise PosbiasError(
-            f"queries is {queries:,}, but the harvest has {int(total):,} page views in {len(made.buckets)} buckets of "
+            f"queries is {queries:,}, but the harvest has {results:,} results in {len(made.buckets)} buckets of "
             "queries, each of one query or more. Give the number of distinct queries of the log."
         )
     measured = []

@@ -10,7 +10,7 @@ from posbias.arguments import names
 from posbias.errors import LogError
 from posbias.harvesting.counts import kind_of
 from posbias.harvesting.notes import refuse_no_ranker
-from posbias.harvesting.refusals import refuse_settings
+from posbias.harvesting.refusals import refuse_segment_roles, refuse_settings
 from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog
 from posbias.logs.layouts import Layout
 from posbias.logs.schemas import NATURAL, Schema
@@ -99,6 +99,7 @@ def harvest_sql(
         duplicates=duplicates,
     )
     schema = _schema(log, rankers, by)
+    refuse_segment_roles(schema, by)
     chosen = weighting or schema.layout.weighting
     counted = kind_of(schema.layout, chosen)
     refuse_no_ranker(schema.natural, non_functional)
