@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -38,14 +37,18 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture(scope="module", params=[sparks.on_server(name) for name in posbias.engines.ENGINES])
-def each_engine(request: pytest.FixtureRequest) -> Iterator[str]:
+def each_engine(request: pytest.FixtureRequest) -> str:
     """Run a test on every engine: what is opened without naming one is opened by it."""
     if request.param == "spark":
         sparks.session()
-    before = posbias.engines.DEFAULT
-    posbias.engines.DEFAULT = request.param
-    yield request.param
-    posbias.engines.DEFAULT = before
+    return str(request.param)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: Any) -> None:
+    """Make the engine of a test the default one: the fixture of a module outlives its tests, and others run between."""
+    callspec = getattr(item, "callspec", None)
+    posbias.engines.DEFAULT = callspec.params.get("each_engine", "duckdb") if callspec else "duckdb"
 
 
 @pytest.hookimpl(wrapper=True)

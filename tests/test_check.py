@@ -541,7 +541,9 @@ def test_one_rank_column_that_is_not_used(rows: Rows) -> None:
     lone = [{name: value for name, value in row.items() if name != "rank_b"} for row in rows]
     problem = only(check(lone), "unused-ranks")
     assert "'rank_a' tells one ranker's rank" in problem.message
-    assert "'rank_b'" in problem.remedy
+    assert "Add 'rank_b'" in problem.remedy
+    loud = [{name.replace("rank_b", "RANK_B"): value for name, value in row.items()} for row in rows]
+    assert "Call 'RANK_B' 'rank_b'" in only(check(loud), "unused-ranks").remedy
 
 
 def test_an_empty_rankings_table(replayed: Rows) -> None:

@@ -402,6 +402,7 @@ def test_the_command_compares_within_a_harvest(files: Path) -> None:
         (["segments.harvest", "--segments", "--plot", "x.png"], "--plot draws two curves"),
         (["before.harvest", "log.parquet"], "not a harvest"),
         (["before.harvest", "none.json"], "There is no file"),
+        (["before.json", "after.json", "--estimator", "all-pairs"], "curves have been estimated"),
     ],
 )
 def test_the_command_says_what_does_not_fit(files: Path, args: list[str], said: str) -> None:

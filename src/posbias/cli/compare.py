@@ -80,6 +80,8 @@ def compare(
 
         writable(plot, PICTURE)
     given = [_load(path, force) for path in files]
+    if estimator is not None and all(map(_is_json, files)):
+        raise click.UsageError("--estimator is for harvests, and curves have been estimated. Leave it out.")
     made: Comparison | SegmentComparison
     if segments:
         from posbias.judging.segmented import compare_segments

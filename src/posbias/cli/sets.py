@@ -25,6 +25,7 @@ def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
     """
     from posbias.harvesting.set_sizes import intervention_sets
     from posbias.tables import Column, table
+    from posbias.wording import printable
 
     if plot is not None:
         from posbias.replacing import PICTURE
@@ -32,6 +33,7 @@ def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
 
         writable(plot, PICTURE)
     log = make_log(flags)
+    within = f" by {printable(log.window)}" if log.window is not None else ""
     with running(flags) as engine:
         sizes = intervention_sets(log, **engine, **flags)
     if plot is not None:
@@ -51,5 +53,5 @@ def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
     columns = [Column("", [f"{other + 1}" for other in range(1, m)])]
     for k in range(m - 1):
         columns.append(Column(f"{k + 1}", [f"{sizes[k, other]:,}" if k < other else "-" for other in range(1, m)]))
-    click.echo("Distinct (query, document) pairs in S_{k,k'}: column k, row k'")
+    click.echo(f"Distinct (query, document) pairs{within} in S_{{k,k'}}: column k, row k'")
     click.echo(table(columns))

@@ -121,7 +121,9 @@ class Check:
         lines += self._traffic()
         if self.documents is not None and self.moved is not None:
             moved = _share(self.moved, self.documents)
-            counted = f"{about}{self.documents:,} distinct (query, document) pairs"
+            # Where a document is compared with itself only within a day, it is another one on another day.
+            within = f" by {self.columns['window']}" if "window" in self.columns else ""
+            counted = f"{about}{self.documents:,} distinct (query, document) pairs{within}"
             where = "put at different ranks by the rankers" if "ranker" in self.columns else "shown at several ranks"
             lines += _fact("documents", f"{counted}, {about}{moved} {where}")
         if self.documents_one_in > 1:

@@ -9,6 +9,9 @@ from posbias.sql.shown import Plan, shown
 from posbias.sql.steps import Step, render
 from posbias.wording import Arguments
 
+# From this share of rows that contradict their ranker on, what is left is no sample of what was shown.
+_MOST = 0.5
+
 
 def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
     """Return rows shown at a position that is not the rank their own ranker gives them (wide and long)."""
@@ -54,16 +57,23 @@ def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
     if less_by_one == rows:
         remedy = f"Ranks seem to count from 0, and must count from 1 like {schema.position!r}: add 1 to them."
         arguments = count_from_one(opened, plan) if schema.rank_columns else {}
-    else:
+    elif count < _MOST * rows:
         remedy = (
             "They are left out of the harvest. If results are moved after ranking (advertisements, blending), log the "
             "final ranks. If lists were interleaved, say ranks='none' and ranker='none'. Ranks must count from 1 like "
             "positions."
         )
+    else:
+        remedy = (
+            "They are left out of the harvest, and those that remain mislead. Ranks must count from 1 like positions. "
+            "If results are moved after ranking (advertisements, blending), log the final ranks. If lists were "
+            "interleaved, compare each document with itself wherever it was shown: replay without a ranker."
+        )
+        arguments = {"ranks": "none", "ranker": "none"}
     return [
         Finding(
             "contradicted-rank",
-            "warning" if count < rows else "error",
+            "warning" if count < _MOST * rows else "error",
             f"{{count}} of {{rows}} rows in the top {plan.max_rank} were shown at a position that is not the rank "
             "their own ranker gives them",
             int(count),

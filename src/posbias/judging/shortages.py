@@ -140,12 +140,15 @@ def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
     lone = [c for c in schema.types if c in {f"rank_{name}" for name in served}]
     if len(lone) == 1:
         absent = [f"rank_{name}" for name in served if f"rank_{name}" not in lone]
+        alike = [c for c in schema.types if c.lower() in map(str.lower, absent)]
         yield Finding(
             "unused-ranks",
             "warning",
             f"column {lone[0]!r} tells one ranker's rank, and the others have none",
             1,
-            remedy=f"Add {listed(absent, most=4)} to know all ranks without recurring queries.",
+            remedy=f"Call {listed(alike)} {listed(absent, most=4)}, in the same letters as the rankers."
+            if alike
+            else f"Add {listed(absent, most=4)} to know all ranks without recurring queries.",
         )
 
 
