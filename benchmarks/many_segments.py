@@ -7,6 +7,7 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +16,19 @@ import pyarrow.parquet as pq
 
 import posbias
 from benchmarks.timing import in_small_process
+from posbias.arrays import FloatArray
 
 # Shops of one severity of position bias, each with ten queries of its own, seen twice.
-_ETAS, _QUERIES, _REPEATS = np.linspace(0.6, 1.4, 10), 10, 2
+_EVEN, _QUERIES, _REPEATS = np.linspace(0.6, 1.4, 10), 10, 2
+# The same spread in the shape that pooling takes for granted.
+_NORMAL = 1 + 0.25 * np.array([NormalDist().inv_cdf((i + 0.5) / 50) for i in range(50)])
 
 
-def write_log(path: Path, segments: int) -> int:
+def write_log(path: Path, segments: int, etas: FloatArray) -> int:
     """Write a wide log of two rankers with a column `shop`; return its rows."""
-    each = segments // len(_ETAS)
+    each = segments // len(etas)
     parts = []
-    for number, eta in enumerate(_ETAS):
+    for number, eta in enumerate(etas):
         world = posbias.World(queries=each * _QUERIES, repeats=_REPEATS, eta=float(eta), seed=number)
         table = posbias.simulate(world)
         query = pc.add(table["query_id"], number * world.queries)
@@ -46,14 +50,14 @@ def harvest(path: Path, to: Path) -> str:
     return said
 
 
-def fit(path: Path) -> str:
+def fit(path: Path, severities: FloatArray) -> str:
     """Pool the segments of a harvest file, and say what that took."""
     found = posbias.Harvest.load(path)
     before, start, busy = _peak(), time.perf_counter(), time.process_time()
     fitted = posbias.CrossFit(pool=True).fit(found)
     said = f"{_took(start, busy)}; at most {_peak():.2f} GiB, {before:.2f} of them from reading the harvest"
     ends = np.log([fitted.segments_[key].interval_[1:] for key in found.segments])
-    etas = np.repeat(_ETAS, len(found.segments) // len(_ETAS))[[int(str(key[0])) for key in found.segments]]
+    etas = np.repeat(severities, len(found.segments) // len(severities))[[int(str(key[0])) for key in found.segments]]
     truth = -etas[:, None] * np.log(np.arange(2, found.max_rank + 1))
     held = np.mean((ends[:, :, 0] <= truth) & (truth <= ends[:, :, 1]))
     return f"CrossFit(pool=True): {said}; {held:.1%} of its 95% intervals hold the truth"
@@ -70,15 +74,17 @@ def _peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--segments", type=int, default=10_000, help="how many, in tens")
+    parser.add_argument("--segments", type=int, default=10_000, help="how many, in fifties")
+    parser.add_argument("--normal", action="store_true", help="severities that are normal, not even steps")
     parser.add_argument("--repeats", type=int, default=3, help="how often they are pooled")
     options = parser.parse_args()
+    etas = _NORMAL if options.normal else _EVEN
     with tempfile.TemporaryDirectory() as folder:
         log, counts = Path(folder) / "shops.parquet", Path(folder) / "shops.harvest"
-        print(f"{in_small_process(write_log, log, options.segments):,} rows", flush=True)
+        print(f"{in_small_process(write_log, log, options.segments, etas):,} rows", flush=True)
         print(in_small_process(harvest, log, counts), flush=True)
         for _ in range(options.repeats):
-            print(in_small_process(fit, counts), flush=True)
+            print(in_small_process(fit, counts, etas), flush=True)
 
 
 if __name__ == "__main__":
