@@ -16,7 +16,6 @@ from posbias.sql.event_looks import (
     taps_query,
 )
 from posbias.sql.events import EventPlan
-from posbias.wording import listed
 
 Rows = Callable[[str, str], list[tuple[Any, ...]]]
 # One page view in so many may contradict the others before it is no longer an accident.
@@ -267,34 +266,3 @@ def _ids_told(schema: EventSchema) -> str:
     tapped = [(name, schema.click_types[name]) for name in (schema.click_impression, schema.click_doc)]
     one, other = (", ".join(f"{name!r} ({type_})" for name, type_ in pair) for pair in (shown, tapped))
     return f"{one} in the impressions, and {other} in the clicks"
-
-
-def find_hits(pages: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
-    """Yield which requests are known by what was returned alone, and which are for later pages."""
-    hits = [(application, page, count) for application, by, page, count in pages if by == "hits"]
-    total = sum(count for *_, count in pages)
-    if hits:
-        names = listed(sorted({str(application) for application, _, _ in hits}))
-        yield Finding(
-            "returned-not-seen",
-            "warning",
-            f"{{count}} of {{requests}} requests are of applications that log no impressions ({names}): what was "
-            "returned counts as shown",
-            sum(count for *_, count in hits),
-            None,
-            {"requests": total},
-            "What was returned was not always seen. The column 'shown_by' tells them apart.",
-        )
-    numbered = [(page, count) for _, page, count in hits if page is not None]
-    later = sum(count for page, count in numbered if page > min(page for page, _ in numbered))
-    if later:
-        yield Finding(
-            "later-pages",
-            "warning",
-            "{count} of {requests} requests are for a later page, whose results are counted from position 1 again",
-            later,
-            None,
-            {"requests": total},
-            "Leave them out by a query, or add the results of the pages before to their positions: the column 'page' "
-            "tells them apart.",
-        )
