@@ -20,6 +20,8 @@ from posbias.sql.events import EventPlan
 Rows = Callable[[str, str], list[tuple[Any, ...]]]
 # One page view in so many may contradict the others before it is no longer an accident.
 _ACCIDENT = 100
+# From this share of clicks on, what was not shown is no accident either; not of a handful.
+_MOST_ASTRAY, _FEWEST_ASTRAY = 0.5, 20
 # Nobody has so many applications, but a column of ids has more values.
 _MOST_APPLICATIONS = 1_000
 
@@ -244,21 +246,38 @@ def find_lost(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
             "A result counts as clicked once.",
         )
     if lost:
+        unknown = astray - known
         every = lost == tapped
-        ids = _ids_told(schema)
+        # Impressions may be a sample, so that most clicks are on page views that are not there. Those that are there
+        # show most of what is clicked on them, or documents are called otherwise.
+        mostly = known > max(_FEWEST_ASTRAY, _MOST_ASTRAY * (named - unknown))
         yield Finding(
             "not-shown",
-            "error" if every else "warning",
+            "error" if every or mostly else "warning",
             "{count} of {clicks} clicks are on what was not shown: {known} on page views that are there, without this "
             "document, and {unknown} on others",
             astray,
             example,
-            {"clicks": int(total), "known": known, "unknown": astray - known},
-            f"No click would be left. Are ids written alike in both tables? They are {ids}."
-            if every
-            else "They are left out. Page views of the day before, or of pages that were not logged, are the usual "
-            "reason.",
+            {"clicks": int(total), "known": known, "unknown": unknown},
+            _why_lost(schema, every=every, mostly=mostly, elsewhere=unknown > _MOST_ASTRAY * named),
         )
+
+
+def _why_lost(schema: EventSchema, *, every: bool, mostly: bool, elsewhere: bool) -> str:
+    if every:
+        return f"No click would be left. Are ids written alike in both tables? They are {_ids_told(schema)}."
+    if mostly:
+        return (
+            "Most clicks on these page views would be lost. Is a document called the same in both tables, and not by a "
+            f"product in one and its variant in the other, or by its place? Ids are {_ids_told(schema)}. Clicks on what "
+            "is no result, such as an advertisement, leave out by a query (clicks_sql)."
+        )
+    if elsewhere:
+        return (
+            "They are left out. If the impressions are a sample, that is as it should be; else compare the days of both "
+            f"tables, and how ids of page views are written: they are {_ids_told(schema)}."
+        )
+    return "They are left out. Page views of the day before, or of pages that were not logged, are the usual reason."
 
 
 def _ids_told(schema: EventSchema) -> str:
