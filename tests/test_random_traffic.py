@@ -199,7 +199,7 @@ def test_what_was_never_shown_again_is_taken_on_trust(table):
 def test_a_harvest_by_signature_tells_by_what_others_rank():
     wide = posbias.simulate(posbias.World(queries=300))
     for seen in (posbias.ClickLog(wide), harvest := posbias.harvest(posbias.ClickLog(wide))):
-        with pytest.raises(posbias.LogError, match="'a' showed .* agree by .* It is a ranking"):
+        with pytest.raises(posbias.LogError, match=r"'a' showed .* agree by .* It is a ranking"):
             posbias.RandomTraffic("a").fit(seen)
     forced = posbias.RandomTraffic("a").fit(harvest, force=True)
     assert "stand near where 'b' ranks them" in forced.notes_[0]
@@ -340,9 +340,7 @@ def test_the_engine_counts_what_the_definition_says(engine, tmp_path):
     frame = log_of(pages(40, [1, 2, 5], [1, 2, 6], rng, order=noisy(1.0), cut=[2, 4, 6]))
     frame.to_parquet(tmp_path / "log.parquet")
     chosen = posbias.Spark(session()) if engine == "spark" else None
-    observed = posbias.RandomTraffic("r").observe(
-        posbias.ClickLog(tmp_path / "log.parquet"), force=True, engine=chosen
-    )
+    observed = posbias.RandomTraffic("r").observe(posbias.ClickLog(tmp_path / "log.parquet"), force=True, engine=chosen)
     counted = [observed.rows[name].sum() for name in ("pairs", "again", "alike", "variance")]
     np.testing.assert_allclose(counted, agreement_in_words(frame))
 

@@ -269,13 +269,13 @@ def _why_lost(schema: EventSchema, *, every: bool, mostly: bool, elsewhere: bool
     if mostly:
         return (
             "Most clicks on these page views would be lost. Is a document called the same in both tables, and not by a "
-            f"product in one and its variant in the other, or by its place? Ids are {_ids_told(schema)}. Clicks on what "
-            "is no result, such as an advertisement, leave out by a query (clicks_sql)."
+            f"product in one and its variant in the other, or by its place? Ids are {_ids_told(schema)}. Clicks on "
+            "what is no result, such as an advertisement, are left out by a query (clicks_sql)."
         )
     if elsewhere:
         return (
-            "They are left out. If the impressions are a sample, that is as it should be; else compare the days of both "
-            f"tables, and how ids of page views are written: they are {_ids_told(schema)}."
+            "They are left out. If the impressions are a sample, that is as it should be; else compare the days of "
+            f"both tables, and how ids of page views are written: they are {_ids_told(schema)}."
         )
     return "They are left out. Page views of the day before, or of pages that were not logged, are the usual reason."
 

@@ -20,7 +20,7 @@ class Requests(NamedTuple):
 
 
 def find_requests(rows: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
-    """Yield which requests are known by what was returned alone, and which are for later pages that begin at the top."""
+    """Yield which requests are known by what was returned alone, and which for later pages begin at the top again."""
     requests = [Requests(*row) for row in rows]
     hits = [one for one in requests if one.shown_by == "hits"]
     total = sum(one.count for one in requests)

@@ -1,4 +1,4 @@
-"""Whether a ranker that is said to show results in random order does so, as far as what it shows again, or what others rank, tells."""
+"""Whether a ranker that is said to show results in random order does so, as far as what it shows again tells."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ class Agreement:
             return []
         plainly = self.share > _MOST
         remedy = (
-            "It is a ranking, if a noisy one, and better results stand higher: name the ranker that shows results in random order. "
-            "Only if that order was drawn once for each query or user and kept is all well."
+            "It is a ranking, if a noisy one, and better results stand higher: name the ranker that shows results in "
+            "random order. Only if that order was drawn once for each query or user and kept is all well."
             if plainly
             else "Part of its pages, or some of its page views, may be ranked: then better results stand higher, and "
             "the curve falls too fast. Only if an order that was drawn at random is kept for a while is all well."

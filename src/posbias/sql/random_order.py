@@ -12,11 +12,11 @@ from posbias.sql.steps import Step, render
 def random_order(plan: Plan, ranker: int) -> str:
     """Return how far the places of (query, document) pairs agree between the page views on which a ranker showed them.
 
-    Of the `pairs` that were shown several times, down to a `rank`: how often they were shown `again`, the products of their places on
-    every two page views (`alike`), divided by views, and the variance that these have in random order. A place is the
-    position less the mean of its page's positions, over their standard deviation: in random order it is 0 on average,
-    and independent of that on any other page view, however deep pages are and whichever documents they hold. Documents
-    of one page exclude each other, which adds 1 / (results - 1) to the variance.
+    Of the `pairs` that were shown several times, down to a `rank`: how often they were shown `again`, the products of
+    their places on every two page views (`alike`), divided by views, and the variance that these have in random order.
+    A place is the position less the mean of its page's positions, over their standard deviation: in random order it is
+    0 on average, and independent of that on any other page view, however deep pages are and whichever documents they
+    hold. Documents of one page exclude each other, which adds 1 / (results - 1) to the variance.
     """
     known = plan.schema.impression is not None
     paged = replace(plan, keep=(plan.schema.impression,)) if plan.schema.impression is not None else plan
@@ -30,7 +30,7 @@ def random_order(plan: Plan, ranker: int) -> str:
             *shown(paged, ranks=False),
             Step(
                 "paged",
-                "The ranker's results, with the positions of their page: how many, their sum and that of their squares.",
+                "The ranker's results, with the positions of their page: how many, their sum, that of their squares.",
                 f"SELECT {pair}, position, impressions, {results} AS results, 1e0 * SUM(impressions) {page} AS n,\n"
                 f"  1e0 * SUM(impressions * position) {page} AS total,\n"
                 f"  1e0 * SUM(impressions * position * position) {page} AS squares\n"
@@ -46,8 +46,9 @@ def random_order(plan: Plan, ranker: int) -> str:
             Step(
                 "again",
                 "Pairs that were shown several times.",
-                f"SELECT {pair}, MAX(position) AS low, {total('impressions')} AS n, SUM(impressions * place) AS places,\n"
-                "  SUM(impressions * place * place) AS squares, SUM(impressions * excluded) AS excluded\n"
+                f"SELECT {pair}, MAX(position) AS low, {total('impressions')} AS n,\n"
+                "  SUM(impressions * place) AS places, SUM(impressions * place * place) AS squares,\n"
+                "  SUM(impressions * excluded) AS excluded\n"
                 f"FROM placed\nGROUP BY {pair}\nHAVING SUM(impressions) > 1",
             ),
             Step(
