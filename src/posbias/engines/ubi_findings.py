@@ -15,7 +15,7 @@ class Requests(NamedTuple):
     application: str | None
     shown_by: str
     page: int | None
-    count: int
+    requests: int
     at_top: int
 
 
@@ -23,7 +23,7 @@ def find_requests(rows: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
     """Yield which requests are known by what was returned alone, and which for later pages begin at the top again."""
     requests = [Requests(*row) for row in rows]
     hits = [one for one in requests if one.shown_by == "hits"]
-    total = sum(one.count for one in requests)
+    total = sum(one.requests for one in requests)
     if hits:
         names = listed(sorted({str(one.application) for one in hits}))
         yield Finding(
@@ -31,7 +31,7 @@ def find_requests(rows: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
             "warning",
             f"{{count}} of {{requests}} requests are of applications that log no impressions ({names}): what was "
             "returned counts as shown",
-            sum(one.count for one in hits),
+            sum(one.requests for one in hits),
             None,
             {"requests": total},
             "What was returned was not always seen. The column 'shown_by' tells them apart.",
