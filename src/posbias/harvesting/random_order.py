@@ -63,13 +63,16 @@ class Agreement:
     @classmethod
     def of_rows(cls, rows: Mapping[str, AnyArray]) -> Self:
         """Return that of pairs that a log's engine saw again: the mean correlation of places on two page views."""
-        pairs, again, alike, variance = (float(rows[name].sum()) for name in ("pairs", "again", "alike", "variance"))
-        # A sum of squares less their mean: chi squared with so many degrees of freedom, made normal by its cube root
-        # (Wilson and Hilferty).
-        degrees, sure = variance / 2, 0.0
-        if degrees:
+        pairs, again, alike = (float(rows[name].sum()) for name in ("pairs", "again", "alike"))
+        freely, together = (float(rows[name].sum()) for name in ("freely", "together"))
+        # Friedman's statistic, query by query: results / (results - 1) times chi squared less its degrees of freedom,
+        # made normal by its cube root (Wilson and Hilferty).
+        sure = 0.0
+        if freely:
+            scale = together / freely
+            degrees = freely / scale
             mean, spread = 1 - 2 / (9 * degrees), np.sqrt(2 / (9 * degrees))
-            sure = float((np.cbrt(max(0.0, 1 + alike / degrees)) - mean) / spread)
+            sure = float((np.cbrt(max(0.0, 1 + alike / (scale * degrees))) - mean) / spread)
         return cls(_PAIRS, int(pairs), alike / max(again, 1.0), sure)
 
     @classmethod

@@ -13,10 +13,11 @@ def random_order(plan: Plan, ranker: int) -> str:
     """Return how far the places of (query, document) pairs agree between the page views on which a ranker showed them.
 
     Of the `pairs` that were shown several times, down to a `rank`: how often they were shown `again`, the products of
-    their places on every two page views (`alike`), divided by views, and the variance that these have in random order.
-    A place is the position less the mean of its page's positions, over their standard deviation: in random order it is
-    0 on average, and independent of that on any other page view, however deep pages are and whichever documents they
-    hold. Documents of one page exclude each other, which adds 1 / (results - 1) to the variance.
+    their places on every two page views (`alike`), divided by views, and half the variance that these have in random
+    order: if each document stood `freely`, and `together` with the others of its page, which they exclude: that adds
+    1 / (results - 1). A place is the position less the mean of its page's positions, over their standard deviation: in
+    random order it is 0 on average, and independent of that on any other page view, however deep pages are and
+    whichever documents they hold.
     """
     known = plan.schema.impression is not None
     paged = replace(plan, keep=(plan.schema.impression,)) if plan.schema.impression is not None else plan
@@ -57,7 +58,8 @@ def random_order(plan: Plan, ranker: int) -> str:
                 f"SELECT {comma(plan.segments, 'COUNT(*) AS pairs', 'COALESCE(MAX(low), 0) AS rank')},\n"
                 f"  COALESCE({total('n - 1')}, 0) AS again,\n"
                 "  COALESCE(SUM((places * places - squares) / n), 0e0) AS alike,\n"
-                "  COALESCE(SUM(2e0 * (n - 1) / n * (1 + excluded / n)), 0e0) AS variance\nFROM again"
+                "  COALESCE(SUM(1e0 * (n - 1) / n), 0e0) AS freely,\n"
+                "  COALESCE(SUM(1e0 * (n - 1) / n * (1 + excluded / n)), 0e0) AS together\nFROM again"
                 + (f"\nGROUP BY {comma(plan.segments)}" if plan.segments else ""),
             ),
         ]
