@@ -19,12 +19,12 @@ def random_order(plan: Plan, ranker: int) -> str:
     random order it is 0 on average, and independent of that on any other page view, however deep pages are and
     whichever documents they hold.
     """
-    known = plan.schema.impression is not None
     paged = replace(plan, keep=(plan.schema.impression,)) if plan.schema.impression is not None else plan
-    # Where page views have no id, the positions of all page views of the query stand for those of each.
+    # Where page views have no id, the positions of all page views of the query stand for those of each: there are more
+    # results than a page has places then, and fewer where results of a page are missing.
     page = f"OVER (PARTITION BY {comma('query', paged.kept)})"
     pair = comma(plan.segments, "query", "doc")
-    results = f"SUM(impressions) {page}" if known else f"MAX(position) {page} - MIN(position) {page} + 1"
+    results = f"LEAST(SUM(impressions) {page}, MAX(position) {page} - MIN(position) {page} + 1)"
     total = plan.dialect.total
     return render(
         [
