@@ -262,8 +262,43 @@ def test_a_proxy_is_a_column_of_a_log_and_has_classes() -> None:
     assert "one-curve-by-proxy" in codes(found)
     with pytest.raises(HarvestError, match="one segment column"):
         posbias.diagnose(posbias.harvest(posbias.ClickLog(log)), proxy="guess")
-    with pytest.raises(HarvestError, match="has 200 values"):
-        posbias.diagnose(posbias.ClickLog(log), proxy="query_id")
+    many = log.append_column("score", log["doc_id"])
+    with pytest.raises(HarvestError, match=r"has [0-9,]+ values"):
+        posbias.diagnose(posbias.ClickLog(many), proxy="score")
+
+
+@pytest.mark.parametrize("column", ["clicked", "ranker", "position", "query_id", "rank_a"])
+def test_what_a_column_tells_already_is_no_proxy(column: str) -> None:
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=50)))
+    with pytest.raises(HarvestError, match=rf"Column '{column}' tells the .* no proxy of relevance"):
+        posbias.diagnose(log, proxy=column)
+
+
+def test_a_proxy_that_is_not_there_is_asked_for_by_its_own_name(tmp_path: Path) -> None:
+    pq.write_table(posbias.simulate(posbias.World(queries=50)), tmp_path / "log.parquet")
+    done = CliRunner().invoke(cli, ["diagnose", str(tmp_path / "log.parquet"), "--proxy", "nope"])
+    assert done.exit_code == 2
+    assert "Column 'nope' is not in the log" in done.stderr
+    assert "--proxy COLUMN" in done.stderr
+    assert "--by" not in done.stderr
+
+
+def test_a_proxy_that_could_not_be_tested_is_said() -> None:
+    """Two classes of which one has hardly a document, then three of which two can be compared."""
+    log = posbias.simulate(posbias.World(queries=400))
+    number = np.array(log["doc_id"]) % 1000
+    rare = np.where(number == 7, "rare", "usual")
+    found = posbias.diagnose(posbias.ClickLog(log.append_column("guess", pa.array(rare))), proxy="guess")
+    finding = only(found, "proxy-untested")
+    assert "classes of 'guess' could not be compared: documents of rare (" in finding.message
+    assert "Nothing found" not in str(found)
+    some = np.where(number == 7, "rare", np.where(number % 2, "odd", "even"))
+    found = posbias.diagnose(posbias.ClickLog(log.append_column("guess", pa.array(some))), proxy="guess")
+    finding = only(found, "one-curve-by-proxy")
+    assert "all classes" not in finding.message
+    assert "2 of 3 classes of 'guess'" in finding.message
+    assert finding.evidence["left_out"] == ["rare"]
+    assert "documents of rare (" in finding.message
 
 
 # ---- Lines under a curve

@@ -151,6 +151,25 @@ def test_every_source_of_a_log_is_one_of_events(form: str, kind: str, tmp_path: 
     assert keyed(out) == keyed(rows)
 
 
+def test_most_clicks_on_documents_that_page_views_do_not_show_are_an_error(tmp_path: Path) -> None:
+    """As of variants of products, whose ids are now and then those of a product."""
+    rows = simulated()
+    clicks = clicks_of(rows)
+    strange = [row | {"doc_id": row["doc_id"] + 10**6} for row in clicks]
+    log = join(pa.Table.from_pylist(as_arrays(rows)), pa.Table.from_pylist([*strange, *clicks[:20]]))
+    told = rf"{len(clicks):,} of {len(clicks) + 20:,} clicks are on what was not shown.*Most clicks on these page views"
+    with pytest.raises(posbias.LogError, match=told):
+        posbias.write_events(log, tmp_path / "x.parquet")
+    # A sample of page views misses clicks as well, but not on those that are there.
+    some = {row["impression_id"] for row in rows if row["impression_id"] % 5 == 0}
+    shown = [row for row in rows if row["impression_id"] in some]
+    out, found = written(join(pa.Table.from_pylist(as_arrays(shown)), pa.Table.from_pylist(clicks)), tmp_path)
+    assert keyed(out) == keyed(shown)
+    (finding,) = (finding for finding in found.findings if finding.code == "not-shown")
+    assert finding.severity == "warning"
+    assert "If the impressions are a sample" in finding.remedy
+
+
 def test_tables_of_a_duckdb_file(tmp_path: Path) -> None:
     rows = simulated()
     shown, clicks = pa.Table.from_pylist(as_arrays(rows)), pa.Table.from_pylist(clicks_of(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import posbias
+from posbias.cli import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "examples" / "nightly.py"
@@ -111,6 +114,34 @@ def test_days_are_kept_in_order_and_one_of_each(tmp_path: Path) -> None:
     assert replaced.days[2].positions == other.positions
     assert max(map(len, kept.to_text().splitlines())) <= 80
     assert "\x1b" not in kept.add(one, "2026-03-04", ["\x1b[2J"]).to_text()
+
+
+def test_days_that_were_estimated_otherwise_are_told(tmp_path: Path) -> None:
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200, max_rank=3, segments={"x": 1.0, "y": 0.5})))
+    harvest = posbias.harvest(log, max_rank=3, by=["device"])
+    path = tmp_path / "history.parquet"
+    made = {
+        "2026-03-01": posbias.CrossFit(),
+        "2026-03-02": posbias.CrossFit(),
+        "2026-03-03": posbias.AllPairs(),
+        "2026-03-04": posbias.AllPairs(level=0.8),
+        "2026-03-05": posbias.AllPairs(level=0.8),
+    }
+    told = {}
+    for day, estimator in made.items():
+        (tmp_path / "curve.json").write_text(json.dumps(estimator.fit(harvest).curve().to_dict()))
+        done = CliRunner().invoke(cli, ["history", "add", str(path), str(tmp_path / "curve.json"), "--date", day])
+        assert done.exit_code == 0, done.output
+        assert "not those of its 2 segments" in done.stderr
+        told[day] = "not to be compared" in done.stderr
+    assert [day for day, said in told.items() if said] == ["2026-03-03", "2026-03-04"]
+    kept = posbias.History.load(path)
+    assert [str(day.date) for day in kept.changes] == ["2026-03-03", "2026-03-04"]
+    said = " ".join(CliRunner().invoke(cli, ["history", "show", str(path)]).stdout.split())
+    assert "cross-fit, 95% interval from 2026-03-01 on; all-pairs, 95% interval from 2026-03-03 on" in said
+    assert "all-pairs, 80% interval from 2026-03-04 on." in said
+    assert "alike" not in posbias.History(kept.days[:2]).to_text()
+    assert max(map(len, kept.to_text().splitlines())) <= 80
 
 
 @pytest.mark.parametrize("day", ["2026-3-1", "yesterday", "", 7])

@@ -14,7 +14,7 @@ from posbias.harvesting.observations import Observations, observe_features, obse
 
 
 def table_of(queries: int = 200, seed: int = 0) -> pandas.DataFrame:
-    """Pages of four results, each swapped with its neighbour now and then, on two devices."""
+    """Pages of four results in random order, each swapped with its neighbour now and then, on two devices."""
     rng = np.random.default_rng(seed)
     views = 5 * queries
     original = np.tile(np.arange(1, 5), (views, 1))
@@ -23,12 +23,14 @@ def table_of(queries: int = 200, seed: int = 0) -> pandas.DataFrame:
         original[page, k], original[page, k + 1] = original[page, k + 1], original[page, k]
     good = rng.normal(size=(queries, 4))
     query = np.repeat(np.arange(queries), 5)
-    seen = np.take_along_axis(good[query], original - 1, axis=1)
+    order = rng.permuted(np.tile(np.arange(4), (views, 1)), axis=1)
+    doc = np.take_along_axis(order, original - 1, axis=1)
+    seen = np.take_along_axis(good[query], doc, axis=1)
     clicked = rng.random(seen.shape) < 1 / (1 + np.exp(-seen)) / np.arange(1, 5)
     return pandas.DataFrame(
         {
             "query_id": np.repeat(query, 4),
-            "doc_id": original.ravel(),
+            "doc_id": doc.ravel() + 1,
             "ranker": np.repeat(rng.choice(["a", "b"], views), 4),
             "position": np.tile(np.arange(1, 5), views),
             "original_rank": original.ravel(),

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 
 import posbias
 from posbias.cli import cli
-from posbias.harvesting.random_order import Repeated
+from posbias.harvesting.random_order import Agreement
+
+from .sparks import on_server, session
 
 WORLD = posbias.World(
     queries=1500, rankers=("a", "b", "shuffled"), random=("shuffled",), traffic=(4, 4, 2), quality=(1, 2, 0), max_rank=5
@@ -159,7 +161,7 @@ def test_observations_are_of_one_ranker(table):
 def test_a_ranking_is_refused_unless_forced(table, harvest):
     for seen in (posbias.ClickLog(table), harvest):
         with pytest.raises(
-            posbias.LogError, match=r"that 'a' showed several times always stood at one rank.*\n.*force"
+            posbias.LogError, match=r"that 'a' showed several times come back to where they stood.*\n.*force"
         ):
             posbias.RandomTraffic("a", max_rank=5).fit(seen)
         forced = posbias.RandomTraffic("a", max_rank=5).fit(seen, force=True)
@@ -168,8 +170,8 @@ def test_a_ranking_is_refused_unless_forced(table, harvest):
 
 
 def test_an_order_that_is_random_in_part_is_noted(table):
-    """Beside its own page views, those of a ranker for one query in twelve."""
-    ranked = table[(table["ranker"] == "a") & (table["query_id"] % 12 == 0)]
+    """Beside its own page views, those of a ranker for one query in forty."""
+    ranked = table[(table["ranker"] == "a") & (table["query_id"] % 40 == 0)]
     mixed = pandas.concat([table[table["ranker"] == "shuffled"], ranked.assign(query_id=-1 - ranked["query_id"])])
     log = posbias.ClickLog(mixed.assign(ranker="shuffled"))
     assert "may be ranked" in posbias.RandomTraffic("shuffled", max_rank=5).fit(log).notes_[0]
@@ -194,23 +196,173 @@ def test_what_was_never_shown_again_is_taken_on_trust(table):
     assert "taken on trust: hardly a result was shown again" in " ".join(str(fitted.summary()).split())
 
 
-def test_a_harvest_by_signature_cannot_tell():
+def test_a_harvest_by_signature_tells_by_what_others_rank():
     wide = posbias.simulate(posbias.World(queries=300))
-    fitted = posbias.RandomTraffic("a").fit(posbias.harvest(posbias.ClickLog(wide)))
-    assert "taken on trust: this harvest does not tell pairs apart" in fitted.notes_[0]
-    with pytest.raises(posbias.LogError, match="always stood at one rank"):
-        posbias.RandomTraffic("a").fit(posbias.ClickLog(wide))
+    for seen in (posbias.ClickLog(wide), harvest := posbias.harvest(posbias.ClickLog(wide))):
+        with pytest.raises(posbias.LogError, match=r"'a' showed .* agree by .* It is a ranking"):
+            posbias.RandomTraffic("a").fit(seen)
+    forced = posbias.RandomTraffic("a").fit(harvest, force=True)
+    assert "stand near where 'b' ranks them" in forced.notes_[0]
 
 
-def test_repeats_are_counted_alike_on_a_log_and_its_harvest(table, harvest):
-    """Against a count in plain pandas."""
-    own = table[table["ranker"] == "shuffled"].groupby(["query_id", "doc_id"])["position"].agg(["size", "nunique"])
-    again = own[own["size"] > 1]
-    observed = posbias.RandomTraffic("shuffled", max_rank=5).observe(posbias.ClickLog(table))
-    for seen in (Repeated.of_rows(observed.rows), Repeated.of_harvest(harvest, 2)):
-        assert seen is not None
-        assert (seen.pairs, seen.fixed) == (len(again), int((again["nunique"] == 1).sum()))
-        np.testing.assert_allclose(seen.expected, (5.0 ** (1 - again["size"])).sum(), rtol=0.01)
+@pytest.mark.parametrize("depths", [(5,), (2, 3, 10)])
+def test_a_harvest_by_signature_cannot_tell_a_random_order_from_one_that_no_other_ranker_has(depths):
+    """Both rankers rank at random, on pages of one depth or of several."""
+    rng = np.random.default_rng(2)
+    rows = []
+    for query in range(600):
+        size = depths[query % len(depths)]
+        ranks = {"a": rng.permutation(size) + 1, "b": rng.permutation(size) + 1}
+        for ranker, own in ranks.items():
+            rows += [
+                (query, doc, ranker, own[doc], rng.random() < 0.3, ranks["a"][doc], ranks["b"][doc])
+                for doc in range(size)
+            ]
+    names = ["query_id", "doc_id", "ranker", "position", "clicked", "rank_a", "rank_b"]
+    harvest = posbias.harvest(posbias.ClickLog(pandas.DataFrame(rows, columns=names)))
+    assert harvest.kind == "signatures"
+    (note,) = posbias.RandomTraffic("a").fit(harvest).notes_
+    assert "taken on trust: this harvest does not tell pairs apart" in note
+
+
+def pages(queries, views, depth, rng, *, order=None, of=None, cut=None):
+    """Rows of page views in some order, random unless said: of each, documents by place. Depths may be several."""
+    rows = []
+    for query in range(queries):
+        size = int(rng.choice(depth))
+        relevance = rng.random(of or size)
+        for view in range(int(rng.choice(views))):
+            shown = rng.permutation(len(relevance)) if order is None else order(relevance, rng)
+            last = min(size, int(rng.choice(cut or [size])))
+            rows += [(query, f"{query}-{view}", int(doc), k) for k, doc in enumerate(shown[:last], 1)]
+    return rows
+
+
+def noisy(noise):
+    return lambda relevance, rng: np.argsort(-relevance - rng.normal(0, noise, len(relevance)))
+
+
+def log_of(rows):
+    frame = pandas.DataFrame(rows, columns=["query_id", "impression_id", "doc_id", "position"])
+    return frame.assign(ranker="r", clicked=np.arange(len(frame)) % 3 == 0)
+
+
+SHUFFLED = {
+    "two results, twice": {"views": [2], "depth": [2]},
+    "three views": {"views": [3], "depth": [10]},
+    "many views": {"views": [20], "depth": [4]},
+    "one view of most": {"views": [1, 1, 1, 2, 30], "depth": [5]},
+    "queries of other depths": {"views": [4], "depth": [1, 2, 3, 10]},
+    "page views of other depths": {"views": [5], "depth": [6], "cut": [1, 3, 6]},
+    "ten of thirty": {"views": [6], "depth": [10], "of": 30},
+}
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("kind", SHUFFLED)
+def test_random_order_is_silent(kind, known):
+    """Of 100 logs, given as segments of one, the statistic is that of chance, or below where pages are not known."""
+    rng = np.random.default_rng(3)
+    logs = [
+        log_of(pages(20, rng=rng, **SHUFFLED[kind])).assign(
+            number=str(n),
+            query_id=lambda log, n=n: log["query_id"] + 20 * n,
+            impression_id=lambda log, n=n: log["impression_id"] + f"-{n}",
+        )
+        for n in range(100)
+    ]
+    whole = pandas.concat(logs)
+    log = posbias.ClickLog(whole if known else whole.drop(columns="impression_id"))
+    observed = posbias.RandomTraffic("r").observe(log, by=["number"])
+    found = [Agreement.of_rows(observed.segment(key).rows) for key in observed.segments]
+    deviations = np.array([one.deviations for one in found])
+    assert len(deviations) == 100
+    assert np.mean(deviations > 1.645) < 0.12
+    assert np.mean(deviations > 2.326) < 0.06
+    if known:
+        assert np.mean(deviations > 1.645) > 0.01
+        assert 0.8 < deviations.std() < 1.35
+        assert abs(deviations.mean()) < 0.3
+    assert all(one.findings("r") == [] for one in found)
+    harvests = posbias.harvest(log, by=["number"], max_rank=10)
+    for key in harvests.segments:
+        agreement = Agreement.of_harvest(harvests.segment(key), 0)
+        assert agreement is not None
+        assert agreement.findings("r") == []
+
+
+@pytest.mark.parametrize(
+    ("noise", "views", "severity"), [(0.5, 20, "error"), (0.5, 2, "error"), (1.0, 20, "warning"), (2.0, 20, "warning")]
+)
+def test_a_noisy_ranking_is_no_random_order(noise, views, severity, tmp_path):
+    rng = np.random.default_rng(4)
+    log = log_of(pages(300, [views], [6], rng, order=noisy(noise)))
+    for frame in (log, log.drop(columns="impression_id")):
+        observed = posbias.RandomTraffic("r").observe(posbias.ClickLog(frame), force=True)
+        (finding,) = Agreement.of_rows(observed.rows).findings("r")
+        assert (finding.code, finding.severity) == ("not-random", severity)
+        assert finding.evidence["agreement"] > 0.01
+        assert f"agree by {finding.evidence['agreement']:.2g}, where random order gives 0" in finding.message
+    log.to_parquet(tmp_path / "log.parquet")
+    done = run("estimate", tmp_path / "log.parquet", "--estimator", "random-traffic", "--max-rank", 6)
+    assert done.exit_code == (2 if severity == "error" else 0)
+    assert "agree by" in " ".join((done.stderr if severity == "error" else done.stdout + done.stderr).split())
+
+
+def test_a_harvest_of_a_noisy_ranking_says_so_too():
+    rng = np.random.default_rng(5)
+    log = posbias.ClickLog(log_of(pages(300, [20], [6], rng, order=noisy(0.5))))
+    assert "may be ranked" in posbias.RandomTraffic("r").fit(posbias.harvest(log, max_rank=6)).notes_[0]
+
+
+def agreement_in_words(log):
+    """The definition, page view by page view and pair by pair."""
+    places, excluded = {}, {}
+    for _, page in log.groupby(["query_id", "impression_id"]):
+        position = page["position"].to_numpy()
+        if len(position) > 1:
+            for doc, place in zip(page["doc_id"], (position - position.mean()) / position.std(), strict=True):
+                key = page["query_id"].iloc[0], doc
+                places.setdefault(key, []).append(place)
+                excluded.setdefault(key, []).append(1 / (len(position) - 1))
+    again = {key: own for key, own in places.items() if len(own) > 1}
+    products = [
+        sum(own[i] * own[j] for i in range(len(own)) for j in range(len(own)) if i != j) / len(own)
+        for own in again.values()
+    ]
+    freely = {key: (len(own) - 1) / len(own) for key, own in again.items()}
+    together = [value * (1 + np.mean(excluded[key])) for key, value in freely.items()]
+    return len(again), sum(len(own) - 1 for own in again.values()), sum(products), sum(freely.values()), sum(together)
+
+
+@pytest.mark.parametrize("engine", [on_server("duckdb"), on_server("spark")])
+def test_the_engine_counts_what_the_definition_says(engine, tmp_path):
+    rng = np.random.default_rng(6)
+    frame = log_of(pages(40, [1, 2, 5], [1, 2, 6], rng, order=noisy(1.0), cut=[2, 4, 6]))
+    frame.to_parquet(tmp_path / "log.parquet")
+    chosen = posbias.Spark(session()) if engine == "spark" else None
+    observed = posbias.RandomTraffic("r").observe(posbias.ClickLog(tmp_path / "log.parquet"), force=True, engine=chosen)
+    counted = [observed.rows[name].sum() for name in ("pairs", "again", "alike", "freely", "together")]
+    np.testing.assert_allclose(counted, agreement_in_words(frame))
+
+
+def test_the_agreement_of_a_harvest_is_that_of_every_two_page_views(table, harvest):
+    """Against the definition: the higher of two ranks of a pair beyond its mean, over what a fixed rank has."""
+    found = most = 0.0
+    pairs = 0
+    for _, own in table[table["ranker"] == "shuffled"].groupby(["query_id", "doc_id"]):
+        ranks = own["position"].tolist()
+        pairs += len(ranks) > 1
+        for i, one in enumerate(ranks):
+            for other in ranks[:i]:
+                low, high = max(one, other), min(one, other)
+                cells = [min(a, b) for a in range(1, low + 1) for b in range(1, low + 1) if max(a, b) == low]
+                found += (high - np.mean(cells)) / len(ranks)
+                most += (low - np.mean(cells)) / len(ranks)
+    seen = Agreement.of_harvest(harvest, 2)
+    assert seen is not None
+    assert seen.results == pairs
+    np.testing.assert_allclose(seen.share, found / most)
 
 
 # ---- One ranker among others
@@ -280,7 +432,7 @@ def test_from_the_command_line(tmp_path: Path):
     assert json.loads(again.stdout)["positions"] == json.loads(done.stdout)["positions"]
     refused = run("estimate", log, "--estimator", "random-traffic", "--random", "a")
     assert refused.exit_code == 2
-    assert "always stood at one rank" in refused.stderr
+    assert "come back to where they stood" in refused.stderr
     assert "--force" in refused.stderr
     forced = run("estimate", log, "--estimator", "random-traffic", "--random", "a", "--force")
     assert forced.exit_code == 0

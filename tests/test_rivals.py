@@ -62,11 +62,11 @@ def features_log(queries: int, seed: int = 0, *, curved: bool = False) -> pandas
     )
 
 
-def repeated_log(queries: int, repeats: int, seed: int = 0) -> pandas.DataFrame:
-    """Queries of four documents in random orders, again and again; the better ones come first more often."""
+def repeated_log(queries: int, repeats: int, seed: int = 0, noise: float = 0.3) -> pandas.DataFrame:
+    """Queries of four documents in noisy orders, again and again; the better ones come first more often."""
     rng = np.random.default_rng(seed)
     relevance = rng.uniform(0.1, 0.8, size=(queries, 4))
-    score = relevance[:, None, :] + 0.3 * rng.normal(size=(queries, repeats, 4))
+    score = relevance[:, None, :] + noise * rng.normal(size=(queries, repeats, 4))
     order = np.argsort(-score, axis=2)
     shown = np.take_along_axis(np.broadcast_to(relevance[:, None, :], score.shape), order, axis=2)
     clicked = rng.random(shown.shape) < 0.9 * TRUTH * shown
@@ -90,8 +90,8 @@ def made(kind: Any, **settings: Any) -> Any:
 
 
 def swap_log(queries: int = 300) -> pandas.DataFrame:
-    """A log for every estimator: repeats, features, and swaps of all kinds, whatever was clicked."""
-    table = repeated_log(queries, 4, seed=1)
+    """A log for every estimator: repeats in random order, features, and swaps of all kinds, whatever was clicked."""
+    table = repeated_log(queries, 4, seed=1, noise=1000)
     table["view"] = np.arange(len(table)) // 4
     table["original_rank"] = table["position"]
     swap = np.random.default_rng(2).integers(0, 6, size=table["view"].max() + 1)[table["view"]]

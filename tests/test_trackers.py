@@ -258,7 +258,7 @@ def test_those_who_cannot_be_told_apart_are_left_out(lacks: str, dialect: str) -
 def test_page_views_without_a_ranker_are_left_out_and_that_is_said(preset: str) -> None:
     rows = simulated()
     sql = posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="variant")
-    assert "Those that name no ranker, or no query and no list, are left out." in sql
+    assert "Page views that name no ranker, or no query and no list, are left out only here" in sql
     unnamed = posbias.events_sql(preset, "tracked", dialect="duckdb")
     assert "ranker" not in unnamed
     assert unnamed == posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="none")
@@ -273,6 +273,50 @@ def test_page_views_without_a_ranker_are_left_out_and_that_is_said(preset: str) 
     found = run(sql, pa.Table.from_pylist([*known.to_pylist(), *unranked], schema=known.schema))
     assert len(found) == len(rows)
     assert {row["ranker"] for row in found} == {row["ranker"] for row in rows}
+
+
+@pytest.mark.parametrize("dialect", TRACKERS["ga4"])
+@pytest.mark.parametrize("lacks", ["variant", "search_term", "position"])
+def test_a_click_is_on_the_last_view_even_if_that_is_left_out(lacks: str, dialect: str) -> None:
+    """The same list twice, the second time without something that a page view needs: its click is nobody else's."""
+    told = {"ga_session_id": 1, "search_term": "t", "variant": "a"}
+
+    def event(name: str, moment: int, order: str, params: Row, first: int = 1) -> Row:
+        items = [
+            {"item_id": doc, "item_list_id": None, "item_list_name": None, "item_list_index": str(place)}
+            for place, doc in enumerate(order, first)
+        ]
+        base = {"user_pseudo_id": "u", "stream_id": "s", "event_date": "20260101", "device": {"category": "phone"}}
+        times = {"event_name": name, "event_timestamp": moment}
+        return base | times | {"event_params": parameters(**params), "items": items}
+
+    less = {key: value for key, value in told.items() if key != lacks}
+    events = [
+        event("view_item_list", 5, "XY", told | {"ga_session_id": 2}),
+        event("view_item_list", 10, "XY", told),
+        event("view_item_list", 20, "XY" if lacks == "position" else "YX", less, int(lacks != "position")),
+        event("select_item", 30, "X", told),
+    ]
+    sql = posbias.events_sql("ga4", "tracked", dialect=dialect, ranker="variant", query="search_term")
+    log = run(sql if dialect == "duckdb" else translated(sql, dialect), pa.Table.from_pylist(events))
+    early = [row["clicked"] for row in log if "|1|" in row["impression_id"] and row["impression_id"].endswith("|10")]
+    assert early == [0, 0], log
+    assert sum(row["clicked"] for row in log) == 0
+
+
+def test_a_product_at_two_places_is_left_out_even_if_one_of_them_names_no_ranker() -> None:
+    """Two views of one list on one page, of which one tells no ranker: a click tells neither place."""
+    page = {"app_id": "a", WEB_PAGE: [{"id": "p"}], "page_urlquery": "q"}
+    view, click = {"type": "list_view", "name": "l"}, {"type": "list_click", "name": "l"}
+    events = [
+        page | {"variant": "a", ACTION: view, PRODUCTS: [{"id": "X", "position": 1}, {"id": "Y", "position": 2}]},
+        page | {"variant": None, ACTION: view, PRODUCTS: [{"id": "X", "position": 3}, {"id": "Y", "position": 2}]},
+        page | {"variant": None, ACTION: click, PRODUCTS: [{"id": "X", "position": 3}]},
+    ]
+    log = run(
+        posbias.events_sql("snowplow", "tracked", dialect="duckdb", ranker="variant"), pa.Table.from_pylist(events)
+    )
+    assert [(row["doc_id"], row["position"], row["clicked"]) for row in log] == [("Y", 2, 0)]
 
 
 @pytest.mark.server

@@ -172,6 +172,23 @@ def test_later_pages_are_said(tmp_path: Path) -> None:
     assert "ranker" not in out[0]
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_later_pages_that_were_seen_are_said_where_they_begin_at_the_top(
+    each_engine: str, goes_on: bool, tmp_path: Path
+) -> None:
+    queries, events = ubi(simulated(), page=1)
+    later = {request["query_id"] for request in queries[:5]}
+    for row in [*queries, *events]:
+        if row["query_id"] in later:
+            if "query_attributes" in row:
+                row["query_attributes"] = row["query_attributes"] | {"page": 2}
+            elif goes_on and (position := row["event_attributes"].get("position")):
+                position["ordinal"] += 10
+    _, found = join(to_jsonl(queries, tmp_path / "q"), to_jsonl(events, tmp_path / "e"), tmp_path)
+    said = [f.count for f in found.findings if f.code == "later-pages"]
+    assert said == ([] if goes_on else [len(later)])
+
+
 def test_one_id_for_two_queries_is_left_out(tmp_path: Path) -> None:
     rows = simulated()
     queries, events = ubi(rows)

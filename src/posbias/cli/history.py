@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import click
 
 from posbias.cli.options import show_json, tell
@@ -26,7 +28,8 @@ def history() -> None:
 def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
     """Add the curve of a day to the Parquet file FILE, which is made if it is not there.
 
-    CURVE is what `posbias estimate --json` printed. A day that is there is replaced, a late one goes where it belongs.
+    CURVE is what `posbias estimate --json` printed; of one with segments the curve of all is kept. A day that is there
+    is replaced, a late one goes where it belongs.
     """
     from posbias.curves.curve import Curve
     from posbias.engines.files import refuse_overwriting
@@ -37,11 +40,25 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
     writable(file)
     refuse_overwriting(file, [curve])
     before = History.load(file, new=True)
-    after = before.add(Curve.load(curve), day, finding)
+    given = Curve.load(curve)
+    after = before.add(given, day, finding)
     if after != before:
         after.save(file)
     done = "unchanged in" if after == before else "added to" if before.day(day) is None else "replaced in"
     tell(f"{day} {done} {file}, {len(after.days):,} day{'s'[: len(after.days) > 1]}")
+    if given.segments:
+        tell(
+            f"Note: the curve of all is kept, and not those of its {len(given.segments):,} segments. Keep a history of "
+            "each in a file of its own, from a log of that segment.",
+            fg="yellow",
+        )
+    for one, other in pairwise(after.days):
+        if day in (one.date, other.date) and one.made_by != other.made_by:
+            tell(
+                f"Note: the curve of {one.date} is {one.made_by}, and that of {other.date} {other.made_by}: they are "
+                "not to be compared.",
+                fg="yellow",
+            )
     if after.missing:
         tell(f"Note: no curve of {_listed(list(map(str, after.missing)))}.", fg="yellow")
 

@@ -16,11 +16,12 @@ from posbias.sql.event_looks import (
     taps_query,
 )
 from posbias.sql.events import EventPlan
-from posbias.wording import listed
 
 Rows = Callable[[str, str], list[tuple[Any, ...]]]
 # One page view in so many may contradict the others before it is no longer an accident.
 _ACCIDENT = 100
+# From this share of clicks on, what was not shown is no accident either; not of a handful.
+_MOST_ASTRAY, _FEWEST_ASTRAY = 0.5, 20
 # Nobody has so many applications, but a column of ids has more values.
 _MOST_APPLICATIONS = 1_000
 
@@ -245,21 +246,38 @@ def find_lost(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
             "A result counts as clicked once.",
         )
     if lost:
+        unknown = astray - known
         every = lost == tapped
-        ids = _ids_told(schema)
+        # Impressions may be a sample, so that most clicks are on page views that are not there. Those that are there
+        # show most of what is clicked on them, or documents are called otherwise.
+        mostly = known > max(_FEWEST_ASTRAY, _MOST_ASTRAY * (named - unknown))
         yield Finding(
             "not-shown",
-            "error" if every else "warning",
+            "error" if every or mostly else "warning",
             "{count} of {clicks} clicks are on what was not shown: {known} on page views that are there, without this "
             "document, and {unknown} on others",
             astray,
             example,
-            {"clicks": int(total), "known": known, "unknown": astray - known},
-            f"No click would be left. Are ids written alike in both tables? They are {ids}."
-            if every
-            else "They are left out. Page views of the day before, or of pages that were not logged, are the usual "
-            "reason.",
+            {"clicks": int(total), "known": known, "unknown": unknown},
+            _why_lost(schema, every=every, mostly=mostly, elsewhere=unknown > _MOST_ASTRAY * named),
         )
+
+
+def _why_lost(schema: EventSchema, *, every: bool, mostly: bool, elsewhere: bool) -> str:
+    if every:
+        return f"No click would be left. Are ids written alike in both tables? They are {_ids_told(schema)}."
+    if mostly:
+        return (
+            "Most clicks on these page views would be lost. Is a document called the same in both tables, and not by a "
+            f"product in one and its variant in the other, or by its place? Ids are {_ids_told(schema)}. Clicks on "
+            "what is no result, such as an advertisement, are left out by a query (clicks_sql)."
+        )
+    if elsewhere:
+        return (
+            "They are left out. If the impressions are a sample, that is as it should be; else compare the days of "
+            f"both tables, and how ids of page views are written: they are {_ids_told(schema)}."
+        )
+    return "They are left out. Page views of the day before, or of pages that were not logged, are the usual reason."
 
 
 def _ids_told(schema: EventSchema) -> str:
@@ -267,34 +285,3 @@ def _ids_told(schema: EventSchema) -> str:
     tapped = [(name, schema.click_types[name]) for name in (schema.click_impression, schema.click_doc)]
     one, other = (", ".join(f"{name!r} ({type_})" for name, type_ in pair) for pair in (shown, tapped))
     return f"{one} in the impressions, and {other} in the clicks"
-
-
-def find_hits(pages: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
-    """Yield which requests are known by what was returned alone, and which are for later pages."""
-    hits = [(application, page, count) for application, by, page, count in pages if by == "hits"]
-    total = sum(count for *_, count in pages)
-    if hits:
-        names = listed(sorted({str(application) for application, _, _ in hits}))
-        yield Finding(
-            "returned-not-seen",
-            "warning",
-            f"{{count}} of {{requests}} requests are of applications that log no impressions ({names}): what was "
-            "returned counts as shown",
-            sum(count for *_, count in hits),
-            None,
-            {"requests": total},
-            "What was returned was not always seen. The column 'shown_by' tells them apart.",
-        )
-    numbered = [(page, count) for _, page, count in hits if page is not None]
-    later = sum(count for page, count in numbered if page > min(page for page, _ in numbered))
-    if later:
-        yield Finding(
-            "later-pages",
-            "warning",
-            "{count} of {requests} requests are for a later page, whose results are counted from position 1 again",
-            later,
-            None,
-            {"requests": total},
-            "Leave them out by a query, or add the results of the pages before to their positions: the column 'page' "
-            "tells them apart.",
-        )

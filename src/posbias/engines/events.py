@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from posbias.engines.event_findings import (
     Rows,
     Shape,
-    find_hits,
     find_lost,
     find_missing,
     find_oddities,
     first_positions,
     no_results,
 )
+from posbias.engines.ubi_findings import find_requests
 from posbias.findings import Finding, UnusableLogError
 from posbias.logs.event_schemas import CLICK, VIEW, resolve_events
 from posbias.logs.events import Events
@@ -53,7 +53,7 @@ def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: 
     if events.preset == "ubi":
         ubi = Ubi(dialect, impressions, clicks, None if events.names_no_ranker else events.ranker)
         plan = EventPlan(ubi.schema, dialect, ubi.steps, "ubi_shown", "ubi_clicked", first_look=True)
-        findings += find_hits(rows(ubi.pages_query, "Looking at requests"))
+        findings += find_requests(rows(ubi.pages_query, "Looking at requests"))
     else:
         plan = EventPlan(resolve_events(events, impressions, clicks), dialect, first_look=True)
     findings += find_missing(plan, rows)

@@ -12,7 +12,7 @@ from posbias.estimators.click_rates import ClickRates, shown_by_bucket
 from posbias.estimators.intervals import Interval
 from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.observations import Observations, observe_random
-from posbias.harvesting.random_order import Repeated, number_of
+from posbias.harvesting.random_order import Agreement, number_of
 from posbias.harvesting.refusals import refuse_errors
 from posbias.logs.click_log import ClickLog
 
@@ -23,9 +23,10 @@ class RandomTraffic(ClickRates):
     Where chance puts results, every rank holds results of the same relevance on average, and click rates differ by
     examination alone. No query need recur, and no rank by another ranker be known. Users saw worse results for it.
 
-    Whether the order is random shows in (query, document) pairs that were shown several times: if more of them stand
-    at one rank only than chance leaves, a note says so, and an order that is plainly a ranking is refused. A harvest by
-    signatures does not tell pairs apart, and a log may have none that recur: then it is taken on trust, as a note says.
+    Whether the order is random shows in (query, document) pairs that were shown several times: if they come back to
+    where they stood more than chance lets them, a note says so, and an order that is plainly a ranking, if a noisy one,
+    is refused. A harvest by signatures does not tell pairs apart, and is held against the ranks of the other rankers.
+    Where neither tells, or a log has no pairs that recur, random order is taken on trust, as a note says.
 
     Arguments:
         ranker: the ranker that shows results in random order, as the log names it. A log's only one need not be named.
@@ -63,7 +64,7 @@ class RandomTraffic(ClickRates):
         self.ranker = ranker
 
     def observe(self, log: ClickLog, **how: Any) -> Observations:
-        """Return impressions and clicks by bucket, ranker and rank, and what the ranker showed again at one rank."""
+        """Return impressions and clicks by bucket, ranker and rank, and how far what the ranker showed again agrees."""
         return observe_random(log, self.ranker, max_rank=self.max_rank, **how)
 
     def _accepted(self, given: Observations, by: Sequence[str]) -> Observations:
@@ -78,15 +79,15 @@ class RandomTraffic(ClickRates):
     def vet(self, harvest: Harvest, *, force: bool) -> None:
         """Refuse an order that is plainly no random one, unless the user wants to go on all the same."""
         number = number_of(self.ranker, harvest.rankers)
-        repeated = Repeated.of_harvest(harvest, number)
-        refuse_errors(repeated.findings(harvest.rankers[number]) if repeated else [], force=force)
+        agreement = Agreement.of_harvest(harvest, number)
+        refuse_errors(agreement.findings(harvest.rankers[number]) if agreement else [], force=force)
 
     def estimate(self, seen: Observations | Harvest) -> None:
         """Estimate one curve, and keep it with what the order of its page views shows."""
         super().estimate(seen)
         number = number_of(self.ranker, seen.rankers)
-        repeated = Repeated.of_harvest(seen, number) if isinstance(seen, Harvest) else Repeated.of_rows(seen.rows)
-        self.notes_ = _notes(seen.rankers[number], repeated)
+        agreement = Agreement.of_harvest(seen, number) if isinstance(seen, Harvest) else Agreement.of_rows(seen.rows)
+        self.notes_ = _notes(seen.rankers[number], agreement)
 
     def count(self, seen: Observations | Harvest) -> tuple[FloatArray, Evidence]:
         """Return what the ranker showed."""
@@ -97,9 +98,9 @@ class RandomTraffic(ClickRates):
         return shown, Evidence(impressions, clicks, {name: seen.page_views[name]}, None)
 
 
-def _notes(ranker: str, repeated: Repeated | None) -> tuple[str, ...]:
+def _notes(ranker: str, agreement: Agreement | None) -> tuple[str, ...]:
     """Say what speaks against random order, or that nothing could be looked at."""
-    if repeated is None or not repeated.told:
-        why = "this harvest does not tell pairs apart" if repeated is None else "hardly a result was shown again"
+    if agreement is None or not agreement.told:
+        why = "this harvest does not tell pairs apart" if agreement is None else "hardly a result was shown again"
         return (f"that {ranker!r} shows results in random order is taken on trust: {why}",)
-    return tuple(f"{finding.message}. {finding.remedy}" for finding in repeated.findings(ranker))
+    return tuple(f"{finding.message}. {finding.remedy}" for finding in agreement.findings(ranker))

@@ -17,7 +17,7 @@ from posbias.errors import EstimateError, HarvestError, LogError
 from posbias.findings import Finding
 from posbias.harvesting.page_views import count_page_views
 from posbias.harvesting.profiles import take_profile
-from posbias.harvesting.random_order import Repeated, number_of
+from posbias.harvesting.random_order import Agreement, number_of
 from posbias.harvesting.refusals import refuse_errors, refuse_segments, refuse_settings, refuse_unusable
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.samples import small_sample
@@ -60,7 +60,7 @@ class Observations:
     Attributes:
         kind: what `rows` tell apart: nothing more ("totals"), the (query, document) pairs or vectors of features by a
             number `item` ("pairs", "features"), or the ranks before an experiment's swap ("swaps"). Those of "random"
-            count what a ranker showed again: `pairs`, and how many of them at one rank only (`fixed`).
+            tell of the `pairs` that a ranker showed again how far their places agree, as `sql.random_order` says.
         max_rank: M, the number of top ranks counted.
         rankers: the rankers' names, sorted.
         totals: `impressions` and `clicks` by `segment`, `bucket`, `ranker` and `rank`; those of "swaps" are the
@@ -201,12 +201,12 @@ def observe_swaps(log: ClickLog, **how: Unpack[How]) -> Observations:
 
 
 def observe_random(log: ClickLog, ranker: str | bool | None, **how: Unpack[How]) -> Observations:
-    """Count impressions and clicks by bucket, ranker and rank, and results that a ranker showed again at one rank."""
+    """Count impressions and clicks by bucket, ranker and rank, and how far results that a ranker shows again agree."""
 
     def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
         number = number_of(ranker, plan.rankers)
         order = opened.table(random_order(plan, number), "Looking at the order")
-        refuse_errors(Repeated.of_rows(order).findings(plan.rankers[number]), force=how.get("force", False))
+        refuse_errors(Agreement.of_rows(order).findings(plan.rankers[number]), force=how.get("force", False))
         return opened.table(totals(plan), "Counting clicks"), order
 
     observed = _observed("random", read, log, **how)

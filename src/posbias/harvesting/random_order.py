@@ -1,4 +1,4 @@
-"""Whether a ranker that is said to show results in random order does so, as far as results that it repeats tell."""
+"""Whether a ranker that is said to show results in random order does so, as far as what it shows again tells."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from posbias.arrays import AnyArray, FloatArray, IntArray, group, tally
+from posbias.arrays import AnyArray, FloatArray, IntArray, tally
 from posbias.errors import EstimateError
 from posbias.findings import Finding
 from posbias.harvesting.harvests import Harvest
@@ -17,11 +17,11 @@ from posbias.wording import listed
 
 # With fewer pairs that were shown again nothing is said of their order.
 _FEWEST_PAIRS = 20
-# The share of pairs in a fixed order, beyond what chance leaves, from which an order is not quite random, and from
-# which it is no random one at all.
-_SOME, _MOST = 0.05, 0.5
-# So many standard deviations from what chance leaves are no chance.
-_SURE = 4.0
+# The agreement of places from which an order is not quite random, and from which it is none: the mean relevance of
+# results then falls by a tenth, or a half, from the first rank to the last where relevance is anything from 0 to 1.
+_SOME, _MOST = 0.005, 0.15
+# So many standard deviations are no chance: one log in ten thousand has more.
+_SURE = 3.72
 
 
 def number_of(ranker: str | bool | None, rankers: Sequence[str]) -> int:
@@ -45,71 +45,133 @@ def number_of(ranker: str | bool | None, rankers: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Repeated:
-    """(Query, document) pairs that a ranker showed several times: how many, how many of them at one rank only.
+class Agreement:
+    """How far results come back to their places: 0 in random order, 1 where each has one rank only.
 
-    `expected` is how many of them random order leaves at one rank.
+    Attributes:
+        of: which results, and with what their ranks agree, in words.
+        results: how many results tell it.
+        share: the agreement.
+        deviations: by how many standard deviations of random order it is above 0.
     """
 
-    pairs: int
-    fixed: int
-    expected: float
+    of: str
+    results: int
+    share: float
+    deviations: float
 
     @classmethod
     def of_rows(cls, rows: Mapping[str, AnyArray]) -> Self:
-        """Return those that a log's engine counted, by the last rank of their query and by views."""
-        # All later views at the rank of the first.
-        chance = rows["rank"].astype(np.float64) ** (1.0 - rows["views"])
-        return cls._summed(rows["pairs"], rows["fixed"], chance)
+        """Return that of pairs that a log's engine saw again: the mean correlation of places on two page views."""
+        pairs, again, alike = (float(rows[name].sum()) for name in ("pairs", "again", "alike"))
+        freely, together = (float(rows[name].sum()) for name in ("freely", "together"))
+        # Friedman's statistic, query by query: results / (results - 1) times chi squared less its degrees of freedom,
+        # made normal by its cube root (Wilson and Hilferty).
+        sure = 0.0
+        if freely:
+            scale = together / freely
+            degrees = freely / scale
+            mean, spread = 1 - 2 / (9 * degrees), np.sqrt(2 / (9 * degrees))
+            sure = float((np.cbrt(max(0.0, 1 + alike / (scale * degrees))) - mean) / spread)
+        return cls(_PAIRS, int(pairs), alike / max(again, 1.0), sure)
 
     @classmethod
     def of_harvest(cls, harvest: Harvest, ranker: int) -> Self | None:
-        """Return those of a harvest; None where it does not tell pairs apart."""
-        if harvest.kind != "exposures" or not isinstance(harvest.table, Cells):
+        """Return that of a harvest's pairs, or of ranks that others are known to give; None where it tells neither."""
+        if not isinstance(harvest.table, Cells):
             return None
-        cells = harvest.table.where((harvest.table.ranker == ranker) & (harvest.table.impressions > 0))
-        first, stratum = group([cells.stratum])
-        views = tally(stratum, cells.impressions / np.maximum(cells.pairs, 1), len(first))
-        again = views > 1
-        ranks = tally(stratum, np.ones(len(cells)), len(first))
-        shown = tally(cells.rank - 1, cells.impressions, harvest.max_rank)
-        share = shown / max(1.0, shown.sum())
-        seen, which = np.unique(views[again], return_inverse=True)
-        chance = np.array([(share**n).sum() for n in seen])[which]
-        pairs = cells.pairs[first][again]
-        return cls._summed(pairs, np.where(ranks[again] == 1, pairs, 0), chance)
+        cells = harvest.table
+        own = cells.where((cells.ranker == ranker) & (cells.impressions > 0))
+        if harvest.kind == "exposures":
+            return cls._of_exposures(own)
+        others = [
+            cls._of_others(own, cells.where(cells.ranker == other), name)
+            for other, name in enumerate(harvest.rankers)
+            if other != ranker
+        ]
+        most = max(others, key=lambda one: one.deviations, default=None)
+        # That no other ranks alike does not make an order random.
+        return most if most and most.findings(harvest.rankers[ranker]) else None
 
     @classmethod
-    def _summed(cls, pairs: IntArray, fixed: IntArray, chance: FloatArray) -> Self:
-        return cls(int(pairs.sum()), int(fixed.sum()), float((pairs * chance).sum()))
+    def _of_exposures(cls, cells: Cells) -> Self:
+        """Compare the ranks of each pair on every two page views. Their places are not known: nor are the pages."""
+        order = np.lexsort((cells.rank, cells.stratum))
+        rank, pairs = cells.rank[order], cells.pairs[order]
+        n = cells.impressions[order] / np.maximum(pairs, 1)
+        _, first, stratum = np.unique(cells.stratum[order], return_index=True, return_inverse=True)
+        above, ranks = (np.cumsum(values) - values for values in (n, n * rank))
+        above, ranks = (values - values[first][stratum] for values in (above, ranks))
+        # Two page views of which the lower rank is this: how many, and what the higher ones add up to.
+        same = n * (n - 1) / 2
+        lower, higher = n * above + same, n * ranks + same * rank
+        views = np.maximum(tally(stratum, n, len(first)), 1)
+        found = tally(stratum, higher - lower * _higher(rank), len(first)) / views
+        most = tally(stratum, lower * (rank - _higher(rank)), len(first)) / views
+        again = np.where(views > 1, pairs[first], 0)
+        # Documents of one page exclude each other: at worst, of two on each, that doubles the variance.
+        return cls._summed(_PAIRS, int(again.sum()), again * found, again * most, 2 * again * found**2)
+
+    @classmethod
+    def _of_others(cls, own: Cells, other: Cells, name: str) -> Self:
+        """Compare the rank at which a result was shown with that which another ranker gives it."""
+        given = np.zeros(max(own.stratum.max(initial=0), other.stratum.max(initial=0)) + 1, dtype=np.int64)
+        given[other.stratum] = other.rank
+        own = own.where(given[own.stratum] > 0)
+        rank = given[own.stratum]
+        low, high = np.maximum(rank, own.rank), np.minimum(rank, own.rank)
+        size = int(own.bucket.max(initial=0)) + 1
+        found = tally(own.bucket, own.impressions * (high - _higher(low)), size)
+        most = tally(own.bucket, own.impressions * (low - _higher(low)), size)
+        # Queries of other buckets are independent, and all that is not lies within one.
+        of = f"results that {{ranker}} showed stand near where {name!r} ranks them"
+        return cls._summed(of, int(own.impressions.sum()), found, most, found**2)
+
+    @classmethod
+    def _summed(cls, of: str, results: int, found: FloatArray, most: FloatArray, variance: FloatArray) -> Self:
+        spread = max(float(np.sqrt(variance.sum())), 1e-9)
+        return cls(of, results, float(found.sum()) / max(float(most.sum()), 1e-9), float(found.sum()) / spread)
 
     @property
     def told(self) -> bool:
         """Whether there are enough of them to tell an order."""
-        return self.pairs >= _FEWEST_PAIRS
+        return self.results >= _FEWEST_PAIRS
 
     def findings(self, ranker: str) -> list[Finding]:
         """Return what speaks against random order, if anything does."""
-        beyond = self.fixed - self.expected
-        share = beyond / max(self.pairs - self.expected, 1e-9)
-        if not self.told or share < _SOME or beyond < _SURE * np.sqrt(self.expected + 1):
+        if not self.told or self.share < _SOME or self.deviations < _SURE:
             return []
-        plainly = share > _MOST
+        plainly = self.share > _MOST
         remedy = (
-            "It is a ranking, and better results stand higher: name the ranker that shows results in random order. "
-            "Only if that order was drawn once for each query and kept is all well."
+            "It is a ranking, if a noisy one, and better results stand higher: name the ranker that shows results in "
+            "random order. Only if that order was drawn once for each query or user and kept is all well."
             if plainly
             else "Part of its pages, or some of its page views, may be ranked: then better results stand higher, and "
-            "the curve falls too fast."
+            "the curve falls too fast. Only if an order that was drawn at random is kept for a while is all well."
         )
         return [
             Finding(
                 "not-random",
                 "error" if plainly else "warning",
-                f"{{count}} of {{pairs}} (query, document) pairs that {ranker!r} showed several times always stood at "
-                "one rank, where random order leaves {expected}",
-                self.fixed,
-                evidence={"pairs": self.pairs, "expected": round(self.expected)},
+                f"{{count}} {self.of.format(ranker=repr(ranker))}: ranks agree by {self.share:.2g}, where random order "
+                "gives 0 and a fixed one 1",
+                self.results,
+                evidence={
+                    "agreement": float(f"{self.share:.4g}"),
+                    "standard_deviations": float(f"{self.deviations:.4g}"),
+                },
                 remedy=remedy,
             )
         ]
+
+
+_PAIRS = "(query, document) pairs that {ranker} showed several times come back to where they stood"
+
+
+def _higher(lower: IntArray) -> FloatArray:
+    """Return the mean of the higher of two ranks of which the lower is known, in random order.
+
+    All k² pairs of ranks down to the same depth are equally likely: of the 2k − 1 whose lower rank is k, as often any
+    other is the higher one twice, or k once. How deep the page is does not matter.
+    """
+    return np.asarray(lower**2 / (2 * lower - 1))

@@ -15,7 +15,7 @@ from posbias.judging.diagnosis import Diagnosis, ordered
 from posbias.judging.disagreement import Refitted, question_disagreement, refit
 from posbias.judging.one_curve import OneCurve
 from posbias.judging.pages import PageClicks, count_page_clicks, find_odd_pages, question_pages
-from posbias.judging.proxies import question_proxy
+from posbias.judging.proxies import question_proxy, refuse_proxy
 from posbias.judging.questions import Question, answer
 from posbias.judging.segments import SegmentComparison
 from posbias.judging.support import find_weak_support, measure_support
@@ -57,6 +57,9 @@ def diagnose(
             f"diagnose takes a Harvest or a ClickLog, not a {type(source).__name__}. Make one with ClickLog(...)."
         )
     by = () if proxy is None else (proxy,)
+    if proxy is not None:
+        with open_log(source, engine, progress) as opened:
+            refuse_proxy(opened.schema, proxy)
     harvest = make_harvest(source, max_rank=max_rank, by=by, engine=engine, progress=progress, force=force)
     with open_log(source, engine, progress) as opened:
         pages = count_page_clicks(opened, harvest.rankers, max_rank)

@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
+from itertools import pairwise
 from typing import Any
 
 from posbias.arguments import as_path, texts
 from posbias.curves.curve import Curve, Position
 from posbias.errors import CurveError
+from posbias.findings import wrapped
 from posbias.version import __version__
 from posbias.wording import printable
 
@@ -20,6 +22,8 @@ _MOST_RANKS = 5
 _WIDTH = 80
 # So many days without a curve have a line each.
 _MOST_GAPS = 7
+# So many days from which on curves are estimated otherwise are told, the last ones.
+_MOST_CHANGES = 3
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,17 @@ class Day:
     positions: tuple[Position, ...]
     findings: tuple[str, ...] = ()
 
+    @property
+    def made_by(self) -> str:
+        """How the curve was estimated, in words."""
+        return f"{self.estimator}, {'no' if self.level is None else f'{100 * self.level:.4g}%'} interval"
+
 
 @dataclass(frozen=True)
 class History:
     """Curves by day, one of each, in order; a day that is added again is replaced, a late one goes where it belongs.
+
+    Of a curve with segments only the one of all is kept.
 
     Example:
         >>> import datetime, posbias
@@ -76,6 +87,11 @@ class History:
         every = (first + timedelta(days=n) for n in range((last - first).days))
         return tuple(one for one in every if one not in held)
 
+    @property
+    def changes(self) -> tuple[Day, ...]:
+        """The days whose curve was estimated otherwise than that of the day before, and is not like it."""
+        return tuple(day for before, day in pairwise(self.days) if day.made_by != before.made_by)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the history to one Parquet file, whole or not at all."""
         from posbias.judging.history_files import save
@@ -110,6 +126,13 @@ class History:
             lines += [] if before is None else _gap(before, day.date)
             lines.append(_line(day, ranks))
             before = day.date
+        if self.changes:
+            told = "; ".join(
+                f"{day.made_by} from {day.date} on" for day in (self.days[0], *self.changes[-_MOST_CHANGES:])
+            )
+            more = f", changed {len(self.changes):,} times" if len(self.changes) > _MOST_CHANGES else ""
+            note = f"Not all days were estimated alike, and are not to be compared across that{more}: {told}."
+            lines += ["", *wrapped(note, "! ", "  ")]
         return "\n".join(lines)
 
     def __str__(self) -> str:

@@ -5,7 +5,9 @@ It tells what contests of alike rankers cannot: clicks that are not rank times r
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from posbias.findings import Finding
 from posbias.harvesting.harvests import Harvest
 from posbias.judging.questions import Question, told
 from posbias.judging.trials import UNTOLD, Trial, satterthwaite
+from posbias.logs.column_refusals import require
+from posbias.logs.schemas import Schema
 from posbias.quantiles import f_tail
 from posbias.wording import label, listed
 
@@ -49,38 +53,75 @@ def question_proxy(harvest: Harvest, proxy: str) -> Question:
             "are wanted. Cut it into classes first, such as its quarters."
         )
     if harvest.kind == "pairs":
-        return Question(UNTOLD, _ALARM)
+        return _untold(proxy, "the harvest holds sums over pairs of ranks, of which no curve by class is made")
     classes = [one for key in harvest.segments if (one := _class(harvest, key)) is not None]
+    clicks = {label(key): int(harvest.segment(key).clicks.sum()) for key in harvest.segments}
     if len(classes) < 2:
-        return Question(UNTOLD, _ALARM)
+        return _untold(proxy, _few(clicks, [one.name for one in classes]))
     first = max(classes, key=lambda one: one.clicks)
     found = [(_compare(first, one), one) for one in classes if one is not first]
     known = [(trial, one) for trial, one in found if trial.told]
     if not known:
-        return Question(UNTOLD, _ALARM)
+        return _untold(proxy, _few(clicks, [first.name]))
     best, other = min(known, key=lambda pair: pair[0].p)
     p = min(1.0, len(known) * best.p)
-    evidence = {"proxy": proxy, "classes": [one.name for one in classes], "compared": [first.name, other.name]}
+    compared = [first.name, *(one.name for _, one in known)]
+    left_out = [name for name in clicks if name not in compared]
+    evidence: dict[str, Any] = {"proxy": proxy, "classes": compared, "compared": [first.name, other.name]}
+    whole = f"all classes of {proxy!r}"
+    but = ""
+    if left_out:
+        evidence["left_out"] = left_out
+        whole = f"{len(compared)} of {len(clicks)} classes of {proxy!r}, {' and '.join(compared)},"
+        but = f"; {_few(clicks, compared)}"
     return Question(
         Trial(best.statistic, best.directions, best.degrees, p),
         Finding(
             "curves-by-proxy",
             "warning",
             f"Documents of {proxy!r} {first.name} and {other.name} have different curves ({told(p)}): a click is not "
-            "the rank's propensity times relevance, as where users trust the top of the page",
+            f"the rank's propensity times relevance, as where users trust the top of the page{but}",
             evidence=evidence,
             remedy="Weights of one curve are biased. Use a curve for each class, or a model with trust bias.",
         ),
         Finding(
             "one-curve-by-proxy",
             "info",
-            f"Documents of all classes of {proxy!r} have one curve ({told(p)})",
+            f"Documents of {whole} have one curve ({told(p)}){but}",
             evidence=evidence,
         ),
     )
 
 
-_ALARM = Finding("curves-by-proxy", "warning", "Classes of documents have different curves")
+def refuse_proxy(schema: Schema, proxy: str) -> None:
+    """Refuse for a proxy what is not there, and what is something else already."""
+    require(proxy, schema.types, argument="proxy")
+    meanings = {name: role for role, name in schema.roles.items()}
+    meanings |= {name: f"rank of {ranker!r}" for ranker, name in schema.rank_columns.items()}
+    if proxy in meanings:
+        raise HarvestError(
+            f"Column {proxy!r} tells the {meanings[proxy]}, and is no proxy of relevance: that is a column with "
+            "classes of documents by how relevant they are thought to be, which these clicks did not make."
+        )
+
+
+def _few(clicks: Mapping[str, int], known: Sequence[str]) -> str:
+    """Say of all classes but those that are known why they are not."""
+    without = [f"{name} ({n:,} clicks)" for name, n in clicks.items() if name not in known]
+    return f"documents of {' and '.join(without)} have too few clicks, or stand at too few ranks, for a curve"
+
+
+def _untold(proxy: str, why: str) -> Question:
+    """Return that classes could not be compared, which is no evidence that they have one curve."""
+    alarm = Finding("curves-by-proxy", "warning", "Classes of documents have different curves")
+    calm = Finding(
+        "proxy-untested",
+        "warning",
+        f"The curves of the classes of {proxy!r} could not be compared: {why}",
+        evidence={"proxy": proxy},
+        remedy="That is no evidence of one curve. Take fewer and larger classes, or more days.",
+    )
+    return Question(UNTOLD, alarm, calm)
 
 
 def _class(harvest: Harvest, key: tuple[str | None, ...]) -> _Class | None:

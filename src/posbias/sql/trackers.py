@@ -40,11 +40,7 @@ _ACCESS: Mapping[str, _Access] = {
     "duckdb": _Access(first="t.{column}[1].{name}"),
 }
 # What was looked for: a query, or the list itself where nobody asked for one. Where neither is told, all would be one.
-_ASKED = "COALESCE(term, list) AS q"
-_NAMED = " AND COALESCE(term, list) <> ''"
-# What is said and asked of page views where they name the ranker that they are of.
-_LEFT_OUT = " Those that name no {} are left out."
-_RANKED = " AND ranker IS NOT NULL"
+_ASKED = "NULLIF(COALESCE(term, list), '') AS q"
 # Preset -> the dialects that it is printed in, the usual one first.
 TRACKERS: dict[str, tuple[str, ...]] = {"ga4": tuple(_PARAMETER), "snowplow": ("snowflake", *_ACCESS)}
 
@@ -80,7 +76,7 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
         "t.event_date AS event_date",
     ]
     page = "CONCAT(visit, '|', list, '|', COALESCE(page_id, {moment}))"
-    ranked, left_out, kept = _conditions(ranker)
+    ranked = ", ranker" if ranker else ""
     return _printed(
         d,
         "GA4: items shown in a list (view_item_list) and clicked (select_item).",
@@ -101,15 +97,14 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
             *_numbered("visited", ["visit", "list", moment]),
             Step(
                 "views",
-                "Lists that were shown: a page view is the visit, the list and the moment, or what a parameter says."
-                + left_out,
+                "Lists that were shown: a page view is the visit, the list and the moment, or what a parameter says.",
                 f"SELECT {page.format(moment=d.as_text('happened'))} AS v, visit, list, page_id, happened,\n"
                 f"  {_ASKED}{ranked}, doc, position, device, event_date\n"
-                f"FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL AND position >= 1{kept}",
+                "FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL",
             ),
             Step(
                 "followed",
-                "A click belongs to the last view of its item in the same list and visit before it.",
+                "A click belongs to the last view of its item in the same list and visit before it, whatever it tells.",
                 "SELECT c.visit, c.list, c.doc, c.page_id, c.happened, MAX(s.happened) AS shown\nFROM numbered c\n"
                 "JOIN views s ON s.visit = c.visit AND s.list = c.list AND s.doc = c.doc\n"
                 "  AND COALESCE(s.page_id, '') = COALESCE(c.page_id, '') AND s.happened <= c.happened\n"
@@ -142,7 +137,7 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
         f"{d.attempt(position, 'BIGINT')} AS numbered",
         f"{d.cast(d.place, 'BIGINT')} AS place",
     ]
-    ranked, left_out, kept = _conditions(ranker)
+    ranked = ", ranker" if ranker else ""
     return _printed(
         d,
         "Snowplow e-commerce: products shown in a list (list_view) and clicked (list_click).",
@@ -156,10 +151,9 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
             *_numbered("listed", ["page_id", "list"]),
             Step(
                 "views",
-                "Lists that were shown: each list of a page view is one of its own." + left_out,
+                "Lists that were shown: each list of a page view is one of its own.",
                 f"SELECT CONCAT(page_id, '|', list) AS v, {_ASKED}{ranked},\n  doc, position, application\n"
-                "FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL AND page_id IS NOT NULL AND position >= 1"
-                + kept,
+                "FROM numbered\nWHERE NOT is_click AND doc IS NOT NULL AND page_id IS NOT NULL",
             ),
             Step(
                 "taps",
@@ -169,13 +163,6 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
             *_log(d, ["application"], bool(ranker)),
         ],
     )
-
-
-def _conditions(ranker: str | None) -> tuple[str, str, str]:
-    """Return the ranker as one more column, what is said of page views that are left out, and what the others meet."""
-    if ranker is None:
-        return "", _LEFT_OUT.format("query and no list"), _NAMED
-    return ", ranker", _LEFT_OUT.format("ranker, or no query and no list,"), _NAMED + _RANKED
 
 
 def _looked_for(text: str) -> str:
@@ -223,12 +210,15 @@ def _log(d: Warehouse, carried: list[str], ranked: bool) -> list[Step]:
         *(f"s.{name}" for name in carried),
     ]
     alike = ["position", "q", *(["ranker"] if ranked else [])]
+    unnamed = "ranker, or no query and no list," if ranked else "query and no list"
     return [
         Step(
             "once",
-            "Each result of a page view once; not those at two places, of which a click tells neither.",
+            "Each result of a page view once; not those at two places, of which a click tells neither. Page views that "
+            f"name no {unnamed} are left out only here: they have had their clicks.",
             f"SELECT v, doc, MIN(position) AS position, {', '.join(f'MIN({key}) AS {key}' for key in keys)}\n"
-            "FROM views\nGROUP BY v, doc\nHAVING " + " AND ".join(f"MIN({name}) = MAX({name})" for name in alike),
+            "FROM views\nGROUP BY v, doc\nHAVING MIN(position) >= 1 AND "
+            + " AND ".join(f"MIN({name}) = MAX({name})" for name in alike),
         ),
         Step(
             "answer",

@@ -150,16 +150,25 @@ class Ubi:
 
     @property
     def pages_query(self) -> str:
-        """How many requests there are by application, by what tells that they were shown, and by page."""
-        page = self.dialect.integer("page", "VARCHAR")
+        """How many requests there are by application, by what tells that they were shown, and by page; how many of
+        them begin at 0 or 1, where the pages before have left off if positions go on.
+        """
+        page, position = (self.dialect.integer(name, "VARCHAR") for name in ("page", "position"))
         return render(
             [
                 *self.steps,
                 Step(
+                    "requests",
+                    "Where each request begins.",
+                    f"SELECT impression_id, application, shown_by, {page} AS page, MIN({position}) AS first\n"
+                    f"FROM ubi_shown\nWHERE impression_id IS NOT NULL\n"
+                    f"GROUP BY impression_id, application, shown_by, {page}",
+                ),
+                Step(
                     "pages",
                     "Requests of each kind.",
-                    f"SELECT application, shown_by, {page}, COUNT(DISTINCT impression_id)\nFROM ubi_shown\n"
-                    f"GROUP BY application, shown_by, {page}",
+                    "SELECT application, shown_by, page, COUNT(*), COUNT(CASE WHEN first <= 1 THEN 1 END)\n"
+                    "FROM requests\nGROUP BY application, shown_by, page",
                 ),
             ]
         )
