@@ -244,7 +244,7 @@ def noisy(noise):
 
 def log_of(rows):
     frame = pandas.DataFrame(rows, columns=["query_id", "impression_id", "doc_id", "position"])
-    return frame.assign(ranker="r", clicked=np.arange(len(frame)) % 3 == 0)
+    return frame.assign(ranker="r", clicked=np.random.default_rng(len(frame)).random(len(frame)) < 1 / 3)
 
 
 SHUFFLED = {
