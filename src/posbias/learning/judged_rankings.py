@@ -10,7 +10,7 @@ from posbias.engines import OpenLog
 from posbias.engines.files import PACKED
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
-from posbias.logs.column_refusals import NESTED, never_agree
+from posbias.logs.column_refusals import NESTED, refuse_fraction
 from posbias.logs.columns import guess
 from posbias.sql.credits import Ranked
 from posbias.sql.judged_rankings import ranking_rows, repeated, unseen
@@ -127,7 +127,7 @@ def _columns(opened: OpenLog, name: str, table: str, score: str | None) -> Ranke
             "the column of scores (score)."
         )
     for column in (schema.query, schema.doc):
-        _refuse_fractions(name, column, schema.types[column], told[column])
+        refuse_fraction(column, schema.types[column], told[column], f"the ranking {name!r}")
     query, doc, by = (columns.names.get(column, column) for column in (schema.query, schema.doc, value))
     types = told[schema.query], told[schema.doc], told[value]
     return Ranked(table, -1, query, doc, by, types, descending)
@@ -159,14 +159,6 @@ def _require(name: str, column: str, role: str, told: Mapping[str, str], which: 
     raise PosbiasError(
         f"The ranking {name!r} has no column {column!r}, the {role} {which}.{hint} Columns found: {listed(told)}."
     )
-
-
-def _refuse_fractions(name: str, column: str, mine: str, theirs: str) -> None:
-    if never_agree(mine, theirs):
-        raise PosbiasError(
-            f"Column {column!r} is {mine} in the log and {theirs} in the ranking {name!r}. An id that became a "
-            "fraction may have lost digits, and never equals the whole number: write both with whole numbers."
-        )
 
 
 def _refuse_rows(opened: OpenLog, name: str, one: Ranked) -> None:

@@ -12,7 +12,7 @@ from posbias.engines import OpenLog
 from posbias.errors import CurveError, LogError, PosbiasError
 from posbias.learning.curve_values import BEYOND
 from posbias.learning.weight_profiles import WeightProfile
-from posbias.logs.column_refusals import INTEGERS, require
+from posbias.logs.column_refusals import INTEGERS, refuse_fraction, require
 from posbias.logs.schemas import Columns, Schema
 from posbias.sql.shown import Plan
 from posbias.sql.weights import COUNTS, Worth, unreadable_candidates
@@ -62,6 +62,8 @@ def refuse_columns(schema: Schema, candidates: Columns | None, keep: Sequence[st
                 f"The candidates have no column {listed(missing)}, as the log calls its query and document. Columns "
                 f"found: {listed(candidates.types)}. Name them alike."
             )
+        for name in (schema.query, schema.doc):
+            refuse_fraction(name, schema.types[name], candidates.types[name], "the candidates")
     known = {**(candidates.types if candidates else {}), **schema.types}
     for name in keep:
         require(name, known, argument="keep")

@@ -226,13 +226,16 @@ def _with_candidates(plan: Plan, candidates: Columns, keep: Sequence[str]) -> li
 
 
 def _candidate_id(plan: Plan, candidates: Columns, name: str) -> str:
-    """Return an id of the candidates as the log has it; NULL where it cannot be."""
+    """Return an id of the candidates as the log has it, by its text; NULL where it cannot be."""
     d: Dialect = plan.dialect
     wanted, found = plan.schema.types[name], candidates.types[name]
     expression = d.known(d.quote(candidates.names[name]), found)
     if wanted == found:
         return expression
-    return d.attempt(d.integer(expression, found) if wanted in INTEGERS else expression, wanted)
+    made = d.attempt(expression, wanted)
+    # Engines round what they read as a number, and ids must not be taken for their neighbours.
+    number = wanted in INTEGERS or wanted.startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL"))
+    return f"CASE WHEN {d.as_text(made)} = {d.as_text(expression)} THEN {made} END" if number else made
 
 
 def _times(plan: Plan, factor: str) -> str:
