@@ -518,6 +518,18 @@ def test_rows_that_cannot_be_weighed_are_refused_and_nothing_is_written(spoil: R
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.parametrize("name", ["query_id", "doc_id"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_row_without_an_id_is_refused_by_its_column_in_every_layout(name: str, rows: bool) -> None:
+    log = posbias.simulate(posbias.World(queries=20, max_rank=5)).to_pylist()
+    log[3][name] = None
+    for missing in (log, [{**row, name: math.nan if row[name] is None else float(row[name])} for row in log]):
+        with pytest.raises(posbias.LogError, match=f"1 of {len(log):,} rows have no value in column '{name}'"):
+            posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(missing)), a_curve(), rows=rows)
+        with pytest.raises(posbias.LogError, match=f"rows have no value in column '{name}'"):
+            posbias.harvest(posbias.ClickLog(pa.Table.from_pylist(missing)), max_rank=5, weighting="uniform")
+
+
 def test_logs_without_rows_or_clicks_and_estimates_that_are_none_are_refused() -> None:
     rows = rows_of(queries=5)
     table = pa.Table.from_pylist(rows)

@@ -16,7 +16,6 @@ from posbias.engines.duckdb.readers import literal
 from posbias.engines.files import file_format, refuse_overwriting
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
-from posbias.harvesting.defects import explain_unusable
 from posbias.harvesting.samples import one_in
 from posbias.learning.curve_values import Beyond, curve_of, last_rank, relative_propensities
 from posbias.learning.weight_findings import (
@@ -179,8 +178,6 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
     else:
         opened.write(sql, draft, "Weighing")
     answer = _Answer.of(opened, plan, table, draft)
-    if answer.nameless and not wanted.rows:
-        raise explain_unusable(opened, plan, answer.nameless, profile.rows)
     uncapped = profile.sum_of_clicks(lambda segment, rank: _inverse(propensities[segment][rank]))
     capped = 1 - total / uncapped
     squares = profile.sum_of_clicks(lambda segment, rank: of[segment, rank] ** 2)
@@ -230,30 +227,26 @@ def _inverse(p: float) -> float:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What the rows that were made are: how many, of how many queries, and how many lack an id."""
+    """What the rows that were made are: how many, and of how many queries."""
 
     rows: int
     queries: int
-    nameless: int
     columns: tuple[str, ...]
 
     @classmethod
     def of(cls, opened: OpenLog, plan: Plan, table: Any, draft: str | None) -> _Answer:
-        query, doc = plan.schema.query, plan.schema.doc
+        query = plan.schema.query
         if table is not None:
             import pyarrow.compute as pc
 
-            nameless = pc.or_(pc.is_null(table[query]), pc.is_null(table[doc]))
-            queries = pc.count_distinct(table[query]).as_py()
-            return cls(table.num_rows, queries, int(pc.sum(nameless).as_py() or 0), tuple(table.column_names))
+            return cls(table.num_rows, pc.count_distinct(table[query]).as_py(), tuple(table.column_names))
         d = plan.dialect
         source = f"read_parquet({d.text(literal(draft or ''))})"
         columns = tuple(row[0] for row in opened.rows(f"DESCRIBE SELECT * FROM {source}"))
         [(rows,)] = opened.rows(f"SELECT COUNT(*) FROM {source}")
         distinct = "APPROX_COUNT_DISTINCT({})" if rows > _MANY else "COUNT(DISTINCT {})"
-        missing = f"COALESCE(SUM(CASE WHEN {d.quote(query)} IS NULL OR {d.quote(doc)} IS NULL THEN 1 ELSE 0 END), 0)"
-        [(queries, nameless)] = opened.rows(f"SELECT {distinct.format(d.quote(query))}, {missing} FROM {source}")
-        return cls(rows, queries, int(nameless), columns)
+        [(queries,)] = opened.rows(f"SELECT {distinct.format(d.quote(query))} FROM {source}")
+        return cls(rows, queries, columns)
 
 
 def _find_varying(opened: OpenLog, plan: Plan, rows: int) -> list[Finding]:

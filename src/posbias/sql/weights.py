@@ -32,7 +32,7 @@ class Worth:
 
 
 def profile(plan: Plan) -> str:
-    """Return rows, impressions, clicks and clicked rows by segment and position."""
+    """Return rows, impressions, clicks, clicked rows and rows without an id by segment and position."""
     d, keys = plan.dialect, comma(plan.segments, "position")
     usable = "position >= 1 AND clicks BETWEEN 0 AND impressions"
     return render(
@@ -42,13 +42,15 @@ def profile(plan: Plan) -> str:
                 "placed",
                 "Where each row was shown; -1 where it cannot be used.",
                 f"SELECT {comma(plan.segments, 'impressions', 'clicks')},\n"
+                "  CASE WHEN query IS NULL OR doc IS NULL THEN 1 ELSE 0 END AS nameless,\n"
                 f"  CASE WHEN {usable} THEN position ELSE {UNUSABLE} END AS position\nFROM shown",
             ),
             Step(
                 "profile",
                 "Rows, impressions and clicks by segment and position.",
                 f"SELECT {keys}, COUNT(*) AS row_count, {d.total('impressions')} AS impressions, "
-                f"{d.total('clicks')} AS clicks,\n  {d.total('CASE WHEN clicks > 0 THEN 1 ELSE 0 END')} AS clicked, "
+                f"{d.total('clicks')} AS clicks, {d.total('nameless')} AS nameless,\n"
+                f"  {d.total('CASE WHEN clicks > 0 THEN 1 ELSE 0 END')} AS clicked, "
                 f"{d.total('CASE WHEN impressions > 0 THEN 1 ELSE 0 END')} AS seen\nFROM placed\nGROUP BY {keys}",
             ),
         ]
