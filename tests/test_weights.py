@@ -265,6 +265,30 @@ def test_kept_columns_come_along_and_those_that_vary_are_told() -> None:
     assert finding.count == sum(len(values) > 1 for values in days.values())
 
 
+def test_kept_columns_that_vary_among_the_candidates_or_between_them_and_the_log_are_told() -> None:
+    rows = [{**row, "fresh": 1} for row in rows_of(queries=5)]
+    log = posbias.ClickLog(pa.Table.from_pylist(rows))
+    pairs = sorted({(row["query_id"], row["doc_id"]) for row in rows})
+    listed = [{"query_id": q, "doc_id": d, "size": d, "fresh": 1} for q, d in [*pairs, (10**9, 1), (10**9, 2)]]
+
+    def found(more: list[Row], keep: str) -> list[tuple[int | None, str]]:
+        table = pa.Table.from_pylist([*listed, *more])
+        made = posbias.ips_weights(log, a_curve(), keep=[keep], candidates=table)
+        return [(finding.count, finding.message) for finding in made.findings if finding.code == "kept-varies"]
+
+    assert found([], "size") == found([], "fresh") == []
+    # The query is not in the log, and its candidates are left out.
+    assert found([{**row, "size": -1} for row in listed[-2:]], "size") == []
+    [(count, _)] = found([{**row, "size": -1} for row in listed[:3]], "size")
+    assert count == 3
+    [(count, said)] = found([{**row, "fresh": 2} for row in listed[:3]], "fresh")
+    assert count == 3
+    assert "of the log before those of the candidates" in said
+    never_shown = {**listed[0], "doc_id": -1}
+    [(count, _)] = found([{**never_shown, "fresh": 2}, {**never_shown, "fresh": 3}], "fresh")
+    assert count == 1
+
+
 def candidates_of(rows: list[Row], more: int) -> list[Row]:
     """Return each shown document but one, and so many never shown, of every query."""
     found = {(row["query_id"], row["doc_id"]) for row in rows}

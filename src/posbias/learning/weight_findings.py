@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from posbias.findings import Finding
 
@@ -47,17 +47,19 @@ def find_capped(share: float, cap: float | None) -> list[Finding]:
     ]
 
 
-def find_varying(pairs: int, several: Mapping[str, int]) -> list[Finding]:
-    """Return columns that came along though pairs have several values of them."""
+def find_varying(pairs: int, several: Mapping[str, int], both: Sequence[str] = ()) -> list[Finding]:
+    """Return columns that came along though pairs have several values of them; `both` are of log and candidates."""
     return [
         Finding(
             "kept-varies",
             "warning",
             f"{{count}} of {{pairs}} (query, document) pairs have several values in column {name!r}: the least was "
-            "kept",
+            f"kept{', of the log before those of the candidates' if name in both else ''}",
             count,
             evidence={"pairs": pairs, "column": name},
-            remedy="Put into the query id what it depends on, or join it to the rows afterwards.",
+            remedy="Put into the query id what it depends on, or join it to the rows afterwards."
+            if name not in both
+            else "Leave it out of the log or of the candidates, or write the same in both.",
         )
         for name, count in several.items()
         if count

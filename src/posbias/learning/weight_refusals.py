@@ -14,8 +14,9 @@ from posbias.learning.curve_values import BEYOND
 from posbias.learning.weight_profiles import WeightProfile
 from posbias.logs.column_refusals import INTEGERS, refuse_fraction, require
 from posbias.logs.schemas import Columns, Schema
+from posbias.sql.candidates import unreadable_candidates
 from posbias.sql.shown import Plan
-from posbias.sql.weights import COUNTS, Worth, unreadable_candidates
+from posbias.sql.weights import COUNTS, Worth
 from posbias.wording import listed
 
 # A click that counts for more is not capped.

@@ -39,6 +39,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.logs.schemas import NATURAL, Columns
 from posbias.progress import Progress, silent
 from posbias.sql import weights as weight_sql
+from posbias.sql.candidates import queries_in_common, shown_and_listed, varying
 from posbias.sql.shown import Plan
 from posbias.sql.weights import Worth
 from posbias.writing import writable, written_whole
@@ -184,7 +185,7 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
     findings = [
         *opened.findings,
         *profile.findings,
-        *_find_varying(opened, plan, profile.rows),
+        *_find_varying(opened, plan, candidates, wanted.keep, profile.rows),
         *apart,
         *find_capped(capped, wanted.cap),
         *find_few_clicks(answer.queries, profile.page_views, profile.clicks),
@@ -249,19 +250,23 @@ class _Answer:
         return cls(rows, queries, columns)
 
 
-def _find_varying(opened: OpenLog, plan: Plan, rows: int) -> list[Finding]:
+def _find_varying(
+    opened: OpenLog, plan: Plan, candidates: Columns | None, keep: Sequence[str], rows: int
+) -> list[Finding]:
     """Return columns that came along though pairs have several values of them, in a sample of queries."""
-    if not plan.keep:
+    if not keep:
         return []
-    [(pairs, *several)] = opened.rows(weight_sql.varying(plan, _sample(plan, rows)), "Looking at kept columns")
-    return find_varying(pairs, dict(zip(plan.keep, map(int, several), strict=True)))
+    sql = varying(plan, _sample(plan, rows), candidates, keep)
+    [(pairs, *several)] = opened.rows(sql, "Looking at kept columns")
+    both = [name for name in plan.keep if candidates is not None and name in candidates.types]
+    return find_varying(pairs, dict(zip(keep, map(int, several), strict=True)), both)
 
 
 def _find_apart(opened: OpenLog, plan: Plan, candidates: Columns, rows: int) -> list[Finding]:
     """Return queries and documents that only the log or only the candidates have, documents in a sample of queries."""
-    [(shown, listed, common)] = opened.rows(weight_sql.queries_in_common(plan, candidates), "Comparing queries")
+    [(shown, listed, common)] = opened.rows(queries_in_common(plan, candidates), "Comparing queries")
     refuse_other_queries(shown, listed, common)
-    sql = weight_sql.shown_and_listed(plan, candidates, _sample(plan, rows))
+    sql = shown_and_listed(plan, candidates, _sample(plan, rows))
     [documents] = opened.rows(sql, "Comparing documents")
     return [*find_queries_apart(shown, listed, common), *find_documents_apart(*documents)]
 
