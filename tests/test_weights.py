@@ -27,6 +27,7 @@ from posbias.cli import cli
 from posbias.curves.curve import Curve, Position
 from posbias.learning import weights
 from posbias.learning.curve_values import relative_propensities
+from posbias.learning.forms import learner_form
 from posbias.learning.weight_findings import find_few_clicks
 
 from .logs import (
@@ -494,6 +495,20 @@ def test_a_rank_that_is_never_seen_weighs_no_more_than_the_cap() -> None:
     made = posbias.ips_weights(log, a_curve(values))
     assert_alike(told(made.table), expected(oracle_rows(rows), lambda row: values[row["position"] - 1]))
     assert made.capped_share == 1
+    [finding] = [finding for finding in made.findings if finding.code == "rank-never-seen"]
+    at = [row for row in rows if row["position"] == 3]
+    assert finding.count == len(at)
+    assert finding.evidence["clicks"] == sum(row["clicked"] for row in at)
+    assert "rank 3 is never seen" in finding.message
+    assert "much-weight-capped" not in [finding.code for finding in made.findings]
+    # What is advised can be learned from: the candidates, or the ranks above.
+    listed = pa.table({"query_id": [row["query_id"] for row in rows], "doc_id": [row["doc_id"] for row in rows]})
+    above = posbias.ClickLog(pa.Table.from_pylist(rows), sql="SELECT * FROM source WHERE position < 3")
+    for fit in (posbias.ips_weights(log, a_curve(values), candidates=listed), posbias.ips_weights(above, a_curve())):
+        assert "rank-never-seen" not in [finding.code for finding in fit.findings]
+        learner_form("lightgbm-poisson", fit)
+    with pytest.raises(posbias.PosbiasError, match="rows have clicks and no exposure"):
+        learner_form("lightgbm-poisson", made)
     with pytest.raises(posbias.CurveError, match="rank 3 is never seen"):
         posbias.ips_weights(log, a_curve(values), cap=None)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from posbias.curves.reasons import spans
 from posbias.findings import Finding
+from posbias.learning.weight_profiles import Cell
+from posbias.wording import listed
 
 # With fewer of each a query, inverse propensities lost to no correction, or won nothing, in our trials (docs/learning).
 FEWEST_VIEWS, FEWEST_CLICKS = 4, 4
@@ -27,6 +30,29 @@ def find_few_clicks(queries: int, page_views: int, clicks: int) -> list[Finding]
             remedy="Do not learn from weight alone: add three rankers (posbias.objectives.cautious_factors), or learn "
             "from clicks and exposure by the Poisson likelihood (posbias.objectives.poisson_exposure), with all "
             "candidates of a query if they are known (candidates).",
+        )
+    ]
+
+
+def find_never_seen(cells: Sequence[Cell], rows: int, cap: float | None, *, by: Sequence[str]) -> list[Finding]:
+    """Return ranks at which the log has rows and p is 0: `cells` are those, of so many rows in all."""
+    if not cells:
+        return []
+    ranks = sorted({cell.position for cell in cells})
+    clicks = sum(cell.clicks for cell in cells)
+    named = f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)} {'are' if len(ranks) > 1 else 'is'}"
+    clicked = f"{clicks:,} clicks, which count for the cap of {cap or 0:g} each" if clicks else "no click"
+    return [
+        Finding(
+            "rank-never-seen",
+            "warning",
+            f"The estimate says that {named} never seen, p = 0{f', in some {listed(by)}' if by else ''}: {{count}} of "
+            f"{{rows}} rows were shown there, with {clicked}, and have no exposure",
+            sum(cell.rows for cell in cells),
+            evidence={"rows": rows, "ranks": ranks, "clicks": clicks},
+            remedy=f"Estimate from more data, or leave such rows out (position < {ranks[0]}, by sql). With all "
+            "candidates of a query (candidates) no p is taken for less than 1 / cap; without, exposure Poisson refuses "
+            "clicks that have no exposure.",
         )
     ]
 

@@ -22,6 +22,7 @@ from posbias.learning.weight_findings import (
     find_capped,
     find_documents_apart,
     find_few_clicks,
+    find_never_seen,
     find_queries_apart,
     find_varying,
 )
@@ -179,6 +180,9 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
     else:
         opened.write(sql, draft, "Weighing")
     answer = _Answer.of(opened, plan, table, draft)
+    # Where there are candidates no p is less than 1 / cap.
+    unseen = [cell for cell in profile.cells if cell.seen and not propensities[cell.segment][cell.position]]
+    unseen = [] if candidates is not None else unseen
     uncapped = profile.sum_of_clicks(lambda segment, rank: _inverse(propensities[segment][rank]))
     capped = 1 - total / uncapped
     squares = profile.sum_of_clicks(lambda segment, rank: of[segment, rank] ** 2)
@@ -187,7 +191,9 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
         *profile.findings,
         *_find_varying(opened, plan, candidates, wanted.keep, profile.rows),
         *apart,
-        *find_capped(capped, wanted.cap),
+        *find_never_seen(unseen, profile.rows, wanted.cap, by=curve.by),
+        # Of a weight without end a cap takes all off, and a larger one would take as much.
+        *find_capped(0.0 if any(cell.clicks for cell in unseen) else capped, wanted.cap),
         *find_few_clicks(answer.queries, profile.page_views, profile.clicks),
     ]
     return Weights(
