@@ -49,11 +49,18 @@ def literal(value: float) -> str:
     return f"{value:.17e}"
 
 
-def credit_sums(plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float], gain: Callable[[str], str]) -> str:
+def credit_sums(
+    plan: Plan,
+    ranked: Sequence[Ranked],
+    propensity: Sequence[float],
+    gain: Callable[[str], str],
+    *,
+    vacant: bool = True,
+) -> str:
     """Return, by bucket and rank, clicks and what they are worth: `worth` itself, in the log, and in each ranking.
 
-    The page views of a bucket stand at rank 0. `propensity` is p_k / p_1 from rank 1 on, and `gain` says what a rank is
-    worth.
+    The page views of a bucket stand at rank 0. `propensity` is p_k / p_1 from rank 1 on, `gain` says what a rank is
+    worth, and `vacant` whether page views may leave ranks vacant above others.
     """
     joins = [
         f"LEFT JOIN ({one.scored(plan.dialect)} FROM {one.table}) t_{j} ON {same_ids(plan, one, 'd', f't_{j}')}"
@@ -66,7 +73,7 @@ def credit_sums(plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float
     orders = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY {by}) AS place_{j}" for j, by in places.items()]
     means = [f"AVG(one_{j}) OVER (PARTITION BY query, score_{j}) AS gain_{j}" for j in range(len(ranked))]
     steps = [
-        *_documents(plan, ranked, propensity, gain),
+        *_documents(plan, ranked, propensity, gain, vacant=vacant),
         Step(
             "scored",
             "The score of each document in each ranking: none where a ranking does not have it.",
@@ -92,12 +99,19 @@ def credit_sums(plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float
 
 
 def _documents(
-    plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float], gain: Callable[[str], str]
+    plan: Plan,
+    ranked: Sequence[Ranked],
+    propensity: Sequence[float],
+    gain: Callable[[str], str],
+    *,
+    vacant: bool,
 ) -> list[Step]:
     """Return the steps that end in `documents`: what was shown of each query, where and how often."""
     # A document is itself in every window: only what is compared for the curve lies within one.
-    plan = replace(plan, schema=replace(plan.schema, window=None), by=())
+    schema = replace(plan.schema, window=None)
+    plan = replace(plan, schema=schema, by=(), keep=(schema.impression,) if vacant and schema.impression else ())
     d, known = plan.dialect, plan.schema.layout.ranks_known
+    inside = f"{usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
     asked = list(dict.fromkeys(one.ranker for one in ranked if not one.table))
     p = " ".join(f"WHEN {k} THEN {literal(value)}" for k, value in enumerate(propensity, start=1))
     if known:
@@ -106,7 +120,11 @@ def _documents(
     else:
         # Where the ranker showed it, on average.
         own = [f"SUM(CASE WHEN ranker = {i} THEN impressions ELSE 0 END) AS own_{i}" for i in asked]
-        means = [f"-1e0 * SUM(own_{i} * rank) / NULLIF(SUM(own_{i}), 0) AS own_{i}" for i in asked]
+        means = [f"-1e0 * SUM(own_{i} * r.rank) / NULLIF(SUM(own_{i}), 0) AS own_{i}" for i in asked]
+    worth, moved = gain("r.rank"), ""
+    if vacant:
+        worth = f"COALESCE(m.worth, {worth})"
+        moved = "\nLEFT JOIN moved m ON r.query = m.query AND r.doc = m.doc AND r.rank = m.rank"
     return [
         *shown(plan, ranks=known and bool(asked)),
         Step(
@@ -115,26 +133,87 @@ def _documents(
             "SELECT "
             + comma("query", "doc", "position AS rank", f"{d.total('impressions')} AS impressions", own)
             + f",\n  {d.total('clicks')} AS clicks, CASE position {p} ELSE 0e0 END AS p\nFROM shown\n"
-            f"WHERE {usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL\nGROUP BY query, doc, position",
+            f"WHERE {inside}\nGROUP BY query, doc, position",
+        ),
+        Step(
+            "busy",
+            "How often each rank of a query was shown.",
+            "SELECT query, rank, SUM(impressions) AS n\nFROM ranks\nGROUP BY query, rank",
         ),
         Step(
             "views",
             "The page views of each query: what was shown at its busiest rank.",
-            "SELECT query, MAX(impressions) AS views\nFROM (\n  SELECT query, rank, SUM(impressions) AS impressions "
-            "FROM ranks GROUP BY query, rank\n) r\nGROUP BY query",
+            "SELECT query, MAX(n) AS views\nFROM busy\nGROUP BY query",
         ),
+        *(_moved_up(plan, inside, gain) if vacant else []),
         Step(
             "exposures",
             "Each (query, document) with its clicks, the exposure that it had, and what it was worth as it was shown.",
             "SELECT "
-            + comma("query", "doc", "SUM(impressions) AS impressions", "SUM(clicks) AS clicks", means)
-            + f",\n  SUM(impressions * p) AS exposure, SUM(impressions * {gain('rank')}) AS shown_worth\n"
-            "FROM ranks\nGROUP BY query, doc",
+            + comma("r.query", "r.doc", "SUM(impressions) AS impressions", "SUM(clicks) AS clicks", means)
+            + f",\n  SUM(impressions * p) AS exposure,\n"
+            f"  SUM(impressions * {worth}) AS shown_worth\nFROM ranks r{moved}\nGROUP BY r.query, r.doc",
         ),
         Step(
             "documents",
             "Both together.",
             "SELECT e.*, v.views\nFROM exposures e\nJOIN views v ON e.query = v.query",
+        ),
+    ]
+
+
+def _moved_up(plan: Plan, inside: str, gain: Callable[[str], str]) -> list[Step]:
+    """Return the steps that end in `moved`: what documents are worth below ranks that some page views leave vacant.
+
+    A page view ranks what it shows: below an advertisement documents are one rank higher than they stand.
+    """
+    counted = Step(
+        "counted",
+        "Which of its ranks each is, and how often one from there on was shown.",
+        "SELECT *, ROW_NUMBER() OVER (PARTITION BY query ORDER BY rank) AS nth,\n"
+        "  MAX(n) OVER (PARTITION BY query ORDER BY rank DESC) AS later\nFROM busy",
+    )
+    return [counted, *(_moved_by_page(inside, gain) if plan.keep else _moved_on_average(gain))]
+
+
+def _moved_by_page(inside: str, gain: Callable[[str], str]) -> list[Step]:
+    """Return the steps where each row tells its page view, as the column that comes along."""
+    return [
+        Step(
+            "moved",
+            "Where documents stand among those of their page, for queries of which some page leaves a rank vacant.",
+            f"SELECT query, doc, rank, AVG({gain('place')}) AS worth\nFROM (\n  SELECT query, doc, position AS rank,\n"
+            "    DENSE_RANK() OVER (PARTITION BY query, kept_0 ORDER BY position) AS place\n  FROM shown\n"
+            f"  WHERE {inside} AND query IN (SELECT query FROM counted WHERE n < later OR nth <> rank)\n) p\n"
+            "GROUP BY query, doc, rank",
+        ),
+    ]
+
+
+def _moved_on_average(gain: Callable[[str], str]) -> list[Step]:
+    """Return the steps where page views are not known: min(1, n_j / n_k) of those with a rank k are taken to have j."""
+    between = "place - FLOOR(place)"
+    return [
+        Step(
+            "vacant",
+            "The documents that are missing above a rank, on average.",
+            "SELECT c.query, c.rank, SUM(1e0 - 1e0 * v.n / c.n) AS missing\nFROM counted v\n"
+            "JOIN counted c ON v.query = c.query AND v.rank < c.rank AND v.n < c.n\nWHERE v.n < v.later\n"
+            "GROUP BY c.query, c.rank",
+        ),
+        Step(
+            "places",
+            "Ranks that are higher than they stand.",
+            "SELECT c.query, c.rank, c.nth - COALESCE(v.missing, 0e0) AS place\nFROM counted c\n"
+            "LEFT JOIN vacant v ON c.query = v.query AND c.rank = v.rank\n"
+            "WHERE c.nth <> c.rank OR v.missing IS NOT NULL",
+        ),
+        Step(
+            "moved",
+            "What they are worth there; between two ranks, a part of each.",
+            f"SELECT r.query, r.doc, r.rank, (1e0 - ({between})) * {gain('FLOOR(place)')}\n"
+            f"    + ({between}) * {gain('(FLOOR(place) + 1)')} AS worth\nFROM places m\n"
+            "JOIN ranks r ON m.query = r.query AND m.rank = r.rank",
         ),
     ]
 
@@ -177,7 +256,7 @@ def _credits(plan: Plan, rankings: int) -> list[Step]:
     none = comma([f"0e0 AS {name}" for name in sums])
     return [
         Step(
-            "places",
+            "clicked",
             "Each that was clicked once for every rank at which it was shown, with the part that has in its exposure.",
             "SELECT m.*, r.rank, r.impressions * r.p / m.exposure AS part, m.exposure / m.views AS rho\nFROM meant m\n"
             "JOIN ranks r ON m.query = r.query AND m.doc = r.doc\nWHERE m.clicks > 0 AND m.exposure > 0",
@@ -187,7 +266,7 @@ def _credits(plan: Plan, rankings: int) -> list[Step]:
             "Each click weighed by the exposure of its document, and split by where that comes from; page views.",
             f"SELECT {bucket} AS bucket, rank, 0e0 AS views,\n  "
             + ",\n  ".join(f"SUM({text}) AS {name}" for name, text in sums.items())
-            + f"\nFROM places\nGROUP BY {bucket}, rank\nUNION ALL\n"
+            + f"\nFROM clicked\nGROUP BY {bucket}, rank\nUNION ALL\n"
             f"SELECT {bucket} AS bucket, 0 AS rank, 1e0 * SUM(views) AS views, {none}\nFROM views\nGROUP BY {bucket}",
         ),
     ]
