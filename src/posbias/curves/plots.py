@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posbias.curves.curve import Curve
+from posbias.curves.reasons import telling_segments
 from posbias.curves.truths import known_truth
 from posbias.pictures import (
     COLORS,
@@ -36,7 +37,7 @@ def draw_curve(
     """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth where it is known."""
     ax = axes_of(ax)
     axes = dressed(ax)
-    shown = list(curve.segments.items())[:_MOST_SEGMENTS]
+    shown = list(telling_segments(curve, _MOST_SEGMENTS).items())
     draw_line(axes, curve, "all" if shown else curve.estimator, COLORS[0])
     if joint:
         ends = curve.joint()
