@@ -243,6 +243,11 @@ def test_a_truth_has_a_number_for_each_rank(truth: object, fitted: posbias.Cross
             draw()
 
 
+def test_a_joint_band_is_wanted_or_not(fitted: posbias.CrossFit) -> None:
+    with pytest.raises(posbias.CurveError, match="joint must be True or False, not 'no'"):
+        plots.curve(fitted, joint="no")  # type: ignore[arg-type]
+
+
 def test_ranks_of_days_are_ranks(kept: posbias.History) -> None:
     for ranks in (3, "12", [0], [1.5], [None]):
         with pytest.raises(posbias.CurveError, match="ranks must be"):

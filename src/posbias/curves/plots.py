@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from posbias.arguments import truth as truth_value
 from posbias.curves.curve import Curve
 from posbias.curves.reasons import telling_segments
 from posbias.curves.truths import known_truth
+from posbias.errors import CurveError
 from posbias.pictures import (
     COLORS,
     MARKERS,
@@ -35,6 +37,7 @@ def draw_curve(
     curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] | Any = None, joint: bool = False
 ) -> Axes:
     """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth where it is known."""
+    truth_value("joint", joint, CurveError)
     ax = axes_of(ax)
     axes = dressed(ax)
     shown = list(telling_segments(curve, _MOST_SEGMENTS).items())

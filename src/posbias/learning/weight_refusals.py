@@ -130,5 +130,6 @@ def refuse_candidates(opened: OpenLog, plan: Plan, candidates: Columns) -> None:
         types = f"{plan.schema.types[plan.schema.query]} and {plan.schema.types[plan.schema.doc]}"
         raise LogError(
             f"{missing:,} of {rows:,} rows of the candidates have no value in {plan.schema.query!r} or "
-            f"{plan.schema.doc!r}, or one that is no id of the log, where they are {types}. Leave such rows out."
+            f"{plan.schema.doc!r}, or one that is not written as an id of the log, where they are {types}: 007 is "
+            "not 7. Leave such rows out, or write ids alike."
         )
