@@ -82,15 +82,20 @@ def judge(
 
 def as_shown(documents: dict[Any, list[Row]], n: int, gain: Gain) -> dict[Any, float]:
     """What each document of a query was worth in its n page views: those that a page leaves out share ranks below."""
+    rows = [row for own in documents.values() for row in own]
+    if all("impression_id" in row for row in rows):
+        worth: dict[Any, float] = dict.fromkeys(documents, 0.0)
+        pages: dict[Any, list[Row]] = defaultdict(list)
+        for row in rows:
+            pages[row["impression_id"]].append(row)
+        for page in pages.values():
+            order = [row["doc"] for row in sorted(page, key=lambda row: row["position"])]
+            # As with scores: who is not on the page is not told apart below it.
+            for doc, mean in gains_of([*documents], {doc: -k for k, doc in enumerate(order)}, gain).items():
+                worth[doc] += mean / n
+        return worth
     times = {doc: sum(map(oracle.impressions, own)) for doc, own in documents.items()}
-    page: dict[Any, set[int]] = defaultdict(set)
-    for row in (row for own in documents.values() for row in own):
-        page[row.get("impression_id")].add(row["position"])
-
-    def place(row: Row) -> int:
-        return sum(other <= row["position"] for other in page[row.get("impression_id")])
-
-    worth = {doc: sum(oracle.impressions(row) * gain(place(row)) for row in own) for doc, own in documents.items()}
+    worth = {doc: sum(oracle.impressions(row) * gain(row["position"]) for row in own) for doc, own in documents.items()}
     left = n * sum(gain(k) for k in range(1, len(documents) + 1)) - sum(worth.values())
     absent = sum(n - t for t in times.values())
     return {doc: (worth[doc] + (n - times[doc]) * (left / absent if absent else 0)) / n for doc in documents}

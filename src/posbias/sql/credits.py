@@ -9,6 +9,7 @@ from posbias.sql.dialect import Dialect
 from posbias.sql.exposures import usable
 from posbias.sql.shown import Plan, comma, shown
 from posbias.sql.steps import Step, render
+from posbias.sql.vacancies import moved_up
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ def credit_sums(
     places = {str(j): f"score_{j} DESC NULLS LAST" for j in range(len(ranked))} | {"all": "doc"}
     orders = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY {by}) AS place_{j}" for j, by in places.items()]
     means = [f"AVG(one_{j}) OVER (PARTITION BY query, score_{j}) AS gain_{j}" for j in range(len(ranked))]
+    by_page = vacant and plan.schema.impression is not None
     steps = [
         *_documents(plan, ranked, propensity, gain, vacant=vacant),
         Step(
@@ -92,7 +94,7 @@ def credit_sums(
         Step(
             "meant",
             "Documents that a ranking does not tell apart share what they are worth.",
-            "SELECT *,\n  " + ",\n  ".join([*means, f"{_as_shown()} AS gain_log"]) + "\nFROM gained",
+            "SELECT *,\n  " + ",\n  ".join([*means, f"{_as_shown(by_page=by_page)} AS gain_log"]) + "\nFROM gained",
         ),
     ]
     return render([*steps, *_credits(plan, len(ranked))])
@@ -121,10 +123,13 @@ def _documents(
         # Where the ranker showed it, on average.
         own = [f"SUM(CASE WHEN ranker = {i} THEN impressions ELSE 0 END) AS own_{i}" for i in asked]
         means = [f"-1e0 * SUM(own_{i} * r.rank) / NULLIF(SUM(own_{i}), 0) AS own_{i}" for i in asked]
-    worth, moved = gain("r.rank"), ""
+    worth, moved, below, more = gain("r.rank"), "", "", ""
     if vacant:
         worth = f"COALESCE(m.worth, {worth})"
         moved = "\nLEFT JOIN moved m ON r.query = m.query AND r.doc = m.doc AND r.rank = m.rank"
+    if plan.keep:
+        means += ["SUM(m.slots) AS slots", "SUM(m.above) AS above"]
+        more, below = ", b.slots AS all_slots, b.above AS all_above", "\nLEFT JOIN below b ON e.query = b.query"
     return [
         *shown(plan, ranks=known and bool(asked)),
         Step(
@@ -145,7 +150,7 @@ def _documents(
             "The page views of each query: what was shown at its busiest rank.",
             "SELECT query, MAX(n) AS views\nFROM busy\nGROUP BY query",
         ),
-        *(_moved_up(plan, inside, gain) if vacant else []),
+        *(moved_up(inside, gain, by_page=bool(plan.keep)) if vacant else []),
         Step(
             "exposures",
             "Each (query, document) with its clicks, the exposure that it had, and what it was worth as it was shown.",
@@ -157,63 +162,7 @@ def _documents(
         Step(
             "documents",
             "Both together.",
-            "SELECT e.*, v.views\nFROM exposures e\nJOIN views v ON e.query = v.query",
-        ),
-    ]
-
-
-def _moved_up(plan: Plan, inside: str, gain: Callable[[str], str]) -> list[Step]:
-    """Return the steps that end in `moved`: what documents are worth below ranks that some page views leave vacant.
-
-    A page view ranks what it shows: below an advertisement documents are one rank higher than they stand.
-    """
-    counted = Step(
-        "counted",
-        "Which of its ranks each is, and how often one from there on was shown.",
-        "SELECT *, ROW_NUMBER() OVER (PARTITION BY query ORDER BY rank) AS nth,\n"
-        "  MAX(n) OVER (PARTITION BY query ORDER BY rank DESC) AS later\nFROM busy",
-    )
-    return [counted, *(_moved_by_page(inside, gain) if plan.keep else _moved_on_average(gain))]
-
-
-def _moved_by_page(inside: str, gain: Callable[[str], str]) -> list[Step]:
-    """Return the steps where each row tells its page view, as the column that comes along."""
-    return [
-        Step(
-            "moved",
-            "Where documents stand among those of their page, for queries of which some page leaves a rank vacant.",
-            f"SELECT query, doc, rank, AVG({gain('place')}) AS worth\nFROM (\n  SELECT query, doc, position AS rank,\n"
-            "    DENSE_RANK() OVER (PARTITION BY query, kept_0 ORDER BY position) AS place\n  FROM shown\n"
-            f"  WHERE {inside} AND query IN (SELECT query FROM counted WHERE n < later OR nth <> rank)\n) p\n"
-            "GROUP BY query, doc, rank",
-        ),
-    ]
-
-
-def _moved_on_average(gain: Callable[[str], str]) -> list[Step]:
-    """Return the steps where page views are not known: min(1, n_j / n_k) of those with a rank k are taken to have j."""
-    between = "place - FLOOR(place)"
-    return [
-        Step(
-            "vacant",
-            "The documents that are missing above a rank, on average.",
-            "SELECT c.query, c.rank, SUM(1e0 - 1e0 * v.n / c.n) AS missing\nFROM counted v\n"
-            "JOIN counted c ON v.query = c.query AND v.rank < c.rank AND v.n < c.n\nWHERE v.n < v.later\n"
-            "GROUP BY c.query, c.rank",
-        ),
-        Step(
-            "places",
-            "Ranks that are higher than they stand.",
-            "SELECT c.query, c.rank, c.nth - COALESCE(v.missing, 0e0) AS place\nFROM counted c\n"
-            "LEFT JOIN vacant v ON c.query = v.query AND c.rank = v.rank\n"
-            "WHERE c.nth <> c.rank OR v.missing IS NOT NULL",
-        ),
-        Step(
-            "moved",
-            "What they are worth there; between two ranks, a part of each.",
-            f"SELECT r.query, r.doc, r.rank, (1e0 - ({between})) * {gain('FLOOR(place)')}\n"
-            f"    + ({between}) * {gain('(FLOOR(place) + 1)')} AS worth\nFROM places m\n"
-            "JOIN ranks r ON m.query = r.query AND m.rank = r.rank",
+            f"SELECT e.*, v.views{more}\nFROM exposures e\nJOIN views v ON e.query = v.query{below}",
         ),
     ]
 
@@ -230,7 +179,7 @@ def same_ids(plan: Plan, one: Ranked, left: str, right: str, roles: Sequence[str
     return " AND ".join(told)
 
 
-def _as_shown() -> str:
+def _as_shown(*, by_page: bool) -> str:
     """Return what a document was worth in the page views of its query: where it was shown, and below them elsewhere.
 
     Each page view ranks all documents of the query, those that it does not show in any order below: a document gets its
@@ -238,7 +187,12 @@ def _as_shown() -> str:
     """
     of_query = "OVER (PARTITION BY query)"
     left = f"SUM(one_all * views - shown_worth) {of_query} / NULLIF(SUM(views - impressions) {of_query}, 0)"
-    return f"(shown_worth + (views - impressions) * COALESCE({left}, 0e0)) / views"
+    elsewhere = f"(views - impressions) * COALESCE({left}, 0e0)"
+    if by_page:
+        # Where pages differ in how many they show, each leaves something else.
+        parts = f"SUM(one_all) {of_query} * (all_slots - slots) - (all_above - above)"
+        elsewhere = f"CASE WHEN all_slots IS NULL THEN {elsewhere} ELSE {parts} END"
+    return f"(shown_worth + {elsewhere}) / views"
 
 
 def _credits(plan: Plan, rankings: int) -> list[Step]:
