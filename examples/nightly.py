@@ -29,6 +29,8 @@ def run(folder: Path, day: date) -> list[str]:
     return alarms
 
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 folder, first = Path(sys.argv[1]), date.fromisoformat(sys.argv[2])
 posbias.harvest(posbias.ClickLog(sys.argv[3])).save(folder / f"{first}.harvest")
 days = [first + timedelta(days=n) for n in range(DAYS + 1)]  # Weeks that a late day belongs to are made anew.

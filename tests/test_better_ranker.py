@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,14 @@ def write_events(folder: Path, site: Site) -> None:
 
 def test_the_script_is_short() -> None:
     assert len(SCRIPT.read_text("utf-8").splitlines()) < 60
+
+
+@pytest.mark.parametrize("name", ["better_ranker.py", "nightly.py"])
+def test_a_script_without_arguments_says_which_it_takes(name: str) -> None:
+    ran = subprocess.run([sys.executable, SCRIPT.with_name(name)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert f"{name} FOLDER" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_raw_events_become_a_better_ranker(

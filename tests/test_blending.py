@@ -77,3 +77,25 @@ def test_scores_that_do_not_fit_are_refused() -> None:
         blend_factors([1.0, math.nan], [1.0, 2.0], [0, 0], 10)
     with pytest.raises(PosbiasError, match="no document"):
         blend_factors([], [], [], 10)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (None, "query must be one value for each row, not None"),
+        ([["q"], ["q", "r"]], "query must be"),
+        ([{"q": 1}, {"q": 1}], "query must be single values"),
+        (["q", None], "1 of 2 rows have no value in query"),
+    ],
+)
+def test_queries_that_are_none_are_refused(query: Any, said: str) -> None:
+    with pytest.raises(PosbiasError, match=said):
+        cautious_factors([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], query, 10)
+    hidden = np.ma.masked_array([1, 2], [False, True])
+    with pytest.raises(PosbiasError, match="1 of 2 values of query are masked"):
+        cautious_factors([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], hidden, 10)
+    with pytest.raises(PosbiasError, match="poisson must be numbers"):
+        blend_factors([1.0, 2.0], ["x", "y"], ["q", "q"], 10)
+    for share in (ips_share, naive_share):
+        with pytest.raises(PosbiasError, match="effective_clicks must be a number above 0"):
+            share("many")  # type: ignore[arg-type]

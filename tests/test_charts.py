@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posbias
-from posbias.reporting.curve_charts import curve_chart, curves_chart
+from posbias.reporting.curve_charts import curve_chart, curves_chart, segment_curves
 from posbias.reporting.days import history_chart
 from posbias.reporting.drawings import Series, plotted
 from posbias.reporting.maps import counts_map
@@ -60,6 +60,22 @@ def test_a_rank_without_a_number_is_a_gap(curve: posbias.Curve) -> None:
     assert path(area, "line").count("M") == 1
     assert path(area, "line", "c1").count("M") == 2
     assert path(area, "dot", "c1").count("M") == 4
+
+
+def test_segments_that_have_numbers_are_drawn_before_others(curve: posbias.Curve) -> None:
+    unknown = tuple(
+        replace(p, propensity=1.0 if p.position == 1 else None, low=None, high=None, reason="thin")
+        for p in curve.positions
+    )
+    busy = replace(curve, positions=unknown, page_views={"a": 10**9}, covariance=None)
+    parts = {
+        ("busy",): busy,
+        ("b",): replace(curve, page_views={"a": 2}),
+        ("rare",): replace(curve, page_views={"a": 1}),
+    }
+    whole = replace(curve, by=("device",), segments=parts)
+    assert [*segment_curves(whole, 2)] == ["all", "b", "rare"]
+    assert [*segment_curves(whole, 3)] == ["all", "busy", "b", "rare"]
 
 
 def test_an_interval_without_bounds_makes_nothing_flat(curve: posbias.Curve) -> None:

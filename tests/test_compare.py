@@ -327,8 +327,11 @@ def test_segments_that_cannot_be_compared_are_left_out_and_said() -> None:
     with pytest.raises(posbias.CurveError, match="'swap-one' is not made of a harvest"):
         posbias.compare_segments(harvest, estimator="swap-one")
     one = harvest.table.segment == 0
-    with pytest.raises(posbias.CurveError, match="Of 3 segments, 1 has a curve"):
+    with pytest.raises(posbias.CurveError, match="Of 3 segments, only one has a curve"):
         posbias.compare_segments(replace(harvest, table=harvest.table.where(one)))
+    few = np.isin(harvest.table.bucket, harvest.buckets[:4])
+    with pytest.raises(posbias.CurveError, match="Of 3 segments, none has a curve"):
+        posbias.compare_segments(replace(harvest, table=harvest.table.where(few)))
 
 
 def test_a_harvest_without_segments_is_refused(weeks: list[posbias.Harvest]) -> None:

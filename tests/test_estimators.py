@@ -184,7 +184,7 @@ class TestContract:
         fitted = make().fit(harvest)
         assert fitted.plot(ax) is ax
         np.testing.assert_allclose(ax.lines[0].get_ydata(), fitted.propensity_)
-        assert "truth" in [line.get_label() for line in fitted.plot(truth=[1, 0.5]).lines]
+        assert "truth" in [line.get_label() for line in fitted.plot(truth=1 / np.arange(1, 11)).lines]
 
     def test_a_single_ranker_has_nothing_to_compare(self, make):
         table = posbias.simulate(posbias.World(queries=50)).to_pandas()

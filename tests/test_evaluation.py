@@ -82,6 +82,18 @@ def judge(
 
 def as_shown(documents: dict[Any, list[Row]], n: int, gain: Gain) -> dict[Any, float]:
     """What each document of a query was worth in its n page views: those that a page leaves out share ranks below."""
+    rows = [row for own in documents.values() for row in own]
+    if all("impression_id" in row for row in rows):
+        worth: dict[Any, float] = dict.fromkeys(documents, 0.0)
+        pages: dict[Any, list[Row]] = defaultdict(list)
+        for row in rows:
+            pages[row["impression_id"]].append(row)
+        for page in pages.values():
+            order = [row["doc"] for row in sorted(page, key=lambda row: row["position"])]
+            # As with scores: who is not on the page is not told apart below it.
+            for doc, mean in gains_of([*documents], {doc: -k for k, doc in enumerate(order)}, gain).items():
+                worth[doc] += mean / n
+        return worth
     times = {doc: sum(map(oracle.impressions, own)) for doc, own in documents.items()}
     worth = {doc: sum(oracle.impressions(row) * gain(row["position"]) for row in own) for doc, own in documents.items()}
     left = n * sum(gain(k) for k in range(1, len(documents) + 1)) - sum(worth.values())
@@ -245,6 +257,53 @@ def test_intervals_hold_the_truth(layout: str) -> None:
         assert one.ratio.low < true[name] / ((true["a"] + true["b"]) / 2) < one.ratio.high
         assert one.value.value == pytest.approx(true[name], rel=0.05)
     assert (found.best, found["a"].verdict(True), found["b"].verdict(True)) == ("b", "worse", "better")
+
+
+def with_advertisement(table: pa.Table, at: int, world: posbias.World) -> pa.Table:
+    """The log where an advertisement stands at a rank of every second page, and results from there on one below."""
+    p, rng, rows = world.propensity, np.random.default_rng(0), []
+    for row in table.to_pylist():
+        k = row["position"]
+        if row["impression_id"] % 2 and k >= at:
+            if k == world.max_rank:
+                continue
+            # Who looks at a rank looks at the one below as often as p says.
+            row |= {"position": k + 1, "clicked": int(row["clicked"] and rng.random() < p[k] / p[k - 1])}
+        rows.append(row)
+    return pa.Table.from_pylist(rows).drop_columns(["ranker"])
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_an_advertisement_does_not_count_against_the_log(at: int) -> None:
+    world = posbias.World(queries=1500, max_rank=5, candidates=12, traffic=(0.8, 0.2), similarity=0.6, seed=2)
+    rank_a = posbias.simulate(world).filter(pc.field("rank_a") > 0).group_by(["query_id", "doc_id"])
+    ranking = rank_a.aggregate([("rank_a", "min")]).rename_columns(["query_id", "doc_id", "rank"])
+    table = with_advertisement(posbias.simulate(world, "replay"), at, world)
+    # As much as without advertisements, but for what these pushed off the page.
+    for log in (posbias.simulate(world), table):
+        found = evaluate(posbias.ClickLog(log, ranker="none", ranks="none"), ranking, max_rank=5).rankings[0]
+        assert found.verdict(True) is None
+        assert found.ratio.value == pytest.approx(1, abs=0.005)
+
+
+@pytest.mark.parametrize("metric", ["dcg", "rank"])
+def test_a_page_ranks_what_it_shows_whatever_it_leaves_vacant(metric: str, wide: pa.Table, ranking: pa.Table) -> None:
+    odd = pc.equal(pc.bit_wise_and(wide["impression_id"], 1), 1)
+    vacant = pc.or_(pc.equal(wide["position"], 1), pc.equal(wide["position"], 4))
+    table = wide.filter(pc.invert(pc.and_(odd, vacant)))
+    log = posbias.ClickLog(table)
+    found = evaluate(log, ranking, metric=metric)
+    p = fit(posbias.harvest(log), None, 0.95).propensity_.tolist()
+    assert found.log.value.value == pytest.approx(judge(rows_of(table), None, p, GAINS[metric]), rel=1e-9)
+    assert found.rankings[0].value.value == pytest.approx(
+        judge(rows_of(table), scores_of(ranking), p, GAINS[metric]), rel=1e-9
+    )
+    assert [f.severity for f in found.findings if f.code == "vacant-ranks"] == ["info"]
+    # Where pages are not known they are taken to be alike, and that is said.
+    nearly = evaluate(posbias.ClickLog(table.drop_columns(["impression_id"])), ranking, metric=metric)
+    assert nearly.log.value.value == pytest.approx(found.log.value.value, rel=0.01)
+    assert [f.severity for f in nearly.findings if f.code == "vacant-ranks"] == ["warning"]
+    assert "vacant-ranks" not in [f.code for f in evaluate(posbias.ClickLog(wide), ranking).findings]
 
 
 # ---- What a ranking may be, and what it may not.

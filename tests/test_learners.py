@@ -236,6 +236,41 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: learner_form("lightgbm-poisson", TABLE).with_parameters(objective="lambdarank"),
         "says what 'objective' must be",
     ),
+    "lists as queries": (
+        lambda: learner_form("lightgbm-softmax", {**TABLE, "query_id": [[1, 2], [1]] * 4}),
+        "column 'query_id' must be",
+    ),
+    "lists of one length as queries": (
+        lambda: learner_form("lightgbm-softmax", {**TABLE, "query_id": [[1, 2]] * 8}),
+        "column 'query_id' must be one value for each row",
+    ),
+    "each pair twice": (
+        lambda: learner_form("lightgbm-softmax", {**TABLE, "doc_id": [7] * 8}),
+        "have a 'query_id' and 'doc_id' that an earlier row has",
+    ),
+    "each pair twice, by another name": (
+        lambda: learner_form("xgboost-naive", {**TABLE, "url": ["a"] * 8}, doc="url"),
+        "that an earlier row has",
+    ),
+    "the name of an objective": (lambda: lightgbm_objective("softmax"), "must be a function"),
+    "the name of an objective of a ranker": (lambda: lightgbm_ranker_objective("softmax"), "must be a function"),
+    "the name of an objective of xgboost": (lambda: xgboost_objective(None), "must be a function"),
+    "a seed below 0": (lambda: pair_differences([[1.0], [2.0]], [1.0, 0.0], [2], seed=-1), "seed must be a whole"),
+    "features without a number": (
+        lambda: pair_differences([[1.0], [math.nan]], [1.0, 0.0], [2]),
+        "1 of 2 rows of features have NaN",
+    ),
+    "masked features": (
+        lambda: pair_differences(np.ma.masked_array([[1.0], [2.0]], [[0], [1]]), [1.0, 0.0], [2]),
+        "1 of 2 values of features are masked",
+    ),
+    "ragged features": (lambda: pair_differences([[1.0], [2.0, 3.0]], [1.0, 0.0], [2]), "features must be a table"),
+    "no click": (lambda: pair_differences([[1.0], [2.0]], [0.0, 0.0], [2]), "no pair to learn from: 0 of 2 rows"),
+    "a click alone": (lambda: pair_differences([[1.0], [2.0]], [1.0, 0.0], [1, 1]), "no pair to learn from: 1 of 2"),
+    "rules that are none": (lambda: choose_rule({"a": 1}, [1, 2], [1, 1], [1, 1], folds=2), "mapping of names to"),
+    "a seed of rules": (lambda: choose_rule({"a": len}, [1, 2], [1, 1], [1, 1], seed=-1), "seed must be"),
+    "no depth": (lambda: held_out_dcg([1.0], [1.0], [1], depth=0), "depth must be"),
+    "queries that are none": (lambda: held_out_dcg([1.0], [1.0], None), "query must be one value for each row"),
     "no such form": (lambda: learner_form("catboost-softmax", TABLE), "is not known"),
     "another table": (lambda: learner_form("lightgbm-softmax", {"query_id": [1]}), "no column 'weight'"),
     "no such query": (lambda: learner_form("lightgbm-softmax", TABLE, query="qid"), "no column 'qid'"),
@@ -263,10 +298,13 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: learner_form("lightgbm-softmax", spoiled("impressions", None)),
         "1 of 8 impressions are negative or no numbers",
     ),
-    "no query": (lambda: learner_form("lightgbm-softmax", spoiled("query_id", None)), "1 of 8 rows have no query"),
+    "no query": (
+        lambda: learner_form("lightgbm-softmax", spoiled("query_id", None)),
+        "1 of 8 rows have no value in column 'query_id'",
+    ),
     "a query that is no number": (
         lambda: learner_form("lightgbm-softmax", {**TABLE, "query_id": [1.0] * 7 + [math.nan]}),
-        "1 of 8 rows have no query",
+        "1 of 8 rows have no value in column 'query_id'",
     ),
     "columns of other lengths": (
         lambda: learner_form("lightgbm-softmax", {**TABLE, "weight": TABLE["weight"][:7]}),
@@ -316,7 +354,7 @@ def test_a_linear_svm_learns_from_differences() -> None:
     model = LinearSVC(loss="hinge", fit_intercept=False, C=0.01).fit(difference, side, sample_weight=weight)
     slope = model.coef_[0]
     assert slope[0] > 5 * abs(slope[1])
-    with pytest.raises(PosbiasError, match="features of 399 rows"):
+    with pytest.raises(PosbiasError, match=r"features of the shape \(399, 2\)"):
         pair_differences(x[1:], w, [10] * 40)
     with pytest.raises(PosbiasError, match="pairs must be a whole number of 1 or more"):
         pair_differences(x, w, [10] * 40, pairs=0)

@@ -134,6 +134,9 @@ def test_scaling_leaves_rates_and_has_mean_one_over_clicked_rows() -> None:
     assert np.allclose(clicks / exposure, CLICKS / EXPOSURE)
 
 
+HIDDEN = np.ma.masked_array([1, 9], [False, True])
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -144,7 +147,7 @@ def test_scaling_leaves_rates_and_has_mean_one_over_clicked_rows() -> None:
         (lambda: pairwise_ips([0.0, 0.0], [-1.0, 1.0], [2]), "-1.0 in row 0"),
         (lambda: softmax_ips([0.0, 0.0], [1.0, 0.0], ["q", "q"]), "no whole numbers, such as 'q'"),
         (lambda: pairwise_ips([0.0, 0.0], [1.0, 0.0], [2.0]), "no whole numbers, such as 2.0"),
-        (lambda: softmax_loss([0.0, 0.0], [1.0, 0.0], None), "no whole numbers, such as None"),
+        (lambda: softmax_loss([0.0, 0.0], [1.0, 0.0], None), "number of rows of each query, not None"),
         (lambda: softmax_ips([0.0, math.nan], [1.0, 0.0], [2]), "nan in row 1: the ranker has diverged"),
         (lambda: pairwise_ips([math.inf, 0.0], [1.0, 0.0], [2]), "inf in row 0: the ranker has diverged"),
         (lambda: poisson_exposure([math.nan], [1], [1.0]), "the ranker has diverged"),
@@ -152,6 +155,11 @@ def test_scaling_leaves_rates_and_has_mean_one_over_clicked_rows() -> None:
         (lambda: poisson_exposure([0.0], [1], [math.inf]), "exposure are negative or no numbers"),
         (lambda: poisson_exposure([0.0, 0.0], [0, 1], [0.0, 0.0]), "1 of 2 rows have clicks and no exposure"),
         (lambda: scaled_counts([1, 2], [1.0]), "2 scores and 1 exposure"),
+        (lambda: softmax_ips([0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [[1], [1, 2]]), "groups must be the number of rows"),
+        (lambda: softmax_ips([0.0, 0.0], HIDDEN, [2]), "1 of 2 values of weights are masked"),
+        (lambda: poisson_exposure([0.0, 0.0], HIDDEN, [1.0, 1.0]), "1 of 2 values of clicks are masked"),
+        (lambda: softmax_ips([0.0, 0.0], [1.0, 0.0], HIDDEN), "1 of 2 values of groups are masked"),
+        (lambda: poisson_start([[1], [1, 2]], [1.0, 1.0]), "clicks must be numbers"),
         (lambda: poisson_start([0, 0], [1.0, 1.0]), "no click"),
         (lambda: scaled_weights([0.0, 0.0]), "No row was clicked"),
     ],

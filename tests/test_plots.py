@@ -44,7 +44,7 @@ def judged() -> Evaluation:
 
 def drawn(name: str, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History, ax):
     every = {
-        "curve": lambda: plots.curve(fitted, ax, truth=[1, 0.5], joint=True),
+        "curve": lambda: plots.curve(fitted, ax, truth=[1, 0.5, 0.3, 0.2, 0.2], joint=True),
         "curves": lambda: plots.curves({"CrossFit": fitted, "_$a$": fitted.curve()}, ax),
         "sets": lambda: plots.sets(harvest, ax),
         "graph": lambda: plots.graph(harvest, ax),
@@ -207,3 +207,48 @@ def test_what_cannot_be_drawn_is_refused(harvest: posbias.Harvest, fitted: posbi
         plots.graph("log.parquet")  # type: ignore[arg-type]
     with pytest.raises(posbias.HarvestError, match="not a str"):
         plots.pair_ratios("log.parquet")  # type: ignore[arg-type]
+
+
+WRONG_AXES = ("x", 7, [1])
+
+
+@pytest.mark.parametrize("ax", WRONG_AXES)
+@pytest.mark.parametrize("name", [name for name in plots.__all__ if name != "save"])
+def test_what_is_no_axes_is_refused(
+    name: str, ax: object, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History
+) -> None:
+    with pytest.raises(posbias.PosbiasError, match="ax must be of the kind Axes"):
+        drawn(name, harvest, fitted, kept, ax)
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+@pytest.mark.parametrize("wrong", [5, None, "nowhere", [1.0, 0.5], {}])
+def test_nothing_but_what_a_picture_is_of_is_drawn(name: str, wrong: object, tmp_path: Path) -> None:
+    with pytest.raises(posbias.PosbiasError):
+        getattr(plots, name)(wrong, *([tmp_path / "x.png"] if name == "save" else []))
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "truth", ["abc", 7, [1, 0.5], [1, "x", 0.3, 0.2, 0.1], [[1], [2]], {1: 1.0}, [1.0] * 4 + [None]]
+)
+def test_a_truth_has_a_number_for_each_rank(truth: object, fitted: posbias.CrossFit) -> None:
+    for draw in (
+        lambda: plots.curve(fitted, truth=truth),
+        lambda: plots.curves({"it": fitted}, truth=truth),
+        lambda: fitted.plot(truth=truth),
+        lambda: fitted.curve().to_text(truth=truth),
+    ):
+        with pytest.raises(posbias.CurveError, match="one for each rank from 1 to 5"):
+            draw()
+
+
+def test_a_joint_band_is_wanted_or_not(fitted: posbias.CrossFit) -> None:
+    with pytest.raises(posbias.CurveError, match="joint must be True or False, not 'no'"):
+        plots.curve(fitted, joint="no")  # type: ignore[arg-type]
+
+
+def test_ranks_of_days_are_ranks(kept: posbias.History) -> None:
+    for ranks in (3, "12", [0], [1.5], [None]):
+        with pytest.raises(posbias.CurveError, match="ranks must be"):
+            plots.history(kept, ranks=ranks)  # type: ignore[arg-type]

@@ -77,6 +77,24 @@ def test_what_is_no_weight_or_count_is_refused(bad: float, torch: Any) -> None:
         tensors.poisson_loss(scores, torch.tensor(CLICKS), wrong)
 
 
+def test_clicks_without_exposure_are_refused_as_those_of_arrays_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is used of PyTorch in this loss NumPy has by the same names.
+    monkeypatch.setattr(tensors, "_torch", lambda: np)
+    scores, clicks, exposure = np.zeros(3), np.array([0, 1, 2]), np.array([0.0, 0.0, 1.0])
+    with pytest.raises(PosbiasError, match="1 of 3 rows have clicks and no exposure"):
+        tensors.poisson_loss(scores, clicks, exposure)
+    assert tensors.poisson_loss(scores, clicks * (exposure > 0), exposure) == 1
+    with pytest.raises(PosbiasError, match="clicks must be a tensor, not a list"):
+        tensors.poisson_loss(scores, [0, 1, 2], exposure)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("groups", [[[1], [1, 2]], [5.0, 6.0], "ab", None])
+def test_groups_that_are_none_are_refused(groups: Any, torch: Any) -> None:
+    with pytest.raises(PosbiasError, match="groups must be the number of rows"):
+        tensors.softmax_loss(torch.zeros(11), torch.tensor(WEIGHTS), groups)
+
+
 @pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
 def test_who_has_no_pytorch_is_told_how_to_get_it() -> None:
     with pytest.raises(PosbiasError, match=r"need PyTorch, which is not installed.*pip install torch"):

@@ -27,6 +27,7 @@ from posbias.cli import cli
 from posbias.curves.curve import Curve, Position
 from posbias.learning import weights
 from posbias.learning.curve_values import relative_propensities
+from posbias.learning.forms import learner_form
 from posbias.learning.weight_findings import find_few_clicks
 
 from .logs import (
@@ -265,6 +266,30 @@ def test_kept_columns_come_along_and_those_that_vary_are_told() -> None:
     assert finding.count == sum(len(values) > 1 for values in days.values())
 
 
+def test_kept_columns_that_vary_among_the_candidates_or_between_them_and_the_log_are_told() -> None:
+    rows = [{**row, "fresh": 1} for row in rows_of(queries=5)]
+    log = posbias.ClickLog(pa.Table.from_pylist(rows))
+    pairs = sorted({(row["query_id"], row["doc_id"]) for row in rows})
+    listed = [{"query_id": q, "doc_id": d, "size": d, "fresh": 1} for q, d in [*pairs, (10**9, 1), (10**9, 2)]]
+
+    def found(more: list[Row], keep: str) -> list[tuple[int | None, str]]:
+        table = pa.Table.from_pylist([*listed, *more])
+        made = posbias.ips_weights(log, a_curve(), keep=[keep], candidates=table)
+        return [(finding.count, finding.message) for finding in made.findings if finding.code == "kept-varies"]
+
+    assert found([], "size") == found([], "fresh") == []
+    # The query is not in the log, and its candidates are left out.
+    assert found([{**row, "size": -1} for row in listed[-2:]], "size") == []
+    [(count, _)] = found([{**row, "size": -1} for row in listed[:3]], "size")
+    assert count == 3
+    [(count, said)] = found([{**row, "fresh": 2} for row in listed[:3]], "fresh")
+    assert count == 3
+    assert "of the log before those of the candidates" in said
+    never_shown = {**listed[0], "doc_id": -1}
+    [(count, _)] = found([{**never_shown, "fresh": 2}, {**never_shown, "fresh": 3}], "fresh")
+    assert count == 1
+
+
 def candidates_of(rows: list[Row], more: int) -> list[Row]:
     """Return each shown document but one, and so many never shown, of every query."""
     found = {(row["query_id"], row["doc_id"]) for row in rows}
@@ -308,6 +333,25 @@ def test_candidates_have_the_exposure_of_all_page_views(text: bool, tmp_path: Pa
     assert all(found[pair] is None if pair in missing else float(found[pair]) == sizes[pair] for pair in found)
 
 
+@pytest.mark.parametrize("first", [0, 2**53, 2**60])
+def test_ids_of_candidates_are_never_rounded(first: int) -> None:
+    rows = [{**row, "doc_id": first + 2 * row["doc_id"]} for row in rows_of(queries=5)]
+    log = posbias.ClickLog(pa.Table.from_pylist(rows))
+    # Beside each document that was shown, one whose id is as close as can be.
+    listed = sorted({(row["query_id"], row["doc_id"] + more) for row in rows for more in (0, 1)})
+    tables = [
+        pa.table({"query_id": [kind(q) for q, _ in listed], "doc_id": [kind(d) for _, d in listed]})
+        for kind in (int, str)
+    ]
+    whole, text = (told(posbias.ips_weights(log, a_curve(), candidates=table).table) for table in tables)
+    assert {*whole} == {*listed}
+    assert_alike(text, whole)
+    # As texts these are other ids, or none.
+    for other in ("07", "7.0", "1_000", " 7"):
+        with pytest.raises(posbias.LogError, match="1 of 1 rows of the candidates"):
+            posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [1], "doc_id": [other]}))
+
+
 def test_candidates_are_read_from_their_own_file_alone(tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("query_id,doc_id\n1,2\n")
     with duckdb.connect(tmp_path / "log.duckdb") as con:
@@ -334,8 +378,8 @@ def test_candidates_that_do_not_fit_are_refused_or_told(tmp_path: Path) -> None:
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [1]}))
     with pytest.raises(posbias.LogError, match=r"1 of 2 rows of the candidates"):
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": ["1", "x"], "doc_id": [1, 2]}))
-    with pytest.raises(posbias.LogError, match="1 of 1 rows of the candidates"):
-        posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [1.5], "doc_id": [1]}))
+    with pytest.raises(posbias.LogError, match="became a fraction"):
+        posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [1.0], "doc_id": [1]}))
     with pytest.raises(posbias.LogError, match="candidates are empty"):
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": pa.array([], pa.int64()), "doc_id": []}))
     made = posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [rows[0]["query_id"]], "doc_id": [-1]}))
@@ -451,6 +495,20 @@ def test_a_rank_that_is_never_seen_weighs_no_more_than_the_cap() -> None:
     made = posbias.ips_weights(log, a_curve(values))
     assert_alike(told(made.table), expected(oracle_rows(rows), lambda row: values[row["position"] - 1]))
     assert made.capped_share == 1
+    [finding] = [finding for finding in made.findings if finding.code == "rank-never-seen"]
+    at = [row for row in rows if row["position"] == 3]
+    assert finding.count == len(at)
+    assert finding.evidence["clicks"] == sum(row["clicked"] for row in at)
+    assert "rank 3 is never seen" in finding.message
+    assert "much-weight-capped" not in [finding.code for finding in made.findings]
+    # What is advised can be learned from: the candidates, or the ranks above.
+    listed = pa.table({"query_id": [row["query_id"] for row in rows], "doc_id": [row["doc_id"] for row in rows]})
+    above = posbias.ClickLog(pa.Table.from_pylist(rows), sql="SELECT * FROM source WHERE position < 3")
+    for fit in (posbias.ips_weights(log, a_curve(values), candidates=listed), posbias.ips_weights(above, a_curve())):
+        assert "rank-never-seen" not in [finding.code for finding in fit.findings]
+        learner_form("lightgbm-poisson", fit)
+    with pytest.raises(posbias.PosbiasError, match="rows have clicks and no exposure"):
+        learner_form("lightgbm-poisson", made)
     with pytest.raises(posbias.CurveError, match="rank 3 is never seen"):
         posbias.ips_weights(log, a_curve(values), cap=None)
 
@@ -497,6 +555,18 @@ def test_rows_that_cannot_be_weighed_are_refused_and_nothing_is_written(spoil: R
     with pytest.raises(posbias.LogError, match=said):
         posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve(), tmp_path / "w.parquet")
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["query_id", "doc_id"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_row_without_an_id_is_refused_by_its_column_in_every_layout(name: str, rows: bool) -> None:
+    log = posbias.simulate(posbias.World(queries=20, max_rank=5)).to_pylist()
+    log[3][name] = None
+    for missing in (log, [{**row, name: math.nan if row[name] is None else float(row[name])} for row in log]):
+        with pytest.raises(posbias.LogError, match=f"1 of {len(log):,} rows have no value in column '{name}'"):
+            posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(missing)), a_curve(), rows=rows)
+        with pytest.raises(posbias.LogError, match=f"rows have no value in column '{name}'"):
+            posbias.harvest(posbias.ClickLog(pa.Table.from_pylist(missing)), max_rank=5, weighting="uniform")
 
 
 def test_logs_without_rows_or_clicks_and_estimates_that_are_none_are_refused() -> None:

@@ -18,6 +18,17 @@ def test_labels_tell_segments_apart(keys: list[list[str | None]]) -> None:
         assert (label(one) == label(other)) == (one == other)
 
 
+def test_labels_that_leave_no_mark_are_seen() -> None:
+    for unseen in ("\u200b", "\ufeff", "\u2060", "\u3164", "\u2800", "\u200d", "\u200c\u200c", "\xad"):
+        assert label([unseen]).isascii()
+        assert len(label([unseen])) > 5
+        assert label([f"phone{unseen}"]) != "phone"
+    assert label(["phone\u200b"]) == r'"phone\u200b"'
+    # Joiners are how these are written.
+    for word in ("\U0001f469\u200d\U0001f52c", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u2764\ufe0f"):
+        assert label([word]) == word
+
+
 def test_a_terminal_obeys_nothing() -> None:
     assert set(printable("".join(map(chr, range(0x2100))))).isdisjoint("\x00\x1b\x7f\x85\x9b\u2028\u202e\u2066")
     assert printable("one\ntwo") == r"one\ntwo"

@@ -29,6 +29,20 @@ def new_axes(width: float = 5.6, height: float = 3.6) -> tuple[Any, Any]:
     return figure, dressed(figure.add_subplot())
 
 
+def axes_of(ax: Any, width: float = 5.6, height: float = 3.6) -> Any:
+    """Return the Axes that were given, or new ones."""
+    if ax is None:
+        return new_axes(width, height)[1]
+    refuse_other("ax", ax, optional("matplotlib.axes", "Pictures need").Axes)
+    return ax
+
+
+def refuse_other(name: str, value: object, kind: type, error: type[PosbiasError] = PosbiasError) -> None:
+    """Refuse what is no value of the kind that is drawn."""
+    if not isinstance(value, kind):
+        raise error(f"{name} must be of the kind {kind.__name__}, not a {type(value).__name__}.")
+
+
 def dressed(axes: Any) -> Any:
     """Return Axes with what all have in common."""
     axes.grid(alpha=0.25, linewidth=0.6)

@@ -13,7 +13,10 @@ Arguments = Mapping[str, str | list[str] | bool]
 
 # What a terminal obeys in place of showing it: C1, DEL, line separators, marks that turn the direction of writing.
 _OBEYED = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_CONTROL = re.compile(rf"[\x00-\x1f{_OBEYED}]")
+# What leaves no mark: blanks without width, fillers, a blank of Braille. Joiners are part of words and of emoji.
+_UNSEEN = r"\xad\u115f\u1160\u180e\u200b\u2060-\u2064\u2800\u3164\ufeff\uffa0"
+_JOINERS = re.compile(r"[\u200c\u200d\ufe00-\ufe0f]+")
+_CONTROL = re.compile(rf"[\x00-\x1f{_OBEYED}{_UNSEEN}]")
 # JSON escapes the rest of them itself.
 _RAW_IN_JSON = re.compile(rf"[{_OBEYED}]")
 _NUMBERS_IN_JSON = re.compile(r"\[\n([^\[\]{}\"]*)\n *\]")
@@ -78,6 +81,8 @@ def label(values: Iterable[str | None]) -> str:
 
 
 def _quoted(value: str) -> str:
+    if _JOINERS.fullmatch(value):
+        return '"' + value.encode("unicode_escape").decode() + '"'
     plain = value == value.strip() == printable(value) and value not in ("", "null") and not re.search('[,"]', value)
     return value if plain else '"' + printable(value.replace("\\", r"\\").replace('"', r"\"")) + '"'
 

@@ -69,6 +69,22 @@ def reproduce(name: str, quick: bool, data: str | None, output: str, seed: int) 
             raise
         tell(printable(f"Interrupted; {', '.join(done)} had been written to {output}."))
         raise click.exceptions.Exit(130) from None
-    more = f"; there is too little data to tell of {untold}" if untold else ""
-    summary = f"{held} of {claims} claims hold{more}. Numbers and pictures are in {output}."
+    summary = f"{_verdict(held, claims, untold)} Numbers and pictures are in {output}."
     click.echo("\n".join(folded(printable(summary), breaking=False)))
+
+
+def _verdict(held: int, claims: int, untold: int) -> str:
+    """Return how many claims hold, in a sentence.
+
+    >>> _verdict(3, 5, 0), _verdict(3, 5, 1)
+    ('3 of 5 claims hold.', '3 of 5 claims hold; there is too little data to tell of 1.')
+    >>> _verdict(0, 14, 14)
+    'There is too little data to tell of any of 14 claims; with more, as without --quick, there may be enough.'
+    """
+    if untold == claims > 0:
+        return (
+            f"There is too little data to tell of any of {claims} claims; with more, as without --quick, there may "
+            "be enough."
+        )
+    more = f"; there is too little data to tell of {untold}" if untold else ""
+    return f"{held} of {claims} claims hold{more}."

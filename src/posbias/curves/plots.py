@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from posbias.arguments import truth as truth_value
 from posbias.curves.curve import Curve
+from posbias.curves.reasons import telling_segments
+from posbias.curves.truths import known_truth
+from posbias.errors import CurveError
 from posbias.pictures import (
     COLORS,
     MARKERS,
     TRUTH,
+    axes_of,
     draw_interval,
     draw_legend,
     dressed,
     legible,
-    new_axes,
     over_ranks,
     save_picture,
 )
@@ -33,10 +37,10 @@ def draw_curve(
     curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] | Any = None, joint: bool = False
 ) -> Axes:
     """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth where it is known."""
-    if ax is None:
-        _, ax = new_axes()
+    truth_value("joint", joint, CurveError)
+    ax = axes_of(ax)
     axes = dressed(ax)
-    shown = list(curve.segments.items())[:_MOST_SEGMENTS]
+    shown = list(telling_segments(curve, _MOST_SEGMENTS).items())
     draw_line(axes, curve, "all" if shown else curve.estimator, COLORS[0])
     if joint:
         ends = curve.joint()
@@ -46,12 +50,18 @@ def draw_curve(
     for i, (key, part) in enumerate(shown, start=1):
         draw_line(axes, part, label(key), COLORS[i], marker=MARKERS[i], beside=0.08 * i, band=False)
     if truth is not None:
-        axes.plot(np.arange(1, len(truth) + 1), truth, label="truth", **TRUTH)
+        draw_truth(axes, truth, [curve])
     over_ranks(axes, [p.position for p in curve.positions])
     axes.set_title(legible(f"Examination by rank: {curve.estimator}, {curve.interval_name}"), fontsize="medium")
     rest = len(curve.segments) - len(shown)
     draw_legend(axes, title=f"{rest} more segments not drawn" if rest else None)
     return ax
+
+
+def draw_truth(axes: Any, truth: object, curves: Sequence[Curve]) -> None:
+    """Draw the truth beside curves."""
+    known = known_truth(truth, curves)
+    axes.plot(np.arange(1, len(known) + 1), known, label="truth", **TRUTH)
 
 
 def draw_line(

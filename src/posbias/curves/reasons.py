@@ -1,4 +1,4 @@
-"""Reasons of a curve's ranks, said once where several have the same."""
+"""Reasons of a curve's ranks, said once where several have the same; and segments that have more to tell than these."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from posbias.curves.curve import Curve
+    from posbias.curves.curve import Curve, Segment
 
 
 def own_reasons(curve: Curve) -> list[str]:
@@ -38,3 +38,18 @@ def spans(ranks: Sequence[int]) -> str:
     runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), key=lambda one: one[1] - one[0])]
     words = [word for run in runs for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def telling_segments(curve: Curve, most: int) -> dict[Segment, Curve]:
+    """Return so many segments, in their order: those with most page views, of those that have a number beside rank 1.
+
+    Where these are fewer, others follow them.
+    """
+
+    def merit(key: Segment) -> tuple[bool, int]:
+        part = curve.segments[key]
+        told = any(p.propensity is not None for p in part.positions if p.position > 1)
+        return told, sum(part.page_views.values())
+
+    chosen = {*sorted(curve.segments, key=merit, reverse=True)[:most]}
+    return {key: part for key, part in curve.segments.items() if key in chosen}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from posbias.curves.reasons import own_reasons, shared_reasons
+from posbias.curves.truths import known_truth
 from posbias.tables import Column, folded, html_table, table
 from posbias.wording import label, printable
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 def curve_text(curve: Curve, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
     """Return a curve and those of its segments as tables, with what is to be known of each below it."""
-    blocks = [[*folded(_title(curve)), _table(curve, truth, joint)]]
+    known = None if truth is None else known_truth(truth, [curve])
+    blocks = [[*folded(_title(curve)), _table(curve, known, joint)]]
     blocks += [[*folded(label(key)), _table(part, None, joint)] for key, part in curve.segments.items()]
     return "\n\n".join("\n".join(block) for block in blocks)
 

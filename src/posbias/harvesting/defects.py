@@ -41,8 +41,6 @@ def _defects(plan: Plan) -> Iterator[_Defect]:
 
 def _missing_values(plan: Plan) -> Iterator[_Defect]:
     schema, d = plan.schema, plan.dialect
-    # Where ranks are known the document is only a name: the harvest counts the row, or leaves it out as unranked.
-    doc: Severity = "warning" if schema.layout.ranks_known else "error"
     for name in (schema.query, schema.ranker, *([schema.window] if schema.window else [])):
         yield _Defect("null", _missing(plan, name), f"no value in column {name!r}", _DROP)
     position = schema.position
@@ -58,7 +56,8 @@ def _missing_values(plan: Plan) -> Iterator[_Defect]:
             f"COALESCE({schema.click}, 0). Leaving them out would make every result a clicked one.",
             arguments={"sql": d.replacing({click: f"COALESCE({click}, {nothing})"})},
         )
-    yield _Defect("null", _missing(plan, schema.doc), f"no value in column {schema.doc!r}", _DROP, doc)
+    # Where ranks are known the document is only a name: the harvest counts the row, or leaves it out as unranked.
+    yield _without_document(plan, "warning" if schema.layout.ranks_known else "error")
     if schema.impression is not None:
         yield _Defect(
             "null",
@@ -69,6 +68,11 @@ def _missing_values(plan: Plan) -> Iterator[_Defect]:
             else "Whether they were logged twice cannot be told.",
             "error" if schema.drop_duplicates else "warning",
         )
+
+
+def _without_document(plan: Plan, severity: Severity) -> _Defect:
+    doc = plan.schema.doc
+    return _Defect("null", _missing(plan, doc), f"no value in column {doc!r}", _DROP, severity)
 
 
 def _missing(plan: Plan, name: str) -> str:
@@ -245,4 +249,7 @@ def explain_unusable(opened: OpenLog, plan: Plan, unusable: int, rows: int) -> U
     # A harvest stops at the first kind of defect that it meets; the user wants to know of all.
     bad = " OR ".join(f"({defect.condition})" for defect in _defects(plan) if defect.severity == "error")
     unusable = max(unusable, opened.rows(f"SELECT COUNT(*) FROM log WHERE {bad}")[0][0])
+    if not reasons:
+        # Who asks for an explanation of rows that have all else compares or counts by document.
+        reasons = _found(opened, "log", [_without_document(plan, "error")], row_text(plan.schema, plan.dialect))
     return UnusableLogError(*reasons, lead=f"{unusable:,} of {rows:,} rows of the log cannot be used:")

@@ -8,7 +8,17 @@ import numpy as np
 
 from posbias.extras import optional
 from posbias.judging.comparisons import Comparison, p_text
-from posbias.pictures import ALARM, COLORS, draw_interval, draw_legend, dressed, legible, new_axes, rank_ticks
+from posbias.pictures import (
+    ALARM,
+    COLORS,
+    axes_of,
+    draw_interval,
+    draw_legend,
+    dressed,
+    legible,
+    rank_ticks,
+    refuse_other,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,8 +29,8 @@ _ROW = 0.15
 
 def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Draw the ratio of two curves by rank, ranks that differ as diamonds; on the scale half and double are alike."""
-    if ax is None:
-        _, ax = new_axes()
+    refuse_other("comparison", comparison, Comparison)
+    ax = axes_of(ax)
     axes: Any = dressed(ax)
     first, second = (legible(name) for name in comparison.names)
     known = [d for d in comparison.differences if d.ratio is not None]

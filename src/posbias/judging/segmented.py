@@ -52,7 +52,8 @@ def compare_segments(harvest: Harvest, *, estimator: str | None = None, level: f
                 sides[key] = side
     if len(sides) < 2:
         raise CurveError(
-            f"Of {len(harvest.segments):,} segments, {len(sides)} has a curve with intervals by bucket of queries: "
+            f"Of {len(harvest.segments):,} segments, {'only one' if sides else 'none'} has a curve with intervals by "
+            "bucket of queries: "
             "nothing to compare. It takes more data, fewer segments, or a harvest by one engine."
         )
     without = [label(key) for key in harvest.segments if key not in sides]

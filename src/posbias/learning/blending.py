@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from posbias.arrays import FloatArray
+from posbias.arguments import number
 from posbias.errors import PosbiasError
+from posbias.learning.columns import as_numbers, numbered
 
 # Clicks of equal weight at whose square root both count alike; set on two pilot logs, see docs/gains.md.
 _HALFWAY = 10_000
@@ -34,8 +34,7 @@ def blend_factors(ips: Any, poisson: Any, query: Any, effective_clicks: float) -
         >>> round(a, 3), round(b, 3)
         (0.5, 5.0)
     """
-    _refuse_clicks(effective_clicks)
-    _, group = np.unique(np.asarray(query), return_inverse=True)
+    group = numbered("query", query)
     share = ips_share(effective_clicks)
     return share / _spread("ips", ips, group), (1 - share) / _spread("poisson", poisson, group)
 
@@ -57,8 +56,7 @@ def cautious_factors(
         >>> [round(factor, 3) for factor in cautious_factors(scores, scores, scores, query, effective_clicks=100)]
         [0.5, 0.045, 0.455]
     """
-    _refuse_clicks(effective_clicks)
-    _, group = np.unique(np.asarray(query), return_inverse=True)
+    group = numbered("query", query)
     share = naive_share(effective_clicks)
     b, c = blend_factors(ips, poisson, query, effective_clicks)
     return share / _spread("naive", naive, group), (1 - share) * b, (1 - share) * c
@@ -70,6 +68,7 @@ def naive_share(effective_clicks: float) -> float:
     >>> [round(naive_share(n), 2) for n in (100, 400, 20_000)]
     [0.5, 0.2, 0.0]
     """
+    _refuse_clicks(effective_clicks)
     return float(_FEW / (_FEW + effective_clicks))
 
 
@@ -79,11 +78,12 @@ def ips_share(effective_clicks: float) -> float:
     >>> [round(ips_share(n), 2) for n in (400, 10_000, 250_000)]
     [0.17, 0.5, 0.83]
     """
+    _refuse_clicks(effective_clicks)
     return float(np.sqrt(effective_clicks) / (np.sqrt(effective_clicks) + np.sqrt(_HALFWAY)))
 
 
 def _refuse_clicks(effective_clicks: Any) -> None:
-    if not (isinstance(effective_clicks, Real) and 0 < float(effective_clicks) < np.inf):
+    if not (number(effective_clicks) or 0) > 0:
         raise PosbiasError(
             f"effective_clicks must be a number above 0, found {effective_clicks!r}. `ips_weights` tells it."
         )
@@ -91,7 +91,7 @@ def _refuse_clicks(effective_clicks: Any) -> None:
 
 def _spread(name: str, scores: Any, group: Any) -> float:
     """Return the root mean square of scores about the mean of their query."""
-    s: FloatArray = np.asarray(scores, dtype=np.float64).reshape(-1)
+    s = as_numbers(name, scores).reshape(-1)
     if len(s) != len(group) or not np.isfinite(s).all():
         raise PosbiasError(
             f"{name} has {len(s):,} scores, {int((~np.isfinite(s)).sum()):,} of them no numbers, for {len(group):,} "

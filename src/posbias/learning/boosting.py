@@ -26,6 +26,8 @@ def lightgbm_objective(objective: Objective) -> Callable[[Any, Any], tuple[Float
     has clicks / exposure as label and exposure as weight, like the built-in one.
     """
 
+    _refuse_other(objective)
+
     def lightgbm_loss(scores: Any, data: Any) -> tuple[FloatArray, FloatArray]:
         if getattr(data, "position", None) is not None:
             raise PosbiasError(
@@ -43,6 +45,8 @@ def lightgbm_ranker_objective(objective: Objective) -> Callable[..., tuple[Float
     only. Of `poisson_exposure` it goes to `LGBMRegressor`, for it knows no groups.
     """
 
+    _refuse_other(objective)
+
     def ranker_loss(label: Any, scores: Any, weight: Any, group: Any) -> tuple[FloatArray, FloatArray]:
         return _called(objective, scores, label, weight, group)
 
@@ -58,11 +62,22 @@ def xgboost_objective(objective: Objective) -> Callable[[Any, Any], tuple[FloatA
     The DMatrix holds what `lightgbm_objective` wants. `XGBRanker` takes no objective of one's own.
     """
 
+    _refuse_other(objective)
+
     def xgboost_loss(scores: Any, data: Any) -> tuple[FloatArray, FloatArray]:
         starts = data.get_uint_info("group_ptr")
         return _called(objective, scores, data.get_label(), data.get_weight(), np.diff(starts) if len(starts) else None)
 
     return xgboost_loss
+
+
+def _refuse_other(objective: object) -> None:
+    """Refuse what is no function: learners would call it in the midst of their training."""
+    if not callable(objective):
+        raise PosbiasError(
+            f"objective must be a function such as posbias.objectives.softmax_ips, not {objective!r}. By name there "
+            "are forms (learner_form)."
+        )
 
 
 def _called(objective: Objective, scores: Any, label: Any, weight: Any, group: Any) -> tuple[FloatArray, FloatArray]:

@@ -11,6 +11,7 @@ import numpy as np
 from posbias.arguments import whole
 from posbias.arrays import FloatArray, IntArray
 from posbias.errors import PosbiasError
+from posbias.learning.columns import as_numbers, numbered
 from posbias.learning.objectives import row_numbers
 
 # Takes the rows to learn from and the rows to score, and returns the scores of these.
@@ -61,9 +62,10 @@ def choose_rule(
     """
     whole("folds", folds, 2)
     whole("depth", depth, 1)
-    if not rules:
-        raise PosbiasError("There is no rule to choose from. Give a mapping of names to functions.")
-    _, group = np.unique(np.asarray(query), return_inverse=True)
+    whole("seed", seed, 0)
+    if not isinstance(rules, Mapping) or not rules or not all(map(callable, rules.values())):
+        raise PosbiasError(f"There is no rule to choose from. Give a mapping of names to functions, not {rules!r}.")
+    group = numbered("query", query)
     w, shown = row_numbers("weight", weight), row_numbers("impressions", impressions) > 0
     if not len(group) == len(w) == len(shown):
         raise PosbiasError(
@@ -94,8 +96,10 @@ def held_out_dcg(scores: Any, weight: Any, query: Any, *, depth: int = 10, seed:
     >>> held_out_dcg([3.0, 2.0, 1.0], [1.0, 0.0, 1.0], [7, 7, 7])
     0.75
     """
+    whole("depth", depth, 1)
+    whole("seed", seed, 0)
     w = row_numbers("weight", weight)
-    _, group = np.unique(np.asarray(query), return_inverse=True)
+    group = numbered("query", query)
     s = _scores("There are", scores, len(w))
     if len(group) != len(w):
         raise PosbiasError(f"There are {len(group):,} queries and {len(w):,} weights. Expected one of each a row.")
@@ -110,7 +114,7 @@ def held_out_dcg(scores: Any, weight: Any, query: Any, *, depth: int = 10, seed:
 
 
 def _scores(who: str, scores: Any, rows: int) -> FloatArray:
-    found = np.asarray(scores, dtype=np.float64).reshape(-1)
+    found = as_numbers("scores", scores).reshape(-1)
     if len(found) != rows or not np.isfinite(found).all():
         odd = int((~np.isfinite(found)).sum())
         raise PosbiasError(

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from posbias.arguments import one_of, whole
-from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from posbias.arrays import AnyArray, BoolArray, FloatArray, IntArray, group
 from posbias.errors import PosbiasError
 from posbias.learning.boosting import lightgbm_objective, xgboost_objective
+from posbias.learning.columns import as_numbers, numbered
 from posbias.learning.objectives import (
     grouped_weights,
     pairwise_ips,
@@ -74,7 +75,7 @@ _WRONG = {
 }
 
 
-def learner_form(name: str, table: Any, *, query: str = "query_id") -> Form:
+def learner_form(name: str, table: Any, *, query: str = "query_id", doc: str = "doc_id") -> Form:
     """Return the form of a learner.
 
     Arguments:
@@ -84,6 +85,7 @@ def learner_form(name: str, table: Any, *, query: str = "query_id") -> Form:
             (clicks as they are, by the softmax loss: the third ranker of `cautious_factors`).
         table: what `ips_weights` made, or its rows: an Arrow table or a frame, or a mapping of columns.
         query: the column of the query.
+        doc: the column of the document, by which rows are told apart if the table has it.
 
     Of IPS the documents that were never shown are left out: they are no negatives of an IPS loss.
     """
@@ -98,8 +100,9 @@ def learner_form(name: str, table: Any, *, query: str = "query_id") -> Form:
     weight, impressions = (row_numbers(column, _column(table, column)) for column in (label, "impressions"))
     # Rows of a log may have all else, and have a document several times, which would be compared with itself.
     _column(table, "exposure")
-    ids = _ids(table, query)
+    ids = numbered(f"column {query!r}", _column(table, query))
     _refuse_lengths(**{label: weight, "impressions": impressions, query: ids})
+    _refuse_twins(table, query, ids, doc)
     rows, sizes = _by_query(ids, impressions > 0)
     weights = scaled_weights(weight[rows])
     return _FORMS[name](rows, weights, sizes)
@@ -169,14 +172,25 @@ def pair_differences(
     Reference: Joachims, Swaminathan and Schnabel, WSDM 2017, section 5.
     """
     whole("pairs", pairs, 1)
-    try:
-        x = np.asarray(features, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise PosbiasError(f"features must be a table of numbers, and no sparse one: {error}.") from None
+    whole("seed", seed, 0)
+    x = as_numbers("features", features, "a table of numbers, and no sparse one")
     w, sizes = grouped_weights(weights, groups)
     if x.ndim != 2 or len(x) != len(w):
-        raise PosbiasError(f"There are features of {len(x):,} rows and {len(w):,} weights. Expected a row of each.")
+        raise PosbiasError(
+            f"There are features of the shape {x.shape} and {len(w):,} weights. Expected a row of numbers for each."
+        )
+    odd = int((~np.isfinite(x)).any(axis=1).sum())
+    if odd:
+        raise PosbiasError(
+            f"{odd:,} of {len(x):,} rows of features have NaN, infinity or nothing, of which there is no difference. "
+            "Give each a number, or leave the rows out."
+        )
     clicked = np.flatnonzero((w > 0) & (np.repeat(sizes, sizes) > 1))
+    if not len(clicked):
+        raise PosbiasError(
+            f"There is no pair to learn from: {int((w > 0).sum()):,} of {len(w):,} rows were clicked, and none of "
+            "these stands beside another row of its group."
+        )
     start, m = (np.repeat(values, sizes)[clicked] for values in (np.cumsum(sizes) - sizes, sizes))
     drawn = np.minimum(m - 1, pairs)
     i = np.repeat(clicked, drawn)
@@ -201,8 +215,12 @@ def _table(given: Any) -> Any:
     return given
 
 
+def _names(table: Any) -> list[Any]:
+    return list(getattr(table, "column_names", getattr(table, "columns", table)))
+
+
 def _column(table: Any, name: str) -> Any:
-    names = list(getattr(table, "column_names", getattr(table, "columns", table)))
+    names = _names(table)
     if name not in names:
         raise PosbiasError(
             f"The table has no column {name!r}. Columns found: {listed(map(str, names))}. Expected what "
@@ -212,18 +230,19 @@ def _column(table: Any, name: str) -> Any:
     return table[name]
 
 
-def _ids(table: Any, name: str) -> IntArray:
-    """Return a number for each query."""
-    values = np.asarray(_column(table, name))
-    if values.dtype.kind in "iu":
-        return np.unique(values, return_inverse=True)[1]
-    told = values.tolist()
-    # What is missing is None, or does not equal itself: NaN, and NA of pandas.
-    missing = sum(value is None or (value == value) is not True for value in told)
-    if missing:
-        raise PosbiasError(f"{missing:,} of {len(told):,} rows have no query in column {name!r}. Leave them out.")
-    number: dict[Any, int] = {}
-    return np.array([number.setdefault(value, len(number)) for value in told], dtype=np.int64)
+def _refuse_twins(table: Any, query: str, ids: IntArray, doc: str) -> None:
+    """Refuse a table that has a document of a query several times: it would be compared with itself."""
+    if doc not in _names(table):
+        return
+    docs = numbered(f"column {doc!r}", table[doc])
+    _refuse_lengths(**{query: ids, doc: docs})
+    twins = len(ids) - len(group([ids, docs])[0])
+    if twins:
+        raise PosbiasError(
+            f"{twins:,} of {len(ids):,} rows have a {query!r} and {doc!r} that an earlier row has. Expected a row for "
+            "each (query, document), as `posbias.ips_weights` makes: add up those of one pair. Where the log calls "
+            "documents otherwise, name their column (doc)."
+        )
 
 
 def _refuse_lengths(**columns: AnyArray) -> None:

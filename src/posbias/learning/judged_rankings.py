@@ -10,7 +10,7 @@ from posbias.engines import OpenLog
 from posbias.engines.files import PACKED
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
-from posbias.logs.column_refusals import NESTED, never_agree
+from posbias.logs.column_refusals import NESTED, refuse_fraction
 from posbias.logs.columns import guess
 from posbias.sql.credits import Ranked
 from posbias.sql.judged_rankings import ranking_rows, repeated, unseen
@@ -23,6 +23,8 @@ OF_LOG, NO_SCORE = "ranker:", "none"
 THE_LOG = "the log"
 # A ranking that has fewer clicks of the log than this share is of something else; below the second, it is said.
 _TOO_FEW, _FEW = 0.5, 0.95
+# Ranks that fewer page views leave vacant, as rows that were lost do, are not worth a word.
+_FEW_VACANT = 0.01
 _MOST_RANKINGS = 100
 _NO_NUMBERS = ("BOOLEAN", "DATE", "BLOB", "INTERVAL", "UUID", "BIT")
 
@@ -127,7 +129,7 @@ def _columns(opened: OpenLog, name: str, table: str, score: str | None) -> Ranke
             "the column of scores (score)."
         )
     for column in (schema.query, schema.doc):
-        _refuse_fractions(name, column, schema.types[column], told[column])
+        refuse_fraction(column, schema.types[column], told[column], f"the ranking {name!r}")
     query, doc, by = (columns.names.get(column, column) for column in (schema.query, schema.doc, value))
     types = told[schema.query], told[schema.doc], told[value]
     return Ranked(table, -1, query, doc, by, types, descending)
@@ -159,14 +161,6 @@ def _require(name: str, column: str, role: str, told: Mapping[str, str], which: 
     raise PosbiasError(
         f"The ranking {name!r} has no column {column!r}, the {role} {which}.{hint} Columns found: {listed(told)}."
     )
-
-
-def _refuse_fractions(name: str, column: str, mine: str, theirs: str) -> None:
-    if never_agree(mine, theirs):
-        raise PosbiasError(
-            f"Column {column!r} is {mine} in the log and {theirs} in the ranking {name!r}. An id that became a "
-            "fraction may have lost digits, and never equals the whole number: write both with whole numbers."
-        )
 
 
 def _refuse_rows(opened: OpenLog, name: str, one: Ranked) -> None:
@@ -245,6 +239,39 @@ def note_unseen(name: str, share: float | None, top: int, max_rank: int) -> Iter
             evidence={"ranking": name, "share": share, "top": top, "max_rank": max_rank},
             remedy="No estimate sees those: the ranking is judged by the order of the others. Show it to a part of the "
             "traffic to know more.",
+        )
+    ]
+
+
+def vacancies(impressions: Iterable[float]) -> dict[int, float]:
+    """Return the ranks that page views leave vacant above others, and which share of these does.
+
+    >>> vacancies([50, 100, 100, 80])
+    {1: 0.5}
+    """
+    most, found = 0.0, {}
+    for rank, count in reversed(list(enumerate(map(float, impressions), start=1))):
+        most = max(most, count)
+        if count < most:
+            found[rank] = 1 - count / most
+    return found
+
+
+def note_vacant(vacant: Mapping[int, float], *, pages_known: bool) -> list[Finding]:
+    """Say where page views leave a rank vacant above others, which is what an advertisement there does."""
+    if max(vacant.values(), default=0) < _FEW_VACANT:
+        return []
+    rank, share = max(vacant.items(), key=lambda item: item[1])
+    nearly = "" if pages_known else " Page views are not known (impression), so that this is told nearly."
+    return [
+        Finding(
+            "vacant-ranks",
+            "info" if pages_known else "warning",
+            f"{share:.0%} of the page views that go on below rank {rank} have no result there, as where an "
+            "advertisement stands: the log is judged by the order of what its pages show, and what they left out for "
+            "it comes below",
+            evidence={"rank": rank, "share": share},
+            remedy=f"Compare rankings with each other, which this does not touch, before one with the log.{nearly}",
         )
     ]
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from posbias.arrays import FloatArray, IntArray
 from posbias.errors import PosbiasError
+from posbias.learning.columns import as_column, as_numbers
 
 # Pairs looked at at once, of whole groups: a loop over these and not over groups.
 _PAIRS_AT_ONCE = 2**22
@@ -108,7 +109,8 @@ def poisson_start(clicks: Any, exposure: Any) -> float:
     >>> round(poisson_start([1, 0, 0], [2.0, 0.5, 0.5]), 4)
     -1.0986
     """
-    _, c, e = _counted(np.zeros(np.shape(clicks)), clicks, exposure)
+    c = row_numbers("clicks", clicks)
+    _, c, e = _counted(np.zeros(len(c)), c, exposure)
     if not c.sum() > 0 or not e.sum() > 0:
         raise PosbiasError("There is no click, or no exposure, to learn from: no score to begin at can be told.")
     return float(np.log(c.sum() / e.sum()))
@@ -156,10 +158,7 @@ def row_numbers(name: str, values: Any) -> FloatArray:
 
 
 def _numbers(name: str, values: Any) -> FloatArray:
-    try:
-        return np.asarray(values, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError) as error:
-        raise PosbiasError(f"{name} must be numbers, one for each row: {error}.") from None
+    return as_numbers(name, values).reshape(-1)
 
 
 def _scores(values: Any) -> FloatArray:
@@ -185,12 +184,16 @@ def _counted(scores: Any, clicks: Any, exposure: Any) -> tuple[FloatArray, Float
     _same_length(s, clicks=c, exposure=e)
     unseen = int(((c > 0) & (e == 0)).sum())
     if unseen:
-        # No rate is high enough for these: their score would rise without end.
-        raise PosbiasError(
-            f"{unseen:,} of {len(c):,} rows have clicks and no exposure: the curve says that their ranks are never "
-            "seen. Estimate it from more data, or give `ips_weights` candidates, where no p is less than 1 / cap."
-        )
+        raise clicks_without_exposure(unseen, len(c))
     return s, c, e
+
+
+def clicks_without_exposure(unseen: int, rows: int) -> PosbiasError:
+    """Return the error of rows with clicks that nobody can have seen: no rate is high enough for these."""
+    return PosbiasError(
+        f"{unseen:,} of {rows:,} rows have clicks and no exposure: the curve says that their ranks are never seen. "
+        "Estimate it from more data, or give `ips_weights` candidates, where no p is less than 1 / cap."
+    )
 
 
 def _grouped(scores: Any, weights: Any, groups: Any) -> tuple[FloatArray, FloatArray, IntArray]:
@@ -203,7 +206,7 @@ def _grouped(scores: Any, weights: Any, groups: Any) -> tuple[FloatArray, FloatA
 def grouped_weights(weights: Any, groups: Any) -> tuple[FloatArray, IntArray]:
     """Return weights and the sizes of groups that have rows, refusing what does not fit together."""
     w = row_numbers("weights", weights)
-    sizes = np.asarray(groups).reshape(-1)
+    sizes = as_column("groups", groups, "the number of rows of each query")
     whole = not len(sizes) or sizes.dtype.kind in "iu"
     if not whole or (sizes < 0).any() or sizes.sum() != len(w):
         found = f"add up to {sizes.sum():,}" if whole else f"are no whole numbers, such as {sizes.tolist()[0]!r}"

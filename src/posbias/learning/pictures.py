@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posbias.pictures import ALARM, COLORS, dressed, legible, new_axes
+from posbias.pictures import ALARM, COLORS, axes_of, dressed, legible, refuse_other
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +23,10 @@ _LOOKS: dict[str | None, tuple[str, str, str]] = {
 
 def draw_evaluation(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the ratio of each ranking to the log, a row for each, with its interval."""
-    if ax is None:
-        _, ax = new_axes(5.6, 1.9 + 0.3 * len(evaluation.rankings))
+    from posbias.learning.evaluations import Evaluation
+
+    refuse_other("evaluation", evaluation, Evaluation)
+    ax = axes_of(ax, 5.6, 1.9 + 0.3 * len(evaluation.rankings))
     axes: Any = dressed(ax)
     for verdict, (color, marker, name) in _LOOKS.items():
         own = [

@@ -10,6 +10,7 @@ from typing import Any
 
 from posbias.errors import PosbiasError
 from posbias.extras import optional
+from posbias.learning.objectives import clicks_without_exposure
 
 
 def softmax_loss(scores: Any, weights: Any, groups: Any) -> Any:
@@ -44,6 +45,9 @@ def poisson_loss(scores: Any, clicks: Any, exposure: Any) -> Any:
     """Return Σ E e^s − C s, the likelihood of clicks that come at the rate e^s of a view at rank 1."""
     torch = _torch()
     _refuse(scores, clicks=clicks, exposure=exposure)
+    unseen = int(((clicks > 0) & (exposure == 0)).sum())
+    if unseen:
+        raise clicks_without_exposure(unseen, len(scores))
     return (exposure * torch.exp(scores) - clicks * scores).sum()
 
 
@@ -53,6 +57,9 @@ def _torch() -> Any:
 
 def _refuse(scores: Any, **others: Any) -> None:
     """Refuse what is not of one shape, and what is no weight or count."""
+    for name, values in {"scores": scores, **others}.items():
+        if not hasattr(values, "ndim"):
+            raise PosbiasError(f"{name} must be a tensor, not a {type(values).__name__}. See torch.as_tensor.")
     for name, values in others.items():
         if scores.ndim != 1 or values.shape != scores.shape:
             raise PosbiasError(
@@ -66,7 +73,15 @@ def _refuse(scores: Any, **others: Any) -> None:
 def _groups(torch: Any, scores: Any, weights: Any, groups: Any) -> tuple[Any, int]:
     """Return the number of each row's group, and how many there are."""
     _refuse(scores, weights=weights)
-    sizes = torch.as_tensor(groups, device=scores.device)
+    try:
+        sizes = torch.as_tensor(groups, device=scores.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PosbiasError(f"groups must be the number of rows of each query: {error}.") from None
+    if sizes.ndim != 1 or sizes.is_floating_point():
+        raise PosbiasError(
+            f"groups must be the number of rows of each query, whole numbers, not {sizes.dtype} of the shape "
+            f"{tuple(sizes.shape)}."
+        )
     if int(sizes.sum()) != len(scores) or bool((sizes < 0).any()):
         raise PosbiasError(
             f"groups must be the sizes of query groups, which add up to the number of rows: {len(scores):,} rows, and "

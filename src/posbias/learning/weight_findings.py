@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from posbias.curves.reasons import spans
 from posbias.findings import Finding
+from posbias.learning.weight_profiles import Cell
+from posbias.wording import listed
 
 # With fewer of each a query, inverse propensities lost to no correction, or won nothing, in our trials (docs/learning).
 FEWEST_VIEWS, FEWEST_CLICKS = 4, 4
@@ -31,6 +34,29 @@ def find_few_clicks(queries: int, page_views: int, clicks: int) -> list[Finding]
     ]
 
 
+def find_never_seen(cells: Sequence[Cell], rows: int, cap: float | None, *, by: Sequence[str]) -> list[Finding]:
+    """Return ranks at which the log has rows and p is 0: `cells` are those, of so many rows in all."""
+    if not cells:
+        return []
+    ranks = sorted({cell.position for cell in cells})
+    clicks = sum(cell.clicks for cell in cells)
+    named = f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)} {'are' if len(ranks) > 1 else 'is'}"
+    clicked = f"{clicks:,} clicks, which count for the cap of {cap or 0:g} each" if clicks else "no click"
+    return [
+        Finding(
+            "rank-never-seen",
+            "warning",
+            f"The estimate says that {named} never seen, p = 0{f', in some {listed(by)}' if by else ''}: {{count}} of "
+            f"{{rows}} rows were shown there, with {clicked}, and have no exposure",
+            sum(cell.rows for cell in cells),
+            evidence={"rows": rows, "ranks": ranks, "clicks": clicks},
+            remedy=f"Estimate from more data, or leave such rows out (position < {ranks[0]}, by sql). With all "
+            "candidates of a query (candidates) no p is taken for less than 1 / cap; without, exposure Poisson refuses "
+            "clicks that have no exposure.",
+        )
+    ]
+
+
 def find_capped(share: float, cap: float | None) -> list[Finding]:
     """Return that a cap took off much of the weight."""
     if cap is None or share < _MUCH:
@@ -47,17 +73,19 @@ def find_capped(share: float, cap: float | None) -> list[Finding]:
     ]
 
 
-def find_varying(pairs: int, several: Mapping[str, int]) -> list[Finding]:
-    """Return columns that came along though pairs have several values of them."""
+def find_varying(pairs: int, several: Mapping[str, int], both: Sequence[str] = ()) -> list[Finding]:
+    """Return columns that came along though pairs have several values of them; `both` are of log and candidates."""
     return [
         Finding(
             "kept-varies",
             "warning",
             f"{{count}} of {{pairs}} (query, document) pairs have several values in column {name!r}: the least was "
-            "kept",
+            f"kept{', of the log before those of the candidates' if name in both else ''}",
             count,
             evidence={"pairs": pairs, "column": name},
-            remedy="Put into the query id what it depends on, or join it to the rows afterwards.",
+            remedy="Put into the query id what it depends on, or join it to the rows afterwards."
+            if name not in both
+            else "Leave it out of the log or of the candidates, or write the same in both.",
         )
         for name, count in several.items()
         if count

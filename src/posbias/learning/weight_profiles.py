@@ -101,6 +101,7 @@ def take_profile(opened: OpenLog, plan: Plan, *, force: bool) -> WeightProfile:
     cells = [Cell(() if keys is None else keys[i], *row) for i, row in enumerate(zip(*columns, strict=True))]
     rows, unusable = (sum(c.rows for c in cells if c.position == UNUSABLE or every) for every in (True, False))
     refuse_unusable(opened, plan, rows, unusable)
+    refuse_unusable(opened, plan, rows, int(answer["nameless"].sum()))
     refuse_sums(plan.schema, sum(cell.impressions for cell in cells))
     found = WeightProfile(tuple(sorted(cells, key=lambda c: ([(v is not None, v or "") for v in c.segment], c[1]))), ())
     findings = [*find_no_clicks(found.positions), *find_repeats(opened, plan, small_sample(opened, rows))]

@@ -12,10 +12,11 @@ from posbias.engines import OpenLog
 from posbias.errors import CurveError, LogError, PosbiasError
 from posbias.learning.curve_values import BEYOND
 from posbias.learning.weight_profiles import WeightProfile
-from posbias.logs.column_refusals import INTEGERS, require
+from posbias.logs.column_refusals import INTEGERS, refuse_fraction, require
 from posbias.logs.schemas import Columns, Schema
+from posbias.sql.candidates import unreadable_candidates
 from posbias.sql.shown import Plan
-from posbias.sql.weights import COUNTS, Worth, unreadable_candidates
+from posbias.sql.weights import COUNTS, Worth
 from posbias.wording import listed
 
 # A click that counts for more is not capped.
@@ -62,6 +63,8 @@ def refuse_columns(schema: Schema, candidates: Columns | None, keep: Sequence[st
                 f"The candidates have no column {listed(missing)}, as the log calls its query and document. Columns "
                 f"found: {listed(candidates.types)}. Name them alike."
             )
+        for name in (schema.query, schema.doc):
+            refuse_fraction(name, schema.types[name], candidates.types[name], "the candidates")
     known = {**(candidates.types if candidates else {}), **schema.types}
     for name in keep:
         require(name, known, argument="keep")
@@ -127,5 +130,6 @@ def refuse_candidates(opened: OpenLog, plan: Plan, candidates: Columns) -> None:
         types = f"{plan.schema.types[plan.schema.query]} and {plan.schema.types[plan.schema.doc]}"
         raise LogError(
             f"{missing:,} of {rows:,} rows of the candidates have no value in {plan.schema.query!r} or "
-            f"{plan.schema.doc!r}, or one that is no id of the log, where they are {types}. Leave such rows out."
+            f"{plan.schema.doc!r}, or one that is not written as an id of the log, where they are {types}: 007 is "
+            "not 7. Leave such rows out, or write ids alike."
         )

@@ -16,13 +16,13 @@ from posbias.engines.duckdb.readers import literal
 from posbias.engines.files import file_format, refuse_overwriting
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
-from posbias.harvesting.defects import explain_unusable
 from posbias.harvesting.samples import one_in
 from posbias.learning.curve_values import Beyond, curve_of, last_rank, relative_propensities
 from posbias.learning.weight_findings import (
     find_capped,
     find_documents_apart,
     find_few_clicks,
+    find_never_seen,
     find_queries_apart,
     find_varying,
 )
@@ -40,6 +40,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.logs.schemas import NATURAL, Columns
 from posbias.progress import Progress, silent
 from posbias.sql import weights as weight_sql
+from posbias.sql.candidates import queries_in_common, shown_and_listed, varying
 from posbias.sql.shown import Plan
 from posbias.sql.weights import Worth
 from posbias.writing import writable, written_whole
@@ -179,17 +180,20 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
     else:
         opened.write(sql, draft, "Weighing")
     answer = _Answer.of(opened, plan, table, draft)
-    if answer.nameless and not wanted.rows:
-        raise explain_unusable(opened, plan, answer.nameless, profile.rows)
+    # Where there are candidates no p is less than 1 / cap.
+    unseen = [cell for cell in profile.cells if cell.seen and not propensities[cell.segment][cell.position]]
+    unseen = [] if candidates is not None else unseen
     uncapped = profile.sum_of_clicks(lambda segment, rank: _inverse(propensities[segment][rank]))
     capped = 1 - total / uncapped
     squares = profile.sum_of_clicks(lambda segment, rank: of[segment, rank] ** 2)
     findings = [
         *opened.findings,
         *profile.findings,
-        *_find_varying(opened, plan, profile.rows),
+        *_find_varying(opened, plan, candidates, wanted.keep, profile.rows),
         *apart,
-        *find_capped(capped, wanted.cap),
+        *find_never_seen(unseen, profile.rows, wanted.cap, by=curve.by),
+        # Of a weight without end a cap takes all off, and a larger one would take as much.
+        *find_capped(0.0 if any(cell.clicks for cell in unseen) else capped, wanted.cap),
         *find_few_clicks(answer.queries, profile.page_views, profile.clicks),
     ]
     return Weights(
@@ -230,45 +234,45 @@ def _inverse(p: float) -> float:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What the rows that were made are: how many, of how many queries, and how many lack an id."""
+    """What the rows that were made are: how many, and of how many queries."""
 
     rows: int
     queries: int
-    nameless: int
     columns: tuple[str, ...]
 
     @classmethod
     def of(cls, opened: OpenLog, plan: Plan, table: Any, draft: str | None) -> _Answer:
-        query, doc = plan.schema.query, plan.schema.doc
+        query = plan.schema.query
         if table is not None:
             import pyarrow.compute as pc
 
-            nameless = pc.or_(pc.is_null(table[query]), pc.is_null(table[doc]))
-            queries = pc.count_distinct(table[query]).as_py()
-            return cls(table.num_rows, queries, int(pc.sum(nameless).as_py() or 0), tuple(table.column_names))
+            return cls(table.num_rows, pc.count_distinct(table[query]).as_py(), tuple(table.column_names))
         d = plan.dialect
         source = f"read_parquet({d.text(literal(draft or ''))})"
         columns = tuple(row[0] for row in opened.rows(f"DESCRIBE SELECT * FROM {source}"))
         [(rows,)] = opened.rows(f"SELECT COUNT(*) FROM {source}")
         distinct = "APPROX_COUNT_DISTINCT({})" if rows > _MANY else "COUNT(DISTINCT {})"
-        missing = f"COALESCE(SUM(CASE WHEN {d.quote(query)} IS NULL OR {d.quote(doc)} IS NULL THEN 1 ELSE 0 END), 0)"
-        [(queries, nameless)] = opened.rows(f"SELECT {distinct.format(d.quote(query))}, {missing} FROM {source}")
-        return cls(rows, queries, int(nameless), columns)
+        [(queries,)] = opened.rows(f"SELECT {distinct.format(d.quote(query))} FROM {source}")
+        return cls(rows, queries, columns)
 
 
-def _find_varying(opened: OpenLog, plan: Plan, rows: int) -> list[Finding]:
+def _find_varying(
+    opened: OpenLog, plan: Plan, candidates: Columns | None, keep: Sequence[str], rows: int
+) -> list[Finding]:
     """Return columns that came along though pairs have several values of them, in a sample of queries."""
-    if not plan.keep:
+    if not keep:
         return []
-    [(pairs, *several)] = opened.rows(weight_sql.varying(plan, _sample(plan, rows)), "Looking at kept columns")
-    return find_varying(pairs, dict(zip(plan.keep, map(int, several), strict=True)))
+    sql = varying(plan, _sample(plan, rows), candidates, keep)
+    [(pairs, *several)] = opened.rows(sql, "Looking at kept columns")
+    both = [name for name in plan.keep if candidates is not None and name in candidates.types]
+    return find_varying(pairs, dict(zip(keep, map(int, several), strict=True)), both)
 
 
 def _find_apart(opened: OpenLog, plan: Plan, candidates: Columns, rows: int) -> list[Finding]:
     """Return queries and documents that only the log or only the candidates have, documents in a sample of queries."""
-    [(shown, listed, common)] = opened.rows(weight_sql.queries_in_common(plan, candidates), "Comparing queries")
+    [(shown, listed, common)] = opened.rows(queries_in_common(plan, candidates), "Comparing queries")
     refuse_other_queries(shown, listed, common)
-    sql = weight_sql.shown_and_listed(plan, candidates, _sample(plan, rows))
+    sql = shown_and_listed(plan, candidates, _sample(plan, rows))
     [documents] = opened.rows(sql, "Comparing documents")
     return [*find_queries_apart(shown, listed, common), *find_documents_apart(*documents)]
 

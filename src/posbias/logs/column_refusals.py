@@ -112,14 +112,20 @@ def never_agree(one: str, other: str) -> bool:
 
 def refuse_fractions(shared: Mapping[str, str], columns: Mapping[str, str], ranked: Mapping[str, str]) -> None:
     """Refuse ids that are whole numbers in one table and fractions in the other."""
-    for role, column in [(role, column) for role, column in shared.items() if role != "ranker"]:
-        if never_agree(columns[column], ranked[column]):
-            raise unusable(
-                "ids-differ-in-type",
-                f"Column {column!r} is {columns[column]} in the log and {ranked[column]} in the rankings table",
-                "An id that became a fraction may have lost digits, and never equals the whole number: write both "
-                f"tables with whole numbers in the column of the {role}.",
-            )
+    for role, column in shared.items():
+        if role != "ranker":
+            refuse_fraction(column, columns[column], ranked[column], "the rankings table")
+
+
+def refuse_fraction(column: str, mine: str, theirs: str, where: str) -> None:
+    """Refuse an id that is a whole number in the log and a fraction in another table, or the other way round."""
+    if never_agree(mine, theirs):
+        raise unusable(
+            "ids-differ-in-type",
+            f"Column {column!r} is {mine} in the log and {theirs} in {where}",
+            "An id that became a fraction may have lost digits, and never equals the whole number: write both with "
+            "whole numbers.",
+        )
 
 
 def require(column: str, columns: Mapping[str, str], *, argument: str, where: str = "the log") -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from posbias.errors import PosbiasError
 from posbias.extras import optional
-from posbias.pictures import COLORS, MARKERS, draw_legend, dressed, legible, new_axes, save_picture
+from posbias.pictures import COLORS, MARKERS, axes_of, draw_legend, dressed, legible, refuse_other, save_picture
 from posbias.planning.numerals import compact
 from posbias.planning.plans import TOO_FEW, Outlook, Plan
 from posbias.planning.precision import precision_at
@@ -24,8 +24,8 @@ _MOST_SPAN = 1e4
 
 def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     """Draw the half-width at some ranks against queries, or page views where those were not counted."""
-    if ax is None:
-        _, ax = new_axes()
+    refuse_other("plan", plan, Plan)
+    ax = axes_of(ax)
     dressed(ax)
     outlook = plan.outlooks[0]
     known = [need for need in outlook.needs if need.times_high is not None and need.precision is not None]

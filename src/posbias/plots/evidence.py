@@ -14,14 +14,15 @@ from posbias.estimators.base import CurveEstimator
 from posbias.extras import optional
 from posbias.harvesting.harvests import Harvest
 from posbias.judging.pair_ratios import PairRatio, measure_pair_ratios, too_many
+from posbias.learning.curve_values import curve_of
 from posbias.pictures import (
     ALARM,
     COLORS,
+    axes_of,
     draw_interval,
     draw_legend,
     dressed,
     legible,
-    new_axes,
     over_ranks,
     rank_ticks,
 )
@@ -54,8 +55,7 @@ def pair_ratios(harvest: Harvest, estimate: CurveEstimator | Curve | None = None
 def draw_pair_ratios(ratios: Sequence[PairRatio], ax: Axes | None = None) -> Axes:
     """Draw ratios of pairs of ranks, the surest of them, against what a curve says."""
     surest = ratios[:_MOST_PAIRS]
-    if ax is None:
-        _, ax = new_axes(5.2, 4.6)
+    ax = axes_of(ax, 5.2, 4.6)
     axes: Any = dressed(ax)
     looks = (False, COLORS[0], "o", "two ranks"), (True, ALARM, "D", "off by over three standard errors")
     for apart, color, marker, name in looks:
@@ -87,8 +87,7 @@ def influence(fitted: CurveEstimator, ax: Axes | None = None) -> Axes:
         raise EstimateError("influence draws a fitted estimator that has intervals, made of buckets of queries.")
     with np.errstate(divide="ignore", invalid="ignore"):
         moved = np.log(refits) - np.log(fitted.propensity_)
-    if ax is None:
-        _, ax = new_axes()
+    ax = axes_of(ax)
     axes: Any = dressed(ax)
     heavy_named = False
     for k in range(1, moved.shape[1]):
@@ -115,9 +114,8 @@ def influence(fitted: CurveEstimator, ax: Axes | None = None) -> Axes:
 
 def click_rates(estimate: CurveEstimator | Curve, ax: Axes | None = None) -> Axes:
     """Draw click rates relative to rank 1, which mix relevance and examination, beside the curve, which does not."""
-    curve = estimate if isinstance(estimate, Curve) else estimate.curve()
-    if ax is None:
-        _, ax = new_axes()
+    curve = curve_of(estimate)
+    ax = axes_of(ax)
     axes = dressed(ax)
     ranks = np.array([p.position for p in curve.positions], dtype=float)
     rate = np.array([p.clicks / p.impressions for p in curve.positions])
@@ -141,7 +139,7 @@ def _fitted(harvest: Harvest) -> CurveEstimator:
 
 
 def _propensity(estimate: CurveEstimator | Curve) -> FloatArray:
-    return estimate.propensity if isinstance(estimate, Curve) else estimate.propensity_
+    return estimate.propensity_ if isinstance(estimate, CurveEstimator) else curve_of(estimate).propensity
 
 
 def _plain_ticks(axes: Any) -> None:

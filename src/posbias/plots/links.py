@@ -11,7 +11,7 @@ from posbias.errors import HarvestError
 from posbias.estimators.rank_links import component
 from posbias.extras import optional
 from posbias.harvesting.harvests import Harvest
-from posbias.pictures import ALARM, COLORS, draw_legend, new_axes, rank_ticks
+from posbias.pictures import ALARM, COLORS, axes_of, draw_legend, rank_ticks
 from posbias.progress import short
 
 if TYPE_CHECKING:
@@ -29,14 +29,15 @@ def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
     In place of a harvest it may be what `intervention_sets` counted: pairs of query and document.
     """
     if isinstance(harvest, np.ndarray):
+        if harvest.ndim != 2 or len({*harvest.shape}) > 1 or harvest.dtype.kind not in "iuf":
+            raise HarvestError(f"Expected counts of M by M ranks, not {harvest.dtype} of the shape {harvest.shape}.")
         return draw_sets(np.asarray(harvest, dtype=np.float64), ax, of_pairs=True)
     return draw_sets(counted(harvest), ax)
 
 
 def draw_sets(clicks: FloatArray, ax: Axes | None = None, *, of_pairs: bool = False) -> Axes:
     """Draw the clicks, or the pairs of query and document, of interventional sets as a map: (M, M)."""
-    if ax is None:
-        _, ax = new_axes(5.4, 4.5)
+    ax = axes_of(ax, 5.4, 4.5)
     axes: Any = ax
     # Its lines would strike out the numbers.
     axes.grid(visible=False)
@@ -88,8 +89,7 @@ def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
 
 def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
     """Draw the ranks that interventional sets with so many clicks compare: (M, M)."""
-    if ax is None:
-        _, ax = new_axes(5.6, 3.0)
+    ax = axes_of(ax, 5.6, 3.0)
     axes: Any = ax
     axes.grid(visible=False)
     patches, paths = (optional(f"matplotlib.{name}", "Pictures need") for name in ("patches", "path"))

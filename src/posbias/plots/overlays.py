@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from posbias.arguments import whole
 from posbias.curves.curve import Curve
-from posbias.curves.plots import draw_curve, draw_line
+from posbias.curves.plots import draw_curve, draw_line, draw_truth
 from posbias.errors import CurveError
 from posbias.estimators.base import CurveEstimator
 from posbias.extras import optional
 from posbias.judging.histories import History
-from posbias.pictures import ALARM, COLORS, MARKERS, TRUTH, draw_legend, dressed, legible, new_axes, over_ranks
+from posbias.learning.curve_values import curve_of
+from posbias.pictures import ALARM, COLORS, MARKERS, axes_of, draw_legend, dressed, legible, over_ranks, refuse_other
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,25 +32,26 @@ def curve(
     joint: bool = False,
 ) -> Axes:
     """Draw a curve with its intervals, those of its segments, its joint band if asked for, and the truth if known."""
-    return draw_curve(_curve(estimate), ax, truth=truth, joint=joint)
+    return draw_curve(curve_of(estimate), ax, truth=truth, joint=joint)
 
 
 def curves(
     estimates: Mapping[str, CurveEstimator | Curve], ax: Axes | None = None, *, truth: Sequence[float] | None = None
 ) -> Axes:
     """Draw several curves over each other, by name: of estimators, segments or days."""
+    if not isinstance(estimates, Mapping):
+        raise CurveError(f"curves draws estimates by name, as in {{'today': ...}}, not a {type(estimates).__name__}.")
     if not 0 < len(estimates) <= _MOST_CURVES:
         raise CurveError(f"From 1 to {_MOST_CURVES} curves can be told apart in one picture, not {len(estimates)}.")
-    if ax is None:
-        _, ax = new_axes()
+    ax = axes_of(ax)
     axes = dressed(ax)
-    found = {name: _curve(estimate) for name, estimate in estimates.items()}
+    found = {name: curve_of(estimate) for name, estimate in estimates.items()}
     for number, (name, one) in enumerate(found.items()):
         # Side by side, so that intervals of one rank do not hide each other.
         beside = 0.12 * (number - (len(found) - 1) / 2)
         draw_line(axes, one, name, COLORS[number], marker=MARKERS[number], beside=beside, band=False)
     if truth is not None:
-        axes.plot(np.arange(1, len(truth) + 1), truth, label="truth", **TRUTH)
+        draw_truth(axes, truth, [*found.values()])
     over_ranks(axes, sorted({p.position for one in found.values() for p in one.positions}))
     names = dict.fromkeys(one.interval_name for one in found.values())
     axes.set_title(f"Examination by rank, {' and '.join(names)}", fontsize="medium")
@@ -58,28 +61,30 @@ def curves(
 
 def history(kept: History, ax: Axes | None = None, *, ranks: Sequence[int] | None = None) -> Axes:
     """Draw the propensities of some ranks over the days, with their intervals; days with findings are marked."""
+    refuse_other("history", kept, History, CurveError)
     if not kept.days:
         raise CurveError("The history has no day yet: add one with History.add, or posbias history add.")
-    if ax is None:
-        _, ax = new_axes()
+    ax = axes_of(ax)
     axes: Any = dressed(ax)
     every = sorted({p.position for day in kept.days for p in day.positions if p.position > 1})
-    chosen = list(ranks) if ranks is not None else _spread(every)
+    if ranks is not None and not isinstance(ranks, Sequence | np.ndarray):
+        raise CurveError(f"ranks must be a list of ranks, such as ranks=[2, 5], not {ranks!r}.")
+    chosen = [whole("ranks", rank, 1, error=CurveError) for rank in ranks] if ranks is not None else _spread(every)
     if not chosen or len(chosen) > len(COLORS):
         raise CurveError(f"From 1 to {len(COLORS)} ranks can be drawn over days, not {len(chosen)}.")
     days = np.array([np.datetime64(day.date) for day in kept.days])
-    whole = np.arange(days[0], days[-1] + 1)
-    place = np.searchsorted(whole, days)
+    every_day = np.arange(days[0], days[-1] + 1)
+    place = np.searchsorted(every_day, days)
     for number, rank in enumerate(chosen):
         # A day without a curve is a gap.
-        values = np.full((3, len(whole)), np.nan)
+        values = np.full((3, len(every_day)), np.nan)
         for at, day in zip(place, kept.days, strict=True):
             found = next((p for p in day.positions if p.position == rank), None)
             if found is not None:
                 values[:, at] = [np.nan if v is None else v for v in (found.propensity, found.low, found.high)]
-        axes.fill_between(whole, values[1], values[2], color=COLORS[number], alpha=0.18, linewidth=0)
+        axes.fill_between(every_day, values[1], values[2], color=COLORS[number], alpha=0.18, linewidth=0)
         style = {"color": COLORS[number], "marker": MARKERS[number], "markersize": 4, "linewidth": 1.3}
-        axes.plot(whole, values[0], label=f"rank {rank}", **style)
+        axes.plot(every_day, values[0], label=f"rank {rank}", **style)
     told = [day for day, one in zip(days, kept.days, strict=True) if one.findings]
     for number, day in enumerate(told):
         axes.axvline(day, color=ALARM, linestyle=":", linewidth=1.1, label=None if number else "something was found")
@@ -93,10 +98,6 @@ def history(kept: History, ax: Axes | None = None, *, ranks: Sequence[int] | Non
     axes.set_title(legible(f"Examination by day: {kept.days[-1].estimator}"), fontsize="medium")
     draw_legend(axes, loc="center left", bbox_to_anchor=(1, 0.5))
     return ax
-
-
-def _curve(estimate: CurveEstimator | Curve) -> Curve:
-    return estimate if isinstance(estimate, Curve) else estimate.curve()
 
 
 def _spread(ranks: list[int]) -> list[int]:

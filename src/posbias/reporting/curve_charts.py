@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from posbias.curves.curve import Curve
+from posbias.curves.reasons import telling_segments
 from posbias.pictures import MARKERS
 from posbias.plots.evidence import ALONE, MIXED
 from posbias.reporting.charts import Chart, Table, at_ranks, chart
@@ -109,12 +110,10 @@ def _bare(curve: Curve) -> Curve:
 
 
 def segment_curves(curve: Curve, most: int) -> dict[str, Curve]:
-    """Return the curve of all and those of the segments with most page views."""
-    parts = sorted(curve.segments.items(), key=lambda item: -sum(item[1].page_views.values()))[:most]
-    chosen = {key for key, _ in parts}
+    """Return the curve of all and those of the segments that tell most."""
     whole = {"all": replace(curve, by=(), segments={})}
     # A segment may be called "all", too.
-    return whole | {_unlike(label(key), whole): part for key, part in curve.segments.items() if key in chosen}
+    return whole | {_unlike(label(key), whole): part for key, part in telling_segments(curve, most).items()}
 
 
 def _unlike(name: str, others: Mapping[str, Curve]) -> str:

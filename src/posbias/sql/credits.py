@@ -9,6 +9,7 @@ from posbias.sql.dialect import Dialect
 from posbias.sql.exposures import usable
 from posbias.sql.shown import Plan, comma, shown
 from posbias.sql.steps import Step, render
+from posbias.sql.vacancies import moved_up
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,18 @@ def literal(value: float) -> str:
     return f"{value:.17e}"
 
 
-def credit_sums(plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float], gain: Callable[[str], str]) -> str:
+def credit_sums(
+    plan: Plan,
+    ranked: Sequence[Ranked],
+    propensity: Sequence[float],
+    gain: Callable[[str], str],
+    *,
+    vacant: bool = True,
+) -> str:
     """Return, by bucket and rank, clicks and what they are worth: `worth` itself, in the log, and in each ranking.
 
-    The page views of a bucket stand at rank 0. `propensity` is p_k / p_1 from rank 1 on, and `gain` says what a rank is
-    worth.
+    The page views of a bucket stand at rank 0. `propensity` is p_k / p_1 from rank 1 on, `gain` says what a rank is
+    worth, and `vacant` whether page views may leave ranks vacant above others.
     """
     joins = [
         f"LEFT JOIN ({one.scored(plan.dialect)} FROM {one.table}) t_{j} ON {same_ids(plan, one, 'd', f't_{j}')}"
@@ -65,8 +73,9 @@ def credit_sums(plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float
     places = {str(j): f"score_{j} DESC NULLS LAST" for j in range(len(ranked))} | {"all": "doc"}
     orders = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY {by}) AS place_{j}" for j, by in places.items()]
     means = [f"AVG(one_{j}) OVER (PARTITION BY query, score_{j}) AS gain_{j}" for j in range(len(ranked))]
+    by_page = vacant and plan.schema.impression is not None
     steps = [
-        *_documents(plan, ranked, propensity, gain),
+        *_documents(plan, ranked, propensity, gain, vacant=vacant),
         Step(
             "scored",
             "The score of each document in each ranking: none where a ranking does not have it.",
@@ -85,19 +94,26 @@ def credit_sums(plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float
         Step(
             "meant",
             "Documents that a ranking does not tell apart share what they are worth.",
-            "SELECT *,\n  " + ",\n  ".join([*means, f"{_as_shown()} AS gain_log"]) + "\nFROM gained",
+            "SELECT *,\n  " + ",\n  ".join([*means, f"{_as_shown(by_page=by_page)} AS gain_log"]) + "\nFROM gained",
         ),
     ]
     return render([*steps, *_credits(plan, len(ranked))])
 
 
 def _documents(
-    plan: Plan, ranked: Sequence[Ranked], propensity: Sequence[float], gain: Callable[[str], str]
+    plan: Plan,
+    ranked: Sequence[Ranked],
+    propensity: Sequence[float],
+    gain: Callable[[str], str],
+    *,
+    vacant: bool,
 ) -> list[Step]:
     """Return the steps that end in `documents`: what was shown of each query, where and how often."""
     # A document is itself in every window: only what is compared for the curve lies within one.
-    plan = replace(plan, schema=replace(plan.schema, window=None), by=())
+    schema = replace(plan.schema, window=None)
+    plan = replace(plan, schema=schema, by=(), keep=(schema.impression,) if vacant and schema.impression else ())
     d, known = plan.dialect, plan.schema.layout.ranks_known
+    inside = f"{usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
     asked = list(dict.fromkeys(one.ranker for one in ranked if not one.table))
     p = " ".join(f"WHEN {k} THEN {literal(value)}" for k, value in enumerate(propensity, start=1))
     if known:
@@ -106,7 +122,14 @@ def _documents(
     else:
         # Where the ranker showed it, on average.
         own = [f"SUM(CASE WHEN ranker = {i} THEN impressions ELSE 0 END) AS own_{i}" for i in asked]
-        means = [f"-1e0 * SUM(own_{i} * rank) / NULLIF(SUM(own_{i}), 0) AS own_{i}" for i in asked]
+        means = [f"-1e0 * SUM(own_{i} * r.rank) / NULLIF(SUM(own_{i}), 0) AS own_{i}" for i in asked]
+    worth, moved, below, more = gain("r.rank"), "", "", ""
+    if vacant:
+        worth = f"COALESCE(m.worth, {worth})"
+        moved = "\nLEFT JOIN moved m ON r.query = m.query AND r.doc = m.doc AND r.rank = m.rank"
+    if plan.keep:
+        means += ["SUM(m.slots) AS slots", "SUM(m.above) AS above"]
+        more, below = ", b.slots AS all_slots, b.above AS all_above", "\nLEFT JOIN below b ON e.query = b.query"
     return [
         *shown(plan, ranks=known and bool(asked)),
         Step(
@@ -115,26 +138,31 @@ def _documents(
             "SELECT "
             + comma("query", "doc", "position AS rank", f"{d.total('impressions')} AS impressions", own)
             + f",\n  {d.total('clicks')} AS clicks, CASE position {p} ELSE 0e0 END AS p\nFROM shown\n"
-            f"WHERE {usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL\nGROUP BY query, doc, position",
+            f"WHERE {inside}\nGROUP BY query, doc, position",
+        ),
+        Step(
+            "busy",
+            "How often each rank of a query was shown.",
+            "SELECT query, rank, SUM(impressions) AS n\nFROM ranks\nGROUP BY query, rank",
         ),
         Step(
             "views",
             "The page views of each query: what was shown at its busiest rank.",
-            "SELECT query, MAX(impressions) AS views\nFROM (\n  SELECT query, rank, SUM(impressions) AS impressions "
-            "FROM ranks GROUP BY query, rank\n) r\nGROUP BY query",
+            "SELECT query, MAX(n) AS views\nFROM busy\nGROUP BY query",
         ),
+        *(moved_up(inside, gain, by_page=bool(plan.keep)) if vacant else []),
         Step(
             "exposures",
             "Each (query, document) with its clicks, the exposure that it had, and what it was worth as it was shown.",
             "SELECT "
-            + comma("query", "doc", "SUM(impressions) AS impressions", "SUM(clicks) AS clicks", means)
-            + f",\n  SUM(impressions * p) AS exposure, SUM(impressions * {gain('rank')}) AS shown_worth\n"
-            "FROM ranks\nGROUP BY query, doc",
+            + comma("r.query", "r.doc", "SUM(impressions) AS impressions", "SUM(clicks) AS clicks", means)
+            + f",\n  SUM(impressions * p) AS exposure,\n"
+            f"  SUM(impressions * {worth}) AS shown_worth\nFROM ranks r{moved}\nGROUP BY r.query, r.doc",
         ),
         Step(
             "documents",
             "Both together.",
-            "SELECT e.*, v.views\nFROM exposures e\nJOIN views v ON e.query = v.query",
+            f"SELECT e.*, v.views{more}\nFROM exposures e\nJOIN views v ON e.query = v.query{below}",
         ),
     ]
 
@@ -151,7 +179,7 @@ def same_ids(plan: Plan, one: Ranked, left: str, right: str, roles: Sequence[str
     return " AND ".join(told)
 
 
-def _as_shown() -> str:
+def _as_shown(*, by_page: bool) -> str:
     """Return what a document was worth in the page views of its query: where it was shown, and below them elsewhere.
 
     Each page view ranks all documents of the query, those that it does not show in any order below: a document gets its
@@ -159,7 +187,12 @@ def _as_shown() -> str:
     """
     of_query = "OVER (PARTITION BY query)"
     left = f"SUM(one_all * views - shown_worth) {of_query} / NULLIF(SUM(views - impressions) {of_query}, 0)"
-    return f"(shown_worth + (views - impressions) * COALESCE({left}, 0e0)) / views"
+    elsewhere = f"(views - impressions) * COALESCE({left}, 0e0)"
+    if by_page:
+        # Where pages differ in how many they show, each leaves something else.
+        parts = f"SUM(one_all) {of_query} * (all_slots - slots) - (all_above - above)"
+        elsewhere = f"CASE WHEN all_slots IS NULL THEN {elsewhere} ELSE {parts} END"
+    return f"(shown_worth + {elsewhere}) / views"
 
 
 def _credits(plan: Plan, rankings: int) -> list[Step]:
@@ -177,7 +210,7 @@ def _credits(plan: Plan, rankings: int) -> list[Step]:
     none = comma([f"0e0 AS {name}" for name in sums])
     return [
         Step(
-            "places",
+            "clicked",
             "Each that was clicked once for every rank at which it was shown, with the part that has in its exposure.",
             "SELECT m.*, r.rank, r.impressions * r.p / m.exposure AS part, m.exposure / m.views AS rho\nFROM meant m\n"
             "JOIN ranks r ON m.query = r.query AND m.doc = r.doc\nWHERE m.clicks > 0 AND m.exposure > 0",
@@ -187,7 +220,7 @@ def _credits(plan: Plan, rankings: int) -> list[Step]:
             "Each click weighed by the exposure of its document, and split by where that comes from; page views.",
             f"SELECT {bucket} AS bucket, rank, 0e0 AS views,\n  "
             + ",\n  ".join(f"SUM({text}) AS {name}" for name, text in sums.items())
-            + f"\nFROM places\nGROUP BY {bucket}, rank\nUNION ALL\n"
+            + f"\nFROM clicked\nGROUP BY {bucket}, rank\nUNION ALL\n"
             f"SELECT {bucket} AS bucket, 0 AS rank, 1e0 * SUM(views) AS views, {none}\nFROM views\nGROUP BY {bucket}",
         ),
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from posbias.logs.schemas import NATURAL, Columns
-from posbias.sql.dialect import INTEGERS, Dialect
+from posbias.sql.candidates import candidate_id
 from posbias.sql.shown import Plan, comma, shown
 from posbias.sql.steps import Step, render
 
@@ -32,7 +32,7 @@ class Worth:
 
 
 def profile(plan: Plan) -> str:
-    """Return rows, impressions, clicks and clicked rows by segment and position."""
+    """Return rows, impressions, clicks, clicked rows and rows without an id by segment and position."""
     d, keys = plan.dialect, comma(plan.segments, "position")
     usable = "position >= 1 AND clicks BETWEEN 0 AND impressions"
     return render(
@@ -42,13 +42,15 @@ def profile(plan: Plan) -> str:
                 "placed",
                 "Where each row was shown; -1 where it cannot be used.",
                 f"SELECT {comma(plan.segments, 'impressions', 'clicks')},\n"
+                "  CASE WHEN query IS NULL OR doc IS NULL THEN 1 ELSE 0 END AS nameless,\n"
                 f"  CASE WHEN {usable} THEN position ELSE {UNUSABLE} END AS position\nFROM shown",
             ),
             Step(
                 "profile",
                 "Rows, impressions and clicks by segment and position.",
                 f"SELECT {keys}, COUNT(*) AS row_count, {d.total('impressions')} AS impressions, "
-                f"{d.total('clicks')} AS clicks,\n  {d.total('CASE WHEN clicks > 0 THEN 1 ELSE 0 END')} AS clicked, "
+                f"{d.total('clicks')} AS clicks, {d.total('nameless')} AS nameless,\n"
+                f"  {d.total('CASE WHEN clicks > 0 THEN 1 ELSE 0 END')} AS clicked, "
                 f"{d.total('CASE WHEN impressions > 0 THEN 1 ELSE 0 END')} AS seen\nFROM placed\nGROUP BY {keys}",
             ),
         ]
@@ -62,23 +64,6 @@ def clicked_pairs(plan: Plan) -> str:
             *shown(plan, ranks=False),
             Step("clicked", "Pairs with a click.", "SELECT query, doc FROM shown WHERE clicks > 0 GROUP BY query, doc"),
             Step("answer", "How many.", "SELECT COUNT(*) FROM clicked"),
-        ]
-    )
-
-
-def varying(plan: Plan, condition: str) -> str:
-    """Return how many pairs of a sample there are, and in how many each column that comes along has several values."""
-    flags = comma([f"CASE WHEN MIN({c}) <> MAX({c}) THEN 1 ELSE 0 END AS {c}" for c in plan.kept])
-    sums = comma([f"COALESCE(SUM({c}), 0)" for c in plan.kept])
-    return render(
-        [
-            *shown(plan, ranks=False),
-            Step(
-                "pairs",
-                "Whether a pair has several values of a column.",
-                f"SELECT {flags}\nFROM shown\nWHERE {condition}\nGROUP BY query, doc",
-            ),
-            Step("answer", "Pairs, and those with several values.", f"SELECT COUNT(*), {sums} FROM pairs"),
         ]
     )
 
@@ -135,13 +120,6 @@ def rows(plan: Plan, worth: Sequence[Worth], scale: float) -> str:
     )
 
 
-def unreadable_candidates(plan: Plan, candidates: Columns) -> str:
-    """Return how many rows of the candidates there are, and how many lack an id as the log has them."""
-    ids = [_candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc)]
-    missing = " OR ".join(f"{expression} IS NULL" for expression in ids)
-    return f"SELECT COUNT(*), COALESCE(SUM(CASE WHEN {missing} THEN 1 ELSE 0 END), 0) FROM candidates"
-
-
 def _weighed(plan: Plan, worth: Sequence[Worth], *, unseen: bool) -> list[Step]:
     same = ["s.position = w.position", *(f"s.{name} IS NOT DISTINCT FROM w.{name}" for name in plan.segments)]
     columns = comma("s.*", "w.exposure", "w.weight", ["w.unseen"] if unseen else [])
@@ -182,7 +160,7 @@ def _with_candidates(plan: Plan, candidates: Columns, keep: Sequence[str]) -> li
     E = Σ_k N_k p_k + (N_q − N) p_last: a page view that did not show a document counts as one at the last rank.
     """
     d, segments = plan.dialect, plan.segments
-    query, doc = (_candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc))
+    query, doc = (candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc))
     ours = {name: f"p.{kept}" for name, kept in zip(plan.keep, plan.kept, strict=True)}
     theirs = {name: f"own_{i}" for i, name in enumerate(keep) if name in candidates.types}
     found = "".join(f", MIN({d.quote(candidates.names[name])}) AS {own}" for name, own in theirs.items())
@@ -225,16 +203,6 @@ def _with_candidates(plan: Plan, candidates: Columns, keep: Sequence[str]) -> li
     ]
 
 
-def _candidate_id(plan: Plan, candidates: Columns, name: str) -> str:
-    """Return an id of the candidates as the log has it; NULL where it cannot be."""
-    d: Dialect = plan.dialect
-    wanted, found = plan.schema.types[name], candidates.types[name]
-    expression = d.known(d.quote(candidates.names[name]), found)
-    if wanted == found:
-        return expression
-    return d.attempt(d.integer(expression, found) if wanted in INTEGERS else expression, wanted)
-
-
 def _times(plan: Plan, factor: str) -> str:
     """Return impressions times a factor; a row of single clicks is one impression."""
     return f"impressions * {factor}" if plan.schema.aggregated else factor
@@ -248,52 +216,3 @@ def number(value: float) -> str:
     """
     text = repr(float(value))
     return text if "e" in text else f"{text}e0"
-
-
-def shown_and_listed(plan: Plan, candidates: Columns, condition: str) -> str:
-    """Return how many documents of a sample of queries were shown, and how many of them are candidates.
-
-    Of queries that have candidates.
-    """
-    query, doc = (_candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc))
-    return render(
-        [
-            *shown(plan, ranks=False),
-            Step(
-                "asked",
-                "What was shown.",
-                f"SELECT query, doc FROM shown WHERE impressions > 0 AND {condition} GROUP BY query, doc",
-            ),
-            Step(
-                "listed",
-                "The candidates.",
-                f"SELECT DISTINCT query, doc\nFROM (SELECT {query} AS query, {doc} AS doc FROM candidates) c\n"
-                f"WHERE {condition}",
-            ),
-            Step("known", "The queries that have some.", "SELECT DISTINCT query FROM listed"),
-            Step(
-                "answer",
-                "How many were shown, and how many of these are candidates.",
-                "SELECT COUNT(*), COUNT(l.doc)\nFROM asked a\nJOIN known k ON a.query = k.query\n"
-                "LEFT JOIN listed l ON a.query = l.query AND a.doc = l.doc",
-            ),
-        ]
-    )
-
-
-def queries_in_common(plan: Plan, candidates: Columns) -> str:
-    """Return how many queries the log has, how many the candidates have, and how many both."""
-    query = _candidate_id(plan, candidates, plan.schema.query)
-    return render(
-        [
-            *shown(plan, ranks=False),
-            Step("asked", "The queries of the log.", "SELECT DISTINCT query FROM shown WHERE impressions > 0"),
-            Step("listed", "The queries of the candidates.", f"SELECT DISTINCT {query} AS query FROM candidates"),
-            Step(
-                "answer",
-                "How many each has, and both.",
-                "SELECT COUNT(a.query), COUNT(l.query), COUNT(CASE WHEN a.query = l.query THEN 1 END)\n"
-                "FROM asked a\nFULL JOIN listed l ON a.query = l.query",
-            ),
-        ]
-    )
