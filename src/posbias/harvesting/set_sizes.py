@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.arrays import IntArray
+from posbias.arrays import BoolArray, IntArray
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.engines.answers import rows_of
 from posbias.harvesting.counts import MAX_STRATA, Counted, Settings
@@ -83,11 +83,11 @@ def _count_known_pairs(opened: OpenLog, plan: Plan, served: Container[str], ever
     answer = opened.table(sql, "Counting pairs")
     lows, highs = ({name: answer[f"{end}_{name}"] for name in plan.coding.names} for end in ("low", "high"))
     several = np.any([lows[name] != highs[name] for name in plan.coding.names], axis=0)
-    has = np.zeros((rows_of(answer), plan.max_rank + 1), dtype=np.int64)
+    has = np.zeros((rows_of(answer), plan.max_rank + 1), dtype=np.bool_)
     for ends in (lows, highs):
         for name, rank in zip(plan.rankers, plan.coding.ranks(ends), strict=True):
             if name in served:
-                has[np.arange(len(rank)), rank] = 1
+                has[np.arange(len(rank)), rank] = True
     sets, pairs = _sized(has[:, 1:], answer["pairs"]), answer["pairs"]
     return Pairs(
         every * sets.pairs,
@@ -113,10 +113,10 @@ def count_sets(opened: OpenLog, max_rank: int) -> Sets:
         plan = Plan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
         answer = opened.table(signature_sql.signature_pairs(plan), "Counting sets")
         served = {row[0] for row in opened.rows(_served(plan))}
-        has = np.zeros((rows_of(answer), max_rank + 1), dtype=np.int64)
+        has = np.zeros((rows_of(answer), max_rank + 1), dtype=np.bool_)
         for ranker, rank in enumerate(plan.coding.ranks(answer)):
             if ranker in served:
-                has[np.arange(len(rank)), rank] = 1
+                has[np.arange(len(rank)), rank] = True
         return _sized(has[:, 1:], answer["pairs"])
     counted = count_exposures(opened, Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
     return _counted_sets(opened, counted, max_rank)
@@ -126,8 +126,8 @@ def _counted_sets(opened: OpenLog, counted: Counted, max_rank: int) -> Sets:
     if isinstance(counted.table, Cells):
         cells = counted.table
         stratum, first, row = np.unique(cells.stratum, return_index=True, return_inverse=True)
-        has = np.zeros((len(stratum), max_rank), dtype=np.int64)
-        has[row, cells.rank - 1] = 1
+        has = np.zeros((len(stratum), max_rank), dtype=np.bool_)
+        has[row, cells.rank - 1] = True
         return _sized(has, cells.pairs[first])
     plan = Plan(opened.schema, opened.dialect, counted.rankers, max_rank)
     sizes = np.zeros((max_rank, max_rank), dtype=np.int64)
@@ -142,7 +142,9 @@ def _served(plan: Plan) -> str:
     return f"SELECT DISTINCT {plan.number(d.quote(schema.ranker), schema.types[schema.ranker])} FROM log"
 
 
-def _sized(has: IntArray, pairs: IntArray) -> Sets:
-    sizes = has.T @ (has * pairs[:, None])
+def _sized(has: BoolArray, pairs: IntArray) -> Sets:
+    # Products of fractions take a fraction of what those of whole numbers do, and are exact up to 2^53 pairs.
+    each = has.astype(np.float64)
+    sizes = (each.T @ (each * pairs[:, None])).astype(np.int64)
     np.fill_diagonal(sizes, 0)
     return Sets(sizes, int(pairs.sum()), int(pairs[has.sum(axis=1) > 1].sum()))
