@@ -47,7 +47,7 @@ def measure_replay(millions: int, ids: str, repeats: int, *, rankers: int = 2, n
         lambda: _run(group),
         repeats=repeats,
         # Of few rows, what is fixed and the second look at busy pairs weigh more than what is grouped.
-        promise="1.5" if natural and millions < 50 else "1.2",
+        promise="1.6" if natural and millions < 50 else "1.2",
     )
 
 
