@@ -157,11 +157,10 @@ def test_a_harvest_gives_the_estimate_of_its_log(folder: Path, log: str, tmp_pat
     merged = tmp_path / "all.parquet"
     run("merge", tmp_path / "1.h.parquet", tmp_path / "2.h.parquet", "-o", merged)
     assert run("estimate", merged, "--json").stdout == whole
-    copy = shutil.copy(tmp_path / "1.h.parquet", tmp_path / "copy.parquet")
-    for again in (tmp_path / "1.h.parquet", copy):
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["1.h.parquet", "2.h.parquet", "all.parquet"]
+    for again in (tmp_path / "1.h.parquet", shutil.copy(tmp_path / "1.h.parquet", tmp_path / "copy.parquet")):
         message = fails("merge", tmp_path / "1.h.parquet", tmp_path / "2.h.parquet", again, "-o", merged)
         assert "would count twice" in message
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["1.h.parquet", "2.h.parquet", "all.parquet"]
 
 
 def test_notes_go_to_stderr(folder: Path) -> None:

@@ -288,10 +288,10 @@ CANDIDATES: dict[str, tuple[pa.Table, str]] = {
     "no rows": (PAIRS.slice(0, 0), "The candidates are empty"),
     "no documents": (PAIRS.drop_columns(["doc_id"]), "The candidates have no column 'doc_id'"),
     "queries of none": (first_id("query_id", lambda old: [None, *old[1:]]), "have no value in 'query_id'"),
-    "queries of words": (first_id("query_id", lambda old: [f"q{q}" for q in old]), "no id of the log"),
-    "queries of halves": (first_id("query_id", lambda old: [q + 0.5 for q in old]), "no id of the log"),
-    "queries of NaN": (first_id("query_id", lambda old: [NAN for q in old]), "no id of the log"),
-    "queries of lists": (first_id("query_id", lambda old: [[q] for q in old]), "no id of the log"),
+    "queries of words": (first_id("query_id", lambda old: [f"q{q}" for q in old]), "not written as an id of the log"),
+    "queries of halves": (first_id("query_id", lambda old: [q + 0.5 for q in old]), "became a fraction"),
+    "queries of NaN": (first_id("query_id", lambda old: [NAN for q in old]), "became a fraction"),
+    "queries of lists": (first_id("query_id", lambda old: [[q] for q in old]), "not written as an id of the log"),
 }  # fmt: skip
 
 
