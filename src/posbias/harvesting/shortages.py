@@ -9,8 +9,8 @@ from posbias.harvesting.profiles import Shown
 
 # Fewer page views by positions than so much of those by their ids are too few.
 _NEARLY_ALL = 0.98
-# Of so many results at a position people leave one alone; of as many more it is certain.
-_SOME, _MANY = 100, 1000
+# Of so many results at a position people leave one alone.
+_SOME = 100
 
 
 def find_no_clicks(positions: Sequence[Shown]) -> Iterator[Finding]:
@@ -62,7 +62,7 @@ def _find_clicked_positions(positions: Sequence[Shown]) -> Iterator[Finding]:
         at = ", ".join(str(shown.position) for shown in full)
         yield Finding(
             "only-clicks-at-position",
-            "error" if any(shown.clicks >= _MANY for shown in full) else "warning",
+            "warning",
             f"every one of {{count}} results at position{'s' * (len(full) > 1)} {at} was clicked",
             sum(shown.clicks for shown in full),
             evidence={"positions": [shown.position for shown in full]},
