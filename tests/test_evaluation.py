@@ -70,6 +70,9 @@ def judge(
             for row in own:
                 pages[row["position"]] += oracle.impressions(row)
         n = max(pages.values())
+        views = {row.get("impression_id") for own in documents.values() for row in own}
+        # By their ids where they are told; no rank need be on every page view.
+        n = n if None in views else len(views)
         N += n
         worth = (
             gains_of([*documents], scores.get(query, {}), gain) if scores is not None else as_shown(documents, n, gain)
@@ -284,6 +287,28 @@ def test_an_advertisement_does_not_count_against_the_log(at: int) -> None:
         found = evaluate(posbias.ClickLog(log, ranker="none", ranks="none"), ranking, max_rank=5).rankings[0]
         assert found.verdict(True) is None
         assert found.ratio.value == pytest.approx(1, abs=0.005)
+
+
+LEFT_OUT: dict[str, Callable[[Row], bool]] = {
+    "a rank of each page, by turns": lambda row: row["position"] == 1 + row["impression_id"] % 5,
+    "what lies below other depths": lambda row: row["position"] > (1, 10)[row["impression_id"] % 2],
+}
+
+
+@pytest.mark.parametrize("left_out", LEFT_OUT)
+def test_pages_of_any_shape_rank_what_they_show(left_out: str, wide: pa.Table, ranking: pa.Table) -> None:
+    table = pa.Table.from_pylist([row for row in wide.to_pylist() if not LEFT_OUT[left_out](row)])
+    found = evaluate(posbias.ClickLog(table), ranking, max_rank=5)
+    p = fit(posbias.harvest(posbias.ClickLog(table), max_rank=5), None, 0.95).propensity_.tolist()
+    assert found.log.value.value == pytest.approx(judge(rows_of(table), None, p, GAINS["dcg"], M=5), rel=1e-9)
+    value = judge(rows_of(table), scores_of(ranking), p, GAINS["dcg"], M=5)
+    assert found.rankings[0].value.value == pytest.approx(value, rel=1e-9)
+    # Rows of no page view are no page.
+    some = [
+        row | {"impression_id": row["impression_id"] if row["impression_id"] % 4 else None} for row in table.to_pylist()
+    ]
+    nearly = evaluate(posbias.ClickLog(pa.Table.from_pylist(some)), ranking, max_rank=5)
+    assert nearly.log.value.value == pytest.approx(found.log.value.value, rel=0.03)
 
 
 @pytest.mark.parametrize("metric", ["dcg", "rank"])

@@ -47,13 +47,13 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
 
 def _refuse_twice(harvests: tuple[str, ...]) -> None:
     """Refuse a file that is given twice, or a copy of it: all that it holds would count twice."""
-    seen: dict[str, str] = {}
-    for name in harvests:
+    seen: dict[str, int] = {}
+    for number, name in enumerate(harvests):
         # What is no file is refused where it is read.
         if not Path(name).is_file():
             continue
         with open(name, "rb") as file:
-            other = seen.setdefault(hashlib.file_digest(file, "sha256").hexdigest(), name)
-        if other is not name:
-            again = "is given twice" if other == name else f"is the same as {other!r}"
+            first = seen.setdefault(hashlib.file_digest(file, "sha256").hexdigest(), number)
+        if first != number:
+            again = "is given twice" if harvests[first] == name else f"is the same as {harvests[first]!r}"
             raise HarvestError(f"{name!r} {again}, and all that it holds would count twice. Give each harvest once.")

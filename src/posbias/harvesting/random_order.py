@@ -20,6 +20,8 @@ _FEWEST_PAIRS = 20
 # The agreement of places from which an order is not quite random, and from which it is none: the mean relevance of
 # results then falls by a tenth, or a half, from the first rank to the last where relevance is anything from 0 to 1.
 _SOME, _MOST = 0.005, 0.15
+# Where page views are not known, results that only short pages show agree with themselves as well.
+MOST_OF_QUERIES = 0.5
 # So many standard deviations are no chance: one log in ten thousand has more.
 _SURE = 3.72
 
@@ -137,11 +139,11 @@ class Agreement:
         """Whether there are enough of them to tell an order."""
         return self.results >= _FEWEST_PAIRS
 
-    def findings(self, ranker: str) -> list[Finding]:
-        """Return what speaks against random order, if anything does."""
+    def findings(self, ranker: str, most: float = _MOST) -> list[Finding]:
+        """Return what speaks against random order, if anything does; an agreement above `most` is an error."""
         if not self.told or self.share < _SOME or self.deviations < _SURE:
             return []
-        plainly = self.share > _MOST
+        plainly = self.share > most
         remedy = (
             "It is a ranking, if a noisy one, and better results stand higher: name the ranker that shows results in "
             "random order. Only if that order was drawn once for each query or user and kept is all well."

@@ -45,7 +45,8 @@ def find_repeats(
         # beginning.
         views, crowded = _screened(opened, plan, sample)
         _, mixed, known = opened.rows(beginning.screen(), "Looking for repeats")[0]
-    found = [] if page_views is None else find_missing_rows(known, page_views)
+    # Beyond 62 positions share a bit, and which page views are in the top M is not known.
+    found = [] if page_views is None or (not whole and plan.max_rank > 62) else find_missing_rows(known, page_views)
     if crowded:
         found += [*_find_duplicates(views), *_find_crowded(views)]
     if moved:
@@ -106,8 +107,7 @@ class _Views:
         that takes DuckDB less than their ids do, and queries not at all: each only makes us look closer.
         """
         bits, crowded, mixed = self._bits_of_rankers() or self._bits_of_positions(rankers)
-        # All rows lie there where rankers have bits, and beyond 62 positions share one.
-        top = "-1" if self.whole or self.plan.max_rank > 62 else str((1 << self.plan.max_rank) - 1)
+        top = "-1" if self.whole else str((1 << min(self.plan.max_rank, 62)) - 1)
         return render(
             [
                 *self.steps("vrp" if rankers else "vp"),

@@ -11,6 +11,7 @@ from posbias.wording import Arguments
 
 # From this share of rows that contradict their ranker on, what is left is no sample of what was shown.
 _MOST = 0.5
+_SHIFTS = (1, 2, 3)
 
 
 def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
@@ -45,19 +46,21 @@ def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
                 "contradicted",
                 "Where it is not the position.",
                 f"SELECT COUNT(*), SUM(CASE WHEN {bad} THEN 1 ELSE 0 END), "
-                "SUM(CASE WHEN own = position - 1 THEN 1 ELSE 0 END), "
-                f"MIN(CASE WHEN {bad} THEN {label} END)\nFROM owned",
+                + ", ".join(f"SUM(CASE WHEN own = position - {s} THEN 1 ELSE 0 END)" for s in _SHIFTS)
+                + f", MIN(CASE WHEN {bad} THEN {label} END)\nFROM owned",
             ),
         ]
     )
-    rows, count, less_by_one, example = opened.rows(sql, "Comparing positions with ranks")[0]
+    rows, count, *shifted, example = opened.rows(sql, "Comparing positions with ranks")[0]
     if not count:
         return []
     arguments: Arguments = {}
-    if less_by_one == rows:
+    # What stands above a list, as advertisements do, shifts it as a whole, and rows of other page views are as good.
+    moved = count >= _MOST * rows and max(shifted) < _MOST * count
+    if shifted[0] == rows:
         remedy = f"Ranks seem to count from 0, and must count from 1 like {schema.position!r}: add 1 to them."
         arguments = count_from_one(opened, plan) if schema.rank_columns else {}
-    elif count < _MOST * rows:
+    elif not moved:
         remedy = (
             "They are left out of the harvest. If results are moved after ranking (advertisements, blending), log the "
             "final ranks. If lists were interleaved, say ranks='none' and ranker='none'. Ranks must count from 1 like "
@@ -73,7 +76,7 @@ def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
     return [
         Finding(
             "contradicted-rank",
-            "warning" if count < _MOST * rows else "error",
+            "error" if moved or count == rows else "warning",
             f"{{count}} of {{rows}} rows in the top {plan.max_rank} were shown at a position that is not the rank "
             "their own ranker gives them",
             int(count),

@@ -18,12 +18,12 @@ from posbias.learning.judged_rankings import (
     find_rankings,
     find_tables,
     judge_cover,
+    look_at_pages,
     look_for_unseen,
     named_rankings,
     note_unseen,
     note_vacant,
     opened_names,
-    vacancies,
 )
 from posbias.learning.metrics import Metric
 from posbias.logs.click_log import ClickLog
@@ -105,16 +105,14 @@ def evaluate(
         propensity = _propensity(made, fitted)
         found = find_rankings(named, told, made.rankers)
         plan = Settings(max_rank, (), made.weighting, "share", 0).plan(opened, made.rankers)
-        vacant = vacancies(made.impressions)
-        sql = credit_sums(plan, found, propensity, judged_by.gain, vacant=bool(vacant))
-        answer = opened.table(sql, "Judging")
-        pages_known = opened.schema.impression is not None
+        pages, vacant = look_at_pages(opened, plan, made.impressions)
+        answer = opened.table(credit_sums(plan, found, propensity, judged_by.gain, pages=pages), "Judging")
         top = judged_by.cutoff or max_rank
         never = look_for_unseen(opened, plan, found, top)
     answer = _counted(made, answer)
     clicks = round(float(answer["clicks"].sum()))
     covered = {name: float(answer[f"scored_{j}"].sum()) / clicks for j, name in enumerate(named)}
-    findings = [*made.findings, *note_vacant(vacant, pages_known=pages_known)]
+    findings = [*made.findings, *note_vacant(pages, vacant)]
     for (name, share_), one, unseen in zip(covered.items(), found, never, strict=True):
         findings += [*judge_cover(name, share_, one), *note_unseen(name, unseen, top, max_rank)]
     credits_ = _credits(made, answer, propensity, len(found))

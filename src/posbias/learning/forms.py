@@ -224,17 +224,17 @@ def _column(table: Any, name: str) -> Any:
     if name not in names:
         raise PosbiasError(
             f"The table has no column {name!r}. Columns found: {listed(map(str, names))}. Expected what "
-            "`posbias.ips_weights` makes: a row for each (query, document). Where the log calls queries otherwise, "
-            "name their column (query)."
+            "`posbias.ips_weights` makes: a row for each (query, document). Where the log calls queries or "
+            "documents otherwise, name their column (query, doc)."
         )
     return table[name]
 
 
 def _refuse_twins(table: Any, query: str, ids: IntArray, doc: str) -> None:
     """Refuse a table that has a document of a query several times: it would be compared with itself."""
-    if doc not in _names(table):
+    if doc not in _names(table) and doc == "doc_id":
         return
-    docs = numbered(f"column {doc!r}", table[doc])
+    docs = numbered(f"column {doc!r}", _column(table, doc))
     _refuse_lengths(**{query: ids, doc: docs})
     twins = len(ids) - len(group([ids, docs])[0])
     if twins:

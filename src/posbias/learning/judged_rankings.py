@@ -15,6 +15,7 @@ from posbias.logs.columns import guess
 from posbias.sql.credits import Ranked
 from posbias.sql.judged_rankings import ranking_rows, repeated, unseen
 from posbias.sql.shown import Plan
+from posbias.sql.vacancies import Pages, page_shapes
 from posbias.wording import listed
 
 # What a ranker of the log is called in place of a file, and what says that rankings are told by rank and not by score.
@@ -243,34 +244,46 @@ def note_unseen(name: str, share: float | None, top: int, max_rank: int) -> Iter
     ]
 
 
-def vacancies(impressions: Iterable[float]) -> dict[int, float]:
-    """Return the ranks that page views leave vacant above others, and which share of these does.
+def look_at_pages(opened: OpenLog, plan: Plan, impressions: Iterable[float]) -> tuple[Pages, float]:
+    """Return what page views show, and which share of them leaves a rank vacant above others.
 
-    >>> vacancies([50, 100, 100, 80])
-    {1: 0.5}
+    Where not each row tells its page view, the share is that at the rank that most of those leave that go on below it,
+    by the impressions of all ranks.
     """
-    most, found = 0.0, {}
-    for rank, count in reversed(list(enumerate(map(float, impressions), start=1))):
+    if plan.schema.impression is not None and not plan.schema.aggregated:
+        nameless, pages, vacant, least, most = opened.rows(page_shapes(plan), "Looking at page views")[0]
+        if not nameless:
+            return "known" if vacant or least < most else "whole", vacant / max(pages, 1)
+    share = vacancy(impressions)
+    return "unknown" if share else "whole", share
+
+
+def vacancy(impressions: Iterable[float]) -> float:
+    """Return which share, at the most, a rank lacks of the impressions that one below it has.
+
+    >>> vacancy([50, 100, 100, 80])
+    0.5
+    """
+    most, share = 0.0, 0.0
+    for count in reversed(list(map(float, impressions))):
         most = max(most, count)
-        if count < most:
-            found[rank] = 1 - count / most
-    return found
+        share = max(share, 1 - count / most if most else 0.0)
+    return share
 
 
-def note_vacant(vacant: Mapping[int, float], *, pages_known: bool) -> list[Finding]:
+def note_vacant(pages: Pages, share: float) -> list[Finding]:
     """Say where page views leave a rank vacant above others, which is what an advertisement there does."""
-    if max(vacant.values(), default=0) < _FEW_VACANT:
+    if share < _FEW_VACANT:
         return []
-    rank, share = max(vacant.items(), key=lambda item: item[1])
-    nearly = "" if pages_known else " Page views are not known (impression), so that this is told nearly."
+    known = pages == "known"
+    nearly = "" if known else " Not all rows tell their page view (impression), so that this is told nearly."
     return [
         Finding(
             "vacant-ranks",
-            "info" if pages_known else "warning",
-            f"{share:.0%} of the page views that go on below rank {rank} have no result there, as where an "
-            "advertisement stands: the log is judged by the order of what its pages show, and what they left out for "
-            "it comes below",
-            evidence={"rank": rank, "share": share},
+            "info" if known else "warning",
+            f"{share:.0%} of page views leave a rank vacant above others, as where an advertisement stands: the log is "
+            "judged by the order of what its pages show, and what they left out for it comes below",
+            evidence={"share": share},
             remedy=f"Compare rankings with each other, which this does not touch, before one with the log.{nearly}",
         )
     ]

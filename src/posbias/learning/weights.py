@@ -182,7 +182,7 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
     answer = _Answer.of(opened, plan, table, draft)
     # Where there are candidates no p is less than 1 / cap.
     unseen = [cell for cell in profile.cells if cell.seen and not propensities[cell.segment][cell.position]]
-    unseen = [] if candidates is not None else unseen
+    unseen = [] if candidates is not None and wanted.cap is not None else unseen
     uncapped = profile.sum_of_clicks(lambda segment, rank: _inverse(propensities[segment][rank]))
     capped = 1 - total / uncapped
     squares = profile.sum_of_clicks(lambda segment, rank: of[segment, rank] ** 2)

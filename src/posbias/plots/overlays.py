@@ -39,7 +39,7 @@ def curves(
     estimates: Mapping[str, CurveEstimator | Curve], ax: Axes | None = None, *, truth: Sequence[float] | None = None
 ) -> Axes:
     """Draw several curves over each other, by name: of estimators, segments or days."""
-    if not isinstance(estimates, Mapping):
+    if not isinstance(estimates, Mapping) or not all(isinstance(name, str) for name in estimates):
         raise CurveError(f"curves draws estimates by name, as in {{'today': ...}}, not a {type(estimates).__name__}.")
     if not 0 < len(estimates) <= _MOST_CURVES:
         raise CurveError(f"From 1 to {_MOST_CURVES} curves can be told apart in one picture, not {len(estimates)}.")

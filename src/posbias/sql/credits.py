@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from posbias.sql.dialect import Dialect
-from posbias.sql.exposures import usable
 from posbias.sql.shown import Plan, comma, shown
 from posbias.sql.steps import Step, render
-from posbias.sql.vacancies import moved_up
+from posbias.sql.vacancies import Pages, counted_rows, moved_up
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,12 @@ def credit_sums(
     propensity: Sequence[float],
     gain: Callable[[str], str],
     *,
-    vacant: bool = True,
+    pages: Pages,
 ) -> str:
     """Return, by bucket and rank, clicks and what they are worth: `worth` itself, in the log, and in each ranking.
 
     The page views of a bucket stand at rank 0. `propensity` is p_k / p_1 from rank 1 on, `gain` says what a rank is
-    worth, and `vacant` whether page views may leave ranks vacant above others.
+    worth. `pages` says whether page views show all ranks down to one ("whole"), and else whether each is "known".
     """
     joins = [
         f"LEFT JOIN ({one.scored(plan.dialect)} FROM {one.table}) t_{j} ON {same_ids(plan, one, 'd', f't_{j}')}"
@@ -73,9 +72,8 @@ def credit_sums(
     places = {str(j): f"score_{j} DESC NULLS LAST" for j in range(len(ranked))} | {"all": "doc"}
     orders = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY {by}) AS place_{j}" for j, by in places.items()]
     means = [f"AVG(one_{j}) OVER (PARTITION BY query, score_{j}) AS gain_{j}" for j in range(len(ranked))]
-    by_page = vacant and plan.schema.impression is not None
     steps = [
-        *_documents(plan, ranked, propensity, gain, vacant=vacant),
+        *_documents(plan, ranked, propensity, gain, pages),
         Step(
             "scored",
             "The score of each document in each ranking: none where a ranking does not have it.",
@@ -94,7 +92,9 @@ def credit_sums(
         Step(
             "meant",
             "Documents that a ranking does not tell apart share what they are worth.",
-            "SELECT *,\n  " + ",\n  ".join([*means, f"{_as_shown(by_page=by_page)} AS gain_log"]) + "\nFROM gained",
+            "SELECT *,\n  "
+            + ",\n  ".join([*means, f"{_as_shown(by_page=pages == 'known')} AS gain_log"])
+            + "\nFROM gained",
         ),
     ]
     return render([*steps, *_credits(plan, len(ranked))])
@@ -105,15 +105,14 @@ def _documents(
     ranked: Sequence[Ranked],
     propensity: Sequence[float],
     gain: Callable[[str], str],
-    *,
-    vacant: bool,
+    pages: Pages,
 ) -> list[Step]:
     """Return the steps that end in `documents`: what was shown of each query, where and how often."""
     # A document is itself in every window: only what is compared for the curve lies within one.
     schema = replace(plan.schema, window=None)
-    plan = replace(plan, schema=schema, by=(), keep=(schema.impression,) if vacant and schema.impression else ())
+    plan = replace(plan, schema=schema, by=(), keep=(schema.impression or "",) if pages == "known" else ())
     d, known = plan.dialect, plan.schema.layout.ranks_known
-    inside = f"{usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
+    inside = counted_rows(plan)
     asked = list(dict.fromkeys(one.ranker for one in ranked if not one.table))
     p = " ".join(f"WHEN {k} THEN {literal(value)}" for k, value in enumerate(propensity, start=1))
     if known:
@@ -124,7 +123,7 @@ def _documents(
         own = [f"SUM(CASE WHEN ranker = {i} THEN impressions ELSE 0 END) AS own_{i}" for i in asked]
         means = [f"-1e0 * SUM(own_{i} * r.rank) / NULLIF(SUM(own_{i}), 0) AS own_{i}" for i in asked]
     worth, moved, below, more = gain("r.rank"), "", "", ""
-    if vacant:
+    if pages != "whole":
         worth = f"COALESCE(m.worth, {worth})"
         moved = "\nLEFT JOIN moved m ON r.query = m.query AND r.doc = m.doc AND r.rank = m.rank"
     if plan.keep:
@@ -147,10 +146,16 @@ def _documents(
         ),
         Step(
             "views",
+            "The page views of each query.",
+            f"SELECT query, COUNT(DISTINCT kept_0) AS views\nFROM shown\nWHERE {inside}\nGROUP BY query",
+        )
+        if plan.keep
+        else Step(
+            "views",
             "The page views of each query: what was shown at its busiest rank.",
             "SELECT query, MAX(n) AS views\nFROM busy\nGROUP BY query",
         ),
-        *(moved_up(inside, gain, by_page=bool(plan.keep)) if vacant else []),
+        *(moved_up(inside, gain, by_page=bool(plan.keep)) if pages != "whole" else []),
         Step(
             "exposures",
             "Each (query, document) with its clicks, the exposure that it had, and what it was worth as it was shown.",

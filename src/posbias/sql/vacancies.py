@@ -3,21 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
 
-from posbias.sql.steps import Step
+from posbias.sql.exposures import usable
+from posbias.sql.shown import Plan, shown
+from posbias.sql.steps import Step, render
+
+# Whether page views show all ranks down to one that is the same for all, and else whether each row tells its own.
+Pages = Literal["whole", "known", "unknown"]
+
+
+def page_shapes(plan: Plan) -> str:
+    """Return the results of no page view, the page views, those with a vacant rank, and how few and many they show."""
+    paged = replace(plan, schema=replace(plan.schema, window=None), by=(), keep=(plan.schema.impression or "",))
+    return render(
+        [
+            *shown(paged, ranks=False),
+            Step(
+                "pages",
+                "What each page view shows, and how far down.",
+                f"SELECT kept_0 AS page, COUNT(*) AS n, MAX(position) AS last\nFROM shown\nWHERE {counted_rows(plan)}\n"
+                "GROUP BY query, kept_0",
+            ),
+            Step(
+                "shapes",
+                "Of all of them.",
+                "SELECT COALESCE(SUM(CASE WHEN page IS NULL THEN n ELSE 0 END), 0), COUNT(*), "
+                "COALESCE(SUM(CASE WHEN n < last THEN 1 ELSE 0 END), 0), MIN(n), MAX(n)\nFROM pages",
+            ),
+        ]
+    )
+
+
+def counted_rows(plan: Plan) -> str:
+    """Return which rows of `shown` count."""
+    return f"{usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
 
 
 def moved_up(inside: str, gain: Callable[[str], str], *, by_page: bool) -> list[Step]:
     """Return the steps that end in `moved`: what documents are worth below ranks that some page views leave vacant.
 
     A page view ranks what it shows: below an advertisement documents are one rank higher than they stand. `inside` says
-    which rows of `shown` count; `busy` tells how often each rank of a query was shown, and `ranks` of which documents.
+    which rows of `shown` count; `busy` tells how often each rank of a query was shown, `ranks` of which documents, and
+    `views` the page views of a query.
     """
     counted = Step(
         "counted",
         "Which of its ranks each is, and how often one from there on was shown.",
-        "SELECT *, ROW_NUMBER() OVER (PARTITION BY query ORDER BY rank) AS nth,\n"
-        "  MAX(n) OVER (PARTITION BY query ORDER BY rank DESC) AS later\nFROM busy",
+        "SELECT b.*, v.views, ROW_NUMBER() OVER (PARTITION BY b.query ORDER BY rank) AS nth,\n"
+        "  MAX(n) OVER (PARTITION BY b.query ORDER BY rank DESC) AS later\nFROM busy b\n"
+        "JOIN views v ON b.query = v.query",
     )
     return [counted, *(_by_page(inside, gain) if by_page else _on_average(gain))]
 
@@ -32,10 +68,10 @@ def _by_page(inside: str, gain: Callable[[str], str]) -> list[Step]:
     return [
         Step(
             "stood",
-            "Where documents stand among those of their page, for queries of which some page leaves a rank vacant.",
+            "Where documents stand among those of their page, for queries of which some page lacks a rank of others.",
             "SELECT query, doc, position AS rank, kept_0 AS page,\n"
             "  DENSE_RANK() OVER (PARTITION BY query, kept_0 ORDER BY position) AS place\nFROM shown\n"
-            f"WHERE {inside} AND query IN (SELECT query FROM counted WHERE n < later OR nth <> rank)",
+            f"WHERE {inside} AND query IN (SELECT query FROM counted WHERE n < views OR nth <> rank)",
         ),
         Step(
             "paged",
