@@ -76,10 +76,10 @@ def test_an_export_is_read_wherever_a_harvest_is(layout: str, export: str, tmp_p
     assert sum(loaded.page_views.values()) == 600
     curve = json.loads(run("estimate", path, "--json").stdout)
     assert [part["segment"] for part in curve["segments"]] == [{"device": "desktop"}, {"device": "phone"}]
-    run("merge", path, path, "-o", tmp_path / "both")
+    loaded.save(tmp_path / "saved")
+    run("merge", path, tmp_path / "saved", "-o", tmp_path / "both")
     both = posbias.Harvest.load(tmp_path / "both")
     assert both.page_views == {name: 2 * n for name, n in loaded.page_views.items()}
-    loaded.save(tmp_path / "saved")
     again = posbias.Harvest.load(tmp_path / "saved")
     assert (again.pairs().clicks == loaded.pairs().clicks).all()
     assert again.about == loaded.about

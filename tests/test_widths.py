@@ -82,7 +82,7 @@ WORDS: list[Any] = [
     ["estimate", "log.parquet", "--estimator", "naive-ctr"],
     ["estimate", "made.harvest", "--joint"],
     ["harvest", "log.parquet", "-o", "out"],
-    ["merge", "made.harvest", "made.harvest", "-o", "out"],
+    ["merge", "made.harvest", "-o", "out"],
     ["sets", "log.parquet", "--max-rank", "30"],
     ["sets", "huge.parquet"],
     ["plan", "log.parquet", "--max-rank", "5", "--traffic", f"{LONG}=0.3,b=0.7"],
