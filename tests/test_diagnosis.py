@@ -515,7 +515,7 @@ def test_ranks_without_a_standard_error_are_told_apart() -> None:
     silent = pa.Table.from_pylist([row | {"clicked": row["clicked"] * (row["position"] < 3)} for row in rows])
     message = only(posbias.diagnose(posbias.ClickLog(silent), max_rank=3), "support").message
     assert message.startswith("Rank 2 has")
-    assert message.endswith("degrees of freedom or more; Rank 3 has no standard error")
+    assert message.endswith("degrees of freedom or more; rank 3 has no standard error")
 
 
 # ---- Doors

@@ -54,8 +54,9 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
         )
     for one, other in pairwise(after.days):
         if day in (one.date, other.date) and one.made_by != other.made_by:
+            what = "they" if one.estimator != other.estimator else "their intervals"
             tell(
-                f"Note: the curve of {one.date} is {one.made_by}, and that of {other.date} {other.made_by}: they are "
+                f"Note: the curve of {one.date} is {one.made_by}, and that of {other.date} {other.made_by}: {what} are "
                 "not to be compared.",
                 fg="yellow",
             )

@@ -17,7 +17,7 @@ from posbias.errors import EstimateError, HarvestError, LogError
 from posbias.findings import Finding
 from posbias.harvesting.page_views import count_page_views
 from posbias.harvesting.profiles import take_profile
-from posbias.harvesting.random_order import MOST_OF_QUERIES, Agreement, number_of
+from posbias.harvesting.random_order import Agreement, number_of
 from posbias.harvesting.refusals import refuse_errors, refuse_segments, refuse_settings, refuse_unusable
 from posbias.harvesting.repeats import find_repeats
 from posbias.harvesting.samples import small_sample
@@ -207,7 +207,7 @@ def observe_random(log: ClickLog, ranker: str | bool | None, **how: Unpack[How])
         number = number_of(ranker, plan.rankers)
         order = opened.table(random_order(plan, number), "Looking at the order")
         paged = plan.schema.impression is not None and not plan.schema.aggregated
-        found = Agreement.of_rows(order).findings(plan.rankers[number], *([] if paged else [MOST_OF_QUERIES]))
+        found = Agreement.of_rows(order).findings(plan.rankers[number], paged=paged)
         refuse_errors(found, force=how.get("force", False))
         return opened.table(totals(plan), "Counting clicks"), order
 

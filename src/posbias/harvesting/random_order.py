@@ -21,7 +21,7 @@ _FEWEST_PAIRS = 20
 # results then falls by a tenth, or a half, from the first rank to the last where relevance is anything from 0 to 1.
 _SOME, _MOST = 0.005, 0.15
 # Where page views are not known, results that only short pages show agree with themselves as well.
-MOST_OF_QUERIES = 0.5
+_MOST_UNPAGED = 0.5
 # So many standard deviations are no chance: one log in ten thousand has more.
 _SURE = 3.72
 
@@ -139,11 +139,11 @@ class Agreement:
         """Whether there are enough of them to tell an order."""
         return self.results >= _FEWEST_PAIRS
 
-    def findings(self, ranker: str, most: float = _MOST) -> list[Finding]:
-        """Return what speaks against random order, if anything does; an agreement above `most` is an error."""
+    def findings(self, ranker: str, *, paged: bool = True) -> list[Finding]:
+        """Return what speaks against random order, if anything does; `paged` says whether page views are known."""
         if not self.told or self.share < _SOME or self.deviations < _SURE:
             return []
-        plainly = self.share > most
+        plainly = self.share > (_MOST if paged else _MOST_UNPAGED)
         remedy = (
             "It is a ranking, if a noisy one, and better results stand higher: name the ranker that shows results in "
             "random order. Only if that order was drawn once for each query or user and kept is all well."

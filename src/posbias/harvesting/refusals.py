@@ -37,8 +37,9 @@ def refuse_window(opened: OpenLog, kind: str) -> None:
 
 def refuse_segment_roles(schema: Schema, by: Sequence[str]) -> None:
     """Refuse to segment by what was counted: a segment of clicks has nothing but clicks, whatever the position."""
+    chosen = names("by", by, LogError)
     for role in ("position", "click", "clicks", "impressions"):
-        if (column := getattr(schema, role)) in names("by", by, LogError):
+        if (column := getattr(schema, role)) in chosen:
             raise LogError(
                 f"Column {column!r} cannot be both {role} and a segment: a segment is a group of page views, queries "
                 "or documents that was there before anything was shown or clicked. Name another column (by)."

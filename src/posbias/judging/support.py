@@ -128,7 +128,7 @@ def _hanging(support: tuple[RankSupport, ...]) -> Finding:
     return Finding(
         "support",
         "info",
-        "; ".join(told),
+        "; ".join([*told[:1], *(text.lower() for text in told[1:])]),
         evidence={"ranks": [one.to_dict() for one in support]},
     )
 
