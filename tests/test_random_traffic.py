@@ -315,6 +315,12 @@ def test_a_harvest_of_a_noisy_ranking_says_so_too():
     assert "may be ranked" in posbias.RandomTraffic("r").fit(posbias.harvest(log, max_rank=6)).notes_[0]
 
 
+def test_one_query_that_is_asked_all_the_time_hides_no_ranking():
+    fixed = [(q, f"{q}-{n}", doc, doc + 1) for q in range(40) for n in range(4000 if q == 0 else 5) for doc in range(5)]
+    with pytest.raises(posbias.LogError, match="agree by 1"):
+        posbias.RandomTraffic("r").vet(posbias.harvest(posbias.ClickLog(log_of(fixed)), max_rank=5), force=False)
+
+
 def agreement_in_words(log):
     """The definition, page view by page view and pair by pair."""
     places, excluded = {}, {}

@@ -22,6 +22,8 @@ _FEWEST_PAIRS = 20
 _SOME, _MOST = 0.005, 0.15
 # Where page views are not known, results that only short pages show agree with themselves as well.
 _MOST_UNPAGED = 0.5
+# Pairs with more views than this have no more say.
+_MOST_VIEWS = 16
 # So many standard deviations are no chance: one log in ten thousand has more.
 _SURE = 3.72
 
@@ -108,8 +110,10 @@ class Agreement:
         same = n * (n - 1) / 2
         lower, higher = n * above + same, n * ranks + same * rank
         views = np.maximum(tally(stratum, n, len(first)), 1)
-        found = tally(stratum, higher - lower * _higher(rank), len(first)) / views
-        most = tally(stratum, lower * (rank - _higher(rank)), len(first)) / views
+        # A query that is asked all the time must not stand for all: its chance is told by itself alone.
+        weight = np.minimum(1.0, _MOST_VIEWS / views) / views
+        found = tally(stratum, higher - lower * _higher(rank), len(first)) * weight
+        most = tally(stratum, lower * (rank - _higher(rank)), len(first)) * weight
         again = np.where(views > 1, pairs[first], 0)
         # Documents of one page exclude each other: at worst, of two on each, that doubles the variance.
         return cls._summed(_PAIRS, int(again.sum()), again * found, again * most, 2 * again * found**2)
