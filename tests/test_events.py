@@ -160,10 +160,15 @@ def test_most_clicks_on_documents_that_page_views_do_not_show_are_an_error(tmp_p
     told = rf"{len(clicks):,} of {len(clicks) + 20:,} clicks are on what was not shown.*Most clicks on these page views"
     with pytest.raises(posbias.LogError, match=told):
         posbias.write_events(log, tmp_path / "x.parquet")
+    some_strange = pa.Table.from_pylist([*strange[:20], *clicks])
+    found = written(join(pa.Table.from_pylist(as_arrays(rows)), some_strange), tmp_path)[1]
+    assert "by a variant in the other" in next(one.remedy for one in found.findings if one.code == "not-shown")
     # A sample of page views misses clicks as well, but not on those that are there.
     some = {row["impression_id"] for row in rows if row["impression_id"] % 5 == 0}
     shown = [row for row in rows if row["impression_id"] in some]
-    out, found = written(join(pa.Table.from_pylist(as_arrays(shown)), pa.Table.from_pylist(clicks)), tmp_path)
+    out, found = written(
+        join(pa.Table.from_pylist(as_arrays(shown)), pa.Table.from_pylist(clicks)), tmp_path, overwrite=True
+    )
     assert keyed(out) == keyed(shown)
     (finding,) = (finding for finding in found.findings if finding.code == "not-shown")
     assert finding.severity == "warning"

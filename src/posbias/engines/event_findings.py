@@ -259,11 +259,13 @@ def find_lost(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
             astray,
             example,
             {"clicks": int(total), "known": known, "unknown": unknown},
-            _why_lost(schema, every=every, mostly=mostly, elsewhere=unknown > _MOST_ASTRAY * named),
+            _why_lost(
+                schema, every=every, mostly=mostly, elsewhere=unknown > _MOST_ASTRAY * named, here=known > unknown
+            ),
         )
 
 
-def _why_lost(schema: EventSchema, *, every: bool, mostly: bool, elsewhere: bool) -> str:
+def _why_lost(schema: EventSchema, *, every: bool, mostly: bool, elsewhere: bool, here: bool) -> str:
     if every:
         return f"No click would be left. Are ids written alike in both tables? They are {_ids_told(schema)}."
     if mostly:
@@ -276,6 +278,11 @@ def _why_lost(schema: EventSchema, *, every: bool, mostly: bool, elsewhere: bool
         return (
             "They are left out. If the impressions are a sample, that is as it should be; else compare the days of "
             f"both tables, and how ids of page views are written: they are {_ids_told(schema)}."
+        )
+    if here:
+        return (
+            "They are left out. The usual reason is that something else was clicked, such as an advertisement, or that "
+            "a document is called by its product in one table and by a variant in the other."
         )
     return "They are left out. Page views of the day before, or of pages that were not logged, are the usual reason."
 
