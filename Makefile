@@ -12,7 +12,7 @@ SITE   := $(VENV)/.site
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup demo test test-servers fuzz lint format bench docs site clean
+.PHONY: setup demo test test-servers fuzz experiments lint format bench docs site clean
 
 # Exact versions from constraints.txt, build tools included. Compiled once, on all cores and without the tests of others:
 # where bytecode is not written on import, every start would otherwise compile anew.
@@ -89,6 +89,10 @@ format: setup
 # Ratios of one run, written to benchmarks/RESULTS.md. `make bench ROWS=1` is a quick look: millions of rows.
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(ROWS),--millions $(ROWS))
+
+# The paper's experiments, into build/experiments; `make experiments NAME=a QUICK=1` runs one of them, quickly.
+experiments: setup
+	$(BIN)/python -m experiments $(or $(NAME),all) $(if $(QUICK),--quick)
 
 # The documentation is Markdown; this checks that it is current (help texts, examples, notebooks, links) and builds the site.
 docs: setup site

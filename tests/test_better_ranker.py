@@ -16,9 +16,12 @@ import polars
 import pytest
 
 import posbias
+from experiments.gains import Site, open_site
+from experiments.non_linear import generate_non_linear_judgments
+from experiments.ranking_svm import ndcg, rank_scores
+from experiments.sessions import simulate_sessions
+from experiments.traffic import split_views, sweeps
 from posbias import ips_weights
-from posbias.reproduction.gains import Site, open_site
-from posbias.simulation import generate_non_linear_judgments, ndcg, rank_scores, simulate_sessions, split_views, sweeps
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "better_ranker.py"
 PAGE = SCRIPT.parents[1] / "docs" / "learning.md"

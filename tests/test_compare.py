@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
+from experiments.drawn import buckets_of
+from experiments.periods import as_segments, draw_periods
 from posbias.cli import cli
 from posbias.judging.comparing import compare_sides
 from posbias.judging.comparisons import wrapped
@@ -22,8 +24,6 @@ from posbias.judging.sides import Side
 from posbias.logs.layouts import Layout
 from posbias.pictures import new_axes
 from posbias.quantiles import t_quantile
-from posbias.reproduction.drawn import buckets_of
-from posbias.reproduction.periods import as_segments, draw_periods
 
 from .test_swap import swapped
 

@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize, stats
 
 import posbias
+from experiments.drawn import buckets_of, draw_log
 from posbias.estimators import cross_fitting, score_roots
 from posbias.estimators.compared_rows import Rows
 from posbias.estimators.intervals import deletions, jackknife, percentile, resample
@@ -18,7 +19,6 @@ from posbias.harvesting.harvests import Harvest
 from posbias.harvesting.strata import Cells
 from posbias.logs.layouts import Layout
 from posbias.quantiles import normal_tail, t_quantile
-from posbias.reproduction.drawn import buckets_of, draw_log
 from posbias.simulation import simulate
 
 WORLD = posbias.World(queries=600, rankers=("a", "b", "c"), traffic=(6, 3, 1), max_rank=4, similarity=0.6)

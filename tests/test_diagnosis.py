@@ -16,6 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
+from experiments.diagnosis import ALARMS, SETTINGS, measure
+from experiments.drawn import buckets_of, draw_log, draw_page_clicks
 from posbias.cli import cli
 from posbias.errors import HarvestError
 from posbias.findings import Finding, any_error
@@ -32,8 +34,6 @@ from posbias.judging.traffic import dispersion, question_independence
 from posbias.judging.trials import UNTOLD, Trial, satterthwaite, wald
 from posbias.logs.layouts import Layout
 from posbias.quantiles import f_tail
-from posbias.reproduction.diagnosis import ALARMS, SETTINGS, measure
-from posbias.reproduction.drawn import buckets_of, draw_log, draw_page_clicks
 from posbias.simulation import AtMostOneClick, Cascade, Crawled, PositionBased, TrustBias
 
 UNEQUAL = posbias.World(queries=2000, quality=(0.5, 2.0))

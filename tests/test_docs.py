@@ -51,6 +51,7 @@ RUN = {
     "docs/planning.md": {"console", "pycon"},
     "docs/questions.md": {"console", "pycon"},
     "docs/report.md": {"console", "pycon"},
+    "docs/reproduction.md": {"console"},
     "docs/tutorial.md": {"console", "pycon"},
     "docs/warehouse.md": {"console", "pycon"},
 }
@@ -124,6 +125,8 @@ class Session:
             "COLUMNS": WIDTH,
             "LC_ALL": "C.UTF-8",
             "PYTHONUTF8": "1",
+            # For `python -m experiments`, which is run from a clone.
+            "PYTHONPATH": str(ROOT),
         }
         done = subprocess.run(
             ["sh", "-c", example.source],
@@ -414,4 +417,6 @@ def update(names: list[str]) -> list[str]:
 if __name__ == "__main__":
     if sys.argv[1:2] != ["--update"]:
         sys.exit("usage: python tests/test_docs.py --update [PAGE...]")
+    # Pages import `experiments`, which is not installed.
+    sys.path.insert(0, str(ROOT))
     sys.exit("\n".join(update(sys.argv[2:])) or None)

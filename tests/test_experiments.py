@@ -12,16 +12,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from posbias import PBMEM, AllPairs, ClickLog, Harvest, World, evaluate, harvest, simulate
-from posbias.cli import cli
-from posbias.cli.reproduce import _OURS, _PAPER
-from posbias.errors import PosbiasError
-from posbias.harvesting.strata import Cells
-from posbias.logs.layouts import Layout
-from posbias.planning import scenarios
-from posbias.reproduction import (
-    EXPERIMENTS,
-    ON_WORLDS,
+from experiments import (
     bounds,
     comparison,
     coverage,
@@ -30,10 +21,10 @@ from posbias.reproduction import (
     evaluation,
     foresight,
     pooling,
-    reproduce,
 )
-from posbias.reproduction.blends import agreeing, cautious_ranker
-from posbias.reproduction.claims import (
+from experiments.__main__ import _OURS, _PAPER, command
+from experiments.blends import agreeing, cautious_ranker
+from experiments.claims import (
     data_factor,
     judge_data,
     judge_fraction,
@@ -42,18 +33,29 @@ from posbias.reproduction.claims import (
     judge_overlap,
     judge_severity,
 )
-from posbias.reproduction.drawn import buckets_of, draw_log
-from posbias.reproduction.figures import Axis, draw_errors
-from posbias.reproduction.judged import FIRST, LOG, JudgedLog
-from posbias.reproduction.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
-from posbias.reproduction.outcomes import Outcome, Verdict, seed_of
-from posbias.reproduction.robustness import STUDIES, inverse_error, run_study
-from posbias.simulation import Judgments, PositionBased, generate_judgments, rank_documents, same_rank_share
+from experiments.drawn import buckets_of, draw_log
+from experiments.figures import Axis, draw_errors
+from experiments.generated import generate_judgments
+from experiments.judged import FIRST, LOG, JudgedLog
+from experiments.judgments import Judgments
+from experiments.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
+from experiments.outcomes import Outcome, Verdict, seed_of
+from experiments.ranking_svm import rank_documents, same_rank_share
+from experiments.registry import EXPERIMENTS, ON_WORLDS, run
+from experiments.robustness import STUDIES, inverse_error, run_study
+from posbias import PBMEM, AllPairs, ClickLog, Harvest, World, evaluate, harvest, simulate
+from posbias.errors import PosbiasError
+from posbias.harvesting.strata import Cells
+from posbias.logs.layouts import Layout
+from posbias.planning import scenarios
+from posbias.simulation import PositionBased
 from posbias.simulation.blocks import blocks_of, draw_rankings
 
 # Whole worlds are drawn and fitted: minutes in all, which CI takes.
 pytestmark = pytest.mark.long
 
+# What clears a terminal that obeys it.
+EVIL = "\x1b[2J"
 # The verdicts that do not hold, by the beginning of their claim; docs/reproduction.md says why.
 FAILS = {
     "a": ("AdjacentChain needs at least an order of magnitude",),
@@ -152,9 +154,9 @@ def test_command_names_are_those_of_the_registry() -> None:
 
 
 def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.reproduction.QUICK", TINY)
+    monkeypatch.setattr("experiments.registry.QUICK", TINY)
     folder = tmp_path / "new" / "folder"
-    done = CliRunner().invoke(cli, ["reproduce", "e", "--quick", "--output", str(folder)])
+    done = CliRunner().invoke(command, ["e", "--quick", "--output", str(folder)])
     assert done.exit_code == 0, done.output
     assert "claims hold" in done.stdout
     assert "HOLD" in done.stdout
@@ -164,12 +166,33 @@ def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: p
 def test_command_refuses_a_file_as_folder_and_unknown_names(tmp_path: Path) -> None:
     file = tmp_path / "taken"
     file.touch()
-    done = CliRunner().invoke(cli, ["reproduce", "a", "--quick", "--output", str(file)])
+    done = CliRunner().invoke(command, ["a", "--quick", "--output", str(file)])
     assert done.exit_code == 2
     assert "is a file" in done.output
-    assert CliRunner().invoke(cli, ["reproduce", "g"]).exit_code == 2
+    assert CliRunner().invoke(command, ["g"]).exit_code == 2
     with pytest.raises(PosbiasError, match="no experiment 'g'"):
-        next(reproduce(["g"]))
+        next(run(["g"]))
+
+
+@pytest.mark.parametrize("args", [[EVIL], ["a", "--data", EVIL, "--output", "out"]], ids=["name", "data"])
+def test_command_prints_no_characters_that_steer_a_terminal(
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(command, args)
+    assert done.exit_code == 2, done.output
+    assert done.stderr
+    assert "\x1b" not in done.output
+
+
+def test_command_keeps_lines_within_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("experiments.registry.QUICK", TINY)
+    done = CliRunner().invoke(command, ["synthetic", "--quick", "--output", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    told = [line for line in done.stdout.splitlines() if str(tmp_path) not in line]
+    assert told
+    assert max(map(len, told)) <= 80
 
 
 def test_judgments_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +203,8 @@ def test_judgments_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ]
     path = tmp_path / "train.txt"
     path.write_text("\n".join(lines) + "\n", "utf-8")
-    monkeypatch.setattr("posbias.reproduction.QUICK", Sizes(queries=250, runs=2, every=3))
-    (outcome,) = reproduce(["f"], quick=True, data=str(path))
+    monkeypatch.setattr("experiments.registry.QUICK", Sizes(queries=250, runs=2, every=3))
+    (outcome,) = run(["f"], quick=True, data=str(path))
     assert all(row["mse"] > 0 for row in outcome.rows if row["estimator"] == "AllPairs")
 
 
@@ -194,17 +217,17 @@ def test_learning_from_judgments_of_a_file(tmp_path: Path, monkeypatch: pytest.M
     ]
     path = tmp_path / "fold.txt"
     path.write_text("\n".join(lines) + "\n", "utf-8")
-    monkeypatch.setattr("posbias.reproduction.QUICK", replace(TINY, learning_seeds=1, learning_views=(4,)))
-    monkeypatch.setattr("posbias.reproduction.curve_errors.TREES", 3)
+    monkeypatch.setattr("experiments.registry.QUICK", replace(TINY, learning_seeds=1, learning_views=(4,)))
+    monkeypatch.setattr("experiments.curve_errors.TREES", 3)
     shares: list[float] = []
-    (outcome,) = reproduce(["learning"], quick=True, data=str(path), progress=lambda _, share: shares.append(share))
+    (outcome,) = run(["learning"], quick=True, data=str(path), progress=lambda _, share: shares.append(share))
     assert {row["judgments"] for row in outcome.rows} == {"judgments of the file"}
     assert all(0 < row["ndcg"] <= 1 for row in outcome.rows)
     assert shares == sorted(shares)
     assert shares[-1] == 1
     path.write_text("\n".join(lines[:200]) + "\n", "utf-8")
     with pytest.raises(PosbiasError, match="queries in the judgments, and learning needs 100"):
-        next(reproduce(["learning"], quick=True, data=str(path)))
+        next(run(["learning"], quick=True, data=str(path)))
 
 
 def test_too_few_long_queries_are_an_error() -> None:
@@ -242,7 +265,7 @@ def test_views_are_whole_sweeps_and_a_sample_without_repeats() -> None:
 
 
 def test_harvest_in_pieces_counts_every_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.reproduction.laboratory._VIEWS_AT_ONCE", 100)
+    monkeypatch.setattr("experiments.laboratory._VIEWS_AT_ONCE", 100)
     lab = Laboratory(generate_judgments(300))
     views = lab.views(2, seed=0)
     harvest = lab.harvest(lab.rankers(0.1, 0.5, 0), {"a": views, "b": views[:400]}, PositionBased(), seed=0)
@@ -298,10 +321,8 @@ def test_a_file_of_a_few_queries_is_too_little(tmp_path: Path, monkeypatch: pyte
     ]
     path = tmp_path / "fold.txt"
     path.write_text("\n".join(lines) + "\n", "utf-8")
-    monkeypatch.setattr("posbias.reproduction.QUICK", replace(QUICK, runs=1, every=3))
-    done = CliRunner().invoke(
-        cli, ["reproduce", "b", "--quick", "--data", str(path), "--output", str(tmp_path / "out")]
-    )
+    monkeypatch.setattr("experiments.registry.QUICK", replace(QUICK, runs=1, every=3))
+    done = CliRunner().invoke(command, ["b", "--quick", "--data", str(path), "--output", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     # A verdict is folded under itself.
     for line in done.stdout.replace("\n  ", " ").splitlines():
@@ -597,7 +618,7 @@ def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.
 
 def test_data_is_refused_where_it_would_not_be_used() -> None:
     with pytest.raises(PosbiasError, match="use no judgments"):
-        next(reproduce(["coverage"], data="train.txt"))
+        next(run(["coverage"], data="train.txt"))
 
 
 def test_seeds_depend_on_all_parts() -> None:

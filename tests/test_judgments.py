@@ -10,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments import letor
+from experiments.generated import generate_judgments
+from experiments.judgments import Judgments
+from experiments.letor import load_letor
+from experiments.letor_cache import cache_path
 from posbias.errors import LogError, PosbiasError
-from posbias.simulation import Judgments, generate_judgments, letor, load_letor
-from posbias.simulation.letor_cache import cache_path
 
 LINES = """\
 2 qid:10 1:0.5 3:1 #docid = GX029-35 inc = 1

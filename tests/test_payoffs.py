@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from experiments import gains, learners
+from experiments.clicked import CAP, Clicked, Served, draw_clicks, floored
+from experiments.curve_errors import WRONG, curve_lines, curve_rows
+from experiments.generated import generate_judgments
+from experiments.judgments import Judgments
+from experiments.non_linear import generate_non_linear_judgments
+from experiments.payoffs import Payoffs, judge_payoffs, payoff_lines, payoff_rows
+from experiments.ranking_svm import rank_documents, rank_scores
 from posbias import ClickLog, CrossFit, harvest
 from posbias.errors import PosbiasError
-from posbias.reproduction import gains, learners
-from posbias.reproduction.clicked import CAP, Clicked, Served, draw_clicks, floored
-from posbias.reproduction.curve_errors import WRONG, curve_lines, curve_rows
-from posbias.reproduction.payoffs import Payoffs, judge_payoffs, payoff_lines, payoff_rows
-from posbias.simulation import (
-    Judgments,
-    generate_judgments,
-    generate_non_linear_judgments,
-    rank_documents,
-    rank_scores,
-)
 
 CURVE = np.array([1.0, 0.5, 0.25])
 

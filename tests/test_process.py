@@ -22,6 +22,7 @@ from posbias.simulation import write
 # Each starts a process, which takes its time.
 pytestmark = pytest.mark.long
 
+CLONE = Path(__file__).parents[1]
 SCRIPT = "from posbias.cli import script; script()"
 
 
@@ -45,8 +46,9 @@ def endless(tmp_path: Path) -> Path:
 
 
 def shell(line: str, *args: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a line of shell in which $posbias is the command."""
+    """Run a line of shell in which $posbias and $experiments are the commands."""
     line = line.replace("$posbias", f"{sys.executable} -c '{SCRIPT}'")
+    line = line.replace("$experiments", f"PYTHONPATH='{CLONE}' {sys.executable} -m experiments")
     return subprocess.run(
         ["sh", "-c", line, "sh", *map(str, args)],
         capture_output=True,
@@ -162,12 +164,12 @@ def test_every_file_of_a_simulation_is_looked_at_before_it_starts(name: str, tmp
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.png", "a.txt"])
-def test_every_file_of_a_reproduction_is_looked_at_before_it_starts(name: str, tmp_path: Path) -> None:
+def test_every_file_of_an_experiment_is_looked_at_before_it_starts(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
-    done = shell("$posbias reproduce a --output .", cwd=tmp_path)
+    done = shell("$experiments a --output .", cwd=tmp_path)
     assert done.returncode == 2
     assert f"{name}' is a pipe" in done.stderr
-    assert "is empty" in shell("$posbias reproduce a --output ''", cwd=tmp_path).stderr
+    assert "is empty" in shell("$experiments a --output ''", cwd=tmp_path).stderr
 
 
 # ---- Signals
@@ -221,7 +223,7 @@ class Deaf:
         os.kill(os.getpid(), signal.{name})
         time.sleep(0)
 
-def run():
+def run(*_):
     del_me = Deaf()
     del del_me
     time.sleep(60)

@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from experiments.generated import generate_judgments
+from experiments.judgments import Judgments
+from experiments.ranking_svm import ndcg, rank_documents, same_rank_share, sample_queries, train_ranker
 from posbias.errors import PosbiasError
-from posbias.simulation import (
-    Judgments,
-    generate_judgments,
-    ndcg,
-    rank_documents,
-    same_rank_share,
-    sample_queries,
-    train_ranker,
-)
 
 # Whole worlds are drawn and fitted: minutes in all, which CI takes.
 pytestmark = pytest.mark.long

@@ -15,7 +15,7 @@ ROOMS = ["logs", "sql", "engines", "harvesting", "curves", "estimators", "judgin
 KNOWS = {room: {*ROOMS[: place + 1]} for place, room in enumerate(ROOMS)}
 # Planning stands beside judging: before any data it looks at simulated logs.
 KNOWS |= {"simulation": {"logs", "simulation"}, "planning": {*ROOMS[:6], "simulation", "planning"}}
-KNOWS |= {"reproduction": {*ROOMS, "simulation", "planning", "reproduction"}, "plots": {*ROOMS, "planning", "plots"}}
+KNOWS |= {"plots": {*ROOMS, "planning", "plots"}}
 KNOWS |= {"reporting": {*ROOMS, "planning", "plots", "reporting"}}
 FUNCTIONS = {"check", "harvest", "merge", "simulate", "compare", "diagnose", "plan", "report", "evaluate"}
 

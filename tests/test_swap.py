@@ -11,10 +11,14 @@ import pandas
 import pytest
 
 import posbias
+from experiments.generated import generate_judgments
+from experiments.ranking_svm import rank_documents
+from experiments.sessions import simulate_swaps
+from experiments.traffic import sweeps
 from posbias.estimators import SwapAdjacent, SwapOne
 from posbias.estimators.intervals import resample
 from posbias.harvesting.observations import Observations
-from posbias.simulation import PositionBased, generate_judgments, rank_documents, simulate_swaps, sweeps
+from posbias.simulation import PositionBased
 
 SWAPS = [SwapOne, SwapAdjacent]
 Row = dict[str, Any]

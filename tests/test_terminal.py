@@ -143,8 +143,6 @@ COMMANDS: list[list[str]] = [
     ["simulate", EVIL, "--queries", "5"],
     ["simulate", "out", "--queries", "5", "--segment", EVIL],
     ["simulate", "out", "--queries", "5", "--quality", EVIL],
-    ["reproduce", EVIL],
-    ["reproduce", "a", "--data", EVIL, "--output", "out"],
     ["sql", "--dialect", EVIL, "--table", "t"],
     ["sql", "--dialect", "duckdb", "--table", f'"{EVIL}'],
     ["sql", "--dialect", "duckdb", "--table", "t", EVIL],

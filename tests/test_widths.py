@@ -96,7 +96,6 @@ WORDS: list[Any] = [
     ["weights", "log.parquet", "--estimate", "curve.json", "-o", "weights.parquet"],
     ["evaluate", "log.parquet", "--ranking", f"ranker:{LONG}", "--ranking", "ranker:b", "--max-rank", "4"],
     ["events", "views.parquet", "clicks.parquet", "-o", "events.parquet"],
-    pytest.param(["reproduce", "synthetic", "--quick", "--output", "folder"], marks=pytest.mark.long),
 ]
 
 

@@ -11,7 +11,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from sys import UnraisableHookArgs
+
+    import click
 
 
 def __getattr__(name: str) -> Any:
@@ -22,8 +25,8 @@ def __getattr__(name: str) -> Any:
     return getattr(group, name)
 
 
-def main() -> NoReturn:
-    """Run the command, and exit with 0, or 1 for a log that cannot be used, 2 for an error, 130 if interrupted.
+def main(load: Callable[[], click.Command] | None = None, name: str = "posbias") -> NoReturn:
+    """Run a command, `posbias` by default, and exit with 0, 1 for an unusable log, 2 for an error, 130 if interrupted.
 
     A signal that asks to stop, such as SIGTERM, ends it as cleanly, with 128 and the number of the signal.
     """
@@ -41,7 +44,7 @@ def main() -> NoReturn:
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, stop)
         _hold_streams()
-        code = _run()
+        code = _run(load, name)
     except KeyboardInterrupt:
         # Whoever asks again does not want to wait for a word.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -62,13 +65,13 @@ def _insist(ignored: UnraisableHookArgs) -> None:
         sys.__unraisablehook__(ignored)
 
 
-def _run() -> int:
+def _run(load: Callable[[], click.Command] | None, name: str) -> int:
     import click
 
     from posbias.cli.group import cli
 
     try:
-        cli.main(prog_name="posbias", standalone_mode=False)
+        (load() if load else cli).main(prog_name=name, standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:

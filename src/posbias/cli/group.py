@@ -28,7 +28,6 @@ COMMANDS = {
     "plan": "Say how much more data the curve needs to be precise.",
     "weights": "Weigh the clicks of a log by a curve, for a ranker to learn from.",
     "simulate": "Simulate a click log with a known propensity curve.",
-    "reproduce": "Reproduce a figure of the paper or of ours: numbers, picture and verdict.",
 }
 
 
@@ -53,7 +52,37 @@ def _quoting(error: click.UsageError) -> click.UsageError:
     return error if shown == told else click.UsageError(shown, error.ctx)
 
 
-class _Lazy(click.Group):
+class ReportsErrors(click.Command):
+    """A command that prints errors as one message, without a traceback."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse arguments; what click quotes of them cannot steer the terminal."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise _quoting(error) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its errors become messages."""
+        try:
+            return super().invoke(ctx)
+        except PosbiasError as error:
+            raise _FailedError(_told(error)) from None
+        except click.UsageError as error:
+            raise _quoting(error) from None
+        except BrokenPipeError:
+            # The reader of a pipe has seen enough; what is left to flush at exit goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+        except OSError as error:
+            named = error.filename is not None and error.strerror is not None
+            what = f"{error.strerror}: {os.fsdecode(error.filename)!r}" if named else str(error)
+            raise _FailedError(f"{what}. Check the path, its permissions and the space that is left.") from None
+
+
+class _Lazy(ReportsErrors, click.Group):
     """A group whose commands are imported only when used, so that --help answers in a blink."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -71,14 +100,6 @@ class _Lazy(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            raise _quoting(error) from None
-
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
         if name and name not in COMMANDS and not name.startswith("-"):
@@ -90,22 +111,6 @@ class _Lazy(click.Group):
                 hint = f"To look at that log, run: posbias check {name}\n"
             raise click.UsageError(f"There is no command {name!r}. {hint}Commands: {', '.join(COMMANDS)}.")
         return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except PosbiasError as error:
-            raise _FailedError(_told(error)) from None
-        except click.UsageError as error:
-            raise _quoting(error) from None
-        except BrokenPipeError:
-            # The reader of a pipe has seen enough; what is left to flush at exit goes nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
-        except OSError as error:
-            named = error.filename is not None and error.strerror is not None
-            what = f"{error.strerror}: {os.fsdecode(error.filename)!r}" if named else str(error)
-            raise _FailedError(f"{what}. Check the path, its permissions and the space that is left.") from None
 
 
 def _told(error: PosbiasError) -> str:

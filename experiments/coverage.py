@@ -1,0 +1,241 @@
+"""How often intervals hold the truth: the jackknife of every estimator on a harvest, in twenty settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from experiments.drawn import buckets_of, draw_log, quick_world
+from experiments.figures import draw_settings
+from experiments.laboratory import Laboratory
+from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
+from posbias.arrays import BoolArray, FloatArray, IntArray
+from posbias.errors import EstimateError
+from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
+from posbias.estimators.harvested import Estimator
+from posbias.harvesting.harvests import Harvest
+from posbias.logs.layouts import Layout
+from posbias.simulation.world import World
+
+ESTIMATORS: dict[str, type[Estimator]] = {  # type: ignore[type-arg]
+    "CrossFit": CrossFit,
+    "AllPairs": AllPairs,
+    "AdjacentChain": AdjacentChain,
+    "PivotOne": PivotOne,
+}
+LEVELS = (0.9, 0.95, 0.99)
+# What counts as 95%.
+_LOW, _HIGH = 0.93, 0.97
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One world and the layout of its log."""
+
+    world: World
+    layout: Layout = Layout.WIDE
+    # Whether each view draws its ranker independently, as CrossFit has it.
+    independent: bool = field(default=True)
+
+    def drawn(self, share: float) -> World:
+        """Return the world with a share of its queries, where it has many."""
+        return quick_world(self.world, share)
+
+
+_FIVE = tuple("abcde")
+SETTINGS: dict[str, Setting] = {
+    "10 queries, 100 views each": Setting(World(queries=10, repeats=100)),
+    "20 queries, 100 views each": Setting(World(queries=20, repeats=100)),
+    "50 queries, 100 views each": Setting(World(queries=50, repeats=100)),
+    "100 queries": Setting(World(queries=100)),
+    "300 queries": Setting(World(queries=300)),
+    "1,000 queries": Setting(World(queries=1000)),
+    "5,000 queries": Setting(World(queries=5000)),
+    "20,000 queries": Setting(World(queries=20_000)),
+    "heavy-tailed queries": Setting(World(queries=1000, skew=1.5)),
+    "very heavy-tailed queries": Setting(World(queries=300, repeats=30, skew=2.5)),
+    "30 ranks": Setting(World(queries=200, repeats=20, max_rank=30, eta=0.7)),
+    "3 rankers, 80/10/10": Setting(World(queries=1000, rankers=tuple("abc"), traffic=(80, 10, 10))),
+    "5 rankers, 80/5/5/5/5": Setting(World(queries=500, rankers=_FIVE, traffic=(80, 5, 5, 5, 5))),
+    "near-identical rankers": Setting(World(queries=3000, similarity=0.99)),
+    "one view a query": Setting(World(queries=10_000, repeats=1)),
+    "η = 0.5": Setting(World(queries=1000, eta=0.5)),
+    "η = 2": Setting(World(queries=5000, eta=2.0)),
+    "replay": Setting(World(queries=1000), Layout.REPLAY),
+    "replay, 97/3, unequal": Setting(World(queries=5000, traffic=(97, 3), quality=(1.0, 2.0)), Layout.REPLAY),
+    "replay, heavy-tailed queries": Setting(World(queries=1000, repeats=5, skew=2.0), Layout.REPLAY),
+    "sticky, 2 rankers": Setting(World(queries=2000, sticky=True), independent=False),
+    "sticky, 5 rankers": Setting(
+        World(queries=1000, sticky=True, rankers=_FIVE, traffic=(80, 5, 5, 5, 5)), independent=False
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What intervals came to over the logs of a setting, by log and rank from the second; NaN where there is none.
+
+    Attributes:
+        error: log p̂ − log p.
+        scale: its standard error.
+        degrees: of freedom.
+        joint: whether the joint band holds the whole curve, by log; NaN where no rank has one.
+    """
+
+    error: FloatArray
+    scale: FloatArray
+    degrees: FloatArray
+    joint: FloatArray
+
+    @property
+    def known(self) -> BoolArray:
+        """Whether there is an interval."""
+        return np.isfinite(self.scale)
+
+    def inside(self, level: float) -> FloatArray:
+        """Return whether the interval of a level holds the truth."""
+        return np.where(self.known, np.abs(self.error) <= self.width(level) / 2, np.nan)
+
+    def coverage(self, level: float) -> tuple[float, float, float]:
+        """Return the share of intervals that hold the truth, the standard error of it, and the least of any rank.
+
+        Intervals of one log go together: the error is that of a ratio of sums over logs.
+        """
+        inside = self.inside(level)
+        held, known = np.nansum(inside, axis=1), self.known.sum(axis=1)
+        if not known.sum():
+            return (float("nan"),) * 3
+        mean = held.sum() / known.sum()
+        # Few logs that all hold the truth do not make it certain.
+        least = np.sqrt(level * (1 - level) / known.sum())
+        error = max(np.sqrt(((held - mean * known) ** 2).sum()) / known.sum(), least)
+        by_rank = self.by_rank(level)
+        # A rank that hardly ever has an interval says nothing of how often it would hold the truth.
+        settled = self.known.mean(axis=0) >= min(0.5, self.known.mean(axis=0).max())
+        return float(mean), float(error), float(by_rank[settled].min())
+
+    def by_rank(self, level: float) -> FloatArray:
+        """Return the share of intervals that hold the truth at each rank from the second; NaN where there is none."""
+        known = self.known.sum(axis=0)
+        held = np.nansum(self.inside(level), axis=0)
+        return np.asarray(np.divide(held, known, out=np.full(len(known), np.nan), where=known > 0))
+
+    def width(self, level: float) -> FloatArray:
+        """Return by how much the upper end exceeds the lower one, in log p."""
+        # Quantiles by the million: the package's own are made for one curve.
+        from scipy.special import stdtrit
+
+        return np.asarray(2 * stdtrit(self.degrees, (1 + level) / 2) * self.scale)
+
+
+def run_coverage(lab: Laboratory) -> Outcome:
+    """Draw logs of every setting, and count how often each estimator's intervals hold the truth."""
+    held: dict[str, dict[str, Held]] = {}
+    logs = lab.sizes.covered_logs
+    for number, (name, setting) in enumerate(SETTINGS.items()):
+        world = setting.drawn(lab.sizes.world)
+        buckets = buckets_of(world.queries)
+        found = []
+        for log in range(logs):
+            found.append(measure(replace(world, seed=seed_of(lab.seed, "coverage", name, log)), setting, buckets))
+            lab.progress(f"coverage: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+        held[name] = {
+            label: Held(*(np.stack([one[label][part] for one in found]) for part in range(4))) for label in ESTIMATORS
+        }
+    rows = [row for name, by_estimator in held.items() for row in _rows(name, by_estimator)]
+    means = {label: np.array([held[name][label].coverage(0.95)[:2] for name in SETTINGS]).T for label in ESTIMATORS}
+    figure = draw_settings(list(SETTINGS), means, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
+    by_rank = [row for name, by_estimator in held.items() for row in _rank_rows(name, by_estimator)]
+    return Outcome("coverage", rows, figure, _verdicts(held), {"by-rank": by_rank}, _notes(held))
+
+
+def measure(world: World, setting: Setting, buckets: IntArray) -> dict[str, tuple[FloatArray, ...]]:
+    """Draw one log and return what each estimator makes of it: the fields of `Held`."""
+    harvest = draw_log(world, buckets).harvest(setting.layout)
+    return {label: _fitted(kind(), harvest, world.propensity) for label, kind in ESTIMATORS.items()}
+
+
+def _fitted(estimator: Estimator, harvest: Harvest, truth: FloatArray) -> tuple[FloatArray, ...]:  # type: ignore[type-arg]
+    try:
+        estimator.fit(harvest)
+    except EstimateError:
+        unknown = np.full(len(truth) - 1, np.nan)
+        return unknown, unknown, unknown, np.array(np.nan)
+    known = np.isfinite(estimator.interval_[:, 0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.where(known, np.log(estimator.propensity_ / truth), np.nan)
+    scale = np.where(known, np.sqrt(np.diagonal(estimator.covariance_)), np.nan)
+    band = estimator.curve().joint()
+    inside = (band[:, 0] <= truth) & (truth <= band[:, 1])
+    joint = np.nan if not known[1:].any() else float(inside[1:][known[1:]].all())
+    return error[1:], scale[1:], estimator.degrees_of_freedom_[1:], np.array(joint)
+
+
+def _rows(name: str, held: Mapping[str, Held]) -> Sequence[Row]:
+    rows = []
+    for label, one in held.items():
+        row: dict[str, object] = {"setting": name, "estimator": label, "logs": len(one.error)}
+        for level in LEVELS:
+            mean, error, least = one.coverage(level)
+            row |= {f"coverage_{level:.0%}": mean}
+            if level == 0.95:
+                row |= {"standard_error": error, "least_of_a_rank": least}
+        widths = one.width(0.95)[one.known]
+        row |= {
+            "without_interval": float(1 - one.known.mean()),
+            "joint_coverage": known_mean(one.joint),
+            "mean_width": known_mean(widths),
+            "median_width": float(np.median(widths)) if len(widths) else float("nan"),
+            "median_degrees": float(np.median(one.degrees[one.known])) if len(widths) else float("nan"),
+        }
+        rows.append(row)
+    return rows
+
+
+def _rank_rows(name: str, held: Mapping[str, Held]) -> Sequence[Row]:
+    rows = []
+    for label, one in held.items():
+        shares = {f"coverage_{level:.0%}": one.by_rank(level).tolist() for level in LEVELS}
+        for i, intervals in enumerate(one.known.sum(axis=0).tolist()):
+            row = {"setting": name, "estimator": label, "rank": i + 2, "intervals": intervals}
+            rows.append(row | {column: values[i] for column, values in shares.items()})
+    return rows
+
+
+def _verdicts(held: Mapping[str, Mapping[str, Held]]) -> tuple[Verdict, ...]:
+    verdicts = []
+    for label in ESTIMATORS:
+        outside, lowest, highest = [], (2.0, ""), (-1.0, "")
+        logs = min(len(held[name][label].error) for name in SETTINGS)
+        for name in SETTINGS:
+            mean, error, _ = held[name][label].coverage(0.95)
+            if np.isnan(mean):
+                continue
+            lowest, highest = min(lowest, (mean, name)), max(highest, (mean, name))
+            if mean + 2 * error < _LOW or mean - 2 * error > _HIGH:
+                outside.append(f"{name} ({mean:.1%})")
+        verdicts.append(
+            judged(
+                f"95% intervals of {label} hold the truth {_LOW:.0%} to {_HIGH:.0%} of the time in every setting, two "
+                "standard errors allowed",
+                f"{lowest[0]:.1%} ({lowest[1]}) to {highest[0]:.1%} ({highest[1]}) in {logs:,} logs of each"
+                + (f"; outside in {len(outside)} of {len(SETTINGS)}: {', '.join(outside)}" if outside else ""),
+                not outside,
+                enough=logs >= ENOUGH_LOGS and bool(lowest[1]),
+            )
+        )
+    return tuple(verdicts)
+
+
+def _notes(held: Mapping[str, Mapping[str, Held]]) -> tuple[str, ...]:
+    lines = ["", "setting | estimator | 90% | 95% | 99% | least of a rank | none | joint | width"]
+    for name, by_estimator in held.items():
+        for row in _rows(name, by_estimator):
+            lines.append(
+                f"{name} | {row['estimator']} | {row['coverage_90%']:.3f} | {row['coverage_95%']:.3f} "
+                f"± {row['standard_error']:.3f} | {row['coverage_99%']:.3f} | {row['least_of_a_rank']:.3f} | "
+                f"{row['without_interval']:.3f} | {row['joint_coverage']:.3f} | {row['median_width']:.3f}"
+            )
+    return tuple(lines)

@@ -1,0 +1,224 @@
+"""How well plans foresee: the standard errors that they foretell over those of logs that came, in eight settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from experiments.coverage import Setting
+from experiments.drawn import buckets_of, draw_log
+from experiments.figures import draw_settings
+from experiments.laboratory import Laboratory
+from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
+from posbias.arrays import BoolArray, FloatArray
+from posbias.harvesting.harvests import Harvest
+from posbias.logs.layouts import Layout
+from posbias.planning.measured import PLANNED
+from posbias.planning.measured import measure as measure_errors
+from posbias.planning.planner import plan
+from posbias.planning.plans import Outlook
+from posbias.simulation.world import World
+
+# What is foretold, in the order of the arrays below.
+FORETOLD = ("four times the queries", "another split", "one more ranker")
+_TIMES = 4
+# "Within 15%": what a plan is held to.
+_WITHIN = 0.15
+# Logs that come for each that is planned from: what is foreseen is known less well.
+_CAME = 2
+# A rank that has no number in more of the plans than the rest is not judged: those that have one are picked.
+_MOSTLY = 0.9
+
+SETTINGS: dict[str, Setting] = {
+    "2 rankers": Setting(World(queries=2000)),
+    "near-identical rankers": Setting(World(queries=3000, similarity=0.97)),
+    "40 candidates, similarity 0.6": Setting(World(queries=2000, candidates=40, similarity=0.6)),
+    "3 rankers, 60/30/10": Setting(World(queries=2000, rankers=tuple("abc"), traffic=(60, 30, 10))),
+    "unequal quality, 80/20, η = 0.5": Setting(World(queries=2000, quality=(0.5, 2.0), eta=0.5, traffic=(80, 20))),
+    "one view a query": Setting(World(queries=15_000, repeats=1)),
+    "heavy-tailed queries": Setting(World(queries=2000, skew=1.0)),
+    "good rankers": Setting(World(queries=2000, quality=3.0)),
+}
+
+
+def worlds_foretold(world: World) -> tuple[World, World, World]:
+    """Return what becomes of a world as each of `FORETOLD` says."""
+    count = len(world.rankers)
+    joined = (*(share * count / (count + 1) for share in world.shares), 1 / (count + 1))
+    quality = (*world.qualities, float(np.mean(world.qualities)))
+    return (
+        replace(world, queries=_TIMES * world.queries),
+        replace(world, traffic=_split(world)),
+        replace(world, rankers=(*world.rankers, "newcomer"), traffic=joined, quality=quality),
+    )
+
+
+def _split(world: World) -> tuple[float, ...]:
+    """Return another split of traffic: most to whom the present one gives least, or the last."""
+    return (0.3, 0.7) if len(world.rankers) == 2 else (0.2, 0.3, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Foretold:
+    """Variances of log p by log, what was foretold and rank from the second: (logs, 3, M − 1); NaN where there is none.
+
+    Attributes:
+        foreseen: as the plan of one log has them.
+        came: of logs of that kind, on average over a few.
+    """
+
+    foreseen: FloatArray
+    came: FloatArray
+
+    @property
+    def judged(self) -> BoolArray:
+        """Whether nearly all plans have a number for a rank, and the logs that came an interval."""
+        known = np.isfinite(self.foreseen) & np.isfinite(self.came)
+        return np.asarray(known.mean(axis=0) >= _MOSTLY)
+
+    def ratios(self) -> tuple[FloatArray, FloatArray]:
+        """Return standard errors foreseen over those that came, and the standard errors of that: (3, M − 1)."""
+        known = np.isfinite(self.foreseen) & np.isfinite(self.came)
+        logs = np.maximum(known.sum(axis=0), 1)
+        means, spreads = [], []
+        for values in (self.foreseen, self.came):
+            mean = np.where(known, values, 0.0).sum(axis=0) / logs
+            squares = np.where(known, (values - mean) ** 2, 0.0).sum(axis=0)
+            means.append(mean)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                spreads.append(squares / (logs - 1) / logs / mean**2)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.where(self.judged, np.sqrt(means[0] / means[1]), np.nan)
+        # By the delta method; of a root it is half.
+        return ratio, np.where(self.judged, ratio * np.sqrt(spreads[0] + spreads[1]) / 2, np.nan)
+
+    def furthest(self) -> tuple[float, float]:
+        """Return the ratio that is furthest from 1, and its standard error; NaN if there is none."""
+        ratio, error = self.ratios()
+        if np.isnan(ratio).all():
+            return float("nan"), float("nan")
+        place = np.unravel_index(int(np.nanargmax(np.abs(ratio - 1))), ratio.shape)
+        return float(ratio[place]), float(error[place])
+
+    def beyond(self) -> int:
+        """Return how many ratios are further from 1 than they may, two standard errors allowed."""
+        ratio, error = self.ratios()
+        return int(np.count_nonzero(np.abs(ratio - 1) - 2 * error > _WITHIN))
+
+
+def run_planning(lab: Laboratory) -> Outcome:
+    """Plan from logs of every setting, draw logs of what was foretold, and compare their standard errors."""
+    found: dict[str, dict[str, Foretold]] = {}
+    logs = lab.sizes.planned_logs
+    for number, (name, setting) in enumerate(SETTINGS.items()):
+        world = setting.drawn(lab.sizes.world)
+        drawn = []
+        for log in range(logs):
+            drawn.append(measure(world, seed_of(lab.seed, "planning", name, log)))
+            lab.progress(f"planning: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+        found[name] = {
+            label: Foretold(*(np.stack([one[label][part] for one in drawn]) for part in range(2))) for label in PLANNED
+        }
+    rows = [row for name, by_estimator in found.items() for row in _rows(name, by_estimator)]
+    by_rank = [row for name, by_estimator in found.items() for row in _rank_rows(name, by_estimator)]
+    lines = {label: np.array([found[name][label].furthest() for name in SETTINGS]).T for label in PLANNED}
+    label = "Standard error foreseen, over that of logs: furthest from 1 of all ranks"
+    figure = draw_settings(list(SETTINGS), lines, label, (1 - _WITHIN, 1 + _WITHIN))
+    return Outcome("planning", rows, figure, _verdicts(found), {"by-rank": by_rank}, _notes(rows))
+
+
+def measure(world: World, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Plan from one log and draw a few of what it foretells; return the fields of `Foretold` of each estimator."""
+    made = _drawn(replace(world, seed=seed))
+    split = dict(zip(world.rankers, _split(world), strict=True))
+    planned = plan(made, queries=world.queries, traffic=split, seed=seed % 1000)
+    outlooks = [planned.outlooks, planned.scenarios[0].outlooks, planned.scenarios[-1].outlooks]
+    # With so many times the queries standard errors fall by the root.
+    times = np.array([_TIMES, 1, 1])
+    foreseen = np.stack([[_errors(one) for one in each] for each in outlooks]) ** 2 / times[:, None, None]
+    came = np.stack([_came(one, seed) for one in worlds_foretold(world)])
+    return {label: (foreseen[:, i], came[:, i]) for i, label in enumerate(PLANNED)}
+
+
+def _came(world: World, seed: int) -> FloatArray:
+    """Return the mean variance of log p by estimator and rank over logs of a world."""
+    drawn = [_drawn(replace(world, seed=seed_of(seed, "came", i))) for i in range(_CAME)]
+    return np.asarray(
+        np.mean([[measure_errors(label, made).se[1:] ** 2 for label in PLANNED] for made in drawn], axis=0)
+    )
+
+
+def _drawn(world: World) -> Harvest:
+    return draw_log(world, buckets_of(world.queries)).harvest(Layout.WIDE)
+
+
+def _errors(outlook: Outlook) -> list[float]:
+    """Return the standard errors that numbers of a plan rest on."""
+    return [need.standard_error or np.nan if need.times is not None else np.nan for need in outlook.needs]
+
+
+def _rows(name: str, found: Mapping[str, Foretold]) -> Sequence[Row]:
+    rows = []
+    for label, one in found.items():
+        ratio, error = one.ratios()
+        row: dict[str, object] = {"setting": name, "estimator": label, "logs": len(one.came)}
+        for i, told in enumerate(FORETOLD):
+            known = ratio[i][one.judged[i]]
+            column = told.replace(" ", "_")
+            row |= {
+                f"least_{column}": float(known.min()) if len(known) else float("nan"),
+                f"most_{column}": float(known.max()) if len(known) else float("nan"),
+                f"ranks_{column}": len(known),
+            }
+        errors = error[one.judged]
+        rows.append(row | {"standard_error": float(np.median(errors)) if len(errors) else float("nan")})
+    return rows
+
+
+def _rank_rows(name: str, found: Mapping[str, Foretold]) -> Sequence[Row]:
+    rows = []
+    for label, one in found.items():
+        ratio, error = one.ratios()
+        for i, told in enumerate(FORETOLD):
+            for k, (value, spread) in enumerate(zip(ratio[i].tolist(), error[i].tolist(), strict=True), start=2):
+                row = {"setting": name, "estimator": label, "foretold": told, "rank": k}
+                rows.append(row | {"ratio": value, "standard_error": spread})
+    return rows
+
+
+def _verdicts(found: Mapping[str, Mapping[str, Foretold]]) -> tuple[Verdict, ...]:
+    verdicts = []
+    for label in PLANNED:
+        own = {name: one[label] for name, one in found.items()}
+        ratios = np.concatenate([one.ratios()[0][one.judged] for one in own.values()])
+        beyond = {name: count for name, one in own.items() if (count := one.beyond())}
+        logs = min(len(one.came) for one in own.values())
+        few = f"; beyond at {sum(beyond.values())} of {len(ratios)}: {', '.join(beyond)}" if beyond else ""
+        least, most = (float(pick(ratios)) if len(ratios) else float("nan") for pick in (np.min, np.max))
+        verdicts.append(
+            judged(
+                f"Standard errors of {label} that a plan foresees are within {_WITHIN:.0%} of those that come, at "
+                "every rank that plans of nearly all logs of a setting have a number for, two standard errors allowed",
+                f"{least:.2f} to {most:.2f} of them, on average over {logs:,} plans{few}",
+                not beyond,
+                least,
+                most,
+                enough=logs >= ENOUGH_LOGS,
+            )
+        )
+    return tuple(verdicts)
+
+
+def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    lines = ["", f"setting | estimator | {' | '.join(FORETOLD)} | ± of one rank"]
+    for row in rows:
+        cells = [
+            f"{row[f'least_{column}']:.2f}–{row[f'most_{column}']:.2f} ({row[f'ranks_{column}']} ranks)"
+            if row[f"ranks_{column}"]
+            else "–"
+            for column in (told.replace(" ", "_") for told in FORETOLD)
+        ]
+        lines.append(f"{row['setting']} | {row['estimator']} | {' | '.join(cells)} | {row['standard_error']:.3f}")
+    return tuple(lines)

@@ -1,0 +1,201 @@
+"""Ranking SVMs: linear rankers trained on samples of queries, and how alike and how good they are."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.judgments import Judgments
+from posbias.arrays import FloatArray, IntArray
+from posbias.errors import PosbiasError
+from posbias.extras import optional
+
+# Pairs of one query overlap in what they teach, and without a bound the few longest queries would be most of them.
+_PAIRS_PER_QUERY = 20
+_MOST_PAIRS = 200_000
+
+
+def sample_queries(judgments: Judgments, frac: float, overlap: float, seed: int = 0) -> tuple[IntArray, IntArray]:
+    """Draw the training queries of two rankers.
+
+    Arguments:
+        judgments: what to sample from.
+        frac: the share of all queries that each ranker is trained on.
+        overlap: the share of its training queries that each ranker has in common with the other.
+        seed: the same seed gives the same samples, and for a higher overlap the same first sample.
+
+    Example:
+        >>> from experiments.generated import generate_judgments
+        >>> one, two = sample_queries(generate_judgments(1000), frac=0.02, overlap=0.8)
+        >>> len(one), len(two), len(set(one) & set(two))
+        (20, 20, 16)
+
+    Reference: Agarwal et al., WSDM 2019, section "Robustness Analysis".
+    """
+    if not (0 < frac <= 1 and 0 <= overlap <= 1):
+        raise PosbiasError(f"frac must be above 0, and both it and overlap at most 1, found {frac!r} and {overlap!r}")
+    size = max(1, round(frac * judgments.queries))
+    shared = round(overlap * size)
+    if 2 * size - shared > judgments.queries:
+        raise PosbiasError(
+            f"Two samples of {size:,} queries of which {shared:,} are shared need {2 * size - shared:,} queries, and "
+            f"there are {judgments.queries:,}: with overlap={overlap} frac can be {1 / (2 - overlap):.3g} at most"
+        )
+    order = np.random.default_rng(seed).permutation(judgments.queries)
+    return order[:size], order[size - shared : 2 * size - shared]
+
+
+def train_ranker(
+    judgments: Judgments, query_ids: IntArray, *, C: float = 0.003, max_pairs: int = _MOST_PAIRS, seed: int = 0
+) -> FloatArray:
+    """Train a linear Ranking SVM: hinge loss on pairs of documents of one query with different grades.
+
+    Arguments:
+        judgments: the data.
+        query_ids: the queries to train on.
+        C: the weight of each pair's loss against the norm of the weights (features are scaled to variance 1 first,
+            and the weights back after it).
+        max_pairs: pairs to train on at most, as many from each query. Which ones depends only on the query and the
+            seed, so that rankers with queries in common have those pairs in common.
+        seed: of the pairs drawn.
+
+    Returns:
+        One weight for each feature: a document's score is `features @ weights`.
+
+    Example:
+        >>> from experiments.generated import generate_judgments
+        >>> judgments = generate_judgments(300)
+        >>> weights = train_ranker(judgments, np.arange(100))
+        >>> weights.shape, ndcg(judgments, rank_documents(judgments, weights)) > 0.6
+        ((128,), True)
+
+    Reference: Joachims, Optimizing Search Engines using Clickthrough Data, KDD 2002.
+    """
+    svm, exceptions = (optional(f"sklearn.{module}", "Ranking SVMs need") for module in ("svm", "exceptions"))
+    query_ids = np.asarray(query_ids, dtype=np.int64)
+    better, worse = _draw_pairs(judgments, query_ids, max_pairs, seed)
+    pairs = judgments.features[better] - judgments.features[worse]
+    scale = np.sqrt(_mean_square(pairs))
+    # A feature that never differs within a query stays at a weight of 0.
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+    # liblinear wants two classes: every other pair is turned around.
+    labels = np.where(np.arange(len(better)) % 2, 1.0, -1.0)
+    model = svm.LinearSVC(C=C, loss="hinge", dual=True, fit_intercept=False, tol=1e-2, max_iter=300, random_state=0)
+    with warnings.catch_warnings():
+        # The last decimals of the weights move no document.
+        warnings.simplefilter("ignore", exceptions.ConvergenceWarning)
+        model.fit(_scaled(pairs, labels, inverse), labels)
+    return cast(FloatArray, model.coef_[0] * inverse)
+
+
+def rank_documents(judgments: Judgments, weights: FloatArray, max_rank: int = 10) -> IntArray:
+    """Rank every query's candidates by a linear ranker.
+
+    Returns:
+        A row for each query: which of its candidates, counted from 0, stands at ranks 1 to `max_rank`, and -1 where
+        there are fewer. Ties go to the candidate that comes first in the data.
+
+    Example:
+        >>> features = np.array([[0.1], [0.9], [0.5]], dtype=np.float32)
+        >>> judgments = Judgments(np.array([0, 2, 3]), np.array([0, 1, 0], np.int8), features)
+        >>> rank_documents(judgments, np.array([1.0]), max_rank=2).tolist()
+        [[1, 0], [0, -1]]
+    """
+    return rank_scores(judgments, np.asarray(judgments.features @ np.asarray(weights, dtype=np.float32)), max_rank)
+
+
+def rank_scores(judgments: Judgments, scores: npt.NDArray[Any], max_rank: int = 10) -> IntArray:
+    """Rank every query's candidates by a score of each document, as `rank_documents` does.
+
+    Example:
+        >>> judgments = Judgments(np.array([0, 2, 3]), np.array([0, 1, 0], np.int8), np.zeros((3, 1), np.float32))
+        >>> rank_scores(judgments, np.array([0.1, 0.9, 0.5]), max_rank=2).tolist()
+        [[1, 0], [0, -1]]
+    """
+    # lexsort is stable: ties keep the order of the data.
+    order = np.lexsort((-scores.astype(np.float64), judgments.query_of))
+    rank = np.arange(judgments.documents) - judgments.offsets[judgments.query_of]
+    top = np.full((judgments.queries, max_rank), -1, dtype=np.int64)
+    kept = rank < max_rank
+    query = judgments.query_of[kept]
+    top[query, rank[kept]] = order[kept] - judgments.offsets[query]
+    return top
+
+
+def same_rank_share(*rankings: IntArray) -> float:
+    """Measure how alike rankers are: the share of ranks at which all have the same document, averaged over queries.
+
+    It is the similarity at the top of the paper's figure on overlap.
+
+    Example:
+        >>> same_rank_share(np.array([[0, 1, 2], [1, 0, -1]]), np.array([[0, 2, 1], [1, 0, -1]])).__round__(3)
+        0.667
+    """
+    first = rankings[0]
+    shown = first >= 0
+    same = np.logical_and.reduce([first == other for other in rankings]) & shown
+    counts = shown.sum(axis=1)
+    return float((same.sum(axis=1)[counts > 0] / counts[counts > 0]).mean())
+
+
+def ndcg(judgments: Judgments, ranking: IntArray, k: int = 10) -> float:
+    """Measure how good a ranking is: NDCG@k with gains 2^grade - 1, over queries that have a grade above 0.
+
+    Example:
+        >>> judgments = Judgments(np.array([0, 2]), np.array([0, 3], np.int8), np.zeros((2, 1), np.float32))
+        >>> ndcg(judgments, np.array([[1, 0]])), ndcg(judgments, np.array([[0, 1]])).__round__(3)
+        (1.0, 0.631)
+    """
+    found = _discounted_gain(judgments, ranking[:, :k])
+    best = _discounted_gain(judgments, rank_scores(judgments, judgments.grades, k))
+    return float((found[best > 0] / best[best > 0]).mean())
+
+
+def _draw_pairs(judgments: Judgments, query_ids: IntArray, max_pairs: int, seed: int) -> tuple[IntArray, IntArray]:
+    """Rows of a better and a worse document of one query, for each pair."""
+    most = min(_PAIRS_PER_QUERY, max(1, max_pairs // max(1, len(query_ids))))
+    drawn: list[IntArray] = []
+    for query in query_ids.tolist():
+        start, end = judgments.offsets[query : query + 2]
+        grades = judgments.grades[start:end]
+        pairs = np.argwhere(grades[:, None] > grades)
+        if len(pairs) > most:
+            pairs = pairs[np.random.default_rng((seed, query)).choice(len(pairs), most, replace=False)]
+        drawn.append(pairs + start)
+    pairs = np.concatenate(drawn) if drawn else np.empty((0, 2), dtype=np.int64)
+    if not len(pairs):
+        raise PosbiasError(
+            f"None of the {len(query_ids)} training queries has documents of different grades, so there is nothing "
+            "to learn an order from: train on more queries"
+        )
+    # One pair makes one class; twice the same makes the two that liblinear wants.
+    pairs = np.repeat(pairs, 2, axis=0) if len(pairs) == 1 else pairs
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _mean_square(pairs: Any) -> FloatArray:
+    if isinstance(pairs, np.ndarray):
+        return cast(FloatArray, np.einsum("ij,ij->j", pairs, pairs, dtype=np.float64) / len(pairs))
+    return np.asarray(pairs.power(2).mean(axis=0), dtype=np.float64).ravel()
+
+
+def _scaled(pairs: Any, signs: FloatArray, factors: FloatArray) -> Any:
+    if isinstance(pairs, np.ndarray):
+        return pairs * signs[:, None] * factors
+    from scipy.sparse import diags_array
+
+    scaled = (diags_array(signs) @ pairs @ diags_array(factors)).tocsr()
+    # liblinear takes 32-bit indices only, and scipy widens them where a file had more values than fit.
+    scaled.indices, scaled.indptr = scaled.indices.astype(np.int32), scaled.indptr.astype(np.int32)
+    return scaled
+
+
+def _discounted_gain(judgments: Judgments, ranking: IntArray) -> FloatArray:
+    rows = judgments.offsets[:-1, None] + np.maximum(ranking, 0)
+    # A last query without candidates points past the end.
+    grades = judgments.grades[np.minimum(rows, judgments.documents - 1)]
+    gains = np.where(ranking >= 0, 2.0**grades - 1, 0)
+    return cast(FloatArray, gains @ (1 / np.log2(np.arange(2, ranking.shape[1] + 2))))

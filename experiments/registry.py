@@ -1,0 +1,76 @@
+"""The paper's experiments and ours: each a function from a laboratory to an outcome, and one line in a registry.
+
+Reference: Agarwal et al., Estimating Position Bias without Intrusive Interventions, WSDM 2019, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from experiments.arxiv import run_arxiv
+from experiments.comparison import run_estimators
+from experiments.coverage import run_coverage
+from experiments.diagnosis import run_diagnosis
+from experiments.drift import run_drift
+from experiments.drive import run_drive
+from experiments.evaluation import run_evaluation
+from experiments.foresight import run_planning
+from experiments.laboratory import FULL, QUICK, Laboratory, open_laboratory
+from experiments.learning import run_learning
+from experiments.outcomes import Outcome
+from experiments.pooling import run_pooling
+from experiments.robustness import STUDIES, run_study
+from experiments.synthetic import run_synthetic
+from posbias.errors import PosbiasError
+from posbias.progress import Progress, silent
+
+EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
+    "synthetic": run_synthetic,
+    **{name: partial(run_study, name=name) for name in STUDIES},
+    "arxiv": run_arxiv,
+    "drive": run_drive,
+    "estimators": run_estimators,
+    "coverage": run_coverage,
+    "diagnosis": run_diagnosis,
+    "drift": run_drift,
+    "pooling": run_pooling,
+    "planning": run_planning,
+    "evaluation": run_evaluation,
+    "learning": run_learning,
+}
+# These draw logs of worlds of their own, and ask for no judgments.
+ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "planning", "evaluation")
+
+
+def run(
+    names: Sequence[str],
+    *,
+    quick: bool = False,
+    data: str | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Iterator[Outcome]:
+    """Run experiments on one set of judgments, and yield each outcome as it is there.
+
+    Arguments:
+        names: of `EXPERIMENTS`. Those that share rankers train them once.
+        quick: fewer queries, runs and points: seconds in place of minutes.
+        data: a LETOR file of judgments, in place of generated ones.
+        seed: of everything that is drawn.
+        progress: called with what is being done and the share done.
+    """
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise PosbiasError(f"There is no experiment {name!r}. Use one of {', '.join(EXPERIMENTS)}.")
+    if data is not None and all(name in ON_WORLDS for name in names):
+        raise PosbiasError(f"{' and '.join(names)} simulate worlds of their own and use no judgments: leave data out.")
+    lab = open_laboratory(data, QUICK if quick else FULL, seed)
+    for number, name in enumerate(names):
+        lab.progress = partial(_report, progress, number, len(names))
+        yield EXPERIMENTS[name](lab)
+
+
+def _report(progress: Progress, number: int, of: int, doing: str, share: float) -> None:
+    """Report the share of all experiments, from the share of one."""
+    progress(doing, (number + share) / of)
