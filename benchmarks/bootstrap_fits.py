@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import OptimizeResult, minimize
 
-from posbias.estimators.bounded_likelihood import maximise
+from posbias.estimators.pair_estimators import maximise
 
 FloatArray = npt.NDArray[np.float64]
 Options = dict[str, float]

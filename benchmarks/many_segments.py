@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 import posbias
 from benchmarks.timing import in_small_process
-from posbias.arrays import FloatArray
+from posbias._arrays import FloatArray
 
 # Shops of one severity of position bias, each with ten queries of its own, seen twice.
 _EVEN, _QUERIES, _REPEATS = np.linspace(0.6, 1.4, 10), 10, 2

@@ -26,8 +26,8 @@ import numpy as np
 import posbias
 from benchmarks import data
 from benchmarks.timing import in_small_process, run_measured
-from posbias.arrays import FloatArray
-from posbias.engines.spark.opened import start_session
+from posbias._arrays import FloatArray
+from posbias.engines.spark import start_session
 from posbias.simulation import Layout, World, write
 
 RESULTS = Path(__file__).with_name("SCALE.md")

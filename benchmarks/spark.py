@@ -78,7 +78,7 @@ def measure(session: SparkSession, layout: str, millions: int, repeats: int) -> 
 
 
 def measure_all(millions: Sequence[int], repeats: int) -> list[Row]:
-    from posbias.engines.spark.opened import start_session
+    from posbias.engines.spark import start_session
 
     session = start_session()
     try:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import click
 
+from posbias._text import folded, printable
 from posbias.cli import main
-from posbias.cli.group import ReportsErrors
-from posbias.cli.options import tell
-from posbias.cli.sections import Sectioned
-from posbias.tables import folded
-from posbias.wording import printable
+from posbias.cli.commands import ReportsErrors
+from posbias.cli.options import Sectioned, tell
 
 # Also in `experiments.registry`, whose import would make --help wait for numpy and the engine.
 _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
@@ -45,9 +43,9 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     from pathlib import Path
 
     from experiments.registry import run
+    from posbias._files import writable
     from posbias.errors import PosbiasError
     from posbias.progress import bar
-    from posbias.writing import writable
 
     if not output:
         raise PosbiasError("The folder to write to is empty. Name one with --output.")

@@ -13,10 +13,10 @@ from experiments.ranking_svm import ndcg, rank_documents, same_rank_share
 from experiments.sessions import simulate_sessions, simulate_swaps
 from experiments.set_tables import set_lines, set_rows
 from experiments.traffic import split_views
-from posbias.arrays import FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray
 from posbias.estimators import AllPairs
-from posbias.harvesting.counting import harvest
-from posbias.harvesting.set_sizes import intervention_sets
+from posbias.harvesting.harvest import harvest
+from posbias.harvesting.intervention_sets import intervention_sets
 from posbias.logs.click_log import ClickLog
 from posbias.simulation.users import PositionBased
 
@@ -50,7 +50,7 @@ def run_arxiv(lab: Laboratory) -> Outcome:
     clicks = sum(int(np.sum(table.column("clicked").to_numpy())) for table in (swaps, log))
     lab.progress("arxiv", 0.5)
 
-    from posbias.estimators.swap_one import SwapOne
+    from posbias.estimators.randomized import SwapOne
 
     gold = SwapOne(max_rank=_RANKS, bootstrap=lab.sizes.bootstrap).fit(ClickLog(swaps))
     ours = AllPairs(bootstrap=lab.sizes.bootstrap).fit(harvest(ClickLog(log), max_rank=_RANKS))

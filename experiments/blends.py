@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.judgments import Judgments
 from experiments.ranking_svm import rank_documents, same_rank_share
-from posbias.arrays import FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray
 
 _STEPS = 12
 

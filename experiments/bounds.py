@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.drawn import Drawn
-from posbias.arrays import FloatArray, IntArray, group, tally
+from posbias._arrays import FloatArray, IntArray, group, tally
 
 # A click that is certain would tell everything; this much is as good. One that is only guessed to be is not believed.
 _CERTAIN, _MOST_CERTAIN = 1 - 1e-9, 0.99

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from experiments.outcomes import Verdict, judged
-from posbias.arrays import BoolArray, FloatArray
+from posbias._arrays import BoolArray, FloatArray
 
 Errors = Mapping[str, FloatArray]
 

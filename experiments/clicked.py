@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from experiments.judgments import Judgments
-from posbias.arrays import BoolArray, FloatArray, IntArray
+from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias.engines.duckdb import DuckDB
 from posbias.estimators import CrossFit
-from posbias.harvesting.counting import harvest
+from posbias.harvesting.harvest import harvest
 from posbias.logs.click_log import ClickLog
 from posbias.simulation.users import PositionBased
 

@@ -13,7 +13,7 @@ from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
 from experiments.rivals import best_of, curves_of
-from posbias.arrays import FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray
 from posbias.logs.layouts import Layout
 from posbias.simulation.world import World
 

@@ -11,11 +11,11 @@ from experiments.drawn import buckets_of, draw_log, quick_world
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
-from posbias.arrays import BoolArray, FloatArray, IntArray
+from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias.errors import EstimateError
 from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
-from posbias.estimators.harvested import Estimator
-from posbias.harvesting.harvests import Harvest
+from posbias.estimators.base import Estimator
+from posbias.harvesting.harvest import Harvest
 from posbias.logs.layouts import Layout
 from posbias.simulation.world import World
 

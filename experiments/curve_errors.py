@@ -11,8 +11,8 @@ from experiments.gains import RANKS, Site, add_up, exposure_lesson, ips_lesson
 from experiments.learners import Lesson, learn_lightgbm
 from experiments.outcomes import Row, seed_of
 from experiments.payoffs import mean_and_error
-from posbias.arrays import FloatArray
-from posbias.learning.blending import cautious_factors
+from posbias._arrays import FloatArray
+from posbias.learning.learners import cautious_factors
 
 # The page views of a query and the trees at which it is measured: enough of both for the curve to matter.
 VIEWS, TREES = 16, 160

@@ -11,12 +11,20 @@ from experiments.drawn import GUESS, buckets_of, draw_log, draw_page_clicks, qui
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
-from posbias.arrays import FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray
 from posbias.findings import Finding
-from posbias.judging.diagnosing import diagnose_harvest
+from posbias.judging.diagnose import diagnose_harvest
 from posbias.logs.layouts import Layout
-from posbias.simulation.context_users import AttractionBias, Crawled, NeighbourBias
-from posbias.simulation.users import AtMostOneClick, Cascade, PositionBased, TrustBias, User
+from posbias.simulation.users import (
+    AtMostOneClick,
+    AttractionBias,
+    Cascade,
+    Crawled,
+    NeighbourBias,
+    PositionBased,
+    TrustBias,
+    User,
+)
 from posbias.simulation.world import World
 
 # What says that an assumption is broken.

@@ -12,17 +12,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from posbias.arrays import BoolArray, FloatArray, IntArray, group, tally
-from posbias.harvesting.harvests import Harvest
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, tally
+from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import Observations
-from posbias.harvesting.strata import Cells, renumbered
-from posbias.judging.pages import PageClicks
+from posbias.harvesting.tables import Cells, renumbered
+from posbias.judging.diagnostics import PageClicks
+from posbias.logs.click_log import Weighting
 from posbias.logs.layouts import Layout
-from posbias.logs.weightings import Weighting
-from posbias.simulation.blocks import Block, Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
+from posbias.simulation.simulate import Block, Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
 from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
-from posbias.sql.dialect import DuckDBDialect
+from posbias.sql.dialects import DuckDBDialect
 
 # The column that a guess of relevance would be in.
 GUESS = "guess"

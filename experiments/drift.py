@@ -12,10 +12,9 @@ from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
 from experiments.periods import as_segments, draw_periods
-from posbias.arrays import FloatArray, IntArray
-from posbias.judging.comparing import compare_sides
-from posbias.judging.segmented import compare_segments
-from posbias.judging.sides import Side
+from posbias._arrays import FloatArray, IntArray
+from posbias.judging.compare import Side, compare_sides
+from posbias.judging.compare_segments import compare_segments
 from posbias.logs.layouts import Layout
 from posbias.simulation.world import World
 

@@ -16,10 +16,10 @@ from experiments.ranking_svm import rank_documents
 from experiments.sessions import simulate_sessions, simulate_swaps
 from experiments.set_tables import set_lines, set_rows
 from experiments.traffic import split_views
-from posbias.arrays import FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray
 from posbias.estimators import AllPairs
-from posbias.harvesting.counting import harvest
-from posbias.harvesting.set_sizes import intervention_sets
+from posbias.harvesting.harvest import harvest
+from posbias.harvesting.intervention_sets import intervention_sets
 from posbias.logs.click_log import ClickLog
 from posbias.simulation.users import AtMostOneClick, PositionBased
 
@@ -116,9 +116,8 @@ def _collect(
 def _estimate(
     lab: Laboratory, judgments: Judgments, log: pa.Table, swaps: pa.Table
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
-    from posbias.estimators.naive_ctr import NaiveCTR
-    from posbias.estimators.regression_em import RegressionEM
-    from posbias.estimators.swap_adjacent import SwapAdjacent
+    from posbias.estimators.click_models import NaiveCTR, RegressionEM
+    from posbias.estimators.randomized import SwapAdjacent
 
     gold = SwapAdjacent(max_rank=_RANKS, bootstrap=lab.sizes.bootstrap).fit(ClickLog(swaps))
     ours = AllPairs(bootstrap=lab.sizes.bootstrap).fit(harvest(ClickLog(log), max_rank=_RANKS))

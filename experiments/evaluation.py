@@ -13,8 +13,8 @@ from experiments.figures import draw_settings
 from experiments.judged import FIRST, LOG, JudgedLog
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
-from posbias.arrays import BoolArray, FloatArray, IntArray
-from posbias.learning.credits import Estimate
+from posbias._arrays import BoolArray, FloatArray, IntArray
+from posbias.learning.evaluate import Estimate
 from posbias.logs.layouts import Layout
 from posbias.simulation.world import World
 

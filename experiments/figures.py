@@ -10,9 +10,9 @@ import numpy as np
 
 from experiments.claims import mean_and_spread
 from experiments.payoffs import Payoffs, mean_and_error
-from posbias.arrays import FloatArray
-from posbias.extras import optional
-from posbias.pictures import COLORS, MARKERS, TRUTH, draw_interval, draw_legend, dressed, new_axes, over_ranks
+from posbias._arrays import FloatArray
+from posbias._optional import optional
+from posbias._plotstyle import COLORS, MARKERS, TRUTH, draw_interval, draw_legend, dressed, new_axes, over_ranks
 
 # In inches: two stand beside each other on a page.
 _SIZE = 5.6, 3.9

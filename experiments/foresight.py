@@ -12,13 +12,13 @@ from experiments.drawn import buckets_of, draw_log
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
-from posbias.arrays import BoolArray, FloatArray
-from posbias.harvesting.harvests import Harvest
+from posbias._arrays import BoolArray, FloatArray
+from posbias.estimators import FROM_HARVESTS
+from posbias.harvesting.harvest import Harvest
 from posbias.logs.layouts import Layout
-from posbias.planning.measured import PLANNED
-from posbias.planning.measured import measure as measure_errors
-from posbias.planning.planner import plan
-from posbias.planning.plans import Outlook
+from posbias.planning.forecast import Outlook
+from posbias.planning.forecast import measure as measure_errors
+from posbias.planning.plan import plan
 from posbias.simulation.world import World
 
 # What is foretold, in the order of the arrays below.
@@ -119,11 +119,12 @@ def run_planning(lab: Laboratory) -> Outcome:
             drawn.append(measure(world, seed_of(lab.seed, "planning", name, log)))
             lab.progress(f"planning: {name}", (number + (log + 1) / logs) / len(SETTINGS))
         found[name] = {
-            label: Foretold(*(np.stack([one[label][part] for one in drawn]) for part in range(2))) for label in PLANNED
+            label: Foretold(*(np.stack([one[label][part] for one in drawn]) for part in range(2)))
+            for label in FROM_HARVESTS
         }
     rows = [row for name, by_estimator in found.items() for row in _rows(name, by_estimator)]
     by_rank = [row for name, by_estimator in found.items() for row in _rank_rows(name, by_estimator)]
-    lines = {label: np.array([found[name][label].furthest() for name in SETTINGS]).T for label in PLANNED}
+    lines = {label: np.array([found[name][label].furthest() for name in SETTINGS]).T for label in FROM_HARVESTS}
     label = "Standard error foreseen, over that of logs: furthest from 1 of all ranks"
     figure = draw_settings(list(SETTINGS), lines, label, (1 - _WITHIN, 1 + _WITHIN))
     return Outcome("planning", rows, figure, _verdicts(found), {"by-rank": by_rank}, _notes(rows))
@@ -139,14 +140,14 @@ def measure(world: World, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]
     times = np.array([_TIMES, 1, 1])
     foreseen = np.stack([[_errors(one) for one in each] for each in outlooks]) ** 2 / times[:, None, None]
     came = np.stack([_came(one, seed) for one in worlds_foretold(world)])
-    return {label: (foreseen[:, i], came[:, i]) for i, label in enumerate(PLANNED)}
+    return {label: (foreseen[:, i], came[:, i]) for i, label in enumerate(FROM_HARVESTS)}
 
 
 def _came(world: World, seed: int) -> FloatArray:
     """Return the mean variance of log p by estimator and rank over logs of a world."""
     drawn = [_drawn(replace(world, seed=seed_of(seed, "came", i))) for i in range(_CAME)]
     return np.asarray(
-        np.mean([[measure_errors(label, made).se[1:] ** 2 for label in PLANNED] for made in drawn], axis=0)
+        np.mean([[measure_errors(label, made).se[1:] ** 2 for label in FROM_HARVESTS] for made in drawn], axis=0)
     )
 
 
@@ -190,7 +191,7 @@ def _rank_rows(name: str, found: Mapping[str, Foretold]) -> Sequence[Row]:
 
 def _verdicts(found: Mapping[str, Mapping[str, Foretold]]) -> tuple[Verdict, ...]:
     verdicts = []
-    for label in PLANNED:
+    for label in FROM_HARVESTS:
         own = {name: one[label] for name, one in found.items()}
         ratios = np.concatenate([one.ratios()[0][one.judged] for one in own.values()])
         beyond = {name: count for name, one in own.items() if (count := one.beyond())}

@@ -21,10 +21,9 @@ from experiments.learners import (
 )
 from experiments.outcomes import seed_of
 from experiments.ranking_svm import ndcg, rank_documents, rank_scores, train_ranker
-from posbias.arrays import BoolArray, FloatArray, IntArray
+from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias.errors import PosbiasError
-from posbias.learning.blending import blend_factors, cautious_factors
-from posbias.learning.choosing import choose_rule
+from posbias.learning.learners import blend_factors, cautious_factors, choose_rule
 from posbias.simulation.users import PositionBased
 
 # A page, and the paper's click noise.

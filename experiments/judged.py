@@ -11,11 +11,11 @@ from functools import cached_property
 import numpy as np
 
 from experiments.drawn import Drawn, draw_log
-from posbias.arrays import BoolArray, FloatArray, IntArray, places, tally
+from posbias._arrays import BoolArray, FloatArray, IntArray, places, tally
 from posbias.estimators import CrossFit
-from posbias.learning.credits import Credits, Refits
+from posbias.learning.evaluate import Credits, Refits
 from posbias.logs.layouts import Layout
-from posbias.simulation.blocks import blocks_of, draw_rankings
+from posbias.simulation.simulate import blocks_of, draw_rankings
 from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posbias.arrays import BoolArray, IntArray
+from posbias._arrays import BoolArray, IntArray
 from posbias.errors import PosbiasError
 
 

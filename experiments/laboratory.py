@@ -19,12 +19,11 @@ from experiments.outcomes import seed_of
 from experiments.ranking_svm import rank_documents, sample_queries, train_ranker
 from experiments.sessions import simulate_sessions
 from experiments.traffic import sweeps
-from posbias.arrays import FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray
 from posbias.engines.duckdb import DuckDB
 from posbias.errors import PosbiasError
-from posbias.harvesting.counting import harvest
-from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.merging import merge
+from posbias.harvesting.harvest import Harvest, harvest
+from posbias.harvesting.merge import merge
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 from posbias.simulation.users import User

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posbias.arrays import FloatArray, IntArray
-from posbias.extras import optional
+from posbias._arrays import FloatArray, IntArray
+from posbias._optional import optional
 from posbias.objectives import (
     poisson_exposure,
     poisson_loss,

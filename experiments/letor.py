@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from experiments.judgments import Judgments, csr_features
 from experiments.letor_cache import read_cache, write_cache
-from posbias.arrays import IntArray
+from posbias._arrays import IntArray
+from posbias._files import odd_kind
+from posbias._optional import optional
 from posbias.errors import LogError, PosbiasError
-from posbias.extras import optional
-from posbias.reading import odd_kind
 
 # scikit-learn appends each line's qid to an array that it copies: pieces keep that from being quadratic.
 _LINES_AT_ONCE = 5_000

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from experiments.judgments import Judgments, csr_features
+from posbias._files import written_whole
 from posbias.errors import PosbiasError
-from posbias.writing import written_whole
 
 _KEY = b"posbias.letor"
 # Raise it when what is written, or how a file is read, changes.

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from posbias.arrays import FloatArray
-from posbias.writing import written_whole
+from posbias._arrays import FloatArray
+from posbias._files import written_whole
 
 Row = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.outcomes import Row, Verdict, judged
-from posbias.arrays import FloatArray
+from posbias._arrays import FloatArray
 
 # What was aimed at, in nDCG@10.
 CLOSE, WORTH, AHEAD, HARMLESS, KEPT = 0.002, 0.015, 0.008, 0.003, 0.9

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from experiments.drawn import Drawn
-from posbias.arrays import FloatArray, IntArray
-from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.strata import Cells, renumbered
+from posbias._arrays import FloatArray, IntArray
+from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.tables import Cells, renumbered
 from posbias.logs.layouts import Layout
-from posbias.simulation.blocks import blocks_of, draw_rankings
+from posbias.simulation.simulate import blocks_of, draw_rankings
 from posbias.simulation.world import World
 
 

@@ -12,9 +12,9 @@ from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
 from experiments.periods import as_segments, draw_periods
-from posbias.arrays import FloatArray
+from posbias._arrays import FloatArray
 from posbias.estimators.cross_fit import CrossFit
-from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.harvest import Harvest
 from posbias.logs.layouts import Layout
 from posbias.simulation.world import World
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.judgments import Judgments
-from posbias.arrays import FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray
+from posbias._optional import optional
 from posbias.errors import PosbiasError
-from posbias.extras import optional
 
 # Pairs of one query overlap in what they teach, and without a bound the few longest queries would be most of them.
 _PAIRS_PER_QUERY = 20

@@ -7,11 +7,11 @@ import numpy as np
 from experiments import bounds
 from experiments.coverage import Setting
 from experiments.drawn import Drawn
-from posbias.arrays import FloatArray
+from posbias._arrays import FloatArray
 from posbias.errors import EstimateError
 from posbias.estimators import PBMEM, AdjacentChain, AllPairs, CrossFit, PivotOne
 from posbias.estimators.base import CurveEstimator
-from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import Observations
 
 

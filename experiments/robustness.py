@@ -12,10 +12,10 @@ from experiments.figures import Axis, draw_errors
 from experiments.laboratory import Laboratory
 from experiments.outcomes import Outcome, Row, Verdict, seed_of
 from experiments.ranking_svm import same_rank_share
-from posbias.arrays import FloatArray
+from posbias._arrays import FloatArray
 from posbias.errors import EstimateError
 from posbias.estimators import AdjacentChain, AllPairs, PairEstimator, PivotOne
-from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.harvest import Harvest
 from posbias.simulation.users import PositionBased
 
 ESTIMATORS: dict[str, type[PairEstimator]] = {

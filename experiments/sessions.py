@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from experiments.judgments import Judgments
-from posbias.arrays import BoolArray, IntArray
+from posbias._arrays import BoolArray, IntArray
 from posbias.errors import PosbiasError
 from posbias.simulation.users import Segmented, User
 

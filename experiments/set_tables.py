@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.outcomes import Row
-from posbias.arrays import IntArray
+from posbias._arrays import IntArray
 
 
 def set_rows(sizes: IntArray) -> list[Row]:

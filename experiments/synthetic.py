@@ -7,7 +7,7 @@ import numpy as np
 from experiments.figures import Line, draw_curves
 from experiments.laboratory import Laboratory
 from experiments.outcomes import Outcome, judged, seed_of
-from posbias.arrays import FloatArray
+from posbias._arrays import FloatArray
 from posbias.estimators import AllPairs
 from posbias.simulation.users import PositionBased
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.judgments import Judgments
-from posbias.arrays import IntArray
+from posbias._arrays import IntArray
 from posbias.errors import PosbiasError
 
 

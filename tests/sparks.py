@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import posbias
-from posbias.engines.spark.opened import start_session
-from posbias.harvesting.equal_strata import compressed
-from posbias.harvesting.strata import Cells
+from posbias.engines.spark import start_session
+from posbias.harvesting.tables import Cells, compressed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,7 @@ from click.testing import CliRunner
 
 import posbias
 from posbias.cli import cli
-from posbias.engines.duckdb.opened import DuckDBLog
-from posbias.engines.duckdb.row_groups import some_row_groups
+from posbias.engines.duckdb_log import DuckDBLog, some_row_groups
 from posbias.simulation import rank
 
 WORLD = posbias.World(queries=60, max_rank=5, repeats=6)
@@ -254,7 +253,7 @@ def test_row_groups_are_taken_of_all_files_that_agree(tmp_path: Path) -> None:
 def test_pairs_of_a_large_log_are_counted_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     log = posbias.ClickLog(posbias.simulate(posbias.World(queries=2000)))
     exact = posbias.check(log)
-    monkeypatch.setattr("posbias.harvesting.set_sizes._MOST_ROWS", 50_000)
+    monkeypatch.setattr("posbias.harvesting.intervention_sets._MOST_ROWS", 50_000)
     sampled = posbias.check(log)
     assert (exact.documents_one_in, sampled.documents_one_in) == (1, 4)
     assert "one query in 4, to count documents" in str(sampled)
@@ -270,7 +269,7 @@ def test_that_nothing_differs_is_said_of_all_pairs_and_not_of_a_sample(monkeypat
     # Rankers agree on all queries but those of one in some, which no sample has.
     moved = {row["query_id"] for row in rows if row["rank_a"] != row["rank_b"]}
     few = [row for row in rows if row["query_id"] not in moved or row["query_id"] == min(moved)]
-    monkeypatch.setattr("posbias.harvesting.set_sizes._MOST_ROWS", 1)
+    monkeypatch.setattr("posbias.harvesting.intervention_sets._MOST_ROWS", 1)
     found = posbias.check(log_of(few), max_rank=3)
     assert "no-disagreement" not in [finding.code for finding in found.findings]
     assert found.moved

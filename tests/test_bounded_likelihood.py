@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import linalg, optimize
 
-from posbias.estimators import bounded_likelihood
-from posbias.estimators.bounded_likelihood import maximise
+from posbias.estimators import pair_estimators as bounded_likelihood
+from posbias.estimators.pair_estimators import maximise
 
 # Whole worlds are drawn and fitted: minutes in all, which CI takes.
 pytestmark = pytest.mark.long

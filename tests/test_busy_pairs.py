@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import posbias
-from posbias.harvesting import natural_variation
-from posbias.sql import rank_digits
+from posbias.harvesting import count as natural_variation
+from posbias.sql import exposures as rank_digits
 
 CELL = ("stratum", "bucket", "rank", "pairs", "impressions", "clicks")
 IDS = {

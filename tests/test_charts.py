@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posbias
-from posbias.reporting.curve_charts import curve_chart, curves_chart, segment_curves
-from posbias.reporting.days import history_chart
-from posbias.reporting.drawings import Series, plotted
-from posbias.reporting.maps import counts_map
-from posbias.reporting.scales import number_axis, rank_axis, round_numbers, round_ratios
+from posbias.reporting.charts import counts_map, curve_chart, curves_chart, segment_curves
+from posbias.reporting.drawing import Series, number_axis, plotted, rank_axis, round_numbers, round_ratios
+from posbias.reporting.page import history_chart
 
 numbers = st.floats(1e-9, 1e9)
 

@@ -20,19 +20,18 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
+from posbias._text import printable
 from posbias.cli import cli
-from posbias.cli.flags import as_flags
+from posbias.cli.options import as_flags
 from posbias.engines import open_log
 from posbias.findings import Finding
-from posbias.harvesting.profiles import take_profile
-from posbias.harvesting.repeats import find_repeats
-from posbias.harvesting.row_counts import count_rows
-from posbias.harvesting.signatures import known_rankers
-from posbias.judging.checks import Check
+from posbias.harvesting.count import known_rankers
+from posbias.harvesting.page_checks import find_repeats
+from posbias.harvesting.row_checks import count_rows, take_profile
+from posbias.judging.check import Check
 from posbias.progress import silent
-from posbias.simulation.tables import rank
-from posbias.sql.shown import Plan
-from posbias.wording import printable
+from posbias.simulation.simulate import rank
+from posbias.sql.plan import Plan
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 
@@ -993,7 +992,7 @@ def test_page_views_by_few_bits_show_what_those_by_many_do(seed: int, ids: str) 
 
 def test_queries_of_a_sample_of_pairs_are_those_of_the_log(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     every = check(rows)
-    monkeypatch.setattr("posbias.harvesting.set_sizes._MOST_ROWS", len(rows) // 2)
+    monkeypatch.setattr("posbias.harvesting.intervention_sets._MOST_ROWS", len(rows) // 2)
     part = check(rows)
     # A row beyond M keeps queries from being counted with the pairs.
     apart = check([*rows[:-1], rows[-1] | {"position": 9, "rank_a": 9, "rank_b": 9}])

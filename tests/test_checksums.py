@@ -199,7 +199,7 @@ def test_bytes_explain_rows(tmp_path: Path) -> None:
 
 
 def test_what_stops_the_work_stops_the_check(tmp_path: Path) -> None:
-    from posbias.engines.checksums import verified
+    from posbias.engines.files import verified
 
     path = tmp_path / "log.csv.gz"
     path.write_bytes(packed(bytes(2**26)))

@@ -16,14 +16,12 @@ from click.testing import CliRunner
 import posbias
 from experiments.drawn import buckets_of
 from experiments.periods import as_segments, draw_periods
+from posbias._plotstyle import new_axes
+from posbias._stats import t_quantile
 from posbias.cli import cli
-from posbias.judging.comparing import compare_sides
-from posbias.judging.comparisons import wrapped
-from posbias.judging.contrasts import Contrasts, judge_each, judge_jointly
-from posbias.judging.sides import Side
+from posbias.judging.compare import Side, compare_sides, wrapped
+from posbias.judging.significance import Contrasts, judge_each, judge_jointly
 from posbias.logs.layouts import Layout
-from posbias.pictures import new_axes
-from posbias.quantiles import t_quantile
 
 from .test_swap import swapped
 

@@ -10,15 +10,14 @@ from scipy import optimize, stats
 
 import posbias
 from experiments.drawn import buckets_of, draw_log
-from posbias.estimators import cross_fitting, score_roots
-from posbias.estimators.compared_rows import Rows
-from posbias.estimators.intervals import deletions, jackknife, percentile, resample
-from posbias.estimators.relevance_guesses import Guess
-from posbias.estimators.view_scores import Score
-from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.strata import Cells
+from posbias._stats import normal_tail, t_quantile
+from posbias.estimators import cross_fit as cross_fitting
+from posbias.estimators import cross_fit as score_roots
+from posbias.estimators.base import deletions, jackknife, percentile, resample
+from posbias.estimators.cross_fit import Guess, Rows, Score
+from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.tables import Cells
 from posbias.logs.layouts import Layout
-from posbias.quantiles import normal_tail, t_quantile
 from posbias.simulation import simulate
 
 WORLD = posbias.World(queries=600, rankers=("a", "b", "c"), traffic=(6, 3, 1), max_rank=4, similarity=0.6)
@@ -128,7 +127,7 @@ def test_rows_go_in_parts_of_whole_cells(harvest, monkeypatch):
     strata = harvest.strata()
     whole = Rows.of(strata, by_design=strata.by_design)
     assert len(whole.parts) == 1
-    monkeypatch.setattr("posbias.estimators.compared_rows._PART", 64)
+    monkeypatch.setattr("posbias.estimators.cross_fit._PART", 64)
     parts = Rows.of(strata, by_design=strata.by_design).parts
     assert len(parts) > 5
     assert sum(map(len, parts)) == len(whole)

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 import posbias
 from posbias import Curve, CurveError
+from posbias._json import UnfitError, prove
+from posbias._text import json_text, label
 from posbias.curves import files
 from posbias.curves.curve import Position
-from posbias.curves.records import MOST_RANKS
-from posbias.records import UnfitError, prove
-from posbias.wording import json_text, label
+from posbias.curves.files import MOST_RANKS
 
 # Two columns whose values, joined by commas, would read alike; a missing value beside the text that says so.
 COLLIDING = [("a, b", "c"), ("a", "b, c"), (None, "x"), ("null", "x"), ("", "x"), ('"null"', "x"), ("a\\", "x")]
@@ -603,7 +603,7 @@ def test_what_several_ranks_have_for_a_reason_is_said_once() -> None:
 
 
 def test_a_plot_has_a_title_and_bars_that_show_narrow_intervals() -> None:
-    from posbias.curves.plots import draw_curve
+    from posbias.curves.curve import draw_curve
 
     positions = (Position(1, 1.0, 1.0, 1.0, 9, 4, None), Position(2, 0.5, 0.499, 0.501, 9, 2, None))
     narrow = small(positions=positions, estimator="$x_1$", covariance=None)
@@ -617,7 +617,7 @@ def test_a_plot_has_a_title_and_bars_that_show_narrow_intervals() -> None:
 
 
 def test_plots_name_segments_as_they_are(colliding: Curve) -> None:
-    from posbias.curves.plots import draw_curve
+    from posbias.curves.curve import draw_curve
 
     named = [text.get_text() for text in draw_curve(colliding).get_legend().get_texts()]
     assert named == ["all", *map(label, colliding.segments)]

@@ -18,22 +18,22 @@ from click.testing import CliRunner
 import posbias
 from experiments.diagnosis import ALARMS, SETTINGS, measure
 from experiments.drawn import buckets_of, draw_log, draw_page_clicks
+from posbias._stats import f_tail
 from posbias.cli import cli
 from posbias.errors import HarvestError
 from posbias.findings import Finding, any_error
-from posbias.judging.briefs import brief
-from posbias.judging.contests import Contests, Surprises
-from posbias.judging.diagnosing import diagnose_harvest
-from posbias.judging.diagnosis import Diagnosis
-from posbias.judging.directions import ranker_effects, trust
-from posbias.judging.one_curve import OneCurve
-from posbias.judging.pages import count_page_clicks, find_odd_pages, question_pages
-from posbias.judging.proxies import question_proxy
-from posbias.judging.questions import Question, answer, holm
-from posbias.judging.traffic import dispersion, question_independence
-from posbias.judging.trials import UNTOLD, Trial, satterthwaite, wald
+from posbias.judging.diagnose import Diagnosis, brief, diagnose_harvest
+from posbias.judging.diagnostics import (
+    count_page_clicks,
+    dispersion,
+    find_odd_pages,
+    question_independence,
+    question_pages,
+    question_proxy,
+)
+from posbias.judging.one_curve import Contests, OneCurve, Surprises, ranker_effects, trust
+from posbias.judging.significance import UNTOLD, Question, Trial, answer, holm, satterthwaite, wald
 from posbias.logs.layouts import Layout
-from posbias.quantiles import f_tail
 from posbias.simulation import AtMostOneClick, Cascade, Crawled, PositionBased, TrustBias
 
 UNEQUAL = posbias.World(queries=2000, quality=(0.5, 2.0))

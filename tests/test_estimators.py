@@ -10,13 +10,13 @@ import pytest
 
 import posbias
 from posbias.estimators import ESTIMATORS as REGISTERED
-from posbias.estimators import Estimator
-from posbias.estimators.intervals import deletions, percentile, resample
-from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.strata import Cells
+from posbias.estimators import Estimator, estimator_class
+from posbias.estimators.base import deletions, percentile, resample
+from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.tables import Cells
 from posbias.logs.layouts import Layout
 
-ESTIMATORS = [kind for kind in REGISTERED.values() if issubclass(kind, Estimator)]
+ESTIMATORS = [kind for kind in map(estimator_class, REGISTERED) if issubclass(kind, Estimator)]
 
 
 def cells_of(rows: list[tuple[int, int, int, int, int, int]]) -> Cells:

@@ -20,11 +20,10 @@ import posbias
 from posbias import evaluate
 from posbias.cli import cli
 from posbias.engines import open_log
-from posbias.judging.sides import fit
-from posbias.learning.credits import Credits, Refits
-from posbias.learning.metrics import Metric
+from posbias.judging.compare import fit
+from posbias.learning.evaluate import Credits, Metric, Refits
 from posbias.simulation import rank
-from posbias.simulation.blocks import blocks_of, draw_rankings
+from posbias.simulation.simulate import blocks_of, draw_rankings
 
 from . import oracle
 

@@ -45,11 +45,11 @@ from experiments.registry import EXPERIMENTS, ON_WORLDS, run
 from experiments.robustness import STUDIES, inverse_error, run_study
 from posbias import PBMEM, AllPairs, ClickLog, Harvest, World, evaluate, harvest, simulate
 from posbias.errors import PosbiasError
-from posbias.harvesting.strata import Cells
+from posbias.harvesting.tables import Cells
 from posbias.logs.layouts import Layout
-from posbias.planning import scenarios
+from posbias.planning import forecast as scenarios
 from posbias.simulation import PositionBased
-from posbias.simulation.blocks import blocks_of, draw_rankings
+from posbias.simulation.simulate import blocks_of, draw_rankings
 
 # Whole worlds are drawn and fitted: minutes in all, which CI takes.
 pytestmark = pytest.mark.long

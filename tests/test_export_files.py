@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import posbias
-from posbias.harvesting.file_kinds import is_export, is_harvest
-from posbias.harvesting.validation import check_harvest
-from posbias.harvesting.warehouse.exports import load_export
+from posbias.harvesting.exports import load_export
+from posbias.harvesting.files import check_harvest, is_export, is_harvest
 
 from .logs import Row
 from .warehouses import run_duckdb, to_csv, to_gzip, to_parquet

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 import posbias
 from posbias.cli import cli
-from posbias.harvesting.file_kinds import is_export, is_harvest
+from posbias.harvesting.files import is_export, is_harvest
 
 from .logs import Row
 from .warehouses import EXPORTS, run_duckdb, to_csv, to_parquet
@@ -348,7 +348,7 @@ def test_the_command_prints_what_the_function_returns() -> None:
 
 def test_the_command_knows_every_dialect() -> None:
     from posbias.cli.sql import _DIALECTS
-    from posbias.sql.warehouses import DIALECTS
+    from posbias.sql.dialects import DIALECTS
 
     assert list(_DIALECTS) == list(DIALECTS)
     assert "'oracle' is not one of 'bigquery'" in run("sql", "--dialect", "oracle", "--table", "t", code=2).stderr

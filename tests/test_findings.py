@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import posbias
-from posbias.cli.flags import as_flags
+from posbias.cli.options import as_flags
 from posbias.findings import Finding, added, unusable
 
 DAY = Finding("left-out", "warning", "{count} of {rows} rows were left out", 2, evidence={"rows": 1000, "of": "day"})

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import posbias
+from posbias._json import UnfitError
 from posbias.harvesting import files
-from posbias.harvesting.validation import check_harvest
-from posbias.records import UnfitError
+from posbias.harvesting.files import check_harvest
 
 # `make fuzz` flips every byte and cuts at every length.
 STEP = int(os.environ.get("POSBIAS_FUZZ_STEP", "23"))

@@ -427,7 +427,7 @@ def test_harvests_that_come_one_by_one_are_added_up_in_turns(
     log = told(layout, [*shown("A", "xyz", "x") * 4, *shown("B", "yzx", "y") * 2], A="xyz", B="yzx")
     day = harvest(log, 3, max_strata=max_strata)
     at_once = posbias.merge([day] * 5)
-    monkeypatch.setattr("posbias.harvesting.merging._AT_ONCE", len(day.table))
+    monkeypatch.setattr("posbias.harvesting.merge._AT_ONCE", len(day.table))
     in_turns = posbias.merge(iter([day] * 5))
     assert in_turns.page_views == at_once.page_views
     np.testing.assert_allclose(in_turns.pairs().clicks, at_once.pairs().clicks, rtol=1e-12)

@@ -75,7 +75,7 @@ def test_an_estimate_begins_with_the_curve_and_puts_out_after_the_log() -> None:
 
 
 def test_an_option_of_no_section_is_shown_all_the_same() -> None:
-    from posbias.cli.sections import Sectioned
+    from posbias.cli.options import Sectioned
 
     @click.command(cls=Sectioned, sections={"Output": ("output",)})
     @click.option("--output")

@@ -30,7 +30,7 @@ from click.testing import CliRunner
 
 import posbias
 from posbias.cli import cli
-from posbias.simulation.tables import rank
+from posbias.simulation.simulate import rank
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 

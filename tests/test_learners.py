@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from sklearn.svm import LinearSVC
 
 from posbias.errors import PosbiasError
-from posbias.learning.weight_tables import Weights
+from posbias.learning.weights import Weights
 from posbias.objectives import (
     Form,
     choose_rule,

@@ -17,17 +17,28 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
+from posbias._stats import t_quantile
 from posbias.cli import cli
 from posbias.errors import EstimateError, PosbiasError
-from posbias.planning import scenarios
-from posbias.planning.measured import measure
-from posbias.planning.newcomers import joined_by_newcomer, mean_likeness
-from posbias.planning.numerals import compact
-from posbias.planning.plans import Need, Outlook, Plan
-from posbias.planning.precision import buckets_at, degrees_at, precision_at, times_for
-from posbias.planning.scenarios import best_split, non_negative, shares_of
-from posbias.planning.twins import Twin, filled
-from posbias.quantiles import t_quantile
+from posbias.planning import forecast as scenarios
+from posbias.planning.forecast import (
+    Need,
+    Outlook,
+    Twin,
+    best_split,
+    buckets_at,
+    compact,
+    degrees_at,
+    filled,
+    joined_by_newcomer,
+    mean_likeness,
+    measure,
+    non_negative,
+    precision_at,
+    shares_of,
+    times_for,
+)
+from posbias.planning.plan import Plan
 
 # Whole worlds are drawn and fitted: minutes in all, which CI takes.
 pytestmark = pytest.mark.long

@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 
 import posbias
 from posbias import plots
-from posbias.learning.credits import Estimate
-from posbias.learning.evaluations import Evaluation, Judged
-from posbias.pictures import COLORS, MARKERS, legible
-from posbias.plots.links import draw_graph, draw_sets
+from posbias._plotstyle import COLORS, MARKERS, legible
+from posbias.learning.evaluate import Estimate, Evaluation, Judged
+from posbias.plots.evidence import draw_graph, draw_sets
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +84,7 @@ def test_what_is_drawn_is_what_was_estimated(harvest: posbias.Harvest, fitted: p
     shown = axes.collections[0].get_array().filled(0)
     np.testing.assert_array_equal(shown, harvest.set_clicks())
     written = {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in axes.texts}
-    assert written[1, 2] == plots.links.short(shown[0, 1])
+    assert written[1, 2] == plots.evidence.short(shown[0, 1])
     axes = plots.influence(fitted)
     changes = np.concatenate([line.get_ydata() for line in axes.lines if set(line.get_xdata()) == {2}])
     expected = 100 * (fitted.deletions_[:, 1] / fitted.propensity_[1] - 1)

@@ -12,13 +12,11 @@ from scipy import optimize, special, stats
 
 import posbias
 from experiments.pooling import SETTINGS, Setting, measure
-from posbias.arrays import FloatArray
-from posbias.estimators import pooled_segments
-from posbias.estimators.compared_rows import Rows
-from posbias.estimators.mixed_normals import MixedNormals
-from posbias.estimators.partial_pooling import Pooled, Scores, _Around, kinds, pool
-from posbias.estimators.view_scores import Score
-from posbias.harvesting.segment_strata import SegmentStrata
+from posbias._arrays import FloatArray
+from posbias.estimators import pooling as pooled_segments
+from posbias.estimators.cross_fit import Rows, Score
+from posbias.estimators.pooling import MixedNormals, Pooled, Scores, _Around, kinds, pool
+from posbias.harvesting.harvest import SegmentStrata
 
 RANKS = np.array([2.0, 3.0, 5.0])
 WIDTHS = np.geomspace(0.12, 2.6, 50)

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import posbias
 from posbias.cli import cli
-from posbias.harvesting.random_order import Agreement
+from posbias.harvesting.observations import Agreement
 
 from .sparks import on_server, session
 

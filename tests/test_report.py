@@ -21,11 +21,10 @@ from posbias.cli import cli
 from posbias.cli.report import _command, _next_steps
 from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
-from posbias.harvesting import harvests
-from posbias.judging.diagnosing import diagnose_harvest
+from posbias.harvesting import harvest as harvests
+from posbias.judging.diagnose import diagnose_harvest
 from posbias.learning import weights as learning_weights
-from posbias.reporting.reports import Report
-from posbias.reporting.uses import weigh
+from posbias.reporting.report import Report, weigh
 
 from .pages import elements, table
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import posbias
-from posbias.reporting.reports import Report
+from posbias.reporting.report import Report
 
 from .test_report import EVIL, broken, spelled
 

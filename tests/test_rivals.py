@@ -14,9 +14,8 @@ import pandas
 import pytest
 
 import posbias
-from posbias.estimators import ESTIMATORS, PBMEM, NaiveCTR, RandomTraffic, RegressionEM
-from posbias.estimators.pair_likelihood import PairLikelihood
-from posbias.estimators.pbm_items import ShownItems
+from posbias.estimators import ESTIMATORS, PBMEM, NaiveCTR, RandomTraffic, RegressionEM, estimator_class
+from posbias.estimators.click_models import PairLikelihood, ShownItems
 
 # Whole worlds are drawn and fitted: minutes in all, which CI takes.
 pytestmark = pytest.mark.long
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.long
 pytest.importorskip("sklearn")
 
 TRUTH = np.array([1, 0.6, 0.4, 0.3])
-RIVALS = {name: kind for name, kind in ESTIMATORS.items() if "log" in kind.fits_on}
+RIVALS = {name: estimator_class(name) for name in ESTIMATORS if "log" in estimator_class(name).fits_on}
 
 
 @pytest.fixture(autouse=True)
@@ -326,7 +325,7 @@ def test_pbm_em_that_is_stopped_says_so():
 
 
 def test_pbm_em_of_very_many_pairs_has_no_interval(monkeypatch):
-    monkeypatch.setattr("posbias.estimators.pbm_em._MOST_REFITTED", 1000)
+    monkeypatch.setattr("posbias.estimators.click_models._MOST_REFITTED", 1000)
     fitted = PBMEM(max_rank=4).fit(posbias.ClickLog(repeated_log(50, 50)))
     assert np.isnan(fitted.interval_).all()
     assert fitted.reasons_[1].startswith("no interval: ")

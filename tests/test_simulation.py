@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from importlib import import_module
 from pathlib import Path
 
 import duckdb
@@ -14,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from posbias.errors import PosbiasError
-from posbias.simulation import World, Written, agreement, blocks, files, rank, simulate, tables, write
+from posbias.simulation import World, Written, agreement, rank, simulate, write
 from posbias.version import __version__
+
+module = import_module("posbias.simulation.simulate")
 
 SMALL = World(queries=60, repeats=4, skew=1, similarity=0.6, max_rank=4, candidates=6, seed=3)
 SUFFIXES = [".parquet", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz"]
@@ -39,7 +42,7 @@ def rows(table: pa.Table) -> list[tuple]:
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(blocks, "_BLOCK_ROWS", size)
+    monkeypatch.setattr(module, "_BLOCK_ROWS", size)
 
 
 def assert_close(clicks: float, n: int, p: float) -> None:
@@ -174,7 +177,7 @@ def test_agreement_is_the_share_of_documents_at_the_same_rank() -> None:
 
 
 def views_by_query(world: World) -> np.ndarray:
-    return np.concatenate([block.views for block in blocks.blocks_of(world)])
+    return np.concatenate([block.views for block in module.blocks_of(world)])
 
 
 def test_repeats() -> None:
@@ -194,11 +197,11 @@ def test_repeats() -> None:
 def test_the_seed_alone_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch, 100)
     first = write(SMALL, tmp_path / "first.parquet").log.read_bytes()
-    monkeypatch.setattr(tables, "_THREADS", 5)
+    monkeypatch.setattr(module, "_THREADS", 5)
     assert write(SMALL, tmp_path / "again.parquet").log.read_bytes() == first
     other = dataclasses.replace(SMALL, seed=4)
     assert not simulate(other).equals(simulate(SMALL))
-    monkeypatch.setattr(files, "_ROW_GROUP", 50)
+    monkeypatch.setattr(module, "_ROW_GROUP", 50)
     chunked = write(SMALL, tmp_path / "chunked.parquet").log
     assert pq.ParquetFile(chunked).num_row_groups > 5
     assert pq.ParquetFile(tmp_path / "first.parquet").num_row_groups == 1
@@ -208,7 +211,7 @@ def test_the_seed_alone_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_blocks_are_independent_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch, 80)
-    assert len(list(blocks.blocks_of(SMALL))) > 5
+    assert len(list(module.blocks_of(SMALL))) > 5
     log = simulate(SMALL)
     assert set(log["query_id"].to_pylist()) == set(range(60))
     pages = ask("SELECT list(doc_id ORDER BY position) FROM log GROUP BY query_id, ranker", log=log)
@@ -218,7 +221,7 @@ def test_blocks_are_independent_and_complete(monkeypatch: pytest.MonkeyPatch) ->
 def test_one_query_viewed_often_is_drawn_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch, 1000)
     world = World(queries=2, repeats=20_000, quality=0, noise=1)
-    pieces = list(tables.draw(world, tables.Form()))
+    pieces = list(module.draw(world, module.Form()))
     assert max(piece.log.num_rows for piece in pieces) <= 2000
     assert sum(piece.queries for piece in pieces) == 2
     log = pa.concat_tables(piece.log for piece in pieces)
@@ -247,7 +250,7 @@ def test_aggregated_is_the_sum_of_rows(segments: dict[str, float], size: int, mo
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("layout", ["wide", "long", "replay"])
-def test_every_layout_and_format_round_trips(layout: tables.Layout, suffix: str, tmp_path: Path) -> None:
+def test_every_layout_and_format_round_trips(layout: module.Layout, suffix: str, tmp_path: Path) -> None:
     world = dataclasses.replace(SMALL, rankers=('a"b', "ü c"), segments={"x,y": 1, "z": 0})
     for ids, aggregated in (("int", False), ("str", True), ("str", False)):
         written = write(world, tmp_path / f"log{suffix}", layout, ids=ids, aggregated=aggregated)
@@ -313,7 +316,7 @@ def test_a_run_that_fails_leaves_everything_as_it_was(
     suffix: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_blocks(monkeypatch, 100)
-    monkeypatch.setattr(files, "_ROW_GROUP", 100)
+    monkeypatch.setattr(module, "_ROW_GROUP", 100)
 
     def fail(done: int, total: int) -> None:
         if done > 30:

@@ -22,12 +22,12 @@ import pytest
 
 import posbias
 from posbias.engines import open_log
-from posbias.engines.duckdb.opening import _from_polars
+from posbias.engines.duckdb_sources import _from_polars
 from posbias.engines.files import find_files
-from posbias.harvesting.row_counts import trust_ranks
+from posbias.harvesting.row_checks import trust_ranks
 from posbias.simulation import write
-from posbias.simulation.tables import rank
-from posbias.sql.shown import Plan
+from posbias.simulation.simulate import rank
+from posbias.sql.plan import Plan
 from posbias.sql.signatures import signatures
 
 WORLD = posbias.World(queries=150, repeats=8, max_rank=6, seed=3)
@@ -121,7 +121,7 @@ def test_few_signatures_are_counted_by_place(
     path = tmp_path / "log.parquet"
     names = tuple("abc"[:rankers])
     write(posbias.World(rankers=names, queries=50), path)
-    monkeypatch.setattr("posbias.engines.duckdb.opened._LARGE", large)
+    monkeypatch.setattr("posbias.engines.duckdb_log._LARGE", large)
     with open_log(posbias.ClickLog(path), posbias.DuckDB(threads=threads)) as engine, engine._by_place(few_groups=True):
         [(_, text)] = engine.rows(f"EXPLAIN {signatures(Plan(engine.schema, engine.dialect, names, 6))}")
     assert ("perfect hash" in text.lower()) == by_place

@@ -24,8 +24,7 @@ import posbias
 from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.errors import PosbiasError
-from posbias.harvesting.counts import MAX_STRATA, Settings
-from posbias.harvesting.signatures import known_rankers
+from posbias.harvesting.count import MAX_STRATA, Settings, known_rankers
 from posbias.sql import exposures, signatures
 
 from . import sparks

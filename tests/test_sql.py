@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 import posbias
-from posbias.sql.warehouses import DIALECTS
+from posbias.sql.dialects import DIALECTS
 
 from . import clickhouse, oracle, postgres, sparks
 from .logs import (

@@ -12,17 +12,15 @@ import pytest
 from scipy.optimize import minimize
 
 import posbias
-from posbias import arrays
-from posbias.arrays import FloatArray, tally
-from posbias.engines.duckdb.opened import DuckDBLog
+from posbias import _arrays as arrays
+from posbias._arrays import FloatArray, tally
+from posbias.engines.duckdb_log import DuckDBLog
 from posbias.estimators import Estimator
-from posbias.estimators.base import Reasons
-from posbias.estimators.intervals import resample
-from posbias.harvesting.equal_strata import Strata
-from posbias.harvesting.harvests import Harvest
-from posbias.harvesting.strata import Cells
+from posbias.estimators.base import Reasons, resample
+from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.tables import Cells, Strata
 from posbias.logs.layouts import Layout
-from posbias.simulation.tables import rank
+from posbias.simulation.simulate import rank
 
 LAYOUTS = ["wide", "long", "replay"]
 WORLD = posbias.World(

@@ -16,7 +16,7 @@ from experiments.ranking_svm import rank_documents
 from experiments.sessions import simulate_swaps
 from experiments.traffic import sweeps
 from posbias.estimators import SwapAdjacent, SwapOne
-from posbias.estimators.intervals import resample
+from posbias.estimators.base import resample
 from posbias.harvesting.observations import Observations
 from posbias.simulation import PositionBased
 

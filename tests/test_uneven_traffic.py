@@ -9,7 +9,7 @@ import pytest
 
 import posbias
 from posbias.estimators import Estimator
-from posbias.harvesting.harvests import Harvest
+from posbias.harvesting.harvest import Harvest
 
 WORLD = posbias.World(queries=800, max_rank=3, rankers=("a", "b", "c"), quality=(0.0, 2.0, 2.0))
 BY_TRAFFIC = [posbias.AllPairs, posbias.PivotOne, posbias.AdjacentChain]

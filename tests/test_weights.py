@@ -26,9 +26,8 @@ import posbias
 from posbias.cli import cli
 from posbias.curves.curve import Curve, Position
 from posbias.learning import weights
-from posbias.learning.curve_values import relative_propensities
-from posbias.learning.forms import learner_form
-from posbias.learning.weight_findings import find_few_clicks
+from posbias.learning.learners import learner_form
+from posbias.learning.weights import find_few_clicks, relative_propensities
 
 from .logs import (
     CONVERTERS,

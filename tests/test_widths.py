@@ -21,9 +21,9 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
+from posbias._text import WIDTH, Column, folded, table
 from posbias.cli import COMMANDS, cli
 from posbias.curves.curve import Curve, Position
-from posbias.tables import WIDTH, Column, folded, table
 
 LONG = "a-ranker-with-a-name-that-its-makers-took-great-pride-in-" + "x" * 40
 SEGMENT = "phones, tablets and whatever else people hold in their hands while they are on a train " + "y" * 90

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias.wording import json_text, label, printable
+from posbias._text import json_text, label, printable
 
 
 @given(st.lists(st.lists(st.none() | st.text(alphabet='a,"\\ nul\x1bx1b\n', max_size=6), min_size=2, max_size=2)))

@@ -14,12 +14,22 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
-from posbias import writing
+from posbias import _files as writing
+from posbias._files import (
+    CURVE,
+    HARVEST,
+    HISTORY,
+    PICTURE,
+    REPORT,
+    Kind,
+    all_written_whole,
+    folder_written_whole,
+    refuse_other,
+    written_whole,
+)
 from posbias.cli import cli
-from posbias.curves.plots import save_plot
+from posbias.curves.curve import save_plot
 from posbias.errors import PosbiasError
-from posbias.replacing import CURVE, HARVEST, HISTORY, PICTURE, REPORT, Kind, refuse_other
-from posbias.writing import all_written_whole, folder_written_whole, written_whole
 
 
 def write(path: Path, text: str) -> None:
@@ -76,7 +86,7 @@ def test_a_pipe_a_device_a_folder_and_nothing_are_refused(tmp_path):
 
 def test_what_a_killed_run_left_is_cleaned_up_by_the_next_and_what_another_is_writing_is_not(tmp_path):
     code = (
-        "import sys, time; from posbias.writing import written_whole\n"
+        "import sys, time; from posbias._files import written_whole\n"
         "with written_whole(sys.argv[1]) as draft:\n    print(draft, flush=True); time.sleep(600)"
     )
     runs = [

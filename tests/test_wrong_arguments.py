@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import posbias
-from posbias.planning.assumed import with_curve
+from posbias.planning.plan import with_curve
 
 WORLD = posbias.World(queries=40, repeats=4, max_rank=3, seed=1)
 TABLE = posbias.simulate(WORLD)

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow
 import pyarrow.parquet
 
-from posbias.sql.spark import SparkDialect
+from posbias.sql.dialects import SparkDialect
 
 from . import clickhouse, postgres, sparks
 from .logs import Row

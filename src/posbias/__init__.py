@@ -18,56 +18,65 @@ if TYPE_CHECKING:
     from posbias.errors import HarvestError as HarvestError
     from posbias.errors import LogError as LogError
     from posbias.errors import PosbiasError as PosbiasError
-    from posbias.estimators.registered import *  # noqa: F403
-    from posbias.harvesting.counting import harvest as harvest
-    from posbias.harvesting.event_files import write_events as write_events
-    from posbias.harvesting.harvests import Harvest as Harvest
-    from posbias.harvesting.merging import merge as merge
-    from posbias.harvesting.set_sizes import intervention_sets as intervention_sets
-    from posbias.harvesting.warehouse.events import events_sql as events_sql
-    from posbias.harvesting.warehouse.queries import harvest_sql as harvest_sql
-    from posbias.judging.checking import check as check
-    from posbias.judging.comparing import compare as compare
-    from posbias.judging.diagnosing import diagnose as diagnose
-    from posbias.judging.histories import History as History
-    from posbias.judging.segmented import compare_segments as compare_segments
-    from posbias.learning.evaluating import evaluate as evaluate
+    from posbias.estimators import PBMEM as PBMEM
+    from posbias.estimators import AdjacentChain as AdjacentChain
+    from posbias.estimators import AllPairs as AllPairs
+    from posbias.estimators import CrossFit as CrossFit
+    from posbias.estimators import NaiveCTR as NaiveCTR
+    from posbias.estimators import PivotOne as PivotOne
+    from posbias.estimators import RandomTraffic as RandomTraffic
+    from posbias.estimators import RegressionEM as RegressionEM
+    from posbias.estimators import SwapAdjacent as SwapAdjacent
+    from posbias.estimators import SwapOne as SwapOne
+    from posbias.harvesting.events import write_events as write_events
+    from posbias.harvesting.harvest import Harvest as Harvest
+    from posbias.harvesting.harvest import harvest as harvest
+    from posbias.harvesting.intervention_sets import intervention_sets as intervention_sets
+    from posbias.harvesting.merge import merge as merge
+    from posbias.harvesting.warehouse import events_sql as events_sql
+    from posbias.harvesting.warehouse import harvest_sql as harvest_sql
+    from posbias.judging.check import check as check
+    from posbias.judging.compare import compare as compare
+    from posbias.judging.compare_segments import compare_segments as compare_segments
+    from posbias.judging.diagnose import diagnose as diagnose
+    from posbias.judging.history import History as History
+    from posbias.learning.evaluate import evaluate as evaluate
     from posbias.learning.weights import ips_weights as ips_weights
     from posbias.logs.click_log import ClickLog as ClickLog
-    from posbias.planning.planner import plan as plan
-    from posbias.reporting.reporter import report as report
+    from posbias.planning.plan import plan as plan
+    from posbias.reporting.report import report as report
     from posbias.simulation import World as World
     from posbias.simulation import simulate as simulate
 
 # Where each public name lives: it is imported when first used, so that `posbias --help` answers in a blink.
-_HOMES = dict.fromkeys(_ESTIMATORS.modules, "posbias.estimators") | {
+_HOMES = dict.fromkeys((class_ for _, class_ in _ESTIMATORS.values()), "posbias.estimators") | {
     "ClickLog": "posbias.logs.click_log",
     "Curve": "posbias.curves.curve",
     "CurveError": "posbias.errors",
     "DuckDB": "posbias.engines.duckdb",
     "EstimateError": "posbias.errors",
-    "Harvest": "posbias.harvesting.harvests",
+    "Harvest": "posbias.harvesting.harvest",
     "HarvestError": "posbias.errors",
-    "History": "posbias.judging.histories",
+    "History": "posbias.judging.history",
     "LogError": "posbias.errors",
     "PosbiasError": "posbias.errors",
     "Spark": "posbias.engines.spark",
     "World": "posbias.simulation",
-    "check": "posbias.judging.checking",
-    "compare": "posbias.judging.comparing",
-    "compare_segments": "posbias.judging.segmented",
-    "evaluate": "posbias.learning.evaluating",
-    "events_sql": "posbias.harvesting.warehouse.events",
-    "diagnose": "posbias.judging.diagnosing",
-    "harvest": "posbias.harvesting.counting",
-    "harvest_sql": "posbias.harvesting.warehouse.queries",
-    "intervention_sets": "posbias.harvesting.set_sizes",
+    "check": "posbias.judging.check",
+    "compare": "posbias.judging.compare",
+    "compare_segments": "posbias.judging.compare_segments",
+    "evaluate": "posbias.learning.evaluate",
+    "events_sql": "posbias.harvesting.warehouse",
+    "diagnose": "posbias.judging.diagnose",
+    "harvest": "posbias.harvesting.harvest",
+    "harvest_sql": "posbias.harvesting.warehouse",
+    "intervention_sets": "posbias.harvesting.intervention_sets",
     "ips_weights": "posbias.learning.weights",
-    "merge": "posbias.harvesting.merging",
-    "plan": "posbias.planning.planner",
-    "report": "posbias.reporting.reporter",
+    "merge": "posbias.harvesting.merge",
+    "plan": "posbias.planning.plan",
+    "report": "posbias.reporting.report",
     "simulate": "posbias.simulation",
-    "write_events": "posbias.harvesting.event_files",
+    "write_events": "posbias.harvesting.events",
 }
 # Modules of functions, likewise.
 _MODULES = ("plots",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from posbias.wording import Arguments, as_python
+from posbias._text import Arguments, as_python
 
 Spelling = Callable[[Arguments], str]
 
@@ -28,20 +28,20 @@ class PosbiasError(Exception):
         return self.told(as_python)
 
 
-class LogError(PosbiasError):
-    """The click log cannot be read, or does not say what it must."""
-
-
-class HarvestError(PosbiasError):
-    """A harvest file is not one, is damaged, or does not fit what is asked of it."""
+class CurveError(PosbiasError):
+    """What was given as a curve is not one, is damaged, or does not fit what is asked of it."""
 
 
 class EstimateError(PosbiasError):
     """The harvest holds nothing from which the propensities asked for could be estimated."""
 
 
-class CurveError(PosbiasError):
-    """What was given as a curve is not one, is damaged, or does not fit what is asked of it."""
+class HarvestError(PosbiasError):
+    """A harvest file is not one, is damaged, or does not fit what is asked of it."""
+
+
+class LogError(PosbiasError):
+    """The click log cannot be read, or does not say what it must."""
 
 
 def with_arguments(message: str, arguments: Arguments, spell: Spelling) -> str:

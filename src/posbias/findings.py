@@ -6,12 +6,35 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from posbias._text import Arguments, as_python, folded, printable
 from posbias.errors import LogError, Spelling, with_arguments
-from posbias.tables import folded
-from posbias.wording import Arguments, as_python, printable
 
 Severity = Literal["error", "warning", "info"]
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "·"}
+
+
+def unusable(
+    code: str, what: str, remedy: str, *, count: int = 1, arguments: Arguments | None = None
+) -> UnusableLogError:
+    """Return the error of a log that cannot even be opened."""
+    return UnusableLogError(Finding(code, "error", what, count, remedy=remedy, arguments=arguments or {}))
+
+
+class UnusableLogError(LogError):
+    """A log that cannot be used, with the findings that are the reason."""
+
+    def __init__(self, *findings: Finding, lead: str = "", tail: str = "", arguments: Arguments | None = None) -> None:
+        self.findings = findings
+        self.lead = lead
+        self.tail = tail
+        super().__init__("", arguments)
+
+    def told(self, spell: Spelling) -> str:
+        """Return the findings with the arguments that would help, spelled as the reader would write them."""
+        if not self.lead:
+            return "\n".join(finding.told(spell) for finding in self.findings)
+        tail = [f"{self.tail} add {spell(self.arguments)}"] if self.arguments else []
+        return "\n".join([self.lead, *(f"  - {finding.told(spell)}" for finding in self.findings), *tail])
 
 
 @dataclass(frozen=True)
@@ -79,28 +102,15 @@ class Finding:
         return self.told()
 
 
-class UnusableLogError(LogError):
-    """A log that cannot be used, with the findings that are the reason."""
-
-    def __init__(self, *findings: Finding, lead: str = "", tail: str = "", arguments: Arguments | None = None) -> None:
-        self.findings = findings
-        self.lead = lead
-        self.tail = tail
-        super().__init__("", arguments)
-
-    def told(self, spell: Spelling) -> str:
-        """Return the findings with the arguments that would help, spelled as the reader would write them."""
-        if not self.lead:
-            return "\n".join(finding.told(spell) for finding in self.findings)
-        tail = [f"{self.tail} add {spell(self.arguments)}"] if self.arguments else []
-        return "\n".join([self.lead, *(f"  - {finding.told(spell)}" for finding in self.findings), *tail])
+def _ended(sentence: str) -> str:
+    """Return a sentence with its full stop, which a question has already."""
+    return sentence if sentence.endswith("?") else f"{sentence}."
 
 
-def unusable(
-    code: str, what: str, remedy: str, *, count: int = 1, arguments: Arguments | None = None
-) -> UnusableLogError:
-    """Return the error of a log that cannot even be opened."""
-    return UnusableLogError(Finding(code, "error", what, count, remedy=remedy, arguments=arguments or {}))
+def wrapped(text: str, first: str, rest: str) -> list[str]:
+    """Return a text as lines under each other, the first of them indented otherwise."""
+    # Ids, names and commands are never broken, and a line break in one is shown as such.
+    return folded(printable(text), first, rest, breaking=False)
 
 
 def any_error(findings: Iterable[Finding]) -> bool:
@@ -128,14 +138,3 @@ def _sum(one: Finding, other: Finding) -> Finding:
         numbers = isinstance(value, int) and isinstance(evidence.get(name), int)
         evidence[name] = evidence[name] + value if numbers else evidence.get(name, value)
     return replace(one, count=one.count + other.count, evidence=evidence, example=one.example or other.example)
-
-
-def _ended(sentence: str) -> str:
-    """Return a sentence with its full stop, which a question has already."""
-    return sentence if sentence.endswith("?") else f"{sentence}."
-
-
-def wrapped(text: str, first: str, rest: str) -> list[str]:
-    """Return a text as lines under each other, the first of them indented otherwise."""
-    # Ids, names and commands are never broken, and a line break in one is shown as such.
-    return folded(printable(text), first, rest, breaking=False)

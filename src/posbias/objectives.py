@@ -7,19 +7,18 @@
 from __future__ import annotations
 
 from posbias.learning import tensors as tensors
-from posbias.learning.blending import blend_factors as blend_factors
-from posbias.learning.blending import cautious_factors as cautious_factors
-from posbias.learning.blending import ips_share as ips_share
-from posbias.learning.blending import naive_share as naive_share
-from posbias.learning.boosting import lightgbm_objective as lightgbm_objective
-from posbias.learning.boosting import lightgbm_ranker_objective as lightgbm_ranker_objective
-from posbias.learning.boosting import xgboost_objective as xgboost_objective
-from posbias.learning.choosing import Choice as Choice
-from posbias.learning.choosing import choose_rule as choose_rule
-from posbias.learning.choosing import held_out_dcg as held_out_dcg
-from posbias.learning.forms import Form as Form
-from posbias.learning.forms import learner_form as learner_form
-from posbias.learning.forms import pair_differences as pair_differences
+from posbias.learning.learners import Choice as Choice
+from posbias.learning.learners import Form as Form
+from posbias.learning.learners import blend_factors as blend_factors
+from posbias.learning.learners import cautious_factors as cautious_factors
+from posbias.learning.learners import choose_rule as choose_rule
+from posbias.learning.learners import held_out_dcg as held_out_dcg
+from posbias.learning.learners import ips_share as ips_share
+from posbias.learning.learners import learner_form as learner_form
+from posbias.learning.learners import naive_share as naive_share
+from posbias.learning.learners import pair_differences as pair_differences
+from posbias.learning.objectives import lightgbm_objective as lightgbm_objective
+from posbias.learning.objectives import lightgbm_ranker_objective as lightgbm_ranker_objective
 from posbias.learning.objectives import pairwise_ips as pairwise_ips
 from posbias.learning.objectives import pairwise_loss as pairwise_loss
 from posbias.learning.objectives import poisson_exposure as poisson_exposure
@@ -29,3 +28,4 @@ from posbias.learning.objectives import scaled_counts as scaled_counts
 from posbias.learning.objectives import scaled_weights as scaled_weights
 from posbias.learning.objectives import softmax_ips as softmax_ips
 from posbias.learning.objectives import softmax_loss as softmax_loss
+from posbias.learning.objectives import xgboost_objective as xgboost_objective

@@ -8,9 +8,27 @@ from contextlib import contextmanager
 from time import monotonic
 
 Progress = Callable[[str, float], None]
-
 # What is left is not foretold from less: the first moments go into opening files.
 _SHARE, _SECONDS = 0.02, 0.5
+
+
+@contextmanager
+def bar() -> Iterator[Progress]:
+    """Yield a function that draws a bar on stderr while it is a terminal, and does nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as RichProgress
+    from rich.table import Column
+
+    # The bar gives way to words where a terminal is narrow.
+    drawn_bar = BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4, max_width=40))
+    columns = (TextColumn("{task.description}"), drawn_bar, TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
+    with RichProgress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        task = drawn.add_task("Starting", total=1.0, pace="")
+        yield Bar(lambda doing, share, pace: drawn.update(task, description=doing, completed=share, pace=pace))
 
 
 def silent(doing: str, share: float) -> None:
@@ -68,22 +86,3 @@ def duration(seconds: float) -> str:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-@contextmanager
-def bar() -> Iterator[Progress]:
-    """Yield a function that draws a bar on stderr while it is a terminal, and does nothing otherwise."""
-    if not sys.stderr.isatty():
-        yield silent
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-    from rich.progress import Progress as RichProgress
-    from rich.table import Column
-
-    # The bar gives way to words where a terminal is narrow.
-    drawn_bar = BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4, max_width=40))
-    columns = (TextColumn("{task.description}"), drawn_bar, TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
-    with RichProgress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task("Starting", total=1.0, pace="")
-        yield Bar(lambda doing, share, pace: drawn.update(task, description=doing, completed=share, pace=pace))

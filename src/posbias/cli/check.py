@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.engines import engine_options, running
-from posbias.cli.flags import as_flags
-from posbias.cli.options import given, log_options, make_log, show_json
-from posbias.cli.sections import Sectioned
-from posbias.wording import printable
+from posbias._text import printable
+from posbias.cli.options import Sectioned, as_flags, engine_options, given, log_options, make_log, running, show_json
 
 if TYPE_CHECKING:
-    from posbias.judging.checks import Check
+    from posbias.judging.check import Check
 
 
 @click.command(cls=Sectioned, sections={"Output": ("as_json",)})
@@ -27,7 +24,7 @@ def check(as_json: bool, **flags: Any) -> None:
 
     Exits with 1 if the log cannot be used.
     """
-    from posbias.judging.checking import check
+    from posbias.judging.check import check
 
     log = make_log(flags)
     with running(flags) as engine:

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.options import force_option, level_option, show_json, warn
-from posbias.cli.outputs import plot_file
-from posbias.cli.sections import Sectioned
+from posbias.cli.options import Sectioned, force_option, level_option, plot_file, show_json, warn
+from posbias.estimators import FROM_HARVESTS
 
 if TYPE_CHECKING:
     from posbias.curves.curve import Curve
-    from posbias.harvesting.harvests import Harvest
-    from posbias.judging.comparisons import Comparison
-    from posbias.judging.segments import SegmentComparison
+    from posbias.harvesting.harvest import Harvest
+    from posbias.judging.compare import Comparison
+    from posbias.judging.compare_segments import SegmentComparison
+
 
 # As the registry has them, whose import would take longer than any help text may.
-_ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
 
 
 def _two(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
@@ -27,9 +26,9 @@ def _two(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple
     if value is None:
         return None
     names = [name.strip() for name in value.split(",")]
-    if len(names) != 2 or not {*names} <= {*_ESTIMATORS} or len({*names}) < 2:
+    if len(names) != 2 or not {*names} <= {*FROM_HARVESTS} or len({*names}) < 2:
         raise click.BadParameter(
-            f"expected two of {', '.join(_ESTIMATORS)}, such as cross-fit,all-pairs, not {value!r}."
+            f"expected two of {', '.join(FROM_HARVESTS)}, such as cross-fit,all-pairs, not {value!r}."
         )
     return names[0], names[1]
 
@@ -48,7 +47,7 @@ def _two(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple
 )
 @click.option(
     "--estimator",
-    type=click.Choice(_ESTIMATORS),
+    type=click.Choice(list(FROM_HARVESTS)),
     help="Of harvests.  [default: cross-fit; all-pairs for a harvest of sums]",
 )
 @level_option
@@ -75,8 +74,7 @@ def compare(
     """
     _refuse_unfit(files, segments, estimators, estimator, plot)
     if plot is not None:
-        from posbias.replacing import PICTURE
-        from posbias.writing import writable
+        from posbias._files import PICTURE, writable
 
         writable(plot, PICTURE)
     given = [_load(path, force) for path in files]
@@ -84,14 +82,14 @@ def compare(
         raise click.UsageError("--estimator is for harvests, and curves have been estimated. Leave it out.")
     made: Comparison | SegmentComparison
     if segments:
-        from posbias.judging.segmented import compare_segments
+        from posbias.judging.compare_segments import compare_segments
 
         made = compare_segments(_harvest(files[0], given[0], "--segments"), estimator=estimator, level=level)
     else:
-        from posbias.judging.comparing import compare as compare_curves
+        from posbias.judging.compare import compare as compare_curves
 
         if estimators is not None:
-            from posbias.judging.sides import fit
+            from posbias.judging.compare import fit
 
             harvest = _harvest(files[0], given[0], "--estimators")
             sides: list[Any] = [fit(harvest, name, level) for name in estimators]
@@ -141,7 +139,7 @@ def _load(path: str, force: bool) -> Harvest | Curve:
 
 
 def _is_json(path: str) -> bool:
-    from posbias.reading import odd_kind
+    from posbias._files import odd_kind
 
     if not os.path.isfile(path) or odd_kind(path) is not None:
         return False
@@ -150,7 +148,7 @@ def _is_json(path: str) -> bool:
 
 
 def _harvest(path: str, given: Any, flag: str) -> Harvest:
-    from posbias.harvesting.harvests import Harvest
+    from posbias.harvesting.harvest import Harvest
 
     if not isinstance(given, Harvest):
         raise click.UsageError(f"{flag} takes a harvest, and {path!r} is a curve. Give the harvest it was made of.")

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.engines import engine_options, load_harvest, running
-from posbias.cli.flags import as_flags
-from posbias.cli.options import force_option, log_options, make_log, show_json
-from posbias.cli.sections import Sectioned
+from posbias.cli.options import (
+    Sectioned,
+    as_flags,
+    engine_options,
+    force_option,
+    load_harvest,
+    log_options,
+    make_log,
+    running,
+    show_json,
+)
 
 if TYPE_CHECKING:
-    from posbias.judging.diagnosis import Diagnosis
+    from posbias.judging.diagnose import Diagnosis
 
 
 def _split(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, float] | None:
@@ -52,7 +59,7 @@ def diagnose(split: dict[str, float] | None, proxy: str | None, as_json: bool, *
     LOG is a click log, of which the clicks of each page view are looked at too, or a harvest. Exits with 1 if an
     assumption of the curve does not hold.
     """
-    from posbias.judging.diagnosing import diagnose
+    from posbias.judging.diagnose import diagnose
 
     harvest = load_harvest(flags, weighted=False)
     if harvest is not None:

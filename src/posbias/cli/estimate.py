@@ -1,24 +1,51 @@
-"""posbias estimate."""
+"""The command `posbias estimate`."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.engines import engine_options, load_harvest, make_harvest
-from posbias.cli.options import force_option, given, harvest_options, level_option, log_options, show_json, tell
-from posbias.cli.outputs import plot_file
-from posbias.cli.sections import ABOUT_THE_LOG, Sectioned
-from posbias.estimators import ESTIMATORS
-from posbias.wording import printable_lines
+from posbias._text import printable_lines
+from posbias.cli.options import (
+    ABOUT_THE_LOG,
+    Sectioned,
+    engine_options,
+    force_option,
+    given,
+    harvest_options,
+    level_option,
+    load_harvest,
+    log_options,
+    make_harvest,
+    make_log,
+    plot_file,
+    running,
+    show_json,
+    tell,
+    warn,
+)
+from posbias.estimators import DEFAULT, ESTIMATORS, FROM_LOGS, estimator_class
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
-    from posbias.harvesting.harvests import Harvest
+    from posbias.harvesting.harvest import Harvest
 
-DEFAULT = "cross-fit"
+# Flags that only some estimators take, by the parameter they become.
+_PARAMETERS = {
+    "level": "level",
+    "interval": "interval",
+    "joint": "interval",
+    "bootstrap": "bootstrap",
+    "seed": "seed",
+    "feature": "features",
+    "pool": "pool",
+    "prior": "prior",
+    "random": "ranker",
+    "weighting": "weighting",
+}
 
 
 @click.command(
@@ -101,9 +128,8 @@ def estimate(
         )
     _check_intervals(estimator, interval, joint)
     if plot is not None:
-        from posbias.extras import import_meanwhile, require
-        from posbias.replacing import PICTURE
-        from posbias.writing import writable
+        from posbias._files import PICTURE, writable
+        from posbias._optional import import_meanwhile, require
 
         require("matplotlib", "Pictures need")
         writable(plot, PICTURE)
@@ -139,31 +165,14 @@ def estimate(
         click.echo(curve.to_text(known, joint=joint))
         _show_brief(fitted, of_all=bool(curve.segments))
     if plot is not None:
-        from posbias.curves.plots import save_plot
+        from posbias.curves.curve import save_plot
 
         save_plot(curve, plot, truth=known, joint=joint)
 
 
-def _show_brief(fitted: CurveEstimator, *, of_all: bool) -> None:
-    """Print what matters most of how far to trust a curve that was made of a harvest."""
-    harvest = getattr(fitted, "harvest_", None)
-    if harvest is None:
-        return
-    from posbias.judging.briefs import brief
-    from posbias.tables import folded
-    from posbias.wording import printable
-
-    lines = brief(harvest, fitted.degrees_of_freedom_)
-    if of_all and lines:
-        click.echo("\nall segments")
-    for text in lines:
-        for line in folded(printable(text)):
-            click.secho(line, fg="yellow" if text.startswith("!") else None)
-
-
 def _check_intervals(estimator: str | None, interval: str, joint: bool) -> None:
     """Refuse flags about intervals that are not made."""
-    from posbias.cli.log_estimates import parameters_of
+    pass
 
     said = {*given(click.get_current_context())}
     if interval != "bootstrap" and "bootstrap" in said:
@@ -171,40 +180,61 @@ def _check_intervals(estimator: str | None, interval: str, joint: bool) -> None:
             "--bootstrap says how many resamples to draw. Add --interval bootstrap, or leave it out."
         )
     # An estimator without intervals draws something else by it, or has no use for it and says so.
-    if interval != "bootstrap" and "seed" in said and "interval" in parameters_of(ESTIMATORS[estimator or DEFAULT]):
+    if (
+        interval != "bootstrap"
+        and "seed" in said
+        and "interval" in parameters_of(estimator_class(estimator or DEFAULT))
+    ):
         raise click.UsageError("--seed says how resamples are drawn. Add --interval bootstrap, or leave it out.")
     if joint and interval != "jackknife":
         raise click.UsageError(f"--joint is made of jackknife intervals. Leave out --interval {interval}.")
 
 
+def parameters_of(kind: type[CurveEstimator]) -> set[str]:
+    """Return the names of what an estimator is made with."""
+    return {*inspect.signature(kind).parameters}
+
+
 def _fit(name: str | None, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
     """Fit an estimator on the harvest given, on the rows of the log if that is what it takes, or on their harvest."""
-    from posbias.cli.log_estimates import fit_log, made_of, refuse_harvest, refuse_unused
+    pass
 
     settings = settings | {"weighting": flags["weighting"]}
     if name is None and flags["weighting"] is not None:
         # It says how pairs are compared, which the default does not do.
         name = "all-pairs"
         tell("Note: --weighting is for pairs of ranks: this is the curve of --estimator all-pairs.", fg="yellow")
-    if name is None or name not in ESTIMATORS.of_logs or "log" not in ESTIMATORS[name].fits_on:
+    if name is None or name not in FROM_LOGS or "log" not in estimator_class(name).fits_on:
         if {"feature", "pool", "prior", "random", "weighting"} & {*given(click.get_current_context())}:
-            refuse_unused(ESTIMATORS[name or DEFAULT])
+            refuse_unused(estimator_class(name or DEFAULT))
         loaded = load_harvest(flags, weighted=True)
         if settings["pool"] and not (flags["by"] if loaded is None else loaded.by):
             raise click.UsageError("--pool is for segments, and there are none. Add --by COLUMN, or leave it out.")
         harvest = loaded or make_harvest(flags)
         # Imported when the harvest is there: the engine counts meanwhile.
-        kind = ESTIMATORS[name or _default(harvest)]
+        kind = estimator_class(name or _default(harvest))
         if settings["pool"]:
             refuse_unused(kind)
         return made_of(kind, settings).fit(harvest)  # type: ignore[no-any-return]
-    kind = ESTIMATORS[name]
+    kind = estimator_class(name)
     refuse_unused(kind)
     refuse_harvest(kind, flags["log"])
     loaded = load_harvest(flags, weighted=False)
     if loaded is None:
         return fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
     return made_of(kind, settings).fit(loaded)  # type: ignore[no-any-return]
+
+
+def refuse_unused(kind: type[CurveEstimator]) -> None:
+    """Refuse flags on the command line that an estimator has no use for."""
+    takes = parameters_of(kind)
+    unused = {flag for flag, parameter in _PARAMETERS.items() if parameter not in takes}
+    if "log" in kind.fits_on:
+        # It says how a harvest compares documents at several ranks.
+        unused.add("non_functional")
+    found = [f"--{name.replace('_', '-')}" for name in given(click.get_current_context()) if name in unused]
+    if found:
+        raise click.UsageError(f"{kind.name} has no use for {', '.join(found)}. Leave it out.")
 
 
 def _default(harvest: Harvest) -> str:
@@ -217,3 +247,54 @@ def _default(harvest: Harvest) -> str:
         fg="yellow",
     )
     return "all-pairs"
+
+
+def made_of(kind: type[CurveEstimator], settings: dict[str, Any]) -> Any:
+    """Return an estimator made with those settings that it takes."""
+    takes = parameters_of(kind)
+    return kind(**{name: value for name, value in settings.items() if name in takes})
+
+
+def refuse_harvest(kind: type[CurveEstimator], files: tuple[str, ...]) -> None:
+    """Refuse a harvest where rows are needed."""
+    from posbias.harvesting.files import is_harvest
+
+    for path in files:
+        if "harvest" not in kind.fits_on and is_harvest(path):
+            raise click.UsageError(
+                f"{path!r} is a harvest, and {kind.name} looks at the rows of a log, which a harvest no longer has. "
+                "Give the log itself, or choose another --estimator."
+            )
+
+
+def fit_log(kind: type[CurveEstimator], settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
+    """Fit an estimator on the log that the flags describe."""
+    estimator = made_of(kind, settings)
+    log = make_log(flags)
+    with running(flags) as engine:
+        observations = estimator.observe(log, by=flags["by"], force=flags["force"], **engine)
+    warn(observations.findings)
+    estimator.fit(observations)
+    if not getattr(estimator, "converged_", True):
+        stopped = (
+            f"{kind.name} stopped after {getattr(estimator, 'iterations_', 0)} iterations, its curve still moving."
+        )
+        tell(f"Note: {stopped}", fg="yellow")
+    fitted: CurveEstimator = estimator
+    return fitted
+
+
+def _show_brief(fitted: CurveEstimator, *, of_all: bool) -> None:
+    """Print what matters most of how far to trust a curve that was made of a harvest."""
+    harvest = getattr(fitted, "harvest_", None)
+    if harvest is None:
+        return
+    from posbias._text import folded, printable
+    from posbias.judging.diagnose import brief
+
+    lines = brief(harvest, fitted.degrees_of_freedom_)
+    if of_all and lines:
+        click.echo("\nall segments")
+    for text in lines:
+        for line in folded(printable(text)):
+            click.secho(line, fg="yellow" if text.startswith("!") else None)

@@ -6,13 +6,22 @@ from typing import Any
 
 import click
 
-from posbias.cli.engines import engine_options, running
-from posbias.cli.options import force_option, level_option, log_options, make_log, show_json, warn
-from posbias.cli.outputs import plot_file
-from posbias.cli.sections import ABOUT_THE_LOG, Sectioned
+from posbias.cli.options import (
+    ABOUT_THE_LOG,
+    Sectioned,
+    engine_options,
+    force_option,
+    level_option,
+    log_options,
+    make_log,
+    plot_file,
+    running,
+    show_json,
+    warn,
+)
+from posbias.estimators import FROM_HARVESTS
 
 # As the registry has them, whose import would take longer than any help text may.
-_ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
 
 
 @click.command(
@@ -46,7 +55,7 @@ _ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
 )
 @click.option(
     "--estimator",
-    type=click.Choice(_ESTIMATORS),
+    type=click.Choice(list(FROM_HARVESTS)),
     help="Of the propensities.  [default: cross-fit; all-pairs for a harvest of sums]",
 )
 @level_option
@@ -70,14 +79,13 @@ def evaluate(
     rankers that were logged, with intervals in which the propensities are estimated anew.
     """
     from posbias.engines.files import refuse_overwriting
-    from posbias.learning.evaluating import evaluate as judge
+    from posbias.learning.evaluate import evaluate as judge
 
     if flags["engine"] == "spark":
         # Said before a session is started.
         raise click.UsageError("Rankings are joined with a log by DuckDB alone. Leave --engine spark out.")
     if plot is not None:
-        from posbias.replacing import PICTURE
-        from posbias.writing import writable
+        from posbias._files import PICTURE, writable
 
         writable(plot, PICTURE)
         refuse_overwriting(plot, [*flags["log"], *judged])

@@ -7,9 +7,7 @@ from typing import Any
 
 import click
 
-from posbias.cli.engines import runner_options, running
-from posbias.cli.options import F, decorated, given, show_json, tell, warn
-from posbias.cli.sections import Sectioned
+from posbias.cli.options import F, Sectioned, decorated, given, runner_options, running, show_json, tell, warn
 
 _COLUMNS = {
     "impression": "The page view, in both tables.  [default: impression_id]",
@@ -77,8 +75,8 @@ def events(impressions: str, clicks: str | None, preset: str | None, **flags: An
 
 
 def _print(preset: str, table: str, said: list[str], flags: dict[str, Any]) -> None:
-    from posbias.harvesting.warehouse.events import events_sql
-    from posbias.wording import printable_lines
+    from posbias._text import printable_lines
+    from posbias.harvesting.warehouse import events_sql
 
     fit = ("impressions", "preset", "dialect", "query", "ranker", "impression")
     unfit = [f"--{name.replace('_', '-')}" for name in said if name not in fit]
@@ -94,10 +92,10 @@ def _print(preset: str, table: str, said: list[str], flags: dict[str, Any]) -> N
 
 
 def _join(impressions: str, clicks: str | None, preset: str | None, said: list[str], flags: dict[str, Any]) -> None:
-    from posbias.cli.flags import as_flags
-    from posbias.harvesting.event_files import write_events
+    from posbias._text import shell
+    from posbias.cli.options import as_flags
+    from posbias.harvesting.events import write_events
     from posbias.logs.click_log import ClickLog
-    from posbias.wording import shell
 
     output = flags["output"]
     if clicks is None or output is None:

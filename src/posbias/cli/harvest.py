@@ -6,9 +6,15 @@ from typing import Any
 
 import click
 
-from posbias.cli.engines import engine_options, make_harvest
-from posbias.cli.options import force_option, harvest_options, log_options, tell
-from posbias.cli.sections import Sectioned
+from posbias.cli.options import (
+    Sectioned,
+    engine_options,
+    force_option,
+    harvest_options,
+    log_options,
+    make_harvest,
+    tell,
+)
 
 
 @click.command(cls=Sectioned, sections={"Output": ("output",)})
@@ -19,9 +25,8 @@ from posbias.cli.sections import Sectioned
 @engine_options
 def harvest(output: str, **flags: Any) -> None:
     """Harvest the interventions of a log into one small file."""
+    from posbias._files import HARVEST, refuse_other, writable
     from posbias.engines.files import refuse_overwriting
-    from posbias.replacing import HARVEST, refuse_other
-    from posbias.writing import writable
 
     writable(output)
     refuse_overwriting(output, [*flags["log"], *filter(None, [flags["rankings"]])])

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import click
 
-from posbias.cli.options import show_json, tell
-from posbias.cli.outputs import plot_file
+from posbias.cli.options import plot_file, show_json, tell
 
 
 @click.group()
@@ -31,10 +30,10 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
     CURVE is what `posbias estimate --json` printed; of one with segments the curve of all is kept. A day that is there
     is replaced, a late one goes where it belongs.
     """
+    from posbias._files import writable
     from posbias.curves.curve import Curve
     from posbias.engines.files import refuse_overwriting
-    from posbias.judging.histories import History, as_date
-    from posbias.writing import writable
+    from posbias.judging.history import History, as_date
 
     day = as_date(on)
     writable(file)
@@ -64,6 +63,10 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
         tell(f"Note: no curve of {_listed(list(map(str, after.missing)))}.", fg="yellow")
 
 
+def _listed(days: list[str], most: int = 5) -> str:
+    return ", ".join(days[:most]) + (f" and {len(days) - most:,} more days" if len(days) > most else "")
+
+
 @history.command()
 @click.argument("file")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N days.")
@@ -71,11 +74,10 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
 @click.option("--plot", metavar="FILE", callback=plot_file, help="Draw some ranks over days as .png, .svg or .pdf.")
 def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
     """Show the curves of all days, and what was found."""
-    from posbias.judging.histories import History
+    from posbias.judging.history import History
 
     if plot is not None:
-        from posbias.replacing import PICTURE
-        from posbias.writing import writable
+        from posbias._files import PICTURE, writable
 
         writable(plot, PICTURE)
     kept = History.load(file)
@@ -89,7 +91,3 @@ def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
         from posbias import plots
 
         plots.save(plots.history(kept), plot)
-
-
-def _listed(days: list[str], most: int = 5) -> str:
-    return ", ".join(days[:most]) + (f" and {len(days) - most:,} more days" if len(days) > most else "")

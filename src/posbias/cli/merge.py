@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from posbias.cli.options import force_option, tell, warn
-from posbias.cli.sections import Sectioned
+from posbias.cli.options import Sectioned, force_option, tell, warn
 from posbias.errors import HarvestError
 
 
@@ -22,12 +21,11 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
     For wide and long logs the result equals the harvest of all logs together. In replay each part keeps its own
     pairs: see docs/log.md.
     """
+    from posbias._files import HARVEST, refuse_other, writable
     from posbias.engines.files import refuse_overwriting
-    from posbias.harvesting.harvests import Harvest
-    from posbias.harvesting.merging import merge as merge_harvests
+    from posbias.harvesting.harvest import Harvest
+    from posbias.harvesting.merge import merge as merge_harvests
     from posbias.progress import bar
-    from posbias.replacing import HARVEST, refuse_other
-    from posbias.writing import writable
 
     writable(output)
     refuse_overwriting(output, harvests)

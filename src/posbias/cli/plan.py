@@ -6,26 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.engines import engine_options, load_harvest, running
 from posbias.cli.options import (
+    Sectioned,
     comparison_options,
+    engine_options,
     force_option,
     given,
     level_option,
+    load_harvest,
     make_log,
     maybe_log_options,
+    plot_file,
+    running,
     show_json,
     warn,
 )
-from posbias.cli.outputs import plot_file
-from posbias.cli.sections import Sectioned
+from posbias.estimators import FROM_HARVESTS
 
 if TYPE_CHECKING:
-    from posbias.harvesting.harvests import Harvest
-    from posbias.planning.plans import Plan
+    from posbias.harvesting.harvest import Harvest
+    from posbias.planning.plan import Plan
 
 # As `posbias.planning.measured` has them, whose import would take longer than any help text may.
-_ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
 # What is assumed where there is no log.
 _WORLD = ("eta", "curve", "rankers", "similarity", "quality", "repeats", "relevant", "noise")
 _BOTH = ("precision", "estimator", "level", "queries", "seed", "as_json", "plot", "traffic", "max_rank", "assume")
@@ -85,7 +87,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 )
 @click.option(
     "--estimator",
-    type=click.Choice(_ESTIMATORS),
+    type=click.Choice(list(FROM_HARVESTS)),
     multiple=True,
     help="Plan for this one; may be repeated.  [default: all]",
 )
@@ -143,14 +145,13 @@ def plan(
     """
     _refuse_unfit(flags)
     if plot is not None:
-        from posbias.replacing import PICTURE
-        from posbias.writing import writable
+        from posbias._files import PICTURE, writable
 
         writable(plot, PICTURE)
     settings = {
         "precision": precision / 100,
         "level": level,
-        "estimators": estimator or _ESTIMATORS,
+        "estimators": estimator or list(FROM_HARVESTS),
         "seed": seed,
     }
     made = _assumed(settings, flags) if flags["assume"] else _planned(settings, flags)
@@ -159,7 +160,7 @@ def plan(
     else:
         click.echo(made.to_text())
     if plot is not None:
-        from posbias.planning.pictures import save_plan
+        from posbias.planning.plan import save_plan
 
         save_plan(made, plot)
 
@@ -181,9 +182,27 @@ def _refuse_unfit(flags: dict[str, Any]) -> None:
         raise click.UsageError(f"{names} {why}.")
 
 
+def _assumed(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
+    """Plan for the world that the flags describe."""
+    from posbias.planning.forecast import shares_of
+    from posbias.planning.plan import plan, read_curve
+    from posbias.progress import bar
+    from posbias.simulation import World
+
+    if len(flags["traffic"]) > 1:
+        raise click.UsageError("An assumed world has one split of traffic. Give --traffic once.")
+    rankers = flags["rankers"]
+    traffic = tuple(shares_of(flags["traffic"][0], rankers).tolist()) if flags["traffic"] else None
+    names = ("eta", "similarity", "quality", "repeats", "relevant", "noise", "max_rank")
+    world = World(rankers=rankers, traffic=traffic, **{name: flags[name] for name in names})
+    curve = None if flags["curve"] is None else read_curve(flags["curve"])
+    with bar() as progress:
+        return plan(world, queries=flags["queries"], curve=curve, progress=progress, **settings)
+
+
 def _planned(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
     """Plan from the harvest given, or from that of the log."""
-    from posbias.planning.planner import plan
+    from posbias.planning.plan import plan
     from posbias.progress import bar
 
     queries, traffic, scenarios = (flags.pop(name) for name in ("queries", "traffic", "scenarios"))
@@ -199,8 +218,8 @@ def _planned(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
 
 def _counted(flags: dict[str, Any]) -> tuple[Harvest, int]:
     """Harvest the log that the flags describe, and count its queries."""
-    from posbias.harvesting.counting import harvest
-    from posbias.planning.planner import count_queries
+    from posbias.harvesting.harvest import harvest
+    from posbias.planning.plan import count_queries
 
     log = make_log(flags)
     settings = {name: flags.pop(name) for name in ("max_rank", "weighting", "non_functional", "force")}
@@ -209,22 +228,3 @@ def _counted(flags: dict[str, Any]) -> tuple[Harvest, int]:
         queries = count_queries(log, settings["max_rank"], **engine)
     warn(made.findings)
     return made, queries
-
-
-def _assumed(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
-    """Plan for the world that the flags describe."""
-    from posbias.planning.assumed import read_curve
-    from posbias.planning.planner import plan
-    from posbias.planning.scenarios import shares_of
-    from posbias.progress import bar
-    from posbias.simulation import World
-
-    if len(flags["traffic"]) > 1:
-        raise click.UsageError("An assumed world has one split of traffic. Give --traffic once.")
-    rankers = flags["rankers"]
-    traffic = tuple(shares_of(flags["traffic"][0], rankers).tolist()) if flags["traffic"] else None
-    names = ("eta", "similarity", "quality", "repeats", "relevant", "noise", "max_rank")
-    world = World(rankers=rankers, traffic=traffic, **{name: flags[name] for name in names})
-    curve = None if flags["curve"] is None else read_curve(flags["curve"])
-    with bar() as progress:
-        return plan(world, queries=flags["queries"], curve=curve, progress=progress, **settings)

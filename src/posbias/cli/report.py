@@ -7,13 +7,24 @@ from typing import Any
 
 import click
 
-from posbias.cli.engines import engine_options, refuse_decided, running
-from posbias.cli.flags import as_flags
-from posbias.cli.options import force_option, given, harvest_options, level_option, log_options, make_log, tell
-from posbias.cli.sections import ABOUT_THE_LOG, Sectioned
+from posbias.cli.options import (
+    ABOUT_THE_LOG,
+    Sectioned,
+    as_flags,
+    engine_options,
+    force_option,
+    given,
+    harvest_options,
+    level_option,
+    log_options,
+    make_log,
+    refuse_decided,
+    running,
+    tell,
+)
+from posbias.estimators import FROM_HARVESTS
 
 # As the registry has them, whose import would take longer than any help text may.
-_ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
 
 
 @click.command(
@@ -28,7 +39,7 @@ _ESTIMATORS = ("cross-fit", "all-pairs", "pivot-one", "adjacent-chain")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
 @click.option(
     "--estimator",
-    type=click.Choice(_ESTIMATORS),
+    type=click.Choice(list(FROM_HARVESTS)),
     help="Of the curve.  [default: cross-fit; all-pairs for a harvest of sums]",
 )
 @level_option
@@ -45,10 +56,9 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     """
     from dataclasses import replace
 
+    from posbias._files import REPORT, refuse_other, writable
+    from posbias._optional import import_meanwhile, require
     from posbias.engines.files import refuse_overwriting
-    from posbias.extras import import_meanwhile, require
-    from posbias.replacing import REPORT, refuse_other
-    from posbias.writing import writable
 
     # Before a log is counted for a page that could not be made.
     require("jinja2", "Reports need")
@@ -58,9 +68,9 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     refuse_overwriting(output, [*files, *filter(None, [flags["rankings"], history])])
     refuse_other(output, REPORT)
     sources = _harvests(files, flags)
-    from posbias.reporting.reporter import report as make_report
+    from posbias.reporting.report import report as make_report
 
-    import_meanwhile("posbias.reporting.pages", "jinja2")
+    import_meanwhile("posbias.reporting.page", "jinja2")
     settings: dict[str, Any] = {"estimator": estimator, "level": level, "history": history, "command": said}
     if sources:
         made = make_report(*sources, force=flags["force"], **settings)
@@ -74,9 +84,30 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     tell(f"Report written to {output}. {found}")
 
 
+def _command(ctx: click.Context) -> str:
+    """Return the command as one would type it again, without the values of Spark's settings: some are secrets."""
+    from posbias._text import shell
+
+    files = " ".join(map(shell, ctx.params["log"]))
+    said = _flags(ctx, {*ctx.params} - {"log", "output"})
+    return " ".join(filter(None, [f"posbias report {files} -o {shell(ctx.params['output'])}", said]))
+
+
+def _flags(ctx: click.Context, names: Collection[str]) -> str:
+    """Return some of the given flags as one would type them, without the values of Spark's settings."""
+    told: dict[str, Any] = {}
+    for name in given(ctx):
+        value = ctx.params[name]
+        if name == "spark_conf":
+            value = [f"{key}=..." for key in value]
+        if name in names:
+            told[name] = list(map(str, value)) if isinstance(value, list | tuple) else value
+    return as_flags({name: value if isinstance(value, bool | list) else str(value) for name, value in told.items()})
+
+
 def _harvests(files: tuple[str, ...], flags: dict[str, Any]) -> tuple[str, ...]:
     """Return the harvests that were given, none where it is a log; refuse what is neither one log nor two harvests."""
-    from posbias.harvesting.file_kinds import is_harvest
+    from posbias.harvesting.files import is_harvest
 
     found = tuple(path for path in files if is_harvest(path))
     if len(files) > 2 or (len(files) == 2 and len(found) < 2):
@@ -90,15 +121,6 @@ def _harvests(files: tuple[str, ...], flags: dict[str, Any]) -> tuple[str, ...]:
     return found
 
 
-def _command(ctx: click.Context) -> str:
-    """Return the command as one would type it again, without the values of Spark's settings: some are secrets."""
-    from posbias.wording import shell
-
-    files = " ".join(map(shell, ctx.params["log"]))
-    said = _flags(ctx, {*ctx.params} - {"log", "output"})
-    return " ".join(filter(None, [f"posbias report {files} -o {shell(ctx.params['output'])}", said]))
-
-
 def _next_steps(ctx: click.Context, *, harvests: bool) -> tuple[dict[str, str], ...]:
     """Return what to type next for each file, by what it is for, with those of the given flags that a command takes.
 
@@ -106,8 +128,8 @@ def _next_steps(ctx: click.Context, *, harvests: bool) -> tuple[dict[str, str], 
     """
     from importlib import import_module
 
-    from posbias.reporting.steps import PURPOSES
-    from posbias.wording import shell
+    from posbias._text import shell
+    from posbias.reporting.report import PURPOSES
 
     commands = {name: getattr(import_module(f"posbias.cli.{name}"), name) for name in PURPOSES}
     takes = {name: {param.name for param in made.params} - {"log", "output"} for name, made in commands.items()}
@@ -120,15 +142,3 @@ def _next_steps(ctx: click.Context, *, harvests: bool) -> tuple[dict[str, str], 
         return " ".join(filter(None, ["posbias", command, file, _flags(ctx, takes[command]), endings.get(command)]))
 
     return tuple({purpose: typed(name, path) for name, purpose in PURPOSES.items()} for path in ctx.params["log"])
-
-
-def _flags(ctx: click.Context, names: Collection[str]) -> str:
-    """Return some of the given flags as one would type them, without the values of Spark's settings."""
-    told: dict[str, Any] = {}
-    for name in given(ctx):
-        value = ctx.params[name]
-        if name == "spark_conf":
-            value = [f"{key}=..." for key in value]
-        if name in names:
-            told[name] = list(map(str, value)) if isinstance(value, list | tuple) else value
-    return as_flags({name: value if isinstance(value, bool | list) else str(value) for name, value in told.items()})

@@ -6,10 +6,16 @@ from typing import Any
 
 import click
 
-from posbias.cli.engines import engine_options, running
-from posbias.cli.options import force_option, log_options, make_log, show_json
-from posbias.cli.outputs import plot_file
-from posbias.cli.sections import Sectioned
+from posbias.cli.options import (
+    Sectioned,
+    engine_options,
+    force_option,
+    log_options,
+    make_log,
+    plot_file,
+    running,
+    show_json,
+)
 
 
 @click.command(cls=Sectioned, sections={"Output": ("as_json", "plot")})
@@ -23,13 +29,11 @@ def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
 
     The table has the shape of Tables 1 and 2 of the paper.
     """
-    from posbias.harvesting.set_sizes import intervention_sets
-    from posbias.tables import Column, table
-    from posbias.wording import printable
+    from posbias._text import Column, printable, table
+    from posbias.harvesting.intervention_sets import intervention_sets
 
     if plot is not None:
-        from posbias.replacing import PICTURE
-        from posbias.writing import writable
+        from posbias._files import PICTURE, writable
 
         writable(plot, PICTURE)
     log = make_log(flags)

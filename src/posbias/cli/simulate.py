@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from posbias.cli.options import tell
-from posbias.cli.sections import Sectioned
+from posbias.cli.options import Sectioned, tell
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from posbias.cli.options import F, column_options, decorated, harvest_options, tell
-from posbias.cli.sections import Sectioned
+from posbias.cli.options import F, Sectioned, column_options, decorated, harvest_options, tell
 
 # The names of the registry in posbias.sql.warehouses, which is imported only when used.
 _DIALECTS = (
@@ -68,8 +67,8 @@ def sql(**flags: Any) -> None:
     Its whole result, exported as CSV or Parquet, is a harvest: posbias estimate FILE. Positions, ranks and counts must
     be whole numbers in the table, and a click a number or a boolean.
     """
-    from posbias.harvesting.warehouse.queries import harvest_sql
-    from posbias.wording import printable_lines
+    from posbias._text import printable_lines
+    from posbias.harvesting.warehouse import harvest_sql
 
     query = harvest_sql(**flags)
     if sys.stdout.isatty() and printable_lines(query) != query:

@@ -6,9 +6,17 @@ from typing import Any
 
 import click
 
-from posbias.cli.engines import runner_options, running
-from posbias.cli.options import force_option, log_options, make_log, show_json, tell, warn
-from posbias.cli.sections import Sectioned
+from posbias.cli.options import (
+    Sectioned,
+    force_option,
+    log_options,
+    make_log,
+    runner_options,
+    running,
+    show_json,
+    tell,
+    warn,
+)
 
 
 def _cap(ctx: click.Context, param: click.Parameter, value: str) -> float | None:
@@ -58,9 +66,9 @@ def weights(estimate: str, output: str, overwrite: bool, as_json: bool, **flags:
     One row for each (query, document) shown, in no order: impressions, clicks, exposure (how often it was seen, counted
     in views at rank 1) and weight (its clicks over their propensities, mean 1 over clicked rows).
     """
-    from posbias.cli.flags import as_flags
+    from posbias._text import shell
+    from posbias.cli.options import as_flags
     from posbias.learning.weights import ips_weights
-    from posbias.wording import shell
 
     if flags["engine"] == "spark":
         raise click.UsageError(

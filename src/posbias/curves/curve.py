@@ -1,48 +1,48 @@
-"""A fitted curve as a value: for people as a table, for programs as JSON or CSV."""
+"""The propensity curve as a value: table, text, frame and picture."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from posbias.arguments import share
+import numpy as np
+
+from posbias._json import checksum
+from posbias._optional import Columns, pandas_frame, polars_frame
+from posbias._plotstyle import (
+    COLORS,
+    MARKERS,
+    TRUTH,
+    axes_of,
+    draw_interval,
+    draw_legend,
+    dressed,
+    legible,
+    over_ranks,
+    save_picture,
+)
+from posbias._text import Column, folded, html_table, label, printable, table
+from posbias._validate import number, share
+from posbias._validate import truth as truth_value
 from posbias.errors import CurveError
-from posbias.frames import Columns, pandas_frame, polars_frame
-from posbias.records import checksum
 from posbias.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    from matplotlib.axes import Axes
 
-    from posbias.arrays import FloatArray
+    from posbias._arrays import FloatArray
 
 # Of what `to_dict` makes; one that older versions could not read has the next number. In the first, the covariance was
 # of p and not of log p.
 FORMAT = 2
-
 # The values of a segment's columns, None for a missing one.
 Segment = tuple[str | None, ...]
 Covariance = tuple[tuple[float | None, ...], ...]
-
-
-@dataclass(frozen=True)
-class Position:
-    """One rank of a curve; what is not known is None, and `reason` says why, or what makes it weak."""
-
-    position: int
-    propensity: float | None
-    low: float | None
-    high: float | None
-    impressions: int
-    clicks: int
-    reason: str | None
-    # Of the interval: how many queries, of equal say, it is as good as. None where it takes no quantile of t.
-    degrees_of_freedom: float | None = None
-
-
 # What the values of its fields are, for those who make columns of them.
 _KINDS: dict[str, type[int] | type[float] | type[str]] = {
     "position": int,
@@ -54,6 +54,8 @@ _KINDS: dict[str, type[int] | type[float] | type[str]] = {
     "reason": str,
     "degrees_of_freedom": float,
 }
+# Up to this many segments get a line of their own; more would hide each other.
+_MOST_SEGMENTS = 7
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class Curve:
         """
         import numpy as np
 
-        from posbias.quantiles import t_quantile
+        from posbias._stats import t_quantile
 
         if self.interval_by != "jackknife":
             raise CurveError(
@@ -269,7 +271,7 @@ class Curve:
 
     def to_text(self, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
         """Return the curve as a table, with the joint band if asked for and the truth where it is known."""
-        from posbias.curves.texts import curve_text
+        pass
 
         return curve_text(self, truth, joint=joint)
 
@@ -287,9 +289,24 @@ class Curve:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from posbias.curves.texts import curve_html
+        pass
 
         return curve_html(self)
+
+
+@dataclass(frozen=True)
+class Position:
+    """One rank of a curve; what is not known is None, and `reason` says why, or what makes it weak."""
+
+    position: int
+    propensity: float | None
+    low: float | None
+    high: float | None
+    impressions: int
+    clicks: int
+    reason: str | None
+    # Of the interval: how many queries, of equal say, it is as good as. None where it takes no quantile of t.
+    degrees_of_freedom: float | None = None
 
 
 def _csv_field(value: str | float | None) -> str:
@@ -297,3 +314,175 @@ def _csv_field(value: str | float | None) -> str:
     text = "" if value is None else str(value)
     plain = not isinstance(value, str) or (text == text.strip() != "" and not set(text) & set(',"\r\n'))
     return text if plain else '"' + text.replace('"', '""') + '"'
+
+
+def curve_text(curve: Curve, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
+    """Return a curve and those of its segments as tables, with what is to be known of each below it."""
+    known = None if truth is None else known_truth(truth, [curve])
+    blocks = [[*folded(_title(curve)), _table(curve, known, joint)]]
+    blocks += [[*folded(label(key)), _table(part, None, joint)] for key, part in curve.segments.items()]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def known_truth(truth: object, curves: Sequence[Curve]) -> list[float]:
+    """Return the true propensities from rank 1 on; refuse what is none, or ends above a rank that has a number."""
+    listed = hasattr(truth, "__iter__") and not isinstance(truth, str | bytes | Mapping)
+    found = [number(value) for value in truth] if listed else [None]  # type: ignore[attr-defined]
+    deepest = max((p.position for one in curves for p in one.positions if p.propensity is not None), default=1)
+    told = [value for value in found if value is not None]
+    if len(told) < max(len(found), deepest):
+        raise CurveError(f"truth must be a list of numbers, one for each rank from 1 to {deepest}, not {truth!r}.")
+    return told
+
+
+def _title(curve: Curve) -> str:
+    weighting = "" if curve.weighting is None else f", {curve.weighting} weighting"
+    return printable(f"{curve.estimator}{weighting}, {curve.interval_name}")
+
+
+def _table(curve: Curve, truth: Sequence[float] | None, joint: bool) -> str:
+    known = [p.propensity for p in curve.positions]
+    top = max((p for p in known if p is not None), default=0.0) or 1.0
+    bars = [None if p is None else p / top for p in known]
+    drawn = table(_columns(curve, truth, joint), bars=bars, remarks=_remarks(curve))
+    return "\n".join([drawn, *(line for note in _notes(curve) for line in folded(printable(note), "! "))])
+
+
+def _columns(curve: Curve, truth: Sequence[float] | None = None, joint: bool = False) -> list[Column]:
+    positions = curve.positions
+    columns = [
+        Column("rank", [f"{p.position}" for p in positions]),
+        Column("propensity", ["–" if p.propensity is None else f"{p.propensity:.3f}" for p in positions]),
+        Column("interval", [_ends(p.low, p.high, p.position) for p in positions], left=True),
+    ]
+    if joint:
+        ends = [_ends(*ends, p.position) for p, ends in zip(positions, curve.joint_ends(), strict=True)]
+        columns.append(Column("joint band", ends, left=True))
+    if truth is not None:
+        columns.append(Column("truth", [_known(truth, p.position) for p in positions]))
+    columns.append(Column("impressions", [f"{p.impressions:,}" for p in positions]))
+    columns.append(Column("clicks", [f"{p.clicks:,}" for p in positions]))
+    return columns
+
+
+def _ends(low: float | None, high: float | None, position: int) -> str:
+    """Return an interval as a table shows it; that of rank 1 is 1 by definition."""
+    if low is None or position == 1:
+        return ""
+    return f"{low:.3f} – {'∞' if high is None else f'{high:.3f}'}"
+
+
+def _known(truth: Sequence[float], position: int) -> str:
+    return f"{truth[position - 1]:.3f}" if position <= len(truth) else ""
+
+
+def _remarks(curve: Curve) -> list[str]:
+    return [printable(reason) for reason in own_reasons(curve)]
+
+
+def own_reasons(curve: Curve) -> list[str]:
+    """Return what is to be said at each position alone; nothing where other ranks have the same reason."""
+    shared = _shared(curve)
+    return ["" if p.reason is None or p.reason in shared else p.reason for p in curve.positions]
+
+
+def _shared(curve: Curve) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for p in curve.positions:
+        if p.reason is not None:
+            found.setdefault(p.reason, []).append(p.position)
+    return {reason: ranks for reason, ranks in found.items() if len(ranks) > 1}
+
+
+def _notes(curve: Curve) -> list[str]:
+    return [*shared_reasons(curve), *curve.notes]
+
+
+def shared_reasons(curve: Curve) -> list[str]:
+    """Return each reason that several ranks have, with these ranks."""
+    return [f"Ranks {spans(ranks)}: {reason}." for reason, ranks in _shared(curve).items()]
+
+
+def spans(ranks: Sequence[int]) -> str:
+    """Return increasing ranks in words.
+
+    >>> spans([2, 3, 4, 7, 9]), spans([2, 3])
+    ('2 to 4, 7 and 9', '2 and 3')
+    """
+    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), key=lambda one: one[1] - one[0])]
+    words = [word for run in runs for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def curve_html(curve: Curve) -> str:
+    """Return a curve and those of its segments as tables of HTML."""
+    parts = [(_title(curve), curve), *((label(key), part) for key, part in curve.segments.items())]
+    return "\n".join(
+        html_table(_columns(part), caption=title, remarks=_remarks(part), notes=_notes(part)) for title, part in parts
+    )
+
+
+def save_plot(curve: Curve, path: str, *, truth: Sequence[float] | None = None, joint: bool = False) -> None:
+    """Write the picture of a curve as PNG, SVG or PDF, whole or not at all."""
+    figure: Any = draw_curve(curve, truth=truth, joint=joint).figure
+    save_picture(figure, path)
+
+
+def draw_curve(
+    curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] | Any = None, joint: bool = False
+) -> Axes:
+    """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth where it is known."""
+    truth_value("joint", joint, CurveError)
+    ax = axes_of(ax)
+    axes = dressed(ax)
+    shown = list(telling_segments(curve, _MOST_SEGMENTS).items())
+    draw_line(axes, curve, "all" if shown else curve.estimator, COLORS[0])
+    if joint:
+        ends = curve.joint()
+        every = np.arange(1, curve.max_rank + 1)
+        for side, name in zip(ends.T, (f"joint {100 * (curve.level or 0):g}% band", None), strict=True):
+            axes.plot(every, side, color=COLORS[0], linestyle=":", linewidth=1.1, label=name)
+    for i, (key, part) in enumerate(shown, start=1):
+        draw_line(axes, part, label(key), COLORS[i], marker=MARKERS[i], beside=0.08 * i, band=False)
+    if truth is not None:
+        draw_truth(axes, truth, [curve])
+    over_ranks(axes, [p.position for p in curve.positions])
+    axes.set_title(legible(f"Examination by rank: {curve.estimator}, {curve.interval_name}"), fontsize="medium")
+    rest = len(curve.segments) - len(shown)
+    draw_legend(axes, title=f"{rest} more segments not drawn" if rest else None)
+    return ax
+
+
+def telling_segments(curve: Curve, most: int) -> dict[Segment, Curve]:
+    """Return so many segments, in their order: those with most page views, of those that have a number beside rank 1.
+
+    Where these are fewer, others follow them.
+    """
+
+    def merit(key: Segment) -> tuple[bool, int]:
+        part = curve.segments[key]
+        told = any(p.propensity is not None for p in part.positions if p.position > 1)
+        return told, sum(part.page_views.values())
+
+    chosen = {*sorted(curve.segments, key=merit, reverse=True)[:most]}
+    return {key: part for key, part in curve.segments.items() if key in chosen}
+
+
+def draw_line(
+    axes: Any, curve: Curve, name: str, color: str, *, marker: str = "o", beside: float = 0.0, band: bool = True
+) -> None:
+    """Draw one curve with its intervals, so far beside its ranks."""
+
+    def column(name: str) -> Any:
+        values = [getattr(p, name) for p in curve.positions]
+        return np.array([np.nan if v is None else v for v in values], dtype=float)
+
+    style: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4.5, "label": legible(name)}
+    ranks = column("position") + beside
+    draw_interval(axes, ranks, column("propensity"), column("low"), column("high"), band=band, **style)
+
+
+def draw_truth(axes: Any, truth: object, curves: Sequence[Curve]) -> None:
+    """Draw the truth beside curves."""
+    known = known_truth(truth, curves)
+    axes.plot(np.arange(1, len(known) + 1), known, label="truth", **TRUTH)

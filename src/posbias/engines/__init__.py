@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Literal
 
-from posbias.engines.checksums import verified
+from posbias._text import listed
+from posbias.engines.base import OpenLog
 from posbias.engines.duckdb import DuckDB
 from posbias.engines.events import WrittenLog
-from posbias.engines.opened import OpenLog
+from posbias.engines.files import verified
 from posbias.engines.spark import Spark
 from posbias.errors import PosbiasError
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
-from posbias.wording import listed
 
 EngineName = Literal["duckdb", "spark"]
 # What a user says of the engine: a value, or the name of one without limits of its own.

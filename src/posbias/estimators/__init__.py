@@ -1,64 +1,73 @@
-"""Estimators of the propensity curve: one file each, and one line in `registered`.
+"""The estimators of the propensity curve, by the name that they have on the command line.
 
-`ESTIMATORS` has them by the name they have on the command line; `fits_on` of a class says what it takes. An estimator
-is imported when it is first used: NumPy takes longer than any help text may.
+Add an estimator with one module in this package and one line in `FROM_HARVESTS` or `FROM_LOGS`. An estimator is
+imported when it is first used, so that `posbias --help` need not wait for NumPy.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from posbias.estimators.base import CurveEstimator as CurveEstimator
-    from posbias.estimators.harvested import Estimator as Estimator
-    from posbias.estimators.logged import LogEstimator as LogEstimator
-    from posbias.estimators.paired import PairEstimator as PairEstimator
-    from posbias.estimators.registered import *  # noqa: F403
+    from posbias.estimators.base import Estimator as Estimator
+    from posbias.estimators.base import LogEstimator as LogEstimator
+    from posbias.estimators.base import PairEstimator as PairEstimator
+    from posbias.estimators.click_models import PBMEM as PBMEM
+    from posbias.estimators.click_models import NaiveCTR as NaiveCTR
+    from posbias.estimators.click_models import RegressionEM as RegressionEM
+    from posbias.estimators.cross_fit import CrossFit as CrossFit
+    from posbias.estimators.pair_estimators import AdjacentChain as AdjacentChain
+    from posbias.estimators.pair_estimators import AllPairs as AllPairs
+    from posbias.estimators.pair_estimators import PivotOne as PivotOne
+    from posbias.estimators.randomized import RandomTraffic as RandomTraffic
+    from posbias.estimators.randomized import SwapAdjacent as SwapAdjacent
+    from posbias.estimators.randomized import SwapOne as SwapOne
 
-_BASES = {"CurveEstimator": "base", "Estimator": "harvested", "LogEstimator": "logged", "PairEstimator": "paired"}
+# Name on the command line -> module and class, in the order of menus and tables. These fit on a harvest:
+FROM_HARVESTS = {
+    "cross-fit": ("cross_fit", "CrossFit"),
+    "all-pairs": ("pair_estimators", "AllPairs"),
+    "pivot-one": ("pair_estimators", "PivotOne"),
+    "adjacent-chain": ("pair_estimators", "AdjacentChain"),
+}
+# These need the rows of a log, or can use them:
+FROM_LOGS = {
+    "swap-one": ("randomized", "SwapOne"),
+    "swap-adjacent": ("randomized", "SwapAdjacent"),
+    "random-traffic": ("randomized", "RandomTraffic"),
+    "naive-ctr": ("click_models", "NaiveCTR"),
+    "pbm-em": ("click_models", "PBMEM"),
+    "regression-em": ("click_models", "RegressionEM"),
+}
+ESTIMATORS = FROM_HARVESTS | FROM_LOGS
+DEFAULT = "cross-fit"
+
+_BASES = ("CurveEstimator", "Estimator", "LogEstimator", "PairEstimator")
+_MODULES = dict.fromkeys(_BASES, "base") | {class_: module for module, class_ in ESTIMATORS.values()}
+__all__ = ["DEFAULT", "ESTIMATORS", "FROM_HARVESTS", "FROM_LOGS", "estimator_class", *_MODULES]
 
 
-class _Registry(Mapping[str, "type[CurveEstimator]"]):
-    """Estimators by name, in the order of menus and tables, each imported when it is looked up."""
+def estimator_class(name: str) -> type[CurveEstimator]:
+    """Return the class of an estimator.
 
-    def __init__(self, lines: str) -> None:
-        of_harvests, of_logs = (
-            re.findall(r"^ +from posbias\.estimators\.(\w+) import (\w+) as \2$", part, re.MULTILINE)
-            for part in lines.split("# From the rows of a log.")
-        )
-        # The module of each class.
-        self.modules = {kind: module for module, kind in (*of_harvests, *of_logs)}
-        self._kinds = {module.replace("_", "-"): kind for kind, module in self.modules.items()}
-        # Those that look at the rows of a log, or may; the others wait for a harvest, and so may their import.
-        self.of_logs = frozenset(module.replace("_", "-") for module, _ in of_logs)
+    Parameters:
+        name: a key of `ESTIMATORS`.
 
-    def __getitem__(self, name: str) -> type[CurveEstimator]:
-        return _imported(self._kinds[name])  # type: ignore[no-any-return]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
-
-    def __len__(self) -> int:
-        return len(self._kinds)
-
-
-ESTIMATORS = _Registry(Path(__file__).with_name("registered.py").read_text("utf-8"))
-_MODULES = _BASES | ESTIMATORS.modules
-__all__ = ["ESTIMATORS", *_MODULES]
-
-
-def _imported(name: str) -> Any:
-    return getattr(import_module(f"posbias.estimators.{_MODULES[name]}"), name)
+    Example:
+        >>> estimator_class("all-pairs").__name__
+        'AllPairs'
+    """
+    module, class_ = ESTIMATORS[name]
+    found: type[CurveEstimator] = getattr(import_module(f"posbias.estimators.{module}"), class_)
+    return found
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'posbias.estimators' has no attribute {name!r}")
-    return _imported(name)
+    return getattr(import_module(f"posbias.estimators.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,36 +1,75 @@
-"""A harvest as one Parquet file: its counts as columns, everything else as JSON in the file's metadata.
-
-The metadata holds a checksum of all of it, so that a file that was damaged or edited is known as such.
-"""
+"""A harvest as a Parquet file."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, get_args
 
 import numpy as np
 
-from posbias.arguments import as_path
-from posbias.arrays import AnyArray, begun, group
-from posbias.arrow import numbers_to_arrow, texts_to_arrow
-from posbias.engines.answers import from_arrow, segment_numbers
+from posbias._arrays import AnyArray, BoolArray, IntArray, begun, group, numbers_to_arrow, texts_to_arrow
+from posbias._files import HARVEST, odd_kind, parquet_footer, written_whole
+from posbias._json import UnfitError, field, mapping, number, optional, parse, sequence, shown, text, unfit, whole
+from posbias._text import listed, printable
+from posbias._validate import as_path
+from posbias.engines.base import from_arrow, segment_numbers
+from posbias.engines.files import DELIMITERS, first_record
 from posbias.errors import HarvestError
-from posbias.harvesting.counts import Kind
-from posbias.harvesting.file_kinds import METADATA_KEY, is_export
-from posbias.harvesting.harvests import Harvest, Segment
-from posbias.harvesting.metadata import Metadata, read_metadata, record_of
-from posbias.harvesting.parquet_files import gist, read_parquet
-from posbias.harvesting.strata import Cells, PairSums
-from posbias.harvesting.validation import check_harvest
-from posbias.reading import odd_kind
-from posbias.records import UnfitError, parse
-from posbias.replacing import HARVEST
-from posbias.wording import listed, printable
-from posbias.writing import written_whole
+from posbias.findings import MARKS, Finding
+from posbias.harvesting.count import MAX_STRATA, MOST_COUNT, MOST_RANKERS, MOST_RANKS, MOST_SEGMENTS, Kind
+from posbias.harvesting.harvest import Harvest, Segment
+from posbias.harvesting.row_checks import RowCounts
+from posbias.harvesting.tables import Cells, PairSums
+from posbias.logs.click_log import WEIGHTINGS, Weighting
+from posbias.logs.layouts import LAYOUTS, Layout
+from posbias.sql.dialects import BUCKETS
+
+# What a file may say of itself, and how many columns and row groups it may have.
+_MOST_TEXT = 64 * 2**20
+_MOST_PARTS = 1_000_000
+# Far beyond what a harvest keeps; a file of a few bytes can claim any number.
+_MOST_ROWS = 50 * MAX_STRATA
+# Where a Parquet file that is a harvest says so, and what it holds.
+METADATA_KEY = b"posbias.harvest"
+# The columns of an answer to a query of `posbias sql`, by what was counted; a warehouse may write them in capitals.
+_ANSWER = {"about", "answer_rows", "bucket", "row_count"}
+_EXPORTED = (_ANSWER | {"ranker", "code_0", "impressions", "clicks"}, _ANSWER | {"stratum", "pairs"})
+# Columns that a log has and no answer.
+_LOGGED = {"query_id", "doc_id", "position"}
+# As much of a CSV file as holds its header.
+_HEAD = 2**16
+_GZIP = b"\x1f\x8b"
+FORMAT_VERSION = 2
+TABLES: dict[str, type[Cells] | type[PairSums]] = {"cells": Cells, "pair_sums": PairSums}
+_COMMON = (
+    "version",
+    "table",
+    "max_rank",
+    "rankers",
+    "page_views",
+    "layout",
+    "weighting",
+    "by",
+    "buckets",
+    "about",
+    "traffic",
+)
+# All fields of each version: the first had texts in place of findings, and nothing to prove itself by.
+_FIELDS = {1: (*_COMMON, "warnings"), 2: (*_COMMON, "kind", "findings", "checksum")}
+# What merging adds up or repeats.
+_COUNTS = (*(f.name for f in fields(RowCounts)), "parts")
+_TEXTS = ("posbias", "engine", "made", "source")
+# So many numbers page views may take by bucket and ranker, and clicks by ranker and rank: half a GB.
+_MOST_SHOWN = 2**26
+# So large a number of a stratum may be that it can be multiplied by the number of rankers.
+_MOST_STRATA = 2**40
+_AGAIN = "Harvest the log again."
 
 
 def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
@@ -70,7 +109,7 @@ def load(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
     if (kind := odd_kind(name)) is not None:
         raise HarvestError(f"{name!r} is {kind}. A harvest is a file: name that.")
     if is_export(name):
-        from posbias.harvesting.warehouse.exports import load_export
+        from posbias.harvesting.exports import load_export
 
         return load_export(name, force=force)
     try:
@@ -90,11 +129,256 @@ def load(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
         ) from None
 
 
-_AGAIN = "Harvest the log again."
+def check_harvest(harvest: Harvest) -> None:
+    """Refuse a harvest that no log could have given."""
+    table = harvest.table
+    _check_kind(harvest)
+    _check_within("segment", table.segment, 0, len(harvest.segments) - 1)
+    _check_within("bucket", table.bucket, 0, BUCKETS - 1)
+    _check_within("rank", table.rank, 1, harvest.max_rank)
+    if isinstance(table, Cells):
+        _check_cells(table, harvest)
+    else:
+        _check_sums(table, harvest)
+    if len(harvest.segments) > MOST_SEGMENTS:
+        raise UnfitError(f"it has {len(harvest.segments):,} segments, more than {MOST_SEGMENTS:,}")
+    if len(harvest.rankers) * max(len(harvest.buckets), harvest.max_rank) > _MOST_SHOWN:
+        raise UnfitError(
+            f"it has {len(harvest.buckets):,} buckets, {len(harvest.rankers):,} rankers and {harvest.max_rank:,} "
+            "ranks, more in all than can be held"
+        )
+    if harvest.traffic is not None:
+        _check_traffic(harvest)
+
+
+def _check_kind(harvest: Harvest) -> None:
+    if (harvest.kind == "pairs") != isinstance(harvest.table, PairSums):
+        raise UnfitError(f"its table does not hold what its kind says, {harvest.kind!r}")
+    if harvest.kind == "signatures" and not (harvest.layout.ranks_known and harvest.weighting == "traffic"):
+        raise UnfitError(
+            f"it has signatures of a {harvest.layout.value} log weighted by {harvest.weighting}, for which none are "
+            "counted"
+        )
+
+
+def _check_within(name: str, column: IntArray, low: int, high: int) -> None:
+    if len(column) and not (low <= column.min() and column.max() <= high):
+        _refuse(name, column, (column < low) | (column > high), f"{low} to {high:,}")
+
+
+def _refuse(name: str, column: AnyArray, wrong: BoolArray, wanted: str) -> None:
+    if wrong.any():
+        raise UnfitError(
+            f"its column {name} holds {column[wrong][0]} in {int(wrong.sum()):,} rows, such as row "
+            f"{int(np.argmax(wrong)) + 1:,}, where it must be {wanted}"
+        )
+
+
+def _check_cells(cells: Cells, harvest: Harvest) -> None:
+    _check_within("ranker", cells.ranker, 0, len(harvest.rankers) - 1)
+    _check_within("stratum", cells.stratum, 0, _MOST_STRATA)
+    _check_counts("impressions", cells.impressions)
+    _check_counts("pairs", cells.pairs)
+    _refuse("clicks", cells.clicks, (cells.clicks < 0) | (cells.clicks > cells.impressions), "0 to the impressions")
+    first, stratum = group([cells.stratum])
+    for name in ("segment", "bucket", "pairs"):
+        column: IntArray = getattr(cells, name)
+        _refuse(name, column, column != column[first][stratum], "the same in all cells of a stratum")
+    if harvest.kind == "signatures":
+        _refuse("pairs", cells.pairs, cells.pairs != 0, "0, for signatures do not count them")
+        _check_distinct([cells.ranker, stratum], "a stratum has a ranker at two ranks, or a cell twice")
+    else:
+        _refuse("pairs", cells.pairs, cells.pairs < 1, "1 or more")
+        uneven = cells.impressions % np.maximum(cells.pairs, 1) != 0
+        _refuse("impressions", cells.impressions, uneven, "a multiple of the pairs, which were shown equally often")
+        _check_distinct([cells.ranker, stratum, cells.rank], "a stratum has a cell twice")
+
+
+def _check_counts(name: str, column: AnyArray) -> None:
+    """Refuse counts below 0, and those that add up to more than can be counted exactly."""
+    _refuse(name, column, (column < 0) | (column > MOST_COUNT), f"0 to {MOST_COUNT:,}")
+    if float(column.sum(dtype=np.float64)) > MOST_COUNT:
+        raise UnfitError(f"its column {name} adds up to more than {MOST_COUNT:,}")
+
+
+def _check_distinct(keys: Sequence[IntArray], otherwise: str) -> None:
+    """Refuse rows that have all keys in common; none is negative."""
+    spans = [int(key.max(initial=0)) + 1 for key in keys]
+    if np.prod(np.array(spans, dtype=np.float64)) < 2**62:
+        place = np.zeros(len(keys[0]), dtype=np.int64)
+        for key, span in zip(keys, spans, strict=True):
+            place = place * span + key
+        # As an engine's answer is written, they increase, and need not be sorted.
+        steps = np.diff(place)
+        distinct = bool(np.all(steps > 0)) or bool(np.all(np.diff(np.sort(place)) > 0))
+    else:
+        distinct = len(group(keys)[0]) == len(keys[0])
+    if not distinct:
+        raise UnfitError(otherwise)
+
+
+def _check_sums(sums: PairSums, harvest: Harvest) -> None:
+    _check_within("other", sums.other, 0, harvest.max_rank)
+    _check_within("ranker", sums.ranker, -1, len(harvest.rankers) - 1)
+    _refuse("other", sums.other, sums.other == sums.rank, "another rank than its own")
+    plain = sums.other == 0
+    _refuse("ranker", sums.ranker, plain != (sums.ranker >= 0), "a ranker where other is 0, and -1 elsewhere")
+    for name in ("clicks", "skips"):
+        column: AnyArray = getattr(sums, name)
+        _refuse(name, column, ~np.isfinite(column), "a finite number")
+        _check_counts(name, column)
+        _refuse(name, column, plain & (column != np.rint(column)), "a whole number where other is 0")
+    keys = [sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other]
+    _check_distinct(keys, "it has the sums of one set twice")
+
+
+def _check_traffic(harvest: Harvest) -> None:
+    traffic = harvest.views
+    wanted = (len(harvest.buckets), len(harvest.rankers))
+    if traffic.shape != wanted:
+        raise UnfitError(f"traffic has the shape {traffic.shape} where {wanted} was expected: buckets and rankers")
+    _check_counts("traffic", traffic.reshape(-1))
+
+
+def _as_read(harvest: Harvest) -> Harvest:
+    """Return a harvest as a file gives it back: with the segments that have rows, sorted, and numbers of 64 bits."""
+    used = {i: harvest.segments[i] for i in np.unique(harvest.table.segment).tolist()}
+    order = sorted(used, key=lambda i: [(value is not None, value or "") for value in used[i]])
+    number = np.zeros(len(harvest.segments), dtype=np.int64)
+    number[order] = np.arange(len(order))
+    types = _types(type(harvest.table))
+    columns = {name: column.astype(types[name], copy=False) for name, column in harvest.table.columns().items()}
+    for name, column in harvest.table.columns().items():
+        if not np.array_equal(columns[name], column):
+            raise UnfitError(f"its column {name} does not hold numbers of the type {types[name]}")
+    columns["segment"] = number[columns["segment"]]
+    segments = tuple(used[i] for i in order) if harvest.by else ((),)
+    return replace(harvest, segments=segments, table=type(harvest.table)(**columns))
+
+
+def _types(table: type[Cells] | type[PairSums]) -> dict[str, str]:
+    """Return the type of each column of numbers."""
+    real = ("clicks", "skips") if table is PairSums else ()
+    return {column.name: "float64" if column.name in real else "int64" for column in fields(table)}
 
 
 def _said(error: UnfitError) -> str:
     return printable(str(error))
+
+
+def _labels(by: tuple[str, ...]) -> list[str]:
+    """Return the columns that hold the values of segments."""
+    return [f"segment_{i}" for i in range(len(by))]
+
+
+def record_of(harvest: Harvest) -> dict[str, Any]:
+    """Return what a file says of a harvest, all but the checksum."""
+    return {
+        "version": FORMAT_VERSION,
+        "table": "cells" if isinstance(harvest.table, Cells) else "pair_sums",
+        "kind": harvest.kind,
+        "max_rank": harvest.max_rank,
+        "rankers": list(harvest.rankers),
+        "page_views": harvest.page_views,
+        "layout": harvest.layout.value,
+        "weighting": harvest.weighting,
+        "by": list(harvest.by),
+        "buckets": BUCKETS,
+        "about": dict(harvest.about),
+        "findings": [asdict(finding) for finding in harvest.findings],
+        "traffic": None if harvest.traffic is None else harvest.traffic.tolist(),
+    }
+
+
+def _checksum(record: Mapping[str, Any], harvest: Harvest) -> str:
+    """Return the SHA-256 of all that a file says: of the counts in their order, the segments, and the record."""
+    said = {name: value for name, value in record.items() if name != "checksum"} | {"segments": harvest.segments}
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+    for name, column in harvest.table.columns().items():
+        digest.update(f"{name} {len(column)} {column.dtype.str}".encode())
+        digest.update(np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<")).data)
+    return digest.hexdigest()
+
+
+def is_export(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is the answer to a query of `posbias sql`, or a part of it: whether its columns say so."""
+    footer = parquet_footer(path)
+    return _are_exported(csv_header(path)[0]) if footer is None else _is_exported(path, footer)
+
+
+def _are_exported(names: Iterable[str]) -> bool:
+    """Return whether columns are those of an answer; one may be missing, which reading it will say."""
+    found = {name.strip().lower() for name in names}
+    return min(len(columns - found) for columns in _EXPORTED) <= 1 and not found & _LOGGED
+
+
+def csv_header(path: str | os.PathLike[str]) -> tuple[list[str], str]:
+    """Return the columns that the first line of a file names, in lower case, and what stands between them."""
+    try:
+        with open_csv(path) as file:
+            head: bytes = file.read(_HEAD)
+        text = head.decode("utf-8-sig", "replace")
+        delimiter = max(DELIMITERS, key=lambda d: len(first_record(text, d)))
+        return [name.strip().lower() for name in first_record(text, delimiter)], delimiter
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error):
+        return [], ","
+
+
+def open_csv(path: str | os.PathLike[str]) -> Any:
+    """Open a text file for reading bytes, compressed or not."""
+    with open(path, "rb") as file:
+        compressed = file.read(2) == _GZIP
+    if not compressed:
+        return open(path, "rb")
+    import gzip
+
+    return gzip.open(path)
+
+
+def _is_exported(path: str | os.PathLike[str], footer: bytes) -> bool:
+    # The bytes of names are looked for first: to read them properly takes longer than a small harvest.
+    if not any(name in footer.lower() for name in (b"about", b"answer_rows")):
+        return False
+    names, keys = _described(path)
+    return METADATA_KEY not in keys and _are_exported(names)
+
+
+def _described(path: str | os.PathLike[str]) -> tuple[list[str], frozenset[bytes]]:
+    """Return the columns of a Parquet file and the keys of its metadata; none of a file that is damaged."""
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(path)
+        return metadata.schema.to_arrow_schema().names, frozenset(metadata.metadata or ())
+    # A reader of hostile bytes may raise anything; whoever reads the file will say what is wrong.
+    except Exception:
+        return [], frozenset()
+
+
+def read_parquet(name: str) -> Any:
+    """Return a Parquet file as an Arrow table, its pages checked where they have checksums."""
+    import pyarrow.parquet as pq
+
+    try:
+        # Not a dataset: a name such as a=1/x.parquet adds no column.
+        with pq.ParquetFile(
+            name,
+            thrift_string_size_limit=_MOST_TEXT,
+            thrift_container_size_limit=_MOST_PARTS,
+            page_checksum_verification=True,
+        ) as file:
+            if file.metadata.num_rows <= _MOST_ROWS:
+                return file.read()
+            rows = file.metadata.num_rows
+    # What a reader raises on hostile bytes is anything: errors of Arrow, of memory, of text, of Python.
+    except Exception as error:
+        raise UnfitError(f"it cannot be read as Parquet ({gist(error)})") from None
+    raise UnfitError(f"it claims to have {rows:,} rows where up to {_MOST_ROWS:,} can be held")
+
+
+def gist(error: Exception) -> str:
+    """Return the first line of what a reader says."""
+    return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
 
 
 def _read(said: bytes, table: Any) -> Harvest:
@@ -126,11 +410,145 @@ def _read(said: bytes, table: Any) -> Harvest:
     return replace(harvest, table=_numbered(counts)) if isinstance(counts, Cells) else harvest
 
 
-def _numbered(cells: Cells) -> Cells:
-    """Return cells whose strata have small numbers, for which there may be places in tables; they mean nothing."""
-    if int(cells.stratum.max(initial=0)) < 2 * len(cells):
-        return cells
-    return replace(cells, stratum=group([cells.stratum])[1])
+def read_metadata(record: Any) -> Metadata:
+    """Return what a record says, of any version."""
+    record = mapping(record, "its metadata")
+    version = whole(field(record, "version"), "version", 1)
+    if version > FORMAT_VERSION:
+        raise UnfitError(
+            f"it has format version {version} and this posbias reads up to {FORMAT_VERSION}", "Upgrade posbias."
+        )
+    for name in _FIELDS[version]:
+        field(record, name)
+    unknown = [name for name in record if name not in _FIELDS[version]]
+    if unknown:
+        raise UnfitError(f"it has the field {shown(unknown[0])}, which version {version} does not know")
+    terms = read_terms(record)
+    views = mapping(record["page_views"], "page_views")
+    for name, views_of in views.items():
+        whole(views_of, f"page_views[{shown(name)}]")
+    if {*views} != {*terms.rankers}:
+        raise unfit("page_views", list(views), "a number for each of the rankers")
+    return Metadata(
+        table=TABLES[one_of(record["table"], "table", TABLES)],
+        terms=terms,
+        kind=None if version == 1 else one_of(record["kind"], "kind", get_args(Kind)),
+        about=_about(record["about"]),
+        findings=_warnings(record["warnings"]) if version == 1 else _findings(record["findings"]),
+        traffic=optional(_traffic, record["traffic"], "traffic"),
+        checksum=None if version == 1 else text(record["checksum"], "checksum"),
+    )
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a harvest's file says of it; `kind` and `checksum` are None in a file of the first version."""
+
+    table: type[Cells] | type[PairSums]
+    terms: Terms
+    kind: Kind | None
+    about: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+    traffic: list[list[float]] | None
+    checksum: str | None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a harvest was made with, as files of every form say it."""
+
+    max_rank: int
+    rankers: tuple[str, ...]
+    layout: Layout
+    weighting: Weighting
+    by: tuple[str, ...]
+
+
+def read_terms(record: Mapping[str, Any]) -> Terms:
+    """Return the terms that a record names."""
+    if whole(field(record, "buckets"), "buckets") != BUCKETS:
+        raise unfit("buckets", record["buckets"], str(BUCKETS))
+    return Terms(
+        max_rank=whole(field(record, "max_rank"), "max_rank", 2, MOST_RANKS),
+        rankers=_names(field(record, "rankers"), "rankers"),
+        layout=LAYOUTS[one_of(field(record, "layout"), "layout", LAYOUTS)],
+        weighting=one_of(field(record, "weighting"), "weighting", WEIGHTINGS),
+        by=_names(field(record, "by"), "by"),
+    )
+
+
+def _names(value: Any, where: str) -> tuple[str, ...]:
+    names = tuple(text(name, f"{where}[{i}]") for i, name in enumerate(sequence(value, where)))
+    if len({*names}) < len(names):
+        raise UnfitError(f"{where} has a name twice: {shown(names)}")
+    if len(names) > MOST_RANKERS:
+        raise UnfitError(f"{where} has {len(names):,} names where up to {MOST_RANKERS:,} were expected")
+    return names
+
+
+def one_of(value: Any, where: str, known: Any) -> Any:
+    """Return a text that is one of those known."""
+    if not isinstance(value, str) or value not in known:
+        raise unfit(where, value, f"one of {', '.join(map(repr, known))}")
+    return value
+
+
+def _about(value: Any) -> dict[str, Any]:
+    about = dict(mapping(value, "about"))
+    for name, found in about.items():
+        where = f"about[{shown(name)}]"
+        if name in _COUNTS:
+            whole(found, where)
+        elif name in _TEXTS:
+            text(found, where)
+        else:
+            _plain(found, where)
+    return about
+
+
+def _plain(value: Any, where: str) -> None:
+    """Refuse what is neither a text nor a number nor a truth value nor null."""
+    if not (value is None or isinstance(value, str | bool)):
+        number(value, where)
+
+
+def _warnings(value: Any) -> tuple[Finding, ...]:
+    told = [text(warning, f"warnings[{i}]") for i, warning in enumerate(sequence(value, "warnings"))]
+    return tuple(Finding("note", "warning", warning.removesuffix(".")) for warning in told)
+
+
+def _findings(value: Any) -> tuple[Finding, ...]:
+    return tuple(_finding(found, f"findings[{i}]") for i, found in enumerate(sequence(value, "findings")))
+
+
+def _finding(value: Any, where: str) -> Finding:
+    record = mapping(value, where)
+    names = [f.name for f in fields(Finding)]
+    if {*record} != {*names}:
+        raise UnfitError(f"{where} has the fields {shown(list(record))} where {', '.join(names)} were expected")
+    evidence, arguments = mapping(record["evidence"], f"{where}.evidence"), mapping(record["arguments"], where)
+    for name, found in evidence.items():
+        _plain(found, f"{where}.evidence[{shown(name)}]")
+    for name, found in arguments.items():
+        for one in found if isinstance(found, list) else [found]:
+            text(one, f"{where}.arguments[{shown(name)}]")
+    return Finding(
+        code=text(record["code"], f"{where}.code"),
+        severity=one_of(record["severity"], f"{where}.severity", MARKS),
+        what=text(record["what"], f"{where}.what"),
+        count=whole(record["count"], f"{where}.count"),
+        example=optional(text, record["example"], f"{where}.example"),
+        evidence=dict(evidence),
+        remedy=text(record["remedy"], f"{where}.remedy"),
+        arguments=dict(arguments),
+    )
+
+
+def _traffic(value: Any, where: str) -> list[list[float]]:
+    return [
+        [number(views, f"{where}[{i}][{j}]", 0) for j, views in enumerate(sequence(row, f"{where}[{i}]"))]
+        for i, row in enumerate(sequence(value, where))
+    ]
 
 
 def _columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], tuple[Segment, ...]]:
@@ -167,15 +585,11 @@ def _columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], tuple
     return {"segment": segment, **{name: answer[name] for name in names}}, tuple(segments)
 
 
-def _labels(by: tuple[str, ...]) -> list[str]:
-    """Return the columns that hold the values of segments."""
-    return [f"segment_{i}" for i in range(len(by))]
-
-
-def _types(table: type[Cells] | type[PairSums]) -> dict[str, str]:
-    """Return the type of each column of numbers."""
-    real = ("clicks", "skips") if table is PairSums else ()
-    return {column.name: "float64" if column.name in real else "int64" for column in fields(table)}
+def _kind(table: Cells | PairSums) -> Kind:
+    """Return what a table holds where the file, of the first version, does not say."""
+    if isinstance(table, PairSums):
+        return "pairs"
+    return "exposures" if np.any(table.pairs > 0) else "signatures"
 
 
 def _rows(traffic: list[list[float]]) -> AnyArray:
@@ -185,34 +599,18 @@ def _rows(traffic: list[list[float]]) -> AnyArray:
     return np.array(traffic, dtype=np.float64)
 
 
-def _kind(table: Cells | PairSums) -> Kind:
-    """Return what a table holds where the file, of the first version, does not say."""
-    if isinstance(table, PairSums):
-        return "pairs"
-    return "exposures" if np.any(table.pairs > 0) else "signatures"
+def _numbered(cells: Cells) -> Cells:
+    """Return cells whose strata have small numbers, for which there may be places in tables; they mean nothing."""
+    if int(cells.stratum.max(initial=0)) < 2 * len(cells):
+        return cells
+    return replace(cells, stratum=group([cells.stratum])[1])
 
 
-def _as_read(harvest: Harvest) -> Harvest:
-    """Return a harvest as a file gives it back: with the segments that have rows, sorted, and numbers of 64 bits."""
-    used = {i: harvest.segments[i] for i in np.unique(harvest.table.segment).tolist()}
-    order = sorted(used, key=lambda i: [(value is not None, value or "") for value in used[i]])
-    number = np.zeros(len(harvest.segments), dtype=np.int64)
-    number[order] = np.arange(len(order))
-    types = _types(type(harvest.table))
-    columns = {name: column.astype(types[name], copy=False) for name, column in harvest.table.columns().items()}
-    for name, column in harvest.table.columns().items():
-        if not np.array_equal(columns[name], column):
-            raise UnfitError(f"its column {name} does not hold numbers of the type {types[name]}")
-    columns["segment"] = number[columns["segment"]]
-    segments = tuple(used[i] for i in order) if harvest.by else ((),)
-    return replace(harvest, segments=segments, table=type(harvest.table)(**columns))
-
-
-def _checksum(record: Mapping[str, Any], harvest: Harvest) -> str:
-    """Return the SHA-256 of all that a file says: of the counts in their order, the segments, and the record."""
-    said = {name: value for name, value in record.items() if name != "checksum"} | {"segments": harvest.segments}
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
-    for name, column in harvest.table.columns().items():
-        digest.update(f"{name} {len(column)} {column.dtype.str}".encode())
-        digest.update(np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<")).data)
-    return digest.hexdigest()
+def is_harvest(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a harvest rather than a log: saved by posbias, or exported by a warehouse."""
+    if odd_kind(path) is not None:
+        return False
+    footer = parquet_footer(path)
+    if footer is None:
+        return is_export(path)
+    return (METADATA_KEY in footer and METADATA_KEY in _described(path)[1]) or _is_exported(path, footer)

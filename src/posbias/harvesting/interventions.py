@@ -10,12 +10,46 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.arrays import FloatArray, IntArray, distinct, group, places, tally
-from posbias.harvesting.strata import Cells, PairSums
-from posbias.logs.weightings import Weighting
+from posbias._arrays import FloatArray, IntArray, distinct, group, places, tally
+from posbias.harvesting.tables import Cells, PairSums
+from posbias.logs.click_log import Weighting
 
 # Above this many numbers (buckets x groups) the n_i of the whole log serve every resample.
 _MOST_GROUPED = 2 * 10**7
+
+
+def from_cells(
+    cells: Cells, weighting: Weighting, max_rank: int, buckets: IntArray, views: FloatArray
+) -> Interventions:
+    """Return the interventions of strata; `views` holds the page views by bucket (of `buckets`) and ranker."""
+    ranked = _Ranked.of(_placed(cells, weighting, views), max_rank, views.shape[1], shared=weighting == "traffic")
+    a, b = ranked.ordered_pairs()
+    clicks, skips = ranked.clicks[a], ranked.impressions[a] - ranked.clicks[a]
+    if weighting == "harmonic":
+        # Own click rate times N_k N_k' / (N_k + N_k'), summed over the stratum's pairs.
+        factor = ranked.impressions[b] / (ranked.impressions[a] + ranked.impressions[b])
+    elif weighting == "uniform":
+        factor = ranked.pairs[a] / ranked.impressions[a]
+    else:
+        factor = np.ones(len(a))
+    pair = (ranked.rank[a] - 1) * max_rank + ranked.rank[b] - 1
+    shares: FloatArray | None = None
+    if weighting == "traffic":
+        if len(buckets) * len(ranked.shares) * len(distinct(pair, max_rank**2)) <= _MOST_GROUPED:
+            pair, shares = pair * len(ranked.shares) + ranked.share[a], ranked.shares
+        else:
+            factor = 1 / (ranked.shares @ views.sum(axis=0))[ranked.share[a]]
+    first, column = group([pair])
+    found = pair[first]
+    row = places(ranked.bucket[a], buckets)
+    size = (len(buckets), len(found))
+
+    def summed(values: FloatArray) -> FloatArray:
+        return tally(row * len(found) + column, values * factor, size[0] * size[1]).reshape(size)
+
+    each = None if shares is None else shares[found % len(shares)]
+    ranks = found if shares is None else found // len(shares)
+    return Interventions(max_rank, ranks, summed(clicks), summed(skips), views, each)
 
 
 @dataclass(frozen=True)
@@ -70,60 +104,6 @@ class Interventions:
             starts = np.flatnonzero(np.diff(self.group, prepend=-1))
             table[..., self.group[starts]] = np.add.reduceat(grouped, starts, axis=-1)
         return table.reshape(*grouped.shape[:-1], m, m)
-
-
-def from_cells(
-    cells: Cells, weighting: Weighting, max_rank: int, buckets: IntArray, views: FloatArray
-) -> Interventions:
-    """Return the interventions of strata; `views` holds the page views by bucket (of `buckets`) and ranker."""
-    ranked = _Ranked.of(_placed(cells, weighting, views), max_rank, views.shape[1], shared=weighting == "traffic")
-    a, b = ranked.ordered_pairs()
-    clicks, skips = ranked.clicks[a], ranked.impressions[a] - ranked.clicks[a]
-    if weighting == "harmonic":
-        # Own click rate times N_k N_k' / (N_k + N_k'), summed over the stratum's pairs.
-        factor = ranked.impressions[b] / (ranked.impressions[a] + ranked.impressions[b])
-    elif weighting == "uniform":
-        factor = ranked.pairs[a] / ranked.impressions[a]
-    else:
-        factor = np.ones(len(a))
-    pair = (ranked.rank[a] - 1) * max_rank + ranked.rank[b] - 1
-    shares: FloatArray | None = None
-    if weighting == "traffic":
-        if len(buckets) * len(ranked.shares) * len(distinct(pair, max_rank**2)) <= _MOST_GROUPED:
-            pair, shares = pair * len(ranked.shares) + ranked.share[a], ranked.shares
-        else:
-            factor = 1 / (ranked.shares @ views.sum(axis=0))[ranked.share[a]]
-    first, column = group([pair])
-    found = pair[first]
-    row = places(ranked.bucket[a], buckets)
-    size = (len(buckets), len(found))
-
-    def summed(values: FloatArray) -> FloatArray:
-        return tally(row * len(found) + column, values * factor, size[0] * size[1]).reshape(size)
-
-    each = None if shares is None else shares[found % len(shares)]
-    ranks = found if shares is None else found // len(shares)
-    return Interventions(max_rank, ranks, summed(clicks), summed(skips), views, each)
-
-
-def _placed(cells: Cells, weighting: Weighting, views: FloatArray) -> Cells:
-    """Return the cells that put a document at a rank."""
-    if weighting == "traffic":
-        # A ranker without traffic puts no document anywhere: w counts only page views that were served.
-        return cells.where(views.sum(axis=0)[cells.ranker] > 0)
-    return cells.where(cells.impressions > 0)
-
-
-def count_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: int, views: FloatArray) -> FloatArray:
-    """Return the clicks at k of every interventional set, as they were counted or, of sums, as these weigh: (M, M)."""
-    if isinstance(table, PairSums):
-        sums = table.where(table.other > 0)
-        rank, other, clicks = sums.rank, sums.other, sums.clicks
-    else:
-        ranked = _Ranked.of(_placed(table, weighting, views), max_rank, views.shape[1], shared=False)
-        a, b = ranked.ordered_pairs()
-        rank, other, clicks = ranked.rank[a], ranked.rank[b], ranked.clicks[a]
-    return tally((rank - 1) * max_rank + other - 1, clicks, max_rank**2).reshape(max_rank, max_rank)
 
 
 @dataclass(frozen=True)
@@ -187,6 +167,26 @@ def shares_of(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple[Int
     np.add.at(dense, (row, cells.ranker), share)
     shares, which = np.unique(dense, axis=0, return_inverse=True)
     return which.reshape(-1), shares
+
+
+def _placed(cells: Cells, weighting: Weighting, views: FloatArray) -> Cells:
+    """Return the cells that put a document at a rank."""
+    if weighting == "traffic":
+        # A ranker without traffic puts no document anywhere: w counts only page views that were served.
+        return cells.where(views.sum(axis=0)[cells.ranker] > 0)
+    return cells.where(cells.impressions > 0)
+
+
+def count_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: int, views: FloatArray) -> FloatArray:
+    """Return the clicks at k of every interventional set, as they were counted or, of sums, as these weigh: (M, M)."""
+    if isinstance(table, PairSums):
+        sums = table.where(table.other > 0)
+        rank, other, clicks = sums.rank, sums.other, sums.clicks
+    else:
+        ranked = _Ranked.of(_placed(table, weighting, views), max_rank, views.shape[1], shared=False)
+        a, b = ranked.ordered_pairs()
+        rank, other, clicks = ranked.rank[a], ranked.rank[b], ranked.clicks[a]
+    return tally((rank - 1) * max_rank + other - 1, clicks, max_rank**2).reshape(max_rank, max_rank)
 
 
 def from_pair_sums(

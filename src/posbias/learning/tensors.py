@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from posbias._optional import optional
 from posbias.errors import PosbiasError
-from posbias.extras import optional
 from posbias.learning.objectives import clicks_without_exposure
 
 
@@ -22,6 +22,45 @@ def softmax_loss(scores: Any, weights: Any, groups: Any) -> Any:
     total = torch.zeros(count, dtype=scores.dtype, device=scores.device)
     total = total.index_add(0, group, torch.exp(scores - largest[group]))
     return -(weights * (scores - largest[group] - torch.log(total)[group])).sum()
+
+
+def _torch() -> Any:
+    return optional("torch", "Losses of tensors need")
+
+
+def _groups(torch: Any, scores: Any, weights: Any, groups: Any) -> tuple[Any, int]:
+    """Return the number of each row's group, and how many there are."""
+    _refuse(scores, weights=weights)
+    try:
+        sizes = torch.as_tensor(groups, device=scores.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PosbiasError(f"groups must be the number of rows of each query: {error}.") from None
+    if sizes.ndim != 1 or sizes.is_floating_point():
+        raise PosbiasError(
+            f"groups must be the number of rows of each query, whole numbers, not {sizes.dtype} of the shape "
+            f"{tuple(sizes.shape)}."
+        )
+    if int(sizes.sum()) != len(scores) or bool((sizes < 0).any()):
+        raise PosbiasError(
+            f"groups must be the sizes of query groups, which add up to the number of rows: {len(scores):,} rows, and "
+            f"{len(sizes):,} groups that add up to {int(sizes.sum()):,}. A column of query ids is not what is meant."
+        )
+    return torch.repeat_interleave(torch.arange(len(sizes), device=scores.device), sizes), len(sizes)
+
+
+def _refuse(scores: Any, **others: Any) -> None:
+    """Refuse what is not of one shape, and what is no weight or count."""
+    for name, values in {"scores": scores, **others}.items():
+        if not hasattr(values, "ndim"):
+            raise PosbiasError(f"{name} must be a tensor, not a {type(values).__name__}. See torch.as_tensor.")
+    for name, values in others.items():
+        if scores.ndim != 1 or values.shape != scores.shape:
+            raise PosbiasError(
+                f"scores have the shape {tuple(scores.shape)} and {name} {tuple(values.shape)}. Expected one number of "
+                "each a row, as in scores.squeeze(-1): other shapes would be stretched to tables."
+            )
+        if not bool((values >= 0).all()):
+            raise PosbiasError(f"Some {name} are negative or no numbers. Expected numbers from 0 on.")
 
 
 def pairwise_loss(scores: Any, weights: Any, groups: Any) -> Any:
@@ -49,42 +88,3 @@ def poisson_loss(scores: Any, clicks: Any, exposure: Any) -> Any:
     if unseen:
         raise clicks_without_exposure(unseen, len(scores))
     return (exposure * torch.exp(scores) - clicks * scores).sum()
-
-
-def _torch() -> Any:
-    return optional("torch", "Losses of tensors need")
-
-
-def _refuse(scores: Any, **others: Any) -> None:
-    """Refuse what is not of one shape, and what is no weight or count."""
-    for name, values in {"scores": scores, **others}.items():
-        if not hasattr(values, "ndim"):
-            raise PosbiasError(f"{name} must be a tensor, not a {type(values).__name__}. See torch.as_tensor.")
-    for name, values in others.items():
-        if scores.ndim != 1 or values.shape != scores.shape:
-            raise PosbiasError(
-                f"scores have the shape {tuple(scores.shape)} and {name} {tuple(values.shape)}. Expected one number of "
-                "each a row, as in scores.squeeze(-1): other shapes would be stretched to tables."
-            )
-        if not bool((values >= 0).all()):
-            raise PosbiasError(f"Some {name} are negative or no numbers. Expected numbers from 0 on.")
-
-
-def _groups(torch: Any, scores: Any, weights: Any, groups: Any) -> tuple[Any, int]:
-    """Return the number of each row's group, and how many there are."""
-    _refuse(scores, weights=weights)
-    try:
-        sizes = torch.as_tensor(groups, device=scores.device)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise PosbiasError(f"groups must be the number of rows of each query: {error}.") from None
-    if sizes.ndim != 1 or sizes.is_floating_point():
-        raise PosbiasError(
-            f"groups must be the number of rows of each query, whole numbers, not {sizes.dtype} of the shape "
-            f"{tuple(sizes.shape)}."
-        )
-    if int(sizes.sum()) != len(scores) or bool((sizes < 0).any()):
-        raise PosbiasError(
-            f"groups must be the sizes of query groups, which add up to the number of rows: {len(scores):,} rows, and "
-            f"{len(sizes):,} groups that add up to {int(sizes.sum()):,}. A column of query ids is not what is meant."
-        )
-    return torch.repeat_interleave(torch.arange(len(sizes), device=scores.device), sizes), len(sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from posbias.logs.weightings import Weighting
+from posbias.logs.click_log import Weighting
 
 # Where the ranks of all rankers are: in columns of the log, in a second table, or in other rows of the log itself.
 Place = Literal["columns", "table", "log"]

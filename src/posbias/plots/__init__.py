@@ -11,13 +11,11 @@ Example:
 
 from __future__ import annotations
 
-from posbias.judging.pictures import draw_comparison as comparison
-from posbias.learning.pictures import draw_evaluation as evaluation
-from posbias.planning.pictures import draw_plan as plan
-from posbias.plots.evidence import click_rates, influence, pair_ratios
-from posbias.plots.files import save
-from posbias.plots.links import graph, sets
-from posbias.plots.overlays import curve, curves, history
+from posbias.judging.compare import draw_comparison as comparison
+from posbias.learning.evaluate import draw_evaluation as evaluation
+from posbias.planning.plan import draw_plan as plan
+from posbias.plots.curves import curve, curves, history, save
+from posbias.plots.evidence import click_rates, graph, influence, pair_ratios, sets
 
 __all__ = [
     "click_rates",

@@ -4,11 +4,18 @@ A `World` says how users and rankers behave, `simulate` gives its click log as a
 to a file of any size with the truth beside it, and `agreement` says how alike the rankers turned out.
 """
 
-from posbias.simulation.blocks import agreement
-from posbias.simulation.context_users import AttractionBias, Crawled, NeighbourBias
-from posbias.simulation.files import Written, write
-from posbias.simulation.tables import Ids, Layout, rank, simulate
-from posbias.simulation.users import AtMostOneClick, Cascade, PositionBased, Segmented, TrustBias, User
+from posbias.simulation.simulate import Ids, Layout, Written, agreement, rank, simulate, write
+from posbias.simulation.users import (
+    AtMostOneClick,
+    AttractionBias,
+    Cascade,
+    Crawled,
+    NeighbourBias,
+    PositionBased,
+    Segmented,
+    TrustBias,
+    User,
+)
 from posbias.simulation.world import World
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""World: how the simulated users and rankers behave, and so the truth that an estimate is held against."""
+"""A world: how users and rankers behave, with a known propensity curve."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from posbias.arguments import number
-from posbias.arrays import FloatArray
+from posbias._arrays import FloatArray
+from posbias._validate import number
 from posbias.errors import PosbiasError
 
 # Ranks are stored as int16.
@@ -214,10 +214,6 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
-def _is_finite(value: object) -> bool:
-    return number(value) is not None
-
-
 def _check_names(what: str, names: object) -> None:
     if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
         raise PosbiasError(f"{what} must be names (non-empty strings), found {names!r}: such as ('a', 'b')")
@@ -239,3 +235,7 @@ def _check_range(name: str, value: object, low: float, high: float) -> None:
     if not _is_finite(value) or not low <= cast(float, value) <= high:
         bounds = f"of {low} or more" if high == math.inf else f"from {low} to {high}"
         raise PosbiasError(f"{name} must be a number {bounds}, found {value!r}")
+
+
+def _is_finite(value: object) -> bool:
+    return number(value) is not None

@@ -1,15 +1,13 @@
-"""Two tables of events, what was shown and what was clicked, joined to a log in named steps."""
+"""Queries that join impressions and clicks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from posbias.logs.column_refusals import INTEGERS, NESTED
-from posbias.logs.event_schemas import CLICK, DOC, POSITION, QUERY, RANKER, VIEW, EventSchema
-from posbias.sql.dialect import Dialect
-from posbias.sql.shown import comma
-from posbias.sql.steps import Step, render
+from posbias.logs.schema import CLICK, DOC, INTEGERS, NESTED, POSITION, QUERY, RANKER, VIEW, EventSchema
+from posbias.sql.dialects import Dialect
+from posbias.sql.plan import Step, comma, render
 
 # A position of the log has 32 bits, counted from 1.
 _FARTHEST = 2**31 - 2
@@ -19,6 +17,31 @@ CLASHING = (
     "SUM(CASE WHEN mixed THEN 1 ELSE 0 END) > 0 OR MIN(q) <> MAX(q_high)\n"
     f"  OR COUNT({_STEADY}) > COUNT(DISTINCT {_STEADY})"
 )
+
+
+def log_query(plan: EventPlan) -> str:
+    """Return the log: one row for each result shown, with whether it was clicked."""
+    steps = [*plan.before, *_results(plan, plan.others), taps_step(plan)]
+    d, schema = plan.dialect, plan.schema
+    columns = [
+        f"s.q AS {d.quote(QUERY)}",
+        f"s.d AS {d.quote(DOC)}",
+        *([f"s.r AS {d.quote(RANKER)}"] if schema.ranker else []),
+        f"{d.cast('s.p', 'INTEGER')} AS {d.quote(POSITION)}",
+        f"{d.cast('CASE WHEN t.v IS NULL THEN 0 ELSE 1 END', 'TINYINT')} AS {d.quote(CLICK)}",
+        f"s.v AS {d.quote(VIEW)}",
+        *(f"s.{short} AS {d.quote(name)}" for short, name in zip(plan.others, schema.carried, strict=True)),
+    ]
+    steps.append(
+        Step(
+            "answer",
+            "Each result once, clicked or not.",
+            "SELECT\n  "
+            + ",\n  ".join(columns)
+            + f"\nFROM {steps[-2].name} s\nLEFT JOIN taps t ON {same_result(plan)}",
+        )
+    )
+    return render(steps)
 
 
 @dataclass(frozen=True)
@@ -49,31 +72,6 @@ class EventPlan:
         return [f"c_{i}" for i in range(len(self.schema.carried))]
 
 
-def log_query(plan: EventPlan) -> str:
-    """Return the log: one row for each result shown, with whether it was clicked."""
-    steps = [*plan.before, *_results(plan, plan.others), taps_step(plan)]
-    d, schema = plan.dialect, plan.schema
-    columns = [
-        f"s.q AS {d.quote(QUERY)}",
-        f"s.d AS {d.quote(DOC)}",
-        *([f"s.r AS {d.quote(RANKER)}"] if schema.ranker else []),
-        f"{d.cast('s.p', 'INTEGER')} AS {d.quote(POSITION)}",
-        f"{d.cast('CASE WHEN t.v IS NULL THEN 0 ELSE 1 END', 'TINYINT')} AS {d.quote(CLICK)}",
-        f"s.v AS {d.quote(VIEW)}",
-        *(f"s.{short} AS {d.quote(name)}" for short, name in zip(plan.others, schema.carried, strict=True)),
-    ]
-    steps.append(
-        Step(
-            "answer",
-            "Each result once, clicked or not.",
-            "SELECT\n  "
-            + ",\n  ".join(columns)
-            + f"\nFROM {steps[-2].name} s\nLEFT JOIN taps t ON {same_result(plan)}",
-        )
-    )
-    return render(steps)
-
-
 def _results(plan: EventPlan, others: list[str]) -> list[Step]:
     """Return the steps that end in each result of a page view once; what contradicts itself is left out."""
     steps = shown_steps(plan, others)
@@ -93,44 +91,6 @@ def _results(plan: EventPlan, others: list[str]) -> list[Step]:
             f"{select}\nFROM once s\nLEFT JOIN clashing k ON s.v = k.v\nWHERE k.v IS NULL AND s.p = s.p_high",
         ),
     ]
-
-
-def once_step(plan: EventPlan, others: list[str]) -> Step:
-    """Return each result of odd page views once, with what its copies disagree on."""
-    kinds = {short: plan.schema.types[name] for short, name in zip(plan.others, plan.schema.carried, strict=True)}
-    keys = [key for key in plan.keys if key not in "vd"]
-    one = [
-        # Where copies differ, the same one every time; what cannot be compared is the same in all that we know of.
-        f"{'ANY_VALUE' if NESTED.search(kinds.get(short, '')) else 'MIN'}({short}) AS {short}"
-        for short in (*keys, *others)
-    ]
-    several = " OR ".join(f"MIN({key}) <> MAX({key})" for key in keys if key != "p")
-    return Step(
-        "once",
-        "Of odd page views each result once, with its copies and what they disagree on.",
-        f"SELECT s.v, d, {', '.join(one)},\n"
-        f"  MAX(p) AS p_high, MAX(q) AS q_high, COUNT(*) AS copies, {several} AS mixed\n"
-        "FROM shown s\nJOIN odd o ON s.v = o.v\nGROUP BY s.v, d",
-    )
-
-
-def is_odd(plan: EventPlan) -> str:
-    """Return whether a page view needs a closer look, by its rows: it shows a document twice, or is two.
-
-    Places are bits of a mask, and those beyond 61 share one: that only makes us look closer.
-    """
-    d = plan.dialect
-    places = d.union(d.bit("CASE WHEN p BETWEEN 0 AND 61 THEN p ELSE 62 END", wide=True))
-    return f"COUNT(*) > BIT_COUNT({places}) OR COUNT(*) > COUNT(DISTINCT d) OR MIN(q) <> MAX(q)"
-
-
-def odd_step(plan: EventPlan) -> Step:
-    """Return the page views that need a closer look, which are few."""
-    return Step(
-        "odd",
-        "Page views that show a document twice, have two at one place, or are of two queries.",
-        f"SELECT v\nFROM shown\nGROUP BY v\nHAVING {is_odd(plan)}",
-    )
 
 
 def shown_steps(plan: EventPlan, others: list[str]) -> list[Step]:
@@ -182,6 +142,51 @@ def spread_step(plan: EventPlan, others: list[str]) -> Step:
     return Step("spread", "One row for each document shown.", f"SELECT\n  {select}\nFROM {source}")
 
 
+def place_of(plan: EventPlan) -> str:
+    """Return the position of a row as a whole number, as it was logged; NULL where it is none."""
+    name = plan.schema.position or ""
+    place = plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
+    return f"CASE WHEN {place} BETWEEN 0 AND {_FARTHEST} THEN {place} END"
+
+
+def odd_step(plan: EventPlan) -> Step:
+    """Return the page views that need a closer look, which are few."""
+    return Step(
+        "odd",
+        "Page views that show a document twice, have two at one place, or are of two queries.",
+        f"SELECT v\nFROM shown\nGROUP BY v\nHAVING {is_odd(plan)}",
+    )
+
+
+def is_odd(plan: EventPlan) -> str:
+    """Return whether a page view needs a closer look, by its rows: it shows a document twice, or is two.
+
+    Places are bits of a mask, and those beyond 61 share one: that only makes us look closer.
+    """
+    d = plan.dialect
+    places = d.union(d.bit("CASE WHEN p BETWEEN 0 AND 61 THEN p ELSE 62 END", wide=True))
+    return f"COUNT(*) > BIT_COUNT({places}) OR COUNT(*) > COUNT(DISTINCT d) OR MIN(q) <> MAX(q)"
+
+
+def once_step(plan: EventPlan, others: list[str]) -> Step:
+    """Return each result of odd page views once, with what its copies disagree on."""
+    kinds = {short: plan.schema.types[name] for short, name in zip(plan.others, plan.schema.carried, strict=True)}
+    keys = [key for key in plan.keys if key not in "vd"]
+    one = [
+        # Where copies differ, the same one every time; what cannot be compared is the same in all that we know of.
+        f"{'ANY_VALUE' if NESTED.search(kinds.get(short, '')) else 'MIN'}({short}) AS {short}"
+        for short in (*keys, *others)
+    ]
+    several = " OR ".join(f"MIN({key}) <> MAX({key})" for key in keys if key != "p")
+    return Step(
+        "once",
+        "Of odd page views each result once, with its copies and what they disagree on.",
+        f"SELECT s.v, d, {', '.join(one)},\n"
+        f"  MAX(p) AS p_high, MAX(q) AS q_high, COUNT(*) AS copies, {several} AS mixed\n"
+        "FROM shown s\nJOIN odd o ON s.v = o.v\nGROUP BY s.v, d",
+    )
+
+
 def taps_step(plan: EventPlan) -> Step:
     """Return what was clicked, once however often."""
     view, doc = click_ids(plan)
@@ -215,13 +220,138 @@ def same_result(plan: EventPlan, keys: Sequence[str] = ("v", "d")) -> str:
     return " AND ".join(map(compared, keys))
 
 
-def place_of(plan: EventPlan) -> str:
-    """Return the position of a row as a whole number, as it was logged; NULL where it is none."""
-    name = plan.schema.position or ""
-    place = plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
-    return f"CASE WHEN {place} BETWEEN 0 AND {_FARTHEST} THEN {place} END"
+def shape_query(plan: EventPlan) -> str:
+    """Return what page views look like, by application: how many there are, where they begin, how many are odd."""
+    d = plan.dialect
+    text = d.as_text("v")
+    app = "MIN(app)" if plan.schema.application else d.cast("NULL", "VARCHAR")
+    return render(
+        [
+            *plan.before,
+            *shown_steps(plan, ["app"] if plan.schema.application else []),
+            Step(
+                "pages",
+                "Each page view: where it begins, and whether it is odd.",
+                f"SELECT v, {app} AS app, MIN(p) AS first, COUNT(*) AS results,\n  {is_odd(plan)} AS odd\n"
+                "FROM shown\nGROUP BY v",
+            ),
+            Step(
+                "shape",
+                "How many there are of each kind.",
+                "SELECT app, COUNT(*), SUM(results), COUNT(CASE WHEN odd THEN 1 END),\n"
+                "  COUNT(CASE WHEN first = 0 THEN 1 END), COUNT(CASE WHEN first = 1 THEN 1 END),\n"
+                f"  MIN(CASE WHEN first = 0 THEN {text} END), MIN(CASE WHEN first = 1 THEN {text} END)\n"
+                "FROM pages\nGROUP BY app",
+            ),
+        ]
+    )
+
+
+def oddities_query(plan: EventPlan) -> str:
+    """Return, of odd page views: copies of results, results at several places, page views that are two; examples."""
+    text = plan.dialect.as_text("v")
+    return render(
+        [
+            *plan.before,
+            *shown_steps(plan, []),
+            odd_step(plan),
+            once_step(plan, []),
+            Step(
+                "pages",
+                "Each of them, and whether it could be two of one id.",
+                "SELECT v, SUM(CASE WHEN p <> p_high THEN 1 ELSE 0 END) AS moved,\n"
+                "  SUM(CASE WHEN p = p_high THEN copies - 1 ELSE 0 END) AS repeats,\n"
+                f"  {CLASHING} AS clash\nFROM once\nGROUP BY v",
+            ),
+            Step(
+                "oddities",
+                "How many there are of each kind.",
+                f"SELECT SUM(repeats), SUM(moved), MIN(CASE WHEN moved > 0 THEN {text} END),\n"
+                f"  COUNT(CASE WHEN clash THEN 1 END), MIN(CASE WHEN clash THEN {text} END)\nFROM pages",
+            ),
+        ]
+    )
+
+
+def missing_query(plan: EventPlan) -> str:
+    """Return how many rows of the impressions there are, and how many lack what they must have, by what it is."""
+    schema, d = plan.schema, plan.dialect
+    gaps = [lacking(plan, name) for name in (schema.impression, schema.query)]
+    gaps.append(lacking(plan, schema.ranker) if schema.ranker else "FALSE")
+    raw = f"t.{d.quote(schema.doc)}"
+    if schema.position is None:
+        array = d.array(raw, schema.types[schema.doc])
+        gaps += [f"{raw} IS NULL OR {d.length(array)} = 0", f"{raw} IS NOT NULL AND {array} IS NULL"]
+    else:
+        gaps += [lacking(plan, schema.doc), f"{place_of(plan)} IS NULL"]
+    counts = ", ".join(f"COUNT(CASE WHEN {condition} THEN 1 END)" for condition in gaps)
+    answer = f"SELECT COUNT(*), {counts}\nFROM {plan.impressions} t"
+    return render([*plan.before, Step("missing", "Rows that lack something.", answer)])
 
 
 def lacking(plan: EventPlan, name: str) -> str:
     """Return whether a row has no value in a column."""
     return f"({plan.dialect.known(f't.{plan.dialect.quote(name)}', plan.schema.types[name])}) IS NULL"
+
+
+def holes_query(plan: EventPlan) -> str:
+    """Return how many elements of arrays are no document, how many are objects or arrays themselves, and one of these.
+
+    Of JSON in a text they come as texts, too, where ids are expected; other arrays tell by their type.
+    """
+    nested = "d LIKE '{%}' OR d LIKE '[%]'" if plan.schema.doc_type == "VARCHAR" else "FALSE"
+    select = (
+        f"SELECT COUNT(CASE WHEN d IS NULL THEN 1 END), COUNT(CASE WHEN {nested} THEN 1 END),\n"
+        f"  MIN(CASE WHEN {nested} THEN {plan.dialect.as_text('d')} END)\nFROM spread"
+    )
+    steps = [*plan.before, spread_step(plan, []), Step("holes", "Places without one.", select)]
+    return render(steps)
+
+
+def clicks_query(plan: EventPlan) -> str:
+    """Return how many clicks there are, and how many name a page view and a document."""
+    view, doc = click_ids(plan)
+    named = f"{view} IS NOT NULL AND {doc} IS NOT NULL"
+    counts = f"SELECT COUNT(*), COUNT(CASE WHEN {named} THEN 1 END)\nFROM {plan.clicks}"
+    return render([*plan.before, Step("counted", "How many clicks.", counts)])
+
+
+def taps_query(plan: EventPlan) -> str:
+    """Return how many results were clicked, each once."""
+    return render([*plan.before, taps_step(plan), Step("clicked", "How many results.", "SELECT COUNT(*) FROM taps")])
+
+
+def lost_query(plan: EventPlan) -> str:
+    """Return how many results were clicked that no page view showed, an example, how many clicks these are, and how
+    many of them on page views that are there.
+    """
+    d = plan.dialect
+    view, doc = click_ids(plan)
+    names = zip("vd", (plan.schema.click_impression, plan.schema.click_doc), strict=True)
+    label = " || ', ' || ".join(f"{d.text(f'{name}=')} || {d.as_text(f't.{short}')}" for short, name in names)
+    return render(
+        [
+            *plan.before,
+            *shown_steps(plan, []),
+            Step(
+                "taps",
+                "What was clicked, and how often.",
+                f"SELECT {view} AS v, {doc} AS d, COUNT(*) AS clicks\nFROM {plan.clicks}\n"
+                f"WHERE {view} IS NOT NULL AND {doc} IS NOT NULL\nGROUP BY 1, 2",
+            ),
+            Step(
+                "lost",
+                "Clicks on what was not shown.",
+                "SELECT t.v, t.d, t.clicks\nFROM taps t\n"
+                f"WHERE NOT EXISTS (SELECT 1 FROM shown s WHERE {same_result(plan)})",
+            ),
+            Step("pages", "The page views that are there.", "SELECT DISTINCT v\nFROM shown"),
+            Step(
+                "count",
+                "How many, and how many of them on page views that are there.",
+                f"SELECT COUNT(*), MIN({label}), SUM(t.clicks), SUM(CASE WHEN s.v IS NOT NULL THEN t.clicks END)\n"
+                "FROM lost t\n"
+                f"LEFT JOIN pages s ON {same_result(plan, ('v',))}",
+            ),
+        ]
+    )

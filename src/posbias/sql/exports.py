@@ -7,16 +7,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from posbias.sql.shown import Plan, comma, shown
+from posbias.sql.dialects import Warehouse
+from posbias.sql.plan import Plan, Step, comma, render, shown
 from posbias.sql.signatures import signature_steps
-from posbias.sql.steps import Step, render
-from posbias.sql.warehouses import Warehouse
 
 FORMAT_VERSION = 1
 # What `bucket` holds for rows of a replay that are counted nowhere: beyond M, or without impressions.
 BEYOND, EMPTY = -1, -2
 # And for rows that cannot be counted, by the reason.
 NO_RANKER, NO_POSITION, NO_CLICK, NO_ID = -3, -4, -5, -6
+
+
+def printed(plan: ExportPlan, dialect: Warehouse, table: str, about: Mapping[str, Any]) -> str:
+    """Return the whole query: of "signatures" or of "exposures", as `table` says."""
+    steps, columns = (_signatures if table == "signatures" else _exposures)(plan)
+    text = json.dumps({"version": FORMAT_VERSION, "table": table, **about})
+    steps.append(_answer(plan, steps[-1].name, columns, text))
+    head = (
+        "-- The counts that posbias estimates position bias from, in one scan of the log.\n"
+        "-- Export the whole result as CSV or Parquet, and read it with: posbias estimate FILE\n"
+    )
+    return f"{head}{render(steps)}{dialect.ending}\n"
 
 
 @dataclass(frozen=True)
@@ -32,31 +43,6 @@ class ExportPlan(Plan):
         """Return the click of a result logged several times; rows of no page view cannot be told from copies."""
         view = self.dialect.quote(self.schema.impression or "")
         return f"CASE WHEN COUNT({view}) > 0 THEN {super().click_of_copies(typed)} ELSE -1 END"
-
-
-def printed(plan: ExportPlan, dialect: Warehouse, table: str, about: Mapping[str, Any]) -> str:
-    """Return the whole query: of "signatures" or of "exposures", as `table` says."""
-    steps, columns = (_signatures if table == "signatures" else _exposures)(plan)
-    text = json.dumps({"version": FORMAT_VERSION, "table": table, **about})
-    steps.append(_answer(plan, steps[-1].name, columns, text))
-    head = (
-        "-- The counts that posbias estimates position bias from, in one scan of the log.\n"
-        "-- Export the whole result as CSV or Parquet, and read it with: posbias estimate FILE\n"
-    )
-    return f"{head}{render(steps)}{dialect.ending}\n"
-
-
-def _answer(plan: Plan, source: str, columns: Sequence[str], about: str) -> Step:
-    """The last step: with it a reader can tell what the answer is and that no row is missing."""
-    # After a colon an empty segment is not taken for a missing one, however the export writes it.
-    segments = [f"':' || {name} AS {name}" for name in plan.segments]
-    return Step(
-        "answer",
-        "The counts, with what they are in one row and their number in all: a part of them is known as such.",
-        f"SELECT {comma(segments, columns)},\n"
-        f"  CASE WHEN ROW_NUMBER() OVER (ORDER BY bucket) = 1 THEN\n    {plan.dialect.text(about)} END AS about,\n"
-        f"  COUNT(*) OVER () AS answer_rows\nFROM {source}",
-    )
 
 
 def _signatures(plan: Plan) -> tuple[list[Step], list[str]]:
@@ -140,3 +126,16 @@ def _mark(plan: Plan) -> str:
     }
     whens = "".join(f"\n    WHEN {condition} THEN {mark}" for condition, mark in cases.items())
     return f"CASE{whens}\n    ELSE 0 END"
+
+
+def _answer(plan: Plan, source: str, columns: Sequence[str], about: str) -> Step:
+    """The last step: with it a reader can tell what the answer is and that no row is missing."""
+    # After a colon an empty segment is not taken for a missing one, however the export writes it.
+    segments = [f"':' || {name} AS {name}" for name in plan.segments]
+    return Step(
+        "answer",
+        "The counts, with what they are in one row and their number in all: a part of them is known as such.",
+        f"SELECT {comma(segments, columns)},\n"
+        f"  CASE WHEN ROW_NUMBER() OVER (ORDER BY bucket) = 1 THEN\n    {plan.dialect.text(about)} END AS about,\n"
+        f"  COUNT(*) OVER () AS answer_rows\nFROM {source}",
+    )

@@ -1,17 +1,84 @@
-"""The harvest where the log itself tells the ranks (replay): pairs by the exposure they had."""
+"""Queries of the replay layout."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from posbias.sql.dialect import PACK
-from posbias.sql.shown import Plan, comma, shown
-from posbias.sql.steps import Step, render
+from posbias.sql.dialects import PACK
+from posbias.sql.plan import Digits, Plan, Step, comma, render, shown
 
 # What `bucket` holds for pairs that are not counted: without an id, or shown at several ranks by one ranker.
 NAMELESS, NON_FUNCTIONAL = -1, -2
 # What the cells of the latter have.
 SEVERAL_RANKS = "COUNT(*) > COUNT(DISTINCT ranker)"
+# What `bucket` holds for pairs that were shown too often for their digits.
+BUSY = -3
+# A digit of five bits counts to 31, and most pairs are shown less often. Twenty of them leave room for 2^32 clicks, or
+# for counts of 2^26 rows.
+_BITS, _HALF, _MOST_ROWS = 5, 50, 2**26
+
+
+def digits_of_rankers(plan: Plan, most: int) -> Digits:
+    """Return how counts of up to so many are written: a digit for each ranker."""
+    return Digits(len(plan.rankers), max(most, 1).bit_length())
+
+
+def added_exposures(plan: Plan, digits: Digits) -> str:
+    """Return pairs and clicks by bucket and exposure, as `exposures` does, counts as digits (`held`, `clicked`)."""
+    d, segments = plan.dialect, plan.segments
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    (seen, still), ranks = seen_ranks(plan), plan.masks.names
+    keys = comma(segments, "bucket", ranks, digits.names("held"))
+    # What does not fit was counted with too few digits, as its impressions tell.
+    clicks = [f"{d.attempt(f'SUM({name})', 'BIGINT')} AS {name}" for name in digits.names("clicked")]
+    return render(
+        [
+            *shown(plan, ranks=False),
+            Step(
+                "placed",
+                "What a row adds to which number.",
+                f"SELECT {comma(segments, 'query', 'doc', 'ranker', 'position')},\n"
+                f"  {digits.added(d, 'ranker', aggregated=plan.schema.aggregated)} AS added, "
+                f"{digits.number(d, 'ranker')} AS number\nFROM shown\nWHERE {usable(plan)}",
+            ),
+            Step(
+                "pairs",
+                "Each (query, document) once: where it was shown, how often, and the clicks there, as digits.",
+                f"SELECT {comma(segments, 'query', 'doc')},\n  "
+                + ",\n  ".join([*seen, *digits.sums()])
+                + f"\nFROM placed\nGROUP BY {comma(segments, 'query', 'doc')}",
+            ),
+            Step(
+                "still",
+                "The bucket of its query; pairs without an id or with several ranks of one ranker are marked instead.",
+                f"SELECT {comma(segments, ranks)},\n  " + ",\n  ".join(digits.halves(d, still)) + ",\n"
+                f"  CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {still} THEN {bucket} "
+                f"ELSE {NON_FUNCTIONAL} END AS bucket\nFROM pairs",
+            ),
+            Step(
+                "exposures",
+                "Pairs with the same ranks and exposure are one stratum.",
+                f"SELECT {keys}, COUNT(*) AS pairs,\n  {comma(clicks)}\nFROM still\nGROUP BY {keys}",
+            ),
+        ]
+    )
+
+
+def seen_ranks(plan: Plan) -> tuple[list[str], str]:
+    """Return the masks of the ranks at which rankers showed a pair, and the condition that none has it at several."""
+    d, masks = plan.dialect, plan.masks
+    seen = []
+    for name, group in zip(masks.names, masks.groups, strict=True):
+        bit = d.bit(masks.place(group, "ranker", "position"), wide=len(group) * plan.max_rank > 30)
+        held = (
+            bit
+            if len(masks.groups) == 1
+            else f"CASE WHEN ranker BETWEEN {group[0]} AND {group[-1]} THEN {bit} ELSE 0 END"
+        )
+        seen.append(f"{d.union(held)} AS {name}")
+    # A mask with one bit, or none, shares no bit with the number below it.
+    return seen, " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in masks.cuts(d))
 
 
 def usable(plan: Plan) -> str:
@@ -114,70 +181,6 @@ def exposures(plan: Plan) -> str:
     )
 
 
-def seen_ranks(plan: Plan) -> tuple[list[str], str]:
-    """Return the masks of the ranks at which rankers showed a pair, and the condition that none has it at several."""
-    d, masks = plan.dialect, plan.masks
-    seen = []
-    for name, group in zip(masks.names, masks.groups, strict=True):
-        bit = d.bit(masks.place(group, "ranker", "position"), wide=len(group) * plan.max_rank > 30)
-        held = (
-            bit
-            if len(masks.groups) == 1
-            else f"CASE WHEN ranker BETWEEN {group[0]} AND {group[-1]} THEN {bit} ELSE 0 END"
-        )
-        seen.append(f"{d.union(held)} AS {name}")
-    # A mask with one bit, or none, shares no bit with the number below it.
-    return seen, " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in masks.cuts(d))
-
-
-def cell_steps(plan: Plan) -> list[Step]:
-    """Return the steps that end in `cells`: each pair at each rank by each ranker."""
-    keys = comma(plan.segments, "query", "doc", "ranker", "position")
-    return [
-        *shown(plan, ranks=False),
-        Step(
-            "cells",
-            "Each (query, document) at each rank by each ranker.",
-            f"SELECT {keys}, {plan.dialect.total('impressions')} AS impressions, "
-            f"{plan.dialect.total('clicks')} AS clicks\nFROM shown\n"
-            f"WHERE {usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL\nGROUP BY {keys}",
-        ),
-    ]
-
-
-def cells(plan: Plan, *, having: str = "") -> str:
-    """Return the exposures by cell, for many rankers, or for those pairs whose cells have something."""
-    d, segments = plan.dialect, plan.segments
-    ids = comma(segments, "query", "doc")
-    texts = " || ' ' || ".join(d.as_text(c) for c in ("ranker", "position", "impressions"))
-    only = f"\nHAVING {having}" if having else ""
-    bucket = d.bucket("c.query", plan.schema.types[plan.schema.query])
-    names = [f"c.{s}" for s in segments]
-    return render(
-        [
-            *cell_steps(plan),
-            Step(
-                "strata",
-                "The exposure of a pair as one text, so that pairs with the same exposure are one stratum.",
-                f"SELECT {ids}, {d.joined(texts, 'ranker, position')} AS stratum\nFROM cells\nGROUP BY {ids}{only}",
-            ),
-            Step(
-                "exposures",
-                "Pairs and clicks by stratum and cell.",
-                f"SELECT {comma(names)}{', ' if names else ''}{bucket} AS bucket, stratum, ranker, position AS "
-                "rank, impressions, COUNT(*) AS pairs, "
-                f"{d.total('clicks')} AS clicks\nFROM cells c\nJOIN strata s ON {_joined('c', 's', segments)}\n"
-                f"GROUP BY {comma(names, bucket, 'stratum', 'ranker', 'position', 'impressions')}",
-            ),
-        ]
-    )
-
-
-def _joined(left: str, right: str, segments: list[str]) -> str:
-    same = [f"{left}.{s} IS NOT DISTINCT FROM {right}.{s}" for s in segments]
-    return " AND ".join([*same, f"{left}.query = {right}.query", f"{left}.doc = {right}.doc"])
-
-
 def exposure_pair_sums(plan: Plan, weighting: str, firsts: Sequence[int]) -> str:
     """Return ĉ and ¬ĉ by bucket, k and k', for when exposures do not compress.
 
@@ -233,6 +236,215 @@ def exposure_pair_sums(plan: Plan, weighting: str, firsts: Sequence[int]) -> str
                 f"SELECT {comma(names)}{', ' if names else ''}{bucket} AS bucket, a.rank AS rank, "
                 f"b.rank AS other, SUM({clicks}) AS clicks, SUM({skips}) AS skips\nFROM ranked a\n"
                 f"JOIN ranked b ON {_joined('a', 'b', segments)} AND a.rank <> b.rank\nGROUP BY {keys}",
+            ),
+        ]
+    )
+
+
+def cell_steps(plan: Plan) -> list[Step]:
+    """Return the steps that end in `cells`: each pair at each rank by each ranker."""
+    keys = comma(plan.segments, "query", "doc", "ranker", "position")
+    return [
+        *shown(plan, ranks=False),
+        Step(
+            "cells",
+            "Each (query, document) at each rank by each ranker.",
+            f"SELECT {keys}, {plan.dialect.total('impressions')} AS impressions, "
+            f"{plan.dialect.total('clicks')} AS clicks\nFROM shown\n"
+            f"WHERE {usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL\nGROUP BY {keys}",
+        ),
+    ]
+
+
+def _joined(left: str, right: str, segments: list[str]) -> str:
+    same = [f"{left}.{s} IS NOT DISTINCT FROM {right}.{s}" for s in segments]
+    return " AND ".join([*same, f"{left}.query = {right}.query", f"{left}.doc = {right}.doc"])
+
+
+def totals(plan: Plan) -> str:
+    """Return impressions and clicks by bucket, ranker and position: what pair sums no longer tell."""
+    d = plan.dialect
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    return render(
+        [
+            *shown(plan, ranks=False),
+            Step(
+                "totals",
+                "Impressions and clicks by bucket, ranker and position.",
+                f"SELECT {comma(plan.segments, f'{bucket} AS bucket', 'ranker', 'position AS rank')}, "
+                f"{d.total('impressions')} AS impressions, {d.total('clicks')} AS clicks\nFROM shown\n"
+                f"WHERE {usable(plan)}\nGROUP BY {comma(plan.segments, bucket, 'ranker', 'position')}",
+            ),
+        ]
+    )
+
+
+def of_buckets(plan: Plan, buckets: int, sql: str) -> str:
+    """Return how many rows a query over `few`, the rows of the first buckets of a log, answers with."""
+    d, schema = plan.dialect, plan.schema
+    type_ = schema.types[schema.query]
+    bucket = d.bucket(d.known(d.quote(schema.query), type_), type_)
+    few = Step("few", "The rows of so many buckets.", f"SELECT *\nFROM log\nWHERE {bucket} < {buckets}")
+    return render([few, Step("counted", "How many strata they have.", f"SELECT COUNT(*)\nFROM (\n{sql}\n) strata")])
+
+
+def set_sizes(plan: Plan) -> str:
+    """Return how many distinct (query, document) pairs were shown at both k and k'."""
+    return render(
+        [
+            *cell_steps(plan),
+            Step(
+                "ranked",
+                "Where each pair was shown.",
+                "SELECT DISTINCT query, doc, position AS rank\nFROM cells",
+            ),
+            Step(
+                "set_sizes",
+                "The size of every interventional set.",
+                "SELECT a.rank, b.rank, COUNT(*)\nFROM ranked a\nJOIN ranked b ON a.query = b.query AND "
+                "a.doc = b.doc AND a.rank <> b.rank\nGROUP BY a.rank, b.rank",
+            ),
+        ]
+    )
+
+
+def nameless(plan: Plan) -> str:
+    """Return how many rows within the top M have no query or no document."""
+    why = "Rows without an id."
+    select = f"SELECT COUNT(*)\nFROM shown\nWHERE {usable(plan)} AND (query IS NULL OR doc IS NULL)"
+    return render([*shown(plan, ranks=False), Step("nameless", why, select)])
+
+
+def non_functional(plan: Plan) -> str:
+    """Return how many pairs a ranker showed at several ranks, and how many pairs there are, each by segment."""
+    ids = comma(plan.segments, "query", "doc")
+    return render(
+        [
+            *cell_steps(plan),
+            Step(
+                "seen",
+                "Whether any ranker showed a pair at several ranks.",
+                f"SELECT {ids}, COUNT(*) > COUNT(DISTINCT ranker) AS several\nFROM cells\nGROUP BY {ids}",
+            ),
+            Step(
+                "non_functional",
+                "Those of which one did, and all.",
+                "SELECT COUNT(CASE WHEN several THEN 1 END), COUNT(*)\nFROM seen",
+            ),
+        ]
+    )
+
+
+def pair_counts(plan: Plan) -> str:
+    """Return how many (query, document) pairs there are, and how many were shown at several ranks."""
+    return render(
+        [
+            *cell_steps(plan),
+            Step(
+                "spread",
+                "At how many ranks each pair was shown.",
+                "SELECT query, doc, COUNT(DISTINCT position) AS ranks\nFROM cells\nGROUP BY query, doc",
+            ),
+            Step(
+                "pair_counts",
+                "All, and those at several ranks.",
+                "SELECT COUNT(*), SUM(CASE WHEN ranks > 1 THEN 1 ELSE 0 END)\nFROM spread",
+            ),
+        ]
+    )
+
+
+def digits_of_ranks(plan: Plan, rows: int) -> Digits:
+    """Return how the counts of a pair in a log of so many rows are written: a digit for each rank."""
+    return Digits(plan.max_rank, _BITS, _HALF, 2 * _HALF if rows < _MOST_ROWS else 0)
+
+
+def rank_digits(plan: Plan, digits: Digits) -> str:
+    """Return how many pairs have the same impressions (`held_<g>`) and clicks (`clicked_<g>`) at each rank, by bucket.
+
+    Pairs that were shown too often for that come back under bucket BUSY, with the number of their query in `held_0`.
+    """
+    d, segments = plan.dialect, plan.segments
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    names = [*digits.names("held"), *digits.names("clicked")]
+    keys = comma(segments, "bucket", names)
+    # A count of its own is one more number to keep for every pair.
+    count = [] if digits.top else ["COUNT(*) AS row_count"]
+    busy = f"{digits.rows() if digits.top else 'row_count'} >= {2**_BITS}"
+    return render(
+        [
+            *shown(plan, ranks=False),
+            Step(
+                "placed",
+                "What a row adds to which number.",
+                f"SELECT {comma(segments, 'query', 'doc')},\n  {digits.added(d, '(position - 1)', aggregated=False)} "
+                f"AS added, {digits.number(d, 'position - 1')} AS number\nFROM shown\nWHERE {usable(plan)}",
+            ),
+            Step(
+                "pairs",
+                "Each (query, document) once: how often it was shown and clicked at each rank, as digits.",
+                f"SELECT {comma(segments, 'query', 'doc')},\n  "
+                + ",\n  ".join([*count, *digits.sums()])
+                + f"\nFROM placed\nGROUP BY {comma(segments, 'query', 'doc')}",
+            ),
+            Step(
+                "still",
+                "The bucket of its query; pairs without an id or with too many views are marked instead.",
+                f"SELECT {comma(segments)}{', ' if segments else ''}"
+                f"CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {busy} THEN {BUSY} ELSE {bucket} END "
+                f"AS bucket,\n  "
+                + ",\n  ".join(digits.halves(d, f"NOT ({busy})", _number(plan, "query")))
+                + "\nFROM pairs",
+            ),
+            Step(
+                "rank_digits",
+                "Pairs with the same numbers are one row.",
+                f"SELECT {keys}, COUNT(*) AS pairs\nFROM still\nGROUP BY {keys}",
+            ),
+        ]
+    )
+
+
+def _number(plan: Plan, query: str) -> str:
+    """Return, as SQL, a number for a query. Another query may have it too."""
+    return plan.dialect.cast(f"{plan.dialect.hashed(query)} & {2**62 - 1}", "BIGINT")
+
+
+def busy_cells(plan: Plan, queries: Sequence[int]) -> str:
+    """Return the exposures, cell by cell, of pairs shown too often for digits; by the numbers of their queries."""
+    having = f"SUM(impressions) >= {2**_BITS}"
+    if not queries:
+        return cells(plan, having=having)
+    d, schema = plan.dialect, plan.schema
+    query = d.known(d.quote(schema.query), schema.types[schema.query])
+    rows = f"SELECT *\nFROM {plan.log}\nWHERE {_number(plan, query)} IN ({', '.join(map(str, queries))})"
+    answer = f"SELECT *\nFROM (\n{cells(replace(plan, log='busy'), having=having)}\n) cells"
+    return render([Step("busy", "The rows of queries with such pairs.", rows), Step("busy_cells", "Theirs.", answer)])
+
+
+def cells(plan: Plan, *, having: str = "") -> str:
+    """Return the exposures by cell, for many rankers, or for those pairs whose cells have something."""
+    d, segments = plan.dialect, plan.segments
+    ids = comma(segments, "query", "doc")
+    texts = " || ' ' || ".join(d.as_text(c) for c in ("ranker", "position", "impressions"))
+    only = f"\nHAVING {having}" if having else ""
+    bucket = d.bucket("c.query", plan.schema.types[plan.schema.query])
+    names = [f"c.{s}" for s in segments]
+    return render(
+        [
+            *cell_steps(plan),
+            Step(
+                "strata",
+                "The exposure of a pair as one text, so that pairs with the same exposure are one stratum.",
+                f"SELECT {ids}, {d.joined(texts, 'ranker, position')} AS stratum\nFROM cells\nGROUP BY {ids}{only}",
+            ),
+            Step(
+                "exposures",
+                "Pairs and clicks by stratum and cell.",
+                f"SELECT {comma(names)}{', ' if names else ''}{bucket} AS bucket, stratum, ranker, position AS "
+                "rank, impressions, COUNT(*) AS pairs, "
+                f"{d.total('clicks')} AS clicks\nFROM cells c\nJOIN strata s ON {_joined('c', 's', segments)}\n"
+                f"GROUP BY {comma(names, bucket, 'stratum', 'ranker', 'position', 'impressions')}",
             ),
         ]
     )

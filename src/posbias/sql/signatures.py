@@ -6,56 +6,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from posbias.sql.dialect import BUCKETS
-from posbias.sql.shown import Plan, comma, shown
-from posbias.sql.steps import Step, render
+from posbias.sql.dialects import BUCKETS
+from posbias.sql.plan import Plan, Step, comma, render, shown
 
 # What `code_0` holds instead of ranks for rows that cannot be counted.
 BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
 
 
-def _placed_by_own(plan: Plan) -> list[Step]:
-    """Return the steps that end in `placed_by_own`: each row with the rank by the ranker shown."""
-    own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
-    why = "The rank that the ranker shown gives the result; it must be where it was shown."
-    return [*shown(plan, ranks=True), Step("placed_by_own", why, f"SELECT *, {own} AS own\nFROM shown")]
+def most_signatures(plan: Plan) -> float:
+    """Return how many rows the harvest can have at most: without end where there are segments."""
+    one_code = len(plan.coding.names) == 1
+    return BUCKETS * (len(plan.rankers) + 1) * _values(plan) if one_code and not plan.by else math.inf
 
 
-def _code(plan: Plan, counted: str) -> str:
-    """Return `code_0`: what a row that is counted has, or why a row is not."""
-    m = plan.max_rank
-    sound = "clicks BETWEEN 0 AND impressions AND query IS NOT NULL"
-    # Most rows are placed where their ranker puts them, and so have a position and a ranker: one short test for those.
-    placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
-    usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
-    # A rank of 0 is none, or counts from 0: either way it is not what it seems.
-    unsound = "" if plan.ranks_sound else f"WHEN {plan.each('rank_{i} < 1', ' OR ')} THEN {UNUSABLE}\n    "
-    # Beyond M by its rank too: what its ranker puts within and the page beyond is contradicted like any other.
-    beyond = f"position > {m} AND (own IS NULL OR own > {m})"
-    return (
-        f"CASE\n    {unsound}WHEN {placed} THEN\n      {counted}\n    WHEN {usable} THEN\n"
-        f"      CASE WHEN {beyond} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END"
-    )
+def _values(plan: Plan) -> int:
+    """Return how many values `code_0` may have."""
+    return plan.coding.sizes[0] - UNUSABLE
 
 
-def _signed(plan: Plan, *, tested: bool = False) -> list[Step]:
-    """Return the steps that end in `signed`: each row with its bucket and signature; `tested` if all can be counted."""
-    d = plan.dialect
-    # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
-    narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
-    digits = plan.coding.encoded(d, narrow)
-    first = d.cast(digits[0] if tested else _code(plan, digits[0]), narrow)
-    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
-    rest = [f"{text} AS {name}" for text, name in zip(digits[1:], plan.coding.names[1:], strict=True)]
-    return [
-        *_placed_by_own(plan),
-        Step(
-            "signed",
-            "The signature: the ranks of all rankers as one number, none where beyond M.",
-            f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'own', 'impressions', 'clicks')},\n"
-            f"  {bucket} AS bucket,\n  {comma(f'{first} AS code_0', rest)}\nFROM placed_by_own",
-        ),
-    ]
+def signatures(plan: Plan) -> str:
+    """Return the harvest of a wide or long log: impressions and clicks by bucket, signature, ranker shown."""
+    return render(signature_steps(plan))
 
 
 def signature_steps(plan: Plan) -> list[Step]:
@@ -106,20 +77,48 @@ def _totals(plan: Plan) -> tuple[str, str]:
     return "COUNT(*)", "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
 
 
-def _values(plan: Plan) -> int:
-    """Return how many values `code_0` may have."""
-    return plan.coding.sizes[0] - UNUSABLE
+def _signed(plan: Plan, *, tested: bool = False) -> list[Step]:
+    """Return the steps that end in `signed`: each row with its bucket and signature; `tested` if all can be counted."""
+    d = plan.dialect
+    # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
+    narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
+    digits = plan.coding.encoded(d, narrow)
+    first = d.cast(digits[0] if tested else _code(plan, digits[0]), narrow)
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    rest = [f"{text} AS {name}" for text, name in zip(digits[1:], plan.coding.names[1:], strict=True)]
+    return [
+        *_placed_by_own(plan),
+        Step(
+            "signed",
+            "The signature: the ranks of all rankers as one number, none where beyond M.",
+            f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'own', 'impressions', 'clicks')},\n"
+            f"  {bucket} AS bucket,\n  {comma(f'{first} AS code_0', rest)}\nFROM placed_by_own",
+        ),
+    ]
 
 
-def most_signatures(plan: Plan) -> float:
-    """Return how many rows the harvest can have at most: without end where there are segments."""
-    one_code = len(plan.coding.names) == 1
-    return BUCKETS * (len(plan.rankers) + 1) * _values(plan) if one_code and not plan.by else math.inf
+def _code(plan: Plan, counted: str) -> str:
+    """Return `code_0`: what a row that is counted has, or why a row is not."""
+    m = plan.max_rank
+    sound = "clicks BETWEEN 0 AND impressions AND query IS NOT NULL"
+    # Most rows are placed where their ranker puts them, and so have a position and a ranker: one short test for those.
+    placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
+    usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
+    # A rank of 0 is none, or counts from 0: either way it is not what it seems.
+    unsound = "" if plan.ranks_sound else f"WHEN {plan.each('rank_{i} < 1', ' OR ')} THEN {UNUSABLE}\n    "
+    # Beyond M by its rank too: what its ranker puts within and the page beyond is contradicted like any other.
+    beyond = f"position > {m} AND (own IS NULL OR own > {m})"
+    return (
+        f"CASE\n    {unsound}WHEN {placed} THEN\n      {counted}\n    WHEN {usable} THEN\n"
+        f"      CASE WHEN {beyond} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END"
+    )
 
 
-def signatures(plan: Plan) -> str:
-    """Return the harvest of a wide or long log: impressions and clicks by bucket, signature, ranker shown."""
-    return render(signature_steps(plan))
+def _placed_by_own(plan: Plan) -> list[Step]:
+    """Return the steps that end in `placed_by_own`: each row with the rank by the ranker shown."""
+    own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
+    why = "The rank that the ranker shown gives the result; it must be where it was shown."
+    return [*shown(plan, ranks=True), Step("placed_by_own", why, f"SELECT *, {own} AS own\nFROM shown")]
 
 
 def row_counts(plan: Plan) -> str:

@@ -1,34 +1,18 @@
-"""Clicks weighed by the propensity of their ranks: one row for each (query, document), or for each row of the log."""
+"""Queries that weigh the rows of a log."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from posbias.logs.schemas import NATURAL, Columns
-from posbias.sql.candidates import candidate_id
-from posbias.sql.shown import Plan, comma, shown
-from posbias.sql.steps import Step, render
+from posbias.logs.schema import NATURAL, Columns
+from posbias.sql.dialects import INTEGERS, Dialect
+from posbias.sql.plan import Plan, Step, comma, render, shown
 
 # What `position` holds for rows that cannot be weighed.
 UNUSABLE = -1
 # The columns of ours.
 COUNTS = ("impressions", "clicks", "exposure", "weight")
-
-
-@dataclass(frozen=True)
-class Worth:
-    """What results at one rank of one segment are worth.
-
-    An impression counts as `exposure` views at rank 1 and a click as `weight`; a page view that did not show a document
-    counts as `unseen` such views.
-    """
-
-    segment: tuple[str | None, ...]
-    position: int
-    exposure: float
-    weight: float
-    unseen: float = 0.0
 
 
 def profile(plan: Plan) -> str:
@@ -98,26 +82,19 @@ def pairs(
     return render([*steps, *_with_candidates(plan, candidates, keep)])
 
 
-def rows(plan: Plan, worth: Sequence[Worth], scale: float) -> str:
-    """Return every row of the log with its weight, divided by `scale`."""
-    d, schema = plan.dialect, plan.schema
-    columns = comma([f"l.{d.quote(name)}" for name in schema.types if name != NATURAL])
-    position = d.integer(f"l.{d.quote(schema.position)}", schema.types[schema.position])
-    column = schema.click or schema.clicks or ""
-    typed = d.click if schema.click is not None else d.integer
-    clicks = typed(f"l.{d.quote(column)}", schema.types[column])
-    same = [f"{d.as_text(f'l.{d.quote(name)}')} IS NOT DISTINCT FROM w.segment_{i}" for i, name in enumerate(plan.by)]
-    return render(
-        [
-            _worth(plan, worth, unseen=False),
-            Step(
-                "answer",
-                "Each row with what its clicks are worth.",
-                f"SELECT {columns}, COALESCE({clicks} * w.weight / {number(scale)}, 0) AS weight\nFROM {plan.log} l\n"
-                f"LEFT JOIN worth w ON {' AND '.join([f'{position} = w.position', *same])}",
-            ),
-        ]
-    )
+@dataclass(frozen=True)
+class Worth:
+    """What results at one rank of one segment are worth.
+
+    An impression counts as `exposure` views at rank 1 and a click as `weight`; a page view that did not show a document
+    counts as `unseen` such views.
+    """
+
+    segment: tuple[str | None, ...]
+    position: int
+    exposure: float
+    weight: float
+    unseen: float = 0.0
 
 
 def _weighed(plan: Plan, worth: Sequence[Worth], *, unseen: bool) -> list[Step]:
@@ -152,6 +129,21 @@ def _worth(plan: Plan, worth: Sequence[Worth], *, unseen: bool) -> Step:
     names = comma(plan.segments, "position", "exposure", "weight", ["unseen"] if unseen else [])
     why = "What an impression and a click are worth at each rank, in views at rank 1."
     return Step("worth", why, f"SELECT * FROM (VALUES\n  {values}\n) AS v({names})")
+
+
+def number(value: float) -> str:
+    """Return a number as a double: one without an exponent would be a decimal.
+
+    >>> number(0.05), number(1e-30)
+    ('0.05e0', '1e-30')
+    """
+    text = repr(float(value))
+    return text if "e" in text else f"{text}e0"
+
+
+def _times(plan: Plan, factor: str) -> str:
+    """Return impressions times a factor; a row of single clicks is one impression."""
+    return f"impressions * {factor}" if plan.schema.aggregated else factor
 
 
 def _with_candidates(plan: Plan, candidates: Columns, keep: Sequence[str]) -> list[Step]:
@@ -203,16 +195,125 @@ def _with_candidates(plan: Plan, candidates: Columns, keep: Sequence[str]) -> li
     ]
 
 
-def _times(plan: Plan, factor: str) -> str:
-    """Return impressions times a factor; a row of single clicks is one impression."""
-    return f"impressions * {factor}" if plan.schema.aggregated else factor
+def candidate_id(plan: Plan, candidates: Columns, name: str) -> str:
+    """Return an id of the candidates as the log has it, by its text; NULL where it cannot be."""
+    d: Dialect = plan.dialect
+    wanted, found = plan.schema.types[name], candidates.types[name]
+    expression = d.known(d.quote(candidates.names[name]), found)
+    if wanted == found:
+        return expression
+    made = d.attempt(expression, wanted)
+    # Engines round what they read as a number, and ids must not be taken for their neighbours.
+    number = wanted in INTEGERS or wanted.startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL"))
+    return f"CASE WHEN {d.as_text(made)} = {d.as_text(expression)} THEN {made} END" if number else made
 
 
-def number(value: float) -> str:
-    """Return a number as a double: one without an exponent would be a decimal.
+def rows(plan: Plan, worth: Sequence[Worth], scale: float) -> str:
+    """Return every row of the log with its weight, divided by `scale`."""
+    d, schema = plan.dialect, plan.schema
+    columns = comma([f"l.{d.quote(name)}" for name in schema.types if name != NATURAL])
+    position = d.integer(f"l.{d.quote(schema.position)}", schema.types[schema.position])
+    column = schema.click or schema.clicks or ""
+    typed = d.click if schema.click is not None else d.integer
+    clicks = typed(f"l.{d.quote(column)}", schema.types[column])
+    same = [f"{d.as_text(f'l.{d.quote(name)}')} IS NOT DISTINCT FROM w.segment_{i}" for i, name in enumerate(plan.by)]
+    return render(
+        [
+            _worth(plan, worth, unseen=False),
+            Step(
+                "answer",
+                "Each row with what its clicks are worth.",
+                f"SELECT {columns}, COALESCE({clicks} * w.weight / {number(scale)}, 0) AS weight\nFROM {plan.log} l\n"
+                f"LEFT JOIN worth w ON {' AND '.join([f'{position} = w.position', *same])}",
+            ),
+        ]
+    )
 
-    >>> number(0.05), number(1e-30)
-    ('0.05e0', '1e-30')
+
+def unreadable_candidates(plan: Plan, candidates: Columns) -> str:
+    """Return how many rows of the candidates there are, and how many lack an id as the log has them."""
+    ids = [candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc)]
+    missing = " OR ".join(f"{expression} IS NULL" for expression in ids)
+    return f"SELECT COUNT(*), COALESCE(SUM(CASE WHEN {missing} THEN 1 ELSE 0 END), 0) FROM candidates"
+
+
+def queries_in_common(plan: Plan, candidates: Columns) -> str:
+    """Return how many queries the log has, how many the candidates have, and how many both."""
+    query = candidate_id(plan, candidates, plan.schema.query)
+    return render(
+        [
+            *shown(plan, ranks=False),
+            Step("asked", "The queries of the log.", "SELECT DISTINCT query FROM shown WHERE impressions > 0"),
+            Step("listed", "The queries of the candidates.", f"SELECT DISTINCT {query} AS query FROM candidates"),
+            Step(
+                "answer",
+                "How many each has, and both.",
+                "SELECT COUNT(a.query), COUNT(l.query), COUNT(CASE WHEN a.query = l.query THEN 1 END)\n"
+                "FROM asked a\nFULL JOIN listed l ON a.query = l.query",
+            ),
+        ]
+    )
+
+
+def shown_and_listed(plan: Plan, candidates: Columns, condition: str) -> str:
+    """Return how many documents of a sample of queries were shown, and how many of them are candidates.
+
+    Of queries that have candidates.
     """
-    text = repr(float(value))
-    return text if "e" in text else f"{text}e0"
+    query, doc = (candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc))
+    return render(
+        [
+            *shown(plan, ranks=False),
+            Step(
+                "asked",
+                "What was shown.",
+                f"SELECT query, doc FROM shown WHERE impressions > 0 AND {condition} GROUP BY query, doc",
+            ),
+            Step(
+                "listed",
+                "The candidates.",
+                f"SELECT DISTINCT query, doc\nFROM (SELECT {query} AS query, {doc} AS doc FROM candidates) c\n"
+                f"WHERE {condition}",
+            ),
+            Step("known", "The queries that have some.", "SELECT DISTINCT query FROM listed"),
+            Step(
+                "answer",
+                "How many were shown, and how many of these are candidates.",
+                "SELECT COUNT(*), COUNT(l.doc)\nFROM asked a\nJOIN known k ON a.query = k.query\n"
+                "LEFT JOIN listed l ON a.query = l.query AND a.doc = l.doc",
+            ),
+        ]
+    )
+
+
+def varying(plan: Plan, condition: str, candidates: Columns | None, keep: Sequence[str]) -> str:
+    """Return how many pairs of a sample there are, and in how many each column that comes along has several values.
+
+    Of queries of the log: in the log, in the candidates, or in both together.
+    """
+    d = plan.dialect
+    own = [f"own_{i}" for i in range(len(keep))]
+    ours = dict(zip(plan.keep, plan.kept, strict=True))
+    flags = comma([f"CASE WHEN MIN({c}) <> MAX({c}) THEN 1 ELSE 0 END AS {c}" for c in own])
+    sums = comma([f"COALESCE(SUM({c}), 0)" for c in own])
+    told = comma([f"{ours.get(name, 'NULL')} AS {c}" for name, c in zip(keep, own, strict=True)])
+    values = f"SELECT query, doc, {told}\nFROM shown\nWHERE {condition}"
+    if candidates is not None:
+        query, doc = (candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc))
+        theirs = comma([d.quote(candidates.names[name]) if name in candidates.types else "NULL" for name in keep])
+        values += (
+            f"\nUNION ALL\nSELECT query, doc, {comma(own)}\nFROM (SELECT {query}, {doc}, {theirs} FROM candidates) "
+            f"AS c({comma('query', 'doc', own)})\nWHERE {condition} AND query IN (SELECT query FROM shown)"
+        )
+    return render(
+        [
+            *shown(plan, ranks=False),
+            Step("told", "What the log, and the candidates, say of each pair.", values),
+            Step(
+                "pairs",
+                "Whether a pair has several values of a column.",
+                f"SELECT {flags}\nFROM told\nGROUP BY query, doc",
+            ),
+            Step("answer", "Pairs, and those with several values.", f"SELECT COUNT(*), {sums} FROM pairs"),
+        ]
+    )

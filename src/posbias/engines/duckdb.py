@@ -1,0 +1,67 @@
+"""The embedded engine: DuckDB in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from posbias._validate import whole
+from posbias.errors import PosbiasError
+from posbias.progress import Progress
+
+if TYPE_CHECKING:
+    from posbias.engines.base import OpenLog
+    from posbias.engines.events import WrittenLog
+    from posbias.logs.click_log import ClickLog, Events
+
+_MOST_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class DuckDB:
+    """DuckDB in this process: the engine of every log that does not say otherwise.
+
+    Arguments:
+        memory_limit: how much memory it may take, such as "2GB"; what does not fit goes to disk.
+        threads: how many threads it may use, by default one for each core.
+
+    Example:
+        >>> import posbias
+        >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200)))
+        >>> posbias.harvest(log, engine=DuckDB(memory_limit="2GB", threads=2))
+        <Harvest of 2,000 page views (a: 1,008, b: 992), wide, ranks 1 to 10>
+    """
+
+    memory_limit: str | None = None
+    threads: int | None = None
+
+    name: ClassVar = "duckdb"
+
+    def __post_init__(self) -> None:
+        if self.memory_limit is not None and not isinstance(self.memory_limit, str):
+            raise PosbiasError(f"memory_limit must be a size such as '2GB', not {self.memory_limit!r}.")
+        if self.threads is not None:
+            object.__setattr__(self, "threads", whole("threads", self.threads, 1, _MOST_THREADS))
+
+    def open(
+        self, log: ClickLog, progress: Progress, beside: Mapping[str, Any] | None = None, outputs: Sequence[str] = ()
+    ) -> AbstractContextManager[OpenLog]:
+        """Open a log for as long as a block lasts, and tables beside it by their names; answers may go to outputs."""
+        from posbias.engines.duckdb_log import open_log
+
+        if any(type(source).__module__.startswith("pyspark.") for source in log.sources):
+            raise PosbiasError("The log is a Spark DataFrame, which DuckDB cannot read. Leave engine='duckdb' out.")
+        if any(type(source).__module__.startswith("pyspark.") for source in (beside or {}).values()):
+            raise PosbiasError(
+                "DuckDB cannot read a Spark DataFrame: write it as files, or give it as Arrow or pandas."
+            )
+        limits = {"memory_limit": self.memory_limit, "threads": self.threads}
+        return open_log(log, **limits, progress=progress, beside=beside or {}, outputs=outputs)  # type: ignore[arg-type]
+
+    def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
+        """Write the log that events make as Parquet."""
+        from posbias.engines.duckdb_log import write_events
+
+        return write_events(events, path, memory_limit=self.memory_limit, threads=self.threads, progress=progress)

@@ -1,0 +1,73 @@
+"""Write the click log that impressions and clicks make as a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from posbias._files import folder_written_whole, writable, written_whole
+from posbias._validate import as_path, truth
+from posbias.engines import EngineChoice, WrittenLog, chosen_engine
+from posbias.engines.files import file_format, refuse_overwriting, verified
+from posbias.errors import LogError, PosbiasError
+from posbias.logs.click_log import ClickLog, Events
+from posbias.progress import Progress, silent
+
+
+def write_events(
+    log: ClickLog,
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    engine: EngineChoice | None = None,
+    progress: Progress = silent,
+) -> WrittenLog:
+    """Write the log that `ClickLog.from_events` stands for as Parquet, and return what was written and found.
+
+    Arguments:
+        log: the log that two tables of events make.
+        output: the Parquet file to write; with Spark a folder of them, which may lie where only the cluster sees it.
+        overwrite: replace a log that is there already.
+        engine: as in `harvest`.
+        progress: called with what is being done.
+
+    Example:
+        >>> import posbias, pyarrow, tempfile
+        >>> views = {"impression_id": [1], "query_id": ["tea"], "doc_ids": [["x", "y"]], "ranker": ["a"]}
+        >>> taps = {"impression_id": [1, 1], "doc_id": ["y", "y"]}
+        >>> log = posbias.ClickLog.from_events(pyarrow.table(views), pyarrow.table(taps))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = write_events(log, f"{folder}/log.parquet")
+        >>> written.rows, written.page_views, written.clicks, [finding.code for finding in written.findings]
+        (2, 1, 1, ['double-clicks'])
+    """
+    if not isinstance(log, ClickLog) or not isinstance(log.source, Events):
+        raise LogError("Expected a log of events: ClickLog.from_events(impressions, clicks) makes one.")
+    runner = chosen_engine(log, engine)
+    name = as_path("output", output)
+    refuse_overwriting(name, log.sources)
+    with verified(log), _place(name, overwrite=overwrite, folder=runner.name == "spark") as draft:
+        return runner.write(log.source, draft, progress)
+
+
+@contextmanager
+def _place(name: str, *, overwrite: bool, folder: bool) -> Iterator[str]:
+    """Yield where to write what is to stand at `name` once it is complete."""
+    remote = folder and "://" in name
+    # What is no file is not to be replaced.
+    if not remote and not (folder and os.path.isdir(name)):
+        writable(name)
+    if not remote and os.path.lexists(name) and not truth("overwrite", overwrite):
+        raise PosbiasError(f"{name!r} is there already. Name another file, or replace it.", {"overwrite": True})
+    if not folder and file_format(name) != "parquet":
+        raise PosbiasError(f"The log is written as Parquet, which {name!r} does not say: end its name with .parquet.")
+    if remote:
+        # Spark itself marks a folder as complete there.
+        yield name
+    elif folder:
+        with folder_written_whole(name) as draft:
+            yield draft
+    else:
+        with written_whole(name) as draft:
+            yield draft

@@ -1,0 +1,146 @@
+"""Count the (query, document) pairs of every interventional set: Tables 1 and 2 of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias._arrays import BoolArray, IntArray
+from posbias.engines import EngineChoice, OpenLog, open_log
+from posbias.engines.base import rows_of
+from posbias.harvesting.count import MAX_STRATA, Counted, Settings, count_exposures, known_rankers, refuse_settings
+from posbias.harvesting.harvest import check_rows
+from posbias.harvesting.row_checks import RowCounts, Sample, one_in
+from posbias.harvesting.tables import Cells
+from posbias.logs.click_log import ClickLog
+from posbias.progress import Progress, silent
+from posbias.sql import exposures as exposure_counts
+from posbias.sql import signatures as signature_sql
+from posbias.sql.plan import Plan
+
+# So many rows of a log whose ranks are known are looked at to tell pairs apart.
+_MOST_ROWS = 2**18
+
+
+def intervention_sets(
+    log: ClickLog,
+    *,
+    max_rank: int = 10,
+    engine: EngineChoice | None = None,
+    progress: Progress = silent,
+    force: bool = False,
+) -> IntArray:
+    """Return how many distinct (query, document) pairs each interventional set S_{k,k'} holds, as an (M, M) table.
+
+    Counted on the log, since a wide harvest does not tell documents apart. What `harvest` refuses is refused here too.
+    Tables 1 and 2 of the paper.
+    """
+    refuse_settings(max_rank)
+    with open_log(log, engine, progress) as opened:
+        check_rows(opened, max_rank, force=force)
+        return count_sets(opened, max_rank).sizes
+
+
+def count_sets(opened: OpenLog, max_rank: int) -> Sets:
+    """Count the distinct (query, document) pairs of every interventional set on an opened log."""
+    if opened.schema.layout.ranks_known:
+        plan = Plan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
+        answer = opened.table(signature_sql.signature_pairs(plan), "Counting sets")
+        served = {row[0] for row in opened.rows(_served(plan))}
+        has = np.zeros((rows_of(answer), max_rank + 1), dtype=np.bool_)
+        for ranker, rank in enumerate(plan.coding.ranks(answer)):
+            if ranker in served:
+                has[np.arange(len(rank)), rank] = True
+        return _sized(has[:, 1:], answer["pairs"])
+    counted = count_exposures(opened, Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
+    return _counted_sets(opened, counted, max_rank)
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The sizes of the interventional sets, and how many pairs there are and lie in any of them."""
+
+    sizes: IntArray
+    pairs: int
+    moved: int
+
+
+def _served(plan: Plan) -> str:
+    schema, d = plan.schema, plan.dialect
+    return f"SELECT DISTINCT {plan.number(d.quote(schema.ranker), schema.types[schema.ranker])} FROM log"
+
+
+def _sized(has: BoolArray, pairs: IntArray) -> Sets:
+    # Products of fractions take a fraction of what those of whole numbers do, and are exact up to 2^53 pairs.
+    each = has.astype(np.float64)
+    sizes = (each.T @ (each * pairs[:, None])).astype(np.int64)
+    np.fill_diagonal(sizes, 0)
+    return Sets(sizes, int(pairs.sum()), int(pairs[has.sum(axis=1) > 1].sum()))
+
+
+def _counted_sets(opened: OpenLog, counted: Counted, max_rank: int) -> Sets:
+    if isinstance(counted.table, Cells):
+        cells = counted.table
+        stratum, first, row = np.unique(cells.stratum, return_index=True, return_inverse=True)
+        has = np.zeros((len(stratum), max_rank), dtype=np.bool_)
+        has[row, cells.rank - 1] = True
+        return _sized(has, cells.pairs[first])
+    plan = Plan(opened.schema, opened.dialect, counted.rankers, max_rank)
+    sizes = np.zeros((max_rank, max_rank), dtype=np.int64)
+    for k, other, pairs in opened.rows(exposure_counts.set_sizes(plan), "Counting sets"):
+        sizes[k - 1, other - 1] = pairs
+    all_pairs, moved = opened.rows(exposure_counts.pair_counts(plan), "Counting pairs")[0]
+    return Sets(sizes, all_pairs, moved)
+
+
+def count_pairs_of(opened: OpenLog, plan: Plan, served: Container[str], counts: RowCounts) -> Pairs:
+    """Count the (query, document) pairs of a log with so many rows; of rankers that served."""
+    if not opened.schema.layout.ranks_known:
+        counted = count_exposures(opened, Settings(plan.max_rank, (), "harmonic", "share", MAX_STRATA))
+        sets = _counted_sets(opened, counted, plan.max_rank)
+        return Pairs(sets.pairs, sets.moved, counted.rows.non_functional_pairs)
+    # To tell pairs apart costs more than all else that is asked of a log whose ranks are known.
+    tested = counts.rows_counted == counts.rows
+    found = _count_known_pairs(opened, plan, served, one_in(counts.rows, _MOST_ROWS), tested)
+    # That there is nothing to compare is said of all of them, or not at all.
+    return found if found.moved or found.one_in == 1 else _count_known_pairs(opened, plan, served, 1, tested)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """How many (query, document) pairs there are, lie at different ranks, and have several ranks by one ranker.
+
+    They may be of a sample of queries, one in so many. `queries` are theirs, where those were counted on the way.
+    """
+
+    pairs: int
+    moved: int
+    non_functional: int
+    one_in: int = 1
+    queries: int | None = None
+
+
+def _count_known_pairs(opened: OpenLog, plan: Plan, served: Container[str], every: int, tested: bool) -> Pairs:
+    """Count the pairs of one query in so many, where ranks are known; `tested` if all rows can be counted."""
+    condition = Sample(every).condition(plan.dialect, plan.dialect.quote(plan.schema.query))
+    # A query none of whose rows is counted has no pair. Of all pairs, queries are counted faster without them.
+    queries = tested and every > 1
+    sql = signature_sql.pair_signatures(plan, condition, tested=tested, queries=queries)
+    answer = opened.table(sql, "Counting pairs")
+    lows, highs = ({name: answer[f"{end}_{name}"] for name in plan.coding.names} for end in ("low", "high"))
+    several = np.any([lows[name] != highs[name] for name in plan.coding.names], axis=0)
+    has = np.zeros((rows_of(answer), plan.max_rank + 1), dtype=np.bool_)
+    for ends in (lows, highs):
+        for name, rank in zip(plan.rankers, plan.coding.ranks(ends), strict=True):
+            if name in served:
+                has[np.arange(len(rank)), rank] = True
+    sets, pairs = _sized(has[:, 1:], answer["pairs"]), answer["pairs"]
+    return Pairs(
+        every * sets.pairs,
+        every * sets.moved,
+        every * int(pairs[several].sum()),
+        every,
+        every * int(answer["queries"].max(initial=0)) if queries else None,
+    )

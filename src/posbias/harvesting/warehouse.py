@@ -1,0 +1,265 @@
+"""The harvest as a query for a warehouse, and its exported answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from posbias._text import listed
+from posbias._validate import names
+from posbias.errors import LogError
+from posbias.harvesting.count import kind_of, refuse_segment_roles, refuse_settings
+from posbias.harvesting.row_checks import refuse_no_ranker
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog, Weighting
+from posbias.logs.layouts import Layout
+from posbias.logs.schema import NATURAL, Schema
+from posbias.sql.dialects import BUCKETS, DIALECTS, Warehouse
+from posbias.sql.exports import ExportPlan, printed
+from posbias.sql.trackers import TRACKERS, ga4, snowplow
+from posbias.version import __version__
+
+# The table is not opened, so no column has a type that is known.
+_UNKNOWN = "UNKNOWN"
+_QUERIES = {"ga4": ga4, "snowplow": snowplow}
+# What tells the query unless the user does: a parameter of GA4's events, a column of Snowplow's.
+_ASKED = {"ga4": "search_term", "snowplow": "page_urlquery"}
+
+
+def events_sql(
+    preset: str,
+    table: str,
+    *,
+    dialect: str | None = None,
+    query: str | None = None,
+    ranker: str | None = None,
+    impression: str | None = None,
+) -> str:
+    """Return the query that makes a click log of a tracker's events.
+
+    Arguments:
+        preset: "ga4" (Google Analytics 4 in BigQuery) or "snowplow" (its e-commerce events).
+        table: the events, such as "project.analytics_1.events_*" or "atomic.events".
+        dialect: whose SQL: "bigquery" for GA4; "snowflake", "bigquery" or "databricks" for Snowplow; or "duckdb".
+        query, ranker, impression: what tells the query, the ranker and the page view: a parameter of GA4's events, or a
+            column of Snowplow's; a ranker "none" is none. Without an impression GA4's page view is the visit, the list
+            and the moment.
+
+    Example:
+        >>> print(events_sql("ga4", "shop.analytics_1.events_*", ranker="variant").splitlines()[0])
+        -- GA4: items shown in a list (view_item_list) and clicked (select_item).
+    """
+    if not isinstance(preset, str) or preset not in TRACKERS:
+        raise LogError(f"The preset {preset!r} is not known. Use one of {listed(TRACKERS)}.")
+    dialects = tuple(dict.fromkeys(TRACKERS[preset]))
+    chosen = dialects[0] if dialect is None else dialect
+    if not isinstance(chosen, str) or chosen not in dialects:
+        raise LogError(f"{preset} is not printed as {chosen!r}. Use one of {listed(dialects)}.")
+    for name, value in (("table", table), ("query", query), ("ranker", ranker), ("impression", impression)):
+        if not (isinstance(value, str) and value.strip()) and not (value is None and name != "table"):
+            raise LogError(f"{name}={value!r} must be a text. Leave it out if there is none to name.")
+    hooks = DIALECTS[chosen]
+    # BigQuery knows a pattern of tables by the quotes around all of its name.
+    named = hooks.quote(table) if chosen == "bigquery" and "*" in table else table_name(hooks, table)
+    shown_by = None if ranker == NO_RANKER else ranker
+    return _QUERIES[preset](chosen, named, query or _ASKED[preset], shown_by, impression)
+
+
+def harvest_sql(
+    dialect: str,
+    table: str,
+    *,
+    query: str = "query_id",
+    doc: str = "doc_id",
+    ranker: str = "ranker",
+    position: str = "position",
+    click: str = "clicked",
+    impression: str | None = None,
+    impressions: str | None = None,
+    clicks: str | None = None,
+    ranks: str | None = None,
+    rankings: str | None = None,
+    rank: str = "rank",
+    rankers: Sequence[str] = (),
+    window: str | None = None,
+    duplicates: Literal["keep", "drop"] = "keep",
+    max_rank: int = 10,
+    by: Sequence[str] = (),
+    weighting: Weighting | None = None,
+    non_functional: Literal["share", "refuse"] = "share",
+) -> str:
+    """Return the query whose result, exported as CSV or Parquet, is a harvest: `Harvest.load` reads it.
+
+    The table is not opened: positions, ranks and counts must be whole numbers there, and a click a number or a boolean.
+
+    Arguments:
+        dialect: "bigquery", "snowflake", "redshift", "databricks", "trino", "clickhouse", "postgres", "spark" or
+            "duckdb".
+        table: the log, with dots between the parts of its name; a part that holds a dot stands in double quotes.
+        query, doc, ranker, position, click, impressions, clicks: the columns, as in `ClickLog`. A table that names no
+            ranker has "none" in its place.
+        impression: the column of the page view, needed to drop duplicates; `impression_id` by default.
+        rankers: the names of the rankers whose ranks are known (wide and long). Replay learns them from the log.
+        ranks: the pattern of the columns that hold their ranks (wide), `rank_{ranker}` by default.
+        rankings, rank: the second table of the long layout, and its column of the rank.
+        window: in replay, the column within one value of which a document is compared with itself.
+        duplicates: "keep", or "drop" to count a result of a page view once however often it was logged.
+        max_rank, by, weighting, non_functional: as in `harvest`.
+
+    Example:
+        >>> sql = harvest_sql("bigquery", "shop.search.clicks", rankers=["a", "b"])
+        >>> print(sql[: sql.index("SELECT")])
+        -- The counts that posbias estimates position bias from, in one scan of the log.
+        -- Export the whole result as CSV or Parquet, and read it with: posbias estimate FILE
+        WITH
+        -- One row for each result shown, with typed columns.
+        shown AS (
+
+    Reference: Agarwal et al., WSDM 2019, section 3.
+    """
+    if not isinstance(dialect, str) or dialect not in DIALECTS:
+        raise LogError(f"The dialect {dialect!r} is not known. Use one of {listed(DIALECTS)}.")
+    refuse_settings(max_rank, weighting, non_functional)
+    names("by", by, LogError)
+    names("rankers", rankers, LogError)
+    log = ClickLog(
+        table,
+        query=query,
+        doc=doc,
+        ranker=ranker,
+        position=position,
+        click=click,
+        impression=impression,
+        impressions=impressions,
+        clicks=clicks,
+        ranks=ranks,
+        rankings=rankings,
+        rank=rank,
+        window=window,
+        duplicates=duplicates,
+    )
+    schema = _schema(log, rankers, by)
+    refuse_segment_roles(schema, by)
+    chosen = weighting or schema.layout.weighting
+    counted = kind_of(schema.layout, chosen)
+    refuse_no_ranker(schema.natural, non_functional)
+    if window is not None and counted == "signatures":
+        raise LogError("A window goes with replay, and this query knows each ranker's rank. Leave window out.")
+    named = tuple(sorted(set(rankers)))
+    hooks = DIALECTS[dialect]
+    plan = ExportPlan(
+        schema,
+        hooks,
+        named if counted == "signatures" else (),
+        max_rank,
+        tuple(by),
+        log=table_name(hooks, table),
+        rankings="" if rankings is None else table_name(hooks, rankings),
+    )
+    about = {
+        "posbias": __version__,
+        "dialect": hooks.name,
+        "layout": schema.layout.value,
+        "max_rank": max_rank,
+        "weighting": chosen,
+        "non_functional": non_functional,
+        "ranker": None if schema.natural else schema.ranker,
+        "window": window,
+        "by": list(by),
+        "rankers": list(plan.rankers),
+        "buckets": BUCKETS,
+        "source": table,
+    }
+    sql = printed(plan, hooks, counted, about)
+    for name in (table, rankings or ""):
+        # Some engines would take the table for the step itself.
+        if f"\n{name.lower()} AS (" in sql:
+            raise LogError(f"The query has a step called {name!r} like the table. Write its schema too: schema.{name}")
+    return sql
+
+
+def table_name(dialect: Warehouse, name: str) -> str:
+    """Return the name of a table as it stands in a query, each part in quotes whatever characters it has.
+
+    >>> table_name(DIALECTS["postgres"], 'shop."my.clicks"')
+    '"shop"."my.clicks"'
+    """
+    return ".".join(dialect.exact(part) if exact else dialect.quote(part) for part, exact in _parts(name))
+
+
+def _parts(name: str) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a name between its dots, and whether a part was given in quotes."""
+    rest: str | None = name
+    while rest is not None:
+        quote = rest[:1]
+        if quote in ('"', "`"):
+            # Two quotes are one that belongs to the name.
+            pieces = rest[1:].replace(quote * 2, "\0").split(quote, 1)
+            part, after = pieces[0].replace("\0", quote), "".join(pieces[1:]).replace("\0", quote * 2)
+            if len(pieces) < 2 or after[:1] not in ("", "."):
+                raise LogError(f"The table name {name!r} has a part whose quotes do not close at its end.")
+            rest = after[1:] if after else None
+        else:
+            part, dot, after = rest.partition(".")
+            rest = after if dot else None
+        if not part:
+            raise LogError(
+                f"The table name {name!r} has an empty part. Write schema.table, or project.dataset.table; a part that "
+                "holds a dot stands in double quotes."
+            )
+        yield part, quote in ('"', "`")
+
+
+def _schema(log: ClickLog, rankers: Sequence[str], by: Sequence[str]) -> Schema:
+    """Return what the log must hold for the query to run."""
+    layout, rank_columns = _layout(log, rankers)
+    natural = log.ranker == NO_RANKER
+    if natural and layout.ranks_known:
+        raise LogError(
+            "The ranks of rankers say where each would have put a result, and ranker 'none' that it is not known which "
+            "of them was shown. Name the column of the ranker, or leave the rankers out."
+        )
+    aggregated = log.impressions is not None
+    if log.duplicates == "drop" and aggregated:
+        raise LogError(
+            "Duplicates cannot be dropped from an aggregated log: its counts no longer tell which rows were logged "
+            "twice. Drop them before adding up, and leave duplicates='drop' out."
+        )
+    schema = Schema(
+        layout=layout,
+        query=log.query,
+        doc=log.doc,
+        ranker=NATURAL if natural else log.ranker,
+        position=log.position,
+        click=None if aggregated else log.click,
+        impression=log.impression or "impression_id",
+        impressions=log.impressions,
+        clicks=log.clicks,
+        window=log.window,
+        original=None,
+        rank_columns=rank_columns,
+        types={},
+        rankings=dict.fromkeys((log.query, log.doc, log.ranker, log.rank), _UNKNOWN),
+        rank=log.rank,
+        drop_duplicates=log.duplicates == "drop",
+    )
+    columns = (*schema.roles.values(), *rank_columns.values(), *by)
+    return replace(schema, types=dict.fromkeys(columns, _UNKNOWN))
+
+
+def _layout(log: ClickLog, rankers: Sequence[str]) -> tuple[Layout, dict[str, str]]:
+    """Return the layout, and in the wide one the column of each ranker's rank."""
+    wide = log.ranks not in (None, NO_RANKS)
+    if not rankers and (wide or log.rankings is not None):
+        raise LogError(
+            "The query must name every ranker whose ranks are known, because the table is not opened. Name them.",
+            {"rankers": ["NAME", "NAME"]},
+        )
+    if log.rankings is not None:
+        return Layout.LONG, {}
+    if not rankers:
+        return Layout.REPLAY, {}
+    if log.ranks == NO_RANKS:
+        raise LogError("Without rank columns (ranks 'none') the rankers are learned from the log. Leave rankers out.")
+    pattern = log.ranks or DEFAULT_RANKS
+    return Layout.WIDE, {name: pattern.replace("{ranker}", name) for name in sorted(set(rankers))}

@@ -1,1 +1,0 @@
-"""The harvest as a printed query that a warehouse runs, and its exported answer read back."""

@@ -1,0 +1,669 @@
+"""Match the columns of a log with their meaning."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
+from itertools import product
+
+from posbias._text import listed
+from posbias.errors import LogError
+from posbias.findings import UnusableLogError, unusable
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog, Events, Unsaid
+from posbias.logs.layouts import Layout
+
+# What logs call the columns of each role, the surest name first. Case and punctuation do not matter.
+_OTHER_NAMES = {
+    "query": "query qid queryid searchid srchid search keyword keywords searchterm term question context contextid",
+    "doc": "doc docid did document documentid item itemid product productid result resultid listing listingid sku asin"
+    " url article articleid movieid hotelid propid content contentid ad adid",
+    "ranker": "ranker rankerid rankingfunction variant arm model modelid modelname policy algorithm algo treatment"
+    " group experimentgroup abgroup testgroup bucket system experiment cohort version",
+    "position": "position pos displayposition slot rank rankshown shownrank displayrank place positionindex index",
+    "click": "clicked click isclick isclicked wasclicked hasclick clickbool clk tapped label y",
+    "impression": "impressionid impression pageviewid pageview viewid requestid request serpid eventid searchid",
+    "impressions": "impressions impressioncount nimpressions numimpressions imps views viewcount shown"
+    " displays exposures",
+    "clicks": "clicks clickcount nclicks numclicks clickscount taps",
+    "rank": "rank position pos place",
+    "docs": "docids docs documents documentids results resultids items itemids products productids hits hitids shown",
+    "click_impression": "impressionid impression pageviewid pageview viewid requestid request queryid searchid",
+    "click_doc": "docid doc document documentid item itemid product productid result resultid listingid sku url",
+    "application": "application app site platform client",
+}
+# By DuckDB's names, as types go here whatever the engine calls them.
+INTEGERS = frozenset(
+    ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
+)
+# Numbers that may have become what they are by rounding; a decimal without places, as Snowflake exports, is whole.
+_FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
+_WHOLE = re.compile(r"DECIMAL\(\d+, ?0\)")
+# Lists, structures and maps, as DuckDB and Spark call them.
+NESTED = re.compile(r"\]$|^(STRUCT|MAP|UNION|ARRAY)\b")
+IDS = ("query", "doc", "ranker")
+_ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "window", "original")
+# The column that stands for the ranker where a log names none, and what it holds: every result was shown by the same.
+NATURAL, ANY_RANKER = "posbias: no ranker", "any"
+# A query names every ranker, and numbers them in 16 bits. Nobody compares so many, but a column of ids has more.
+MOST_RANKERS = 10_000
+# Beyond it numbers of 64 bits with a fraction, in which curves are computed, no longer tell counts apart.
+MOST_IMPRESSIONS = 2**53
+# What the columns of the log are called, whatever the tables call theirs.
+QUERY, DOC, RANKER, POSITION, CLICK, VIEW = "query_id", "doc_id", "ranker", "position", "clicked", "impression_id"
+_TAKEN = (QUERY, DOC, RANKER, POSITION, CLICK, VIEW)
+# What the names of columns begin with that are made on the way.
+_OURS = "posbias: "
+# The element of an array's type, as DuckDB and Spark write it.
+_ARRAY = re.compile(r"(?P<duckdb>.+)\[\d*\]$|^ARRAY<(?P<spark>.+)>$")
+_TEXTS = ("VARCHAR", "JSON")
+
+
+def guess_ranks(columns: Iterable[str], rankers: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return patterns by which columns are called for two rankers or more, each with these, the most rankers first.
+
+    >>> guess_ranks(["pos_in_bm25", "pos_in_bert", "clicked"], ["bm25", "bert"])
+    {'pos_in_{ranker}': {'bm25': 'pos_in_bm25', 'bert': 'pos_in_bert'}}
+    """
+    found: dict[str, dict[str, str]] = {}
+    for column, ranker in product(columns, filter(None, rankers)):
+        for place in re.finditer(f"(?={re.escape(ranker)})", column):
+            before, after = column[: place.start()], column[place.start() + len(ranker) :]
+            if (before or after) and "{ranker}" not in column:
+                found.setdefault(f"{before}{{ranker}}{after}", {})[ranker] = column
+    several = [(pattern, by_ranker) for pattern, by_ranker in found.items() if len(by_ranker) > 1]
+    return dict(sorted(several, key=lambda item: -len(item[1])))
+
+
+def refuse_twins(names: Iterable[str], where: str) -> None:
+    """Refuse a table in which two columns have one name: nothing says which of them is meant."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise unusable(
+                "names-twice",
+                f"Two columns of {where} are named {name!r}",
+                "Rename or leave out one of them. A query replaces a column by: SELECT * REPLACE (... AS name).",
+            )
+        seen.add(name)
+
+
+def require(column: str, columns: Mapping[str, str], *, argument: str, where: str = "the log") -> None:
+    """Raise a LogError with the closest existing name if a column is missing."""
+    require_all({argument: column}, columns, where)
+
+
+def require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
+    """Raise one error for all columns that are missing, with the arguments that would probably name them."""
+    missing = {role: column for role, column in wanted.items() if column not in columns}
+    if not missing:
+        return
+    free = [column for column in columns if column not in wanted.values()]
+    guesses: dict[str, str] = {}
+    for role, column in missing.items():
+        meant = guess(role, column, [c for c in free if c not in guesses.values()])
+        if meant is not None:
+            guesses[role] = meant
+    names = listed(missing.values())
+    what = f"Column {names} is not in {where}" if len(missing) == 1 else f"Columns {names} are not in {where}"
+    lead = ""
+    if len(missing) == len(guesses) == 1:
+        lead = f"Did you mean {listed(guesses.values())}? "
+    elif len(missing) > 2 and not guesses and where == "the log":
+        lead = "This does not look like a click log, which has one row for each result shown. "
+    raise unusable(
+        "missing-column",
+        what,
+        f"{lead}Columns found: {listed(columns)}. Say which to read.",
+        count=len(missing),
+        arguments={role: guesses.get(role, "COLUMN") for role in missing},
+    )
+
+
+def guess(role: str, wanted: str, columns: Iterable[str]) -> str | None:
+    """Return the column that is probably meant by a name that is not there, or None.
+
+    >>> guess("query", "query_id", ["request_id", "QID", "item"])
+    'QID'
+    >>> guess("query", "seach", ["clicks", "search"])
+    'search'
+    """
+    plain = {_plain(column): column for column in reversed(list(columns))}
+    if _plain(wanted) in plain:
+        return plain[_plain(wanted)]
+    near = difflib.get_close_matches(_plain(wanted), plain, n=1, cutoff=0.75)
+    other = [name for name in _OTHER_NAMES.get(role, "").split() if name in plain]
+    return next((plain[name] for name in (*near, *other)), None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.lower())
+
+
+def resolve(log: ClickLog, table: Columns, second: Columns | None) -> Schema:
+    """Match the names a log was given with the columns that exist, of its own and of the table of rankings."""
+    schema = _match(log, table, second or Columns({}, {}))
+    return _by_engine_names(schema, table.names, second.names if second else {})
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table: types by the names that its source gives them, what the engine calls them, and those
+    that no file has and only the names of folders tell, as in `day=2026-01-01/log.parquet`.
+    """
+
+    types: Mapping[str, str]
+    names: Mapping[str, str]
+    in_paths: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a log turned out to hold: the columns that are there, with their types, and the layout they make."""
+
+    layout: Layout
+    query: str
+    doc: str
+    ranker: str
+    position: str
+    click: str | None
+    impression: str | None
+    impressions: str | None
+    clicks: str | None
+    window: str | None
+    original: str | None
+    rank_columns: Mapping[str, str]
+    types: Mapping[str, str]
+    rankings: Mapping[str, str]
+    rank: str
+    drop_duplicates: bool
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether a row stands for many impressions."""
+        return self.click is None
+
+    @property
+    def natural(self) -> bool:
+        """Whether the log names no ranker, so that documents are compared wherever they were shown."""
+        return self.ranker == NATURAL
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns that are used, by what they mean."""
+        return {role: getattr(self, role) for role in _ROLES if getattr(self, role) is not None}
+
+
+def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
+    columns, rankings = table.types, second.types
+    # What only a folder is called is a column like any other to segment by, but says what a row is only if asked to.
+    own = [column for column in columns if column not in table.in_paths]
+    wanted = {role: str(getattr(log, role)) for role in ("query", "doc", "ranker", "position", "click")}
+    wanted |= {role: name for role in ("impression", "window", "original") if (name := getattr(log, role)) is not None}
+    by_name = log.click not in own and {"impressions", "clicks"} <= set(own)
+    aggregated = log.impressions is not None or by_name
+    if aggregated:
+        del wanted["click"]
+        wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
+    natural = _names_no_ranker(log, wanted, columns)
+    if natural:
+        del wanted["ranker"]
+    require_all(wanted, columns, "the log")
+    refuse_told_by_path(log, wanted, table, "log")
+    refuse_shared(wanted)
+    for role, name in (("impression", "impression_id"), ("original", "original_rank")):
+        if getattr(log, role) is None and name in own:
+            wanted[role] = name
+    if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
+        raise no_page_view(columns, aggregated)
+
+    if natural:
+        wanted["ranker"] = NATURAL
+        columns = {**columns, NATURAL: "VARCHAR"}
+    layout = Layout.REPLAY
+    rank_columns: dict[str, str] = {}
+    shared = {role: wanted[role] for role in IDS}
+    if log.rankings is not None:
+        layout = Layout.LONG
+        if natural:
+            raise no_ranker_shown(columns, [])
+        require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
+        refuse_told_by_path(log, shared | {"rank": log.rank}, second, "rankings table")
+        refuse_fractions(shared, columns, rankings)
+    elif log.ranks != NO_RANKS:
+        among = own if log.ranks is None else columns
+        found = match_ranks(log.ranks or DEFAULT_RANKS, (c for c in among if c not in wanted.values()))
+        if log.ranks is not None and not found:
+            raise unusable(
+                "missing-ranks",
+                f"No column fits ranks={log.ranks!r}",
+                f"Columns found: {listed(columns)}. Put {{ranker}} where the ranker's name stands, or leave ranks out "
+                "to learn the ranks from recurring queries.",
+            )
+        if log.ranks is not None or len(found) > 1:
+            layout, rank_columns = Layout.WIDE, found
+    refuse_kinds(wanted, columns, rank_columns.values(), "the log")
+    if natural and rank_columns:
+        raise no_ranker_shown(columns, rank_columns.values())
+    refuse_window(wanted.get("window"), columns)
+    if layout is Layout.LONG:
+        refuse_kinds(shared, rankings, [log.rank], "the rankings table")
+
+    return Schema(
+        layout=layout,
+        query=wanted["query"],
+        doc=wanted["doc"],
+        ranker=wanted["ranker"],
+        position=wanted["position"],
+        click=wanted.get("click"),
+        impression=wanted.get("impression"),
+        impressions=wanted.get("impressions"),
+        clicks=wanted.get("clicks"),
+        window=wanted.get("window"),
+        original=wanted.get("original"),
+        rank_columns=rank_columns,
+        types=dict(columns),
+        rankings=dict(rankings),
+        rank=log.rank,
+        drop_duplicates=log.duplicates == "drop",
+    )
+
+
+def _names_no_ranker(log: ClickLog, wanted: Mapping[str, str], columns: Mapping[str, str]) -> bool:
+    """Whether a log is to be taken as one that names no ranker: it was said, or no column is called so or nearly so.
+
+    Who has to name other columns is asked for the one that is probably the ranker's, too.
+    """
+    if log.ranker == NO_RANKER:
+        return True
+    if not isinstance(log.ranker, Unsaid) or any(is_near(log.ranker, column) for column in columns):
+        return False
+    others = [name for role, name in wanted.items() if role != "ranker"]
+    free = [column for column in columns if column not in others]
+    return all(name in columns for name in others) or guess("ranker", log.ranker, free) is None
+
+
+def is_near(wanted: str, column: str) -> bool:
+    """Return whether a column is called what was expected, but for case, punctuation or a slip.
+
+    >>> is_near("ranker", "Ranker_"), is_near("ranker", "rank"), is_near("ranker", "variant")
+    (True, False, False)
+    """
+    return bool(difflib.get_close_matches(_plain(wanted), [_plain(column)], n=1, cutoff=0.85))
+
+
+def refuse_told_by_path(log: ClickLog, wanted: Mapping[str, str], table: Columns, where: str) -> None:
+    """Refuse to take from the name of a folder what a row is, unless the user named that very column."""
+    told = {role: name for role, name in wanted.items() if name in table.in_paths}
+    unsaid = {role: name for role, name in told.items() if isinstance(getattr(log, role), Unsaid)}
+    if unsaid:
+        raise unusable(
+            "told-by-path",
+            f"No file of the {where} has the column {listed(unsaid.values())}; only folders are called so",
+            "A folder may be called anything: if its name tells that of every row in it, say so.",
+            count=len(unsaid),
+            arguments=unsaid,
+        )
+
+
+def refuse_shared(wanted: Mapping[str, str]) -> None:
+    """Refuse one column for two meanings; a page view may be the query, of which there is one in each."""
+    roles: dict[str, str] = {}
+    for role, column in wanted.items():
+        if role in ("impression", "original"):
+            continue
+        other = roles.setdefault(column, role)
+        if other != role:
+            raise unusable(
+                "one-column-twice",
+                f"Column {column!r} cannot be both {other} and {role}",
+                f"Each has a column of its own: name the right ones ({other} and {role}).",
+            )
+
+
+def no_page_view(columns: Mapping[str, str], aggregated: bool) -> LogError:
+    """Return the error that duplicates are to be dropped where no row tells its page view."""
+    if aggregated:
+        return LogError(
+            "Duplicates cannot be dropped from an aggregated log: its counts no longer tell which rows were logged "
+            "twice. Drop them before adding up, and leave duplicates='drop' out."
+        )
+    meant = guess("impression", "impression_id", columns)
+    return LogError(
+        "Duplicates can be dropped only where a row tells its page view, because without it a repeated query looks "
+        f"the same as a row logged twice. Name the page view's column. Columns found: {listed(columns)}.",
+        {"impression": meant or "COLUMN"},
+    )
+
+
+def no_ranker_shown(columns: Mapping[str, str], ranks: Iterable[str]) -> LogError:
+    """Return the error of a log that tells all rankers' ranks, but not which of them was shown."""
+    meant = guess("ranker", "ranker", columns)
+    ranks = list(ranks)
+    found, leave = (listed(ranks), "ranks='none'") if ranks else ("the rankings table", "no rankings")
+    unmeant = {"ranks": "none", "ranker": "none"} if ranks else {"ranker": "COLUMN"}
+    return unusable(
+        "no-ranker-shown",
+        f"The log tells each ranker's rank ({found}), but no column says which ranker was shown",
+        "Name it (ranker). If results were shown by none of them, as with interleaving, leave the ranks out of it "
+        f"({leave}, ranker='none'): then documents are compared wherever they were shown.",
+        arguments={"ranker": meant} if meant else unmeant,
+    )
+
+
+def refuse_fractions(shared: Mapping[str, str], columns: Mapping[str, str], ranked: Mapping[str, str]) -> None:
+    """Refuse ids that are whole numbers in one table and fractions in the other."""
+    for role, column in shared.items():
+        if role != "ranker":
+            refuse_fraction(column, columns[column], ranked[column], "the rankings table")
+
+
+def refuse_fraction(column: str, mine: str, theirs: str, where: str) -> None:
+    """Refuse an id that is a whole number in the log and a fraction in another table, or the other way round."""
+    if never_agree(mine, theirs):
+        raise unusable(
+            "ids-differ-in-type",
+            f"Column {column!r} is {mine} in the log and {theirs} in {where}",
+            "An id that became a fraction may have lost digits, and never equals the whole number: write both with "
+            "whole numbers.",
+        )
+
+
+def never_agree(one: str, other: str) -> bool:
+    """Tell whether ids of two types are whole numbers in one and fractions in the other: as texts, 7 is not 7.0.
+
+    >>> never_agree("BIGINT", "DOUBLE"), never_agree("BIGINT", "DECIMAL(38,0)"), never_agree("DOUBLE", "VARCHAR")
+    (True, False, False)
+    """
+    whole = [type_ in INTEGERS or bool(_WHOLE.fullmatch(type_)) for type_ in (one, other)]
+    return whole[0] != whole[1] and (other if whole[0] else one).startswith(_FRACTIONS)
+
+
+def match_ranks(pattern: str, columns: Iterable[str]) -> dict[str, str]:
+    """Return ranker -> column for the columns that fit the pattern.
+
+    >>> match_ranks("rank_{ranker}", ["rank_a", "rank_b", "position"])
+    {'a': 'rank_a', 'b': 'rank_b'}
+    """
+    before, after = pattern.split("{ranker}")
+    size = len(before) + len(after)
+    found = {
+        column[len(before) : len(column) - len(after)]: column
+        for column in columns
+        if column.startswith(before) and column.endswith(after) and len(column) > size
+    }
+    return dict(sorted(found.items()))
+
+
+def refuse_kinds(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterable[str], where: str) -> None:
+    """Refuse ids that are no single values, and positions and ranks that are no numbers but true or false."""
+    for role in (*IDS, *(["window"] if "window" in ids else [])):
+        if NESTED.search(types[ids[role]]):
+            raise unusable(
+                "nested-id",
+                f"Column {ids[role]!r} of {where} is {types[ids[role]]}, and a {role} is told by a single value",
+                "Name a column of numbers or texts, or take a part of it by a query (sql).",
+            )
+    for column in [*([ids["position"]] if "position" in ids else []), *ranks]:
+        if types[column] == "BOOLEAN":
+            raise unusable(
+                "not-a-number",
+                f"Column {column!r} of {where} is true or false, where a position or rank was expected",
+                "Name the column of whole numbers that count from 1.",
+            )
+
+
+def refuse_window(window: str | None, columns: Mapping[str, str]) -> None:
+    """Refuse a point in time for a window: hardly two rows share one, and nothing would be compared."""
+    if window is not None and columns[window].startswith(("TIMESTAMP", "TIME")):
+        raise unusable(
+            "window-of-times",
+            f"Column {window!r} is {columns[window]}: a point in time, where a window such as a day was expected",
+            "Name a column of days or weeks; a query makes one.",
+            arguments={"sql": f"SELECT *, date_trunc('day', \"{window}\") AS day FROM source", "window": "day"},
+        )
+
+
+def _by_engine_names(schema: Schema, names: Mapping[str, str], ranked: Mapping[str, str]) -> Schema:
+    """Return a schema by the names that the engine gave columns which differ only by case."""
+    roles = {role: names.get(column, column) for role, column in schema.roles.items()}
+    if schema.layout.ranks_in == "table":
+        # Both tables call a column the same, which they could not if one of them was renamed.
+        shared = [schema.query, schema.doc, schema.ranker]
+        for where, told, used in (
+            ("the log", names, list(schema.roles.values())),
+            ("the rankings table", ranked, [*shared, schema.rank]),
+        ):
+            renamed = {column.lower() for column in used if told.get(column, column) != column}
+            twins = [column for column in told if column.lower() in renamed]
+            if twins:
+                raise differ_by_case(twins, where)
+    ranks = {ranker: names.get(column, column) for ranker, column in schema.rank_columns.items()}
+    types = {names.get(column, column): type_ for column, type_ in schema.types.items()}
+    return replace(schema, rank_columns=ranks, types=types, **roles)  # type: ignore[arg-type]
+
+
+def differ_by_case(twins: Iterable[str], where: str) -> UnusableLogError:
+    """Return the error that columns are whose names are one to SQL."""
+    return unusable(
+        "names-differ-by-case",
+        f"{where} has columns that differ only by upper and lower case: {listed(twins)}",
+        "SQL does not tell them apart: rename or leave out one of them.",
+    )
+
+
+def refuse_rankers(schema: Schema, rankers: Sequence[str]) -> None:
+    """Refuse a column that names no rankers but something else, and names that are one ranker to that column."""
+    if len(rankers) > MOST_RANKERS:
+        raise unusable(
+            "too-many-rankers",
+            f"There are too many rankers: {len(rankers):,} in column {schema.ranker!r}, such as "
+            f"{listed(rankers[:3])}, where up to {MOST_RANKERS:,} can be told apart",
+            "Name the column of the ranking function whose ranking was shown (ranker); an id of a query, user or page "
+            "view is not one.",
+            count=len(rankers),
+        )
+    if schema.types[schema.ranker] == "VARCHAR":
+        return
+    alike: dict[object, str] = {}
+    for name in rankers:
+        other = alike.setdefault(_value(name), name)
+        if other != name:
+            raise unusable(
+                "rankers-alike",
+                f"The rankers {listed([other, name])} are one and the same in column {schema.ranker!r}, which is "
+                f"{schema.types[schema.ranker]}" + _columns(schema, (other, name)),
+                "Leave one of them out, or write the ranker as text.",
+            )
+
+
+def _value(name: str) -> object:
+    """Return what a ranker's name is worth as a number, else the name as it is read in any case."""
+    try:
+        return Decimal(name.strip()).normalize()
+    except InvalidOperation:
+        return name.strip().lower()
+
+
+def _columns(schema: Schema, rankers: Sequence[str]) -> str:
+    found = [schema.rank_columns[name] for name in rankers if name in schema.rank_columns]
+    return f": both {listed(found)} would be its ranks" if found else ""
+
+
+def refuse_sums(schema: Schema, impressions: int) -> None:
+    """Refuse counts of an aggregated log that add up to more than the numbers hold in which they are counted."""
+    if impressions > MOST_IMPRESSIONS:
+        raise sums_overflow(schema)
+
+
+def sums_overflow(schema: Schema) -> UnusableLogError:
+    """Return the error that counts are which add up beyond what is counted exactly."""
+    return unusable(
+        "counts-overflow",
+        f"The counts in {schema.impressions!r} and {schema.clicks!r} add up to more than 2^53",
+        "No log has so many impressions: check that both columns hold counts, and not ids or times.",
+    )
+
+
+def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> EventSchema:
+    """Match the names that were given with the columns that exist."""
+    columns = impressions.types
+    wanted = {"impression": events.impression, "query": events.query, **_documents(events, columns)}
+    told = {role: getattr(events, role) for role in ("ranker", "application")}
+    if events.names_no_ranker:
+        # A log with a column of this name would have a ranker.
+        columns = {name: type_ for name, type_ in columns.items() if name.lower() != RANKER}
+        told["ranker"] = None
+    wanted |= {role: name for role, name in told.items() if name is not None}
+    require_all(wanted, columns, "the impressions")
+    refuse_shared({role: name for role, name in wanted.items() if role != "application"})
+    # As in any log, what only a folder is called says what a row is only if it is named.
+    own = columns.keys() - impressions.in_paths - {*wanted.values()}
+    if events.ranker is None and RANKER in own:
+        wanted["ranker"] = RANKER
+    tapped = {
+        "click_impression": events.click_impression or events.impression,
+        "click_doc": events.click_doc or events.doc,
+    }
+    require_all(tapped, clicks.types, "the clicks")
+    doc = wanted.get("docs") or wanted["doc"]
+    used = {wanted["impression"], wanted["query"], doc, wanted.get("position"), wanted.get("ranker")}
+    carried = tuple(name for name in columns if name not in used)
+    _refuse_taken(carried)
+
+    def name(column: str) -> str:
+        return impressions.names.get(column, column)
+
+    schema = EventSchema(
+        impression=name(wanted["impression"]),
+        query=name(wanted["query"]),
+        doc=name(doc),
+        ranker=name(wanted["ranker"]) if "ranker" in wanted else None,
+        application=name(wanted["application"]) if "application" in wanted else None,
+        position=name(wanted["position"]) if "position" in wanted else None,
+        carried=tuple(map(name, carried)),
+        types={name(column): type_ for column, type_ in columns.items()},
+        click_impression=clicks.names.get(tapped["click_impression"], tapped["click_impression"]),
+        click_doc=clicks.names.get(tapped["click_doc"], tapped["click_doc"]),
+        click_types={clicks.names.get(column, column): type_ for column, type_ in clicks.types.items()},
+    )
+    _refuse_kinds(schema)
+    return schema
+
+
+@dataclass(frozen=True)
+class EventSchema:
+    """The columns of both tables by what they mean, as the engine calls them, and what is carried along."""
+
+    impression: str
+    query: str
+    doc: str
+    ranker: str | None
+    application: str | None
+    # None where a page view is a row with its documents in an array: `doc` is that array, in the order shown.
+    position: str | None
+    carried: tuple[str, ...]
+    types: Mapping[str, str]
+    click_impression: str
+    click_doc: str
+    click_types: Mapping[str, str]
+    # What the user calls columns, where that is something else.
+    called: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def doc_type(self) -> str:
+        """The type of a document's id."""
+        return self.types[self.doc] if self.position is not None else element(self.types[self.doc])
+
+
+def element(type_: str) -> str:
+    """Return the type of an array's elements; of JSON in a text they are texts.
+
+    >>> element("BIGINT[]"), element("ARRAY<BIGINT>"), element("ARRAY<STRING>"), element("VARCHAR")
+    ('BIGINT', 'BIGINT', 'VARCHAR', 'VARCHAR')
+    """
+    found = _ARRAY.search(type_)
+    inner = (found["duckdb"] or found["spark"]) if found else "VARCHAR"
+    return {"STRING": "VARCHAR", "INT": "INTEGER"}.get(inner, inner)
+
+
+def _documents(events: Events, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns that tell what was shown where: an array in the order shown, or a document and its place."""
+    if events.docs is not None:
+        return {"docs": events.docs}
+    if events.position is not None or "doc_ids" not in columns:
+        position = events.position or POSITION
+        if events.position is not None or {events.doc, position} & columns.keys():
+            return {"doc": events.doc, "position": position}
+        meant = guess("docs", "doc_ids", columns)
+        raise unusable(
+            "missing-column",
+            "The impressions have neither an array of documents in the order shown ('doc_ids') nor a document with its "
+            f"position ({events.doc!r}, {position!r}) in each row",
+            f"Columns found: {listed(columns)}. Name the array (docs), or the two (doc and position).",
+            arguments={"docs": meant or "COLUMN"},
+        )
+    return {"docs": "doc_ids"}
+
+
+def _refuse_taken(carried: tuple[str, ...]) -> None:
+    twins = [name for name in carried if name.lower() in _TAKEN or name.lower().startswith(_OURS)]
+    if twins:
+        raise unusable(
+            "taken-name",
+            f"The log would have two columns named {listed(name.lower() for name in twins)}: one that is made, and one "
+            "that is carried along from the impressions",
+            "If it is the one that is meant, name it for what it is. Otherwise leave it out by a query (sql), such as "
+            f"SELECT * EXCLUDE ({twins[0]}) FROM source; Spark says EXCEPT.",
+            count=len(twins),
+        )
+
+
+def _refuse_kinds(schema: EventSchema) -> None:
+    """Refuse ids that are no single values or never agree, a position that is no number, an array that is none."""
+    types = schema.types
+    if schema.position is None:
+        if types[schema.doc] not in _TEXTS and not _ARRAY.search(types[schema.doc]):
+            raise unusable(
+                "not-an-array",
+                f"Column {schema.doc!r} of the impressions is {types[schema.doc]}, where an array of documents was "
+                "expected",
+                "Name an array, or a text that holds one as JSON, such as [17, 4] (docs); with one document in each "
+                "row, name that and its position (doc and position).",
+            )
+    elif types[schema.position] == "BOOLEAN":
+        raise unusable(
+            "not-a-number",
+            f"Column {schema.position!r} of the impressions is true or false, where a position was expected",
+            "Name the column of whole numbers (position).",
+        )
+    ids = {
+        "impression": (types[schema.impression], schema.impression, "the impressions"),
+        "query": (types[schema.query], schema.query, "the impressions"),
+        "doc": (schema.doc_type, schema.doc, "the impressions"),
+        **{
+            role: (types[column], column, "the impressions")
+            for role, column in (("ranker", schema.ranker), ("application", schema.application))
+            if column is not None
+        },
+        "click_impression": (schema.click_types[schema.click_impression], schema.click_impression, "the clicks"),
+        "click_doc": (schema.click_types[schema.click_doc], schema.click_doc, "the clicks"),
+    }
+    for role, (type_, column, where) in ids.items():
+        if NESTED.search(type_):
+            raise unusable(
+                "nested-id",
+                f"Column {column!r} of {where} is {type_}, and an id is a single value",
+                f"Name a column of numbers or texts ({role}), or take a part of it by a query.",
+            )
+    for role in ("impression", "doc"):
+        (shown, column, _), (tapped, other, _) = ids[role], ids[f"click_{role}"]
+        if never_agree(shown, tapped):
+            raise unusable(
+                "ids-differ-in-type",
+                f"{column!r} is {shown} in the impressions, and {other!r} is {tapped} in the clicks",
+                "An id that became a fraction may have lost digits, and never equals the whole number: write both "
+                "tables with whole numbers. In pandas a missing id makes fractions of the others: leave such rows out.",
+            )
