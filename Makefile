@@ -65,7 +65,7 @@ test: setup
 test-servers: setup $(NODE)/.complete
 	$(PYTEST) -m "server or long"
 
-$(NODE)/.complete: tests/browser/package.json
+$(NODE)/.complete: tests/support/browser/package.json
 	mkdir -p $(NODE)
 	cp $< $(NODE)
 	npm install --prefix $(NODE) --no-package-lock --no-audit --no-fund --loglevel=error
@@ -74,8 +74,8 @@ $(NODE)/.complete: tests/browser/package.json
 # Every byte of a harvest and of an export flipped, every length cut: minutes, where `make test` takes every so many. Then
 # random logs against the oracle until it is interrupted, or so long: `make fuzz SECONDS=600`.
 fuzz: setup
-	POSBIAS_FUZZ_STEP=1 $(BIN)/python -m pytest -q tests/test_harvest_files.py tests/test_export_files.py tests/test_checksums.py
-	POSBIAS_FUZZ_SECONDS=$(or $(SECONDS),inf) $(BIN)/python -m pytest -q tests/test_fuzz.py -k until_the_time_is_up
+	POSBIAS_FUZZ_STEP=1 $(BIN)/python -m pytest -q tests/harvesting/test_files.py tests/harvesting/test_damaged_exports.py tests/engines/test_checksums.py
+	POSBIAS_FUZZ_SECONDS=$(or $(SECONDS),inf) $(BIN)/python -m pytest -q tests/harvesting/test_fuzz.py -k until_the_time_is_up
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -96,7 +96,7 @@ experiments: setup
 
 # The documentation is Markdown; this checks that it is current (help texts, examples, notebooks, links) and builds the site.
 docs: setup site
-	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_notebooks.py tests/test_website.py
+	$(BIN)/python -m pytest -q tests/docs/test_docs.py tests/docs/test_notebooks.py tests/docs/test_website.py
 
 # The pages, the notebooks and a reference from docstrings as a searchable site: build/site. A broken link is an error.
 site: $(SITE)

@@ -9,8 +9,7 @@ import hypothesis
 import pytest
 
 import posbias.engines
-
-from . import sparks
+from tests.support import sparks
 
 # Reasons for which a test may be skipped even in CI, by how they start.
 ALLOWED: tuple[str, ...] = ("Spark reads a byte that is not UTF-8", "PyTorch is")

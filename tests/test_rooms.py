@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src"
+from tests.support import ROOT
+
+SOURCE = ROOT / "src"
 # The flow. What knows no room stands before it; simulation beside it knows only that there are logs.
 ROOMS = ["logs", "sql", "engines", "harvesting", "curves", "estimators", "judging", "learning"]
 KNOWS = {room: {*ROOMS[: place + 1]} for place, room in enumerate(ROOMS)}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support import ROOT
 
 
 def selections() -> dict[str, str]:

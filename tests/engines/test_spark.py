@@ -1,0 +1,296 @@
+"""What is Spark's own: its sources and sessions, how its plans look, skew, intervals, and what it says when it fails.
+
+That it counts as DuckDB does, for every layout, weighting, segment and problem, is told by test_harvest_oracle.py and
+test_check.py, which run on both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import posbias
+from posbias.cli import cli
+from posbias.engines import open_log
+from posbias.errors import PosbiasError
+from posbias.harvesting.count import MAX_STRATA, Settings, known_rankers
+from posbias.sql import exposures, signatures
+from tests.support import sparks
+
+WORLD = posbias.World(queries=300, repeats=8, noise=1.0, seed=5)
+
+
+@pytest.fixture(scope="module", params=[sparks.on_server("spark")])
+def spark() -> Any:
+    return sparks.session()
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    return posbias.simulate(WORLD)
+
+
+@pytest.fixture(scope="module")
+def expected(table: pa.Table) -> posbias.Harvest:
+    return posbias.harvest(posbias.ClickLog(table))
+
+
+def assert_same(found: posbias.Harvest, expected: posbias.Harvest) -> None:
+    assert found.about["engine"] == "spark"
+    sparks.assert_same_counts(found, expected)
+
+
+# ---- Sources and sessions
+
+
+def test_a_dataframe_needs_no_word_about_the_engine(spark: Any, table: pa.Table, expected: posbias.Harvest) -> None:
+    assert_same(posbias.harvest(posbias.ClickLog(spark.createDataFrame(table))), expected)
+
+
+@pytest.fixture
+def clicks_table(spark: Any, table: pa.Table) -> Iterator[str]:
+    spark.createDataFrame(table).createOrReplaceTempView("clicks_of_today")
+    yield "clicks_of_today"
+    spark.catalog.dropTempView("clicks_of_today")
+
+
+def test_a_table_by_its_name(clicks_table: str, expected: posbias.Harvest) -> None:
+    assert_same(posbias.harvest(posbias.ClickLog(clicks_table), engine="spark"), expected)
+    assert_same(posbias.harvest(posbias.ClickLog("", table=clicks_table), engine="spark"), expected)
+
+
+@pytest.mark.parametrize("address", ["{}/clicks.parquet", "{}", "file://{}", "{}/*.parquet"])
+def test_a_path_that_the_cluster_sees(
+    address: str, tmp_path: Path, table: pa.Table, spark: Any, expected: posbias.Harvest
+) -> None:
+    pq.write_table(table, tmp_path / "clicks.parquet")
+    log = posbias.ClickLog(address.format(tmp_path))
+    assert_same(posbias.harvest(log, engine="spark"), expected)
+
+
+def test_folders_that_are_columns(tmp_path: Path, table: pa.Table, spark: Any) -> None:
+    for day in ("2024-01-01", "2024-01-02"):
+        folder = tmp_path / f"day={day}"
+        folder.mkdir()
+        pq.write_table(table, folder / "part.parquet")
+    # The same page views on both days are duplicates.
+    found = posbias.harvest(posbias.ClickLog(tmp_path), by=["day"], engine="spark", force=True)
+    assert found.segments == (("2024-01-01",), ("2024-01-02",))
+
+
+def test_files_whose_types_differ(tmp_path: Path, table: pa.Table, spark: Any) -> None:
+    pq.write_table(table, tmp_path / "a.parquet")
+    narrow = table.set_column(0, "query_id", table["query_id"].cast(pa.int32()).cast(pa.string()))
+    narrow = narrow.rename_columns([*("query_id",), *table.column_names[1:]])
+    pq.write_table(narrow.set_column(0, "query_id", table["query_id"].cast(pa.int32())), tmp_path / "b.parquet")
+    log = posbias.ClickLog(tmp_path)
+    # The same page views in both files are duplicates.
+    found = posbias.harvest(log, engine="spark", force=True)
+    assert found.page_views == posbias.harvest(log, engine="duckdb", force=True).page_views
+    assert any(p.code == "mixed-files" for p in posbias.check(log, engine="spark").findings)
+
+
+def test_a_query_in_place_of_the_log(clicks_table: str, table: pa.Table, spark: Any) -> None:
+    sql = "SELECT * FROM source WHERE query_id < 100"
+    found = posbias.harvest(posbias.ClickLog(clicks_table, sql=sql), engine="spark")
+    assert_same(found, posbias.harvest(posbias.ClickLog(table, sql=sql), engine="duckdb"))
+
+
+def test_the_sessions_own_views_are_left_alone(spark: Any, table: pa.Table) -> None:
+    spark.range(3).createOrReplaceTempView("log")
+    before = spark.sql("SHOW VIEWS").collect()
+    posbias.harvest(posbias.ClickLog(spark.createDataFrame(table)))
+    assert spark.table("log").count() == 3
+    assert spark.sql("SHOW VIEWS").collect() == before
+    spark.catalog.dropTempView("log")
+
+
+def test_columns_that_differ_only_by_case(spark: Any, table: pa.Table, expected: posbias.Harvest) -> None:
+    twins = table.append_column("CLICKED", pa.array(["x"] * table.num_rows))
+    assert_same(posbias.harvest(posbias.ClickLog(twins), engine="spark"), expected)
+
+
+def test_progress_is_told(spark: Any, table: pa.Table) -> None:
+    told: list[tuple[str, float]] = []
+    posbias.harvest(posbias.ClickLog(table), engine="spark", progress=lambda *seen: told.append(seen))
+    assert told[0] == ("Harvesting", 0.0)
+    assert all(0.0 <= share <= 1.0 for _, share in told)
+
+
+# ---- Plans
+
+
+def plan_of(spark: Any, source: Any, query: Any, known: bool) -> str:
+    """The physical plan of a harvest's query."""
+    settings = Settings(10, (), "traffic" if known else "harmonic", "share", MAX_STRATA)
+    with open_log(posbias.ClickLog(source), engine="spark") as engine:
+        plan = settings.plan(engine, known_rankers(engine) if known else ("a", "b"))
+        return str(engine.frame(query(plan))._jdf.queryExecution().executedPlan().toString())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("layout", ["wide", "replay"])
+def test_rows_are_aggregated_before_they_are_shuffled(layout: str, spark: Any, table: pa.Table) -> None:
+    wide = layout == "wide"
+    source = table if wide else table.drop_columns(["rank_a", "rank_b"])
+    plan = plan_of(spark, source, signatures.signatures if wide else exposures.exposures, wide)
+    # Read from the last step up: scan, partial aggregate, exchange, final aggregate.
+    steps = [line for line in plan.splitlines() if "Aggregate(" in line or "Exchange hashpartitioning" in line]
+    assert "partial_" in steps[-1], plan
+    assert "Exchange hashpartitioning" in steps[-2], plan
+    assert len([step for step in steps if "Exchange" in step]) == (1 if wide else 2), plan
+    for python in ("PythonUDF", "BatchEvalPython", "ArrowEvalPython", "MapInPandas", "MapInArrow"):
+        assert python not in plan
+
+
+# ---- Intervals
+
+
+def test_intervals_are_reproducible_and_agree_with_duckdbs(
+    spark: Any, table: pa.Table, expected: posbias.Harvest
+) -> None:
+    log = posbias.ClickLog(table)
+    once, again = (posbias.AllPairs().fit(posbias.harvest(log, engine="spark")) for _ in range(2))
+    duckdb = posbias.AllPairs().fit(expected)
+    np.testing.assert_array_equal(once.interval_, again.interval_)
+    np.testing.assert_allclose(once.propensity_, duckdb.propensity_, rtol=1e-9)
+    # Queries fall into other buckets, so widths differ by what 256 buckets leave to chance: a few per cent.
+    width, other = (np.ptp(fit.interval_[1:], axis=1) for fit in (once, duckdb))
+    np.testing.assert_allclose(width, other, rtol=0.25)
+
+
+# ---- The command
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from posbias.cli import script; script()", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+    )
+
+
+def with_settings(settings: dict[str, object]) -> list[str]:
+    return [flag for name, value in settings.items() for flag in ("--spark-conf", f"{name}={value}")]
+
+
+@pytest.fixture(scope="module")
+def skewed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A replay log of which one query has a third of the rows."""
+    table = posbias.simulate(posbias.World(queries=3000, repeats=10, seed=6), layout="replay")
+    query = table["query_id"].to_numpy().copy()
+    query[: len(query) // 3] = 0
+    path = tmp_path_factory.mktemp("skewed") / "clicks.parquet"
+    pq.write_table(table.set_column(table.column_names.index("query_id"), "query_id", pa.array(query)), path)
+    return path
+
+
+@pytest.mark.server
+def test_a_query_with_a_third_of_the_rows_stalls_no_task(skewed: Path, tmp_path: Path) -> None:
+    sparks.require_java()
+    events = tmp_path / "events"
+    done = command(
+        *("harvest", str(skewed), "-o", str(tmp_path / "harvest.parquet")),
+        *("--engine", "spark", "--spark-master", "local[2]"),
+        *with_settings(
+            {
+                **sparks.event_log(events),
+                "spark.sql.shuffle.partitions": 8,
+                "spark.sql.adaptive.enabled": "false",
+                # Nothing but aggregates comes to the driver: it would refuse more than this.
+                "spark.driver.maxResultSize": "4m",
+            }
+        ),
+    )
+    assert done.returncode == 0, done.stderr
+    expected = posbias.harvest(posbias.ClickLog(skewed))
+    assert_same(posbias.Harvest.load(tmp_path / "harvest.parquet"), expected)
+    read: dict[int, list[int]] = {}
+    for event in sparks.read_events(events):
+        if event["Event"] == "SparkListenerTaskEnd":
+            records = event["Task Metrics"]["Shuffle Read Metrics"]["Total Records Read"]
+            read.setdefault(event["Stage ID"], []).append(records)
+    stages = [records for records in read.values() if len(records) == 8 and sum(records) > 10_000]
+    assert stages, read
+    for records in stages:
+        assert max(records) < 1.5 * np.mean(records), records
+
+
+@pytest.mark.server
+def test_what_the_command_prints_is_the_curve_alone(tmp_path: Path, table: pa.Table, expected: posbias.Harvest) -> None:
+    sparks.require_java()
+    pq.write_table(table, tmp_path / "clicks.parquet")
+    done = command(
+        "estimate", str(tmp_path / "clicks.parquet"), "--json", "--estimator", "all-pairs", "--engine", "spark"
+    )
+    assert done.returncode == 0, done.stderr
+    found = [p["propensity"] for p in json.loads(done.stdout)["positions"]]
+    np.testing.assert_allclose(found, posbias.AllPairs().fit(expected).propensity_, rtol=1e-9)
+    assert "Exception" not in done.stderr
+
+
+def test_without_java_the_command_says_what_to_install(tmp_path: Path, table: pa.Table) -> None:
+    pq.write_table(table, tmp_path / "clicks.parquet")
+    done = command("check", str(tmp_path / "clicks.parquet"), "--engine", "spark", PATH=str(tmp_path), JAVA_HOME="")
+    assert done.returncode == 2
+    assert "openjdk-17-jre-headless" in done.stderr
+    assert done.stdout == ""
+
+
+def test_without_pyspark_it_says_what_to_install(table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(PosbiasError, match=r"pip install .*\[spark\]'"):
+        posbias.harvest(posbias.ClickLog(table), engine="spark")
+
+
+# ---- Errors
+
+
+def test_limits_of_duckdb_are_not_sparks() -> None:
+    found = CliRunner().invoke(cli, ["check", "x.parquet", "--engine", "spark", "--memory-limit", "2GB"])
+    assert found.exit_code == 2
+    assert "spark.executor.memory" in found.stderr
+
+
+def test_an_engine_that_is_none() -> None:
+    with pytest.raises(PosbiasError, match="'flink' is not known"):
+        posbias.harvest(posbias.ClickLog("x.parquet"), engine="flink")  # type: ignore[arg-type]
+
+
+def test_duckdb_does_not_read_a_dataframe(spark: Any, table: pa.Table) -> None:
+    with pytest.raises(PosbiasError, match="Spark DataFrame"):
+        posbias.harvest(posbias.ClickLog(spark.createDataFrame(table)), engine="duckdb")
+
+
+@pytest.mark.parametrize("source", ["no_such_table", "no/such/file.parquet"])
+def test_what_is_not_there(source: str, spark: Any) -> None:
+    with pytest.raises(PosbiasError, match="There is no file"):
+        posbias.harvest(posbias.ClickLog(source), engine="spark")
+
+
+def test_a_truncated_file(tmp_path: Path, table: pa.Table, spark: Any) -> None:
+    pq.write_table(table, tmp_path / "whole.parquet")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:-500])
+    (tmp_path / "whole.parquet").unlink()
+    found = posbias.check(posbias.ClickLog(tmp_path), engine="spark")
+    assert [p.code for p in found.findings] == ["damaged-file"]
+
+
+def test_flags_of_spark_go_with_spark(tmp_path: Path) -> None:
+    done = command("check", str(tmp_path), "--spark-master", "local[1]")
+    assert done.returncode == 2
+    assert "--engine spark" in done.stderr
+    done = command("check", str(tmp_path), "--engine", "spark", "--spark-conf", "memory")
+    assert done.returncode == 2
+    assert "NAME=VALUE" in done.stderr

@@ -1,0 +1,579 @@
+"""Rankings judged offline: the formula in loops, the truth of simulated worlds, and what cannot be judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from scipy.special import stdtrit
+
+import posbias
+from posbias import evaluate
+from posbias.cli import cli
+from posbias.engines import open_log
+from posbias.judging.compare import fit
+from posbias.learning.evaluate import Credits, Metric, Refits
+from posbias.simulation import rank
+from posbias.simulation.simulate import blocks_of, draw_rankings
+from tests.support import oracle
+
+Row = dict[str, Any]
+Gain = Callable[[int], float]
+GAINS: dict[str, Gain] = {
+    "dcg": lambda k: 1 / math.log2(k + 1) if k <= 10 else 0.0,
+    "dcg@3": lambda k: 1 / math.log2(k + 1) if k <= 3 else 0.0,
+    "precision@5": lambda k: 0.2 if k <= 5 else 0.0,
+    "rank": float,
+}
+WORLD = posbias.World(queries=60, repeats=4, quality=(0.5, 2.0), similarity=0.3, candidates=18, seed=3)
+
+
+# ---- The formula, slowly. A log is a list of dicts as `tests/support/oracle.py` has them.
+
+
+def gains_of(documents: list[Any], scores: dict[Any, float], gain: Gain) -> dict[Any, float]:
+    """What each of the documents of a query is worth: those of one score share their ranks, those of none are last."""
+    groups: dict[float, list[Any]] = defaultdict(list)
+    for doc in documents:
+        groups[scores.get(doc, -math.inf)].append(doc)
+    found, above = {}, 0
+    for score in sorted(groups, reverse=True):
+        tied = groups[score]
+        mean = sum(gain(above + i + 1) for i in range(len(tied))) / len(tied)
+        found |= dict.fromkeys(tied, mean)
+        above += len(tied)
+    return found
+
+
+def judge(
+    rows: list[Row], scores: dict[Any, dict[Any, float]] | None, p: list[float], gain: Gain, M: int = 10
+) -> float:
+    """Δ = 1/N Σ over clicks of λ(rank(d)) / ρ(q,d); `scores` by query and document, or None for what was logged."""
+    shown: dict[Any, dict[Any, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in oracle.top(rows, M):
+        shown[row["query"]][row["doc"]].append(row)
+    total, N = 0.0, 0
+    for query, documents in shown.items():
+        pages: dict[int, int] = defaultdict(int)
+        for own in documents.values():
+            for row in own:
+                pages[row["position"]] += oracle.impressions(row)
+        n = max(pages.values())
+        views = {row.get("impression_id") for own in documents.values() for row in own}
+        # By their ids where they are told; no rank need be on every page view.
+        n = n if None in views else len(views)
+        N += n
+        worth = (
+            gains_of([*documents], scores.get(query, {}), gain) if scores is not None else as_shown(documents, n, gain)
+        )
+        for doc, own in documents.items():
+            rho = sum(oracle.impressions(row) * p[row["position"] - 1] for row in own) / n
+            total += sum(map(oracle.clicks, own)) * worth[doc] / rho
+    return total / N
+
+
+def as_shown(documents: dict[Any, list[Row]], n: int, gain: Gain) -> dict[Any, float]:
+    """What each document of a query was worth in its n page views: those that a page leaves out share ranks below."""
+    rows = [row for own in documents.values() for row in own]
+    if all("impression_id" in row for row in rows):
+        worth: dict[Any, float] = dict.fromkeys(documents, 0.0)
+        pages: dict[Any, list[Row]] = defaultdict(list)
+        for row in rows:
+            pages[row["impression_id"]].append(row)
+        for page in pages.values():
+            order = [row["doc"] for row in sorted(page, key=lambda row: row["position"])]
+            # As with scores: who is not on the page is not told apart below it.
+            for doc, mean in gains_of([*documents], {doc: -k for k, doc in enumerate(order)}, gain).items():
+                worth[doc] += mean / n
+        return worth
+    times = {doc: sum(map(oracle.impressions, own)) for doc, own in documents.items()}
+    worth = {doc: sum(oracle.impressions(row) * gain(row["position"]) for row in own) for doc, own in documents.items()}
+    left = n * sum(gain(k) for k in range(1, len(documents) + 1)) - sum(worth.values())
+    absent = sum(n - t for t in times.values())
+    return {doc: (worth[doc] + (n - times[doc]) * (left / absent if absent else 0)) / n for doc in documents}
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    """A simulated log as the oracle has it."""
+    ranks = [name for name in table.column_names if name.startswith("rank_")]
+    names = {"query_id": "query", "doc_id": "doc"}
+    return [
+        {names.get(name, name): value for name, value in row.items() if name not in ranks}
+        | {"ranks": {name.removeprefix("rank_"): row[name] for name in ranks}}
+        for row in table.to_pylist()
+    ]
+
+
+def made_up(table: pa.Table, seed: int, share: float = 0.8, levels: int = 4) -> pa.Table:
+    """A ranking of part of the log's documents, in which many are tied, and some that the log does not have."""
+    rng = np.random.default_rng(seed)
+    pairs = table.select(["query_id", "doc_id"]).group_by(["query_id", "doc_id"]).aggregate([])
+    kept = pairs.filter(pa.array(rng.random(len(pairs)) < share))
+    scores = rng.integers(0, levels, len(kept)) / 8
+    more = pa.table({"query_id": kept["query_id"], "doc_id": pa.array(np.arange(len(kept)) + 10**9), "score": scores})
+    return pa.concat_tables([kept.append_column("score", pa.array(scores)), more])
+
+
+def scores_of(ranking: pa.Table) -> dict[Any, dict[Any, float]]:
+    found: dict[Any, dict[Any, float]] = defaultdict(dict)
+    for row in ranking.to_pylist():
+        found[row["query_id"]][row["doc_id"]] = row["score"]
+    return found
+
+
+def click_log(layout: str, world: posbias.World = WORLD, **form: Any) -> posbias.ClickLog:
+    table = posbias.simulate(world, layout, **form)  # type: ignore[arg-type]
+    return posbias.ClickLog(table, **({"rankings": rank(world)} if layout == "long" else {}))
+
+
+FORMS = [(layout, aggregated) for layout in ("wide", "long", "replay") for aggregated in (False, True)]
+OTHERS = [(layout, metric) for layout in ("wide", "replay") for metric in GAINS if metric != "dcg"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "aggregated", "metric"),
+    [*((*form, "dcg") for form in FORMS), *((layout, False, metric) for layout, metric in OTHERS)],
+)
+def test_values_are_those_of_the_formula(layout: str, aggregated: bool, metric: str) -> None:
+    log = click_log(layout, aggregated=aggregated)
+    wide = posbias.simulate(WORLD, "wide", aggregated=aggregated)
+    ranking = made_up(wide, seed=1)
+    found = evaluate(log, {"new": ranking}, metric=metric)
+    p = fit(posbias.harvest(log)).propensity_.tolist()
+    rows = rows_of(wide)
+    for name, scores in (("new", scores_of(ranking)), ("the log", None)):
+        expected = judge(rows, scores, p, GAINS[metric])
+        assert found[name].value.value == pytest.approx(expected, rel=1e-9)
+    relevant = judge(rows, {}, p, lambda k: 1.0)
+    assert found["new"].normalised.value == pytest.approx(found["new"].value.value / relevant, rel=1e-9)
+    assert found["new"].ratio.value == pytest.approx(found["new"].value.value / found["the log"].value.value)
+
+
+def test_a_ranker_of_the_log_is_what_its_ranks_say() -> None:
+    log, wide = click_log("wide"), posbias.simulate(WORLD, "wide")
+    p = fit(posbias.harvest(log)).propensity_.tolist()
+    found = evaluate(log, ["ranker:a", "ranker:b"])
+    for name in "ab":
+        scores: dict[Any, dict[Any, float]] = defaultdict(dict)
+        for row in wide.to_pylist():
+            if row[f"rank_{name}"]:
+                scores[row["query_id"]][row["doc_id"]] = -row[f"rank_{name}"]
+        assert found[name].value.value == pytest.approx(judge(rows_of(wide), scores, p, GAINS["dcg"]))
+    assert found["b"].ratio_to_first.value == pytest.approx(found["b"].value.value / found["a"].value.value)
+
+
+def test_in_replay_a_ranker_of_the_log_ranks_where_it_showed() -> None:
+    world = posbias.World(queries=40, repeats=30, quality=(0.5, 2.0), similarity=0.3)
+    log = click_log("replay", world)
+    table = rank(world)
+    ranking = table.filter(pc.equal(table["ranker"], "b")).drop_columns(["ranker"])
+    found = evaluate(log, {"file": ranking, "b": "ranker:b"})
+    assert found["b"].value.value == pytest.approx(found["file"].value.value, rel=1e-9)
+
+
+# ---- The maths by itself.
+
+
+def test_refits_are_those_of_the_formula_to_the_first_order() -> None:
+    log, wide = click_log("wide"), posbias.simulate(WORLD, "wide")
+    ranking = made_up(wide, seed=2)
+    rows, scores = rows_of(wide), scores_of(ranking)
+    harvest = posbias.harvest(log)
+    deletions = fit(harvest).deletions_
+    assert deletions is not None
+    with open_log(log) as opened:
+        of = dict(opened.rows(f"SELECT DISTINCT query_id, {opened.dialect.bucket('query_id', 'BIGINT')} FROM log"))
+    ratio = evaluate(log, {"new": ranking})["new"].ratio
+    moved = []
+    for p, bucket in zip(deletions.tolist(), harvest.buckets.tolist(), strict=True):
+        kept = [row for row in rows if of[row["query"]] != bucket]
+        new, old = (judge(kept, told, p, GAINS["dcg"]) for told in (scores, None))
+        moved.append(math.log(new / old / ratio.value))
+    error = math.sqrt((len(moved) - 1) / len(moved) * sum(d * d for d in moved))
+    half = stdtrit(ratio.degrees_of_freedom, 0.975) * error
+    assert math.log(ratio.high / ratio.value) == pytest.approx(half, rel=0.03)
+    assert ratio.low * ratio.high == pytest.approx(ratio.value**2)
+
+
+def test_a_click_counts_less_where_it_was_likelier() -> None:
+    credits_ = Credits(np.ones((1, 2, 3)) * [1, 1, 0], np.full(2, 5.0), np.array([1.0, 0.5, 0.0]))
+    ones = np.ones(2)
+    assert credits_.values(ones, np.array([1.0, 0.5, np.nan])).tolist() == [0.4]
+    # p_2 a quarter higher: what stands at rank 2 counts a fifth less. Without it, the other ranks still do.
+    assert credits_.values(ones, np.array([1.0, 0.625, 0.0])).tolist() == pytest.approx([0.36])
+    assert credits_.values(ones, np.array([1.0, 0.0, 0.0])).tolist() == pytest.approx([1.0])
+    curves = np.array([[1.0, 0.5, 0.0]] * 2)
+    assert credits_.values(np.array([[1.0, 0.0], [2.0, 1.0]]), curves).tolist() == [[0.4], [0.4]]
+
+
+def test_too_few_buckets_and_lone_ones_have_no_interval() -> None:
+    few = Credits(np.ones((2, 3, 1)), np.ones(3), np.ones(1))
+    told = Refits.of(few, np.ones(1), np.ones((3, 1)), 0.95, np.inf).ratio(0, 1)
+    assert (told.low, told.reason) == (None, "3 buckets of queries: no interval from fewer than 8")
+    one = np.zeros((2, 9, 1))
+    one[:, 4] = 1
+    alone = Credits(one, np.ones(9), np.ones(1))
+    told = Refits.of(alone, np.ones(1), np.ones((9, 1)), 0.95, np.inf).ratio(0, 1)
+    assert (told.value, told.low, told.reason) == (1.0, None, "rests on one bucket of queries: no interval")
+
+
+def test_metrics_are_named_and_others_refused() -> None:
+    assert [Metric.named(name, 10).title for name in GAINS] == ["DCG@10", "DCG@3", "precision@5", "average rank"]
+    for bad in ("ndcg", "dcg@0", "dcg@", "rank@3", "dcg@11", "", None, 5):
+        with pytest.raises(posbias.PosbiasError, match="metric"):
+            Metric.named(bad, 10)  # type: ignore[arg-type]
+
+
+# ---- Truth.
+
+
+def truths(world: posbias.World) -> dict[str, float]:
+    """The true DCG@M of every ranker, over all candidates."""
+    worth = 1 / np.log2(np.arange(2, world.pool + 2)) * (np.arange(world.pool) < world.max_rank)
+    [drawn] = [draw_rankings(world, block) for block in blocks_of(world)]
+    relevance = np.where(drawn.relevant, 1.0, world.noise)
+    return {
+        name: float((worth[drawn.ranks[:, i] - 1] * relevance).sum(1).mean()) for i, name in enumerate(world.rankers)
+    }
+
+
+@pytest.mark.parametrize("layout", ["wide", "replay"])
+def test_intervals_hold_the_truth(layout: str) -> None:
+    world = posbias.World(queries=3000, repeats=20, quality=(0.5, 1.5), similarity=0.5, seed=5)
+    true = truths(world)
+    found = evaluate(click_log(layout, world), ["ranker:a", "ranker:b"])
+    for name in "ab":
+        one = found[name]
+        # The queries are the very ones whose truth is known, so that intervals are wide for it.
+        assert one.value.low < true[name] < one.value.high
+        assert one.ratio.low < true[name] / ((true["a"] + true["b"]) / 2) < one.ratio.high
+        assert one.value.value == pytest.approx(true[name], rel=0.05)
+    assert (found.best, found["a"].verdict(True), found["b"].verdict(True)) == ("b", "worse", "better")
+
+
+def with_advertisement(table: pa.Table, at: int, world: posbias.World) -> pa.Table:
+    """The log where an advertisement stands at a rank of every second page, and results from there on one below."""
+    p, rng, rows = world.propensity, np.random.default_rng(0), []
+    for row in table.to_pylist():
+        k = row["position"]
+        if row["impression_id"] % 2 and k >= at:
+            if k == world.max_rank:
+                continue
+            # Who looks at a rank looks at the one below as often as p says.
+            row |= {"position": k + 1, "clicked": int(row["clicked"] and rng.random() < p[k] / p[k - 1])}
+        rows.append(row)
+    return pa.Table.from_pylist(rows).drop_columns(["ranker"])
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_an_advertisement_does_not_count_against_the_log(at: int) -> None:
+    world = posbias.World(queries=1500, max_rank=5, candidates=12, traffic=(0.8, 0.2), similarity=0.6, seed=2)
+    rank_a = posbias.simulate(world).filter(pc.field("rank_a") > 0).group_by(["query_id", "doc_id"])
+    ranking = rank_a.aggregate([("rank_a", "min")]).rename_columns(["query_id", "doc_id", "rank"])
+    table = with_advertisement(posbias.simulate(world, "replay"), at, world)
+    # As much as without advertisements, but for what these pushed off the page.
+    for log in (posbias.simulate(world), table):
+        found = evaluate(posbias.ClickLog(log, ranker="none", ranks="none"), ranking, max_rank=5).rankings[0]
+        assert found.verdict(True) is None
+        assert found.ratio.value == pytest.approx(1, abs=0.005)
+
+
+LEFT_OUT: dict[str, Callable[[Row], bool]] = {
+    "a rank of each page, by turns": lambda row: row["position"] == 1 + row["impression_id"] % 5,
+    "what lies below other depths": lambda row: row["position"] > (1, 10)[row["impression_id"] % 5 > 0],
+}
+
+
+@pytest.mark.parametrize("left_out", LEFT_OUT)
+def test_pages_of_any_shape_rank_what_they_show(left_out: str, wide: pa.Table, ranking: pa.Table) -> None:
+    table = pa.Table.from_pylist([row for row in wide.to_pylist() if not LEFT_OUT[left_out](row)])
+    found = evaluate(posbias.ClickLog(table), ranking, metric="dcg")
+    p = fit(posbias.harvest(posbias.ClickLog(table)), None, 0.95).propensity_.tolist()
+    assert found.log.value.value == pytest.approx(judge(rows_of(table), None, p, GAINS["dcg"]), rel=1e-9)
+    value = judge(rows_of(table), scores_of(ranking), p, GAINS["dcg"])
+    assert found.rankings[0].value.value == pytest.approx(value, rel=1e-9)
+    # Rows of no page view are no page.
+    some = [
+        row | {"impression_id": row["impression_id"] if row["impression_id"] % 4 else None} for row in table.to_pylist()
+    ]
+    nearly = evaluate(posbias.ClickLog(pa.Table.from_pylist(some)), ranking, metric="dcg")
+    assert nearly.log.value.value == pytest.approx(found.log.value.value, rel=0.03)
+
+
+@pytest.mark.parametrize("metric", ["dcg", "rank"])
+def test_a_page_ranks_what_it_shows_whatever_it_leaves_vacant(metric: str, wide: pa.Table, ranking: pa.Table) -> None:
+    odd = pc.equal(pc.bit_wise_and(wide["impression_id"], 1), 1)
+    vacant = pc.or_(pc.equal(wide["position"], 1), pc.equal(wide["position"], 4))
+    table = wide.filter(pc.invert(pc.and_(odd, vacant)))
+    log = posbias.ClickLog(table)
+    found = evaluate(log, ranking, metric=metric)
+    p = fit(posbias.harvest(log), None, 0.95).propensity_.tolist()
+    assert found.log.value.value == pytest.approx(judge(rows_of(table), None, p, GAINS[metric]), rel=1e-9)
+    assert found.rankings[0].value.value == pytest.approx(
+        judge(rows_of(table), scores_of(ranking), p, GAINS[metric]), rel=1e-9
+    )
+    assert [f.severity for f in found.findings if f.code == "vacant-ranks"] == ["info"]
+    # Where pages are not known they are taken to be alike, and that is said.
+    nearly = evaluate(posbias.ClickLog(table.drop_columns(["impression_id"])), ranking, metric=metric)
+    assert nearly.log.value.value == pytest.approx(found.log.value.value, rel=0.01)
+    assert [f.severity for f in nearly.findings if f.code == "vacant-ranks"] == ["warning"]
+    assert "vacant-ranks" not in [f.code for f in evaluate(posbias.ClickLog(wide), ranking).findings]
+
+
+# ---- What a ranking may be, and what it may not.
+
+
+@pytest.fixture(scope="module")
+def wide() -> pa.Table:
+    return posbias.simulate(WORLD)
+
+
+@pytest.fixture(scope="module")
+def ranking(wide: pa.Table) -> pa.Table:
+    return made_up(wide, seed=1, share=1.0, levels=1000)
+
+
+def value(log: pa.Table, ranking: Any, **settings: Any) -> float:
+    return float(evaluate(posbias.ClickLog(log), {"new": ranking}, **settings)["new"].value.value)
+
+
+def test_a_ranking_may_be_any_table_by_score_or_rank(wide: pa.Table, ranking: pa.Table, tmp_path: Any) -> None:
+    expected = value(wide, ranking)
+    by_rank = ranking.rename_columns({"score": "rank"})
+    by_rank = by_rank.set_column(2, "rank", pc.negate(by_rank["rank"]))
+    pq.write_table(ranking, tmp_path / "new.parquet")
+    ranking.to_pandas().to_csv(tmp_path / "new.csv", index=False)
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ranking.to_pylist()))
+    texts = ranking.set_column(1, "doc_id", ranking["doc_id"].cast(pa.string()))
+    wider = ranking.set_column(1, "doc_id", ranking["doc_id"].cast(pa.uint64()))
+    for other in (by_rank, ranking.to_pandas(), tmp_path / "new.parquet", str(tmp_path / "new.csv"), texts, wider):
+        assert value(wide, other) == pytest.approx(expected)
+    assert value(wide, str(tmp_path / "new.jsonl")) == pytest.approx(expected)
+    # Only the order counts.
+    shifted = ranking.set_column(2, "score", pc.multiply(pc.add(ranking["score"], 5.0), 1e9))
+    assert value(wide, shifted) == pytest.approx(expected)
+    named = ranking.rename_columns({"score": "model output"}).append_column("rank", pa.array(np.arange(len(ranking))))
+    assert value(wide, named, score="model output") == pytest.approx(expected)
+    assert value(wide, by_rank.append_column("score", pa.array(np.arange(len(ranking)))), score="none") == expected
+
+
+def test_what_has_no_score_is_put_last(wide: pa.Table, ranking: pa.Table) -> None:
+    half = pc.greater(ranking["score"], 60.0)
+    missing = ranking.filter(half)
+    empty = ranking.set_column(2, "score", pc.if_else(half, ranking["score"], None))
+    assert value(wide, missing) == pytest.approx(value(wide, empty))
+    found = evaluate(posbias.ClickLog(wide), {"new": missing})
+    codes = [finding.code for finding in found.findings]
+    assert "ranking-lacks-documents" in codes
+    assert 0.5 < found["new"].covered < 0.95
+
+
+def first_score(table: pa.Table, value: Any) -> pa.Table:
+    """Return a ranking with another first score, all of them as texts if it is one."""
+    scores = table["score"].to_pylist()[1:]
+    return table.set_column(2, "score", [[value, *(map(str, scores) if isinstance(value, str) else scores)]])
+
+
+REFUSED = {
+    "have NaN or what is no number in column 'score'": lambda t: first_score(t, math.nan),
+    "have NaN or what is no number": lambda t: first_score(t, "high"),
+    "1 of ": lambda t: first_score(t, "NaN"),
+    "has 1 documents of a query more than once": lambda t: pa.concat_tables([t, t.slice(0, 1)]),
+    "have no query or no document": lambda t: t.set_column(1, "doc_id", [[None, *t["doc_id"].to_pylist()[1:]]]),
+    "has no row": lambda t: t.slice(0, 0),
+    "has no value in column 'score'": lambda t: t.set_column(2, "score", [pa.nulls(len(t), pa.float64())]),
+    "has no column 'doc_id', the doc as the log calls it. Did you mean 'item'": lambda t: t.rename_columns(
+        ["query_id", "item", "score"]
+    ),
+    "neither a column 'score' nor a column 'rank'": lambda t: t.rename_columns(["query_id", "doc_id", "s"]),
+    "both a score ('score') and a rank ('rank')": lambda t: t.append_column("rank", t["score"]),
+    "is BOOLEAN, where numbers": lambda t: t.set_column(2, "score", [pc.greater(t["score"], 1)]),
+    "where single values were expected": lambda t: t.set_column(2, "score", [[[1.0]] * len(t)]),
+    "only 0.0% of the clicked documents": lambda t: t.set_column(1, "doc_id", [pc.add(t["doc_id"], 10**12)]),
+    "An id that became a fraction": lambda t: t.set_column(1, "doc_id", [t["doc_id"].cast(pa.float64())]),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_is_no_ranking_is_refused(said: str, wide: pa.Table, ranking: pa.Table) -> None:
+    with pytest.raises(posbias.PosbiasError) as error:
+        value(wide, REFUSED[said](ranking))
+    assert said in " ".join(str(error.value).split())
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "said"),
+    [
+        ([], {}, "no ranking to judge"),
+        ([""], {}, "is empty"),
+        ({"": "ranker:a"}, {}, "cannot be called ''"),
+        ({"the log": "ranker:a"}, {}, "cannot be called 'the log'"),
+        (["ranker:c"], {}, "no ranker 'c'. It has 'a', 'b'"),
+        (["ranker:a", "ranker:a"], {}, "given twice"),
+        (["nowhere.parquet"], {}, "nowhere.parquet"),
+        (["ranker:a"], {"metric": "ndcg"}, "metric 'ndcg'"),
+        (["ranker:a"], {"metric": "dcg@11"}, "larger max_rank"),
+        (["ranker:a"], {"level": 1.0}, "level"),
+        (["ranker:a"], {"estimator": "naive-ctr"}, "not made of a harvest"),
+        (["ranker:a"], {"engine": "spark"}, "DuckDB alone"),
+        ([5], {}, "cannot be read from a int"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(given: Any, settings: Any, said: str, wide: pa.Table) -> None:
+    with pytest.raises(posbias.PosbiasError, match="(?s)" + said):
+        evaluate(posbias.ClickLog(wide), given, **settings)
+
+
+def test_a_stream_that_is_gone_is_refused(wide: pa.Table) -> None:
+    with pytest.raises(posbias.LogError, match="a stream can be read only once"):
+        evaluate(posbias.ClickLog(wide.to_reader()), ["ranker:a"])
+
+
+def test_ranks_without_a_number_are_refused_with_the_reason() -> None:
+    world = posbias.World(queries=40, similarity=1.0)
+    rows = posbias.simulate(world).to_pylist()
+    # Two rankers that agree but on the first two ranks.
+    for row in rows:
+        if row["ranker"] == "b" and row["position"] < 3:
+            row["position"] = 3 - row["position"]
+        if row["rank_b"] in (1, 2):
+            row["rank_b"] = 3 - row["rank_b"]
+    log = posbias.ClickLog(pa.Table.from_pylist(rows))
+    with pytest.raises(
+        posbias.EstimateError, match=r"8 ranks, the first of them rank 3, which has no propensity: .*max_rank=2"
+    ):
+        evaluate(log, ["ranker:a"])
+    assert evaluate(log, ["ranker:a"], max_rank=2)["a"].ratio.value > 0
+
+
+def test_what_was_never_shown_is_said(wide: pa.Table, ranking: pa.Table) -> None:
+    found = evaluate(posbias.ClickLog(wide), {"new": ranking}, metric="dcg@5")
+    # By the page views of each query. Each document is tied with one that is made up, and shares its place.
+    assert found["new"].never_shown == pytest.approx(0.5)
+    [finding] = [finding for finding in found.findings if finding.code == "never-shown"]
+    assert finding.severity == "warning"
+    assert "of the top 5 of 'new' was never shown to anyone for that query, at ranks 1 to 10" in finding.message
+    real = ranking.filter(pc.less(ranking["doc_id"], 10**9))
+    assert evaluate(posbias.ClickLog(wide), {"new": real})["new"].never_shown == 0
+    # Two documents of every query, of which the log has one.
+    tops = pa.concat_tables(
+        [
+            pa.table({"query_id": np.arange(60), "doc_id": np.arange(60) + 10**9, "score": np.full(60, 9.0)}),
+            real.set_column(2, "score", [pc.multiply(real["score"], 0.001)]),
+        ]
+    )
+    assert evaluate(posbias.ClickLog(wide), {"new": tops}, metric="dcg@2")["new"].never_shown == pytest.approx(0.5)
+
+
+def test_names_and_ids_are_data(tmp_path: Any) -> None:
+    odd = {"query_id": 'q"; DROP', "doc_id": "d'oc", "ranker": "r r", "position": "po;s", "clicked": "--c"}
+    table = posbias.simulate(WORLD, ids="str").rename_columns(odd | {"rank_a": "rank_a", "rank_b": "rank_b"})
+    log = posbias.ClickLog(table, query='q"; DROP', doc="d'oc", ranker="r r", position="po;s", click="--c")
+    plain = posbias.simulate(WORLD, ids="str")
+    pairs = plain.select(["query_id", "doc_id"]).group_by(["query_id", "doc_id"]).aggregate([])
+    new = pairs.append_column("score", pa.array(np.random.default_rng(0).random(len(pairs))))
+    path = tmp_path / "it's a [new]; model\x1b.parquet"
+    pq.write_table(new.rename_columns({"query_id": 'q"; DROP', "doc_id": "d'oc"}), path)
+    found = evaluate(log, [path, "ranker:b"])
+    assert found.rankings[0].value.value == pytest.approx(value(plain, new))
+    assert "\x1b" not in found.to_text()
+    assert max(map(len, found.to_text().splitlines())) <= 80
+
+
+def test_every_layout_and_window_and_no_ranker() -> None:
+    world = posbias.World(queries=100, repeats=20, quality=(0.5, 2.0), seed=2)
+    table = posbias.simulate(world, "replay")
+    rng = np.random.default_rng(0)
+    with_days = table.append_column("day", pa.array(rng.integers(0, 2, len(table))))
+    pairs = table.select(["query_id", "doc_id"]).group_by(["query_id", "doc_id"]).aggregate([])
+    new = pairs.append_column("score", pa.array(rng.random(len(pairs))))
+    plain = evaluate(posbias.ClickLog(table), {"new": new})
+    window = evaluate(posbias.ClickLog(with_days, window="day"), {"new": new})
+    natural = evaluate(posbias.ClickLog(table.drop_columns(["ranker"])), {"new": new})
+    for other in (window, natural):
+        assert other["new"].ratio.value == pytest.approx(plain["new"].ratio.value, rel=0.05)
+    assert plain["new"].verdict(True) == "worse"
+
+
+def test_rows_logged_twice_and_rows_out_of_place(wide: pa.Table, ranking: pa.Table) -> None:
+    twice = posbias.ClickLog(pa.concat_tables([wide, wide.slice(0, 500)]), duplicates="drop")
+    assert evaluate(twice, {"new": ranking})["new"].value.value == pytest.approx(value(wide, ranking))
+    rows = wide.to_pylist()
+    for row in rows[:40]:
+        row["position"] = row["position"] % 10 + 1
+    # The harvest leaves them out; what was clicked where is still known.
+    found = evaluate(posbias.ClickLog(pa.Table.from_pylist(rows)), {"new": ranking})
+    assert any(finding.code == "contradicted-rank" for finding in found.findings)
+    assert found["new"].value.value == pytest.approx(value(wide, ranking), rel=0.2)
+    assert found.clicks == sum(row["clicked"] for row in rows)
+
+
+def test_events_make_a_log_that_is_judged() -> None:
+    table = posbias.simulate(WORLD, "wide").to_pandas()
+    taps = table[table.clicked == 1][["impression_id", "doc_id"]]
+    log = posbias.ClickLog.from_events(table.drop(columns=["clicked"]), taps)
+    expected = evaluate(posbias.ClickLog(table), ["ranker:b"])["b"].ratio
+    assert evaluate(log, ["ranker:b"])["b"].ratio.value == pytest.approx(expected.value)
+
+
+def test_tables_of_a_database_are_rankings_too(wide: pa.Table, ranking: pa.Table, tmp_path: Any) -> None:
+    import duckdb
+
+    with duckdb.connect(tmp_path / "all.duckdb") as con:
+        con.register("w", wide)
+        con.register("r", ranking)
+        con.execute("CREATE TABLE log AS FROM w; CREATE TABLE model AS FROM r")
+    log = posbias.ClickLog(tmp_path / "all.duckdb", table="log")
+    assert evaluate(log, ["model"])["model"].value.value == pytest.approx(value(wide, ranking))
+
+
+# ---- The command.
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(cli, ["evaluate", *map(str, words)])
+
+
+def test_the_command_prints_what_the_library_finds(wide: pa.Table, ranking: pa.Table, tmp_path: Any) -> None:
+    log, new, picture = (tmp_path / name for name in ("log.parquet", "new.parquet", "ratios.png"))
+    pq.write_table(wide, log)
+    pq.write_table(ranking, new)
+    words = (log, "--ranking", new, "--ranking", "ranker:b", "--metric", "precision@5")
+    found = evaluate(posbias.ClickLog(str(log)), [str(new), "ranker:b"], metric="precision@5")
+    done = run(*words, "--plot", picture)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == found.to_text() + "\n"
+    assert "was never shown" in done.stderr
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    told = json.loads(run(*words, "--json").stdout)
+    assert [*told] == [*found.to_dict()]
+    assert told["rankings"][0]["ratio"] == pytest.approx(vars(found.rankings[0].ratio))
+    assert told["rankings"][1]["name"] == "b"
+    assert [*told["rankings"][0]["ratio"]] == ["value", "low", "high", "degrees_of_freedom", "reason"]
+
+
+def test_the_command_refuses_in_a_line(wide: pa.Table, tmp_path: Any) -> None:
+    log = tmp_path / "log.parquet"
+    pq.write_table(wide, log)
+    for words, said in (
+        ((log,), "Missing option '--ranking'"),
+        ((log, "--ranking", tmp_path / "none.parquet"), "none.parquet"),
+        ((log, "--ranking", "ranker:z"), "no ranker 'z'"),
+        ((log, "--ranking", "ranker:a", "--metric", "map"), "metric 'map'"),
+        ((log, "--ranking", "ranker:a", "--plot", log), "a plot can be written as"),
+        ((log, "--ranking", "ranker:a", "--engine", "spark", "--spark-conf", "x=y"), "DuckDB alone"),
+        ((log, "--ranking", log), "neither a column 'score' nor a column 'rank'"),
+    ):
+        done = run(*words)
+        assert done.exit_code == 2, words
+        assert said in done.stderr
+        assert "Traceback" not in done.output
