@@ -71,7 +71,7 @@ def test_a_file_of_the_first_version_is_read(tmp_path) -> None:
 def test_arguments_are_spelled_as_the_reader_writes_them() -> None:
     error = unusable("missing-column", "Column 'q' is not there", "Say which.", arguments={"query": "my id"})
     assert str(error) == "Column 'q' is not there. Say which. Add query='my id'"
-    assert error.told(as_flags) == "Column 'q' is not there. Say which. Add --query 'my id'"
+    assert error.sentence(as_flags) == "Column 'q' is not there. Say which. Add --query 'my id'"
     assert error.findings[0].to_dict(as_flags)["add"] == "--query 'my id'"
 
 

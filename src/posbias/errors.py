@@ -20,12 +20,12 @@ class PosbiasError(Exception):
         self.arguments = dict(arguments or {})
         super().__init__(message)
 
-    def told(self, spell: Spelling) -> str:
+    def sentence(self, spell: Spelling) -> str:
         """Return the message with the arguments that would help, spelled as the reader would write them."""
         return with_arguments(self.message, self.arguments, spell)
 
     def __str__(self) -> str:
-        return self.told(as_python)
+        return self.sentence(as_python)
 
 
 class CurveError(PosbiasError):

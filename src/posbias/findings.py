@@ -29,12 +29,12 @@ class UnusableLogError(LogError):
         self.tail = tail
         super().__init__("", arguments)
 
-    def told(self, spell: Spelling) -> str:
+    def sentence(self, spell: Spelling) -> str:
         """Return the findings with the arguments that would help, spelled as the reader would write them."""
         if not self.lead:
-            return "\n".join(finding.told(spell) for finding in self.findings)
+            return "\n".join(finding.sentence(spell) for finding in self.findings)
         tail = [f"{self.tail} add {spell(self.arguments)}"] if self.arguments else []
-        return "\n".join([self.lead, *(f"  - {finding.told(spell)}" for finding in self.findings), *tail])
+        return "\n".join([self.lead, *(f"  - {finding.sentence(spell)}" for finding in self.findings), *tail])
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Finding:
                 text = text.replace(f"{{{name}}}", f"{value:,}")
         return text
 
-    def told(self, spell: Spelling = as_python) -> str:
+    def sentence(self, spell: Spelling = as_python) -> str:
         """Return all of it on one line, with arguments spelled as the reader would write them."""
         example = f", for example {self.example}" if self.example else ""
         return with_arguments(f"{_ended(f'{self.message}{example}')} {self.remedy}".rstrip(), self.arguments, spell)
@@ -99,7 +99,7 @@ class Finding:
         }
 
     def __str__(self) -> str:
-        return self.told()
+        return self.sentence()
 
 
 def _ended(sentence: str) -> str:

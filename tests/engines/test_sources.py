@@ -27,7 +27,7 @@ from posbias.engines.files import find_files
 from posbias.harvesting.row_checks import trust_ranks
 from posbias.simulation import write
 from posbias.simulation.simulate import rank
-from posbias.sql.plan import Plan
+from posbias.sql.plan import QueryPlan
 from posbias.sql.signatures import signatures
 
 WORLD = posbias.World(queries=150, repeats=8, max_rank=6, seed=3)
@@ -123,7 +123,7 @@ def test_few_signatures_are_counted_by_place(
     write(posbias.World(rankers=names, queries=50), path)
     monkeypatch.setattr("posbias.engines.duckdb_log._LARGE", large)
     with open_log(posbias.ClickLog(path), posbias.DuckDB(threads=threads)) as engine, engine._by_place(few_groups=True):
-        [(_, text)] = engine.rows(f"EXPLAIN {signatures(Plan(engine.schema, engine.dialect, names, 6))}")
+        [(_, text)] = engine.rows(f"EXPLAIN {signatures(QueryPlan(engine.schema, engine.dialect, names, 6))}")
     assert ("perfect hash" in text.lower()) == by_place
     assert_same(harvest(path), harvest(pq.read_table(path)))
 
@@ -135,7 +135,9 @@ def test_ranks_are_asked_only_where_a_file_does_not_vouch_for_them(table: pa.Tab
 
     def asks(source: Any) -> bool:
         with open_log(posbias.ClickLog(source), posbias.DuckDB()) as engine:
-            return "rank_0 < 1" in signatures(trust_ranks(engine, Plan(engine.schema, engine.dialect, ("a", "b"), 6)))
+            return "rank_0 < 1" in signatures(
+                trust_ranks(engine, QueryPlan(engine.schema, engine.dialect, ("a", "b"), 6))
+            )
 
     sound, unsound = (write_parquet(t, tmp_path / f"{len(t)}-{t is zero}.parquet") for t in (table, zero))
     assert not asks(sound)

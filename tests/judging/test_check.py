@@ -31,7 +31,7 @@ from posbias.harvesting.row_checks import count_rows, take_profile
 from posbias.judging.check import Check
 from posbias.progress import silent
 from posbias.simulation.simulate import rank
-from posbias.sql.plan import Plan
+from posbias.sql.plan import QueryPlan
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 
@@ -935,7 +935,7 @@ def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregate
         tables["rankings"] = pandas.concat(ranks).dropna().drop_duplicates()
         frame = frame.drop(columns=["rank_a", "rank_b"])
     with open_log(posbias.ClickLog(frame, **tables), None, silent) as opened:
-        plan = Plan(opened.schema, opened.dialect, known_rankers(opened), 5)
+        plan = QueryPlan(opened.schema, opened.dialect, known_rankers(opened), 5)
         profile, counts = count_rows(opened, plan)
         expected = take_profile(opened, plan)
     assert bool(counts.rows_unusable) is not sound
@@ -978,7 +978,7 @@ def test_page_views_by_few_bits_show_what_those_by_many_do(seed: int, ids: str) 
         for _ in range(60)
     ]
     with open_log(posbias.ClickLog(pa.Table.from_pylist(told)), None, silent) as opened:
-        plan = Plan(opened.schema, opened.dialect, (), 5)
+        plan = QueryPlan(opened.schema, opened.dialect, (), 5)
         profile = take_profile(opened, plan)
         few, many = (find_repeats(opened, plan, whole=whole) for whole in (profile, None))
     pages: dict[Any, set[str]] = {}

@@ -128,4 +128,4 @@ def _told(error: PosbiasError) -> str:
     """Return an error with the flags that would help."""
     from posbias.cli.options import as_flags
 
-    return error.told(as_flags)
+    return error.sentence(as_flags)

@@ -304,7 +304,7 @@ def running(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def warn(findings: Iterable[Finding]) -> None:
     """Say on stderr what the user should know of what was counted."""
     for finding in findings:
-        tell(f"Note: {printable(finding.told(as_flags))}", fg="yellow")
+        tell(f"Note: {printable(finding.sentence(as_flags))}", fg="yellow")
 
 
 def tell(text: str, **style: Any) -> None:

@@ -44,7 +44,7 @@ from posbias.sql.exposures import (
     digits_of_ranks,
     rank_digits,
 )
-from posbias.sql.plan import Plan
+from posbias.sql.plan import QueryPlan
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -136,7 +136,7 @@ def refuse_errors(findings: Iterable[Finding], *, force: bool) -> None:
         )
 
 
-def refuse_pages_without_id(opened: OpenLog, plan: Plan) -> None:
+def refuse_pages_without_id(opened: OpenLog, plan: QueryPlan) -> None:
     """Rows of no page view cannot be told from repeats of each other, so none of them may be dropped as such."""
     name = opened.schema.impression or ""
     view = opened.dialect.known(opened.dialect.quote(name), opened.schema.types[name])
@@ -144,7 +144,7 @@ def refuse_pages_without_id(opened: OpenLog, plan: Plan) -> None:
     refuse_unusable(opened, plan, rows, rows - known)
 
 
-def refuse_unusable(opened: OpenLog, plan: Plan, rows: int, unusable: int) -> None:
+def refuse_unusable(opened: OpenLog, plan: QueryPlan, rows: int, unusable: int) -> None:
     """Refuse a log without rows, or with rows that cannot be counted, saying why."""
     if rows == 0:
         raise LogError("The log is empty: it has its columns but no row. Check the path, or the filter that made it.")
@@ -186,9 +186,9 @@ class Settings:
     non_functional: str
     max_strata: int
 
-    def plan(self, opened: OpenLog, rankers: Sequence[str]) -> Plan:
+    def plan(self, opened: OpenLog, rankers: Sequence[str]) -> QueryPlan:
         """Return what to ask of the log."""
-        return Plan(opened.schema, opened.dialect, tuple(rankers), self.max_rank, self.by)
+        return QueryPlan(opened.schema, opened.dialect, tuple(rankers), self.max_rank, self.by)
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def known_rankers(opened: OpenLog) -> tuple[str, ...]:
     return rankers
 
 
-def _sum_signatures(opened: OpenLog, plan: Plan) -> Counted:
+def _sum_signatures(opened: OpenLog, plan: QueryPlan) -> Counted:
     """Sum over interventional sets, where there are more signatures than are worth keeping."""
     from posbias.engines.base import select
     from posbias.harvesting.tables import busiest_ranks, pair_sums
@@ -232,7 +232,7 @@ def _sum_signatures(opened: OpenLog, plan: Plan) -> Counted:
     return Counted("pairs", plan.rankers, segments, table, counts, _notes(opened, plan, counts))
 
 
-def _count_rows(opened: OpenLog, plan: Plan, answer: Answer) -> RowCounts:
+def _count_rows(opened: OpenLog, plan: QueryPlan, answer: Answer) -> RowCounts:
     """Count the rows that are in the harvest and those that are not; refuse those that cannot be."""
     counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
     if opened.schema.aggregated:
@@ -241,7 +241,7 @@ def _count_rows(opened: OpenLog, plan: Plan, answer: Answer) -> RowCounts:
     return counts
 
 
-def _notes(opened: OpenLog, plan: Plan, counts: RowCounts) -> list[Finding]:
+def _notes(opened: OpenLog, plan: QueryPlan, counts: RowCounts) -> list[Finding]:
     """Return what is said of rows that are left out, and of files that lack a ranker's column if that may be why.
 
     A second table may tell several ranks, of which none is known; in rows where another ranker was shown, only it
@@ -256,7 +256,7 @@ def _notes(opened: OpenLog, plan: Plan, counts: RowCounts) -> list[Finding]:
     return [*mixed, *(interleaved or note_contradicted(counts)), *several]
 
 
-def explain_unranked(opened: OpenLog, plan: Plan) -> UnusableLogError | None:
+def explain_unranked(opened: OpenLog, plan: QueryPlan) -> UnusableLogError | None:
     """Return why a table of rankings tells no rank of any row, where that is its ids or ranks that contradict."""
     for column in (plan.schema.query, plan.schema.doc):
         error = _no_id_in_common(opened, column)
@@ -371,7 +371,7 @@ class FirstLook:
     sure: bool = True
 
 
-def fits_one_pass(plan: Plan) -> bool:
+def fits_one_pass(plan: QueryPlan) -> bool:
     """Return whether the pairs of a log that names no ranker can be counted in one pass."""
     schema = plan.schema
     wide = plan.dialect.wide_numbers and plan.max_rank <= _MOST_RANKS
@@ -379,7 +379,7 @@ def fits_one_pass(plan: Plan) -> bool:
 
 
 def count_natural(
-    opened: OpenLog, plan: Plan, counts: RowCounts, most: int
+    opened: OpenLog, plan: QueryPlan, counts: RowCounts, most: int
 ) -> tuple[Future[Cells], list[tuple[str | None, ...]]] | None:
     """Return where the cells of such a log will be, and its segments; None where there are more than `most` strata."""
     # Rows of a stratum that differ in clicks are joined afterwards: 1.6 of them each in a log of ten million rows.
@@ -421,7 +421,7 @@ def count_natural(
     return begun(make), all_segments
 
 
-def _sum_exposures(opened: OpenLog, plan: Plan, settings: Settings, counts: RowCounts) -> Counted:
+def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: Settings, counts: RowCounts) -> Counted:
     """Sum over interventional sets by the weighting asked for, where there are more strata than are worth keeping."""
     from posbias.harvesting.tables import busiest_ranks, pair_sums
 
@@ -439,13 +439,13 @@ def _sum_exposures(opened: OpenLog, plan: Plan, settings: Settings, counts: RowC
     return Counted("pairs", plan.rankers, segments, table, counts, findings)
 
 
-def _refuse_nameless(opened: OpenLog, plan: Plan, counts: RowCounts) -> None:
+def _refuse_nameless(opened: OpenLog, plan: QueryPlan, counts: RowCounts) -> None:
     """Refuse rows without an id where the counting itself leaves them out."""
     [(nameless,)] = opened.rows(exposure_counts.nameless(plan), "Looking for ids")
     refuse_unusable(opened, plan, counts.rows, nameless)
 
 
-def _one_pass(plan: Plan, look: FirstLook) -> str:
+def _one_pass(plan: QueryPlan, look: FirstLook) -> str:
     """Return the query that counts in one pass over (query, document), or none where that would cost more than two."""
     if plan.dialect.wide_numbers:
         fits = len(plan.rankers) <= _ONE_PASS_SIDE_BY_SIDE and bool(plan.masks.groups) and not plan.schema.natural
@@ -456,11 +456,11 @@ def _one_pass(plan: Plan, look: FirstLook) -> str:
     return exposure_sql.exposures(plan) if fits else ""
 
 
-def _strata_sql(plan: Plan, look: FirstLook) -> str:
+def _strata_sql(plan: QueryPlan, look: FirstLook) -> str:
     return _one_pass(plan, look) or exposure_sql.cells(plan)
 
 
-def _seem_few(opened: OpenLog, plan: Plan, look: FirstLook, most: int) -> bool:
+def _seem_few(opened: OpenLog, plan: QueryPlan, look: FirstLook, most: int) -> bool:
     """Return whether strata seem to be few enough to be kept, by those of a few buckets where there may be more."""
     if look.counts.rows_counted <= most:
         return True
@@ -469,12 +469,12 @@ def _seem_few(opened: OpenLog, plan: Plan, look: FirstLook, most: int) -> bool:
     return bool(found * BUCKETS <= most * _LOOKED_AT)
 
 
-def look_first(opened: OpenLog, plan: Plan) -> FirstLook:
+def look_first(opened: OpenLog, plan: QueryPlan) -> FirstLook:
     """Look at the columns of a log: at their bounds where those tell that every row is counted, or at all rows."""
     return _look_at_bounds(opened, plan) or look_at_rows(opened, plan)
 
 
-def _look_at_bounds(opened: OpenLog, plan: Plan) -> FirstLook | None:
+def _look_at_bounds(opened: OpenLog, plan: QueryPlan) -> FirstLook | None:
     schema = plan.schema
     numbers = schema.click is not None and {schema.types[schema.position], schema.types[schema.click]} <= INTEGERS
     if not (opened.tells_bounds and numbers):
@@ -496,7 +496,7 @@ def _look_at_bounds(opened: OpenLog, plan: Plan) -> FirstLook | None:
     return replace(look, most=_LIKELY, sure=False) if fits else None
 
 
-def look_at_rows(opened: OpenLog, plan: Plan) -> FirstLook:
+def look_at_rows(opened: OpenLog, plan: QueryPlan) -> FirstLook:
     """Look at all rows of a log."""
     profile = take_profile(opened, plan)
     return FirstLook(profile.rankers, RowCounts.by_profile(profile), profile.most, profile.impressions)

@@ -40,7 +40,7 @@ from posbias.harvesting.tables import Cells, PairSums, Promised, Strata, busiest
 from posbias.logs.click_log import WEIGHTINGS, ClickLog, Weighting
 from posbias.logs.layouts import Layout
 from posbias.progress import Progress, silent
-from posbias.sql.plan import Plan
+from posbias.sql.plan import QueryPlan
 from posbias.version import __version__
 
 # What is counted -> how. A new kind is a file of SQL, a file of counting and a line here.
@@ -371,7 +371,7 @@ class PairTable:
 
 def check_rows(opened: OpenLog, max_rank: int, *, force: bool) -> list[Finding]:
     """Refuse rows that cannot be counted and logs that are damaged, and return what else was found."""
-    plan = Plan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
+    plan = QueryPlan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
     profile, counts = count_rows(opened, plan)
     refuse_unusable(opened, plan, counts.rows, counts.rows_unusable)
     sample = small_sample(opened, profile.rows)

@@ -18,7 +18,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 from posbias.sql import exposures as exposure_counts
 from posbias.sql import signatures as signature_sql
-from posbias.sql.plan import Plan
+from posbias.sql.plan import QueryPlan
 
 # So many rows of a log whose ranks are known are looked at to tell pairs apart.
 _MOST_ROWS = 2**18
@@ -46,7 +46,7 @@ def intervention_sets(
 def count_sets(opened: OpenLog, max_rank: int) -> Sets:
     """Count the distinct (query, document) pairs of every interventional set on an opened log."""
     if opened.schema.layout.ranks_known:
-        plan = Plan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
+        plan = QueryPlan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
         answer = opened.table(signature_sql.signature_pairs(plan), "Counting sets")
         served = {row[0] for row in opened.rows(_served(plan))}
         has = np.zeros((rows_of(answer), max_rank + 1), dtype=np.bool_)
@@ -67,7 +67,7 @@ class Sets:
     moved: int
 
 
-def _served(plan: Plan) -> str:
+def _served(plan: QueryPlan) -> str:
     schema, d = plan.schema, plan.dialect
     return f"SELECT DISTINCT {plan.number(d.quote(schema.ranker), schema.types[schema.ranker])} FROM log"
 
@@ -87,7 +87,7 @@ def _counted_sets(opened: OpenLog, counted: Counted, max_rank: int) -> Sets:
         has = np.zeros((len(stratum), max_rank), dtype=np.bool_)
         has[row, cells.rank - 1] = True
         return _sized(has, cells.pairs[first])
-    plan = Plan(opened.schema, opened.dialect, counted.rankers, max_rank)
+    plan = QueryPlan(opened.schema, opened.dialect, counted.rankers, max_rank)
     sizes = np.zeros((max_rank, max_rank), dtype=np.int64)
     for k, other, pairs in opened.rows(exposure_counts.set_sizes(plan), "Counting sets"):
         sizes[k - 1, other - 1] = pairs
@@ -95,7 +95,7 @@ def _counted_sets(opened: OpenLog, counted: Counted, max_rank: int) -> Sets:
     return Sets(sizes, all_pairs, moved)
 
 
-def count_pairs_of(opened: OpenLog, plan: Plan, served: Container[str], counts: RowCounts) -> Pairs:
+def count_pairs_of(opened: OpenLog, plan: QueryPlan, served: Container[str], counts: RowCounts) -> Pairs:
     """Count the (query, document) pairs of a log with so many rows; of rankers that served."""
     if not opened.schema.layout.ranks_known:
         counted = count_exposures(opened, Settings(plan.max_rank, (), "harmonic", "share", MAX_STRATA))
@@ -122,7 +122,7 @@ class Pairs:
     queries: int | None = None
 
 
-def _count_known_pairs(opened: OpenLog, plan: Plan, served: Container[str], every: int, tested: bool) -> Pairs:
+def _count_known_pairs(opened: OpenLog, plan: QueryPlan, served: Container[str], every: int, tested: bool) -> Pairs:
     """Count the pairs of one query in so many, where ranks are known; `tested` if all rows can be counted."""
     condition = Sample(every).condition(plan.dialect, plan.dialect.quote(plan.schema.query))
     # A query none of whose rows is counted has no pair. Of all pairs, queries are counted faster without them.

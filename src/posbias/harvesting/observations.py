@@ -26,7 +26,7 @@ from posbias.logs.schema import require
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import INTEGERS
 from posbias.sql.observations import NAMELESS, NO_RANK, feature_positions, pair_positions, random_order, swaps, totals
-from posbias.sql.plan import Plan
+from posbias.sql.plan import QueryPlan
 
 # With fewer pairs that were shown again nothing is said of their order.
 _FEWEST_PAIRS = 20
@@ -43,14 +43,14 @@ _PAIRS = "(query, document) pairs that {ranker} showed several times come back t
 Columns = Mapping[str, AnyArray]
 Segment = tuple[str | None, ...]
 Kind = Literal["totals", "pairs", "features", "swaps", "random"]
-_Read = Callable[[OpenLog, Plan], tuple[Answer, Answer]]
+_Read = Callable[[OpenLog, QueryPlan], tuple[Answer, Answer]]
 _NUMBERS = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}
 
 
 def observe_totals(log: ClickLog, **how: Unpack[How]) -> Observations:
     """Count impressions and clicks by bucket, ranker and rank."""
 
-    def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
+    def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         table = opened.table(totals(plan), "Counting clicks")
         return table, table
 
@@ -158,7 +158,7 @@ def _observed(
     refuse_settings(max_rank)
     with open_log(log, engine, progress) as opened:
         refuse_segments(opened, by)
-        plan = Plan(opened.schema, opened.dialect, (), max_rank, tuple(by))
+        plan = QueryPlan(opened.schema, opened.dialect, (), max_rank, tuple(by))
         profile = take_profile(opened, plan)
         refuse_unusable(opened, plan, profile.rows, profile.rows_unusable)
         plan = replace(plan, rankers=profile.rankers)
@@ -182,7 +182,7 @@ def _observed(
     )
 
 
-def _columns(answer: Answer, plan: Plan, segment: IntArray) -> Columns:
+def _columns(answer: Answer, plan: QueryPlan, segment: IntArray) -> Columns:
     """Return an answer's numbers, and the number of each row's segment."""
     return {name: column for name, column in answer.items() if name not in plan.segments} | {"segment": segment}
 
@@ -190,7 +190,7 @@ def _columns(answer: Answer, plan: Plan, segment: IntArray) -> Columns:
 def observe_pairs(log: ClickLog, **how: Unpack[How]) -> Observations:
     """Count impressions and clicks of each (query, document) pair at each rank."""
 
-    def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
+    def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         table = opened.table(pair_positions(plan), "Counting pairs")
         nameless = int((table["item"] < 0).sum())
         if nameless:
@@ -206,7 +206,7 @@ def observe_pairs(log: ClickLog, **how: Unpack[How]) -> Observations:
 def observe_features(log: ClickLog, features: Sequence[str], **how: Unpack[How]) -> Observations:
     """Count impressions and clicks of each vector of features, columns of numbers or booleans, at each rank."""
 
-    def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
+    def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         types = plan.schema.types
         for column in features:
             require(column, types, argument="features")
@@ -225,7 +225,7 @@ def observe_features(log: ClickLog, features: Sequence[str], **how: Unpack[How])
 def observe_swaps(log: ClickLog, **how: Unpack[How]) -> Observations:
     """Count an experiment by bucket, ranker, original rank, rank shown and the last rank of the page (`reach`)."""
 
-    def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
+    def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         column = plan.schema.original
         if column is None:
             raise LogError(
@@ -254,7 +254,7 @@ def observe_swaps(log: ClickLog, **how: Unpack[How]) -> Observations:
 def observe_random(log: ClickLog, ranker: str | bool | None, **how: Unpack[How]) -> Observations:
     """Count impressions and clicks by bucket, ranker and rank, and how far results that a ranker shows again agree."""
 
-    def read(opened: OpenLog, plan: Plan) -> tuple[Answer, Answer]:
+    def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         number = number_of(ranker, plan.rankers)
         order = opened.table(random_order(plan, number), "Looking at the order")
         paged = plan.schema.impression is not None and not plan.schema.aggregated

@@ -11,7 +11,7 @@ from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
 from posbias.harvesting.row_checks import ALL, Profile, RowCounts, Sample, find_missing_rows
 from posbias.logs.schema import ANY_RANKER, guess
-from posbias.sql.plan import Plan, Step, comma, once, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, once, render, shown
 
 if TYPE_CHECKING:
     from posbias.harvesting.tables import Cells
@@ -32,7 +32,7 @@ _FIRST = 2**17
 
 def find_repeats(
     opened: OpenLog,
-    plan: Plan,
+    plan: QueryPlan,
     sample: Sample = ALL,
     *,
     moved: bool = True,
@@ -66,7 +66,7 @@ def find_repeats(
     return found
 
 
-def _find_crowded_queries(opened: OpenLog, plan: Plan, sample: Sample) -> list[Finding]:
+def _find_crowded_queries(opened: OpenLog, plan: QueryPlan, sample: Sample) -> list[Finding]:
     """Without page views: a query's ranker cannot show more results at a lower position than at the first."""
     schema, d = plan.schema, plan.dialect
     names = zip("qrp", (schema.query, schema.ranker, schema.position), strict=True)
@@ -138,7 +138,7 @@ class _Views:
     """Rows whose page view is known, of a sample of page views."""
 
     opened: OpenLog
-    plan: Plan
+    plan: QueryPlan
     sample: Sample
     whole: Profile | None = None
 
@@ -227,7 +227,7 @@ class _Views:
         return int(found or 0), example
 
 
-def _screened(opened: OpenLog, plan: Plan, sample: Sample) -> tuple[_Views, int]:
+def _screened(opened: OpenLog, plan: QueryPlan, sample: Sample) -> tuple[_Views, int]:
     """Return how many page views of a sample have more rows than positions, and the page views to look at closer.
 
     Of a large Parquet log they are those of some row groups, the same number of them. What came twice side by side is
@@ -310,7 +310,7 @@ def _find_mixed(views: _Views) -> list[Finding]:
     )
 
 
-def find_interleaved(opened: OpenLog, plan: Plan, counts: RowCounts, sample: Sample = ALL) -> list[Finding]:
+def find_interleaved(opened: OpenLog, plan: QueryPlan, counts: RowCounts, sample: Sample = ALL) -> list[Finding]:
     """Return that lists were interleaved, where positions that contradict their own ranker's rank come from that.
 
     Advertisements above a list shift it and keep its order; a result moved for other reasons stands higher than any
@@ -340,7 +340,7 @@ def find_interleaved(opened: OpenLog, plan: Plan, counts: RowCounts, sample: Sam
     ]
 
 
-def _mixed_pages(plan: Plan, sample: Sample) -> str:
+def _mixed_pages(plan: QueryPlan, sample: Sample) -> str:
     """Return how many page views contradict their ranker, are in no ranker's order, and how their rows are placed.
 
     Without an id of page views, a query that was shown once is one.
@@ -394,7 +394,7 @@ def _mixed_pages(plan: Plan, sample: Sample) -> str:
     )
 
 
-def find_one_sided(opened: OpenLog, plan: Plan) -> list[Finding]:
+def find_one_sided(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     """Return rankers whose ranks no row of another ranker has, in a wide log."""
     if plan.schema.layout.ranks_in != "columns":
         return []
@@ -405,7 +405,7 @@ def find_one_sided(opened: OpenLog, plan: Plan) -> list[Finding]:
     return _found(plan.rankers, *_counted(opened, plan))
 
 
-def _counted(opened: OpenLog, plan: Plan, first: int | None = None) -> tuple[list[int], list[int], list[int]]:
+def _counted(opened: OpenLog, plan: QueryPlan, first: int | None = None) -> tuple[list[int], list[int], list[int]]:
     """Count rows of each ranker, those of them that another ranks too, and rows of others that it ranks."""
     m = plan.max_rank
     beginning = [] if first is None else [Step("beginning", "The first rows.", f"SELECT *\nFROM log\nLIMIT {first}")]

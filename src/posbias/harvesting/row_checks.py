@@ -12,13 +12,13 @@ from posbias._text import Arguments, listed
 from posbias.engines import OpenLog
 from posbias.errors import LogError
 from posbias.findings import Finding, Severity, UnusableLogError
-from posbias.harvesting.tables import Shown
+from posbias.harvesting.tables import PositionCounts
 from posbias.logs.click_log import Weighting
 from posbias.logs.schema import Schema, guess, refuse_rankers, refuse_sums
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialects import INTEGERS, Dialect
-from posbias.sql.plan import Plan, Step, render
+from posbias.sql.plan import QueryPlan, Step, render
 from posbias.sql.signatures import BEYOND, CONTRADICTED, UNUSABLE
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _MOST_SHOWN = 10
 _DROP = "Leave such rows out, or repair the job that writes the log."
 
 
-def count_rows(opened: OpenLog, plan: Plan) -> tuple[Profile, RowCounts]:
+def count_rows(opened: OpenLog, plan: QueryPlan) -> tuple[Profile, RowCounts]:
     """Return what a first look at a log tells, and which of its rows can be counted."""
     if not plan.rankers:
         profile = take_profile(opened, plan)
@@ -106,13 +106,13 @@ class Profile:
         return max((entry.impressions for entry in self.entries if entry.position > 0), default=0)
 
     @cached_property
-    def positions(self) -> tuple[Shown, ...]:
+    def positions(self) -> tuple[PositionCounts, ...]:
         """What was shown at each position of the top M, all rankers together."""
-        found: dict[int, Shown] = {}
+        found: dict[int, PositionCounts] = {}
         for entry in self.entries:
             if entry.position > 0:
-                so_far = found.get(entry.position, Shown(entry.position, 0, 0))
-                found[entry.position] = Shown(
+                so_far = found.get(entry.position, PositionCounts(entry.position, 0, 0))
+                found[entry.position] = PositionCounts(
                     entry.position, so_far.impressions + entry.impressions, so_far.clicks + entry.clicks
                 )
         return tuple(found[position] for position in sorted(found))
@@ -176,7 +176,7 @@ class RowCounts:
         return {name: n for name, n in asdict(self).items() if name != "rows_unusable"}
 
 
-def take_profile(opened: OpenLog, plan: Plan) -> Profile:
+def take_profile(opened: OpenLog, plan: QueryPlan) -> Profile:
     """Look at the rows of a log."""
     found = opened.rows(exposure_sql.profile(plan), "Looking at the rankers")
     profile = Profile(tuple(Entry(*row) for row in found))
@@ -185,7 +185,7 @@ def take_profile(opened: OpenLog, plan: Plan) -> Profile:
     return profile
 
 
-def trust_ranks(opened: OpenLog, plan: Plan) -> Plan:
+def trust_ranks(opened: OpenLog, plan: QueryPlan) -> QueryPlan:
     """Ask no row whether its ranks are sound where the files tell that all are."""
     types, columns = plan.schema.types, list(plan.schema.rank_columns.values())
     whole = bool(columns) and all(types[column] in INTEGERS for column in columns)
@@ -347,7 +347,7 @@ def note_weighting(weighting: Weighting) -> list[Finding]:
     ]
 
 
-def find_several_ranks(opened: OpenLog, plan: Plan) -> list[Finding]:
+def find_several_ranks(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     """Return (query, document) pairs for which a ranker is not a function of the query."""
     schema, d, m = plan.schema, plan.dialect, plan.max_rank
     names = {"q": schema.query, "d": schema.doc, "r": schema.ranker}
@@ -402,7 +402,7 @@ def find_several_ranks(opened: OpenLog, plan: Plan) -> list[Finding]:
     ]
 
 
-def find_no_clicks(positions: Sequence[Shown]) -> Iterator[Finding]:
+def find_no_clicks(positions: Sequence[PositionCounts]) -> Iterator[Finding]:
     """Yield that nothing was clicked, or everything, or that nothing was shown at position 1."""
     impressions = sum(shown.impressions for shown in positions)
     clicks = sum(shown.clicks for shown in positions)
@@ -444,7 +444,7 @@ def find_no_clicks(positions: Sequence[Shown]) -> Iterator[Finding]:
         yield from _find_clicked_positions(positions)
 
 
-def _find_clicked_positions(positions: Sequence[Shown]) -> Iterator[Finding]:
+def _find_clicked_positions(positions: Sequence[PositionCounts]) -> Iterator[Finding]:
     """Yield that everything was clicked at some positions, and not at others."""
     full = [shown for shown in positions if shown.impressions == shown.clicks >= _SOME]
     if full:
@@ -479,7 +479,7 @@ def find_missing_rows(by_ids: int, by_positions: int) -> list[Finding]:
     ]
 
 
-def explain_unusable(opened: OpenLog, plan: Plan, unusable: int, rows: int) -> UnusableLogError:
+def explain_unusable(opened: OpenLog, plan: QueryPlan, unusable: int, rows: int) -> UnusableLogError:
     """Return, as an error, why rows of a log cannot be counted."""
     # A file that lacks a column is the reason why its rows have no value there.
     found = [*find_mixed_files(opened), *find_defects(opened, plan)]
@@ -533,7 +533,7 @@ def _remedy(column: str, type_: str, lacking: bool, rank: bool) -> str:
     return f"It is read as {type_}; write all files with one type to be sure that ids are the same everywhere."
 
 
-def find_defects(opened: OpenLog, plan: Plan) -> list[Finding]:
+def find_defects(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     """Return what is wrong with rows, in one scan of the log and one of the rankings, where there are any."""
     found = _found(opened, "log", list(_defects(plan)), row_text(plan.schema, plan.dialect))
     from_zero = [f for f in found if f.code in ("zero-based", "zero-based-rank")]
@@ -577,7 +577,7 @@ class _Defect:
     arguments: Arguments = field(default_factory=dict)
 
 
-def _defects(plan: Plan) -> Iterator[_Defect]:
+def _defects(plan: QueryPlan) -> Iterator[_Defect]:
     yield from _missing_values(plan)
     yield from _bad_positions(plan)
     yield from _bad_counts(plan) if plan.schema.aggregated else _bad_clicks(plan)
@@ -586,7 +586,7 @@ def _defects(plan: Plan) -> Iterator[_Defect]:
         yield from _bad_ranks(plan.dialect, plan.schema.rank_columns.values(), plan.schema.types)
 
 
-def _missing_values(plan: Plan) -> Iterator[_Defect]:
+def _missing_values(plan: QueryPlan) -> Iterator[_Defect]:
     schema, d = plan.schema, plan.dialect
     for name in (schema.query, schema.ranker, *([schema.window] if schema.window else [])):
         yield _Defect("null", _missing(plan, name), f"no value in column {name!r}", _DROP)
@@ -617,17 +617,17 @@ def _missing_values(plan: Plan) -> Iterator[_Defect]:
         )
 
 
-def _missing(plan: Plan, name: str) -> str:
+def _missing(plan: QueryPlan, name: str) -> str:
     """Return the condition that an id is missing."""
     return f"{plan.dialect.known(plan.dialect.quote(name), plan.schema.types[name])} IS NULL"
 
 
-def _without_document(plan: Plan, severity: Severity) -> _Defect:
+def _without_document(plan: QueryPlan, severity: Severity) -> _Defect:
     doc = plan.schema.doc
     return _Defect("null", _missing(plan, doc), f"no value in column {doc!r}", _DROP, severity)
 
 
-def _bad_positions(plan: Plan) -> Iterator[_Defect]:
+def _bad_positions(plan: QueryPlan) -> Iterator[_Defect]:
     column = plan.schema.position
     raw, position = plan.dialect.quote(column), _typed(plan, column)
     yield _Defect(
@@ -645,11 +645,11 @@ def _bad_positions(plan: Plan) -> Iterator[_Defect]:
     yield _Defect("negative-position", f"{position} < 0", f"a negative position in {column!r}", _DROP)
 
 
-def _typed(plan: Plan, column: str) -> str:
+def _typed(plan: QueryPlan, column: str) -> str:
     return plan.dialect.integer(plan.dialect.quote(column), plan.schema.types[column])
 
 
-def _bad_counts(plan: Plan) -> Iterator[_Defect]:
+def _bad_counts(plan: QueryPlan) -> Iterator[_Defect]:
     impressions, clicks = plan.schema.impressions or "", plan.schema.clicks or ""
     for column in (impressions, clicks):
         yield _Defect(
@@ -667,7 +667,7 @@ def _bad_counts(plan: Plan) -> Iterator[_Defect]:
     )
 
 
-def _bad_clicks(plan: Plan) -> Iterator[_Defect]:
+def _bad_clicks(plan: QueryPlan) -> Iterator[_Defect]:
     column = plan.schema.click or ""
     raw = plan.dialect.quote(column)
     click = plan.dialect.click(raw, plan.schema.types[column])
@@ -680,7 +680,7 @@ def _bad_clicks(plan: Plan) -> Iterator[_Defect]:
     )
 
 
-def _unknown_ranker(plan: Plan) -> _Defect:
+def _unknown_ranker(plan: QueryPlan) -> _Defect:
     schema, d = plan.schema, plan.dialect
     known = listed(plan.rankers)
     mixed = "if it stands for the lists of these interleaved, say ranks='none' and ranker='none'"
@@ -735,7 +735,7 @@ def _text(names: Iterable[str], d: Dialect) -> str:
     return " || ', ' || ".join(f"{d.text(f'{n}=')} || COALESCE({d.as_text(d.quote(n))}, 'null')" for n in names)
 
 
-def count_from_one(opened: OpenLog, plan: Plan) -> Arguments:
+def count_from_one(opened: OpenLog, plan: QueryPlan) -> Arguments:
     """Return the argument that adds 1 to what counts from 0: positions, and the ranks of a wide log."""
     schema, d = plan.schema, plan.dialect
     columns = [schema.position, *schema.rank_columns.values()]

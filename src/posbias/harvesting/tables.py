@@ -263,7 +263,7 @@ class PairSums(_Columns):
     skips: FloatArray
 
 
-def count_positions(table: Cells | PairSums) -> tuple[Shown, ...]:
+def count_positions(table: Cells | PairSums) -> tuple[PositionCounts, ...]:
     """Return what was shown at each rank at which anything was."""
     impressions: AnyArray
     if isinstance(table, PairSums):
@@ -278,10 +278,10 @@ def count_positions(table: Cells | PairSums) -> tuple[Shown, ...]:
         return sum(parts, np.zeros(size)).astype(np.int64)
 
     shown, clicks = count(impressions), count(table.clicks)
-    return tuple(Shown(int(k), int(shown[k]), int(clicks[k])) for k in np.flatnonzero(shown))
+    return tuple(PositionCounts(int(k), int(shown[k]), int(clicks[k])) for k in np.flatnonzero(shown))
 
 
-class Shown(NamedTuple):
+class PositionCounts(NamedTuple):
     """What was shown at one position."""
 
     position: int

@@ -29,13 +29,13 @@ from posbias.harvesting.row_checks import (
     find_several_ranks,
     note_natural,
 )
-from posbias.harvesting.tables import FEW_VIEWS, Shown
+from posbias.harvesting.tables import FEW_VIEWS, PositionCounts
 from posbias.logs.click_log import ClickLog
 from posbias.logs.layouts import Layout
 from posbias.logs.schema import guess, guess_ranks
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import FRACTIONS, INTEGERS
-from posbias.sql.plan import Plan, Step, render, shown
+from posbias.sql.plan import QueryPlan, Step, render, shown
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Check:
     queries: int = 0
     queries_shared: int | None = None
     page_views: Mapping[str, int] = field(default_factory=dict)
-    positions: tuple[Shown, ...] = ()
+    positions: tuple[PositionCounts, ...] = ()
     documents: int | None = None
     moved: int | None = None
     documents_one_in: int = 1
@@ -231,7 +231,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
     schema = opened.schema
     # A check looks more than once, and each look at a text would read it anew.
     opened.keep()
-    plan = Plan(schema, opened.dialect, known_rankers(opened), max_rank)
+    plan = QueryPlan(schema, opened.dialect, known_rankers(opened), max_rank)
     profile, counts = count_rows(opened, plan)
     understood: dict[str, Any] = {
         "layout": schema.layout,
@@ -264,7 +264,7 @@ class Look:
     """An opened log, what to ask of it, and what a first look at its rows told: which of them can be counted, too."""
 
     opened: OpenLog
-    plan: Plan
+    plan: QueryPlan
     profile: Profile
     counts: RowCounts
 
@@ -305,7 +305,7 @@ class Look:
         return count_pairs_of(self.opened, self.plan, self.profile.rankers, self.counts)
 
 
-def find_contradictions(opened: OpenLog, plan: Plan) -> list[Finding]:
+def find_contradictions(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     """Return rows shown at a position that is not the rank their own ranker gives them (wide and long)."""
     schema, d = plan.schema, plan.dialect
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
@@ -649,5 +649,5 @@ def _share(part: int, whole: int) -> str:
     return f"{part:,} of them ({part / whole:.1%})" if whole else f"{part:,}"
 
 
-def _rate(shown: Shown) -> str:
+def _rate(shown: PositionCounts) -> str:
     return f"{shown.clicks / shown.impressions:.2%}" if shown.impressions else "–"

@@ -25,7 +25,7 @@ from posbias.judging.one_curve import Contests, Surprises, ranker_effects
 from posbias.judging.significance import GRAVE, UNTOLD, Question, Trial, satterthwaite, told, wald
 from posbias.logs.schema import Schema, require
 from posbias.sql.observations import FEW_RESULTS, page_clicks
-from posbias.sql.plan import Plan
+from posbias.sql.plan import QueryPlan
 
 # With fewer degrees of freedom than this a difference is not judged.
 _FEWEST_DEGREES = 5.0
@@ -244,7 +244,7 @@ def count_page_clicks(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) 
     schema = opened.schema
     if schema.impression is None or schema.aggregated or not rankers:
         return None
-    plan = Plan(schema, opened.dialect, rankers, max_rank)
+    plan = QueryPlan(schema, opened.dialect, rankers, max_rank)
     answer = np.array(opened.rows(page_clicks(plan), "Counting clicks of page views"), dtype=np.float64)
     if not len(answer):
         return None

@@ -29,7 +29,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import NESTED, guess, refuse_fraction
 from posbias.progress import Progress, silent
 from posbias.sql.evaluation import Pages, Ranked, credit_sums, page_shapes, ranking_rows, repeated, unseen
-from posbias.sql.plan import Plan
+from posbias.sql.plan import QueryPlan
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -505,7 +505,7 @@ def _ranker_number(ranker: str, rankers: Sequence[str]) -> int:
     return rankers.index(ranker)
 
 
-def look_at_pages(opened: OpenLog, plan: Plan, impressions: Iterable[float]) -> tuple[Pages, float]:
+def look_at_pages(opened: OpenLog, plan: QueryPlan, impressions: Iterable[float]) -> tuple[Pages, float]:
     """Return what page views show, and which share of them leaves a rank vacant above others.
 
     Where not each row tells its page view, the share is that at the rank that most of those leave that go on below it,
@@ -532,7 +532,7 @@ def vacancy(impressions: Iterable[float]) -> float:
     return share
 
 
-def look_for_unseen(opened: OpenLog, plan: Plan, ranked: Sequence[Ranked], top: int) -> list[float | None]:
+def look_for_unseen(opened: OpenLog, plan: QueryPlan, ranked: Sequence[Ranked], top: int) -> list[float | None]:
     """Return the share of each ranking's top ranks that was never shown; None for a ranker of the log."""
     shares: list[float | None] = [None] * len(ranked)
     if any(one.table for one in ranked):

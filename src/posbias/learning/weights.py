@@ -25,13 +25,13 @@ from posbias.harvesting.count import refuse_errors, refuse_pages_without_id, ref
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.page_checks import find_repeats
 from posbias.harvesting.row_checks import find_no_clicks, one_in, small_sample
-from posbias.harvesting.tables import Shown
+from posbias.harvesting.tables import PositionCounts
 from posbias.judging.compare import fit
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import INTEGERS, NATURAL, Columns, Schema, refuse_fraction, refuse_sums, require
 from posbias.progress import Progress, silent
 from posbias.sql import weights as weight_sql
-from posbias.sql.plan import Plan
+from posbias.sql.plan import QueryPlan
 from posbias.sql.weights import (
     COUNTS,
     UNUSABLE,
@@ -261,7 +261,7 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
     refuse_segments(schema, curve)
     refuse_columns(schema, candidates, wanted.keep, rows=wanted.rows)
     in_log = tuple(name for name in wanted.keep if name in schema.types)
-    plan = Plan(schema, opened.dialect, (), curve.max_rank, curve.by, in_log)
+    plan = QueryPlan(schema, opened.dialect, (), curve.max_rank, curve.by, in_log)
     opened.keep([name for name in schema.types if name != NATURAL] if wanted.rows else [*curve.by, *in_log])
     profile = take_profile(opened, plan, force=force)
     propensities = relative_propensities(curve, profile.ranks, wanted.beyond)
@@ -375,7 +375,7 @@ def _kind(type_: str) -> str:
     return "time" if type_ == "DATE" or type_.startswith("TIMESTAMP") else type_
 
 
-def take_profile(opened: OpenLog, plan: Plan, *, force: bool) -> WeightProfile:
+def take_profile(opened: OpenLog, plan: QueryPlan, *, force: bool) -> WeightProfile:
     """Look at all rows, and refuse those that cannot be weighed and logs that are damaged."""
     if plan.schema.drop_duplicates:
         refuse_pages_without_id(opened, plan)
@@ -432,13 +432,13 @@ class WeightProfile:
         return found
 
     @property
-    def positions(self) -> list[Shown]:
+    def positions(self) -> list[PositionCounts]:
         """What was shown at each rank, all segments together."""
-        found: dict[int, Shown] = {}
+        found: dict[int, PositionCounts] = {}
         for cell in self.cells:
-            so_far = found.get(cell.position, Shown(cell.position, 0, 0))
+            so_far = found.get(cell.position, PositionCounts(cell.position, 0, 0))
             counts = so_far.impressions + cell.impressions, so_far.clicks + cell.clicks
-            found[cell.position] = Shown(cell.position, *counts)
+            found[cell.position] = PositionCounts(cell.position, *counts)
         return [found[rank] for rank in sorted(found) if found[rank].impressions]
 
     @property
@@ -601,7 +601,7 @@ def refuse_uncapped(worth: Sequence[Worth], profile: WeightProfile, cap: float |
         )
 
 
-def refuse_candidates(opened: OpenLog, plan: Plan, candidates: Columns) -> None:
+def refuse_candidates(opened: OpenLog, plan: QueryPlan, candidates: Columns) -> None:
     """Refuse candidates without an id, or with ids of another kind than the log's."""
     [(rows, missing)] = opened.rows(unreadable_candidates(plan, candidates), "Looking at candidates")
     if not rows:
@@ -615,7 +615,7 @@ def refuse_candidates(opened: OpenLog, plan: Plan, candidates: Columns) -> None:
         )
 
 
-def _find_apart(opened: OpenLog, plan: Plan, candidates: Columns, rows: int) -> list[Finding]:
+def _find_apart(opened: OpenLog, plan: QueryPlan, candidates: Columns, rows: int) -> list[Finding]:
     """Return queries and documents that only the log or only the candidates have, documents in a sample of queries."""
     [(shown, listed, common)] = opened.rows(queries_in_common(plan, candidates), "Comparing queries")
     refuse_other_queries(shown, listed, common)
@@ -633,7 +633,7 @@ def refuse_other_queries(shown: int, listed: int, common: int) -> None:
         )
 
 
-def _sample(plan: Plan, rows: int) -> str:
+def _sample(plan: QueryPlan, rows: int) -> str:
     """Return a condition that all rows of some queries fulfil, of many millions about as many as are worth a look."""
     few = one_in(rows, _MANY)
     return f"{plan.dialect.hashed('query')} & {few - 1} = 0" if few > 1 else "TRUE"
@@ -693,7 +693,7 @@ class _Answer:
     columns: tuple[str, ...]
 
     @classmethod
-    def of(cls, opened: OpenLog, plan: Plan, table: Any, draft: str | None) -> _Answer:
+    def of(cls, opened: OpenLog, plan: QueryPlan, table: Any, draft: str | None) -> _Answer:
         query = plan.schema.query
         if table is not None:
             import pyarrow.compute as pc
@@ -709,7 +709,7 @@ class _Answer:
 
 
 def _find_varying(
-    opened: OpenLog, plan: Plan, candidates: Columns | None, keep: Sequence[str], rows: int
+    opened: OpenLog, plan: QueryPlan, candidates: Columns | None, keep: Sequence[str], rows: int
 ) -> list[Finding]:
     """Return columns that came along though pairs have several values of them, in a sample of queries."""
     if not keep:

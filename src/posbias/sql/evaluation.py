@@ -8,14 +8,14 @@ from typing import Literal
 
 from posbias.sql.dialects import Dialect
 from posbias.sql.exposures import usable
-from posbias.sql.plan import Plan, Step, comma, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, render, shown
 
 # Whether page views show all ranks down to one that is the same for all, and else whether each row tells its own.
 Pages = Literal["whole", "known", "unknown"]
 
 
 def credit_sums(
-    plan: Plan,
+    plan: QueryPlan,
     ranked: Sequence[Ranked],
     propensity: Sequence[float],
     gain: Callable[[str], str],
@@ -98,7 +98,7 @@ class Ranked:
         return f"SELECT {query} AS query, {doc} AS doc, {'' if self.descending else '-'}{self.number(d)} AS score"
 
 
-def same_ids(plan: Plan, one: Ranked, left: str, right: str, roles: Sequence[str] = ("query", "doc")) -> str:
+def same_ids(plan: QueryPlan, one: Ranked, left: str, right: str, roles: Sequence[str] = ("query", "doc")) -> str:
     """Compare ids of the log with those of a ranking, as text where their types differ."""
     d, schema = plan.dialect, plan.schema
     told = []
@@ -111,7 +111,7 @@ def same_ids(plan: Plan, one: Ranked, left: str, right: str, roles: Sequence[str
 
 
 def _documents(
-    plan: Plan,
+    plan: QueryPlan,
     ranked: Sequence[Ranked],
     propensity: Sequence[float],
     gain: Callable[[str], str],
@@ -182,7 +182,7 @@ def _documents(
     ]
 
 
-def counted_rows(plan: Plan) -> str:
+def counted_rows(plan: QueryPlan) -> str:
     """Return which rows of `shown` count."""
     return f"{usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
 
@@ -291,7 +291,7 @@ def _as_shown(*, by_page: bool) -> str:
     return f"(shown_worth + {elsewhere}) / views"
 
 
-def _credits(plan: Plan, rankings: int) -> list[Step]:
+def _credits(plan: QueryPlan, rankings: int) -> list[Step]:
     """Return the steps that end in the answer."""
     bucket = plan.dialect.bucket("query", plan.schema.types[plan.schema.query])
     # ρ of a document is its exposure by page view, and each rank at which it was shown has a part in it.
@@ -363,7 +363,7 @@ def repeated(d: Dialect, one: Ranked) -> str:
     )
 
 
-def unseen(plan: Plan, ranked: Sequence[Ranked], top: int) -> str:
+def unseen(plan: QueryPlan, ranked: Sequence[Ranked], top: int) -> str:
     """Return what rankings that are tables have in their top ranks, by page views of their queries.
 
     By the number of a ranking: what would be shown there, and what of it never was.
@@ -410,7 +410,7 @@ def unseen(plan: Plan, ranked: Sequence[Ranked], top: int) -> str:
     )
 
 
-def page_shapes(plan: Plan) -> str:
+def page_shapes(plan: QueryPlan) -> str:
     """Return the results of no page view, the page views, those with a vacant rank, and how few and many they show."""
     paged = replace(plan, schema=replace(plan.schema, window=None), by=(), keep=(plan.schema.impression or "",))
     return render(

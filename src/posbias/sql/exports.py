@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbias.sql.dialects import Warehouse
-from posbias.sql.plan import Plan, Step, comma, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, render, shown
 from posbias.sql.signatures import signature_steps
 
 FORMAT_VERSION = 1
@@ -31,7 +31,7 @@ def printed(plan: ExportPlan, dialect: Warehouse, table: str, about: Mapping[str
 
 
 @dataclass(frozen=True)
-class ExportPlan(Plan):
+class ExportPlan(QueryPlan):
     """What a harvest asks of a table that is not opened: without names of rankers, they are taken as they come."""
 
     def number(self, expression: str, type_: str) -> str:
@@ -45,11 +45,11 @@ class ExportPlan(Plan):
         return f"CASE WHEN COUNT({view}) > 0 THEN {super().click_of_copies(typed)} ELSE -1 END"
 
 
-def _signatures(plan: Plan) -> tuple[list[Step], list[str]]:
+def _signatures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
     return signature_steps(plan), ["bucket", "ranker", *plan.coding.names, "impressions", "clicks", "row_count"]
 
 
-def _exposures(plan: Plan) -> tuple[list[Step], list[str]]:
+def _exposures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
     """Pairs by the exposure and the clicks they had, as one text, so that no step is read twice."""
     d, segments = plan.dialect, plan.segments
     keys = comma(segments, "mark", "query_key", "doc_key", "ranker_key", "rank_key")
@@ -113,7 +113,7 @@ def _exposures(plan: Plan) -> tuple[list[Step], list[str]]:
     ], columns
 
 
-def _mark(plan: Plan) -> str:
+def _mark(plan: QueryPlan) -> str:
     many = plan.schema.aggregated
     bad = "clicks IS NULL OR clicks < 0 OR clicks > impressions" + (" OR impressions IS NULL" if many else "")
     cases = {
@@ -128,7 +128,7 @@ def _mark(plan: Plan) -> str:
     return f"CASE{whens}\n    ELSE 0 END"
 
 
-def _answer(plan: Plan, source: str, columns: Sequence[str], about: str) -> Step:
+def _answer(plan: QueryPlan, source: str, columns: Sequence[str], about: str) -> Step:
     """The last step: with it a reader can tell what the answer is and that no row is missing."""
     # After a colon an empty segment is not taken for a missing one, however the export writes it.
     segments = [f"':' || {name} AS {name}" for name in plan.segments]

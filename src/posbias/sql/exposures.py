@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.sql.dialects import PACK
-from posbias.sql.plan import Digits, Plan, Step, comma, render, shown
+from posbias.sql.plan import Digits, QueryPlan, Step, comma, render, shown
 
 # What `bucket` holds for pairs that are not counted: without an id, or shown at several ranks by one ranker.
 NAMELESS, NON_FUNCTIONAL = -1, -2
@@ -19,12 +19,12 @@ BUSY = -3
 _BITS, _HALF, _MOST_ROWS = 5, 50, 2**26
 
 
-def digits_of_rankers(plan: Plan, most: int) -> Digits:
+def digits_of_rankers(plan: QueryPlan, most: int) -> Digits:
     """Return how counts of up to so many are written: a digit for each ranker."""
     return Digits(len(plan.rankers), max(most, 1).bit_length())
 
 
-def added_exposures(plan: Plan, digits: Digits) -> str:
+def added_exposures(plan: QueryPlan, digits: Digits) -> str:
     """Return pairs and clicks by bucket and exposure, as `exposures` does, counts as digits (`held`, `clicked`)."""
     d, segments = plan.dialect, plan.segments
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
@@ -65,7 +65,7 @@ def added_exposures(plan: Plan, digits: Digits) -> str:
     )
 
 
-def seen_ranks(plan: Plan) -> tuple[list[str], str]:
+def seen_ranks(plan: QueryPlan) -> tuple[list[str], str]:
     """Return the masks of the ranks at which rankers showed a pair, and the condition that none has it at several."""
     d, masks = plan.dialect, plan.masks
     seen = []
@@ -81,13 +81,13 @@ def seen_ranks(plan: Plan) -> tuple[list[str], str]:
     return seen, " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in masks.cuts(d))
 
 
-def usable(plan: Plan) -> str:
+def usable(plan: QueryPlan) -> str:
     """Rows within the top M. The profile has shown that all of them can be counted."""
     # An aggregated row of no impressions shows nothing anywhere.
     return f"position <= {plan.max_rank}" + (" AND impressions > 0" if plan.schema.aggregated else "")
 
 
-def profile(plan: Plan) -> str:
+def profile(plan: QueryPlan) -> str:
     """Return rows, impressions and clicks by segment, ranker and position, and how many rows are not usable."""
     d, schema = plan.dialect, plan.schema
     name = d.as_text(d.known(d.quote(schema.ranker), schema.types[schema.ranker]))
@@ -128,7 +128,7 @@ def profile(plan: Plan) -> str:
     )
 
 
-def bounds(plan: Plan) -> str:
+def bounds(plan: QueryPlan) -> str:
     """Return rows in all, those with a position, a click and a ranker, and the least and greatest of the first two."""
     d, schema = plan.dialect, plan.schema
     ranker, *columns = (d.quote(name or "") for name in (schema.ranker, schema.position, schema.click))
@@ -136,7 +136,7 @@ def bounds(plan: Plan) -> str:
     return f"SELECT COUNT(*), COUNT({ranker}), {least}\nFROM log"
 
 
-def exposures(plan: Plan) -> str:
+def exposures(plan: QueryPlan) -> str:
     """Return pairs and clicks by bucket, the ranks at which rankers showed them and the impressions they gave.
 
     One pass over (query, document). The ranks come as a mask: bit `M i + k - 1` of ranker i at rank k. Pairs that a
@@ -181,7 +181,7 @@ def exposures(plan: Plan) -> str:
     )
 
 
-def exposure_pair_sums(plan: Plan, weighting: str, firsts: Sequence[int]) -> str:
+def exposure_pair_sums(plan: QueryPlan, weighting: str, firsts: Sequence[int]) -> str:
     """Return ĉ and ¬ĉ by bucket, k and k', for when exposures do not compress.
 
     `firsts` are the positions at which each ranker's page views are counted; only the traffic weighting needs them.
@@ -241,7 +241,7 @@ def exposure_pair_sums(plan: Plan, weighting: str, firsts: Sequence[int]) -> str
     )
 
 
-def cell_steps(plan: Plan) -> list[Step]:
+def cell_steps(plan: QueryPlan) -> list[Step]:
     """Return the steps that end in `cells`: each pair at each rank by each ranker."""
     keys = comma(plan.segments, "query", "doc", "ranker", "position")
     return [
@@ -261,7 +261,7 @@ def _joined(left: str, right: str, segments: list[str]) -> str:
     return " AND ".join([*same, f"{left}.query = {right}.query", f"{left}.doc = {right}.doc"])
 
 
-def totals(plan: Plan) -> str:
+def totals(plan: QueryPlan) -> str:
     """Return impressions and clicks by bucket, ranker and position: what pair sums no longer tell."""
     d = plan.dialect
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
@@ -279,7 +279,7 @@ def totals(plan: Plan) -> str:
     )
 
 
-def of_buckets(plan: Plan, buckets: int, sql: str) -> str:
+def of_buckets(plan: QueryPlan, buckets: int, sql: str) -> str:
     """Return how many rows a query over `few`, the rows of the first buckets of a log, answers with."""
     d, schema = plan.dialect, plan.schema
     type_ = schema.types[schema.query]
@@ -288,7 +288,7 @@ def of_buckets(plan: Plan, buckets: int, sql: str) -> str:
     return render([few, Step("counted", "How many strata they have.", f"SELECT COUNT(*)\nFROM (\n{sql}\n) strata")])
 
 
-def set_sizes(plan: Plan) -> str:
+def set_sizes(plan: QueryPlan) -> str:
     """Return how many distinct (query, document) pairs were shown at both k and k'."""
     return render(
         [
@@ -308,14 +308,14 @@ def set_sizes(plan: Plan) -> str:
     )
 
 
-def nameless(plan: Plan) -> str:
+def nameless(plan: QueryPlan) -> str:
     """Return how many rows within the top M have no query or no document."""
     why = "Rows without an id."
     select = f"SELECT COUNT(*)\nFROM shown\nWHERE {usable(plan)} AND (query IS NULL OR doc IS NULL)"
     return render([*shown(plan, ranks=False), Step("nameless", why, select)])
 
 
-def non_functional(plan: Plan) -> str:
+def non_functional(plan: QueryPlan) -> str:
     """Return how many pairs a ranker showed at several ranks, and how many pairs there are, each by segment."""
     ids = comma(plan.segments, "query", "doc")
     return render(
@@ -335,7 +335,7 @@ def non_functional(plan: Plan) -> str:
     )
 
 
-def pair_counts(plan: Plan) -> str:
+def pair_counts(plan: QueryPlan) -> str:
     """Return how many (query, document) pairs there are, and how many were shown at several ranks."""
     return render(
         [
@@ -354,12 +354,12 @@ def pair_counts(plan: Plan) -> str:
     )
 
 
-def digits_of_ranks(plan: Plan, rows: int) -> Digits:
+def digits_of_ranks(plan: QueryPlan, rows: int) -> Digits:
     """Return how the counts of a pair in a log of so many rows are written: a digit for each rank."""
     return Digits(plan.max_rank, _BITS, _HALF, 2 * _HALF if rows < _MOST_ROWS else 0)
 
 
-def rank_digits(plan: Plan, digits: Digits) -> str:
+def rank_digits(plan: QueryPlan, digits: Digits) -> str:
     """Return how many pairs have the same impressions (`held_<g>`) and clicks (`clicked_<g>`) at each rank, by bucket.
 
     Pairs that were shown too often for that come back under bucket BUSY, with the number of their query in `held_0`.
@@ -405,12 +405,12 @@ def rank_digits(plan: Plan, digits: Digits) -> str:
     )
 
 
-def _number(plan: Plan, query: str) -> str:
+def _number(plan: QueryPlan, query: str) -> str:
     """Return, as SQL, a number for a query. Another query may have it too."""
     return plan.dialect.cast(f"{plan.dialect.hashed(query)} & {2**62 - 1}", "BIGINT")
 
 
-def busy_cells(plan: Plan, queries: Sequence[int]) -> str:
+def busy_cells(plan: QueryPlan, queries: Sequence[int]) -> str:
     """Return the exposures, cell by cell, of pairs shown too often for digits; by the numbers of their queries."""
     having = f"SUM(impressions) >= {2**_BITS}"
     if not queries:
@@ -422,7 +422,7 @@ def busy_cells(plan: Plan, queries: Sequence[int]) -> str:
     return render([Step("busy", "The rows of queries with such pairs.", rows), Step("busy_cells", "Theirs.", answer)])
 
 
-def cells(plan: Plan, *, having: str = "") -> str:
+def cells(plan: QueryPlan, *, having: str = "") -> str:
     """Return the exposures by cell, for many rankers, or for those pairs whose cells have something."""
     d, segments = plan.dialect, plan.segments
     ids = comma(segments, "query", "doc")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.logs.schema import ANY_RANKER
-from posbias.sql.plan import Plan, Step, comma, once, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, once, render, shown
 
 # What `original` holds for a value that is no rank. Rows without any value are no part of the experiment.
 NO_RANK = -1
@@ -16,7 +16,7 @@ NAMELESS = -1
 FEW_RESULTS = 5
 
 
-def swaps(plan: Plan, original: str) -> str:
+def swaps(plan: QueryPlan, original: str) -> str:
     """Return rows, impressions and clicks by bucket, ranker, original rank, rank shown, and the page's last rank."""
     # As a segment it passes through the first steps like any column of the user's, as text.
     carried = replace(plan, by=(*plan.by, original))
@@ -49,23 +49,23 @@ def swaps(plan: Plan, original: str) -> str:
     )
 
 
-def bucket(plan: Plan) -> str:
+def bucket(plan: QueryPlan) -> str:
     """The bucket of a row's query, marked where there is none."""
     found = plan.dialect.bucket("query", plan.schema.types[plan.schema.query])
     return f"CASE WHEN query IS NULL THEN {NAMELESS} ELSE {found} END"
 
 
-def within(plan: Plan) -> str:
+def within(plan: QueryPlan) -> str:
     """Rows within the top M that show anything. The profile has shown that all of them can be counted."""
     return f"position <= {plan.max_rank} AND impressions > 0"
 
 
-def counted(plan: Plan) -> str:
+def counted(plan: QueryPlan) -> str:
     """Impressions and clicks, added up."""
     return f"{plan.dialect.total('impressions')} AS impressions, {plan.dialect.total('clicks')} AS clicks"
 
 
-def random_order(plan: Plan, ranker: int) -> str:
+def random_order(plan: QueryPlan, ranker: int) -> str:
     """Return how far the places of (query, document) pairs agree between the page views on which a ranker showed them.
 
     Of the `pairs` that were shown several times, down to a `rank`: how often they were shown `again`, the products of
@@ -122,7 +122,7 @@ def random_order(plan: Plan, ranker: int) -> str:
     )
 
 
-def totals(plan: Plan) -> str:
+def totals(plan: QueryPlan) -> str:
     """Return rows, impressions and clicks by bucket, ranker and rank."""
     return render(
         [
@@ -138,7 +138,7 @@ def totals(plan: Plan) -> str:
     )
 
 
-def pair_positions(plan: Plan) -> str:
+def pair_positions(plan: QueryPlan) -> str:
     """Return impressions and clicks of each (query, document) at each rank, and the bucket of its query.
 
     Pairs have a number, -1 without an id.
@@ -164,7 +164,7 @@ def pair_positions(plan: Plan) -> str:
     )
 
 
-def feature_positions(plan: Plan, features: Sequence[str]) -> str:
+def feature_positions(plan: QueryPlan, features: Sequence[str]) -> str:
     """Return impressions and clicks of each vector of features, by number, at each rank, with its `feature_<i>`."""
     # As segments they pass through the first steps like any column of the user's, as text that tells a number exactly.
     carried = replace(plan, by=(*plan.by, *features))
@@ -200,7 +200,7 @@ def _number(text: str) -> str:
     return f"CASE {text} WHEN 'true' THEN 1e0 WHEN 'false' THEN 0e0 ELSE CAST({text} AS DOUBLE) END"
 
 
-def page_clicks(plan: Plan) -> str:
+def page_clicks(plan: QueryPlan) -> str:
     """Return the query: by bucket, page views, those with clicks, and pairs of clicks together and apart.
 
     Views of one query that show the same results at the same positions are views of one page. Two clicks at different

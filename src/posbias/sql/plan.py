@@ -133,7 +133,7 @@ class Digits:
         return column >> place * self.bits & (1 << self.bits) - 1
 
 
-def shown(plan: Plan, *, ranks: bool) -> list[Step]:
+def shown(plan: QueryPlan, *, ranks: bool) -> list[Step]:
     """Return the steps that end in `shown`; with the ranks of every ranker where they are known."""
     schema, d = plan.schema, plan.dialect
     steps: list[Step] = []
@@ -181,7 +181,7 @@ def shown(plan: Plan, *, ranks: bool) -> list[Step]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class QueryPlan:
     """What a harvest asks of the log: its columns, the rankers by number, M and the segments."""
 
     schema: Schema
@@ -337,7 +337,7 @@ class Masks:
         return seen >> place * self.max_rank & (1 << self.max_rank) - 1
 
 
-def once(plan: Plan) -> Step:
+def once(plan: QueryPlan) -> Step:
     """Drop what at-least-once logging wrote twice: a click counts if any copy has it."""
     schema, d = plan.schema, plan.dialect
     kept = [schema.impression or "", schema.query, schema.doc, schema.position, *plan.by]
@@ -360,7 +360,7 @@ def comma(*parts: str | Sequence[str]) -> str:
     return ", ".join(p for p in flat if p)
 
 
-def _document(plan: Plan) -> str:
+def _document(plan: QueryPlan) -> str:
     """Return the document: of a window such as a day, where a document is compared with itself only within one."""
     schema, d = plan.schema, plan.dialect
     doc, window = (
@@ -371,7 +371,7 @@ def _document(plan: Plan) -> str:
     return f"{d.as_text(f'LENGTH({text})')} || ':' || {text} || {d.as_text(doc)}" if window else doc
 
 
-def _placed(plan: Plan) -> Step:
+def _placed(plan: QueryPlan) -> Step:
     """Turn the long table of rankings into one row a (query, document); one of several ranks is none, or no rank."""
     schema, d = plan.schema, plan.dialect
     number = plan.number(d.quote(schema.ranker), schema.rankings[schema.ranker])
@@ -388,7 +388,7 @@ def _placed(plan: Plan) -> Step:
     )
 
 
-def _same(plan: Plan, role: str) -> str:
+def _same(plan: QueryPlan, role: str) -> str:
     """Compare an id of the log with one of the rankings, as text where their types differ."""
     schema, d = plan.schema, plan.dialect
     name = getattr(schema, role)

@@ -7,29 +7,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.sql.dialects import BUCKETS
-from posbias.sql.plan import Plan, Step, comma, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, render, shown
 
 # What `code_0` holds instead of ranks for rows that cannot be counted.
 BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
 
 
-def most_signatures(plan: Plan) -> float:
+def most_signatures(plan: QueryPlan) -> float:
     """Return how many rows the harvest can have at most: without end where there are segments."""
     one_code = len(plan.coding.names) == 1
     return BUCKETS * (len(plan.rankers) + 1) * _values(plan) if one_code and not plan.by else math.inf
 
 
-def _values(plan: Plan) -> int:
+def _values(plan: QueryPlan) -> int:
     """Return how many values `code_0` may have."""
     return plan.coding.sizes[0] - UNUSABLE
 
 
-def signatures(plan: Plan) -> str:
+def signatures(plan: QueryPlan) -> str:
     """Return the harvest of a wide or long log: impressions and clicks by bucket, signature, ranker shown."""
     return render(signature_steps(plan))
 
 
-def signature_steps(plan: Plan) -> list[Step]:
+def signature_steps(plan: QueryPlan) -> list[Step]:
     """Return the steps that end in `signatures`."""
     d, coded = plan.dialect, plan.coding.names
     impressions, clicks = _totals(plan)
@@ -70,14 +70,14 @@ def signature_steps(plan: Plan) -> list[Step]:
     ]
 
 
-def _totals(plan: Plan) -> tuple[str, str]:
+def _totals(plan: QueryPlan) -> tuple[str, str]:
     """Return impressions and clicks as aggregates: rows are counted, which is faster, where they are not added up."""
     if plan.schema.aggregated:
         return plan.dialect.total("impressions"), plan.dialect.total("clicks")
     return "COUNT(*)", "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
 
 
-def _signed(plan: Plan, *, tested: bool = False) -> list[Step]:
+def _signed(plan: QueryPlan, *, tested: bool = False) -> list[Step]:
     """Return the steps that end in `signed`: each row with its bucket and signature; `tested` if all can be counted."""
     d = plan.dialect
     # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
@@ -97,7 +97,7 @@ def _signed(plan: Plan, *, tested: bool = False) -> list[Step]:
     ]
 
 
-def _code(plan: Plan, counted: str) -> str:
+def _code(plan: QueryPlan, counted: str) -> str:
     """Return `code_0`: what a row that is counted has, or why a row is not."""
     m = plan.max_rank
     sound = "clicks BETWEEN 0 AND impressions AND query IS NOT NULL"
@@ -114,14 +114,14 @@ def _code(plan: Plan, counted: str) -> str:
     )
 
 
-def _placed_by_own(plan: Plan) -> list[Step]:
+def _placed_by_own(plan: QueryPlan) -> list[Step]:
     """Return the steps that end in `placed_by_own`: each row with the rank by the ranker shown."""
     own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
     why = "The rank that the ranker shown gives the result; it must be where it was shown."
     return [*shown(plan, ranks=True), Step("placed_by_own", why, f"SELECT *, {own} AS own\nFROM shown")]
 
 
-def row_counts(plan: Plan) -> str:
+def row_counts(plan: QueryPlan) -> str:
     """Return how many rows are counted, by the rank where they were shown, and how many are not, by why (`code_0`).
 
     Both by ranker (`shown_by`); -1 is one that is not known.
@@ -146,7 +146,7 @@ def row_counts(plan: Plan) -> str:
     )
 
 
-def pair_signatures(plan: Plan, condition: str, *, tested: bool, queries: bool) -> str:
+def pair_signatures(plan: QueryPlan, condition: str, *, tested: bool, queries: bool) -> str:
     """Return how many (query, document) pairs have each signature, and how many have several (`low` is not `high`).
 
     `condition` says which rows of the log are looked at. Where all are known to be counted (`tested`), what tells that
@@ -175,7 +175,7 @@ def pair_signatures(plan: Plan, condition: str, *, tested: bool, queries: bool) 
     )
 
 
-def signature_pairs(plan: Plan) -> str:
+def signature_pairs(plan: QueryPlan) -> str:
     """Return how many distinct (query, document) pairs have each signature."""
     steps = _signed(plan)
     keys = comma(plan.coding.names)
@@ -196,7 +196,7 @@ def signature_pairs(plan: Plan) -> str:
     )
 
 
-def signature_totals(plan: Plan) -> str:
+def signature_totals(plan: QueryPlan) -> str:
     """Return impressions and clicks by bucket, ranker and rank, and the rows that cannot be counted by `code_0`."""
     d = plan.dialect
     steps = _signed(plan)
@@ -217,7 +217,7 @@ def signature_totals(plan: Plan) -> str:
     )
 
 
-def signature_pair_sums(plan: Plan, firsts: Sequence[int]) -> str:
+def signature_pair_sums(plan: QueryPlan, firsts: Sequence[int]) -> str:
     """Return ĉ and ¬ĉ by bucket, k and k' (traffic weighting), for when signatures do not compress.
 
     `firsts` are the positions at which each ranker's page views are counted.

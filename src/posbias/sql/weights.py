@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from posbias.logs.schema import NATURAL, Columns
 from posbias.sql.dialects import INTEGERS, Dialect
-from posbias.sql.plan import Plan, Step, comma, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, render, shown
 
 # What `position` holds for rows that cannot be weighed.
 UNUSABLE = -1
@@ -15,7 +15,7 @@ UNUSABLE = -1
 COUNTS = ("impressions", "clicks", "exposure", "weight")
 
 
-def profile(plan: Plan) -> str:
+def profile(plan: QueryPlan) -> str:
     """Return rows, impressions, clicks, clicked rows and rows without an id by segment and position."""
     d, keys = plan.dialect, comma(plan.segments, "position")
     usable = "position >= 1 AND clicks BETWEEN 0 AND impressions"
@@ -41,7 +41,7 @@ def profile(plan: Plan) -> str:
     )
 
 
-def clicked_pairs(plan: Plan) -> str:
+def clicked_pairs(plan: QueryPlan) -> str:
     """Return how many (query, document) pairs were clicked."""
     return render(
         [
@@ -53,7 +53,7 @@ def clicked_pairs(plan: Plan) -> str:
 
 
 def pairs(
-    plan: Plan, worth: Sequence[Worth], scale: float, candidates: Columns | None = None, keep: Sequence[str] = ()
+    plan: QueryPlan, worth: Sequence[Worth], scale: float, candidates: Columns | None = None, keep: Sequence[str] = ()
 ) -> str:
     """Return impressions, clicks, exposure and weight of each (query, document) shown; of all candidates if given.
 
@@ -97,7 +97,7 @@ class Worth:
     unseen: float = 0.0
 
 
-def _weighed(plan: Plan, worth: Sequence[Worth], *, unseen: bool) -> list[Step]:
+def _weighed(plan: QueryPlan, worth: Sequence[Worth], *, unseen: bool) -> list[Step]:
     same = ["s.position = w.position", *(f"s.{name} IS NOT DISTINCT FROM w.{name}" for name in plan.segments)]
     columns = comma("s.*", "w.exposure", "w.weight", ["w.unseen"] if unseen else [])
     where = "\nWHERE s.impressions > 0" if plan.schema.aggregated else ""
@@ -111,7 +111,7 @@ def _weighed(plan: Plan, worth: Sequence[Worth], *, unseen: bool) -> list[Step]:
     ]
 
 
-def _worth(plan: Plan, worth: Sequence[Worth], *, unseen: bool) -> Step:
+def _worth(plan: QueryPlan, worth: Sequence[Worth], *, unseen: bool) -> Step:
     """Return the curve as a table of the ranks that the log has."""
     d = plan.dialect
     values = ",\n  ".join(
@@ -141,12 +141,12 @@ def number(value: float) -> str:
     return text if "e" in text else f"{text}e0"
 
 
-def _times(plan: Plan, factor: str) -> str:
+def _times(plan: QueryPlan, factor: str) -> str:
     """Return impressions times a factor; a row of single clicks is one impression."""
     return f"impressions * {factor}" if plan.schema.aggregated else factor
 
 
-def _with_candidates(plan: Plan, candidates: Columns, keep: Sequence[str]) -> list[Step]:
+def _with_candidates(plan: QueryPlan, candidates: Columns, keep: Sequence[str]) -> list[Step]:
     """Return the steps from pairs to all documents that could have been shown, each with all page views of its query.
 
     E = Σ_k N_k p_k + (N_q − N) p_last: a page view that did not show a document counts as one at the last rank.
@@ -195,7 +195,7 @@ def _with_candidates(plan: Plan, candidates: Columns, keep: Sequence[str]) -> li
     ]
 
 
-def candidate_id(plan: Plan, candidates: Columns, name: str) -> str:
+def candidate_id(plan: QueryPlan, candidates: Columns, name: str) -> str:
     """Return an id of the candidates as the log has it, by its text; NULL where it cannot be."""
     d: Dialect = plan.dialect
     wanted, found = plan.schema.types[name], candidates.types[name]
@@ -208,7 +208,7 @@ def candidate_id(plan: Plan, candidates: Columns, name: str) -> str:
     return f"CASE WHEN {d.as_text(made)} = {d.as_text(expression)} THEN {made} END" if number else made
 
 
-def rows(plan: Plan, worth: Sequence[Worth], scale: float) -> str:
+def rows(plan: QueryPlan, worth: Sequence[Worth], scale: float) -> str:
     """Return every row of the log with its weight, divided by `scale`."""
     d, schema = plan.dialect, plan.schema
     columns = comma([f"l.{d.quote(name)}" for name in schema.types if name != NATURAL])
@@ -230,14 +230,14 @@ def rows(plan: Plan, worth: Sequence[Worth], scale: float) -> str:
     )
 
 
-def unreadable_candidates(plan: Plan, candidates: Columns) -> str:
+def unreadable_candidates(plan: QueryPlan, candidates: Columns) -> str:
     """Return how many rows of the candidates there are, and how many lack an id as the log has them."""
     ids = [candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc)]
     missing = " OR ".join(f"{expression} IS NULL" for expression in ids)
     return f"SELECT COUNT(*), COALESCE(SUM(CASE WHEN {missing} THEN 1 ELSE 0 END), 0) FROM candidates"
 
 
-def queries_in_common(plan: Plan, candidates: Columns) -> str:
+def queries_in_common(plan: QueryPlan, candidates: Columns) -> str:
     """Return how many queries the log has, how many the candidates have, and how many both."""
     query = candidate_id(plan, candidates, plan.schema.query)
     return render(
@@ -255,7 +255,7 @@ def queries_in_common(plan: Plan, candidates: Columns) -> str:
     )
 
 
-def shown_and_listed(plan: Plan, candidates: Columns, condition: str) -> str:
+def shown_and_listed(plan: QueryPlan, candidates: Columns, condition: str) -> str:
     """Return how many documents of a sample of queries were shown, and how many of them are candidates.
 
     Of queries that have candidates.
@@ -286,7 +286,7 @@ def shown_and_listed(plan: Plan, candidates: Columns, condition: str) -> str:
     )
 
 
-def varying(plan: Plan, condition: str, candidates: Columns | None, keep: Sequence[str]) -> str:
+def varying(plan: QueryPlan, condition: str, candidates: Columns | None, keep: Sequence[str]) -> str:
     """Return how many pairs of a sample there are, and in how many each column that comes along has several values.
 
     Of queries of the log: in the log, in the candidates, or in both together.
