@@ -7,19 +7,20 @@ import re
 from textwrap import dedent
 
 _SECTION = re.compile(r"(Arguments|Args|Attributes|Returns|Raises|Examples?|Reference):(.*)")
-_ITEM = re.compile(r"([*\w]+(?:, [*\w]+)*): ?(.*)", re.DOTALL)
+# `name (type, default 10): text`; the type may have brackets of its own.
+_ITEM = re.compile(r"([*\w]+(?:, [*\w]+)*)( \((?:[^()]|\([^()]*\))*\))?: ?(.*)", re.DOTALL)
 _TITLES = {"Args": "Arguments", "Examples": "Example"}
 
 
 def as_markdown(docstring: str) -> str:
     """Return a docstring as Markdown.
 
-    >>> print(as_markdown("Count.\\n\\nArguments:\\n    rows, top: how many,\\n        at most.\\n\\nReference: None."))
+    >>> print(as_markdown("Count.\\n\\nArguments:\\n    rows, top (int): how\\n        many.\\n\\nReference: None."))
     Count.
     <BLANKLINE>
     **Arguments**
     <BLANKLINE>
-    - `rows`, `top`: how many, at most.
+    - `rows`, `top` (int): how many.
     <BLANKLINE>
     Reference: None.
     """
@@ -60,14 +61,14 @@ def _told(title: str, body: str) -> str:
 
 
 def _items(body: str) -> str:
-    """Return a list of names, each with what it is: `name: text`, with what goes on indented."""
+    """Return a list of names, each with what it is: `name (type): text`, with what goes on indented."""
     lines = []
     for item in re.split(r"\n(?! )", body):
         found = _ITEM.fullmatch(item)
         if not found:
-            raise ValueError(f"expected `name: text`, found {item!r}")
+            raise ValueError(f"expected `name (type): text`, found {item!r}")
         names = ", ".join(f"`{name}`" for name in found[1].split(", "))
-        lines.append(f"- {names}: {' '.join(found[2].split())}")
+        lines.append(f"- {names}{found[2] or ''}: {' '.join(found[3].split())}")
     return "\n".join(lines)
 
 

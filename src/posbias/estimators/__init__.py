@@ -52,8 +52,8 @@ __all__ = ["DEFAULT", "ESTIMATORS", "FROM_HARVESTS", "FROM_LOGS", "estimator_cla
 def estimator_class(name: str) -> type[CurveEstimator]:
     """Return the class of an estimator.
 
-    Parameters:
-        name: a key of `ESTIMATORS`.
+    Arguments:
+        name (str): a key of `ESTIMATORS`.
 
     Example:
         >>> estimator_class("all-pairs").__name__
