@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 FULL   := $(VENV)/.complete
+TEST   := $(VENV)/.test
 # What drives Chromium, from npm: beside .venv, and no part of the clone.
 NODE   := .browser
 DEMO   := $(VENV)/.demo
@@ -26,9 +27,13 @@ setup: $(FULL)
 
 $(FULL): pyproject.toml constraints.txt
 	$(call install,dev)
-	touch $(DEMO) $@
+	touch $(DEMO) $(TEST) $@
 
 # The same .venv with a part of it; `make setup` adds the rest.
+$(TEST): pyproject.toml constraints.txt
+	$(call install,test)
+	touch $(DEMO) $@
+
 $(DEMO): pyproject.toml constraints.txt
 	$(call install,$(SHOWN))
 	touch $@
@@ -59,7 +64,7 @@ demo: $(DEMO)
 	@echo "$$NEXT"
 
 # Every test is in one of the two: `test` needs nothing but Python, `test-servers` Java, PostgreSQL, Chromium and node too.
-test: setup
+test: $(TEST)
 	$(PYTEST) -m "not (server or long)"
 
 test-servers: setup $(NODE)/.complete

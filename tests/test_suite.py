@@ -12,7 +12,7 @@ from tests.support import ROOT
 def selections() -> dict[str, str]:
     """Return the marks that each target of the Makefile selects."""
     rules = (ROOT / "Makefile").read_text("utf-8")
-    return dict(re.findall(r'^([\w-]+): setup\b.*\n\t\$\(PYTEST\) -m "(.+)"$', rules, re.MULTILINE))
+    return dict(re.findall(r'^([\w-]+): (?:setup|\$\(TEST\)).*\n\t\$\(PYTEST\) -m "(.+)"$', rules, re.MULTILINE))
 
 
 def test_every_test_is_in_one_part() -> None:

@@ -16,16 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
 from tests.support.sparks import require_java
 
-SPARK = Path(pyspark.__file__).parent
 HOST = "127.0.0.1"
 # In seconds, against hanging alone: on a busy machine Spark takes what it takes, and nobody is given up for silence.
 # A process that is killed is missed at once, by its connections.
 PATIENCE = 1800
 TIMEOUTS = {"spark.network.timeout": f"{PATIENCE}s", "spark.worker.timeout": str(PATIENCE)}
+
+
+def spark_home() -> Path:
+    """Return the folder of Spark's programs."""
+    # `make test` does without it.
+    import pyspark
+
+    return Path(pyspark.__file__).parent
 
 
 def free_port() -> int:
@@ -85,7 +90,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
     # Nothing compiled for long that runs for a minute.
     options = " ".join(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *(f"-D{n}={v}" for n, v in TIMEOUTS.items())])
     environment = os.environ | {
-        "SPARK_HOME": str(SPARK),
+        "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": HOST,
         "SPARK_MASTER_OPTS": f"{options} -Dspark.master.rest.enabled=false",
         "SPARK_WORKER_OPTS": options,
@@ -96,7 +101,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
         with open(folder / f"{name}.log", "wb") as log:
             # In a group of its own, so that a worker is killed together with its executors.
             return subprocess.Popen(
-                [str(SPARK / "bin" / "spark-class"), *arguments],
+                [str(spark_home() / "bin" / "spark-class"), *arguments],
                 env=environment,
                 stdout=log,
                 stderr=log,

@@ -12,10 +12,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
+
+if TYPE_CHECKING:
+    import psycopg
 
 # Nothing outlives the session, so nothing needs to be safe on the disk.
 SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=32MB")
@@ -35,6 +37,9 @@ class Server:
     address: str
 
     def connect(self) -> psycopg.Connection[Any]:
+        # `make test` does without it.
+        import psycopg
+
         return psycopg.connect(self.address, autocommit=True)
 
 
