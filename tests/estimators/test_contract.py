@@ -11,7 +11,7 @@ import pytest
 import posbias
 from posbias.estimators import ESTIMATORS as REGISTERED
 from posbias.estimators import Estimator, estimator_class
-from posbias.estimators.base import deletions, percentile, resample
+from posbias.estimators.base import deletion_weights, percentile, resample_weights
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells
 from posbias.logs.layouts import Layout
@@ -270,7 +270,7 @@ def test_propensities_may_exceed_one_and_rise():
 def test_resamples_recount_clicks_and_page_views(make, harvest):
     """The batch equals harvesting each resample anew: buckets repeated, n_i recounted, ĉ and ¬ĉ from there."""
     buckets = harvest.buckets
-    draws = np.concatenate([resample(len(buckets), 5, seed=3), deletions(len(buckets))[:3]])
+    draws = np.concatenate([resample_weights(len(buckets), 5, seed=3), deletion_weights(len(buckets))[:3]])
     batch = make().curves(make().count(harvest), draws)
     for counts, estimate in zip(draws.astype(int), batch, strict=True):
         times = counts[np.searchsorted(buckets, harvest.table.bucket)]

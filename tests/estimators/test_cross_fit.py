@@ -13,7 +13,7 @@ from experiments.drawn import buckets_of, draw_log
 from posbias._stats import normal_tail, t_quantile
 from posbias.estimators import cross_fit as cross_fitting
 from posbias.estimators import cross_fit as score_roots
-from posbias.estimators.base import deletions, jackknife, percentile, resample
+from posbias.estimators.base import deletion_weights, jackknife, percentile, resample_weights
 from posbias.estimators.cross_fit import Guess, Rows, Score
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells
@@ -427,7 +427,7 @@ def test_intervals_of_a_few_large_queries_given_whole_to_rankers_hold_the_truth(
 def test_deletions_by_one_step_are_those_of_full_fits(harvest):
     """Standard errors agree within 1% with those of fits that see the rest alone, n anew, from the same guesses."""
     counts = posbias.CrossFit().count(harvest)
-    weights = deletions(counts.buckets)
+    weights = deletion_weights(counts.buckets)
     steps, fits = counts.refits(weights), np.array([counts._refit(each) for each in weights])
     one, other = (np.sqrt((np.log(refits / counts.estimate) ** 2).sum(axis=0))[1:] for refits in (steps, fits))
     np.testing.assert_allclose(one, other, rtol=0.01)
@@ -440,12 +440,12 @@ def test_a_fit_without_a_bucket_is_the_fit_of_the_rest():
     for place in (0, 7, 100):
         rest = replace(harvest, table=harvest.table.where(harvest.table.bucket != harvest.buckets[place]))
         anew = posbias.CrossFit(relevance="none", interval=None).fit(rest).propensity_
-        np.testing.assert_allclose(counts._refit(deletions(counts.buckets)[place]), anew, rtol=1e-9)
+        np.testing.assert_allclose(counts._refit(deletion_weights(counts.buckets)[place]), anew, rtol=1e-9)
 
 
 def test_weights_by_one_step_are_those_of_all_steps(harvest):
     counts = posbias.CrossFit().count(harvest)
-    weights = resample(counts.buckets, 20, seed=1)
+    weights = resample_weights(counts.buckets, 20, seed=1)
     steps, fits = counts.refits(weights), np.array([counts._refit(each) for each in weights])
     assert np.abs(np.log(steps / fits)).max() < 0.15 * np.log(fits[:, 1:]).std(axis=0).min()
 

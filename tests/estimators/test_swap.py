@@ -16,7 +16,7 @@ from experiments.ranking_svm import rank_documents
 from experiments.sessions import simulate_swaps
 from experiments.traffic import sweeps
 from posbias.estimators import SwapAdjacent, SwapOne
-from posbias.estimators.base import resample
+from posbias.estimators.base import resample_weights
 from posbias.harvesting.observations import Observations
 from posbias.simulation import PositionBased
 
@@ -149,7 +149,7 @@ def test_resamples_take_rates_anew(make):
     rows |= {"impressions": rng.integers(5, 50, size), "segment": np.zeros(size, dtype=int)}
     rows["clicks"] = rng.binomial(rows["impressions"], 0.3)
     refits = []
-    for times in resample(40, 7, seed=5).astype(int):
+    for times in resample_weights(40, 7, seed=5).astype(int):
         again = rows | {name: rows[name] * times[rows["bucket"]] for name in ("impressions", "clicks")}
         estimator = make(max_rank=4, interval=None)
         estimator.estimate(Observations("swaps", 4, ("a", "b"), again, again))

@@ -16,7 +16,7 @@ from posbias import _arrays as arrays
 from posbias._arrays import FloatArray, tally
 from posbias.engines.duckdb_log import DuckDBLog
 from posbias.estimators import Estimator
-from posbias.estimators.base import Reasons, resample
+from posbias.estimators.base import Reasons, resample_weights
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells, Strata
 from posbias.logs.layouts import Layout
@@ -269,7 +269,7 @@ def test_it_recovers_the_curve_within_its_interval(harvest):
 def test_a_batch_of_bucket_weights_is_each_of_them(harvest):
     estimator = ConditionalPoisson()
     counts = estimator.count(harvest)
-    weights = resample(counts.buckets, 6, seed=1)
+    weights = resample_weights(counts.buckets, 6, seed=1)
     batch = estimator.curves(counts, weights.reshape(2, 3, -1))
     assert batch.shape == (2, 3, 4)
     np.testing.assert_allclose(batch.reshape(6, 4), [estimator.curves(counts, w) for w in weights], rtol=1e-9)
@@ -278,7 +278,7 @@ def test_a_batch_of_bucket_weights_is_each_of_them(harvest):
 def test_a_resample_is_the_harvest_of_it():
     harvest = harvest_of("wide")
     estimator = ConditionalPoisson(interval=None)
-    for weights in resample(len(harvest.buckets), 3, seed=2):
+    for weights in resample_weights(len(harvest.buckets), 3, seed=2):
         times = weights.astype(int)[np.searchsorted(harvest.buckets, harvest.table.bucket)]
         columns = harvest.table.columns()
         columns |= {name: columns[name] * times for name in ("impressions", "clicks")}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Interval = Literal["jackknife", "bootstrap"]
 INTERVALS: tuple[Interval, ...] = ("jackknife", "bootstrap")
 # With fewer buckets than this no interval is worth its name.
-FEWEST_BUCKETS = 8
+MIN_BUCKETS = 8
 # An interval with fewer degrees of freedom than this rests on few queries, and says so.
 FEW_DEGREES = 10
 # What a deletion moves log p by, at the least, to be more than rounding; and the half-width beyond which an interval,
@@ -119,18 +119,18 @@ class CurveEstimator(ABC):
         self.deletions_ = None
         if how is None:
             return no_intervals(len(propensity))
-        if buckets < FEWEST_BUCKETS:
-            return no_intervals(len(propensity), few_buckets(buckets))
+        if buckets < MIN_BUCKETS:
+            return no_intervals(len(propensity), explain_few_buckets(buckets))
         step = max(1, _MOST_NUMBERS // max(1, size))
 
         def refits(weights: FloatArray) -> FloatArray:
             return np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
 
-        self.deletions_, self.most_degrees_ = refits(deletions(buckets)), most_degrees
+        self.deletions_, self.most_degrees_ = refits(deletion_weights(buckets)), most_degrees
         by_deletion = jackknife(propensity, self.deletions_, given["level"], most_degrees)
         if how == "jackknife":
             return by_deletion
-        resamples = refits(resample(buckets, given["bootstrap"], given["seed"]))
+        resamples = refits(resample_weights(buckets, given["bootstrap"], given["seed"]))
         return warned(percentile(propensity, resamples, given["level"]), by_deletion.degrees)
 
     def _keep(
@@ -580,12 +580,12 @@ def no_intervals(ranks: int, reason: str | None = None) -> Intervals:
     return Intervals(np.full((ranks, 2), np.nan), np.full((ranks, ranks), np.nan), unknown, [reason] * ranks)
 
 
-def few_buckets(buckets: int) -> str:
+def explain_few_buckets(buckets: int) -> str:
     """Say why so few buckets make no interval."""
-    return f"{buckets} bucket{'s'[: buckets > 1]} of queries: no interval from fewer than {FEWEST_BUCKETS}"
+    return f"{buckets} bucket{'s'[: buckets > 1]} of queries: no interval from fewer than {MIN_BUCKETS}"
 
 
-def deletions(buckets: int) -> FloatArray:
+def deletion_weights(buckets: int) -> FloatArray:
     """Return how often each bucket counts in each refit of the jackknife, which leaves one out: (buckets, buckets)."""
     return 1.0 - np.eye(buckets)
 
@@ -632,16 +632,16 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float, most_degre
     for k in np.flatnonzero(wide):
         reasons[k] = "so few queries decide it that an interval would say nothing"
     for k in np.flatnonzero(known & ~wide & (degrees < FEW_DEGREES) & (squares > 0)):
-        reasons[k] = few_degrees(degrees[k])
+        reasons[k] = explain_few_degrees(degrees[k])
     return Intervals(ends, covariance, degrees, reasons)
 
 
-def few_degrees(degrees: float) -> str:
+def explain_few_degrees(degrees: float) -> str:
     """Say that an interval rests on few queries."""
     return f"{degrees:.1f} degrees of freedom: few queries decide it"
 
 
-def resample(buckets: int, times: int, seed: int) -> FloatArray:
+def resample_weights(buckets: int, times: int, seed: int) -> FloatArray:
     """Return how often each bucket is drawn in each of `times` resamples with replacement: (times, buckets)."""
     if buckets == 0 or times == 0:
         return np.zeros((times, buckets))
@@ -652,7 +652,9 @@ def resample(buckets: int, times: int, seed: int) -> FloatArray:
 def warned(percentiles: Intervals, degrees: FloatArray) -> Intervals:
     """Return percentile intervals with a word where, by a jackknife's degrees of freedom, few queries decide them."""
     reasons = [
-        f"{few_degrees(few)}, and percentiles are too narrow" if reason is None and few < FEW_DEGREES else reason
+        f"{explain_few_degrees(few)}, and percentiles are too narrow"
+        if reason is None and few < FEW_DEGREES
+        else reason
         for reason, few in zip(percentiles.reasons, degrees, strict=True)
     ]
     return replace(percentiles, reasons=reasons)
@@ -780,13 +782,13 @@ def linked(keys: IntArray, ranks: int) -> BoolArray:
 
 def curve_of(x: FloatArray, links: BoolArray) -> FloatArray:
     """Return p_k / p_1 from log p; NaN where nothing connects k to rank 1, 0 where it was never clicked."""
-    compared = component(links)
+    compared = connected_ranks(links)
     # A rank without a click, beside ranks that have a number.
     never = ~links.any(axis=1) & links[compared].any(axis=0)
     return np.where(compared, np.exp(x), np.where(never, 0.0, np.nan))
 
 
-def component(links: BoolArray) -> BoolArray:
+def connected_ranks(links: BoolArray) -> BoolArray:
     """Return which ranks chains of clicks connect with rank 1, both there and back; none if rank 1 has no link."""
     found = reachable(links) & reachable(links.T)
     return found if found.sum() > 1 else np.zeros_like(found)

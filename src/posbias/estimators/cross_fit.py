@@ -18,7 +18,7 @@ from posbias.estimators.base import (
     Evidence,
     Interval,
     Reasons,
-    component,
+    connected_ranks,
     curve_of,
     linked,
     reachable,
@@ -62,7 +62,7 @@ _FAR = 0.1
 # So many numbers of slopes by bucket are kept; beyond, one slope serves all.
 _MOST_SLOPES = 4 * 10**7
 # From here on, rankers are not drawn anew for each view: a query with its views has one for several.
-STICKY = 2.0
+STICKY_DISPERSION = 2.0
 # Traffic that is off by this factor and hangs on a few buckets is taken from the others; by the lesser one where the
 # equations fail besides. Sticky assignment of queries as unequal as they come stays below.
 _LOPSIDED, _LOPSIDED_AND_LOST = 30.0, 3.0
@@ -154,7 +154,7 @@ class Comparison:
     @property
     def sticky(self) -> bool:
         """Whether rankers were not drawn view by view, though a guess from the clicks of other views needs that."""
-        return self.relevance == "guessed" and self.dispersion > STICKY
+        return self.relevance == "guessed" and self.dispersion > STICKY_DISPERSION
 
     @cached_property
     def most_degrees(self) -> float:
@@ -162,7 +162,7 @@ class Comparison:
 
         A deletion moves the curve little by each of many queries; the luck of a few, to which ranker they went, is one.
         """
-        few = effective_buckets(self.views) if self.dispersion > STICKY else np.inf
+        few = effective_buckets(self.views) if self.dispersion > STICKY_DISPERSION else np.inf
         return few if few < _FEW_ASSIGNED else np.inf
 
     @cached_property
@@ -189,7 +189,7 @@ class Comparison:
     @cached_property
     def excess(self) -> float:
         """φ = tr(J⁻¹ Σ_b g_b g_bᵀ) / (M−1): how much more scores vary between buckets than information says."""
-        ranks = component(self.links)
+        ranks = connected_ranks(self.links)
         root, free = self.root, np.flatnonzero(ranks)[1:]
         score = Score.at(root.x, self.rows.where(ranks[self.rows.rank]), self.traffic, root.guess)
         gradient, information = score.gradient()[:, free], score.information()[np.ix_(free, free)]
@@ -203,7 +203,7 @@ class Comparison:
     @cached_property
     def _fit(self) -> tuple[Root, str | None]:
         """The root, and what went wrong on the way to a better one."""
-        ranks = component(self.links)
+        ranks = connected_ranks(self.links)
         root, lost = self._fitted(self.rows.where(ranks[self.rows.rank]), ranks)
         # Without a guess all depends on traffic: no curve is better than that of a traffic that is none.
         return (Root(np.full(len(ranks), np.nan), None), None) if lost and self._lopsided else (root, lost)
@@ -246,7 +246,7 @@ class Comparison:
 
     @cached_property
     def _nearby(self) -> Nearby:
-        ranks = component(self.links)
+        ranks = connected_ranks(self.links)
         rows = self.rows.where(ranks[self.rows.rank])
         by_bucket = self.buckets * len(ranks) ** 2 <= _MOST_SLOPES
         return Nearby.of(self.root.x, rows, self.traffic, self.root.guess, by_bucket=by_bucket)
@@ -260,7 +260,7 @@ class Comparison:
         root = self._fit[0]
         if not np.isfinite(root.x).all():
             return answer
-        near, traffic, free = self._nearby, weights @ self.views, np.flatnonzero(component(self.links))[1:]
+        near, traffic, free = self._nearby, weights @ self.views, np.flatnonzero(connected_ranks(self.links))[1:]
         changed = self._unlinked(weights > 0) | np.any((traffic > 0) != (self.traffic > 0), axis=1)
         # Only the shares of traffic matter.
         shares = traffic / traffic.sum(axis=1, keepdims=True) * self.traffic.sum() - self.traffic
@@ -282,7 +282,7 @@ class Comparison:
         """Return whether the buckets that count, (n, B), compare other ranks than all of them do."""
         keys, buckets = self.rows.links
         found, link = np.unique(keys, return_inverse=True)
-        whole = component(self.links)
+        whole = connected_ranks(self.links)
         changed = np.zeros(len(counted), dtype=np.bool_)
         # What more buckets hold than are ever left out stays.
         rare = np.bincount(link, minlength=len(found)) <= (~counted).sum(axis=1).max(initial=0)
@@ -290,7 +290,7 @@ class Comparison:
         for i, held in enumerate(counted if rare.any() else ()):
             left = (np.bincount(link[held[buckets]], minlength=len(found)) > 0) | ~rare
             if not left.all():
-                changed[i] = not np.array_equal(component(linked(found[left], len(self.links))), whole)
+                changed[i] = not np.array_equal(connected_ranks(linked(found[left], len(self.links))), whole)
         return changed
 
     def _refit(self, weights: FloatArray) -> FloatArray:
@@ -299,7 +299,7 @@ class Comparison:
         rows = self.rows.weighted(weights)
         rows = rows.where(rows.promised(traffic) > 0)
         links = linked(rows.links[0], rows.ranks)
-        ranks = component(links)
+        ranks = connected_ranks(links)
         root = self._fit[0]
         start = np.where(ranks, root.x, 0.0)
         x = newton(start, rows.where(ranks[rows.rank]), traffic, root.guess, ranks)
@@ -310,7 +310,7 @@ class Comparison:
         links = self.links
         if not links[0].any():
             return ["no click at rank 1 on a document that is also at another rank"] * len(links)
-        if component(links).any() and np.isnan(self._fit[0].x).any():
+        if connected_ranks(links).any() and np.isnan(self._fit[0].x).any():
             lopsided = say_lopsided(self.views) if self._lopsided else None
             return [lopsided or "no curve fits: the equations have no root"] * len(links)
         ahead, back = reachable(links), reachable(links.T)

@@ -11,7 +11,7 @@ import numpy as np
 from posbias._arrays import BoolArray, FloatArray, IntArray, tally
 from posbias._stats import normal_tail, t_quantile
 from posbias.errors import EstimateError
-from posbias.estimators.base import FEWEST_BUCKETS, Intervals, component, no_intervals
+from posbias.estimators.base import MIN_BUCKETS, Intervals, connected_ranks, no_intervals
 from posbias.estimators.cross_fit import Comparison, Guess, Rows, Score
 from posbias.harvesting.harvest import Harvest, SegmentStrata
 
@@ -87,7 +87,7 @@ class PooledSegments:
         rows = Rows.of(strata.strata, by_design=counts.rows.shares is not None)
         parts = rows.where(strata.within(counts.kept)[rows.bucket][rows.cell])
         alone = _alone(replace(parts, bucket=strata.segment[parts.bucket], buckets=segments))
-        held = component(counts.links)
+        held = connected_ranks(counts.links)
         free = np.flatnonzero(held)[1:]
         parts = parts.where(held[parts.rank])
         at = root.x[free]
@@ -208,7 +208,7 @@ def _scores(
     dispersion = _dispersion(score, information, parts, strata, free)
     dispersion = excess if np.isnan(dispersion) else dispersion
     # Of few buckets it is not known, and one alone has none.
-    dispersion = dispersion if len(np.unique(strata.bucket)) >= FEWEST_BUCKETS else max(dispersion, 1.0)
+    dispersion = dispersion if len(np.unique(strata.bucket)) >= MIN_BUCKETS else max(dispersion, 1.0)
     value = gradient + np.einsum("snm,sm->sn", information, x[:, free])
     return Scores(value, information, dispersion, max(dispersion, excess))
 

@@ -16,7 +16,8 @@ from posbias.curves.curve import spans
 from posbias.engines import OpenLog
 from posbias.errors import HarvestError
 from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
-from posbias.estimators.base import FEW_DEGREES, FEWEST_BUCKETS, deletions
+from posbias.estimators.base import FEW_DEGREES, MIN_BUCKETS, deletion_weights
+from posbias.estimators.cross_fit import STICKY_DISPERSION
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import Interventions
@@ -29,8 +30,6 @@ from posbias.sql.plan import QueryPlan
 
 # With fewer degrees of freedom than this a difference is not judged.
 _FEWEST_DEGREES = 5.0
-# From here on, views of one query were given to rankers together.
-_STICKY = 2.0
 # More pages than this share with everything clicked were not made by people; so many are few.
 _MOST_ALL, _FEW_PAGES = 0.005, 20
 # So many pages with two clicks would be there by chance: none of them says that there cannot be any.
@@ -68,7 +67,9 @@ def refit(harvest: Harvest) -> list[Refitted]:
         curve = estimator.curves(counts, np.ones(counts.buckets))
         # Without its only bucket there would be nothing.
         alone = counts.buckets < 2
-        refits = np.full((1, len(curve)), np.nan) if alone else estimator.curves(counts, deletions(counts.buckets))
+        refits = (
+            np.full((1, len(curve)), np.nan) if alone else estimator.curves(counts, deletion_weights(counts.buckets))
+        )
         found.append(Refitted.of(kind.name, curve, refits))
     return found
 
@@ -106,7 +107,7 @@ def question_disagreement(curves: list[Refitted]) -> list[Question]:
     tried = 0
     for other in curves[1:]:
         # Curves that leave out other buckets have other deletions.
-        if len(other.moved) != len(curves[0].moved) or len(other.moved) < FEWEST_BUCKETS:
+        if len(other.moved) != len(curves[0].moved) or len(other.moved) < MIN_BUCKETS:
             continue
         moved = other.moved - curves[0].moved
         apart = other.curve - curves[0].curve
@@ -224,7 +225,7 @@ def dispersion(views: FloatArray) -> float:
 def find_sticky(harvest: Harvest) -> list[Finding]:
     """Return whether views of one query were given to rankers together."""
     found = dispersion(harvest.views)
-    if not found > _STICKY:
+    if not found > STICKY_DISPERSION:
         return []
     return [
         Finding(
@@ -630,7 +631,7 @@ def _class(harvest: Harvest, key: tuple[str | None, ...]) -> _Class | None:
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
         curve = np.log(estimator.curves(counts, np.ones(counts.buckets)))
-        moved = np.log(estimator.curves(counts, deletions(counts.buckets))) - curve
+        moved = np.log(estimator.curves(counts, deletion_weights(counts.buckets))) - curve
     whole = np.zeros((len(harvest.buckets), harvest.max_rank))
     whole[places(own.buckets, harvest.buckets)] = np.where(np.isfinite(moved), moved, np.nan)
     return _Class(label(key), int(own.clicks.sum()), np.where(np.isfinite(curve), curve, np.nan), whole)
@@ -658,7 +659,7 @@ def _compare(one: _Class, other: _Class) -> Trial:
     buckets = len(moved)
     known = np.isfinite(apart) & np.isfinite(moved).all(axis=0)
     known &= (np.where(known, moved, 0.0) ** 2).sum(axis=0) > 1e-18
-    if buckets < FEWEST_BUCKETS or not known.any():
+    if buckets < MIN_BUCKETS or not known.any():
         return UNTOLD
     apart, moved = apart[known], moved[:, known]
     steep = (one.curve + other.curve)[known] / (moved**2).sum(axis=0)
@@ -705,7 +706,7 @@ def measure_pair_ratios(counts: Interventions, propensity: FloatArray) -> tuple[
         return ()
     with np.errstate(divide="ignore", invalid="ignore"):
         x = _log_ratios(counts.total()[0])
-        moved = _log_ratios(counts.tables(deletions(buckets))[0]) - x
+        moved = _log_ratios(counts.tables(deletion_weights(buckets))[0]) - x
         error = np.sqrt((buckets - 1) / buckets * (moved**2).sum(axis=0))
         expected = np.log(propensity[None, :]) - np.log(propensity[:, None])
     k, other = np.triu_indices(ranks, 1)

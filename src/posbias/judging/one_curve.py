@@ -12,7 +12,7 @@ import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, group, tally
 from posbias._stats import f_tail
-from posbias.estimators.base import FEWEST_BUCKETS
+from posbias.estimators.base import MIN_BUCKETS
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Strata
@@ -98,7 +98,7 @@ class OneCurve:
         """Q = Σ e²/v over all contests, as a scaled F."""
         s, c = self.surprises, self.surprises.contests
         first = c.sets[0]
-        if not len(first) or c.buckets < FEWEST_BUCKETS or c.buckets * len(first) > _MOST_CELLS:
+        if not len(first) or c.buckets < MIN_BUCKETS or c.buckets * len(first) > _MOST_CELLS:
             return UNTOLD
         parts = self._by_set()
         variance = c.by_set(s.variance)

@@ -19,7 +19,7 @@ from posbias.engines import EngineChoice, OpenLog, chosen_engine, open_log
 from posbias.engines.files import PACKED
 from posbias.engines.spark import Spark
 from posbias.errors import EstimateError, LogError, PosbiasError
-from posbias.estimators.base import FEW_DEGREES, FEWEST_BUCKETS, deletions, few_buckets, few_degrees
+from posbias.estimators.base import FEW_DEGREES, MIN_BUCKETS, deletion_weights, explain_few_buckets, explain_few_degrees
 from posbias.findings import Finding
 from posbias.harvesting.count import Settings, refuse_settings
 from posbias.harvesting.harvest import harvest as harvest_log
@@ -723,11 +723,11 @@ class Refits:
         """Return the values with one curve, and with each of the curves that leaving out a bucket gives."""
         buckets = len(credits.views)
         value = credits.values(np.ones(buckets), curve)
-        if buckets < FEWEST_BUCKETS:
-            return cls(value, None, level, most_degrees, few_buckets(buckets))
+        if buckets < MIN_BUCKETS:
+            return cls(value, None, level, most_degrees, explain_few_buckets(buckets))
         if refitted is None or len(refitted) != buckets:
             return cls(value, None, level, most_degrees, "the curve has no refits of the same buckets: no interval")
-        return cls(value, credits.values(deletions(buckets), refitted), level, most_degrees)
+        return cls(value, credits.values(deletion_weights(buckets), refitted), level, most_degrees)
 
     def ratio(self, one: int, other: int) -> Estimate:
         """Return how many times the value of another list that of one is, with its interval on the log scale."""
@@ -762,7 +762,7 @@ class Refits:
         half = float((t_quantile(found.degrees, (1 + self.level) / 2) * found.error)[0])
         ends = value - half, value + half
         low, high = map(ratio_of, ends) if log else ends
-        weak = few_degrees(degrees) if degrees < FEW_DEGREES and half > 0 else None
+        weak = explain_few_degrees(degrees) if degrees < FEW_DEGREES and half > 0 else None
         return Estimate(told, float(low), float(high), degrees, weak)
 
 

@@ -16,7 +16,7 @@ from posbias._text import listed
 from posbias._validate import shares as given_shares
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit, estimator_class
-from posbias.estimators.base import FEWEST_BUCKETS
+from posbias.estimators.base import MIN_BUCKETS
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells, strata_of
 from posbias.progress import Progress
@@ -670,7 +670,7 @@ def times_for(
     normal = t_quantile(np.array([1e9]), (1 + level) / 2)
     low = np.log((normal * se / math.log1p(precision)) ** 2)
     # No interval is made of fewer buckets than this.
-    fewest = -math.log(1 - FEWEST_BUCKETS / BUCKETS) / queries_of_bucket(buckets, queries)
+    fewest = -math.log(1 - MIN_BUCKETS / BUCKETS) / queries_of_bucket(buckets, queries)
     low = np.maximum(low, math.log(max(fewest, 1e-300)))
     high = low + math.log(_WIDEST)
     for _ in range(_STEPS_OF_DEGREES):

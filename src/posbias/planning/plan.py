@@ -17,7 +17,7 @@ from posbias._validate import number, one_of, share, shares, texts, whole
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import FROM_HARVESTS, CrossFit
-from posbias.estimators.cross_fit import STICKY
+from posbias.estimators.cross_fit import STICKY_DISPERSION
 from posbias.harvesting.harvest import Harvest, harvest
 from posbias.harvesting.harvest import harvest as make_harvest
 from posbias.logs.click_log import ClickLog
@@ -478,7 +478,7 @@ def _plan(
         notes.append(why_not)
     played = play(stage, splits) if scenarios and not why_not else ()
     foreseen = any(outlook.foreseen for each in played for outlook in each.outlooks)
-    if foreseen and CrossFit().count(made).dispersion > STICKY:
+    if foreseen and CrossFit().count(made).dispersion > STICKY_DISPERSION:
         notes.append(_STICKY)
     return Plan(
         precision=wish.precision,

@@ -22,7 +22,7 @@ from posbias._plotstyle import (
 )
 from posbias.curves.curve import Curve
 from posbias.errors import EstimateError, HarvestError
-from posbias.estimators.base import CurveEstimator, component
+from posbias.estimators.base import CurveEstimator, connected_ranks
 from posbias.harvesting.harvest import Harvest
 from posbias.judging.diagnostics import PairRatio, measure_pair_ratios, too_many
 from posbias.learning.weights import curve_of
@@ -254,7 +254,7 @@ def draw_graph(clicks: FloatArray, ax: Axes | None = None) -> Axes:
         arc = paths.Path(points, half.codes)
         style = {"lw": width, "color": COLORS[0], "alpha": 0.45, "fill": False, "capstyle": "butt"}
         axes.add_patch(patches.PathPatch(arc, **style))
-    reached = component(clicks > 0)
+    reached = connected_ranks(clicks > 0)
     ranks = np.arange(1, len(clicks) + 1)
     size = min(9.0, 240 / len(clicks))
     for inside, face in ((True, COLORS[0]), (False, "white")):

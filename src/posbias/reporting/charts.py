@@ -17,7 +17,7 @@ from posbias._arrays import FloatArray
 from posbias._plotstyle import MARKERS
 from posbias._text import label, printable
 from posbias.curves.curve import Curve, telling_segments
-from posbias.estimators.base import component
+from posbias.estimators.base import connected_ranks
 from posbias.judging.diagnostics import PairRatio
 from posbias.plots.evidence import ALONE, MIXED, MOST_WRITTEN, STEEP, information, round_counts, widths
 from posbias.progress import short as short_count
@@ -333,7 +333,7 @@ def _shades(frame: Frame, low: float, high: float) -> str:
 def graph_chart(key: str, part: Part) -> Chart:
     """Return the ranks and what links them."""
     clicks = part.sets
-    reached = component(clicks > 0)
+    reached = connected_ranks(clicks > 0)
     told_by = information(clicks)
     share = told_by / np.maximum(told_by.sum(axis=1, keepdims=True), 1e-300)
     rows, texts = [], []
