@@ -31,15 +31,15 @@ from posbias.simulation.world import World
 ALARMS = (
     "contradictory-pairs",
     "ranker-effect",
-    "leaning-traffic",
+    "query-dependent-traffic",
     "estimators-disagree",
-    "sample-ratio",
+    "sample-ratio-mismatch",
     "one-click-pages",
     "all-clicked-pages",
-    "curves-by-proxy",
+    "curves-differ-by-proxy",
 )
 # One of these is said of every log whose contests were tried.
-_TRIED = ("contradictory-pairs", "one-curve", "one-curve-untested")
+_TRIED = ("contradictory-pairs", "one-curve", "one-curve-not-tested")
 # What is allowed of any alarm and of each where nothing is broken, and wanted of any where something is to be seen.
 MOST, MOST_OF_EACH, LEAST = 0.07, 0.05, 0.9
 # Logs of broken worlds, which are larger and told apart by fewer, for each of the others.
@@ -180,7 +180,7 @@ def _shares(alarms: Sequence[Sequence[bool]]) -> FloatArray:
 def _row(name: str, found: Sequence[tuple[Finding, ...]]) -> Row:
     codes = [{finding.code for finding in findings} for findings in found]
     row: dict[str, object] = {"setting": name, "logs": len(found), "any": float(np.mean([_any(f) for f in found]))}
-    row |= {code: float(np.mean([code in one for one in codes])) for code in (*ALARMS, "one-curve-untested")}
+    row |= {code: float(np.mean([code in one for one in codes])) for code in (*ALARMS, "one-curve-not-tested")}
     tried = [finding.evidence["p_directions"] for findings in found for finding in findings if finding.code in _TRIED]
     known = [p for p in tried if p is not None]
     row |= {"median_p_of_directions": float(np.median(known)) if known else float("nan")}
@@ -227,14 +227,14 @@ def _share_of(code: str, found: Iterable[Sequence[tuple[Finding, ...]]]) -> tupl
         any(finding.code == code for finding in findings)
         for one in found
         for findings in one
-        if code != "curves-by-proxy" or any(finding.code.endswith("by-proxy") for finding in findings)
+        if code != "curves-differ-by-proxy" or any(finding.code.endswith("by-proxy") for finding in findings)
     ]
     mean, error = _shares([asked or [False]])[:, 0]
     return float(mean), float(error)
 
 
 def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    columns = ("any", *ALARMS, "one-curve-untested")
+    columns = ("any", *ALARMS, "one-curve-not-tested")
     lines = ["", " | ".join(["setting", "logs", *columns])]
     lines += [" | ".join([row["setting"], str(row["logs"]), *(f"{row[code]:.2f}" for code in columns)]) for row in rows]
     return tuple(lines)

@@ -485,7 +485,7 @@ def test_a_ranker_without_rank_column(rows: Rows) -> None:
 def test_a_rank_column_of_nobody(rows: Rows) -> None:
     for row in rows:
         row["rank_score"] = 1
-    problem = only(check(rows), "idle-ranker")
+    problem = only(check(rows), "ranker-without-traffic")
     assert (problem.severity, problem.count) == ("warning", 1)
     assert "'rank_score'" in problem.message
     assert "'a', 'b'" in problem.remedy
@@ -501,7 +501,7 @@ def test_ranks_that_are_there_and_not_used(rows: Rows, pattern: str, kind: type)
         {names.get(name, name): kind(value) if name in names and value else value for name, value in r.items()}
         for r in rows
     ]
-    problem = only(check(other), "unused-ranks")
+    problem = only(check(other), "unused-rank-columns")
     assert problem.arguments == {"ranks": pattern}
     assert repr([*names.values()]).strip("[]") in problem.message
     assert check(other, ranks=pattern).findings == ()
@@ -520,7 +520,7 @@ def test_ranks_in_text_that_are_not_used(table: pa.Table, tmp_path: Path, broken
     found = check(str(path))
     assert found.layout == "replay"
     if not broken:
-        assert only(found, "unused-ranks").arguments == {"ranks": "pos_in_{ranker}"}
+        assert only(found, "unused-rank-columns").arguments == {"ranks": "pos_in_{ranker}"}
 
 
 def test_columns_by_ranker_that_are_no_ranks(rows: Rows) -> None:
@@ -533,16 +533,16 @@ def test_columns_by_ranker_that_are_no_ranks(rows: Rows) -> None:
         row |= {f"{name} above 3": rank < 3 for name, rank in ranks.items()}
         row |= {f"ids_{name}": [rank] for name, rank in ranks.items()}
         row |= {f"version of {name}": f"{name}{rank}" for name, rank in ranks.items()}
-    assert not [finding for finding in check(rows).findings if finding.code == "unused-ranks"]
+    assert not [finding for finding in check(rows).findings if finding.code == "unused-rank-columns"]
 
 
 def test_one_rank_column_that_is_not_used(rows: Rows) -> None:
     lone = [{name: value for name, value in row.items() if name != "rank_b"} for row in rows]
-    problem = only(check(lone), "unused-ranks")
+    problem = only(check(lone), "unused-rank-columns")
     assert "'rank_a' tells one ranker's rank" in problem.message
     assert "Add 'rank_b'" in problem.remedy
     loud = [{name.replace("rank_b", "RANK_B"): value for name, value in row.items()} for row in rows]
-    assert "Call 'RANK_B' 'rank_b'" in only(check(loud), "unused-ranks").remedy
+    assert "Call 'RANK_B' 'rank_b'" in only(check(loud), "unused-rank-columns").remedy
 
 
 def test_an_empty_rankings_table(replayed: Rows) -> None:
@@ -623,7 +623,7 @@ def test_no_first_position(rows: Rows) -> None:
 
 def test_no_click_at_the_first_position(rows: Rows) -> None:
     without = [r | {"clicked": r["clicked"] if r["position"] > 1 else 0} for r in rows]
-    problem = only(check(without), "no-first-clicks")
+    problem = only(check(without), "no-clicks-at-rank-1")
     assert problem.severity == "error"
     assert "no click at position 1, on 240 results" in problem.message
     # A part of a log may be merged with others that have some; an estimate of it alone is refused.
@@ -1017,7 +1017,7 @@ def test_ids_of_requests_are_not_queries(each_engine: str, without: bool) -> Non
     rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3), "replay").to_pylist()
     table = requests(rows, without=without)
     found = posbias.check(posbias.ClickLog(table), max_rank=3)
-    assert [f.code for f in found.findings] == ["request-id"]
+    assert [f.code for f in found.findings] == ["query-is-request-id"]
     assert "occurs on one page view only: is it the id of the request?" in " ".join(found.to_text().split())
     assert "?." not in found.to_text() + str(found.findings[0])
     assert "longer period" not in found.to_text()
@@ -1032,7 +1032,7 @@ def test_a_request_that_was_sent_again_is_none_the_less_one() -> None:
     again = table.slice(0, 3).set_column(5, "impression_id", pa.array([-1] * 3))
     assert again.column_names == table.column_names
     found = posbias.check(posbias.ClickLog(pa.concat_tables([table, again])), max_rank=3)
-    assert [f.code for f in found.findings] == ["request-id"]
+    assert [f.code for f in found.findings] == ["query-is-request-id"]
     assert "119 of 120 values of 'query_id' occur on one page view only" in " ".join(found.to_text().split())
 
 

@@ -173,7 +173,7 @@ def test_traffic_that_leans_on_the_query_is_found_by_impressions_alone() -> None
     harvest = drawn(UNEQUAL, leaning=0.6)
     assert question_independence(Contests.of(harvest))[0].trial.p < 0.001
     found = diagnose_harvest(harvest)
-    assert {"leaning-traffic", "contradictory-pairs", "ranker-effect"} <= {*codes(found)}
+    assert {"query-dependent-traffic", "contradictory-pairs", "ranker-effect"} <= {*codes(found)}
     assert question_independence(Contests.of(drawn(UNEQUAL, Layout.REPLAY))) == []
 
 
@@ -196,8 +196,8 @@ def test_sound_logs_raise_no_more_alarms_than_chance(name: str) -> None:
 
 def test_a_pass_of_alike_rankers_is_no_evidence_and_does_not_read_as_one() -> None:
     alike = diagnose_harvest(drawn(posbias.World(queries=2000), user=TrustBias()))
-    assert "one-curve-untested" in codes(alike)
-    assert "no evidence" in only(alike, "one-curve-untested").message
+    assert "one-curve-not-tested" in codes(alike)
+    assert "no evidence" in only(alike, "one-curve-not-tested").message
     unequal = diagnose_harvest(drawn(UNEQUAL))
     finding = only(unequal, "one-curve")
     assert finding.evidence["trust_seen"] < 0.3
@@ -216,8 +216,8 @@ def test_sticky_assignment_is_information_and_no_alarm() -> None:
 
 def test_the_split_that_was_intended_is_held_against_the_one_found() -> None:
     harvest = drawn(posbias.World(queries=1000))
-    assert "sample-ratio-kept" in codes(diagnose_harvest(harvest, split={"a": 50, "b": 50}))
-    finding = only(diagnose_harvest(harvest, split={"a": 60, "b": 40}), "sample-ratio")
+    assert "sample-ratio-as-intended" in codes(diagnose_harvest(harvest, split={"a": 50, "b": 50}))
+    finding = only(diagnose_harvest(harvest, split={"a": 60, "b": 40}), "sample-ratio-mismatch")
     assert finding.severity == "error"
     assert finding.evidence["intended"] == {"a": 0.6, "b": 0.4}
     for split in ({"a": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 0}, {"a": -1, "b": 2}, {"a": float("nan"), "b": 1}):
@@ -245,9 +245,9 @@ def by_proxy(world: posbias.World, right: float = 0.85, **broken: Any) -> posbia
 def test_a_proxy_of_relevance_shows_trust_bias_with_alike_rankers() -> None:
     world = posbias.World(queries=2000)
     found = diagnose_harvest(by_proxy(world, user=TrustBias()), proxy="guess")
-    assert only(found, "curves-by-proxy").severity == "error"
-    assert "one-curve-untested" in codes(found)
-    assert only(diagnose_harvest(by_proxy(world), proxy="guess"), "one-curve-by-proxy").severity == "info"
+    assert only(found, "curves-differ-by-proxy").severity == "error"
+    assert "one-curve-not-tested" in codes(found)
+    assert only(diagnose_harvest(by_proxy(world), proxy="guess"), "same-curve-by-proxy").severity == "info"
 
 
 def test_a_proxy_is_silent_where_there_is_one_curve() -> None:
@@ -259,7 +259,7 @@ def test_a_proxy_is_a_column_of_a_log_and_has_classes() -> None:
     log = posbias.simulate(posbias.World(queries=200))
     guess = pa.array(np.array(["low", "high"])[np.array(log["doc_id"]) % 2])
     found = posbias.diagnose(posbias.ClickLog(log.append_column("guess", guess)), proxy="guess")
-    assert "one-curve-by-proxy" in codes(found)
+    assert "same-curve-by-proxy" in codes(found)
     with pytest.raises(HarvestError, match="one segment column"):
         posbias.diagnose(posbias.harvest(posbias.ClickLog(log)), proxy="guess")
     many = log.append_column("score", log["doc_id"])
@@ -289,12 +289,12 @@ def test_a_proxy_that_could_not_be_tested_is_said() -> None:
     number = np.array(log["doc_id"]) % 1000
     rare = np.where(number == 7, "rare", "usual")
     found = posbias.diagnose(posbias.ClickLog(log.append_column("guess", pa.array(rare))), proxy="guess")
-    finding = only(found, "proxy-untested")
+    finding = only(found, "proxy-not-tested")
     assert "classes of 'guess' could not be compared: documents of rare (" in finding.message
     assert "Nothing found" not in str(found)
     some = np.where(number == 7, "rare", np.where(number % 2, "odd", "even"))
     found = posbias.diagnose(posbias.ClickLog(log.append_column("guess", pa.array(some))), proxy="guess")
-    finding = only(found, "one-curve-by-proxy")
+    finding = only(found, "same-curve-by-proxy")
     assert "all classes" not in finding.message
     assert "2 of 3 classes of 'guess'" in finding.message
     assert finding.evidence["left_out"] == ["rare"]
@@ -325,26 +325,28 @@ def test_support_tells_what_ranks_hang_on() -> None:
     assert [one.rank for one in found.support] == list(range(2, 11))
     assert all(one.degrees > 50 and one.heaviest < 0.2 for one in found.support)
     assert all(sum(one.links.values()) <= 1.001 and one.rank not in one.links for one in found.support)
-    assert "thin-support" not in codes(found)
+    assert "few-degrees-of-freedom" not in codes(found)
     thin = diagnose_harvest(drawn(posbias.World(queries=20)))
     few = [one.rank for one in thin.support if one.degrees is not None and one.degrees < 10]
     assert len(few) > 3
-    assert only(thin, "thin-support").evidence["ranks"] == few
+    assert only(thin, "few-degrees-of-freedom").evidence["ranks"] == few
 
 
 def test_a_bucket_that_carries_a_rank_is_found() -> None:
     harvest = drawn(posbias.World(queries=400, max_rank=4))
     times = np.where(harvest.table.bucket == harvest.buckets[0], 12, 1)
     table = replace(harvest.table, impressions=harvest.table.impressions * times, clicks=harvest.table.clicks * times)
-    assert "heavy-bucket" in codes(diagnose_harvest(replace(harvest, table=table)))
-    assert not {"heavy-bucket", "thin-support"} & {*codes(diagnose_harvest(harvest))}
+    assert "dominant-bucket" in codes(diagnose_harvest(replace(harvest, table=table)))
+    assert not {"dominant-bucket", "few-degrees-of-freedom"} & {*codes(diagnose_harvest(harvest))}
 
 
 @pytest.mark.parametrize("layout", [Layout.WIDE, Layout.REPLAY])
 def test_a_bucket_is_heavy_by_a_large_query_or_by_chance(layout: Layout) -> None:
     """With 60 queries that are all alike, none is to be looked for."""
     worlds = [posbias.World(queries=60, max_rank=6, seed=seed) for seed in range(6)]
-    found = [f for world in worlds for f in diagnose_harvest(drawn(world, layout)).findings if f.code == "heavy-bucket"]
+    found = [
+        f for world in worlds for f in diagnose_harvest(drawn(world, layout)).findings if f.code == "dominant-bucket"
+    ]
     assert len(found) > 3
     for finding in found:
         assert finding.evidence["times"] < 5
@@ -353,23 +355,23 @@ def test_a_bucket_is_heavy_by_a_large_query_or_by_chance(layout: Layout) -> None
     harvest = drawn(posbias.World(queries=600, max_rank=6), layout)
     times = np.where(harvest.table.bucket == harvest.buckets[0], 20, 1)
     table = replace(harvest.table, impressions=harvest.table.impressions * times, clicks=harvest.table.clicks * times)
-    finding = only(diagnose_harvest(replace(harvest, table=table)), "heavy-bucket")
+    finding = only(diagnose_harvest(replace(harvest, table=table)), "dominant-bucket")
     assert finding.evidence["times"] > 10
     assert "times an even share of all that was shown or clicked" in finding.message
     assert "Look for a query" in finding.remedy
 
 
 def test_rankers_that_are_nearly_one_are_found() -> None:
-    finding = only(diagnose_harvest(drawn(posbias.World(queries=500, similarity=0.9999))), "alike-rankers")
+    finding = only(diagnose_harvest(drawn(posbias.World(queries=500, similarity=0.9999))), "similar-rankers")
     assert "'a' and 'b'" in finding.message
-    assert "alike-rankers" not in codes(diagnose_harvest(drawn(posbias.World(queries=500))))
+    assert "similar-rankers" not in codes(diagnose_harvest(drawn(posbias.World(queries=500))))
 
 
 def test_replay_says_how_many_pairs_recur() -> None:
     often = diagnose_harvest(drawn(posbias.World(queries=300), Layout.REPLAY))
-    assert only(often, "recurring").severity == "info"
+    assert only(often, "repeated-pairs").severity == "info"
     rare = diagnose_harvest(drawn(posbias.World(queries=1000, repeats=1.1), Layout.REPLAY))
-    assert only(rare, "few-recurring").severity == "warning"
+    assert only(rare, "few-repeated-pairs").severity == "warning"
 
 
 # ---- Pages

@@ -75,7 +75,7 @@ def test_each_alarm_is_raised_on_its_night_and_none_on_others(tmp_path: Path) ->
     # The next day is as before, and is not compared with that one.
     assert nights.run(4) == quiet
     code, said = nights.run(5, traffic=(54, 46))
-    assert (code, said.split(":")[0]) == (1, "sample-ratio")
+    assert (code, said.split(":")[0]) == (1, "sample-ratio-mismatch")
     assert "\n" not in said
     # The seventh day comes late: after the eighth.
     assert nights.run(7) == (1, "missing: no log of 2026-03-07")

@@ -399,7 +399,7 @@ def find_request_ids(look: Look) -> list[Finding]:
     meant = guess("query", "query", [column for column in schema.types if column not in used])
     return [
         Finding(
-            "request-id",
+            "query-is-request-id",
             "error",
             (
                 f"{{count}} of {{queries}} values of {schema.query!r} occur"
@@ -486,7 +486,7 @@ def find_no_first_clicks(look: Look) -> Iterator[Finding]:
     clicks = sum(shown.clicks for shown in positions)
     if clicks and positions[0].position == 1 and positions[0].impressions and not positions[0].clicks:
         yield Finding(
-            "no-first-clicks",
+            "no-clicks-at-rank-1",
             "error",
             "there is no click at position 1, on {count} results shown there, and there are {clicks} at others",
             positions[0].impressions,
@@ -502,7 +502,7 @@ def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
     idle = [name for name in schema.rank_columns if name not in served]
     if idle:
         yield Finding(
-            "idle-ranker",
+            "ranker-without-traffic",
             "warning",
             f"rank columns of rankers that served no row: {listed(schema.rank_columns[name] for name in idle)}",
             len(idle),
@@ -517,7 +517,7 @@ def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
         if share > _AT_RANK:
             columns = [*patterns[pattern].values()]
             yield Finding(
-                "unused-ranks",
+                "unused-rank-columns",
                 "warning",
                 f"columns {listed(columns, most=4)} look like each ranker's rank and are not used",
                 len(columns),
@@ -530,7 +530,7 @@ def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
         absent = [f"rank_{name}" for name in served if f"rank_{name}" not in lone]
         alike = [c for c in schema.types if c.lower() in map(str.lower, absent)]
         yield Finding(
-            "unused-ranks",
+            "unused-rank-columns",
             "warning",
             f"column {lone[0]!r} tells one ranker's rank, and the others have none",
             1,

@@ -146,7 +146,7 @@ def question_independence(contests: Contests) -> list[Question]:
     surprises = Surprises.of_impressions(contests)
     trial = wald([surprises.by_bucket(effect) for effect in ranker_effects(contests)])
     alarm = Finding(
-        "leaning-traffic",
+        "query-dependent-traffic",
         "warning",
         "The choice of the ranker depends on the query: queries on whose results rankers agree more, or less, went to "
         f"some ranker more often than chance would send them ({told(trial.p)})",
@@ -174,7 +174,7 @@ def question_split(harvest: Harvest, split: Mapping[str, float]) -> Question:
     return Question(
         trial,
         Finding(
-            "sample-ratio",
+            "sample-ratio-mismatch",
             "warning",
             f"Page views are not split as intended ({told(trial.p)}): found {told_found}, intended {told_meant}",
             evidence=evidence,
@@ -182,7 +182,7 @@ def question_split(harvest: Harvest, split: Mapping[str, float]) -> Question:
             "comparison of rankers.",
         ),
         Finding(
-            "sample-ratio-kept",
+            "sample-ratio-as-intended",
             "info",
             f"Page views are split as intended ({told(trial.p)}): {told_found}",
             evidence=evidence,
@@ -451,7 +451,7 @@ def find_weak_support(support: tuple[RankSupport, ...], harvest: Harvest, contes
         ranks = ", ".join(str(one.rank) for one in thin)
         found.append(
             Finding(
-                "thin-support",
+                "few-degrees-of-freedom",
                 "warning",
                 f"Few queries decide rank{'s' * (len(thin) > 1)} {ranks}: {min(one.degrees or 0 for one in thin):.1f} "
                 "degrees of freedom, the least",
@@ -503,7 +503,7 @@ def _heavy(heavy: list[RankSupport], buckets: int) -> Finding:
         times = ", though it was not shown or clicked much more than others: few queries decide that rank"
         remedy = "Chance does so where queries are few. Harvest a longer period, or look at what plan says."
     evidence = {"ranks": [one.rank for one in heavy], "times": most.times}
-    return Finding("heavy-bucket", "warning", what + times, len(heavy), evidence=evidence, remedy=remedy)
+    return Finding("dominant-bucket", "warning", what + times, len(heavy), evidence=evidence, remedy=remedy)
 
 
 def _alike(contests: Contests, harvest: Harvest) -> list[Finding]:
@@ -519,7 +519,7 @@ def _alike(contests: Contests, harvest: Harvest) -> list[Finding]:
     names = f"{harvest.rankers[most // size]!r} and {harvest.rankers[most % size]!r}"
     return [
         Finding(
-            "alike-rankers",
+            "similar-rankers",
             "warning",
             f"{names} put {level[most] / total[most]:.1%} of what both show at the same ranks",
             len(alike),
@@ -544,7 +544,7 @@ def _rare(harvest: Harvest) -> list[Finding]:
     share = moved / max(total, 1)
     return [
         Finding(
-            "few-recurring" if share < _RARE else "recurring",
+            "few-repeated-pairs" if share < _RARE else "repeated-pairs",
             "warning" if share < _RARE else "info",
             "{moved} of {pairs} (query, document) pairs " + f"({share:.1%}) were shown at two ranks",
             moved,
@@ -593,7 +593,7 @@ def question_proxy(harvest: Harvest, proxy: str) -> Question:
     return Question(
         Trial(best.statistic, best.directions, best.degrees, p),
         Finding(
-            "curves-by-proxy",
+            "curves-differ-by-proxy",
             "warning",
             f"Documents of {proxy!r} {first.name} and {other.name} have different curves ({told(p)}): a click is not "
             f"the rank's propensity times relevance, as where users trust the top of the page{but}",
@@ -601,7 +601,7 @@ def question_proxy(harvest: Harvest, proxy: str) -> Question:
             remedy="Weights of one curve are biased. Use a curve for each class, or a model with trust bias.",
         ),
         Finding(
-            "one-curve-by-proxy",
+            "same-curve-by-proxy",
             "info",
             f"Documents of {whole} have one curve ({told(p)}){but}",
             evidence=evidence,
@@ -611,9 +611,9 @@ def question_proxy(harvest: Harvest, proxy: str) -> Question:
 
 def _untold(proxy: str, why: str) -> Question:
     """Return that classes could not be compared, which is no evidence that they have one curve."""
-    alarm = Finding("curves-by-proxy", "warning", "Classes of documents have different curves")
+    alarm = Finding("curves-differ-by-proxy", "warning", "Classes of documents have different curves")
     calm = Finding(
-        "proxy-untested",
+        "proxy-not-tested",
         "warning",
         f"The curves of the classes of {proxy!r} could not be compared: {why}",
         evidence={"proxy": proxy},

@@ -519,7 +519,7 @@ def _calm(one: OneCurve, both: Trial, evidence: dict[str, Any]) -> Finding:
     )
     if not both.told or not sees_trust(one):
         return Finding(
-            "one-curve-untested",
+            "one-curve-not-tested",
             "info",
             "That pairs of ranks do not contradict each other is no evidence here: the rankers are too alike, or the "
             f"data too few, for trust bias or cascades to show ({how})",
