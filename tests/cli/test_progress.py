@@ -118,7 +118,7 @@ def test_the_rows_are_told_where_nothing_must_be_read_for_them(tmp_path: Path) -
     def known(ending: str, **more: str) -> int | None:
         bar = Bar(lambda *seen: None)
         log = posbias.ClickLog(tmp_path / f"log.{ending}", **more)
-        with open_log(log, progress=bar) as opened, opened.watched("Looking"):
+        with open_log(log, progress=bar) as opened, opened.reporting_progress("Looking"):
             return bar.rows
 
     for ending in ("parquet", "csv"):

@@ -199,9 +199,9 @@ def test_bytes_explain_rows(tmp_path: Path) -> None:
 
 
 def test_what_stops_the_work_stops_the_check(tmp_path: Path) -> None:
-    from posbias.engines.files import verified
+    from posbias.engines.files import verify_checksums
 
     path = tmp_path / "log.csv.gz"
     path.write_bytes(packed(bytes(2**26)))
-    with pytest.raises(KeyboardInterrupt), verified(posbias.ClickLog(path)):
+    with pytest.raises(KeyboardInterrupt), verify_checksums(posbias.ClickLog(path)):
         raise KeyboardInterrupt

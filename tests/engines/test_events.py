@@ -74,7 +74,7 @@ def spoilt(rows: list[Row], shown: list[Row], chance: random.Random) -> tuple[li
     mixed, tapped = [*shown, *again, *gone], [*clicks, *double, *strange, *nameless]
     chance.shuffle(mixed)
     chance.shuffle(tapped)
-    return mixed, tapped, {"duplicates": results, "double-clicks": 20, "not-shown": 4}
+    return mixed, tapped, {"duplicates": results, "double-clicks": 20, "click-without-impression": 4}
 
 
 def join(shown: Any, clicks: Any, **names: Any) -> posbias.ClickLog:
@@ -161,7 +161,9 @@ def test_most_clicks_on_documents_that_page_views_do_not_show_are_an_error(tmp_p
         posbias.write_events(log, tmp_path / "x.parquet")
     some_strange = pa.Table.from_pylist([*strange[:20], *clicks])
     found = written(join(pa.Table.from_pylist(as_arrays(rows)), some_strange), tmp_path)[1]
-    assert "by a variant in the other" in next(one.remedy for one in found.findings if one.code == "not-shown")
+    assert "by a variant in the other" in next(
+        one.remedy for one in found.findings if one.code == "click-without-impression"
+    )
     # A sample of page views misses clicks as well, but not on those that are there.
     some = {row["impression_id"] for row in rows if row["impression_id"] % 5 == 0}
     shown = [row for row in rows if row["impression_id"] in some]
@@ -169,7 +171,7 @@ def test_most_clicks_on_documents_that_page_views_do_not_show_are_an_error(tmp_p
         join(pa.Table.from_pylist(as_arrays(shown)), pa.Table.from_pylist(clicks)), tmp_path, overwrite=True
     )
     assert keyed(out) == keyed(shown)
-    (finding,) = (finding for finding in found.findings if finding.code == "not-shown")
+    (finding,) = (finding for finding in found.findings if finding.code == "click-without-impression")
     assert finding.severity == "warning"
     assert "If the impressions are a sample" in finding.remedy
 
@@ -186,7 +188,9 @@ def test_tables_of_a_duckdb_file(tmp_path: Path) -> None:
     filtered = join(tmp_path / "shop.duckdb", "taps", sql="FROM views WHERE device = 'phone'")
     kept, found = written(filtered, tmp_path, overwrite=True)
     assert keyed(kept) == keyed([row for row in rows if row["device"] == "phone"])
-    assert counted(found.findings)["not-shown"] == sum(r["clicked"] for r in rows if r["device"] == "desk")
+    assert counted(found.findings)["click-without-impression"] == sum(
+        r["clicked"] for r in rows if r["device"] == "desk"
+    )
     with pytest.raises(posbias.LogError, match="holds 2 tables: 'taps', 'views'"):
         posbias.write_events(join(tmp_path / "shop.duckdb", "taps"), tmp_path / "x.parquet")
 
@@ -418,7 +422,7 @@ def test_ids_of_two_page_views_in_one_are_left_out_and_many_are_refused(each_eng
     # One id with another document at the same place, one with another query, one with another ranker.
     assert {view for view, *_ in rows} == {*range(views)} - {7, 8, 9}
     # Copies at the same place: of `x` in the first, of both documents in the others.
-    assert found == {"two-in-one-view": 3, "duplicates": 5}
+    assert found == {"conflicting-page-view": 3, "duplicates": 5}
     few = {name: values[-20:] for name, values in shown.items()} | {"impression_id": [1, 2] * 10}
     with pytest.raises(posbias.LogError, match=r"2 of 2 page views contradict themselves.* not of a session"):
         posbias.write_events(log_of(few), tmp_path / "few.parquet")
@@ -448,10 +452,10 @@ def oracle(shown: list[Shown], taps: list[tuple[int, str]]) -> tuple[list[Row], 
     ]
     found = {
         "duplicates": sum(len(rows) - 1 for key, rows in copies.items() if key not in moved),
-        "moved-in-view": len(moved),
-        "two-in-one-view": len(clashing),
+        "document-at-several-positions": len(moved),
+        "conflicting-page-view": len(clashing),
         "double-clicks": sum(tap in copies for tap in taps) - len({*taps} & copies.keys()),
-        "not-shown": sum(tap not in copies for tap in taps),
+        "click-without-impression": sum(tap not in copies for tap in taps),
     }
     return log, {code: count for code, count in found.items() if count}
 
@@ -485,7 +489,7 @@ def test_a_document_at_two_places_is_left_out(each_engine: str, tmp_path: Path) 
     shown = SHOWN | {"doc_ids": [["x", "y", "x"], ["y", None]]}
     rows, found = codes(log_of(shown, {"impression_id": [1, 1], "doc_id": ["x", "y"]}), tmp_path)
     assert rows == [(1, "y", 2, 1), (2, "y", 1, 0)]
-    assert found == {"moved-in-view": 1, "null": 1}
+    assert found == {"document-at-several-positions": 1, "null": 1}
 
 
 def test_arrays_as_texts(each_engine: str, tmp_path: Path) -> None:
@@ -588,7 +592,7 @@ def test_the_command_says_what_it_wrote_and_found(tmp_path: Path, monkeypatch: p
     assert "4 rows of 2 page views with 1 clicks written to log.parquet" in done.stderr
     assert "Note: 1 of 3 clicks are on what was not shown: 0 on page views that are there, " in done.stderr
     told = json.loads(CliRunner().invoke(cli, [*words, "other.parquet", "--json"]).stdout)
-    assert {f["code"]: f["count"] for f in told.pop("findings")} == {"double-clicks": 1, "not-shown": 1}
+    assert {f["code"]: f["count"] for f in told.pop("findings")} == {"double-clicks": 1, "click-without-impression": 1}
     columns = ["query_id", "doc_id", "ranker", "position", "clicked", "impression_id"]
     assert told == {"output": "other.parquet", "rows": 4, "page_views": 2, "clicks": 1, "columns": columns}
     for output, message in (

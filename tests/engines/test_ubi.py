@@ -128,7 +128,7 @@ def test_what_was_returned_counts_where_nobody_logs_what_was_seen(seen: str, tmp
     queries, events = ubi(rows, seen=seen)
     out, found = join(to_jsonl(queries, tmp_path / "q"), to_jsonl(events, tmp_path / "e"), tmp_path, ranker="arm")
     assert keyed(out) == expected(rows)
-    [finding] = [f for f in found.findings if f.code == "returned-not-seen"]
+    [finding] = [f for f in found.findings if f.code == "returned-counted-as-shown"]
     pages = len(pages_of(rows))
     assert (finding.count, finding.evidence["requests"]) == (pages if seen == "none" else pages // 2, pages)
     assert {(row["application"], row["shown_by"]) for row in out} == {
@@ -195,7 +195,7 @@ def test_one_id_for_two_queries_is_left_out(tmp_path: Path) -> None:
     out, found = join(to_jsonl(queries, tmp_path / "q"), to_jsonl(events, tmp_path / "e"), tmp_path, ranker="arm")
     twice = queries[0]["query_id"]
     assert keyed(out) == [row for row in expected(rows) if row[-1] != twice]
-    assert [(f.count, f.example) for f in found.findings if f.code == "two-in-one-view"] == [
+    assert [(f.count, f.example) for f in found.findings if f.code == "conflicting-page-view"] == [
         (1, f"impression_id={twice}")
     ]
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import posbias
 from posbias.cli import cli
-from posbias.engines.duckdb_log import DuckDBLog, some_row_groups
+from posbias.engines.duckdb_log import DuckDBLog, sample_row_groups
 from posbias.simulation import rank
 
 WORLD = posbias.World(queries=60, max_rank=5, repeats=6)
@@ -208,16 +208,16 @@ def _joined(table: pa.Table, start: int) -> list[pa.Table]:
 @pytest.mark.parametrize("kind", DELIVERED)
 def test_repeats_are_met_in_some_row_groups(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[float] = []
-    some_rows = DuckDBLog.some_rows
+    sample_rows = DuckDBLog.sample_rows
 
     @contextmanager
     def watched(self: DuckDBLog, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
-        with some_rows(self, columns) as part:
+        with sample_rows(self, columns) as part:
             assert part is not None
             read.append(part[1])
             yield part
 
-    monkeypatch.setattr(DuckDBLog, "some_rows", watched)
+    monkeypatch.setattr(DuckDBLog, "sample_rows", watched)
     table = posbias.simulate(posbias.World(queries=3000, max_rank=10))
     path = tmp_path / "log.parquet"
     pq.write_table(DELIVERED[kind](table), path, row_group_size=2_000)
@@ -236,7 +236,7 @@ def test_row_groups_are_taken_of_all_files_that_agree(tmp_path: Path) -> None:
     for name, part in {"a": table.slice(0, half), "b": table.slice(half)}.items():
         pq.write_table(part, tmp_path / f"{name}.parquet", row_group_size=500)
     files = [str(tmp_path / f"{name}.parquet") for name in "ab"]
-    found = some_row_groups(files, ["impression_id"])
+    found = sample_row_groups(files, ["impression_id"])
     assert found is not None
     assert [len(groups) for _, groups in found.files] == [8, 7]
     rows = found.reader().read_all()
@@ -244,10 +244,10 @@ def test_row_groups_are_taken_of_all_files_that_agree(tmp_path: Path) -> None:
     assert len(rows) == round(found.share * len(table)) == 15 * 500
     assert set(rows["impression_id"].to_pylist()) < set(table["impression_id"].to_pylist())
     # Few row groups are all looked at, and files that differ too.
-    assert some_row_groups(files[:1], ["impression_id"]) is None
-    assert some_row_groups(files, ["no such column"]) is None
+    assert sample_row_groups(files[:1], ["impression_id"]) is None
+    assert sample_row_groups(files, ["no such column"]) is None
     pq.write_table(pa.table({"impression_id": pa.array(range(half), pa.int32())}), files[1], row_group_size=500)
-    assert some_row_groups(files, ["impression_id"]) is None
+    assert sample_row_groups(files, ["impression_id"]) is None
 
 
 def test_pairs_of_a_large_log_are_counted_in_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:

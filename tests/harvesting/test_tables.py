@@ -318,7 +318,7 @@ def test_a_look_at_a_few_buckets_tells_whether_strata_are_worth_trying(ranker, m
     many = len(np.unique(strata.table.stratum))
     tried = []
     table_up_to = DuckDBLog.table_up_to
-    monkeypatch.setattr(DuckDBLog, "looks_first", True)
+    monkeypatch.setattr(DuckDBLog, "samples_first", True)
     monkeypatch.setattr(DuckDBLog, "table_up_to", lambda *given: tried.append(1) or table_up_to(*given))
     assert posbias.harvest(log, max_strata=many // 2).kind == "pairs"
     assert not tried

@@ -345,7 +345,7 @@ def test_two_results_at_one_position(replayed: Rows) -> None:
 def test_one_result_at_two_positions_of_a_page_view(replayed: Rows) -> None:
     page = [r for r in replayed if r["impression_id"] == replayed[0]["impression_id"]]
     page[0]["doc_id"] = page[1]["doc_id"]
-    problem = only(check(replayed), "moved-in-view")
+    problem = only(check(replayed), "document-at-several-positions")
     assert (problem.severity, problem.count) == ("warning", 1)
     assert f"doc_id={page[1]['doc_id']}" in (problem.example or "")
     assert "not a session" in problem.remedy

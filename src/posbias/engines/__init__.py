@@ -10,7 +10,7 @@ from posbias._text import listed
 from posbias.engines.base import OpenLog
 from posbias.engines.duckdb import DuckDB
 from posbias.engines.events import WrittenLog
-from posbias.engines.files import verified
+from posbias.engines.files import verify_checksums
 from posbias.engines.spark import Spark
 from posbias.errors import PosbiasError
 from posbias.logs.click_log import ClickLog
@@ -32,7 +32,7 @@ __all__ = [
     "OpenLog",
     "Spark",
     "WrittenLog",
-    "chosen_engine",
+    "choose_engine",
     "open_log",
 ]
 
@@ -42,21 +42,27 @@ def open_log(
     engine: EngineChoice | None = None,
     progress: Progress = silent,
     *,
-    beside: Mapping[str, Any] | None = None,
+    extra_tables: Mapping[str, Any] | None = None,
     outputs: Sequence[str] = (),
 ) -> AbstractContextManager[OpenLog]:
-    """Open a log for as long as a block lasts; a Spark DataFrame is opened by Spark without being told.
+    """Open a log with an engine, for as long as the `with` block lasts.
 
-    `beside` are further tables, by the names under which queries call them: sources as a log is, or the names of tables
-    in the same DuckDB file. `outputs` are files that answers may be written to. Both are for DuckDB alone.
+    Arguments:
+        log (ClickLog): the log to open.
+        engine (DuckDB, Spark or str, optional): the engine. By default a Spark DataFrame is opened by Spark, and any
+            other log by DuckDB.
+        progress (callable, optional): called with the name of the current step and the share of it that is done.
+        extra_tables (mapping, optional): more tables to open, by the name that queries use for each. A table is a
+            source like that of a log, or the name of a table in the same DuckDB file. Only DuckDB takes them.
+        outputs (sequence of str, default ()): files that queries may write to. Only DuckDB takes them.
     """
-    chosen = chosen_engine(log, engine)
+    chosen = choose_engine(log, engine)
     if not callable(progress):
         raise PosbiasError(f"progress must be a function of what is being done and the share done, not {progress!r}.")
-    return _opened(chosen, log, progress, beside or {}, outputs)
+    return _opened(chosen, log, progress, extra_tables or {}, outputs)
 
 
-def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB | Spark:
+def choose_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB | Spark:
     """Return the engine as a value: the one that was chosen, or that of the log."""
     if not isinstance(log, ClickLog):
         raise PosbiasError(f"Expected a click log, not a {type(log).__name__}: ClickLog('clicks.parquet') makes one.")
@@ -74,17 +80,17 @@ def chosen_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB |
 
 @contextmanager
 def _opened(
-    engine: DuckDB | Spark, log: ClickLog, progress: Progress, beside: Mapping[str, Any], outputs: Sequence[str]
+    engine: DuckDB | Spark, log: ClickLog, progress: Progress, extra_tables: Mapping[str, Any], outputs: Sequence[str]
 ) -> Iterator[OpenLog]:
-    if beside and not isinstance(engine, DuckDB):
+    if extra_tables and not isinstance(engine, DuckDB):
         raise PosbiasError(
-            f"Tables beside the log ({listed(beside)}) are joined with it by DuckDB alone. Leave "
+            f"Tables beside the log ({listed(extra_tables)}) are joined with it by DuckDB alone. Leave "
             f"engine={engine.name!r} out, and give the log as files."
         )
     with ExitStack() as stack:
-        for source in (log, *map(ClickLog, beside.values())):
-            stack.enter_context(verified(source))
+        for source in (log, *map(ClickLog, extra_tables.values())):
+            stack.enter_context(verify_checksums(source))
         if isinstance(engine, DuckDB):
-            yield stack.enter_context(engine.open(log, progress, beside, outputs))
+            yield stack.enter_context(engine.open(log, progress, extra_tables, outputs))
         else:
             yield stack.enter_context(engine.open(log, progress))

@@ -51,12 +51,12 @@ def plain(column: AnyArray) -> AnyArray:
     return column.astype(np.int64 if whole else np.float64 if real else object, copy=False)
 
 
-def select(answer: Answer, mask: BoolArray) -> Answer:
+def filter_rows(answer: Answer, mask: BoolArray) -> Answer:
     """Return the rows where the mask holds; the answer itself where that is all of them."""
     return answer if mask.all() else {name: column[mask] for name, column in answer.items()}
 
 
-def stacked(answers: Sequence[Answer], names: Sequence[str]) -> Answer:
+def stack_columns(answers: Sequence[Answer], names: Sequence[str]) -> Answer:
     """Return some columns of several answers, one answer under the other."""
     if len(answers) == 1:
         return {name: answers[0][name] for name in names}
@@ -66,19 +66,19 @@ def stacked(answers: Sequence[Answer], names: Sequence[str]) -> Answer:
 def segment_numbers(answer: Answer, names: Sequence[str]) -> tuple[IntArray, Segments]:
     """Return the number of each row's segment, and the segments by number (sorted, null first)."""
     if not names:
-        return np.zeros(rows_of(answer), dtype=np.int64), [()]
+        return np.zeros(row_count(answer), dtype=np.int64), [()]
     keys = list(zip(*(answer[name] for name in names), strict=True))
-    found = joined_segments([keys])
+    found = merge_segments([keys])
     number = {key: i for i, key in enumerate(found)}
     return np.array([number[key] for key in keys], dtype=np.int64), found
 
 
-def rows_of(answer: Answer) -> int:
+def row_count(answer: Answer) -> int:
     """Return how many rows an answer has."""
     return len(next(iter(answer.values())))
 
 
-def joined_segments(found: Sequence[Segments]) -> Segments:
+def merge_segments(found: Sequence[Segments]) -> Segments:
     """Return the segments of several answers, each once (sorted, null first)."""
     return sorted({*chain(*found)}, key=lambda key: [(value is not None, value or "") for value in key])
 
@@ -94,9 +94,9 @@ class OpenLog(ABC):
         # What was found while the log was made of events.
         self.findings = tuple(findings)
         # The columns of the tables that were opened beside the log, by the names under which they are selected from.
-        self.beside: Mapping[str, Columns] = {}
+        self.extra_tables: Mapping[str, Columns] = {}
         # Where columns that are not used are selected from, too.
-        self.whole = "log"
+        self.full_view = "log"
 
     @abstractmethod
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
@@ -130,7 +130,7 @@ class OpenLog(ABC):
         )
 
     @abstractmethod
-    def keep(self, more: Sequence[str] = ()) -> None:
+    def cache_text(self, more: Sequence[str] = ()) -> None:
         """Keep what is read slowly, such as text, in a form that is read fast again; with more columns of it."""
 
     @property
@@ -139,12 +139,12 @@ class OpenLog(ABC):
         """Whether the log is text, of which every look has to read all columns anew."""
 
     @property
-    def looks_first(self) -> bool:
+    def samples_first(self) -> bool:
         """Whether an answer that may be too large is dear enough to look first at a part of it."""
         return False
 
     @property
-    def tells_bounds(self) -> bool:
+    def knows_bounds(self) -> bool:
         """Whether the least and the greatest value of a column are known without reading it."""
         return False
 
@@ -153,7 +153,7 @@ class OpenLog(ABC):
         """Return the share of the running query that is done."""
 
     @contextmanager
-    def distrusting(self) -> Iterator[None]:
+    def ignoring_file_statistics(self) -> Iterator[None]:
         """Believe only what is read of columns, and not what files say of them, which may leave NaN out."""
         yield
 
@@ -161,12 +161,12 @@ class OpenLog(ABC):
         """Return the rows of the log where that takes no reading of it."""
         return None
 
-    def least(self, columns: Sequence[str]) -> int | None:
+    def known_minimum(self, columns: Sequence[str]) -> int | None:
         """Return the least whole number in some columns where that takes no reading of them."""
         return None
 
     @contextmanager
-    def some_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
+    def sample_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
         """Yield the name by which some columns of a part of the rows can be selected once, and how large a part it is.
 
         None where no part of a log is read faster than all of it, or the log is small.
@@ -174,7 +174,7 @@ class OpenLog(ABC):
         yield None
 
     @contextmanager
-    def watched(self, doing: str) -> Iterator[None]:
+    def reporting_progress(self, doing: str) -> Iterator[None]:
         """Tell the progress of the query that runs inside."""
         if not doing or self.progress is silent:
             yield

@@ -46,19 +46,23 @@ class DuckDB:
             object.__setattr__(self, "threads", whole("threads", self.threads, 1, _MOST_THREADS))
 
     def open(
-        self, log: ClickLog, progress: Progress, beside: Mapping[str, Any] | None = None, outputs: Sequence[str] = ()
+        self,
+        log: ClickLog,
+        progress: Progress,
+        extra_tables: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] = (),
     ) -> AbstractContextManager[OpenLog]:
         """Open a log for as long as a block lasts, and tables beside it by their names; answers may go to outputs."""
         from posbias.engines.duckdb_log import open_log
 
         if any(type(source).__module__.startswith("pyspark.") for source in log.sources):
             raise PosbiasError("The log is a Spark DataFrame, which DuckDB cannot read. Leave engine='duckdb' out.")
-        if any(type(source).__module__.startswith("pyspark.") for source in (beside or {}).values()):
+        if any(type(source).__module__.startswith("pyspark.") for source in (extra_tables or {}).values()):
             raise PosbiasError(
                 "DuckDB cannot read a Spark DataFrame: write it as files, or give it as Arrow or pandas."
             )
         limits = {"memory_limit": self.memory_limit, "threads": self.threads}
-        return open_log(log, **limits, progress=progress, beside=beside or {}, outputs=outputs)  # type: ignore[arg-type]
+        return open_log(log, **limits, progress=progress, extra_tables=extra_tables or {}, outputs=outputs)  # type: ignore[arg-type]
 
     def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
         """Write the log that events make as Parquet."""

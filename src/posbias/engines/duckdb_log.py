@@ -20,12 +20,12 @@ from posbias.engines.duckdb_sources import (
     connected,
     define,
     distrust,
+    escape_glob,
     explained,
-    find_beside,
+    find_extra_tables,
     find_second,
-    literal,
     name_no_ranker,
-    open_beside,
+    open_extra_tables,
     open_tables,
     publish,
     query_tables,
@@ -65,7 +65,7 @@ def open_log(
     memory_limit: str | None = None,
     threads: int | None = None,
     progress: Progress = silent,
-    beside: Mapping[str, Any] | None = None,
+    extra_tables: Mapping[str, Any] | None = None,
     outputs: Sequence[str] = (),
 ) -> Iterator[OpenLog]:
     """Open a log in an embedded DuckDB for as long as the block lasts, and tables beside it by the names they get."""
@@ -75,14 +75,14 @@ def open_log(
     ):
         findings: Sequence[Finding] = ()
         if isinstance(log.source, Events):
-            opened, second, more, findings = open_events(con, log, log.source, progress, beside or {}, outputs)
+            opened, second, more, findings = open_events(con, log, log.source, progress, extra_tables or {}, outputs)
         else:
-            opened, second, more = open_tables(con, log, beside or {}, outputs)
+            opened, second, more = open_tables(con, log, extra_tables or {}, outputs)
         schema = resolve(log, opened.columns, second.columns if second else None)
         if schema.natural:
             name_no_ranker(con)
         engine = DuckDBLog(con, schema, opened.files, progress, findings, queried=log.sql is not None)
-        engine.beside = {name: table.columns for name, table in more.items()}
+        engine.extra_tables = {name: table.columns for name, table in more.items()}
         if schema.layout.ranks_in == "table":
             engine.refuse_empty_rankings()
         yield engine
@@ -93,12 +93,12 @@ def open_events(
     log: ClickLog,
     events: Events,
     progress: Progress,
-    beside: Mapping[str, Any],
+    extra_tables: Mapping[str, Any],
     outputs: Sequence[str] = (),
 ) -> tuple[Opened, Opened | None, dict[str, Opened], Sequence[Finding]]:
     """Make the log of two tables selectable as `log`, the second table of a long one as `rankings`, others `beside`."""
     with explained():
-        joined, rankings, more = _join(con, events, log.rankings, outputs, progress, beside)
+        joined, rankings, more = _join(con, events, log.rankings, outputs, progress, extra_tables)
         progress("Joining", 0.0)
         # A log is looked at more than once: what does not fit into memory goes to disk.
         con.execute(f"CREATE TEMP TABLE joined AS {joined.query}")
@@ -111,7 +111,7 @@ def _join(
     rankings: Any,
     outputs: Sequence[str],
     progress: Progress,
-    beside: Mapping[str, Any],
+    extra_tables: Mapping[str, Any],
 ) -> tuple[Joined, Opened | None, dict[str, Opened]]:
     """Open both tables and look at them.
 
@@ -124,7 +124,7 @@ def _join(
     tapped = find_second("clicks", events.clicks, tables)
     ranked = [] if rankings is None else find_second("rankings", rankings, tables)
     refuse_unreadable([*tapped, *ranked])
-    others = find_beside(beside, tables)
+    others = find_extra_tables(extra_tables, tables)
     trusting = events.sql is not None or events.clicks_sql is not None
     seen = [*([] if database else files), *tapped, *ranked, *chain(*others.values()), *outputs]
     shut(con, seen, trusting=trusting)
@@ -147,7 +147,7 @@ def _join(
         progress(doing, 0.0)
         return con.execute(sql).fetchall()
 
-    more = open_beside(con, beside, others, tables)
+    more = open_extra_tables(con, extra_tables, others, tables)
     return join_events(events, DuckDBDialect(), shown.columns, clicks.columns, rows), second, more
 
 
@@ -232,12 +232,12 @@ class DuckDBLog(OpenLog):
 
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
         """Run a query whose answer is small."""
-        with explained(self.schema), self.watched(doing):
+        with explained(self.schema), self.reporting_progress(doing):
             return self._connection.execute(sql).fetchall()
 
     def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
         """Run a query and return its answer."""
-        with explained(self.schema), self.watched(doing), self._by_place(few_groups):
+        with explained(self.schema), self.reporting_progress(doing), self._by_place(few_groups):
             answer = self._connection.execute(sql)
             # NumPy only now: a command imports it while the engine counts.
             from posbias.engines.base import plain
@@ -259,7 +259,7 @@ class DuckDBLog(OpenLog):
             self._connection.execute("RESET perfect_ht_threshold")
 
     @contextmanager
-    def distrusting(self) -> Iterator[None]:
+    def ignoring_file_statistics(self) -> Iterator[None]:
         """Believe only what is read of columns, and not what files say of them, which may leave NaN out."""
         distrust(self._connection)
         try:
@@ -270,26 +270,26 @@ class DuckDBLog(OpenLog):
 
     def arrow(self, sql: str, doing: str = "") -> Any:
         """Run a query and return its answer as an Arrow table."""
-        with explained(self.schema), self.watched(doing):
+        with explained(self.schema), self.reporting_progress(doing):
             return self._connection.sql(sql).to_arrow_table()
 
     def write(self, sql: str, path: str, doing: str = "") -> None:
         """Write the answer to a query as a Parquet file, as it is made."""
         # The draft is ours: DuckDB needs none beside it, and may not write one.
         options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
-        with explained(self.schema), self.watched(doing):
+        with explained(self.schema), self.reporting_progress(doing):
             self._connection.execute(f"COPY (\n{sql}\n) TO {self.dialect.text(path)} ({options})")
 
-    def keep(self, more: Sequence[str] = ()) -> None:
+    def cache_text(self, more: Sequence[str] = ()) -> None:
         """Keep text as a table, of which what does not fit into memory goes to disk."""
         if self.is_text and not self._kept:
             used = dict.fromkeys([*_used(self.schema), *more])
             columns = ", ".join(map(self.dialect.quote, used))
-            with explained(), self.watched("Reading"):
+            with explained(), self.reporting_progress("Reading"):
                 self._connection.execute(f"CREATE TEMP TABLE kept AS SELECT {columns} FROM log")
                 self._connection.execute("ALTER VIEW log RENAME TO whole_log")
                 self._connection.execute("CREATE TEMP VIEW log AS SELECT * FROM kept")
-            self.whole = "whole_log"
+            self.full_view = "whole_log"
             self._kept = True
 
     @property
@@ -304,14 +304,14 @@ class DuckDBLog(OpenLog):
         return 0 < len(self._files) <= _MANY_FILES and file_format(self._files[0]) == "parquet" and not self._queried
 
     @property
-    def tells_bounds(self) -> bool:
+    def knows_bounds(self) -> bool:
         """Whether files tell the least and the greatest value of a column, and are believed."""
         return self._told and not self._odd
 
-    def least(self, columns: Sequence[str]) -> int | None:
+    def known_minimum(self, columns: Sequence[str]) -> int | None:
         """Return the least whole number in some columns where a file tells it, and is believed."""
         # Of several files DuckDB would read the columns.
-        if not self.tells_bounds or len(self._files) > 1:
+        if not self.knows_bounds or len(self._files) > 1:
             return None
         lows = ", ".join(f"MIN({self.dialect.quote(column)})" for column in columns)
         with explained():
@@ -319,22 +319,22 @@ class DuckDBLog(OpenLog):
         return min((int(low) for low in found if low is not None), default=None)
 
     @contextmanager
-    def some_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
+    def sample_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
         """Yield the name of a part of the rows, spread over all row groups, and how large a part it is."""
         pass
 
-        found = some_row_groups(self._files, columns) if columns and self._told else None
+        found = sample_row_groups(self._files, columns) if columns and self._told else None
         if found is None:
             yield None
             return
-        self._connection.register("some_rows", found.reader())
+        self._connection.register("sample_rows", found.reader())
         try:
-            types = dict(row[:2] for row in self._connection.execute("DESCRIBE some_rows").fetchall())
+            types = dict(row[:2] for row in self._connection.execute("DESCRIBE sample_rows").fetchall())
             # What Arrow takes for something else would be told apart otherwise than in the log.
             alike = all(types[column] == self.schema.types[column] for column in columns)
-            yield ("some_rows", found.share) if alike else None
+            yield ("sample_rows", found.share) if alike else None
         finally:
-            self._connection.unregister("some_rows")
+            self._connection.unregister("sample_rows")
 
     def known_rows(self) -> int | None:
         """Return the rows of the log where its files tell them without being read, or they are kept."""
@@ -354,7 +354,7 @@ def _used(schema: Schema) -> list[str]:
     return [*schema.roles.values(), *schema.rank_columns.values()]
 
 
-def some_row_groups(names: Sequence[str], columns: Sequence[str]) -> RowGroups | None:
+def sample_row_groups(names: Sequence[str], columns: Sequence[str]) -> RowGroups | None:
     """Return some row groups, spread over all files; None where there are few, or files differ in the columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -413,7 +413,7 @@ def write_events(
         # The draft is ours: DuckDB needs none beside it, and may not write one.
         options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
         con.execute(f"COPY ({joined.query}) TO {d.text(path)} ({options})")
-        written = f"FROM read_parquet({d.text(literal(path))})"
+        written = f"FROM read_parquet({d.text(escape_glob(path))})"
         columns = [row[0] for row in con.execute(f"DESCRIBE SELECT * {written}").fetchall()]
         [(rows, views, clicks)] = con.execute(f"SELECT {LOG_COUNTS} {written}").fetchall()
     return WrittenLog(rows, views, int(clicks or 0), tuple(columns), joined.findings)

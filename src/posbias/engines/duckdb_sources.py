@@ -13,7 +13,7 @@ import duckdb
 
 from posbias._text import listed
 from posbias.engines.files import (
-    PACKED,
+    COMPRESSED_ENDINGS,
     Header,
     file_format,
     find_files,
@@ -35,7 +35,7 @@ from posbias.sql.dialects import INTEGERS, DuckDBDialect
 REMEDIES = {
     r"not utf-8|invalid unicode": ("not-utf-8", "Convert the file to UTF-8."),
     r"already been consumed": ("unreadable", "Give a new reader, or keep what it holds as a table: reader.read_all()."),
-    r"no space left": ("disk", "Free space in the temporary folder, or point TMPDIR to another."),
+    r"no space left": ("disk-full", "Free space in the temporary folder, or point TMPDIR to another."),
     r"footer|magic bytes|too small|truncated|gzip|eof|end of|decompress|corrupt|snappy|zstd|checksum|invalid page"
     r"|tprotocol": (
         "damaged-file",
@@ -61,7 +61,10 @@ REMEDIES = {
         "mixed-files",
         "The files do not fit together: give files of one layout, or convert the odd one.",
     ),
-    r"could not set lock|conflicting lock": ("locked", "Another process has it open for writing: close that first."),
+    r"could not set lock|conflicting lock": (
+        "file-locked",
+        "Another process has it open for writing: close that first.",
+    ),
     r"syntax error|does not exist|referenced column|binder error|parser error": (
         "bad-sql",
         "Check the query given as sql: it reads `source`, or the tables of a DuckDB file by their names.",
@@ -191,9 +194,12 @@ def trust(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def open_tables(
-    con: duckdb.DuckDBPyConnection, log: ClickLog, beside: Mapping[str, Any] | None = None, outputs: Sequence[str] = ()
+    con: duckdb.DuckDBPyConnection,
+    log: ClickLog,
+    extra_tables: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] = (),
 ) -> tuple[Opened, Opened | None, dict[str, Opened]]:
-    """Make the rows of a log selectable as `log`, the second table of a long one as `rankings`, and others `beside` it.
+    """Make the rows of a log selectable as `log`, its rankings as `rankings`, and extra tables by name.
 
     What is to be read is settled first; then the doors are shut, and only then is anything looked at: a view of a
     database file would read what it likes as soon as it is asked for its columns.
@@ -205,7 +211,7 @@ def open_tables(
         tables = attach(con, files) if database else {}
         more = [] if log.rankings is None else find_second("rankings", log.rankings, tables)
         refuse_unreadable(more)
-        others = find_beside(beside or {}, tables)
+        others = find_extra_tables(extra_tables or {}, tables)
         seen = [*([] if database else files), *more, *chain(*others.values()), *outputs]
         shut(con, seen, trusting=log.sql is not None)
         if database:
@@ -217,7 +223,7 @@ def open_tables(
             source = define(con, "source", log.source, files)
             opened = publish(con, "log", log.sql or "SELECT * FROM source", files, source)
         second = None if log.rankings is None else open_second(con, "rankings", log.rankings, more, tables)
-        return opened, second, open_beside(con, beside or {}, others, tables)
+        return opened, second, open_extra_tables(con, extra_tables or {}, others, tables)
 
 
 @dataclass(frozen=True)
@@ -269,10 +275,10 @@ def find_second(name: str, source: Any, tables: Mapping[str, str]) -> list[str]:
     return files
 
 
-def find_beside(beside: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, list[str]]:
+def find_extra_tables(extra_tables: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the files of each table that stands beside the log."""
     found: dict[str, list[str]] = {}
-    for name, source in beside.items():
+    for name, source in extra_tables.items():
         in_log = isinstance(source, str) and source in tables
         files = found[name] = [] if in_log or not is_path(source) else find_files(source)
         if files and file_format(files[0]) == "duckdb":
@@ -288,14 +294,14 @@ def shut(con: duckdb.DuckDBPyConnection, files: Iterable[str], *, trusting: bool
     """Lock the settings; where nothing of the user's own runs, let nothing but these files be seen either."""
     if not trusting:
         # A file goes by its name where it is opened, and by a pattern that fits nothing else where it is looked up.
-        seen = {name for file in files for name in (file, literal(file))}
+        seen = {name for file in files for name in (file, escape_glob(file))}
         con.execute(f"SET allowed_paths = [{', '.join(map(_SQL.text, sorted(seen)))}]")
         con.execute("SET enable_external_access = false")
     con.execute(f"SET allowed_configs = [{', '.join(map(_SQL.text, _FREE))}]")
     con.execute("SET lock_configuration = true")
 
 
-def literal(name: str) -> str:
+def escape_glob(name: str) -> str:
     """Keep DuckDB from reading a file name as a glob: each special character becomes a class of one."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
@@ -316,7 +322,7 @@ def choose_table(file: str, tables: Mapping[str, str], log: ClickLog | Events) -
     table = next(iter(tables)) if log.table is None and len(tables) == 1 else log.table
     if table is None and log.sql is None:
         raise unusable(
-            "which-table",
+            "ambiguous-table",
             f"{file!r} holds {len(tables)} tables: {listed(tables)}",
             "Say which one is the log, or give a query (sql).",
             count=len(tables),
@@ -325,7 +331,7 @@ def choose_table(file: str, tables: Mapping[str, str], log: ClickLog | Events) -
     if table is not None and table not in tables:
         near = guess("", table, tables)
         raise unusable(
-            "which-table",
+            "unknown-table",
             f"There is no table {table!r} in {file!r}",
             (f"Did you mean {near!r}? " if near else "") + f"Tables found: {listed(tables)}. Name one of them.",
             arguments={"table": near or "NAME"},
@@ -465,7 +471,7 @@ class Reading:
 def _refuse_packed_after_mark(files: Sequence[str]) -> None:
     """Refuse compressed files of which DuckDB does not see the ending: it takes a name for an address."""
     for name in files:
-        if "?" in name and name.lower().endswith(PACKED):
+        if "?" in name and name.lower().endswith(COMPRESSED_ENDINGS):
             raise unusable(
                 "unreadable",
                 f"The compressed file {name!r} has a question mark in its path, after which its ending is not seen",
@@ -493,7 +499,7 @@ def _select_csv(files: Sequence[str], options: str) -> tuple[str, list[str]]:
 
 
 def _names(files: Sequence[str]) -> str:
-    return "[" + ", ".join(_SQL.text(literal(name)) for name in files) + "]"
+    return "[" + ", ".join(_SQL.text(escape_glob(name)) for name in files) + "]"
 
 
 def _typed(header: Sequence[str]) -> str:
@@ -622,14 +628,14 @@ def open_second(
     return publish(con, name, f"SELECT * FROM {name}_source", files, found)
 
 
-def open_beside(
+def open_extra_tables(
     con: duckdb.DuckDBPyConnection,
-    beside: Mapping[str, Any],
+    extra_tables: Mapping[str, Any],
     files: Mapping[str, list[str]],
     tables: Mapping[str, str],
 ) -> dict[str, Opened]:
     """Make each table that stands beside the log selectable by its name."""
-    return {name: open_second(con, name, source, files[name], tables) for name, source in beside.items()}
+    return {name: open_second(con, name, source, files[name], tables) for name, source in extra_tables.items()}
 
 
 def name_no_ranker(con: duckdb.DuckDBPyConnection) -> None:

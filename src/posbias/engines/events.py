@@ -91,7 +91,7 @@ def find_requests(rows: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
     if hits:
         names = listed(sorted({str(one.application) for one in hits}))
         yield Finding(
-            "returned-not-seen",
+            "returned-counted-as-shown",
             "warning",
             f"{{count}} of {{requests}} requests are of applications that log no impressions ({names}): what was "
             "returned counts as shown",
@@ -256,7 +256,7 @@ def _begin_twice(plan: EventPlan, shape: Shape, name: str) -> Finding:
         else ("", ", of one application at a time if they differ (sql and clicks_sql leave the others out)")
     )
     return Finding(
-        "begins-twice",
+        "duplicate-top-position",
         "error",
         f"{{at_zero}} page views{name} begin at position 0 and {{at_one}} at position 1",
         shape.at_zero + shape.at_one,
@@ -287,7 +287,7 @@ def find_oddities(plan: EventPlan, shapes: Sequence[Shape], rows: Rows) -> Itera
         )
     if moved:
         yield Finding(
-            "moved-in-view",
+            "document-at-several-positions",
             "warning",
             "{count} documents stand at several positions of one page view",
             int(moved),
@@ -300,7 +300,7 @@ def find_oddities(plan: EventPlan, shapes: Sequence[Shape], rows: Rows) -> Itera
         many = conflicts * _ACCIDENT > pages
         grid = "" if plan.schema.position is None else " In a grid, number the cells in reading order."
         yield Finding(
-            "two-in-one-view",
+            "conflicting-page-view",
             "error" if many else "warning",
             "{count} of {page_views} page views contradict themselves: one id, but other documents at the same place, "
             "or another query or ranker",
@@ -356,7 +356,7 @@ def find_lost(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
         # show most of what is clicked on them, or documents are called otherwise.
         mostly = known > max(_FEWEST_ASTRAY, _MOST_ASTRAY * (named - unknown))
         yield Finding(
-            "not-shown",
+            "click-without-impression",
             "error" if every or mostly else "warning",
             "{count} of {clicks} clicks are on what was not shown: {known} on page views that are there, without this "
             "document, and {unknown} on others",

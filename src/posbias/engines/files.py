@@ -33,7 +33,7 @@ _FORMATS = {
     "json": (".jsonl", ".ndjson", ".json"),
     "duckdb": (".duckdb", ".ddb", ".db"),
 }
-PACKED = (".gz", ".zst")
+COMPRESSED_ENDINGS = (".gz", ".zst")
 _KNOWN = "Parquet (.parquet), CSV (.csv, .tsv, also .gz), JSON lines (.jsonl, .ndjson, also .gz) or DuckDB (.duckdb)"
 # What `posbias simulate` writes beside a log.
 _BESIDE = (".truth.json", ".rankings.")
@@ -45,7 +45,7 @@ _MARK = "\ufeff"
 
 
 @contextmanager
-def verified(log: ClickLog) -> Iterator[None]:
+def verify_checksums(log: ClickLog) -> Iterator[None]:
     """Refuse a log at the end of the block that reads it if one of its compressed files is damaged.
 
     They are unpacked once more beside the engine, on a core that it leaves idle: one file is read by one thread.
@@ -136,7 +136,7 @@ def file_format(path: str) -> str | None:
     'csv'
     """
     name = path.lower()
-    for ending in PACKED:
+    for ending in COMPRESSED_ENDINGS:
         name = name.removesuffix(ending)
     return next((kind for kind, endings in _FORMATS.items() if name.endswith(endings)), None)
 

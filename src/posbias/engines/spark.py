@@ -70,7 +70,7 @@ _REMEDIES = {
         "damaged-file",
         "The file looks truncated or damaged: copy or write it again, or leave it out.",
     ),
-    r"no space left": ("disk", "Free space in the folders of spark.local.dir, or point it to others."),
+    r"no space left": ("disk-full", "Free space in the folders of spark.local.dir, or point it to others."),
     r"parse_syntax_error|unresolved_column|table_or_view_not_found|unresolved_routine": (
         "bad-sql",
         "Check the query given as sql: it reads `source`.",
@@ -177,14 +177,14 @@ class SparkLog(OpenLog):
 
     def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
         """Run a query whose answer is small."""
-        with explained(schema=self.schema), self._grouped(doing), self.watched(doing):
+        with explained(schema=self.schema), self._grouped(doing), self.reporting_progress(doing):
             return [tuple(row) for row in self.frame(sql).collect()]
 
     def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
         """Run a query and return its answer."""
         from posbias.engines.base import from_arrow
 
-        with explained(schema=self.schema), self._grouped(doing), self.watched(doing):
+        with explained(schema=self.schema), self._grouped(doing), self.reporting_progress(doing):
             return from_arrow(self.frame(sql).toArrow())
 
     def file_columns(self) -> dict[str, dict[str, str]]:
@@ -196,7 +196,7 @@ class SparkLog(OpenLog):
         with explained():
             return {file: types_of(read_files(self._session, [file])[0]) for file in self._files}
 
-    def keep(self, more: Sequence[str] = ()) -> None:
+    def cache_text(self, more: Sequence[str] = ()) -> None:
         """Leave it where it is: whether a cluster has room for a copy is not ours to say."""
 
     @property
@@ -205,7 +205,7 @@ class SparkLog(OpenLog):
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
     @property
-    def looks_first(self) -> bool:
+    def samples_first(self) -> bool:
         """Whether an answer that may be too large is dear enough to look first at a part of it: pairs are shuffled."""
         return True
 

@@ -163,11 +163,11 @@ def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
         answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_signatures(opened, plan)
-    from posbias.engines.base import segment_numbers, select
+    from posbias.engines.base import filter_rows, segment_numbers
     from posbias.harvesting.tables import cells_from_signatures
 
     counts = _count_rows(opened, plan, answer)
-    good = select(answer, answer["code_0"] >= 0)
+    good = filter_rows(answer, answer["code_0"] >= 0)
     segment, segments = segment_numbers(good, plan.segments)
     cells = cells_from_signatures(good, segment, plan.coding)
     # A second table tells ranks whoever was shown.
@@ -221,12 +221,12 @@ def known_rankers(opened: OpenLog) -> tuple[str, ...]:
 
 def _sum_signatures(opened: OpenLog, plan: QueryPlan) -> Counted:
     """Sum over interventional sets, where there are more signatures than are worth keeping."""
-    from posbias.engines.base import select
+    from posbias.engines.base import filter_rows
     from posbias.harvesting.tables import busiest_ranks, pair_sums
 
     totals = opened.table(signature_sql.signature_totals(plan), "Counting page views")
     counts = _count_rows(opened, plan, totals)
-    totals = select(totals, totals["code_0"] >= 0)
+    totals = filter_rows(totals, totals["code_0"] >= 0)
     sums = opened.table(signature_sql.signature_pair_sums(plan, busiest_ranks(totals, len(plan.rankers))), "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)
     return Counted("pairs", plan.rankers, segments, table, counts, _notes(opened, plan, counts))
@@ -302,7 +302,7 @@ def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | No
     natural = plan.schema.natural
     refuse_no_ranker(natural, settings.non_functional)
     notes = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
-    if fits_one_pass(plan) and not opened.looks_first:
+    if fits_one_pass(plan) and not opened.samples_first:
         found = count_natural(opened, plan, counts, settings.max_strata)
         if found is None:
             return _sum_exposures(opened, plan, settings, counts)
@@ -312,12 +312,12 @@ def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | No
     if not one_pass:
         _refuse_nameless(opened, plan, counts)
     answer = None
-    if not opened.looks_first or _seem_few(opened, plan, look, settings.max_strata):
+    if not opened.samples_first or _seem_few(opened, plan, look, settings.max_strata):
         answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
     if answer is None:
         return _sum_exposures(opened, plan, settings, counts)
     from posbias._arrays import begun
-    from posbias.engines.base import rows_of, segment_numbers, select, stacked
+    from posbias.engines.base import filter_rows, row_count, segment_numbers, stack_columns
     from posbias.harvesting import tables as strata
 
     if not one_pass:
@@ -335,7 +335,7 @@ def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | No
     several = int(answer["pairs"][bucket == exposure_sql.NON_FUNCTIONAL].sum())
     refuse_non_functional(settings.non_functional, several, pairs)
     counts = replace(counts, non_functional_pairs=several)
-    tables = [select(answer, bucket >= 0)]
+    tables = [filter_rows(answer, bucket >= 0)]
     if several:
         sql = exposure_sql.cells(plan, having=exposure_sql.SEVERAL_RANKS)
         more = opened.table_up_to(sql, settings.max_strata, "Harvesting pairs at several ranks")
@@ -345,10 +345,10 @@ def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | No
     digits = digits_of_rankers(plan, look.most) if plan.dialect.wide_numbers else None
     if digits and not look.sure and not strata.all_held(tables, digits, counts.rows_counted):
         return None
-    segment, segments = segment_numbers(stacked(tables, ["bucket", *plan.segments]), plan.segments)
+    segment, segments = segment_numbers(stack_columns(tables, ["bucket", *plan.segments]), plan.segments)
 
     def make() -> strata.Cells:
-        split = rows_of(tables[0])
+        split = row_count(tables[0])
         parts = [strata.cells_from_exposures(tables[0], segment[:split], plan.masks, digits)]
         parts += [strata.cells_from_rows(table, segment[split:]) for table in tables[1:]]
         return strata.Cells.joined(strata.renumbered(parts))
@@ -388,14 +388,14 @@ def count_natural(
     if answer is None:
         return None
     from posbias._arrays import begun
-    from posbias.engines.base import joined_segments, rows_of, segment_numbers, select
+    from posbias.engines.base import filter_rows, merge_segments, row_count, segment_numbers
     from posbias.harvesting import tables as strata
 
     bucket = answer["bucket"]
     nameless = bucket == NAMELESS
     if nameless.any():
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
-    still = select(answer, bucket >= 0)
+    still = filter_rows(answer, bucket >= 0)
     segment, segments = segment_numbers(still, plan.segments)
     cells = begun(lambda: strata.cells_from_digits(still, segment, digits))
     busy = answer["held_0"][bucket == BUSY]
@@ -406,12 +406,12 @@ def count_natural(
         more = opened.table_up_to(sql, most, "Harvesting busy pairs")
         if more is None:
             return None
-    if rows_of(still) > most and cells.result().stratum.max(initial=-1) >= most:
+    if row_count(still) > most and cells.result().stratum.max(initial=-1) >= most:
         return None
     if more is None:
         return cells, segments
     other, others = segment_numbers(more, plan.segments)
-    all_segments = joined_segments([segments, others])
+    all_segments = merge_segments([segments, others])
 
     def make() -> strata.Cells:
         parts = [cells.result(), strata.cells_from_rows(more, other)]
@@ -477,7 +477,7 @@ def look_first(opened: OpenLog, plan: QueryPlan) -> FirstLook:
 def _look_at_bounds(opened: OpenLog, plan: QueryPlan) -> FirstLook | None:
     schema = plan.schema
     numbers = schema.click is not None and {schema.types[schema.position], schema.types[schema.click]} <= INTEGERS
-    if not (opened.tells_bounds and numbers):
+    if not (opened.knows_bounds and numbers):
         return None
     rows, named, *bounds = opened.rows(exposure_sql.bounds(plan), "Looking at the rankers")[0]
     placed, least, greatest, judged, low, high = bounds

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from posbias._files import folder_written_whole, writable, written_whole
 from posbias._validate import as_path, truth
-from posbias.engines import EngineChoice, WrittenLog, chosen_engine
-from posbias.engines.files import file_format, refuse_overwriting, verified
+from posbias.engines import EngineChoice, WrittenLog, choose_engine
+from posbias.engines.files import file_format, refuse_overwriting, verify_checksums
 from posbias.errors import LogError, PosbiasError
 from posbias.logs.click_log import ClickLog, Events
 from posbias.progress import Progress, silent
@@ -44,10 +44,10 @@ def write_events(
     """
     if not isinstance(log, ClickLog) or not isinstance(log.source, Events):
         raise LogError("Expected a log of events: ClickLog.from_events(impressions, clicks) makes one.")
-    runner = chosen_engine(log, engine)
+    runner = choose_engine(log, engine)
     name = as_path("output", output)
     refuse_overwriting(name, log.sources)
-    with verified(log), _place(name, overwrite=overwrite, folder=runner.name == "spark") as draft:
+    with verify_checksums(log), _place(name, overwrite=overwrite, folder=runner.name == "spark") as draft:
         return runner.write(log.source, draft, progress)
 
 

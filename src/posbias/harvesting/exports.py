@@ -14,7 +14,7 @@ import numpy as np
 from posbias._arrays import BoolArray, IntArray, group
 from posbias._json import UnfitError, field, mapping, optional, parse, shown, text, whole
 from posbias._text import listed, printable
-from posbias.engines.base import Answer, from_arrow, segment_numbers, select
+from posbias.engines.base import Answer, filter_rows, from_arrow, segment_numbers
 from posbias.errors import HarvestError, LogError
 from posbias.harvesting.count import MOST_COUNT, Counted, Kind, kind_of, refuse_errors
 from posbias.harvesting.files import Terms, check_harvest, csv_header, gist, one_of, open_csv, read_parquet, read_terms
@@ -308,7 +308,7 @@ def _from_signatures(about: About, columns: Mapping[str, Any]) -> Counted:
             ),
         },
     )
-    good = select(answer, counted)
+    good = filter_rows(answer, counted)
     segment, segments = segment_numbers(good, labels)
     cells = cells_from_signatures(good, segment, coding)
     if int(cells.impressions.sum()) != int(good["impressions"].sum()):
@@ -392,7 +392,7 @@ def _from_exposures(about: About, columns: Mapping[str, Any]) -> Counted:
     )
     _refuse_unusable(counts.rows, {why: int(rows[bucket == mark].sum()) for mark, why in _REASONS.items()})
     counted = bucket >= 0
-    good = select(answer | {"stratum": stratum}, counted)
+    good = filter_rows(answer | {"stratum": stratum}, counted)
     used = np.unique(good["stratum"])
     found = list(which)
     table = parsed([found[i] for i in used], about.terms.max_rank)

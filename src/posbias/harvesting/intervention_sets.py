@@ -9,7 +9,7 @@ import numpy as np
 
 from posbias._arrays import BoolArray, IntArray
 from posbias.engines import EngineChoice, OpenLog, open_log
-from posbias.engines.base import rows_of
+from posbias.engines.base import row_count
 from posbias.harvesting.count import MAX_STRATA, Counted, Settings, count_exposures, known_rankers, refuse_settings
 from posbias.harvesting.harvest import check_rows
 from posbias.harvesting.row_checks import RowCounts, Sample, one_in
@@ -49,7 +49,7 @@ def count_sets(opened: OpenLog, max_rank: int) -> Sets:
         plan = QueryPlan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
         answer = opened.table(signature_sql.signature_pairs(plan), "Counting sets")
         served = {row[0] for row in opened.rows(_served(plan))}
-        has = np.zeros((rows_of(answer), max_rank + 1), dtype=np.bool_)
+        has = np.zeros((row_count(answer), max_rank + 1), dtype=np.bool_)
         for ranker, rank in enumerate(plan.coding.ranks(answer)):
             if ranker in served:
                 has[np.arange(len(rank)), rank] = True
@@ -131,7 +131,7 @@ def _count_known_pairs(opened: OpenLog, plan: QueryPlan, served: Container[str],
     answer = opened.table(sql, "Counting pairs")
     lows, highs = ({name: answer[f"{end}_{name}"] for name in plan.coding.names} for end in ("low", "high"))
     several = np.any([lows[name] != highs[name] for name in plan.coding.names], axis=0)
-    has = np.zeros((rows_of(answer), plan.max_rank + 1), dtype=np.bool_)
+    has = np.zeros((row_count(answer), plan.max_rank + 1), dtype=np.bool_)
     for ends in (lows, highs):
         for name, rank in zip(plan.rankers, plan.coding.ranks(ends), strict=True):
             if name in served:

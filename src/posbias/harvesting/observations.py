@@ -13,7 +13,7 @@ from posbias._arrays import AnyArray, FloatArray, IntArray, tally
 from posbias._text import listed
 from posbias.engines import EngineChoice as EngineChoice
 from posbias.engines import OpenLog, open_log
-from posbias.engines.base import Answer, rows_of, segment_numbers, stacked
+from posbias.engines.base import Answer, row_count, segment_numbers, stack_columns
 from posbias.errors import EstimateError, HarvestError, LogError
 from posbias.findings import Finding
 from posbias.harvesting.count import refuse_errors, refuse_segments, refuse_settings, refuse_unusable
@@ -168,8 +168,8 @@ def _observed(
         nameless = counted["row_count"][counted["bucket"] == NAMELESS]
         if nameless.size:
             refuse_unusable(opened, plan, int(counted["row_count"].sum()), int(nameless.sum()))
-    numbers, segments = segment_numbers(stacked([counted, rows], ["rank", *plan.segments]), plan.segments)
-    split = rows_of(counted)
+    numbers, segments = segment_numbers(stack_columns([counted, rows], ["rank", *plan.segments]), plan.segments)
+    split = row_count(counted)
     return Observations(
         kind=kind,
         max_rank=max_rank,

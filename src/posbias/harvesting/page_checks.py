@@ -234,7 +234,7 @@ def _screened(opened: OpenLog, plan: QueryPlan, sample: Sample) -> tuple[_Views,
     met there as anywhere; a batch that came twice is met if it is as long as the period by which they are taken.
     """
     wanted = [plan.schema.impression or "", plan.schema.position]
-    with opened.some_rows([] if plan.schema.drop_duplicates else wanted) as part:
+    with opened.sample_rows([] if plan.schema.drop_duplicates else wanted) as part:
         if part is None:
             views = looked = _Views(opened, plan, sample)
         else:
@@ -280,7 +280,7 @@ def _find_crowded(views: _Views) -> list[Finding]:
 def _find_moved(views: _Views) -> list[Finding]:
     count, example = views.look("v, q, r, d", "MIN(p) <> MAX(p)", "COUNT(*)", "vqd")
     return _finding(
-        "moved-in-view",
+        "document-at-several-positions",
         "warning",
         f"{views.sample}{{count}} results stand at several positions of one page view",
         count,

@@ -189,7 +189,7 @@ def trust_ranks(opened: OpenLog, plan: QueryPlan) -> QueryPlan:
     """Ask no row whether its ranks are sound where the files tell that all are."""
     types, columns = plan.schema.types, list(plan.schema.rank_columns.values())
     whole = bool(columns) and all(types[column] in INTEGERS for column in columns)
-    least = opened.least(columns) if whole else None
+    least = opened.known_minimum(columns) if whole else None
     return replace(plan, ranks_sound=least is not None and least >= 1)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from posbias._arrays import AnyArray, BoolArray, FloatArray, IntArray, at_once, blocks, group, places, runs, tally
-from posbias.engines.base import Answer, Segments, rows_of, segment_numbers, stacked
+from posbias.engines.base import Answer, Segments, row_count, segment_numbers, stack_columns
 from posbias.sql.plan import Coding, Digits, Masks
 
 # With fewer page views than this, what a ranker compares is chance.
@@ -232,14 +232,14 @@ def busiest_ranks(totals: Answer, rankers: int) -> list[int]:
 
 def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairSums, list[tuple[str | None, ...]]]:
     """Return what was shown at each rank and the sums over interventional sets as one table, and its segments."""
-    labels = stacked([totals, sums], ["bucket", *names])
+    labels = stack_columns([totals, sums], ["bucket", *names])
     segment, segments = segment_numbers(labels, names)
-    none = np.zeros(rows_of(totals), dtype=np.int64)
+    none = np.zeros(row_count(totals), dtype=np.int64)
     impressions, clicks = totals["impressions"], totals["clicks"]
     return PairSums(
         segment=segment,
         bucket=labels["bucket"],
-        ranker=np.concatenate([totals["ranker"], np.full(rows_of(sums), -1)]),
+        ranker=np.concatenate([totals["ranker"], np.full(row_count(sums), -1)]),
         rank=np.concatenate([t["rank"] for t in (totals, sums)]),
         other=np.concatenate([none, sums["other"]]),
         clicks=np.concatenate([clicks, sums["clicks"]]),

@@ -230,7 +230,7 @@ class Check:
 def _check(opened: OpenLog, max_rank: int) -> Check:
     schema = opened.schema
     # A check looks more than once, and each look at a text would read it anew.
-    opened.keep()
+    opened.cache_text()
     plan = QueryPlan(schema, opened.dialect, known_rankers(opened), max_rank)
     profile, counts = count_rows(opened, plan)
     understood: dict[str, Any] = {
@@ -558,7 +558,7 @@ def _shares_at_rank(look: Look, patterns: Mapping[str, Mapping[str, str]]) -> di
         shown = f"{ranker} IN ({', '.join(values)})"
         counts += [f"COUNT(CASE WHEN {same} THEN 1 END)", f"COUNT(CASE WHEN {shown} THEN 1 END)"]
     try:
-        found = look.opened.rows(f"SELECT {', '.join(counts)} FROM {look.opened.whole}", "Looking for ranks")[0]
+        found = look.opened.rows(f"SELECT {', '.join(counts)} FROM {look.opened.full_view}", "Looking for ranks")[0]
     except LogError:
         # A row that is broken in a column which nobody uses is no reason to refuse the log.
         return {}

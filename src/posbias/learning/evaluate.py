@@ -15,8 +15,8 @@ from posbias._plotstyle import ALARM, COLORS, axes_of, dressed, legible, refuse_
 from posbias._stats import t_quantile
 from posbias._text import Column, folded, listed, printable, table
 from posbias._validate import share
-from posbias.engines import EngineChoice, OpenLog, chosen_engine, open_log
-from posbias.engines.files import PACKED
+from posbias.engines import EngineChoice, OpenLog, choose_engine, open_log
+from posbias.engines.files import COMPRESSED_ENDINGS
 from posbias.engines.spark import Spark
 from posbias.errors import EstimateError, LogError, PosbiasError
 from posbias.estimators.base import FEW_DEGREES, MIN_BUCKETS, deletion_weights, explain_few_buckets, explain_few_degrees
@@ -111,7 +111,7 @@ def evaluate(
         raise PosbiasError(f"score must be a text, the name of a column, or 'none', not {score!r}.")
     share("level", level)
     named = named_rankings(rankings)
-    if isinstance(chosen_engine(log, engine), Spark):
+    if isinstance(choose_engine(log, engine), Spark):
         raise PosbiasError(
             "Rankings are joined with a log by DuckDB alone. Leave engine='spark' out and give the log as files, or as "
             "a sample of them."
@@ -121,7 +121,7 @@ def evaluate(
     from posbias.judging.compare import fit
 
     tables = opened_names(named)
-    with open_log(log, engine, progress, beside={table: named[name] for name, table in tables.items()}) as opened:
+    with open_log(log, engine, progress, extra_tables={table: named[name] for name, table in tables.items()}) as opened:
         # First: who has to mend a ranking need not wait for the harvest.
         told = find_tables(opened, tables, score)
         made = harvest_log(log, max_rank=max_rank, engine=engine, progress=progress, force=force)
@@ -360,7 +360,7 @@ def _name(one: Any) -> str:
     if is_of_log(one):
         return str(one).removeprefix(OF_LOG)
     name = os.path.basename(os.fspath(one).rstrip("/")) if _is_path(one) else ""
-    for packed in PACKED:
+    for packed in COMPRESSED_ENDINGS:
         name = name.removesuffix(packed)
     return os.path.splitext(name)[0]
 
@@ -382,7 +382,7 @@ def opened_names(named: Mapping[str, Any]) -> dict[str, str]:
 def find_tables(opened: OpenLog, tables: Mapping[str, str], score: str | None) -> dict[str, Ranked]:
     """Return what each ranking that is a table is, by its name; refuse what is none."""
     found = {name: _columns(opened, name, table, score) for name, table in tables.items()}
-    with opened.distrusting():
+    with opened.ignoring_file_statistics():
         for name, one in found.items():
             _refuse_rows(opened, name, one)
     return found
@@ -390,7 +390,7 @@ def find_tables(opened: OpenLog, tables: Mapping[str, str], score: str | None) -
 
 def _columns(opened: OpenLog, name: str, table: str, score: str | None) -> Ranked:
     """Return which columns of a ranking are what: ids as the log calls them, and a score or a rank."""
-    columns, schema = opened.beside[table], opened.schema
+    columns, schema = opened.extra_tables[table], opened.schema
     told = dict(columns.types)
     for role in ("query", "doc"):
         _require(name, getattr(schema, role), role, told, "as the log calls it")
@@ -545,9 +545,9 @@ def _counted(harvest: Harvest, answer: Answer) -> Answer:
     """Return what was answered of buckets that the harvest has: of others no row could be counted."""
     import numpy as np
 
-    from posbias.engines.base import select
+    from posbias.engines.base import filter_rows
 
-    return select(answer, np.isin(answer["bucket"], harvest.buckets))
+    return filter_rows(answer, np.isin(answer["bucket"], harvest.buckets))
 
 
 def note_vacant(pages: Pages, share: float) -> list[Finding]:

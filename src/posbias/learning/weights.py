@@ -15,8 +15,8 @@ from posbias._files import writable, written_whole
 from posbias._text import as_python, label, listed
 from posbias._validate import as_path, names, number, one_of, truth
 from posbias.curves.curve import Curve, Segment, spans
-from posbias.engines import EngineChoice, OpenLog, Spark, chosen_engine, open_log
-from posbias.engines.duckdb_sources import literal
+from posbias.engines import EngineChoice, OpenLog, Spark, choose_engine, open_log
+from posbias.engines.duckdb_sources import escape_glob
 from posbias.engines.files import file_format, refuse_overwriting
 from posbias.errors import CurveError, LogError, PosbiasError, Spelling
 from posbias.estimators.base import CurveEstimator
@@ -121,15 +121,17 @@ def ips_weights(
     if output is not None:
         refuse_overwriting(as_path("output", output), [*getattr(log, "sources", []), estimate, candidates])
     curve = curve_of(estimate)
-    beside = {} if candidates is None else {"candidates": candidates}
+    extra_tables = {} if candidates is None else {"candidates": candidates}
     wanted = _Wanted(cap, beyond, rows, tuple(keep))
     with _place(output, overwrite=overwrite) as draft:
-        if isinstance(log, ClickLog) and isinstance(chosen_engine(log, engine), Spark):
+        if isinstance(log, ClickLog) and isinstance(choose_engine(log, engine), Spark):
             raise PosbiasError(
                 "Weights are made by DuckDB, which takes any number of rows in bounded memory, and not by Spark. "
                 "Export the log to Parquet, or join the curve to it in Spark: clicks * least(p_1 / p_k, cap)."
             )
-        with open_log(log, engine, progress, beside=beside, outputs=[] if draft is None else [draft]) as opened:
+        with open_log(
+            log, engine, progress, extra_tables=extra_tables, outputs=[] if draft is None else [draft]
+        ) as opened:
             made = _make(opened, curve, wanted, draft, force=force)
     return replace(made, output=None if output is None else os.fspath(output))
 
@@ -257,12 +259,12 @@ def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, 
     """Look at the log, weigh its ranks, and write or hold the rows."""
     # A window says where a document is compared with itself, which nothing here does.
     schema = replace(opened.schema, window=None)
-    candidates = opened.beside.get("candidates")
+    candidates = opened.extra_tables.get("candidates")
     refuse_segments(schema, curve)
     refuse_columns(schema, candidates, wanted.keep, rows=wanted.rows)
     in_log = tuple(name for name in wanted.keep if name in schema.types)
     plan = QueryPlan(schema, opened.dialect, (), curve.max_rank, curve.by, in_log)
-    opened.keep([name for name in schema.types if name != NATURAL] if wanted.rows else [*curve.by, *in_log])
+    opened.cache_text([name for name in schema.types if name != NATURAL] if wanted.rows else [*curve.by, *in_log])
     profile = take_profile(opened, plan, force=force)
     propensities = relative_propensities(curve, profile.ranks, wanted.beyond)
     worth = _worth(propensities, curve, wanted.cap, candidates=candidates is not None)
@@ -700,7 +702,7 @@ class _Answer:
 
             return cls(table.num_rows, pc.count_distinct(table[query]).as_py(), tuple(table.column_names))
         d = plan.dialect
-        source = f"read_parquet({d.text(literal(draft or ''))})"
+        source = f"read_parquet({d.text(escape_glob(draft or ''))})"
         columns = tuple(row[0] for row in opened.rows(f"DESCRIBE SELECT * FROM {source}"))
         [(rows,)] = opened.rows(f"SELECT COUNT(*) FROM {source}")
         distinct = "APPROX_COUNT_DISTINCT({})" if rows > _MANY else "COUNT(DISTINCT {})"
