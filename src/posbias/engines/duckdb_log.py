@@ -40,7 +40,7 @@ from posbias.findings import Finding
 from posbias.logs.click_log import ClickLog, Events
 from posbias.logs.schema import Schema, resolve
 from posbias.progress import Progress, silent
-from posbias.sql.dialects import FRACTIONS, DuckDBDialect
+from posbias.sql.dialects import FLOATS, DuckDBDialect
 
 if TYPE_CHECKING:
     from posbias.engines.base import Answer
@@ -189,7 +189,7 @@ def _may_be_nan(events: Events, types: Mapping[str, str]) -> bool:
     roles = ("impression", "query", "doc", "position", "ranker", "application", "click_impression", "click_doc")
     named = {getattr(events, role) or role for role in roles}
     # Presets know by themselves what columns mean.
-    return any(type_ in FRACTIONS and (events.preset or name in named) for name, type_ in types.items())
+    return any(type_ in FLOATS and (events.preset or name in named) for name, type_ in types.items())
 
 
 class DuckDBLog(OpenLog):
@@ -213,8 +213,8 @@ class DuckDBLog(OpenLog):
         self._kept = False
         self._queried = queried
         # Where ids, positions or counts are fractions, which can be NaN, nothing is believed for as long as it is open.
-        self._odd = any(schema.types.get(name) in FRACTIONS for name in _used(schema)) or bool(
-            FRACTIONS & {*schema.rankings.values()}
+        self._odd = any(schema.types.get(name) in FLOATS for name in _used(schema)) or bool(
+            FLOATS & {*schema.rankings.values()}
         )
         if self._odd:
             distrust(connection)
@@ -278,7 +278,7 @@ class DuckDBLog(OpenLog):
         # The draft is ours: DuckDB needs none beside it, and may not write one.
         options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
         with explained(self.schema), self.reporting_progress(doing):
-            self._connection.execute(f"COPY (\n{sql}\n) TO {self.dialect.text(path)} ({options})")
+            self._connection.execute(f"COPY (\n{sql}\n) TO {self.dialect.literal(path)} ({options})")
 
     def cache_text(self, more: Sequence[str] = ()) -> None:
         """Keep text as a table, of which what does not fit into memory goes to disk."""
@@ -412,8 +412,8 @@ def write_events(
         progress("Writing", 0.0)
         # The draft is ours: DuckDB needs none beside it, and may not write one.
         options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
-        con.execute(f"COPY ({joined.query}) TO {d.text(path)} ({options})")
-        written = f"FROM read_parquet({d.text(escape_glob(path))})"
+        con.execute(f"COPY ({joined.query}) TO {d.literal(path)} ({options})")
+        written = f"FROM read_parquet({d.literal(escape_glob(path))})"
         columns = [row[0] for row in con.execute(f"DESCRIBE SELECT * {written}").fetchall()]
         [(rows, views, clicks)] = con.execute(f"SELECT {LOG_COUNTS} {written}").fetchall()
     return WrittenLog(rows, views, int(clicks or 0), tuple(columns), joined.findings)

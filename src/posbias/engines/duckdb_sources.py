@@ -250,7 +250,7 @@ def attach(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[str, str]:
             f"The file {files[0]!r} is {kind}",
             "Export the table of the log to Parquet or CSV, or give the file the ending of what it is.",
         )
-    con.execute(f"ATTACH {_SQL.text(files[0])} AS {_DATABASE} (TYPE duckdb, READ_ONLY)")
+    con.execute(f"ATTACH {_SQL.literal(files[0])} AS {_DATABASE} (TYPE duckdb, READ_ONLY)")
     found = con.execute(
         f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{_DATABASE}' UNION ALL "
         f"SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = '{_DATABASE}' AND NOT internal"
@@ -295,9 +295,9 @@ def shut(con: duckdb.DuckDBPyConnection, files: Iterable[str], *, trusting: bool
     if not trusting:
         # A file goes by its name where it is opened, and by a pattern that fits nothing else where it is looked up.
         seen = {name for file in files for name in (file, escape_glob(file))}
-        con.execute(f"SET allowed_paths = [{', '.join(map(_SQL.text, sorted(seen)))}]")
+        con.execute(f"SET allowed_paths = [{', '.join(map(_SQL.literal, sorted(seen)))}]")
         con.execute("SET enable_external_access = false")
-    con.execute(f"SET allowed_configs = [{', '.join(map(_SQL.text, _FREE))}]")
+    con.execute(f"SET allowed_configs = [{', '.join(map(_SQL.literal, _FREE))}]")
     con.execute("SET lock_configuration = true")
 
 
@@ -443,7 +443,7 @@ def select_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> Readin
     _refuse_packed_after_mark(files)
     keys = path_keys(files)
     # DuckDB's own reading of such folders would put what they say in the place of what the files say.
-    options = "hive_partitioning = false" + (f", filename = {_SQL.text(_PATH)}" if keys else "")
+    options = "hive_partitioning = false" + (f", filename = {_SQL.literal(_PATH)}" if keys else "")
     if kind == "csv":
         select, originals = _select_csv(files, options)
     elif kind == "json":
@@ -490,7 +490,7 @@ def _select_csv(files: Sequence[str], options: str) -> tuple[str, list[str]]:
         groups.setdefault(read_header(name), []).append(name)
     refuse_other_case({group[0]: header.names for header, group in groups.items()})
     select = " UNION ALL BY NAME ".join(
-        f"SELECT * FROM read_csv({_names(group)}, delim = {_SQL.text(header.delimiter)}, "
+        f"SELECT * FROM read_csv({_names(group)}, delim = {_SQL.literal(header.delimiter)}, "
         f"columns = {_typed(header.names)}, header = true, auto_detect = false, quote = '\"', escape = '\"', "
         f"{_line_ending(header)}{options})"
         for header, group in groups.items()
@@ -499,7 +499,7 @@ def _select_csv(files: Sequence[str], options: str) -> tuple[str, list[str]]:
 
 
 def _names(files: Sequence[str]) -> str:
-    return "[" + ", ".join(_SQL.text(escape_glob(name)) for name in files) + "]"
+    return "[" + ", ".join(_SQL.literal(escape_glob(name)) for name in files) + "]"
 
 
 def _typed(header: Sequence[str]) -> str:
@@ -513,14 +513,14 @@ def _typed(header: Sequence[str]) -> str:
             number += 1
             name = f"{base}_{number}"
         taken.add(name.lower())
-        parts.append(f"{_SQL.text(name)}: 'VARCHAR'")
+        parts.append(f"{_SQL.literal(name)}: 'VARCHAR'")
     return "{" + ", ".join(parts) + "}"
 
 
 def _line_ending(header: Header) -> str:
     """Say how lines end: DuckDB would go by the first line break, in quotes or not, and by another find no row."""
     escaped = header.ending.encode("unicode_escape").decode()
-    return f"new_line = {_SQL.text(escaped)}, " if header.ending else ""
+    return f"new_line = {_SQL.literal(escaped)}, " if header.ending else ""
 
 
 def _select_json(con: duckdb.DuckDBPyConnection, files: Sequence[str], options: str) -> str:
@@ -540,7 +540,7 @@ def _select_json(con: duckdb.DuckDBPyConnection, files: Sequence[str], options: 
         )
     _refuse_renamed_keys(con, files, [row[0] for row in found])
     kept = INTEGERS | {"BOOLEAN", "DOUBLE"}
-    columns = ", ".join(f"{_SQL.text(name)}: '{type_ if type_ in kept else 'VARCHAR'}'" for name, type_, *_ in found)
+    columns = ", ".join(f"{_SQL.literal(name)}: '{type_ if type_ in kept else 'VARCHAR'}'" for name, type_, *_ in found)
     return f"SELECT * FROM read_json({_names(files)}, union_by_name = true, columns = {{{columns}}}, {options})"
 
 
@@ -583,7 +583,7 @@ def _parquet_columns(schema: Sequence[tuple[str, int | None]]) -> list[str]:
 
 def _told_by_path(key: str) -> str:
     pattern = f".*(?:^|/){re.escape(key)}=([^/]*)/"
-    written = f"regexp_extract({_SQL.quote(_PATH)}, {_SQL.text(pattern)}, 1)"
+    written = f"regexp_extract({_SQL.quote(_PATH)}, {_SQL.literal(pattern)}, 1)"
     return f"NULLIF(COALESCE(TRY(url_decode({written})), {written}), '__HIVE_DEFAULT_PARTITION__')"
 
 
@@ -641,5 +641,5 @@ def open_extra_tables(
 def name_no_ranker(con: duckdb.DuckDBPyConnection) -> None:
     """Let every row of a log that names no ranker have been shown by the same."""
     con.execute("ALTER VIEW log RENAME TO nameless_log")
-    ranker = f"{_SQL.text(ANY_RANKER)} AS {_SQL.quote(NATURAL)}"
+    ranker = f"{_SQL.literal(ANY_RANKER)} AS {_SQL.quote(NATURAL)}"
     con.execute(f"CREATE TEMP VIEW log AS SELECT *, {ranker} FROM nameless_log")

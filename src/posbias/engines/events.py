@@ -13,14 +13,14 @@ from posbias.logs.schema import CLICK, VIEW, Columns, EventSchema, resolve_event
 from posbias.sql.dialects import Dialect
 from posbias.sql.events import (
     EventPlan,
+    clicked_results_query,
     clicks_query,
-    holes_query,
+    empty_slots_query,
+    irregularities_query,
     log_query,
-    lost_query,
     missing_query,
-    oddities_query,
     shape_query,
-    taps_query,
+    unmatched_clicks_query,
 )
 from posbias.sql.trackers import Ubi
 
@@ -52,10 +52,10 @@ def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: 
     ubi = None
     if events.preset == "ubi":
         ubi = Ubi(dialect, impressions, clicks, None if events.names_no_ranker else events.ranker)
-        plan = EventPlan(ubi.schema, dialect, ubi.steps, "ubi_shown", "ubi_clicked", first_look=True)
+        plan = EventPlan(ubi.schema, dialect, ubi.steps, "ubi_shown", "ubi_clicked", positions_as_logged=True)
         findings += find_requests(rows(ubi.pages_query, "Looking at requests"))
     else:
-        plan = EventPlan(resolve_events(events, impressions, clicks), dialect, first_look=True)
+        plan = EventPlan(resolve_events(events, impressions, clicks), dialect, positions_as_logged=True)
     findings += find_missing(plan, rows)
     shapes = [Shape(*row) for row in rows(shape_query(plan), "Looking at page views")]
     if not sum(shape.pages for shape in shapes):
@@ -66,7 +66,7 @@ def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: 
         raise UnusableLogError(*no_results(findings))
     from_zero, odd = first_positions(plan, shapes, events.first)
     findings += [*odd, *find_oddities(plan, shapes, rows)]
-    plan = replace(plan, first_look=False, from_zero=from_zero, odd=any(shape.odd for shape in shapes))
+    plan = replace(plan, positions_as_logged=False, from_zero=from_zero, irregular=any(shape.odd for shape in shapes))
     findings += find_lost(plan, rows)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
@@ -167,7 +167,7 @@ def find_missing(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
                 code, "warning", f"{{count}} of {{rows}} {whole} {what}", int(count), None, {"rows": int(total)}, remedy
             )
     if schema.position is None:
-        [(holes, nested, example)] = rows(holes_query(plan), "Looking for gaps")
+        [(holes, nested, example)] = rows(empty_slots_query(plan), "Looking for gaps")
         if holes:
             yield Finding(
                 "null",
@@ -271,7 +271,9 @@ def find_oddities(plan: EventPlan, shapes: Sequence[Shape], rows: Rows) -> Itera
     """Yield what page views show twice, and which of them are two."""
     if not any(shape.odd for shape in shapes):
         return
-    [(repeats, moved, moved_example, conflicts, example)] = rows(oddities_query(plan), "Looking closer at page views")
+    [(repeats, moved, moved_example, conflicts, example)] = rows(
+        irregularities_query(plan), "Looking closer at page views"
+    )
     name = plan.schema.impression
     pages, results = (sum(getattr(shape, kind) for shape in shapes) for kind in ("pages", "results"))
     if repeats:
@@ -334,8 +336,8 @@ def find_lost(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
             {"clicks": int(total)},
             "They are left out.",
         )
-    [(tapped,)] = rows(taps_query(plan), "Looking at clicks")
-    [(lost, example, astray, known)] = rows(lost_query(plan), "Looking for clicks on what was not shown")
+    [(tapped,)] = rows(clicked_results_query(plan), "Looking at clicks")
+    [(lost, example, astray, known)] = rows(unmatched_clicks_query(plan), "Looking for clicks on what was not shown")
     astray, known = int(astray or 0), int(known or 0)
     # What was not shown is that, however often it was clicked.
     again = int(named - tapped) - (astray - int(lost))

@@ -394,7 +394,7 @@ def _with_paths(frames: list[DataFrame], keys: Sequence[str]) -> tuple[list[Data
 
 
 def _text(value: str) -> str:
-    return SparkDialect().text(value)
+    return SparkDialect().literal(value)
 
 
 def _read_csv(session: SparkSession, files: Sequence[str]) -> list[DataFrame]:

@@ -36,13 +36,13 @@ from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialects import BUCKETS, PACK
 from posbias.sql.exposures import (
-    BUSY,
-    NAMELESS,
-    added_exposures,
-    busy_cells,
-    digits_of_rankers,
-    digits_of_ranks,
-    rank_digits,
+    MISSING_ID,
+    TOO_FREQUENT,
+    frequent_pair_cells,
+    pack_by_rank,
+    pack_by_ranker,
+    packed_exposures,
+    packed_rank_exposures,
 )
 from posbias.sql.plan import QueryPlan
 
@@ -139,7 +139,7 @@ def refuse_errors(findings: Iterable[Finding], *, force: bool) -> None:
 def refuse_pages_without_id(opened: OpenLog, plan: QueryPlan) -> None:
     """Rows of no page view cannot be told from repeats of each other, so none of them may be dropped as such."""
     name = opened.schema.impression or ""
-    view = opened.dialect.known(opened.dialect.quote(name), opened.schema.types[name])
+    view = opened.dialect.nan_to_null(opened.dialect.quote(name), opened.schema.types[name])
     rows, known = opened.rows(f"SELECT COUNT(*), COUNT({view}) FROM log")[0]
     refuse_unusable(opened, plan, rows, rows - known)
 
@@ -329,7 +329,7 @@ def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | No
         findings = [*note_non_functional(several, pairs), *notes]
         return Counted("exposures", plan.rankers, segments, cells, counts, findings)
     bucket, pairs = answer["bucket"], int(answer["pairs"].sum())
-    nameless = bucket == exposure_sql.NAMELESS
+    nameless = bucket == exposure_sql.MISSING_ID
     if nameless.any():
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
     several = int(answer["pairs"][bucket == exposure_sql.NON_FUNCTIONAL].sum())
@@ -342,7 +342,7 @@ def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | No
         if more is None:
             return _sum_exposures(opened, plan, settings, counts)
         tables.append(more)
-    digits = digits_of_rankers(plan, look.most) if plan.dialect.wide_numbers else None
+    digits = pack_by_ranker(plan, look.most) if plan.dialect.has_int128 else None
     if digits and not look.sure and not strata.all_held(tables, digits, counts.rows_counted):
         return None
     segment, segments = segment_numbers(stack_columns(tables, ["bucket", *plan.segments]), plan.segments)
@@ -374,7 +374,7 @@ class FirstLook:
 def fits_one_pass(plan: QueryPlan) -> bool:
     """Return whether the pairs of a log that names no ranker can be counted in one pass."""
     schema = plan.schema
-    wide = plan.dialect.wide_numbers and plan.max_rank <= _MOST_RANKS
+    wide = plan.dialect.has_int128 and plan.max_rank <= _MOST_RANKS
     return schema.natural and wide and not schema.aggregated
 
 
@@ -383,8 +383,8 @@ def count_natural(
 ) -> tuple[Future[Cells], list[tuple[str | None, ...]]] | None:
     """Return where the cells of such a log will be, and its segments; None where there are more than `most` strata."""
     # Rows of a stratum that differ in clicks are joined afterwards: 1.6 of them each in a log of ten million rows.
-    digits = digits_of_ranks(plan, counts.rows)
-    answer = opened.table_up_to(rank_digits(plan, digits), 2 * most, "Harvesting")
+    digits = pack_by_rank(plan, counts.rows)
+    answer = opened.table_up_to(packed_rank_exposures(plan, digits), 2 * most, "Harvesting")
     if answer is None:
         return None
     from posbias._arrays import begun
@@ -392,17 +392,17 @@ def count_natural(
     from posbias.harvesting import tables as strata
 
     bucket = answer["bucket"]
-    nameless = bucket == NAMELESS
+    nameless = bucket == MISSING_ID
     if nameless.any():
         refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
     still = filter_rows(answer, bucket >= 0)
     segment, segments = segment_numbers(still, plan.segments)
     cells = begun(lambda: strata.cells_from_digits(still, segment, digits))
-    busy = answer["held_0"][bucket == BUSY]
+    busy = answer["held_0"][bucket == TOO_FREQUENT]
     more = None
     if len(busy):
         queries = sorted(set(busy.tolist()))
-        sql = busy_cells(plan, queries if len(queries) <= _MOST_NAMED else ())
+        sql = frequent_pair_cells(plan, queries if len(queries) <= _MOST_NAMED else ())
         more = opened.table_up_to(sql, most, "Harvesting busy pairs")
         if more is None:
             return None
@@ -428,7 +428,9 @@ def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: Settings, counts:
     _refuse_nameless(opened, plan, counts)
     findings = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
     if not plan.schema.natural:
-        several, pairs = opened.rows(exposure_counts.non_functional(plan), "Looking for pairs at several ranks")[0]
+        several, pairs = opened.rows(exposure_counts.count_non_functional(plan), "Looking for pairs at several ranks")[
+            0
+        ]
         refuse_non_functional(settings.non_functional, several, pairs)
         counts = replace(counts, non_functional_pairs=several)
         findings = [*note_non_functional(several, pairs), *findings]
@@ -441,15 +443,15 @@ def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: Settings, counts:
 
 def _refuse_nameless(opened: OpenLog, plan: QueryPlan, counts: RowCounts) -> None:
     """Refuse rows without an id where the counting itself leaves them out."""
-    [(nameless,)] = opened.rows(exposure_counts.nameless(plan), "Looking for ids")
+    [(nameless,)] = opened.rows(exposure_counts.rows_without_id(plan), "Looking for ids")
     refuse_unusable(opened, plan, counts.rows, nameless)
 
 
 def _one_pass(plan: QueryPlan, look: FirstLook) -> str:
     """Return the query that counts in one pass over (query, document), or none where that would cost more than two."""
-    if plan.dialect.wide_numbers:
+    if plan.dialect.has_int128:
         fits = len(plan.rankers) <= _ONE_PASS_SIDE_BY_SIDE and bool(plan.masks.groups) and not plan.schema.natural
-        return added_exposures(plan, digits_of_rankers(plan, look.most)) if fits else ""
+        return packed_exposures(plan, pack_by_ranker(plan, look.most)) if fits else ""
     # Packed counters hold 2^31 impressions of a pair, which only an aggregated log could exceed.
     fits = not plan.schema.aggregated or look.impressions < PACK // 2
     fits = fits and len(plan.rankers) <= _ONE_PASS and bool(plan.masks.groups) and not plan.schema.natural
@@ -464,7 +466,7 @@ def _seem_few(opened: OpenLog, plan: QueryPlan, look: FirstLook, most: int) -> b
     """Return whether strata seem to be few enough to be kept, by those of a few buckets where there may be more."""
     if look.counts.rows_counted <= most:
         return True
-    part = exposure_counts.of_buckets(plan, _LOOKED_AT, _strata_sql(replace(plan, log="few"), look))
+    part = exposure_counts.count_strata(plan, _LOOKED_AT, _strata_sql(replace(plan, log="few"), look))
     [(found,)] = opened.rows(part, "Looking at a part")
     return bool(found * BUCKETS <= most * _LOOKED_AT)
 
@@ -489,10 +491,10 @@ def _look_at_bounds(opened: OpenLog, plan: QueryPlan) -> FirstLook | None:
     refuse_rankers(schema, rankers)
     look = FirstLook(rankers, RowCounts(rows, rows, 0), rows, rows)
     plan = replace(plan, rankers=rankers)
-    if schema.natural or len(digits_of_rankers(plan, rows).groups) == 1:
+    if schema.natural or len(pack_by_ranker(plan, rows).groups) == 1:
         return look
     # One number to add up is worth a guess; with more of them, it pays to know how large counts can be.
-    fits = rows < _FEW_ROWS and not schema.drop_duplicates and len(digits_of_rankers(plan, _LIKELY).groups) == 1
+    fits = rows < _FEW_ROWS and not schema.drop_duplicates and len(pack_by_ranker(plan, _LIKELY).groups) == 1
     return replace(look, most=_LIKELY, sure=False) if fits else None
 
 

@@ -33,7 +33,7 @@ from posbias.sql import exports as export_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialects import BUCKETS
 from posbias.sql.exports import FORMAT_VERSION
-from posbias.sql.plan import Coding
+from posbias.sql.plan import SignatureCoding
 
 # Rank, impressions and clicks, as few digits as numbers that add up, then the ranker.
 _CELL = re.compile(r"([0-9]{1,16}):([0-9]{1,16}):([0-9]{1,16}):(.*)", re.DOTALL)
@@ -276,7 +276,7 @@ def _parsed(told: str) -> About:
 def _from_signatures(about: About, columns: Mapping[str, Any]) -> Counted:
     """Wide and long: the same table that an engine answers, with rows that cannot be counted as groups of their own."""
     rankers, labels = about.terms.rankers, _labels(about)
-    coding = Coding(len(rankers), about.terms.max_rank)
+    coding = SignatureCoding(len(rankers), about.terms.max_rank)
     first = _answer([], columns, ["code_0"])["code_0"]
     names = ["bucket", "ranker", *coding.names, "impressions", "clicks", "row_count"]
     answer = _answer(labels, columns, names, marks=first < 0)

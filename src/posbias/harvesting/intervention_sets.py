@@ -50,7 +50,7 @@ def count_sets(opened: OpenLog, max_rank: int) -> Sets:
         answer = opened.table(signature_sql.signature_pairs(plan), "Counting sets")
         served = {row[0] for row in opened.rows(_served(plan))}
         has = np.zeros((row_count(answer), max_rank + 1), dtype=np.bool_)
-        for ranker, rank in enumerate(plan.coding.ranks(answer)):
+        for ranker, rank in enumerate(plan.coding.read_ranks(answer)):
             if ranker in served:
                 has[np.arange(len(rank)), rank] = True
         return _sized(has[:, 1:], answer["pairs"])
@@ -69,7 +69,7 @@ class Sets:
 
 def _served(plan: QueryPlan) -> str:
     schema, d = plan.schema, plan.dialect
-    return f"SELECT DISTINCT {plan.number(d.quote(schema.ranker), schema.types[schema.ranker])} FROM log"
+    return f"SELECT DISTINCT {plan.ranker_number(d.quote(schema.ranker), schema.types[schema.ranker])} FROM log"
 
 
 def _sized(has: BoolArray, pairs: IntArray) -> Sets:
@@ -133,7 +133,7 @@ def _count_known_pairs(opened: OpenLog, plan: QueryPlan, served: Container[str],
     several = np.any([lows[name] != highs[name] for name in plan.coding.names], axis=0)
     has = np.zeros((row_count(answer), plan.max_rank + 1), dtype=np.bool_)
     for ends in (lows, highs):
-        for name, rank in zip(plan.rankers, plan.coding.ranks(ends), strict=True):
+        for name, rank in zip(plan.rankers, plan.coding.read_ranks(ends), strict=True):
             if name in served:
                 has[np.arange(len(rank)), rank] = True
     sets, pairs = _sized(has[:, 1:], answer["pairs"]), answer["pairs"]

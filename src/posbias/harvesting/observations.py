@@ -25,7 +25,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import require
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import INTEGERS
-from posbias.sql.observations import NAMELESS, NO_RANK, feature_positions, pair_positions, random_order, swaps, totals
+from posbias.sql.observations import MISSING_ID, NO_RANK, feature_positions, pair_positions, random_order, swaps, totals
 from posbias.sql.plan import QueryPlan
 
 # With fewer pairs that were shown again nothing is said of their order.
@@ -165,7 +165,7 @@ def _observed(
         findings = [*find_no_clicks(profile.positions), *find_repeats(opened, plan, small_sample(opened, profile.rows))]
         refuse_errors(findings, force=force)
         counted, rows = read(opened, plan)
-        nameless = counted["row_count"][counted["bucket"] == NAMELESS]
+        nameless = counted["row_count"][counted["bucket"] == MISSING_ID]
         if nameless.size:
             refuse_unusable(opened, plan, int(counted["row_count"].sum()), int(nameless.sum()))
     numbers, segments = segment_numbers(stack_columns([counted, rows], ["rank", *plan.segments]), plan.segments)

@@ -11,7 +11,7 @@ from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
 from posbias.harvesting.row_checks import ALL, Profile, RowCounts, Sample, find_missing_rows
 from posbias.logs.schema import ANY_RANKER, guess
-from posbias.sql.plan import QueryPlan, Step, comma, once, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, deduplicated_step, render, shown_steps
 
 if TYPE_CHECKING:
     from posbias.harvesting.tables import Cells
@@ -76,9 +76,9 @@ def _find_crowded_queries(opened: OpenLog, plan: QueryPlan, sample: Sample) -> l
     count = schema.impressions
     n = d.integer(d.quote(count), schema.types[count]) if count else "1"
     label = (
-        f"{d.text(f'{schema.query}=')} || {d.as_text('q')} || {d.text(f', {schema.ranker}=')} || {d.as_text('r')} || "
+        f"{d.literal(f'{schema.query}=')} || {d.as_text('q')} || {d.literal(f', {schema.ranker}=')} || {d.as_text('r')}"
     )
-    label += f"{d.text(f', {schema.position}=')} || {d.as_text('p')}"
+    label += f" || {d.literal(f', {schema.position}=')} || {d.as_text('p')}"
     sql = render(
         [
             Step("typed", "Rows by short names.", f"SELECT {columns}, {n} AS n\nFROM {sample.source}"),
@@ -148,7 +148,7 @@ class _Views:
         names = zip("vqd", (schema.impression, schema.query, schema.doc), strict=True)
         known = {short: d.quote(column or "") for short, column in names}
         # Of a log that names no ranker every row was shown by the same.
-        known["r"] = d.text(ANY_RANKER) if schema.natural else d.quote(schema.ranker)
+        known["r"] = d.literal(ANY_RANKER) if schema.natural else d.quote(schema.ranker)
         known["p"] = d.integer(d.quote(schema.position), schema.types[schema.position])
         columns = [f"{known[short]} AS {short}" for short in wanted]
         source = "once" if schema.drop_duplicates else self.sample.source
@@ -157,7 +157,7 @@ class _Views:
             f"WHERE v IS NOT NULL AND p IS NOT NULL AND {self.sample.condition(d, 'v')}"
         )
         views = Step("views", "Rows whose page view and position are known.", select)
-        return [once(self.plan), views] if schema.drop_duplicates else [views]
+        return [deduplicated_step(self.plan), views] if schema.drop_duplicates else [views]
 
     def screen(self, *, rankers: bool = True) -> str:
         """Return a query that counts page views with more rows than positions, of several rankers, and in the top M.
@@ -173,7 +173,7 @@ class _Views:
                 Step(
                     "pages",
                     "Each page view with the positions that it fills.",
-                    f"SELECT {bits}\nFROM views\nGROUP BY {self.plan.dialect.hashed('v')}",
+                    f"SELECT {bits}\nFROM views\nGROUP BY {self.plan.dialect.hash('v')}",
                 ),
                 Step(
                     "screen",
@@ -190,13 +190,13 @@ class _Views:
         Positions beyond 62 share a bit, and an absent ranker has a hash too: each only makes us look closer.
         """
         d = self.plan.dialect
-        places = d.union(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
+        places = d.bit_or(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
         bits, crowded = f"COUNT(*) AS n, {places} AS places", "COUNT(CASE WHEN n > BIT_COUNT(places) THEN 1 END)"
         if not rankers:
             return bits, crowded, "FALSE"
         # Every bit beside its opposite: those that any row has are 31 where all have one ranker, and more otherwise. No
         # two rankers in a thousand million share a hash. Product and sum are made once for each name, not for each row.
-        names = d.cast(d.union(f"({d.hashed('r')} & {_BITS}) * {_BITS} + {_BITS}"), "BIGINT")
+        names = d.cast(d.bit_or(f"({d.hash('r')} & {_BITS}) * {_BITS} + {_BITS}"), "BIGINT")
         return f"{bits}, {names} AS names", crowded, "BIT_COUNT(names) > 31"
 
     def _bits_of_rankers(self) -> tuple[str, str, str] | None:
@@ -207,19 +207,21 @@ class _Views:
             return None
         *others, last = (1 << m * i for i in range(len(names)))
         type_ = self.plan.schema.types[self.plan.schema.ranker]
-        cases = [f"WHEN {d.value(name, type_)} THEN {start}" for name, start in zip(names, others, strict=False)]
+        cases = [
+            f"WHEN {d.typed_literal(name, type_)} THEN {start}" for name, start in zip(names, others, strict=False)
+        ]
         first = f"CASE r {' '.join(cases)} ELSE {last} END" if cases else str(last)
         bit = f"{d.cast(first, 'BIGINT' if len(names) * m > 30 else 'INTEGER')} << (p - 1)"
         shown = [f"CASE WHEN (places & {start * ((1 << m) - 1)}) <> 0 THEN 1 ELSE 0 END" for start in (*others, last)]
         # Each row has a bit of its own, or there are fewer bits than rows.
         crowded = f"{self.whole.rows} - SUM(BIT_COUNT(places))"
-        return f"{d.union(bit)} AS places", crowded, f"{' + '.join(shown)} > 1"
+        return f"{d.bit_or(bit)} AS places", crowded, f"{' + '.join(shown)} > 1"
 
     def look(self, keys: str, odd: str, count: str, shown: str) -> tuple[int, str]:
         """Return how many groups of rows are odd, and an example by the columns to be shown."""
         schema, d = self.plan.schema, self.plan.dialect
         columns = dict(zip("vqdp", (schema.impression, schema.query, schema.doc, schema.position), strict=True))
-        label = " || ', ' || ".join(f"{d.text(f'{columns[c]}=')} || COALESCE({d.as_text(c)}, 'null')" for c in shown)
+        label = " || ', ' || ".join(f"{d.literal(f'{columns[c]}=')} || COALESCE({d.as_text(c)}, 'null')" for c in shown)
         groups = f"SELECT {keys}, COUNT(*) AS n\nFROM views\nGROUP BY {keys}\nHAVING {odd}"
         answer = f"SELECT {count}, MIN({label})\nFROM odd"
         steps = [*self.steps(), Step("odd", "Groups that should not be.", groups), Step("count", "How many.", answer)]
@@ -350,20 +352,20 @@ def _mixed_pages(plan: QueryPlan, sample: Sample) -> str:
     # As a segment the page view passes through the first steps like any column of the user's.
     carried = replace(plan, by=(page,) if page else (), log="sampled")
     view = comma(carried.segments, "query")
-    place = plan.each(f"CASE WHEN rank_{{i}} BETWEEN 1 AND {m} THEN rank_{{i}} ELSE {m + 1} END AS place_{{i}}")
-    own = "CASE ranker " + plan.each("WHEN {i} THEN place_{i}", " ") + " END"
-    best = f"LEAST({plan.each('place_{i}')})"
-    falls = plan.each(
+    place = plan.per_ranker(f"CASE WHEN rank_{{i}} BETWEEN 1 AND {m} THEN rank_{{i}} ELSE {m + 1} END AS place_{{i}}")
+    own = "CASE ranker " + plan.per_ranker("WHEN {i} THEN place_{i}", " ") + " END"
+    best = f"LEAST({plan.per_ranker('place_{i}')})"
+    falls = plan.per_ranker(
         f"CASE WHEN LAG(place_{{i}}) OVER (PARTITION BY {view} ORDER BY position) > place_{{i}} "
         "THEN 1 ELSE 0 END AS falls_{i}",
         ",\n  ",
     )
-    unordered = plan.each("MAX(falls_{i}) = 1", " AND ")
+    unordered = plan.per_ranker("MAX(falls_{i}) = 1", " AND ")
     condition = sample.condition(d, d.quote(page or schema.query))
     return render(
         [
             Step("sampled", "The rows that are looked at.", f"SELECT *\nFROM {sample.source}\nWHERE {condition}"),
-            *shown(carried, ranks=True),
+            *shown_steps(carried, ranks=True),
             Step(
                 "ranked",
                 "Ranks within the top M, and one beyond it.",
@@ -411,7 +413,7 @@ def _counted(opened: OpenLog, plan: QueryPlan, first: int | None = None) -> tupl
     beginning = [] if first is None else [Step("beginning", "The first rows.", f"SELECT *\nFROM log\nLIMIT {first}")]
     if beginning:
         plan = replace(plan, log="beginning")
-    ranked = plan.each(f"CASE WHEN rank_{{i}} BETWEEN 1 AND {m} THEN 1 ELSE 0 END", " + ")
+    ranked = plan.per_ranker(f"CASE WHEN rank_{{i}} BETWEEN 1 AND {m} THEN 1 ELSE 0 END", " + ")
     each = [
         f"COUNT(CASE WHEN ranker = {i} THEN 1 END), COUNT(CASE WHEN ranker = {i} AND {ranked} > 1 THEN 1 END), "
         f"COUNT(CASE WHEN ranker <> {i} AND rank_{i} BETWEEN 1 AND {m} THEN 1 END)"
@@ -422,7 +424,9 @@ def _counted(opened: OpenLog, plan: QueryPlan, first: int | None = None) -> tupl
     answer = list(
         map(
             int,
-            opened.rows(render([*beginning, *shown(plan, ranks=True), counting]), "Looking at the others' ranks")[0],
+            opened.rows(render([*beginning, *shown_steps(plan, ranks=True), counting]), "Looking at the others' ranks")[
+                0
+            ],
         )
     )
     return answer[::3], answer[1::3], answer[2::3]

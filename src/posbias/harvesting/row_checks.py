@@ -190,7 +190,7 @@ def trust_ranks(opened: OpenLog, plan: QueryPlan) -> QueryPlan:
     types, columns = plan.schema.types, list(plan.schema.rank_columns.values())
     whole = bool(columns) and all(types[column] in INTEGERS for column in columns)
     least = opened.known_minimum(columns) if whole else None
-    return replace(plan, ranks_sound=least is not None and least >= 1)
+    return replace(plan, ranks_valid=least is not None and least >= 1)
 
 
 def small_sample(opened: OpenLog, rows: int) -> Sample:
@@ -226,7 +226,7 @@ class Sample:
 
     def condition(self, dialect: Dialect, identity: str) -> str:
         """Return which rows are in the sample, by what they belong to."""
-        return f"{dialect.hashed(identity)} & {self.one_in - 1} = 0" if self.one_in > 1 else "TRUE"
+        return f"{dialect.hash(identity)} & {self.one_in - 1} = 0" if self.one_in > 1 else "TRUE"
 
     def __str__(self) -> str:
         if self.first is not None:
@@ -366,7 +366,9 @@ def find_several_ranks(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     keys = [f"{d.quote(column)} AS {short}" for short, column in names.items()]
     within = "" if schema.layout.ranks_known else " WHERE place_0 > 0"
     differ = " OR ".join(f"MIN(place_{i}) <> MAX(place_{i})" for i in range(len(columns)))
-    label = f"{d.text(f'{schema.query}=')} || {d.as_text('q')} || {d.text(f', {schema.doc}=')} || {d.as_text('d')}"
+    label = (
+        f"{d.literal(f'{schema.query}=')} || {d.as_text('q')} || {d.literal(f', {schema.doc}=')} || {d.as_text('d')}"
+    )
     sql = render(
         [
             Step("places", "Ranks within the top M.", f"SELECT {', '.join([*keys, *places])}\nFROM {source}"),
@@ -601,7 +603,7 @@ def _missing_values(plan: QueryPlan) -> Iterator[_Defect]:
             f"no value in column {schema.click!r}",
             "If these are results that were not clicked, as after a LEFT JOIN with clicks, let them count as such: "
             f"COALESCE({schema.click}, 0). Leaving them out would make every result a clicked one.",
-            arguments={"sql": d.replacing({click: f"COALESCE({click}, {nothing})"})},
+            arguments={"sql": d.select_replacing({click: f"COALESCE({click}, {nothing})"})},
         )
     # Where ranks are known the document is only a name: the harvest counts the row, or leaves it out as unranked.
     yield _without_document(plan, "warning" if schema.layout.ranks_known else "error")
@@ -619,7 +621,7 @@ def _missing_values(plan: QueryPlan) -> Iterator[_Defect]:
 
 def _missing(plan: QueryPlan, name: str) -> str:
     """Return the condition that an id is missing."""
-    return f"{plan.dialect.known(plan.dialect.quote(name), plan.schema.types[name])} IS NULL"
+    return f"{plan.dialect.nan_to_null(plan.dialect.quote(name), plan.schema.types[name])} IS NULL"
 
 
 def _without_document(plan: QueryPlan, severity: Severity) -> _Defect:
@@ -696,7 +698,7 @@ def _unknown_ranker(plan: QueryPlan) -> _Defect:
     raw = d.quote(schema.ranker)
     return _Defect(
         "unknown-ranker",
-        f"NOT ({_missing(plan, schema.ranker)}) AND ({plan.number(raw, schema.types[schema.ranker])}) IS NULL",
+        f"NOT ({_missing(plan, schema.ranker)}) AND ({plan.ranker_number(raw, schema.types[schema.ranker])}) IS NULL",
         f"a ranker in {schema.ranker!r} whose ranks are not known: the {where} those of {known}",
         remedy,
     )
@@ -732,7 +734,7 @@ def row_text(schema: Schema, d: Dialect) -> str:
 
 
 def _text(names: Iterable[str], d: Dialect) -> str:
-    return " || ', ' || ".join(f"{d.text(f'{n}=')} || COALESCE({d.as_text(d.quote(n))}, 'null')" for n in names)
+    return " || ', ' || ".join(f"{d.literal(f'{n}=')} || COALESCE({d.as_text(d.quote(n))}, 'null')" for n in names)
 
 
 def count_from_one(opened: OpenLog, plan: QueryPlan) -> Arguments:
@@ -743,7 +745,7 @@ def count_from_one(opened: OpenLog, plan: QueryPlan) -> Arguments:
     added = {
         d.quote(c): f"{d.cast(d.quote(c), 'INTEGER')} + 1" for c, low in zip(columns, least, strict=True) if low == 0
     }
-    return {"sql": d.replacing(added)}
+    return {"sql": d.select_replacing(added)}
 
 
 def find_bad_rankings(opened: OpenLog) -> list[Finding]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from posbias._arrays import AnyArray, BoolArray, FloatArray, IntArray, at_once, blocks, group, places, runs, tally
 from posbias.engines.base import Answer, Segments, row_count, segment_numbers, stack_columns
-from posbias.sql.plan import Coding, Digits, Masks
+from posbias.sql.plan import PackedCounts, RankMasks, SignatureCoding
 
 # With fewer page views than this, what a ranker compares is chance.
 FEW_VIEWS = 30
@@ -39,11 +39,11 @@ def busiest(impressions: AnyArray) -> IntArray:
     return np.asarray(np.argmax(impressions, axis=-1))
 
 
-def cells_from_signatures(answer: Answer, segment: IntArray, coding: Coding) -> Cells:
+def cells_from_signatures(answer: Answer, segment: IntArray, coding: SignatureCoding) -> Cells:
     """Return the cells of a wide or long harvest: every ranker's rank of every signature, seen or not."""
     bucket, shown = answer["bucket"], answer["ranker"]
     first, stratum = group([segment, bucket, *(answer[name] for name in coding.names)])
-    ranks = list(coding.ranks({name: answer[name][first] for name in coding.names}))
+    ranks = list(coding.read_ranks({name: answer[name][first] for name in coding.names}))
     # Every row is the only one of its signature and ranker.
     own = shown * len(first) + stratum
     impressions, clicks = np.zeros((2, len(ranks), len(first)), dtype=np.int64)
@@ -141,7 +141,7 @@ def _filled(
     return cells
 
 
-def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks, digits: Digits | None) -> Cells:
+def cells_from_exposures(answer: Answer, segment: IntArray, masks: RankMasks, digits: PackedCounts | None) -> Cells:
     """Return the cells of a replay harvest in which each ranker shows a pair at one rank, given as a bit of a mask.
 
     Counts come as digits, or one by one.
@@ -162,7 +162,7 @@ def cells_from_exposures(answer: Answer, segment: IntArray, masks: Masks, digits
     )
 
 
-def all_held(answers: Sequence[Answer], digits: Digits, rows: int) -> bool:
+def all_held(answers: Sequence[Answer], digits: PackedCounts, rows: int) -> bool:
     """Return whether digits held all that they counted: of pairs in the first answer, one by one in the others.
 
     A digit that overflows adds one to the next and loses many, so that fewer rows are found than there are.
@@ -180,7 +180,7 @@ def all_held(answers: Sequence[Answer], digits: Digits, rows: int) -> bool:
     return found == rows and all(most < 1 << digits.bits for _, most in counted)
 
 
-def cells_from_digits(answer: Answer, segment: IntArray, digits: Digits) -> Cells:
+def cells_from_digits(answer: Answer, segment: IntArray, digits: PackedCounts) -> Cells:
     """Return the cells of a replay that names no ranker: its counts are by rank, pair by pair, as digits."""
     order, starts = runs([segment, answer["bucket"], *(answer[name] for name in digits.names("held"))])
     first = order[starts]

@@ -184,7 +184,7 @@ def table_name(dialect: Warehouse, name: str) -> str:
     >>> table_name(DIALECTS["postgres"], 'shop."my.clicks"')
     '"shop"."my.clicks"'
     """
-    return ".".join(dialect.exact(part) if exact else dialect.quote(part) for part, exact in _parts(name))
+    return ".".join(dialect.quote_exactly(part) if exact else dialect.quote(part) for part, exact in _parts(name))
 
 
 def _parts(name: str) -> Iterator[tuple[str, bool]]:

@@ -34,8 +34,8 @@ from posbias.logs.click_log import ClickLog
 from posbias.logs.layouts import Layout
 from posbias.logs.schema import guess, guess_ranks
 from posbias.progress import Progress, silent
-from posbias.sql.dialects import FRACTIONS, INTEGERS
-from posbias.sql.plan import QueryPlan, Step, render, shown
+from posbias.sql.dialects import FLOATS, INTEGERS
+from posbias.sql.plan import QueryPlan, Step, render, shown_steps
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class Look:
         """Whether rows lack the id of a query, a document or, where the log has one, a page view."""
         schema, d = self.plan.schema, self.plan.dialect
         names = [name for name in (schema.query, schema.doc, schema.impression) if name is not None]
-        counts = ", ".join(f"COUNT({d.known(d.quote(name), schema.types[name])})" for name in names)
+        counts = ", ".join(f"COUNT({d.nan_to_null(d.quote(name), schema.types[name])})" for name in names)
         rows, *found = self.opened.rows(f"SELECT COUNT(*), {counts} FROM log", "Looking for ids")[0]
         return any(n < rows for n in found)
 
@@ -308,16 +308,16 @@ class Look:
 def find_contradictions(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     """Return rows shown at a position that is not the rank their own ranker gives them (wide and long)."""
     schema, d = plan.schema, plan.dialect
-    own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
+    own = "CASE ranker " + plan.per_ranker("WHEN {i} THEN rank_{i}", " ") + " END"
     label = " || ".join(
         [
-            d.text(f"{schema.position}="),
+            d.literal(f"{schema.position}="),
             d.as_text("position"),
             "', but rank '",
             f"COALESCE({d.as_text('own')}, 'null')",
-            d.text(f" ({schema.query}="),
+            d.literal(f" ({schema.query}="),
             d.as_text("query"),
-            d.text(f", {schema.doc}="),
+            d.literal(f", {schema.doc}="),
             f"COALESCE({d.as_text('doc')}, 'null')",
             "')'",
         ]
@@ -326,7 +326,7 @@ def find_contradictions(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     top = f"(position <= {plan.max_rank} OR {own} BETWEEN 1 AND {plan.max_rank})"
     sql = render(
         [
-            *shown(plan, ranks=True),
+            *shown_steps(plan, ranks=True),
             Step(
                 "owned",
                 "The rank by the ranker shown, of rows that can be harvested.",
@@ -541,7 +541,7 @@ def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
 
 
 def _may_be_rank(type_: str) -> bool:
-    return type_ in INTEGERS or type_ in FRACTIONS or type_.startswith(("DECIMAL", "VARCHAR"))
+    return type_ in INTEGERS or type_ in FLOATS or type_.startswith(("DECIMAL", "VARCHAR"))
 
 
 def _shares_at_rank(look: Look, patterns: Mapping[str, Mapping[str, str]]) -> dict[str, float]:
@@ -552,7 +552,7 @@ def _shares_at_rank(look: Look, patterns: Mapping[str, Mapping[str, str]]) -> di
     ranker, position = (d.quote(name) for name in (schema.ranker, schema.position))
     counts = []
     for columns in patterns.values():
-        values = {d.value(name, schema.types[schema.ranker]): column for name, column in columns.items()}
+        values = {d.typed_literal(name, schema.types[schema.ranker]): column for name, column in columns.items()}
         told = " ".join(f"WHEN {value} THEN {d.rank(d.quote(c), schema.types[c])}" for value, c in values.items())
         same = f"CASE {ranker} {told} END = {d.integer(position, schema.types[schema.position])}"
         shown = f"{ranker} IN ({', '.join(values)})"

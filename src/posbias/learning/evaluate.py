@@ -28,7 +28,7 @@ from posbias.judging.significance import Contrasts, ratio_of
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import NESTED, guess, refuse_fraction
 from posbias.progress import Progress, silent
-from posbias.sql.evaluation import Pages, Ranked, credit_sums, page_shapes, ranking_rows, repeated, unseen
+from posbias.sql.evaluation import EvaluatedRanking, Pages, credit_sums, page_shapes, ranking_rows, repeated, unseen
 from posbias.sql.plan import QueryPlan
 from posbias.version import __version__
 
@@ -379,7 +379,7 @@ def opened_names(named: Mapping[str, Any]) -> dict[str, str]:
     return {name: f"ranking_{number}" for number, (name, source) in enumerate(named.items()) if not is_of_log(source)}
 
 
-def find_tables(opened: OpenLog, tables: Mapping[str, str], score: str | None) -> dict[str, Ranked]:
+def find_tables(opened: OpenLog, tables: Mapping[str, str], score: str | None) -> dict[str, EvaluatedRanking]:
     """Return what each ranking that is a table is, by its name; refuse what is none."""
     found = {name: _columns(opened, name, table, score) for name, table in tables.items()}
     with opened.ignoring_file_statistics():
@@ -388,7 +388,7 @@ def find_tables(opened: OpenLog, tables: Mapping[str, str], score: str | None) -
     return found
 
 
-def _columns(opened: OpenLog, name: str, table: str, score: str | None) -> Ranked:
+def _columns(opened: OpenLog, name: str, table: str, score: str | None) -> EvaluatedRanking:
     """Return which columns of a ranking are what: ids as the log calls them, and a score or a rank."""
     columns, schema = opened.extra_tables[table], opened.schema
     told = dict(columns.types)
@@ -413,7 +413,7 @@ def _columns(opened: OpenLog, name: str, table: str, score: str | None) -> Ranke
         refuse_fraction(column, schema.types[column], told[column], f"the ranking {name!r}")
     query, doc, by = (columns.names.get(column, column) for column in (schema.query, schema.doc, value))
     types = told[schema.query], told[schema.doc], told[value]
-    return Ranked(table, -1, query, doc, by, types, descending)
+    return EvaluatedRanking(table, -1, query, doc, by, types, descending)
 
 
 def _require(name: str, column: str, role: str, told: Mapping[str, str], which: str) -> None:
@@ -444,7 +444,7 @@ def _by_score_or_rank(name: str, told: Mapping[str, str], rank: str, score: str 
     return there[0], there[0] == "score" and rank != "score"
 
 
-def _refuse_rows(opened: OpenLog, name: str, one: Ranked) -> None:
+def _refuse_rows(opened: OpenLog, name: str, one: EvaluatedRanking) -> None:
     """Refuse a ranking with rows that cannot be used."""
     [(rows, nameless, odd, scores, low, high)] = opened.rows(ranking_rows(opened.dialect, one), "Looking at rankings")
     if not scores and not odd:
@@ -491,10 +491,14 @@ def _propensity(harvest: Harvest, fitted: Estimator[Any]) -> list[float]:
     return [float(value) for value in p]
 
 
-def find_rankings(named: Mapping[str, Any], tables: Mapping[str, Ranked], rankers: Sequence[str]) -> list[Ranked]:
+def find_rankings(
+    named: Mapping[str, Any], tables: Mapping[str, EvaluatedRanking], rankers: Sequence[str]
+) -> list[EvaluatedRanking]:
     """Return what each ranking is: one of the tables, or a ranker of the log."""
     return [
-        Ranked(ranker=_ranker_number(source.removeprefix(OF_LOG), rankers)) if is_of_log(source) else tables[name]
+        EvaluatedRanking(ranker=_ranker_number(source.removeprefix(OF_LOG), rankers))
+        if is_of_log(source)
+        else tables[name]
         for name, source in named.items()
     ]
 
@@ -532,7 +536,9 @@ def vacancy(impressions: Iterable[float]) -> float:
     return share
 
 
-def look_for_unseen(opened: OpenLog, plan: QueryPlan, ranked: Sequence[Ranked], top: int) -> list[float | None]:
+def look_for_unseen(
+    opened: OpenLog, plan: QueryPlan, ranked: Sequence[EvaluatedRanking], top: int
+) -> list[float | None]:
     """Return the share of each ranking's top ranks that was never shown; None for a ranker of the log."""
     shares: list[float | None] = [None] * len(ranked)
     if any(one.table for one in ranked):
@@ -568,7 +574,7 @@ def note_vacant(pages: Pages, share: float) -> list[Finding]:
     ]
 
 
-def judge_cover(name: str, share: float, one: Ranked) -> list[Finding]:
+def judge_cover(name: str, share: float, one: EvaluatedRanking) -> list[Finding]:
     """Refuse a ranking that has few of the documents clicked, and say where some are missing."""
     percent = f"{100 * share:.1f}%"
     if share < _TOO_FEW:

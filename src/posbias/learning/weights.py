@@ -35,10 +35,10 @@ from posbias.sql.plan import QueryPlan
 from posbias.sql.weights import (
     COUNTS,
     UNUSABLE,
-    Worth,
+    RankWeight,
     profile,
     queries_in_common,
-    shown_and_listed,
+    shown_candidates,
     unreadable_candidates,
     varying,
 )
@@ -571,7 +571,7 @@ def _refusal(curve: Curve, refused: Mapping[str, list[Segment]], further: bool) 
 
 def _worth(
     propensities: Mapping[Segment, Mapping[int, float]], curve: Curve, cap: float | None, *, candidates: bool
-) -> list[Worth]:
+) -> list[RankWeight]:
     """Return what results are worth at each rank shown, by segment."""
     floor = 0.0 if cap is None else 1 / cap
     worth = []
@@ -582,7 +582,7 @@ def _worth(
         last = values[deepest] if deepest > part.max_rank else float(part.propensity[last_rank(part) - 1])
         last = max(last, floor)
         for rank, p in values.items():
-            worth.append(Worth(segment, rank, max(p, floor) if candidates else p, _inverse(max(p, floor)), last))
+            worth.append(RankWeight(segment, rank, max(p, floor) if candidates else p, _inverse(max(p, floor)), last))
     return worth
 
 
@@ -590,7 +590,7 @@ def _inverse(p: float) -> float:
     return 1 / p if p > 0 else math.inf
 
 
-def refuse_uncapped(worth: Sequence[Worth], profile: WeightProfile, cap: float | None) -> None:
+def refuse_uncapped(worth: Sequence[RankWeight], profile: WeightProfile, cap: float | None) -> None:
     """Refuse clicks at a rank whose propensity is 0, which without a cap would weigh infinitely much."""
     if cap is not None:
         return
@@ -621,7 +621,7 @@ def _find_apart(opened: OpenLog, plan: QueryPlan, candidates: Columns, rows: int
     """Return queries and documents that only the log or only the candidates have, documents in a sample of queries."""
     [(shown, listed, common)] = opened.rows(queries_in_common(plan, candidates), "Comparing queries")
     refuse_other_queries(shown, listed, common)
-    sql = shown_and_listed(plan, candidates, _sample(plan, rows))
+    sql = shown_candidates(plan, candidates, _sample(plan, rows))
     [documents] = opened.rows(sql, "Comparing documents")
     return [*find_queries_apart(shown, listed, common), *find_documents_apart(*documents)]
 
@@ -638,7 +638,7 @@ def refuse_other_queries(shown: int, listed: int, common: int) -> None:
 def _sample(plan: QueryPlan, rows: int) -> str:
     """Return a condition that all rows of some queries fulfil, of many millions about as many as are worth a look."""
     few = one_in(rows, _MANY)
-    return f"{plan.dialect.hashed('query')} & {few - 1} = 0" if few > 1 else "TRUE"
+    return f"{plan.dialect.hash('query')} & {few - 1} = 0" if few > 1 else "TRUE"
 
 
 def find_queries_apart(shown: int, listed: int, common: int) -> list[Finding]:
@@ -702,7 +702,7 @@ class _Answer:
 
             return cls(table.num_rows, pc.count_distinct(table[query]).as_py(), tuple(table.column_names))
         d = plan.dialect
-        source = f"read_parquet({d.text(escape_glob(draft or ''))})"
+        source = f"read_parquet({d.literal(escape_glob(draft or ''))})"
         columns = tuple(row[0] for row in opened.rows(f"DESCRIBE SELECT * FROM {source}"))
         [(rows,)] = opened.rows(f"SELECT COUNT(*) FROM {source}")
         distinct = "APPROX_COUNT_DISTINCT({})" if rows > _MANY else "COUNT(DISTINCT {})"

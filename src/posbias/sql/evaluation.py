@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from posbias.sql.dialects import Dialect
-from posbias.sql.exposures import usable
-from posbias.sql.plan import QueryPlan, Step, comma, render, shown
+from posbias.sql.exposures import in_top_ranks
+from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 
 # Whether page views show all ranks down to one that is the same for all, and else whether each row tells its own.
 Pages = Literal["whole", "known", "unknown"]
@@ -16,7 +16,7 @@ Pages = Literal["whole", "known", "unknown"]
 
 def credit_sums(
     plan: QueryPlan,
-    ranked: Sequence[Ranked],
+    ranked: Sequence[EvaluatedRanking],
     propensity: Sequence[float],
     gain: Callable[[str], str],
     *,
@@ -66,7 +66,7 @@ def credit_sums(
 
 
 @dataclass(frozen=True)
-class Ranked:
+class EvaluatedRanking:
     """A ranking to be judged: a table of query, document and a score, or a ranker of the log by its number.
 
     Attributes:
@@ -88,17 +88,19 @@ class Ranked:
     def number(self, d: Dialect) -> str:
         """Return the score, or the rank, as a double."""
         raw, kind = d.quote(self.score), self.types[2]
-        return d.number(raw, kind) if kind == "VARCHAR" else d.cast(raw, "DOUBLE")
+        return d.as_double(raw, kind) if kind == "VARCHAR" else d.cast(raw, "DOUBLE")
 
     def scored(self, d: Dialect) -> str:
         """Return a SELECT from the table: query, doc and a score of which the higher is the better."""
         query, doc = (
-            d.known(d.quote(name), type_) for name, type_ in zip((self.query, self.doc), self.types, strict=False)
+            d.nan_to_null(d.quote(name), type_) for name, type_ in zip((self.query, self.doc), self.types, strict=False)
         )
         return f"SELECT {query} AS query, {doc} AS doc, {'' if self.descending else '-'}{self.number(d)} AS score"
 
 
-def same_ids(plan: QueryPlan, one: Ranked, left: str, right: str, roles: Sequence[str] = ("query", "doc")) -> str:
+def same_ids(
+    plan: QueryPlan, one: EvaluatedRanking, left: str, right: str, roles: Sequence[str] = ("query", "doc")
+) -> str:
     """Compare ids of the log with those of a ranking, as text where their types differ."""
     d, schema = plan.dialect, plan.schema
     told = []
@@ -112,7 +114,7 @@ def same_ids(plan: QueryPlan, one: Ranked, left: str, right: str, roles: Sequenc
 
 def _documents(
     plan: QueryPlan,
-    ranked: Sequence[Ranked],
+    ranked: Sequence[EvaluatedRanking],
     propensity: Sequence[float],
     gain: Callable[[str], str],
     pages: Pages,
@@ -140,7 +142,7 @@ def _documents(
         means += ["SUM(m.slots) AS slots", "SUM(m.above) AS above"]
         more, below = ", b.slots AS all_slots, b.above AS all_above", "\nLEFT JOIN below b ON e.query = b.query"
     return [
-        *shown(plan, ranks=known and bool(asked)),
+        *shown_steps(plan, ranks=known and bool(asked)),
         Step(
             "ranks",
             "Each (query, document) at each rank, whoever put it there.",
@@ -184,7 +186,7 @@ def _documents(
 
 def counted_rows(plan: QueryPlan) -> str:
     """Return which rows of `shown` count."""
-    return f"{usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
+    return f"{in_top_ranks(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
 
 
 def literal(value: float) -> str:
@@ -322,7 +324,7 @@ def _credits(plan: QueryPlan, rankings: int) -> list[Step]:
     ]
 
 
-def ranking_rows(d: Dialect, one: Ranked) -> str:
+def ranking_rows(d: Dialect, one: EvaluatedRanking) -> str:
     """Return how many rows a ranking has: in all, without an id, with no number for a score, with one; and its ends."""
     raw = d.as_text(d.quote(one.score))
     # By its text, as ids are: to SQL a NaN is a number like any other, and above all of them.
@@ -344,7 +346,7 @@ def ranking_rows(d: Dialect, one: Ranked) -> str:
     )
 
 
-def repeated(d: Dialect, one: Ranked) -> str:
+def repeated(d: Dialect, one: EvaluatedRanking) -> str:
     """Return the (query, document) pairs that a ranking has several times: how many, and one of them."""
     return render(
         [
@@ -363,13 +365,13 @@ def repeated(d: Dialect, one: Ranked) -> str:
     )
 
 
-def unseen(plan: QueryPlan, ranked: Sequence[Ranked], top: int) -> str:
+def unseen(plan: QueryPlan, ranked: Sequence[EvaluatedRanking], top: int) -> str:
     """Return what rankings that are tables have in their top ranks, by page views of their queries.
 
     By the number of a ranking: what would be shown there, and what of it never was.
     """
     plan = replace(plan, schema=replace(plan.schema, window=None), by=())
-    inside = f"{usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
+    inside = f"{in_top_ranks(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
     steps, answers = [], []
     for j, one in enumerate(ranked):
         if not one.table:
@@ -396,7 +398,7 @@ def unseen(plan: QueryPlan, ranked: Sequence[Ranked], top: int) -> str:
         )
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step("seen", "What was shown.", f"SELECT DISTINCT query, doc\nFROM shown\nWHERE {inside}"),
             Step(
                 "views",
@@ -415,7 +417,7 @@ def page_shapes(plan: QueryPlan) -> str:
     paged = replace(plan, schema=replace(plan.schema, window=None), by=(), keep=(plan.schema.impression or "",))
     return render(
         [
-            *shown(paged, ranks=False),
+            *shown_steps(paged, ranks=False),
             Step(
                 "pages",
                 "What each page view shows, and how far down.",

@@ -21,7 +21,7 @@ CLASHING = (
 
 def log_query(plan: EventPlan) -> str:
     """Return the log: one row for each result shown, with whether it was clicked."""
-    steps = [*plan.before, *_results(plan, plan.others), taps_step(plan)]
+    steps = [*plan.source_steps, *_results(plan, plan.carried), taps_step(plan)]
     d, schema = plan.dialect, plan.schema
     columns = [
         f"s.q AS {d.quote(QUERY)}",
@@ -30,7 +30,7 @@ def log_query(plan: EventPlan) -> str:
         f"{d.cast('s.p', 'INTEGER')} AS {d.quote(POSITION)}",
         f"{d.cast('CASE WHEN t.v IS NULL THEN 0 ELSE 1 END', 'TINYINT')} AS {d.quote(CLICK)}",
         f"s.v AS {d.quote(VIEW)}",
-        *(f"s.{short} AS {d.quote(name)}" for short, name in zip(plan.others, schema.carried, strict=True)),
+        *(f"s.{short} AS {d.quote(name)}" for short, name in zip(plan.carried, schema.carried, strict=True)),
     ]
     steps.append(
         Step(
@@ -51,15 +51,15 @@ class EventPlan:
     schema: EventSchema
     dialect: Dialect
     # Steps that make the two tables of others, and what the two are called.
-    before: Sequence[Step] = ()
+    source_steps: Sequence[Step] = ()
     impressions: str = "impressions"
     clicks: str = "clicks"
     # The topmost position of applications that count from 0, by the name of the application; others count from 1.
     from_zero: Sequence[str | None] = ()
     # Whether any page view is odd: shows a result several times, or contradicts itself.
-    odd: bool = False
+    irregular: bool = False
     # Whether this is that first look, before it is known where positions begin: they are seen as they are.
-    first_look: bool = False
+    positions_as_logged: bool = False
 
     @property
     def keys(self) -> list[str]:
@@ -67,7 +67,7 @@ class EventPlan:
         return ["v", "q", *(["r"] if self.schema.ranker else []), "d", "p"]
 
     @property
-    def others(self) -> list[str]:
+    def carried(self) -> list[str]:
         """The names of carried columns inside a query."""
         return [f"c_{i}" for i in range(len(self.schema.carried))]
 
@@ -75,7 +75,7 @@ class EventPlan:
 def _results(plan: EventPlan, others: list[str]) -> list[Step]:
     """Return the steps that end in each result of a page view once; what contradicts itself is left out."""
     steps = shown_steps(plan, others)
-    if not plan.odd:
+    if not plan.irregular:
         return steps
     columns = [*plan.keys, *others]
     select = f"SELECT {', '.join(f's.{column}' for column in columns)}"
@@ -104,7 +104,7 @@ def shown_steps(plan: EventPlan, others: list[str]) -> list[Step]:
             "shown",
             "Results that have all they must, with positions that count from 1.",
             f"SELECT {comma(plan.keys[:-1], others)}, {place} AS p\nFROM spread\n"
-            f"WHERE {' AND '.join(needs)} AND {place} >= {0 if plan.first_look else 1}",
+            f"WHERE {' AND '.join(needs)} AND {place} >= {0 if plan.positions_as_logged else 1}",
         ),
     ]
 
@@ -113,7 +113,7 @@ def _from_one(plan: EventPlan) -> str:
     """Return the position by which the topmost is 1."""
     if not plan.from_zero or plan.schema.application is None:
         return "p + 1" if plan.from_zero else "p"
-    named = [f"app = {plan.dialect.text(name)}" for name in plan.from_zero if name is not None]
+    named = [f"app = {plan.dialect.literal(name)}" for name in plan.from_zero if name is not None]
     zero = [*named, *(["app IS NULL"] if None in plan.from_zero else [])]
     return f"CASE WHEN {' OR '.join(zero)} THEN p + 1 ELSE p END"
 
@@ -125,17 +125,17 @@ def spread_step(plan: EventPlan, others: list[str]) -> Step:
     def column(name: str) -> str:
         return f"t.{d.quote(name)}"
 
-    names = dict(zip(plan.others, schema.carried, strict=True))
-    columns = {"v": d.known(column(schema.impression), schema.types[schema.impression])}
-    columns["q"] = d.known(column(schema.query), schema.types[schema.query])
+    names = dict(zip(plan.carried, schema.carried, strict=True))
+    columns = {"v": d.nan_to_null(column(schema.impression), schema.types[schema.impression])}
+    columns["q"] = d.nan_to_null(column(schema.query), schema.types[schema.query])
     if schema.ranker:
         columns["r"] = column(schema.ranker)
     source = f"{plan.impressions} t"
     if schema.position is None:
-        source = d.spread(plan.impressions, d.array(column(schema.doc), schema.types[schema.doc]))
-        columns |= {"d": d.known(d.item, schema.doc_type), "p": d.cast(d.place, "BIGINT")}
+        source = d.unnest(plan.impressions, d.as_array(column(schema.doc), schema.types[schema.doc]))
+        columns |= {"d": d.nan_to_null(d.item, schema.doc_type), "p": d.cast(d.place, "BIGINT")}
     else:
-        columns |= {"d": d.known(column(schema.doc), schema.doc_type), "p": d.cast(place_of(plan), "BIGINT")}
+        columns |= {"d": d.nan_to_null(column(schema.doc), schema.doc_type), "p": d.cast(place_of(plan), "BIGINT")}
     for short in others:
         columns[short] = d.as_text(column(schema.application or "")) if short == "app" else column(names[short])
     select = ",\n  ".join(f"{expression} AS {short}" for short, expression in columns.items())
@@ -164,13 +164,13 @@ def is_odd(plan: EventPlan) -> str:
     Places are bits of a mask, and those beyond 61 share one: that only makes us look closer.
     """
     d = plan.dialect
-    places = d.union(d.bit("CASE WHEN p BETWEEN 0 AND 61 THEN p ELSE 62 END", wide=True))
+    places = d.bit_or(d.bit("CASE WHEN p BETWEEN 0 AND 61 THEN p ELSE 62 END", wide=True))
     return f"COUNT(*) > BIT_COUNT({places}) OR COUNT(*) > COUNT(DISTINCT d) OR MIN(q) <> MAX(q)"
 
 
 def once_step(plan: EventPlan, others: list[str]) -> Step:
     """Return each result of odd page views once, with what its copies disagree on."""
-    kinds = {short: plan.schema.types[name] for short, name in zip(plan.others, plan.schema.carried, strict=True)}
+    kinds = {short: plan.schema.types[name] for short, name in zip(plan.carried, plan.schema.carried, strict=True)}
     keys = [key for key in plan.keys if key not in "vd"]
     one = [
         # Where copies differ, the same one every time; what cannot be compared is the same in all that we know of.
@@ -200,7 +200,7 @@ def taps_step(plan: EventPlan) -> Step:
 def click_ids(plan: EventPlan) -> tuple[str, str]:
     """Return the page view and the document of a click."""
     schema, d = plan.schema, plan.dialect
-    view, doc = (d.known(d.quote(c), schema.click_types[c]) for c in (schema.click_impression, schema.click_doc))
+    view, doc = (d.nan_to_null(d.quote(c), schema.click_types[c]) for c in (schema.click_impression, schema.click_doc))
     return view, doc
 
 
@@ -227,7 +227,7 @@ def shape_query(plan: EventPlan) -> str:
     app = "MIN(app)" if plan.schema.application else d.cast("NULL", "VARCHAR")
     return render(
         [
-            *plan.before,
+            *plan.source_steps,
             *shown_steps(plan, ["app"] if plan.schema.application else []),
             Step(
                 "pages",
@@ -247,12 +247,12 @@ def shape_query(plan: EventPlan) -> str:
     )
 
 
-def oddities_query(plan: EventPlan) -> str:
+def irregularities_query(plan: EventPlan) -> str:
     """Return, of odd page views: copies of results, results at several places, page views that are two; examples."""
     text = plan.dialect.as_text("v")
     return render(
         [
-            *plan.before,
+            *plan.source_steps,
             *shown_steps(plan, []),
             odd_step(plan),
             once_step(plan, []),
@@ -280,21 +280,21 @@ def missing_query(plan: EventPlan) -> str:
     gaps.append(lacking(plan, schema.ranker) if schema.ranker else "FALSE")
     raw = f"t.{d.quote(schema.doc)}"
     if schema.position is None:
-        array = d.array(raw, schema.types[schema.doc])
-        gaps += [f"{raw} IS NULL OR {d.length(array)} = 0", f"{raw} IS NOT NULL AND {array} IS NULL"]
+        array = d.as_array(raw, schema.types[schema.doc])
+        gaps += [f"{raw} IS NULL OR {d.array_length(array)} = 0", f"{raw} IS NOT NULL AND {array} IS NULL"]
     else:
         gaps += [lacking(plan, schema.doc), f"{place_of(plan)} IS NULL"]
     counts = ", ".join(f"COUNT(CASE WHEN {condition} THEN 1 END)" for condition in gaps)
     answer = f"SELECT COUNT(*), {counts}\nFROM {plan.impressions} t"
-    return render([*plan.before, Step("missing", "Rows that lack something.", answer)])
+    return render([*plan.source_steps, Step("missing", "Rows that lack something.", answer)])
 
 
 def lacking(plan: EventPlan, name: str) -> str:
     """Return whether a row has no value in a column."""
-    return f"({plan.dialect.known(f't.{plan.dialect.quote(name)}', plan.schema.types[name])}) IS NULL"
+    return f"({plan.dialect.nan_to_null(f't.{plan.dialect.quote(name)}', plan.schema.types[name])}) IS NULL"
 
 
-def holes_query(plan: EventPlan) -> str:
+def empty_slots_query(plan: EventPlan) -> str:
     """Return how many elements of arrays are no document, how many are objects or arrays themselves, and one of these.
 
     Of JSON in a text they come as texts, too, where ids are expected; other arrays tell by their type.
@@ -304,7 +304,7 @@ def holes_query(plan: EventPlan) -> str:
         f"SELECT COUNT(CASE WHEN d IS NULL THEN 1 END), COUNT(CASE WHEN {nested} THEN 1 END),\n"
         f"  MIN(CASE WHEN {nested} THEN {plan.dialect.as_text('d')} END)\nFROM spread"
     )
-    steps = [*plan.before, spread_step(plan, []), Step("holes", "Places without one.", select)]
+    steps = [*plan.source_steps, spread_step(plan, []), Step("holes", "Places without one.", select)]
     return render(steps)
 
 
@@ -313,25 +313,27 @@ def clicks_query(plan: EventPlan) -> str:
     view, doc = click_ids(plan)
     named = f"{view} IS NOT NULL AND {doc} IS NOT NULL"
     counts = f"SELECT COUNT(*), COUNT(CASE WHEN {named} THEN 1 END)\nFROM {plan.clicks}"
-    return render([*plan.before, Step("counted", "How many clicks.", counts)])
+    return render([*plan.source_steps, Step("counted", "How many clicks.", counts)])
 
 
-def taps_query(plan: EventPlan) -> str:
+def clicked_results_query(plan: EventPlan) -> str:
     """Return how many results were clicked, each once."""
-    return render([*plan.before, taps_step(plan), Step("clicked", "How many results.", "SELECT COUNT(*) FROM taps")])
+    return render(
+        [*plan.source_steps, taps_step(plan), Step("clicked", "How many results.", "SELECT COUNT(*) FROM taps")]
+    )
 
 
-def lost_query(plan: EventPlan) -> str:
+def unmatched_clicks_query(plan: EventPlan) -> str:
     """Return how many results were clicked that no page view showed, an example, how many clicks these are, and how
     many of them on page views that are there.
     """
     d = plan.dialect
     view, doc = click_ids(plan)
     names = zip("vd", (plan.schema.click_impression, plan.schema.click_doc), strict=True)
-    label = " || ', ' || ".join(f"{d.text(f'{name}=')} || {d.as_text(f't.{short}')}" for short, name in names)
+    label = " || ', ' || ".join(f"{d.literal(f'{name}=')} || {d.as_text(f't.{short}')}" for short, name in names)
     return render(
         [
-            *plan.before,
+            *plan.source_steps,
             *shown_steps(plan, []),
             Step(
                 "taps",

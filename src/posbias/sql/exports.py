@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbias.sql.dialects import Warehouse
-from posbias.sql.plan import QueryPlan, Step, comma, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 from posbias.sql.signatures import signature_steps
 
 FORMAT_VERSION = 1
@@ -27,17 +27,17 @@ def printed(plan: ExportPlan, dialect: Warehouse, table: str, about: Mapping[str
         "-- The counts that posbias estimates position bias from, in one scan of the log.\n"
         "-- Export the whole result as CSV or Parquet, and read it with: posbias estimate FILE\n"
     )
-    return f"{head}{render(steps)}{dialect.ending}\n"
+    return f"{head}{render(steps)}{dialect.query_suffix}\n"
 
 
 @dataclass(frozen=True)
 class ExportPlan(QueryPlan):
     """What a harvest asks of a table that is not opened: without names of rankers, they are taken as they come."""
 
-    def number(self, expression: str, type_: str) -> str:
+    def ranker_number(self, expression: str, type_: str) -> str:
         """Return the number of the ranker that a column names, or its name where no ranker is known beforehand."""
         name = self.dialect.as_text(expression)
-        return super().number(name, "VARCHAR") if self.rankers else name
+        return super().ranker_number(name, "VARCHAR") if self.rankers else name
 
     def click_of_copies(self, typed: str) -> str:
         """Return the click of a result logged several times; rows of no page view cannot be told from copies."""
@@ -61,7 +61,7 @@ def _exposures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
     bucket = d.bucket("query_key", "UNKNOWN")
     columns = ["bucket", "stratum", "pairs", "row_count"]
     return [
-        *shown(plan, ranks=False),
+        *shown_steps(plan, ranks=False),
         Step(
             "marked",
             "Which rows count (0), and why others do not.",
@@ -94,7 +94,7 @@ def _exposures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
         Step(
             "pairs",
             "Each (query, document) once, with all its cells as one text: rank, impressions, clicks, ranker.",
-            f"SELECT {pair},\n  {d.joined(cell, 'ranker_key, rank_key')} AS stratum,\n"
+            f"SELECT {pair},\n  {d.string_agg(cell, 'ranker_key, rank_key')} AS stratum,\n"
             f"  {d.total('row_count')} AS row_count\nFROM cells\nGROUP BY {pair}",
         ),
         Step(
@@ -136,6 +136,6 @@ def _answer(plan: QueryPlan, source: str, columns: Sequence[str], about: str) ->
         "answer",
         "The counts, with what they are in one row and their number in all: a part of them is known as such.",
         f"SELECT {comma(segments, columns)},\n"
-        f"  CASE WHEN ROW_NUMBER() OVER (ORDER BY bucket) = 1 THEN\n    {plan.dialect.text(about)} END AS about,\n"
+        f"  CASE WHEN ROW_NUMBER() OVER (ORDER BY bucket) = 1 THEN\n    {plan.dialect.literal(about)} END AS about,\n"
         f"  COUNT(*) OVER () AS answer_rows\nFROM {source}",
     )

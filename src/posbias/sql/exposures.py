@@ -6,54 +6,54 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.sql.dialects import PACK
-from posbias.sql.plan import Digits, QueryPlan, Step, comma, render, shown
+from posbias.sql.plan import PackedCounts, QueryPlan, Step, comma, render, shown_steps
 
 # What `bucket` holds for pairs that are not counted: without an id, or shown at several ranks by one ranker.
-NAMELESS, NON_FUNCTIONAL = -1, -2
+MISSING_ID, NON_FUNCTIONAL = -1, -2
 # What the cells of the latter have.
 SEVERAL_RANKS = "COUNT(*) > COUNT(DISTINCT ranker)"
 # What `bucket` holds for pairs that were shown too often for their digits.
-BUSY = -3
+TOO_FREQUENT = -3
 # A digit of five bits counts to 31, and most pairs are shown less often. Twenty of them leave room for 2^32 clicks, or
 # for counts of 2^26 rows.
 _BITS, _HALF, _MOST_ROWS = 5, 50, 2**26
 
 
-def digits_of_rankers(plan: QueryPlan, most: int) -> Digits:
+def pack_by_ranker(plan: QueryPlan, most: int) -> PackedCounts:
     """Return how counts of up to so many are written: a digit for each ranker."""
-    return Digits(len(plan.rankers), max(most, 1).bit_length())
+    return PackedCounts(len(plan.rankers), max(most, 1).bit_length())
 
 
-def added_exposures(plan: QueryPlan, digits: Digits) -> str:
+def packed_exposures(plan: QueryPlan, digits: PackedCounts) -> str:
     """Return pairs and clicks by bucket and exposure, as `exposures` does, counts as digits (`held`, `clicked`)."""
     d, segments = plan.dialect, plan.segments
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
-    (seen, still), ranks = seen_ranks(plan), plan.masks.names
+    (seen, still), ranks = rank_mask_columns(plan), plan.masks.names
     keys = comma(segments, "bucket", ranks, digits.names("held"))
     # What does not fit was counted with too few digits, as its impressions tell.
-    clicks = [f"{d.attempt(f'SUM({name})', 'BIGINT')} AS {name}" for name in digits.names("clicked")]
+    clicks = [f"{d.try_cast(f'SUM({name})', 'BIGINT')} AS {name}" for name in digits.names("clicked")]
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step(
                 "placed",
                 "What a row adds to which number.",
                 f"SELECT {comma(segments, 'query', 'doc', 'ranker', 'position')},\n"
-                f"  {digits.added(d, 'ranker', aggregated=plan.schema.aggregated)} AS added, "
-                f"{digits.number(d, 'ranker')} AS number\nFROM shown\nWHERE {usable(plan)}",
+                f"  {digits.row_value(d, 'ranker', aggregated=plan.schema.aggregated)} AS added, "
+                f"{digits.number_of_slot(d, 'ranker')} AS number\nFROM shown\nWHERE {in_top_ranks(plan)}",
             ),
             Step(
                 "pairs",
                 "Each (query, document) once: where it was shown, how often, and the clicks there, as digits.",
                 f"SELECT {comma(segments, 'query', 'doc')},\n  "
-                + ",\n  ".join([*seen, *digits.sums()])
+                + ",\n  ".join([*seen, *digits.sum_columns()])
                 + f"\nFROM placed\nGROUP BY {comma(segments, 'query', 'doc')}",
             ),
             Step(
                 "still",
                 "The bucket of its query; pairs without an id or with several ranks of one ranker are marked instead.",
-                f"SELECT {comma(segments, ranks)},\n  " + ",\n  ".join(digits.halves(d, still)) + ",\n"
-                f"  CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {still} THEN {bucket} "
+                f"SELECT {comma(segments, ranks)},\n  " + ",\n  ".join(digits.split_columns(d, still)) + ",\n"
+                f"  CASE WHEN query IS NULL OR doc IS NULL THEN {MISSING_ID} WHEN {still} THEN {bucket} "
                 f"ELSE {NON_FUNCTIONAL} END AS bucket\nFROM pairs",
             ),
             Step(
@@ -65,23 +65,23 @@ def added_exposures(plan: QueryPlan, digits: Digits) -> str:
     )
 
 
-def seen_ranks(plan: QueryPlan) -> tuple[list[str], str]:
+def rank_mask_columns(plan: QueryPlan) -> tuple[list[str], str]:
     """Return the masks of the ranks at which rankers showed a pair, and the condition that none has it at several."""
     d, masks = plan.dialect, plan.masks
     seen = []
     for name, group in zip(masks.names, masks.groups, strict=True):
-        bit = d.bit(masks.place(group, "ranker", "position"), wide=len(group) * plan.max_rank > 30)
+        bit = d.bit(masks.bit_position(group, "ranker", "position"), wide=len(group) * plan.max_rank > 30)
         held = (
             bit
             if len(masks.groups) == 1
             else f"CASE WHEN ranker BETWEEN {group[0]} AND {group[-1]} THEN {bit} ELSE 0 END"
         )
-        seen.append(f"{d.union(held)} AS {name}")
+        seen.append(f"{d.bit_or(held)} AS {name}")
     # A mask with one bit, or none, shares no bit with the number below it.
-    return seen, " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in masks.cuts(d))
+    return seen, " AND ".join(f"({cut} & ({cut} - 1)) = 0" for cut in masks.ranker_bits(d))
 
 
-def usable(plan: QueryPlan) -> str:
+def in_top_ranks(plan: QueryPlan) -> str:
     """Rows within the top M. The profile has shown that all of them can be counted."""
     # An aggregated row of no impressions shows nothing anywhere.
     return f"position <= {plan.max_rank}" + (" AND impressions > 0" if plan.schema.aggregated else "")
@@ -90,7 +90,7 @@ def usable(plan: QueryPlan) -> str:
 def profile(plan: QueryPlan) -> str:
     """Return rows, impressions and clicks by segment, ranker and position, and how many rows are not usable."""
     d, schema = plan.dialect, plan.schema
-    name = d.as_text(d.known(d.quote(schema.ranker), schema.types[schema.ranker]))
+    name = d.as_text(d.nan_to_null(d.quote(schema.ranker), schema.types[schema.ranker]))
     position = d.integer(d.quote(schema.position), schema.types[schema.position])
     if schema.click is not None:
         impressions, clicks = "1", d.click(d.quote(schema.click), schema.types[schema.click])
@@ -146,26 +146,26 @@ def exposures(plan: QueryPlan) -> str:
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     big = d.cast("impressions", "BIGINT")
     packed = d.total(f"CASE WHEN ranker = {{i}} THEN {PACK} * {big} + clicks ELSE 0 END")
-    seen, still = seen_ranks(plan)
-    ranks, impressions = plan.masks.names, plan.each("impressions_{i}")
+    seen, still = rank_mask_columns(plan)
+    ranks, impressions = plan.masks.names, plan.per_ranker("impressions_{i}")
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step(
                 "pairs",
                 "Each (query, document) once: where each ranker showed it, how often, and the clicks there.",
                 f"SELECT {comma(segments, 'query', 'doc')},\n  {comma(seen)},\n  "
-                + plan.each(f"{packed} AS packed_{{i}}", ",\n  ")
-                + f"\nFROM shown\nWHERE {usable(plan)}\nGROUP BY {comma(segments, 'query', 'doc')}",
+                + plan.per_ranker(f"{packed} AS packed_{{i}}", ",\n  ")
+                + f"\nFROM shown\nWHERE {in_top_ranks(plan)}\nGROUP BY {comma(segments, 'query', 'doc')}",
             ),
             Step(
                 "still",
                 "The bucket of its query; pairs without an id or with several ranks of one ranker are marked instead.",
                 f"SELECT {comma(segments, ranks)},\n"
-                f"  CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {still} THEN {bucket} "
+                f"  CASE WHEN query IS NULL OR doc IS NULL THEN {MISSING_ID} WHEN {still} THEN {bucket} "
                 f"ELSE {NON_FUNCTIONAL} END AS bucket,\n  "
-                + plan.each(
-                    f"{d.high('packed_{i}')} AS impressions_{{i}}, {d.low('packed_{i}')} AS clicks_{{i}}",
+                + plan.per_ranker(
+                    f"{d.upper_half('packed_{i}')} AS impressions_{{i}}, {d.lower_half('packed_{i}')} AS clicks_{{i}}",
                     ",\n  ",
                 )
                 + "\nFROM pairs",
@@ -174,7 +174,7 @@ def exposures(plan: QueryPlan) -> str:
                 "exposures",
                 "Pairs with the same ranks and exposure are one stratum.",
                 f"SELECT {comma(segments, 'bucket', ranks, impressions)}, COUNT(*) AS pairs,\n  "
-                + plan.each(f"{d.total('clicks_{i}')} AS clicks_{{i}}")
+                + plan.per_ranker(f"{d.total('clicks_{i}')} AS clicks_{{i}}")
                 + f"\nFROM still\nGROUP BY {comma(segments, 'bucket', ranks, impressions)}",
             ),
         ]
@@ -245,13 +245,13 @@ def cell_steps(plan: QueryPlan) -> list[Step]:
     """Return the steps that end in `cells`: each pair at each rank by each ranker."""
     keys = comma(plan.segments, "query", "doc", "ranker", "position")
     return [
-        *shown(plan, ranks=False),
+        *shown_steps(plan, ranks=False),
         Step(
             "cells",
             "Each (query, document) at each rank by each ranker.",
             f"SELECT {keys}, {plan.dialect.total('impressions')} AS impressions, "
             f"{plan.dialect.total('clicks')} AS clicks\nFROM shown\n"
-            f"WHERE {usable(plan)} AND query IS NOT NULL AND doc IS NOT NULL\nGROUP BY {keys}",
+            f"WHERE {in_top_ranks(plan)} AND query IS NOT NULL AND doc IS NOT NULL\nGROUP BY {keys}",
         ),
     ]
 
@@ -267,23 +267,23 @@ def totals(plan: QueryPlan) -> str:
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step(
                 "totals",
                 "Impressions and clicks by bucket, ranker and position.",
                 f"SELECT {comma(plan.segments, f'{bucket} AS bucket', 'ranker', 'position AS rank')}, "
                 f"{d.total('impressions')} AS impressions, {d.total('clicks')} AS clicks\nFROM shown\n"
-                f"WHERE {usable(plan)}\nGROUP BY {comma(plan.segments, bucket, 'ranker', 'position')}",
+                f"WHERE {in_top_ranks(plan)}\nGROUP BY {comma(plan.segments, bucket, 'ranker', 'position')}",
             ),
         ]
     )
 
 
-def of_buckets(plan: QueryPlan, buckets: int, sql: str) -> str:
+def count_strata(plan: QueryPlan, buckets: int, sql: str) -> str:
     """Return how many rows a query over `few`, the rows of the first buckets of a log, answers with."""
     d, schema = plan.dialect, plan.schema
     type_ = schema.types[schema.query]
-    bucket = d.bucket(d.known(d.quote(schema.query), type_), type_)
+    bucket = d.bucket(d.nan_to_null(d.quote(schema.query), type_), type_)
     few = Step("few", "The rows of so many buckets.", f"SELECT *\nFROM log\nWHERE {bucket} < {buckets}")
     return render([few, Step("counted", "How many strata they have.", f"SELECT COUNT(*)\nFROM (\n{sql}\n) strata")])
 
@@ -308,14 +308,14 @@ def set_sizes(plan: QueryPlan) -> str:
     )
 
 
-def nameless(plan: QueryPlan) -> str:
+def rows_without_id(plan: QueryPlan) -> str:
     """Return how many rows within the top M have no query or no document."""
     why = "Rows without an id."
-    select = f"SELECT COUNT(*)\nFROM shown\nWHERE {usable(plan)} AND (query IS NULL OR doc IS NULL)"
-    return render([*shown(plan, ranks=False), Step("nameless", why, select)])
+    select = f"SELECT COUNT(*)\nFROM shown\nWHERE {in_top_ranks(plan)} AND (query IS NULL OR doc IS NULL)"
+    return render([*shown_steps(plan, ranks=False), Step("nameless", why, select)])
 
 
-def non_functional(plan: QueryPlan) -> str:
+def count_non_functional(plan: QueryPlan) -> str:
     """Return how many pairs a ranker showed at several ranks, and how many pairs there are, each by segment."""
     ids = comma(plan.segments, "query", "doc")
     return render(
@@ -354,46 +354,48 @@ def pair_counts(plan: QueryPlan) -> str:
     )
 
 
-def digits_of_ranks(plan: QueryPlan, rows: int) -> Digits:
+def pack_by_rank(plan: QueryPlan, rows: int) -> PackedCounts:
     """Return how the counts of a pair in a log of so many rows are written: a digit for each rank."""
-    return Digits(plan.max_rank, _BITS, _HALF, 2 * _HALF if rows < _MOST_ROWS else 0)
+    return PackedCounts(plan.max_rank, _BITS, _HALF, 2 * _HALF if rows < _MOST_ROWS else 0)
 
 
-def rank_digits(plan: QueryPlan, digits: Digits) -> str:
+def packed_rank_exposures(plan: QueryPlan, digits: PackedCounts) -> str:
     """Return how many pairs have the same impressions (`held_<g>`) and clicks (`clicked_<g>`) at each rank, by bucket.
 
-    Pairs that were shown too often for that come back under bucket BUSY, with the number of their query in `held_0`.
+    Pairs that were shown too often for that come back under bucket TOO_FREQUENT, with the number of their query
+    in `held_0`.
     """
     d, segments = plan.dialect, plan.segments
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     names = [*digits.names("held"), *digits.names("clicked")]
     keys = comma(segments, "bucket", names)
     # A count of its own is one more number to keep for every pair.
-    count = [] if digits.top else ["COUNT(*) AS row_count"]
-    busy = f"{digits.rows() if digits.top else 'row_count'} >= {2**_BITS}"
+    count = [] if digits.row_count_bit else ["COUNT(*) AS row_count"]
+    busy = f"{digits.row_count() if digits.row_count_bit else 'row_count'} >= {2**_BITS}"
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step(
                 "placed",
                 "What a row adds to which number.",
-                f"SELECT {comma(segments, 'query', 'doc')},\n  {digits.added(d, '(position - 1)', aggregated=False)} "
-                f"AS added, {digits.number(d, 'position - 1')} AS number\nFROM shown\nWHERE {usable(plan)}",
+                f"SELECT {comma(segments, 'query', 'doc')},\n"
+                f"  {digits.row_value(d, '(position - 1)', aggregated=False)} AS added, "
+                f"{digits.number_of_slot(d, 'position - 1')} AS number\nFROM shown\nWHERE {in_top_ranks(plan)}",
             ),
             Step(
                 "pairs",
                 "Each (query, document) once: how often it was shown and clicked at each rank, as digits.",
                 f"SELECT {comma(segments, 'query', 'doc')},\n  "
-                + ",\n  ".join([*count, *digits.sums()])
+                + ",\n  ".join([*count, *digits.sum_columns()])
                 + f"\nFROM placed\nGROUP BY {comma(segments, 'query', 'doc')}",
             ),
             Step(
                 "still",
                 "The bucket of its query; pairs without an id or with too many views are marked instead.",
                 f"SELECT {comma(segments)}{', ' if segments else ''}"
-                f"CASE WHEN query IS NULL OR doc IS NULL THEN {NAMELESS} WHEN {busy} THEN {BUSY} ELSE {bucket} END "
-                f"AS bucket,\n  "
-                + ",\n  ".join(digits.halves(d, f"NOT ({busy})", _number(plan, "query")))
+                f"CASE WHEN query IS NULL OR doc IS NULL THEN {MISSING_ID} WHEN {busy} THEN {TOO_FREQUENT} "
+                f"ELSE {bucket} END AS bucket,\n  "
+                + ",\n  ".join(digits.split_columns(d, f"NOT ({busy})", _number(plan, "query")))
                 + "\nFROM pairs",
             ),
             Step(
@@ -407,16 +409,16 @@ def rank_digits(plan: QueryPlan, digits: Digits) -> str:
 
 def _number(plan: QueryPlan, query: str) -> str:
     """Return, as SQL, a number for a query. Another query may have it too."""
-    return plan.dialect.cast(f"{plan.dialect.hashed(query)} & {2**62 - 1}", "BIGINT")
+    return plan.dialect.cast(f"{plan.dialect.hash(query)} & {2**62 - 1}", "BIGINT")
 
 
-def busy_cells(plan: QueryPlan, queries: Sequence[int]) -> str:
+def frequent_pair_cells(plan: QueryPlan, queries: Sequence[int]) -> str:
     """Return the exposures, cell by cell, of pairs shown too often for digits; by the numbers of their queries."""
     having = f"SUM(impressions) >= {2**_BITS}"
     if not queries:
         return cells(plan, having=having)
     d, schema = plan.dialect, plan.schema
-    query = d.known(d.quote(schema.query), schema.types[schema.query])
+    query = d.nan_to_null(d.quote(schema.query), schema.types[schema.query])
     rows = f"SELECT *\nFROM {plan.log}\nWHERE {_number(plan, query)} IN ({', '.join(map(str, queries))})"
     answer = f"SELECT *\nFROM (\n{cells(replace(plan, log='busy'), having=having)}\n) cells"
     return render([Step("busy", "The rows of queries with such pairs.", rows), Step("busy_cells", "Theirs.", answer)])
@@ -436,7 +438,7 @@ def cells(plan: QueryPlan, *, having: str = "") -> str:
             Step(
                 "strata",
                 "The exposure of a pair as one text, so that pairs with the same exposure are one stratum.",
-                f"SELECT {ids}, {d.joined(texts, 'ranker, position')} AS stratum\nFROM cells\nGROUP BY {ids}{only}",
+                f"SELECT {ids}, {d.string_agg(texts, 'ranker, position')} AS stratum\nFROM cells\nGROUP BY {ids}{only}",
             ),
             Step(
                 "exposures",

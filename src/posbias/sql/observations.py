@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.logs.schema import ANY_RANKER
-from posbias.sql.plan import QueryPlan, Step, comma, once, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, deduplicated_step, render, shown_steps
 
 # What `original` holds for a value that is no rank. Rows without any value are no part of the experiment.
 NO_RANK = -1
 # What `bucket` holds for rows that name no query.
-NAMELESS = -1
+MISSING_ID = -1
 # Pages with fewer results may well have all of them clicked.
 FEW_RESULTS = 5
 
@@ -25,7 +25,7 @@ def swaps(plan: QueryPlan, original: str) -> str:
     keys = [*plan.segments, "bucket", "ranker", "original", "position", "reach"]
     return render(
         [
-            *shown(carried, ranks=False),
+            *shown_steps(carried, ranks=False),
             Step(
                 "experiment",
                 "The rows of the experiment, with the rank before the swap.",
@@ -52,7 +52,7 @@ def swaps(plan: QueryPlan, original: str) -> str:
 def bucket(plan: QueryPlan) -> str:
     """The bucket of a row's query, marked where there is none."""
     found = plan.dialect.bucket("query", plan.schema.types[plan.schema.query])
-    return f"CASE WHEN query IS NULL THEN {NAMELESS} ELSE {found} END"
+    return f"CASE WHEN query IS NULL THEN {MISSING_ID} ELSE {found} END"
 
 
 def within(plan: QueryPlan) -> str:
@@ -84,7 +84,7 @@ def random_order(plan: QueryPlan, ranker: int) -> str:
     total = plan.dialect.total
     return render(
         [
-            *shown(paged, ranks=False),
+            *shown_steps(paged, ranks=False),
             Step(
                 "paged",
                 "The ranker's results, with the positions of their page: how many, their sum, that of their squares.",
@@ -126,7 +126,7 @@ def totals(plan: QueryPlan) -> str:
     """Return rows, impressions and clicks by bucket, ranker and rank."""
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step(
                 "totals",
                 "Impressions and clicks by bucket, ranker and rank.",
@@ -146,7 +146,7 @@ def pair_positions(plan: QueryPlan) -> str:
     keys = comma(plan.segments, "query", "doc", "position")
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step(
                 "cells",
                 "Each (query, document) at each rank, all rankers together.",
@@ -173,7 +173,7 @@ def feature_positions(plan: QueryPlan, features: Sequence[str]) -> str:
     keys = comma(plan.segments, names, "position")
     return render(
         [
-            *shown(carried, ranks=False),
+            *shown_steps(carried, ranks=False),
             Step(
                 "valued",
                 "The features as numbers.",
@@ -214,20 +214,20 @@ def page_clicks(plan: QueryPlan) -> str:
         return d.quote(name or "")
 
     click = column(schema.click)
-    ranker = d.text(ANY_RANKER) if schema.natural else column(schema.ranker)
+    ranker = d.literal(ANY_RANKER) if schema.natural else column(schema.ranker)
     clicked = click if schema.drop_duplicates else d.click(click, schema.types[schema.click or ""])
-    query = d.known(column(schema.query), schema.types[schema.query])
+    query = d.nan_to_null(column(schema.query), schema.types[schema.query])
     position = d.integer(column(schema.position), schema.types[schema.position])
     columns = [
         f"{query} AS query",
-        f"{plan.number(ranker, schema.types[schema.ranker])} AS ranker",
+        f"{plan.ranker_number(ranker, schema.types[schema.ranker])} AS ranker",
         f"{column(schema.impression)} AS page",
         f"{column(schema.doc)} AS doc",
         f"{position} AS position",
         f"{clicked} AS clicked",
     ]
     # Of 31 bits, so that sums of many fit.
-    content = f"{d.hashed('doc, position')} & {2**31 - 1}"
+    content = f"{d.hash('doc, position')} & {2**31 - 1}"
     source = "once" if schema.drop_duplicates else plan.log
     bucket = d.bucket("query", schema.types[schema.query])
     ranks = range(1, plan.max_rank + 1)
@@ -281,7 +281,7 @@ def page_clicks(plan: QueryPlan) -> str:
             f"FROM alike\nGROUP BY {bucket}\nORDER BY 1",
         ),
     ]
-    return render([once(plan), *steps] if schema.drop_duplicates else steps)
+    return render([deduplicated_step(plan), *steps] if schema.drop_duplicates else steps)
 
 
 def _joined(terms: list[str], sign: str) -> str:

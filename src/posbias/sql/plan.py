@@ -45,13 +45,13 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Digits:
+class PackedCounts:
     """How impressions and clicks by slot are added up side by side: as digits of numbers of 128 bits.
 
     A number holds the impressions of its slots in its lower half and their clicks in its upper half, so that one sum
     adds up both: what a group-by takes grows with the sums that it keeps for each group.
 
-    >>> Digits(3, 20).groups, Digits(10, 12).groups
+    >>> PackedCounts(3, 20).groups, PackedCounts(10, 12).groups
     ([range(0, 3)], [range(0, 5), range(5, 10)])
     """
 
@@ -60,9 +60,9 @@ class Digits:
     bits: int
     # So many bits of a number count impressions, and as many clicks. What is left is for pairs that are marked as
     # having more: 2^7 times as much, or by fewer bits more.
-    half: int = 60
+    half_bits: int = 60
     # From this bit on a number counts its rows: more than a digit holds tells that its digits are no counts.
-    top: int = 0
+    row_count_bit: int = 0
 
     @cached_property
     def groups(self) -> list[range]:
@@ -71,53 +71,53 @@ class Digits:
 
     @property
     def _fit(self) -> int:
-        return max(self.half // self.bits, 1)
+        return max(self.half_bits // self.bits, 1)
 
     @property
     def _clicks_at(self) -> int:
         """From which bit on a number counts clicks."""
-        return max(self.half, self.bits)
+        return max(self.half_bits, self.bits)
 
     def names(self, of: str) -> list[str]:
         """What the numbers are called in a query and its answer."""
         return [f"{of}_{g}" for g in range(len(self.groups))]
 
-    def added(self, dialect: Dialect, slot: str, *, aggregated: bool) -> str:
+    def row_value(self, dialect: Dialect, slot: str, *, aggregated: bool) -> str:
         """Return, as SQL, what a row adds to the number of its slot."""
         if aggregated:
             place = slot if self.slots <= self._fit else f"{slot} % {self._fit}"
             unit = f"({dialect.cast('1', 'BIGINT')} << ({self.bits} * ({place})))"
             return f"{unit} * (impressions + {dialect.cast(str(2**self._clicks_at), 'HUGEINT')} * clicks)"
         # To look a number up takes less than to work it out: of each slot, that without a click and that with one.
-        row = 2**self.top if self.top else 0
+        row = 2**self.row_count_bit if self.row_count_bit else 0
         units = [2 ** (self.bits * (place % self._fit)) for place in range(self.slots)]
         numbers = [unit * (1 + click * 2**self._clicks_at) + row for unit in units for click in (0, 1)]
         which = dialect.cast(f"2 * {slot} + clicks + 1", "BIGINT")
         return f"[{', '.join(dialect.cast(str(number), 'HUGEINT') for number in numbers)}][{which}]"
 
-    def number(self, dialect: Dialect, slot: str) -> str:
+    def number_of_slot(self, dialect: Dialect, slot: str) -> str:
         """Return, as SQL, which number has the digit of a slot."""
         return dialect.cast(dialect.quotient(f"({slot})", self._fit), "TINYINT")
 
-    def sums(self) -> list[str]:
+    def sum_columns(self) -> list[str]:
         """Return, as SQL, the numbers that add up what `added` gives by `number`, by their names."""
         if len(self.groups) == 1:
             return ["SUM(added) AS counted_0"]
         return [f"COALESCE(SUM(added) FILTER (WHERE number = {g}), 0) AS counted_{g}" for g in range(len(self.groups))]
 
-    def rows(self) -> str:
+    def row_count(self) -> str:
         """Return, as SQL, how many rows were added up; or more, where those are more than a digit holds."""
-        return " + ".join(f"({name} >> {self.top})" for name in self.names("counted"))
+        return " + ".join(f"({name} >> {self.row_count_bit})" for name in self.names("counted"))
 
-    def halves(self, dialect: Dialect, condition: str, otherwise: str = "0") -> list[str]:
+    def split_columns(self, dialect: Dialect, condition: str, otherwise: str = "0") -> list[str]:
         """Return, as SQL, the impressions (`held_<g>`) and clicks (`clicked_<g>`) of all numbers where they are counts.
 
         Elsewhere `held_0` is something else.
         """
         low = [f"{name} & {2**self._clicks_at - 1}" for name in self.names("counted")]
         high = [f"{name} >> {self._clicks_at}" for name in self.names("counted")]
-        if self.top:
-            high = [f"({text}) & {2 ** (self.top - self._clicks_at) - 1}" for text in high]
+        if self.row_count_bit:
+            high = [f"({text}) & {2 ** (self.row_count_bit - self._clicks_at) - 1}" for text in high]
         names = [*self.names("held"), *self.names("clicked")]
         return [
             f"CASE WHEN {condition} THEN {dialect.cast(text, 'BIGINT')} ELSE {otherwise if i == 0 else 0} END AS {name}"
@@ -133,13 +133,13 @@ class Digits:
         return column >> place * self.bits & (1 << self.bits) - 1
 
 
-def shown(plan: QueryPlan, *, ranks: bool) -> list[Step]:
+def shown_steps(plan: QueryPlan, *, ranks: bool) -> list[Step]:
     """Return the steps that end in `shown`; with the ranks of every ranker where they are known."""
     schema, d = plan.schema, plan.dialect
     steps: list[Step] = []
     source = plan.log
     if schema.drop_duplicates:
-        steps.append(once(plan))
+        steps.append(deduplicated_step(plan))
         source = "once"
 
     def column(name: str) -> str:
@@ -155,11 +155,11 @@ def shown(plan: QueryPlan, *, ranks: bool) -> list[Step]:
     else:
         impressions, clicks = typed(schema.impressions or ""), typed(schema.clicks or "")
     # Of a log that names no ranker every row was shown by the same.
-    ranker = d.text(ANY_RANKER) if schema.natural else column(schema.ranker)
+    ranker = d.literal(ANY_RANKER) if schema.natural else column(schema.ranker)
     columns = [
-        f"{d.known(column(schema.query), schema.types[schema.query])} AS query",
-        f"{_document(plan) if not ranks else d.known(column(schema.doc), schema.types[schema.doc])} AS doc",
-        f"{plan.number(ranker, schema.types[schema.ranker])} AS ranker",
+        f"{d.nan_to_null(column(schema.query), schema.types[schema.query])} AS query",
+        f"{_document(plan) if not ranks else d.nan_to_null(column(schema.doc), schema.types[schema.doc])} AS doc",
+        f"{plan.ranker_number(ranker, schema.types[schema.ranker])} AS ranker",
         f"{typed(schema.position)} AS position",
         f"{impressions} AS impressions",
         f"{clicks} AS clicks",
@@ -173,7 +173,7 @@ def shown(plan: QueryPlan, *, ranks: bool) -> list[Step]:
             columns.append(f"{d.rank(column(rank), schema.types[rank])} AS rank_{i}")
     elif ranks:
         steps.append(_placed(plan))
-        columns.append(plan.each("p.rank_{i}"))
+        columns.append(plan.per_ranker("p.rank_{i}"))
         join = f"\nLEFT JOIN placed p ON {_same(plan, 'query')} AND {_same(plan, 'doc')}"
     select = "SELECT\n  " + ",\n  ".join(columns) + f"\nFROM {source} l{join}"
     steps.append(Step("shown", "One row for each result shown, with typed columns.", select))
@@ -195,17 +195,17 @@ class QueryPlan:
     log: str = "log"
     rankings: str = "rankings"
     # Whether no rank is known to be below 1.
-    ranks_sound: bool = False
+    ranks_valid: bool = False
 
     @property
-    def coding(self) -> Coding:
+    def coding(self) -> SignatureCoding:
         """How signatures are written as numbers."""
-        return Coding(len(self.rankers), self.max_rank)
+        return SignatureCoding(len(self.rankers), self.max_rank)
 
     @property
-    def masks(self) -> Masks:
+    def masks(self) -> RankMasks:
         """How the ranks at which rankers showed a pair are written as bits."""
-        return Masks(len(self.rankers), self.max_rank)
+        return RankMasks(len(self.rankers), self.max_rank)
 
     @property
     def segments(self) -> list[str]:
@@ -217,25 +217,27 @@ class QueryPlan:
         """The names that columns which come along have inside a query."""
         return [f"kept_{i}" for i in range(len(self.keep))]
 
-    def number(self, expression: str, type_: str) -> str:
+    def ranker_number(self, expression: str, type_: str) -> str:
         """Return the number of the ranker that a column names, NULL for one that is not known."""
-        cases = " ".join(f"WHEN {self.dialect.value(name, type_)} THEN {i}" for i, name in enumerate(self.rankers))
+        cases = " ".join(
+            f"WHEN {self.dialect.typed_literal(name, type_)} THEN {i}" for i, name in enumerate(self.rankers)
+        )
         return self.dialect.cast(f"CASE {expression} {cases} END", "SMALLINT") if cases else "NULL"
 
     def click_of_copies(self, typed: str) -> str:
         """Return the click of a result that was logged several times: a click if any copy has it."""
         return f"MAX({typed})"
 
-    def each(self, text: str, separator: str = ", ") -> str:
+    def per_ranker(self, text: str, separator: str = ", ") -> str:
         """Return a text once for each ranker, `{i}` replaced by its number."""
         return separator.join(text.replace("{i}", str(i)) for i in range(len(self.rankers)))
 
 
 @dataclass(frozen=True)
-class Coding:
+class SignatureCoding:
     """How the signatures of so many rankers are written: as one number, or several where one would not hold them.
 
-    >>> Coding(2, 10).groups, Coding(20, 10).groups
+    >>> SignatureCoding(2, 10).groups, SignatureCoding(20, 10).groups
     ([range(0, 2)], [range(0, 17), range(17, 20)])
     """
 
@@ -263,7 +265,7 @@ class Coding:
         """How many values each number may have."""
         return [self.base ** len(group) for group in self.groups]
 
-    def encoded(self, dialect: Dialect, first: str) -> list[str]:
+    def encode(self, dialect: Dialect, first: str) -> list[str]:
         """Return the numbers as SQL from columns `rank_<i>`; `first` is the type of the first of them.
 
         Of the first it is known that no rank is below 1: to ask for both ends takes DuckDB twice as long.
@@ -278,7 +280,7 @@ class Coding:
             for g, group in enumerate(self.groups)
         ]
 
-    def decoded(self, dialect: Dialect) -> list[str]:
+    def decode(self, dialect: Dialect) -> list[str]:
         """Return the rank of every ranker as SQL from the numbers."""
         return [
             dialect.cast(f"{dialect.quotient(name, self.base**place)} % {self.base}", "INTEGER")
@@ -286,7 +288,7 @@ class Coding:
             for place in range(len(group))
         ]
 
-    def ranks(self, answer: Mapping[str, AnyArray]) -> Iterator[IntArray]:
+    def read_ranks(self, answer: Mapping[str, AnyArray]) -> Iterator[IntArray]:
         """Yield the rank of every ranker from the numbers of an answer."""
         for name, group in zip(self.names, self.groups, strict=True):
             code = answer[name]
@@ -297,10 +299,10 @@ class Coding:
 
 
 @dataclass(frozen=True)
-class Masks:
+class RankMasks:
     """How the ranks at which rankers showed a pair are written as bits: bit `M i + k - 1` of ranker i at rank k.
 
-    >>> Masks(2, 10).groups, Masks(8, 10).groups, Masks(2, 100).groups
+    >>> RankMasks(2, 10).groups, RankMasks(8, 10).groups, RankMasks(2, 100).groups
     ([range(0, 2)], [range(0, 6), range(6, 8)], [])
     """
 
@@ -318,14 +320,14 @@ class Masks:
         """What the masks are called in a query and its answer."""
         return [f"seen_{g}" for g in range(len(self.groups))]
 
-    def place(self, group: range, ranker: str, rank: str) -> str:
+    def bit_position(self, group: range, ranker: str, rank: str) -> str:
         """Return, as SQL, the place of the bit of a ranker at a rank."""
         return f"({ranker} - {group[0]}) * {self.max_rank} + {rank} - 1"
 
-    def cuts(self, dialect: Dialect) -> list[str]:
+    def ranker_bits(self, dialect: Dialect) -> list[str]:
         """Return the M bits of every ranker as SQL."""
         return [
-            dialect.cut(name, place * self.max_rank, self.max_rank)
+            dialect.bit_slice(name, place * self.max_rank, self.max_rank)
             for name, group in zip(self.names, self.groups, strict=True)
             for place in range(len(group))
         ]
@@ -337,7 +339,7 @@ class Masks:
         return seen >> place * self.max_rank & (1 << self.max_rank) - 1
 
 
-def once(plan: QueryPlan) -> Step:
+def deduplicated_step(plan: QueryPlan) -> Step:
     """Drop what at-least-once logging wrote twice: a click counts if any copy has it."""
     schema, d = plan.schema, plan.dialect
     kept = [schema.impression or "", schema.query, schema.doc, schema.position, *plan.by]
@@ -364,7 +366,7 @@ def _document(plan: QueryPlan) -> str:
     """Return the document: of a window such as a day, where a document is compared with itself only within one."""
     schema, d = plan.schema, plan.dialect
     doc, window = (
-        d.known(f"l.{d.quote(name)}", schema.types[name]) if name else "" for name in (schema.doc, schema.window)
+        d.nan_to_null(f"l.{d.quote(name)}", schema.types[name]) if name else "" for name in (schema.doc, schema.window)
     )
     # With its length before it, so that no window and document look like others.
     text = d.as_text(window)
@@ -374,11 +376,11 @@ def _document(plan: QueryPlan) -> str:
 def _placed(plan: QueryPlan) -> Step:
     """Turn the long table of rankings into one row a (query, document); one of several ranks is none, or no rank."""
     schema, d = plan.schema, plan.dialect
-    number = plan.number(d.quote(schema.ranker), schema.rankings[schema.ranker])
+    number = plan.ranker_number(d.quote(schema.ranker), schema.rankings[schema.ranker])
     rank = d.rank(d.quote(schema.rank), schema.rankings[schema.rank])
     low, high = (f"{end}(CASE WHEN ranker = {{i}} THEN place END)" for end in ("MIN", "MAX"))
     # What is no rank is never hidden by another one.
-    ranks = plan.each(f"CASE WHEN {low} = {high} OR {low} < 1 THEN {low} END AS rank_{{i}}", ",\n  ")
+    ranks = plan.per_ranker(f"CASE WHEN {low} = {high} OR {low} < 1 THEN {low} END AS rank_{{i}}", ",\n  ")
     query, doc = d.quote(schema.query), d.quote(schema.doc)
     return Step(
         "placed",
@@ -392,7 +394,7 @@ def _same(plan: QueryPlan, role: str) -> str:
     """Compare an id of the log with one of the rankings, as text where their types differ."""
     schema, d = plan.schema, plan.dialect
     name = getattr(schema, role)
-    left, right = d.known(f"l.{d.quote(name)}", schema.types[name]), f"p.{role}"
+    left, right = d.nan_to_null(f"l.{d.quote(name)}", schema.types[name]), f"p.{role}"
     if schema.types[name] != schema.rankings[name]:
         left, right = d.as_text(left), d.as_text(right)
     return f"{left} = {right}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.sql.dialects import BUCKETS
-from posbias.sql.plan import QueryPlan, Step, comma, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 
 # What `code_0` holds instead of ranks for rows that cannot be counted.
 BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
@@ -36,7 +36,7 @@ def signature_steps(plan: QueryPlan) -> list[Step]:
     counts = f"{impressions} AS impressions, {clicks} AS clicks, COUNT(*) AS row_count"
     size, nobody = _values(plan), len(plan.rankers)
     span = (nobody + 1) * size
-    if not d.packed or len(coded) > 1 or BUCKETS * span >= 2**62:
+    if not d.packed_keys or len(coded) > 1 or BUCKETS * span >= 2**62:
         keys = comma(plan.segments, "bucket", "ranker", coded)
         why = "Impressions and clicks by bucket, signature and ranker shown."
         return [*_signed(plan), Step("signatures", why, f"SELECT {keys},\n  {counts}\nFROM signed\nGROUP BY {keys}")]
@@ -44,7 +44,7 @@ def signature_steps(plan: QueryPlan) -> list[Step]:
     starts = " ".join(f"WHEN {i} THEN {i * size - UNUSABLE}" for i in range(nobody))
     packed = f"CASE ranker {starts} ELSE {nobody * size - UNUSABLE} END + code_0"
     bucket, apart = "bucket", "bucket"
-    if "bucket" in d.packed:
+    if "bucket" in d.packed_keys:
         packed, apart = f"{d.cast('bucket', 'BIGINT')} * {span} + {packed}", ""
         bucket = f"{d.cast(d.quotient('packed', span), 'SMALLINT')} AS bucket"
     ranker = d.cast(f"NULLIF({d.quotient('packed', size)} % {nobody + 1}, {nobody})", "SMALLINT")
@@ -53,7 +53,7 @@ def signature_steps(plan: QueryPlan) -> list[Step]:
         *_signed(plan),
         Step(
             "keyed",
-            f"As one number, which is grouped faster: {', '.join(d.packed)}.",
+            f"As one number, which is grouped faster: {', '.join(d.packed_keys)}.",
             f"SELECT {comma(plan.segments, apart, 'impressions', 'clicks')},\n  {packed} AS packed\nFROM signed",
         ),
         Step(
@@ -82,7 +82,7 @@ def _signed(plan: QueryPlan, *, tested: bool = False) -> list[Step]:
     d = plan.dialect
     # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
     narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
-    digits = plan.coding.encoded(d, narrow)
+    digits = plan.coding.encode(d, narrow)
     first = d.cast(digits[0] if tested else _code(plan, digits[0]), narrow)
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     rest = [f"{text} AS {name}" for text, name in zip(digits[1:], plan.coding.names[1:], strict=True)]
@@ -105,7 +105,7 @@ def _code(plan: QueryPlan, counted: str) -> str:
     placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
     usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
     # A rank of 0 is none, or counts from 0: either way it is not what it seems.
-    unsound = "" if plan.ranks_sound else f"WHEN {plan.each('rank_{i} < 1', ' OR ')} THEN {UNUSABLE}\n    "
+    unsound = "" if plan.ranks_valid else f"WHEN {plan.per_ranker('rank_{i} < 1', ' OR ')} THEN {UNUSABLE}\n    "
     # Beyond M by its rank too: what its ranker puts within and the page beyond is contradicted like any other.
     beyond = f"position > {m} AND (own IS NULL OR own > {m})"
     return (
@@ -116,9 +116,9 @@ def _code(plan: QueryPlan, counted: str) -> str:
 
 def _placed_by_own(plan: QueryPlan) -> list[Step]:
     """Return the steps that end in `placed_by_own`: each row with the rank by the ranker shown."""
-    own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
+    own = "CASE ranker " + plan.per_ranker("WHEN {i} THEN rank_{i}", " ") + " END"
     why = "The rank that the ranker shown gives the result; it must be where it was shown."
-    return [*shown(plan, ranks=True), Step("placed_by_own", why, f"SELECT *, {own} AS own\nFROM shown")]
+    return [*shown_steps(plan, ranks=True), Step("placed_by_own", why, f"SELECT *, {own} AS own\nFROM shown")]
 
 
 def row_counts(plan: QueryPlan) -> str:
@@ -223,17 +223,17 @@ def signature_pair_sums(plan: QueryPlan, firsts: Sequence[int]) -> str:
     `firsts` are the positions at which each ranker's page views are counted.
     """
     segments, d = plan.segments, plan.dialect
-    ranks = [f"{rank} AS rank_{i}" for i, rank in enumerate(plan.coding.decoded(d))]
-    own = "CASE ranker " + plan.each("WHEN {i} THEN rank_{i}", " ") + " END"
+    ranks = [f"{rank} AS rank_{i}" for i, rank in enumerate(plan.coding.decode(d))]
+    own = "CASE ranker " + plan.per_ranker("WHEN {i} THEN rank_{i}", " ") + " END"
     views = ",\n  ".join(
         f"SUM(CASE WHEN ranker = {i} AND own = {first} THEN impressions ELSE 0 END) AS views_{i}"
         for i, first in enumerate(firsts)
     )
-    weight = plan.each("CASE WHEN o.rank_{i} = o.own THEN v.views_{i} ELSE 0 END", " + ")
-    total = plan.each("v.views_{i}", " + ")
+    weight = plan.per_ranker("CASE WHEN o.rank_{i} = o.own THEN v.views_{i} ELSE 0 END", " + ")
+    total = plan.per_ranker("v.views_{i}", " + ")
     on = " AND ".join(f"o.{s} IS NOT DISTINCT FROM v.{s}" for s in segments) or "TRUE"
     # The ranks of rankers that showed nothing are no interventions.
-    served = plan.each("CASE WHEN v.views_{i} > 0 THEN o.rank_{i} ELSE 0 END AS rank_{i}", ",\n  ")
+    served = plan.per_ranker("CASE WHEN v.views_{i} > 0 THEN o.rank_{i} ELSE 0 END AS rank_{i}", ",\n  ")
     keys = comma(segments, "bucket", "own", "other")
     group_views = f"\nGROUP BY {comma(segments)}" if segments else ""
     return render(
@@ -268,7 +268,8 @@ def signature_pair_sums(plan: QueryPlan, firsts: Sequence[int]) -> str:
                 "Each row once for every other rank k' of its document, however many rankers put it there.",
                 f"SELECT {comma(segments, 'bucket', 'own', 'other')},\n"
                 "  clicks / w AS c, (impressions - clicks) / w AS s"
-                f"\nFROM weighted\nJOIN others ON other <> own AND other IN ({plan.each('rank_{i}')})\nWHERE w > 0",
+                f"\nFROM weighted\nJOIN others ON other <> own AND other IN ({plan.per_ranker('rank_{i}')})\n"
+                "WHERE w > 0",
             ),
             Step(
                 "pair_sums",

@@ -44,7 +44,7 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
     d = DIALECTS[dialect]
 
     def parameter(key: str) -> str:
-        return _PARAMETER[dialect].format(key=d.text(key))
+        return _PARAMETER[dialect].format(key=d.literal(key))
 
     def told(name: str) -> str:
         return f"NULLIF({d.item}.{name}, {_NOT_SET})"
@@ -64,7 +64,7 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
         *([f"{parameter(ranker)} AS ranker"] if ranker else []),
         f"{told('item_id')} AS doc",
         # Where a site does not number its items, this is no number.
-        f"{d.attempt(f'{d.item}.item_list_index', 'BIGINT')} AS numbered",
+        f"{d.try_cast(f'{d.item}.item_list_index', 'BIGINT')} AS numbered",
         f"{d.cast(d.place, 'BIGINT')} AS place",
         "t.device.category AS device",
         "t.event_date AS event_date",
@@ -78,7 +78,7 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
             Step(
                 "listed",
                 "One row for each item of an event: GA4 has no id of the page view.",
-                "SELECT\n  " + ",\n  ".join(listed) + f"\nFROM {d.spread(table, 't.items')}\n"
+                "SELECT\n  " + ",\n  ".join(listed) + f"\nFROM {d.unnest(table, 't.items')}\n"
                 "WHERE t.event_name IN ('view_item_list', 'select_item')",
             ),
             Step(
@@ -124,7 +124,7 @@ def _printed(d: Warehouse, what: str, steps: list[Step]) -> str:
         f"-- {what}\n-- The result is a click log: keep it as a table, print its harvest with posbias sql, or export "
         "it for posbias check.\n"
     )
-    return f"{head}{render(steps)}{d.ending}\n"
+    return f"{head}{render(steps)}{d.query_suffix}\n"
 
 
 def _numbered(source: str, view: list[str]) -> list[Step]:
@@ -199,7 +199,7 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
         f"{_query_text(d.as_text(f't.{d.quote(query)}'))} AS term",
         *([f"{d.as_text(f't.{d.quote(ranker)}')} AS ranker"] if ranker else []),
         f"{d.as_text(product)} AS doc",
-        f"{d.attempt(position, 'BIGINT')} AS numbered",
+        f"{d.try_cast(position, 'BIGINT')} AS numbered",
         f"{d.cast(d.place, 'BIGINT')} AS place",
     ]
     ranked = ", ranker" if ranker else ""
@@ -210,7 +210,7 @@ def snowplow(dialect: str, table: str, query: str, ranker: str | None, impressio
             Step(
                 "listed",
                 "One row for each product of an event.",
-                "SELECT\n  " + ",\n  ".join(listed) + f"\nFROM {d.spread(table, f't.{_PRODUCTS}')}\n"
+                "SELECT\n  " + ",\n  ".join(listed) + f"\nFROM {d.unnest(table, f't.{_PRODUCTS}')}\n"
                 f"WHERE {kind} IN ('list_view', 'list_click')",
             ),
             *_numbered("listed", ["page_id", "list"]),
@@ -313,7 +313,7 @@ class Ubi:
             "'events' AS shown_by",
             *own,
         ]
-        hits = d.spread("ubi_unseen", d.array("t.hits", "VARCHAR"))
+        hits = d.unnest("ubi_unseen", d.as_array("t.hits", "VARCHAR"))
         returned = [
             "t.query_id AS impression_id",
             "t.query AS query_id",
@@ -491,9 +491,9 @@ class Ubi:
             nested = dotted == "query_response_hit_ids" and types[dotted] not in ("VARCHAR", "JSON")
             found.append(d.as_json(quoted(dotted)) if nested else d.as_text(quoted(dotted)))
         if len(path) > 1 and path[0] in types:
-            found.append(d.field(quoted(path[0]), types[path[0]], path[1:]))
+            found.append(d.json_field(quoted(path[0]), types[path[0]], path[1:]))
         if _WRAPPED in types:
-            found.append(d.field(quoted(_WRAPPED), types[_WRAPPED], path))
+            found.append(d.json_field(quoted(_WRAPPED), types[_WRAPPED], path))
         return f"COALESCE({', '.join(found)})" if len(found) > 1 else next(iter(found), None)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from posbias.logs.schema import NATURAL, Columns
 from posbias.sql.dialects import INTEGERS, Dialect
-from posbias.sql.plan import QueryPlan, Step, comma, render, shown
+from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 
 # What `position` holds for rows that cannot be weighed.
 UNUSABLE = -1
@@ -21,7 +21,7 @@ def profile(plan: QueryPlan) -> str:
     usable = "position >= 1 AND clicks BETWEEN 0 AND impressions"
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step(
                 "placed",
                 "Where each row was shown; -1 where it cannot be used.",
@@ -45,7 +45,7 @@ def clicked_pairs(plan: QueryPlan) -> str:
     """Return how many (query, document) pairs were clicked."""
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step("clicked", "Pairs with a click.", "SELECT query, doc FROM shown WHERE clicks > 0 GROUP BY query, doc"),
             Step("answer", "How many.", "SELECT COUNT(*) FROM clicked"),
         ]
@@ -53,7 +53,11 @@ def clicked_pairs(plan: QueryPlan) -> str:
 
 
 def pairs(
-    plan: QueryPlan, worth: Sequence[Worth], scale: float, candidates: Columns | None = None, keep: Sequence[str] = ()
+    plan: QueryPlan,
+    worth: Sequence[RankWeight],
+    scale: float,
+    candidates: Columns | None = None,
+    keep: Sequence[str] = (),
 ) -> str:
     """Return impressions, clicks, exposure and weight of each (query, document) shown; of all candidates if given.
 
@@ -61,7 +65,7 @@ def pairs(
     `keep` names those that the log or the candidates have.
     """
     d, schema = plan.dialect, plan.schema
-    steps = [*shown(plan, ranks=False), *_weighed(plan, worth, unseen=candidates is not None)]
+    steps = [*shown_steps(plan, ranks=False), *_weighed(plan, worth, unseen=candidates is not None)]
     kept = [f"MIN({name}) AS {name}" for name in plan.kept]
     impressions = d.total("impressions") if schema.aggregated else "COUNT(*)"
     unseen = ["SUM(impressions * unseen) AS unseen"] if candidates is not None else []
@@ -83,7 +87,7 @@ def pairs(
 
 
 @dataclass(frozen=True)
-class Worth:
+class RankWeight:
     """What results at one rank of one segment are worth.
 
     An impression counts as `exposure` views at rank 1 and a click as `weight`; a page view that did not show a document
@@ -97,7 +101,7 @@ class Worth:
     unseen: float = 0.0
 
 
-def _weighed(plan: QueryPlan, worth: Sequence[Worth], *, unseen: bool) -> list[Step]:
+def _weighed(plan: QueryPlan, worth: Sequence[RankWeight], *, unseen: bool) -> list[Step]:
     same = ["s.position = w.position", *(f"s.{name} IS NOT DISTINCT FROM w.{name}" for name in plan.segments)]
     columns = comma("s.*", "w.exposure", "w.weight", ["w.unseen"] if unseen else [])
     where = "\nWHERE s.impressions > 0" if plan.schema.aggregated else ""
@@ -111,13 +115,13 @@ def _weighed(plan: QueryPlan, worth: Sequence[Worth], *, unseen: bool) -> list[S
     ]
 
 
-def _worth(plan: QueryPlan, worth: Sequence[Worth], *, unseen: bool) -> Step:
+def _worth(plan: QueryPlan, worth: Sequence[RankWeight], *, unseen: bool) -> Step:
     """Return the curve as a table of the ranks that the log has."""
     d = plan.dialect
     values = ",\n  ".join(
         "("
         + comma(
-            [d.cast("NULL", "VARCHAR") if value is None else d.text(value) for value in one.segment],
+            [d.cast("NULL", "VARCHAR") if value is None else d.literal(value) for value in one.segment],
             str(one.position),
             number(one.exposure),
             number(one.weight),
@@ -199,16 +203,16 @@ def candidate_id(plan: QueryPlan, candidates: Columns, name: str) -> str:
     """Return an id of the candidates as the log has it, by its text; NULL where it cannot be."""
     d: Dialect = plan.dialect
     wanted, found = plan.schema.types[name], candidates.types[name]
-    expression = d.known(d.quote(candidates.names[name]), found)
+    expression = d.nan_to_null(d.quote(candidates.names[name]), found)
     if wanted == found:
         return expression
-    made = d.attempt(expression, wanted)
+    made = d.try_cast(expression, wanted)
     # Engines round what they read as a number, and ids must not be taken for their neighbours.
     number = wanted in INTEGERS or wanted.startswith(("DOUBLE", "FLOAT", "REAL", "DECIMAL"))
     return f"CASE WHEN {d.as_text(made)} = {d.as_text(expression)} THEN {made} END" if number else made
 
 
-def rows(plan: QueryPlan, worth: Sequence[Worth], scale: float) -> str:
+def rows(plan: QueryPlan, worth: Sequence[RankWeight], scale: float) -> str:
     """Return every row of the log with its weight, divided by `scale`."""
     d, schema = plan.dialect, plan.schema
     columns = comma([f"l.{d.quote(name)}" for name in schema.types if name != NATURAL])
@@ -242,7 +246,7 @@ def queries_in_common(plan: QueryPlan, candidates: Columns) -> str:
     query = candidate_id(plan, candidates, plan.schema.query)
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step("asked", "The queries of the log.", "SELECT DISTINCT query FROM shown WHERE impressions > 0"),
             Step("listed", "The queries of the candidates.", f"SELECT DISTINCT {query} AS query FROM candidates"),
             Step(
@@ -255,7 +259,7 @@ def queries_in_common(plan: QueryPlan, candidates: Columns) -> str:
     )
 
 
-def shown_and_listed(plan: QueryPlan, candidates: Columns, condition: str) -> str:
+def shown_candidates(plan: QueryPlan, candidates: Columns, condition: str) -> str:
     """Return how many documents of a sample of queries were shown, and how many of them are candidates.
 
     Of queries that have candidates.
@@ -263,7 +267,7 @@ def shown_and_listed(plan: QueryPlan, candidates: Columns, condition: str) -> st
     query, doc = (candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc))
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step(
                 "asked",
                 "What was shown.",
@@ -307,7 +311,7 @@ def varying(plan: QueryPlan, condition: str, candidates: Columns | None, keep: S
         )
     return render(
         [
-            *shown(plan, ranks=False),
+            *shown_steps(plan, ranks=False),
             Step("told", "What the log, and the candidates, say of each pair.", values),
             Step(
                 "pairs",
