@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from typing import Any
 
 # What to give to a function, by the names of its arguments.
@@ -33,6 +34,35 @@ def listed(names: Iterable[str], most: int = 12) -> str:
     names = list(names)
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(repr(name) for name in names[:most]) + rest if names else "none"
+
+
+def format_p_value(p: float) -> str:
+    """Return a p-value as text.
+
+    >>> format_p_value(0.0312), format_p_value(0.62), format_p_value(1e-12)
+    ('p = 0.031', 'p = 0.62', 'p < 0.001')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Return increasing ranks as text.
+
+    >>> format_ranks([3]), format_ranks([2, 3, 4, 7])
+    ('rank 3', 'ranks 2 to 4 and 7')
+    """
+    return f"{'ranks' if len(ranks) > 1 else 'rank'} {format_ranges(ranks)}"
+
+
+def format_ranges(numbers: Sequence[int]) -> str:
+    """Return increasing whole numbers as text, three or more that follow each other as a range.
+
+    >>> format_ranges([2, 3, 4, 7, 9]), format_ranges([2, 3])
+    ('2 to 4, 7 and 9', '2 and 3')
+    """
+    runs = [[value for _, value in run] for _, run in groupby(enumerate(numbers), key=lambda item: item[1] - item[0])]
+    words = [word for run in runs for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def shell(text: str) -> str:
@@ -263,24 +293,10 @@ def _below(first: Column, remarks: Sequence[str], room: int) -> list[str]:
         if remark:
             about.setdefault(remark, []).append(name)
     told = (
-        f"{first.head}{'s' if len(names) > 1 else ''} {_ranges(names)}: {remark}" for remark, names in about.items()
+        f"{first.head}{'s' if len(names) > 1 else ''} {format_ranges([int(name) for name in names])}: {remark}"
+        for remark, names in about.items()
     )
     return [line for text in told for line in textwrap.wrap(text, room, subsequent_indent="  ", break_on_hyphens=False)]
-
-
-def _ranges(names: Sequence[str]) -> str:
-    """Return numbers with those that follow each other as one range.
-
-    >>> _ranges(["2", "5", "6", "7", "9", "10"])
-    '2, 5 to 7, 9, 10'
-    """
-    runs: list[list[str]] = []
-    for name in names:
-        if runs and int(name) == int(runs[-1][-1]) + 1:
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
 
 
 def folded(text: str, first: str = "", rest: str = "  ", *, breaking: bool = True, width: int = WIDTH) -> list[str]:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import posbias
 from experiments.diagnosis import ALARMS, SETTINGS, measure
 from experiments.drawn import buckets_of, draw_log, draw_page_clicks
-from posbias._stats import f_tail
+from posbias._stats import f_tail, satterthwaite
 from posbias.cli import cli
 from posbias.errors import HarvestError
 from posbias.findings import Finding, any_error
@@ -32,7 +32,7 @@ from posbias.judging.diagnostics import (
     question_proxy,
 )
 from posbias.judging.one_curve import Contests, OneCurve, Surprises, ranker_effects, trust
-from posbias.judging.significance import UNTOLD, Question, Trial, answer, holm, satterthwaite, wald
+from posbias.judging.significance import UNTOLD, Question, Trial, answer, holm, wald
 from posbias.logs.layouts import Layout
 from posbias.simulation import AtMostOneClick, Cascade, Crawled, PositionBased, TrustBias
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from posbias._plotstyle import (
     over_ranks,
     save_picture,
 )
-from posbias._text import Column, folded, html_table, label, printable, table
+from posbias._text import Column, folded, format_ranges, html_table, label, printable, table
 from posbias._validate import number, share
 from posbias._validate import truth as truth_value
 from posbias.errors import CurveError
@@ -400,18 +399,7 @@ def _notes(curve: Curve) -> list[str]:
 
 def shared_reasons(curve: Curve) -> list[str]:
     """Return each reason that several ranks have, with these ranks."""
-    return [f"Ranks {spans(ranks)}: {reason}." for reason, ranks in _shared(curve).items()]
-
-
-def spans(ranks: Sequence[int]) -> str:
-    """Return increasing ranks in words.
-
-    >>> spans([2, 3, 4, 7, 9]), spans([2, 3])
-    ('2 to 4, 7 and 9', '2 and 3')
-    """
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), key=lambda one: one[1] - one[0])]
-    words = [word for run in runs for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return [f"Ranks {format_ranges(ranks)}: {reason}." for reason, ranks in _shared(curve).items()]
 
 
 def curve_html(curve: Curve) -> str:

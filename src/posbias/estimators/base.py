@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Sel
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray
-from posbias._stats import t_quantile
+from posbias._stats import satterthwaite, t_quantile
 from posbias._text import listed
 from posbias._validate import share, whole
 from posbias.curves.curve import Covariance, Curve, Position, Segment
@@ -607,15 +607,10 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float, most_degre
     # Deletions that move nothing say that there is nothing to be moved, not that it is certain.
     known = finite & ((np.abs(moved).max(axis=0) > _MOVED) | (np.arange(ranks) == 0))
     covariance = (buckets - 1) / buckets * moved.T @ moved
-    squares = (moved**2).sum(axis=0)
-    spread = (moved**4).sum(axis=0) - squares**2 / buckets
-    degrees = np.full(ranks, np.nan)
-    # Deletions that all move an estimate alike leave B − 1; rounding may leave a little less than none to divide by.
-    np.divide(2 * squares**2, spread, out=degrees, where=spread > 0)
     # A few that happen to tell the same are no more than these few.
     telling = (np.abs(moved) >= _TELLS * np.abs(moved).max(axis=0)).sum(axis=0)
     most = np.maximum(1.0, np.minimum(telling - 1, most_degrees))
-    degrees = np.where(known, np.clip(np.where(spread > 0, degrees, buckets - 1), 1, most), np.nan)
+    degrees = np.where(known, np.minimum(satterthwaite(moved), most), np.nan)
     half = t_quantile(degrees, (1 + level) / 2) * np.sqrt(np.diagonal(covariance))
     wide = half > _WIDEST
     half = np.where(wide, np.nan, half)
@@ -631,7 +626,7 @@ def jackknife(estimate: FloatArray, refits: FloatArray, level: float, most_degre
     ]
     for k in np.flatnonzero(wide):
         reasons[k] = "so few queries decide it that an interval would say nothing"
-    for k in np.flatnonzero(known & ~wide & (degrees < FEW_DEGREES) & (squares > 0)):
+    for k in np.flatnonzero(known & ~wide & (degrees < FEW_DEGREES) & (moved != 0).any(axis=0)):
         reasons[k] = explain_few_degrees(degrees[k])
     return Intervals(ends, covariance, degrees, reasons)
 

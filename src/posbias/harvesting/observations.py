@@ -10,6 +10,7 @@ from typing import Literal, Self, TypedDict, Unpack
 import numpy as np
 
 from posbias._arrays import AnyArray, FloatArray, IntArray, tally
+from posbias._stats import round_significant
 from posbias._text import listed
 from posbias.engines import EngineChoice as EngineChoice
 from posbias.engines import OpenLog, open_log
@@ -401,8 +402,8 @@ class Agreement:
                 "gives 0 and a fixed one 1",
                 self.results,
                 evidence={
-                    "agreement": float(f"{self.share:.4g}"),
-                    "standard_deviations": float(f"{self.deviations:.4g}"),
+                    "agreement": round_significant(self.share),
+                    "standard_deviations": round_significant(self.deviations),
                 },
                 remedy=remedy,
             )

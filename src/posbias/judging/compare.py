@@ -24,9 +24,9 @@ from posbias._plotstyle import (
     refuse_other,
 )
 from posbias._stats import t_quantile
-from posbias._text import listed, printable
+from posbias._text import format_p_value, format_ranks, listed, printable
 from posbias._validate import share, texts
-from posbias.curves.curve import Curve, spans
+from posbias.curves.curve import Curve
 from posbias.errors import CurveError
 from posbias.estimators import FROM_HARVESTS, estimator_class
 from posbias.estimators.base import CurveEstimator, Estimator
@@ -173,11 +173,12 @@ class Comparison:
             return f"{self.names[0]} and {self.names[1]} have one and the same curve: there is nothing to test."
         found = sorted((d for d in self.differences if d.differs), key=lambda d: d.p_value or 0.0)
         if not found:
-            return f"No rank differs beyond chance from {self.names[0]} to {self.names[1]} ({p_text(self.p_value)})."
+            p = format_p_value(self.p_value)
+            return f"No rank differs beyond chance from {self.names[0]} to {self.names[1]} ({p})."
         named = [f"rank {d.rank} by {percent(d.ratio)}" for d in found[:_MOST_NAMED]]
         more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
         return (
-            f"The curves differ ({p_text(self.p_value)}): from {self.names[0]} to {self.names[1]}, "
+            f"The curves differ ({format_p_value(self.p_value)}): from {self.names[0]} to {self.names[1]}, "
             f"{', '.join(named)}{more}."
         )
 
@@ -188,7 +189,7 @@ class Comparison:
         for d in self.differences:
             if d.ratio is not None and d.reason is not None:
                 ranks.setdefault(d.reason, []).append(d.rank)
-        return [f"Rank{'s'[: len(own) > 1]} {spans(own)}: {reason}." for reason, own in ranks.items()]
+        return [f"{format_ranks(own).capitalize()}: {reason}." for reason, own in ranks.items()]
 
     @property
     def how(self) -> str:
@@ -197,7 +198,9 @@ class Comparison:
         joint = "; too few queries for a test of all ranks at once" if not self.same else ""
         if self.joint is not None:
             degrees = f"{self.joint.degrees[0]}, {self.joint.degrees[1]:.0f}"
-            joint = f"; all ranks at once F({degrees}) = {self.joint.statistic:.2f}, {p_text(self.joint.p_value)}"
+            joint = (
+                f"; all ranks at once F({degrees}) = {self.joint.statistic:.2f}, {format_p_value(self.joint.p_value)}"
+            )
         estimators = " and ".join(dict.fromkeys(self.estimators))
         return f"{estimators}, {how}{joint}"
 
@@ -479,11 +482,6 @@ def number(p_value: float | None) -> str:
     return "<.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def p_text(p_value: float) -> str:
-    """Return a p-value as a sentence shows it."""
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
-
-
 def percent(ratio: float | None) -> str:
     """Return a ratio as what it adds.
 
@@ -532,7 +530,7 @@ def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     rank_ticks(axes, [d.rank for d in comparison.differences])
     axes.set_xlabel("Rank")
     axes.set_ylabel(f"Propensity, {second} / {first}")
-    p = p_text(comparison.p_value)
+    p = format_p_value(comparison.p_value)
     said = f"differ, {p}" if comparison.differs else f"do not differ beyond chance, {p}"
     axes.set_title(f"{first} and {second} {'are the same' if comparison.same else said}", fontsize="medium")
     return ax

@@ -10,13 +10,12 @@ import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray
 from posbias._stats import t_quantile
-from posbias._text import label, listed, printable
+from posbias._text import format_p_value, format_ranges, label, listed, printable
 from posbias._validate import share
-from posbias.curves.curve import spans
 from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest, Segment
-from posbias.judging.compare import ALONE, Side, choose, number, p_text, wrapped
+from posbias.judging.compare import ALONE, Side, choose, number, wrapped
 from posbias.judging.significance import Contrasts, Question, Trial, judge_each, judge_jointly, ratio_of
 from posbias.version import __version__
 
@@ -134,7 +133,7 @@ class SegmentComparison:
             name = printable(label(one.segment))
             name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
             ends = f"{one.low:.3f} – {one.high:.3f}"
-            where = spans(one.ranks) if one.ranks else ""
+            where = format_ranges(one.ranks) if one.ranks else ""
             line = f"{name:<{_NAME}} {one.page_views:>10,} {one.ratio:>8.3f}  {ends:<16} {number(one.p_value)}  {where}"
             lines.append(line.rstrip())
         lines.append("ratio: to the mean of all, over its ranks; ranks: where it differs from it")
@@ -149,7 +148,10 @@ class SegmentComparison:
 
     def told(self, differs: bool) -> str:
         """Return in a sentence that the curves differ, or that they do not by more than chance."""
-        segments, p = f"the {len(self.segments)} segments by {printable(', '.join(self.by))}", p_text(self.p_value)
+        segments, p = (
+            f"the {len(self.segments)} segments by {printable(', '.join(self.by))}",
+            format_p_value(self.p_value),
+        )
         if differs:
             return f"The curves of {segments} differ ({p})."
         return f"No difference beyond chance between {segments} ({p})."

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from posbias._arrays import FloatArray
-from posbias._text import as_python
+from posbias._text import as_python, format_p_value
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import HarvestError, Spelling
 from posbias.findings import Finding, any_error
@@ -35,7 +35,7 @@ from posbias.judging.diagnostics import (
     refuse_proxy,
 )
 from posbias.judging.one_curve import Contests, OneCurve, likeness, question_pairs, sees_trust
-from posbias.judging.significance import Question, answer, told
+from posbias.judging.significance import Question, answer
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import ANY_RANKER
 from posbias.progress import Progress, silent
@@ -229,7 +229,7 @@ def _support(one: OneCurve, degrees: FloatArray) -> list[str]:
 def _pairs(one: OneCurve, untold: str) -> list[str]:
     trial = one.trial
     if trial.told and trial.p < _ALARM:
-        return [f"! Pairs of ranks contradict each other ({told(trial.p)}). It resembles {likeness(one)}."]
+        return [f"! Pairs of ranks contradict each other ({format_p_value(trial.p)}). It resembles {likeness(one)}."]
     if trial.told and sees_trust(one):
-        return [f"One curve explains all pairs of ranks ({told(trial.p)})."]
+        return [f"One curve explains all pairs of ranks ({format_p_value(trial.p)})."]
     return [f"Whether one curve holds for all pairs of ranks cannot be told: {untold}."]

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from posbias._arrays import FloatArray, group, places, tally
-from posbias._stats import f_tail
-from posbias._text import label, listed
+from posbias._stats import f_tail, round_significant, satterthwaite
+from posbias._text import format_p_value, format_ranks, label, listed
 from posbias._validate import shares
-from posbias.curves.curve import spans
 from posbias.engines import OpenLog
 from posbias.errors import HarvestError
 from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
@@ -23,7 +22,7 @@ from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.tables import Cells
 from posbias.judging.one_curve import Contests, Surprises, ranker_effects
-from posbias.judging.significance import GRAVE, UNTOLD, Question, Trial, satterthwaite, told, wald
+from posbias.judging.significance import GRAVE, UNTOLD, Question, Trial, wald
 from posbias.logs.schema import Schema, require
 from posbias.sql.observations import FEW_RESULTS, page_clicks
 from posbias.sql.plan import QueryPlan
@@ -130,9 +129,9 @@ def question_disagreement(curves: list[Refitted]) -> list[Question]:
     alarm = Finding(
         "estimators-disagree",
         "warning",
-        f"Estimators that should agree do not ({told(trial.p)}): at rank {rank} {name} finds {ratio:.3f} times the "
-        f"propensity of {curves[0].name}, and queries left out one bucket at a time do not explain it",
-        evidence={"estimator": name, "rank": rank, "ratio": float(f"{ratio:.4g}"), "compared": tried},
+        f"Estimators that should agree do not ({format_p_value(trial.p)}): at rank {rank} {name} finds {ratio:.3f} "
+        f"times the propensity of {curves[0].name}, and queries left out one bucket at a time do not explain it",
+        evidence={"estimator": name, "rank": rank, "ratio": round_significant(ratio), "compared": tried},
         remedy="They weigh the same pairs of ranks differently: pairs contradict each other, or traffic is not what it "
         "seems. Trust no curve more than the difference between them.",
     )
@@ -149,7 +148,7 @@ def question_independence(contests: Contests) -> list[Question]:
         "query-dependent-traffic",
         "warning",
         "The choice of the ranker depends on the query: queries on whose results rankers agree more, or less, went to "
-        f"some ranker more often than chance would send them ({told(trial.p)})",
+        f"some ranker more often than chance would send them ({format_p_value(trial.p)})",
         remedy="Split traffic by page view or user at random, whatever the query. Where that cannot be, harvest with "
         "weighting harmonic, which compares a document only with itself.",
     )
@@ -176,7 +175,8 @@ def question_split(harvest: Harvest, split: Mapping[str, float]) -> Question:
         Finding(
             "sample-ratio-mismatch",
             "warning",
-            f"Page views are not split as intended ({told(trial.p)}): found {told_found}, intended {told_meant}",
+            f"Page views are not split as intended ({format_p_value(trial.p)}): found {told_found}, "
+            f"intended {told_meant}",
             evidence=evidence,
             remedy="Some page views were lost, or assigned otherwise, by ranker. Find out which before trusting any "
             "comparison of rankers.",
@@ -184,7 +184,7 @@ def question_split(harvest: Harvest, split: Mapping[str, float]) -> Question:
         Finding(
             "sample-ratio-as-intended",
             "info",
-            f"Page views are split as intended ({told(trial.p)}): {told_found}",
+            f"Page views are split as intended ({format_p_value(trial.p)}): {told_found}",
             evidence=evidence,
         ),
     )
@@ -233,7 +233,7 @@ def find_sticky(harvest: Harvest) -> list[Finding]:
             "info",
             f"Views of one query were given to rankers together, not each by itself: their numbers vary {found:.1f} "
             "times as much as by chance",
-            evidence={"dispersion": float(f"{found:.4g}")},
+            evidence={"dispersion": round_significant(found)},
             remedy="Intervals allow for it; it costs precision alone, if the ranker does not depend on what the query "
             "is.",
         )
@@ -296,8 +296,8 @@ def question_pages(pages: PageClicks) -> Question:
         "one-click-pages",
         "warning",
         "{several} of {page_views} page views have two clicks or more, "
-        + f"{share:.0%} of the pairs of clicks that there would be if each came by itself ({told(trial.p)}): users "
-        "stop at a click, or the page goes away",
+        + f"{share:.0%} of the pairs of clicks that there would be if each came by itself ({format_p_value(trial.p)}): "
+        "users stop at a click, or the page goes away",
         pages.several,
         evidence=evidence,
         remedy="What is clicked keeps other results from being clicked, so that a rank is seen less under a good "
@@ -393,7 +393,13 @@ def measure_support(curve: Refitted | None, surprises: Surprises | None, harvest
             shown = harvest.shown("bucket")
             shares = (shown / np.maximum(shown.mean(axis=1, keepdims=True), 1e-300)).max(axis=0)
             times = np.where(moving, shares[(moved**2).argmax(axis=0)], np.nan)
-    told = zip(map(_plain, degrees), map(_plain, heaviest), map(_plain, times), links, strict=True)
+    told = zip(
+        map(round_significant, degrees),
+        map(round_significant, heaviest),
+        map(round_significant, times),
+        links,
+        strict=True,
+    )
     return tuple(RankSupport(k, *one) for k, one in enumerate(told, 1) if k > 1)
 
 
@@ -437,10 +443,6 @@ def links_of(surprises: Surprises) -> list[dict[int, float]]:
 def _largest(shares: FloatArray) -> dict[int, float]:
     order = np.argsort(-shares, kind="stable")[:_MOST_LINKS]
     return {int(k) + 1: round(float(shares[k]), 3) for k in order if shares[k] > 0}
-
-
-def _plain(value: float) -> float | None:
-    return float(f"{value:.4g}") if np.isfinite(value) else None
 
 
 def find_weak_support(support: tuple[RankSupport, ...], harvest: Harvest, contests: Contests | None) -> list[Finding]:
@@ -488,7 +490,7 @@ def _have(ranks: Collection[int]) -> str:
     >>> _have([2, 3, 4]), _have([7])
     ('Ranks 2 to 4 have', 'Rank 7 has')
     """
-    return f"Rank{'s' * (len(ranks) > 1)} {spans(list(ranks))} {'have' if len(ranks) > 1 else 'has'}"
+    return f"{format_ranks(list(ranks)).capitalize()} {'have' if len(ranks) > 1 else 'has'}"
 
 
 def _heavy(heavy: list[RankSupport], buckets: int) -> Finding:
@@ -595,15 +597,15 @@ def question_proxy(harvest: Harvest, proxy: str) -> Question:
         Finding(
             "curves-differ-by-proxy",
             "warning",
-            f"Documents of {proxy!r} {first.name} and {other.name} have different curves ({told(p)}): a click is not "
-            f"the rank's propensity times relevance, as where users trust the top of the page{but}",
+            f"Documents of {proxy!r} {first.name} and {other.name} have different curves ({format_p_value(p)}): a "
+            f"click is not the rank's propensity times relevance, as where users trust the top of the page{but}",
             evidence=evidence,
             remedy="Weights of one curve are biased. Use a curve for each class, or a model with trust bias.",
         ),
         Finding(
             "same-curve-by-proxy",
             "info",
-            f"Documents of {whole} have one curve ({told(p)}){but}",
+            f"Documents of {whole} have one curve ({format_p_value(p)}){but}",
             evidence=evidence,
         ),
     )

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, group, tally
-from posbias._stats import f_tail
+from posbias._stats import f_tail, round_significant, satterthwaite_of_squares
+from posbias._text import format_p_value
 from posbias.estimators.base import MIN_BUCKETS
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Strata
-from posbias.judging.significance import UNTOLD, Question, Trial, told, wald
+from posbias.judging.significance import UNTOLD, Question, Trial, wald
 
 # The contests of so many rankers, the busiest, are looked at: of more there are too many.
 MOST_RANKERS = 8
@@ -55,8 +56,8 @@ def question_pairs(one: OneCurve, rankers: Sequence[str]) -> list[Question]:
     alarm = Finding(
         "contradictory-pairs",
         "warning",
-        f"Pairs of ranks contradict each other: no one curve explains the clicks of all rankers ({told(both.p)}). It "
-        f"resembles {likeness(one)}",
+        f"Pairs of ranks contradict each other: no one curve explains the clicks of all rankers "
+        f"({format_p_value(both.p)}). It resembles {likeness(one)}",
         len(evidence["pairs"]),
         example="; ".join(evidence["pairs"]),
         evidence=evidence,
@@ -114,7 +115,7 @@ class OneCurve:
         if trace <= _ROUNDING * told.sum() or square <= 0:
             return UNTOLD
         degrees = min(trace**2 / square, float(told.sum()))
-        rest = 2 * own.sum() ** 2 / max(np.sum(own**2) - own.sum() ** 2 / buckets, 1e-300)
+        rest = satterthwaite_of_squares(own)
         statistic = float((scaled.sum(axis=0) ** 2).sum() / trace)
         return Trial(statistic, round(degrees), float(rest), f_tail(degrees, float(rest), statistic))
 
@@ -465,20 +466,16 @@ def _both(trial: Trial, misfit: Trial) -> Trial:
 def _evidence(one: OneCurve, rankers: Sequence[str]) -> dict[str, Any]:
     steeper, error = one.trusting
     return {
-        "p_directions": _plain(one.trial.p),
-        "p_misfit": _plain(one.misfit.p),
-        "p_same_rank": _plain(one.level.p),
-        "unequal": _plain(one.unequal),
-        "trust": _plain(steeper),
-        "trust_error": _plain(error),
-        "trust_seen": _plain(_SEEN * error),
+        "p_directions": round_significant(one.trial.p),
+        "p_misfit": round_significant(one.misfit.p),
+        "p_same_rank": round_significant(one.level.p),
+        "unequal": round_significant(one.unequal),
+        "trust": round_significant(steeper),
+        "trust_error": round_significant(error),
+        "trust_seen": round_significant(_SEEN * error),
         "resembles": {name: round(value, 1) for name, value in one.resembles.items()},
         "pairs": _worst(one, rankers),
     }
-
-
-def _plain(value: float) -> float | None:
-    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def _worst(one: OneCurve, rankers: Sequence[str]) -> list[str]:
@@ -529,8 +526,8 @@ def _calm(one: OneCurve, both: Trial, evidence: dict[str, Any]) -> Finding:
     return Finding(
         "one-curve",
         "info",
-        f"One curve explains all pairs of ranks ({told(both.p)}): {how}, so that trust bias would show if the curve "
-        f"differed by {seen:.0%} for e times as relevant documents",
+        f"One curve explains all pairs of ranks ({format_p_value(both.p)}): {how}, so that trust bias would show if "
+        f"the curve differed by {seen:.0%} for e times as relevant documents",
         evidence=evidence,
     )
 
@@ -548,7 +545,7 @@ def _level(one: OneCurve) -> list[Question]:
         "ranker-effect",
         "warning",
         "Rankers get different clicks on documents that they put at the same rank, which no curve of ranks explains "
-        f"({told(trial.p)})",
+        f"({format_p_value(trial.p)})",
         evidence={"resembles": {name: round(value, 1) for name, value in one.resembles.items()}},
         remedy="Check that traffic is split independently of query and user, that clicks are logged alike for all "
         "rankers, and whether what stands around a result matters.",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray
-from posbias._stats import f_tail
+from posbias._stats import hotelling_test, round_significant, satterthwaite
 from posbias.findings import Finding, Severity
 
 # Fewer degrees of freedom than this beyond what is tried tell nothing.
@@ -36,10 +36,10 @@ def answer(questions: Sequence[Question]) -> list[Finding]:
         severity = (question.surely if p < GRAVE else "warning") if alarmed else finding.severity
         trial = question.trial
         evidence = {
-            "p": _number(trial.p),
-            "p_corrected": _number(p),
-            "statistic": _number(trial.statistic),
-            "degrees": [trial.directions, _number(trial.degrees)],
+            "p": round_significant(trial.p),
+            "p_corrected": round_significant(p),
+            "statistic": round_significant(trial.statistic),
+            "degrees": [trial.directions, round_significant(trial.degrees)],
         }
         found.append(replace(finding, severity=severity, evidence={**finding.evidence, **evidence}))
     return found
@@ -98,27 +98,8 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _number(value: float) -> float | None:
-    """Return a number as JSON can hold it, with no more digits than mean something."""
-    return None if not math.isfinite(value) else float(f"{value:.4g}")
-
-
-def told(p: float) -> str:
-    """Return a p value for people.
-
-    >>> told(0.0312), told(1e-12)
-    ('p = 0.031', 'p < 0.001')
-    """
-    return "p < 0.001" if p < GRAVE else f"p = {p:.2g}"
-
-
 def judge_jointly(contrasts: Contrasts) -> JointTest | None:
-    """Return Wald's test of all differences, after Hotelling; None where there are too few queries for so many.
-
-    F = W (ν − q + 1) / (ν q) with q and ν − q + 1 degrees of freedom.
-    """
-    from scipy.special import fdtrc
-
+    """Return Hotelling's test of all differences, or None where there are too few queries for so many."""
     scale = contrasts.error
     values, vectors = np.linalg.eigh(contrasts.covariance / np.outer(scale, scale))
     # Directions that never move say nothing: one of the differences is a sum of others.
@@ -131,8 +112,8 @@ def judge_jointly(contrasts: Contrasts) -> JointTest | None:
     if degrees < _DEGREES_EACH * count:
         return None
     wald = float(((contrasts.value @ whitening) ** 2).sum())
-    statistic = wald * (degrees - count + 1) / (degrees * count)
-    return JointTest(statistic, (count, degrees - count + 1), float(fdtrc(count, degrees - count + 1, statistic)))
+    test = hotelling_test(wald, count, degrees)
+    return JointTest(test.statistic, (count, test.denominator), test.p_value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,12 +134,7 @@ class Contrasts:
 
         The degrees of freedom are those of Satterthwaite, as of an interval by jackknife.
         """
-        squares = (moved**2).sum(axis=0)
-        spread = (moved**4).sum(axis=0) - squares**2 / len(moved)
-        degrees = np.full(len(value), float(len(moved) - 1))
-        np.divide(2 * squares**2, spread, out=degrees, where=spread > 0)
-        most = max(1.0, min(len(moved) - 1, most_degrees))
-        return cls(value, moved.T @ moved, np.clip(degrees, 1, most), moved)
+        return cls(value, moved.T @ moved, np.minimum(satterthwaite(moved), max(1.0, most_degrees)), moved)
 
     @classmethod
     def of_independent(
@@ -224,22 +200,11 @@ def wald(parts: Sequence[FloatArray]) -> Trial:
     rest = degrees - size + 1
     if rest < _FEWEST:
         return Trial(float("nan"), size, rest, float("nan"))
-    squared = float((along.sum(axis=0) ** 2).sum())
-    statistic = squared * rest / (size * degrees)
-    return Trial(statistic, size, rest, f_tail(size, rest, statistic))
+    test = hotelling_test(float((along.sum(axis=0) ** 2).sum()), size, degrees)
+    return Trial(test.statistic, size, test.denominator, test.p_value)
 
 
 UNTOLD = Trial(float("nan"), 0, float("nan"), float("nan"))
-
-
-def satterthwaite(parts: FloatArray) -> FloatArray:
-    """Return the degrees of freedom of Σ_b u_b², by column: 2 (Σu²)² / (Σu⁴ − (Σu²)²/B), from 1 to B − 1."""
-    buckets = len(parts)
-    squares = (parts**2).sum(axis=0)
-    spread = (parts**4).sum(axis=0) - squares**2 / buckets
-    with np.errstate(divide="ignore", invalid="ignore"):
-        degrees = np.where(spread > 0, 2 * squares**2 / spread, buckets - 1)
-    return np.asarray(np.clip(degrees, 1, max(buckets - 1, 1)))
 
 
 def judge_each(contrasts: Contrasts) -> FloatArray:

@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from posbias._files import writable, written_whole
-from posbias._text import as_python, label, listed
+from posbias._text import as_python, format_ranges, format_ranks, label, listed
 from posbias._validate import as_path, names, number, one_of, truth
-from posbias.curves.curve import Curve, Segment, spans
+from posbias.curves.curve import Curve, Segment
 from posbias.engines import EngineChoice, OpenLog, Spark, choose_engine, open_log
 from posbias.engines.duckdb_sources import escape_glob
 from posbias.engines.files import file_format, refuse_overwriting
@@ -551,7 +551,7 @@ def _power(known: Mapping[int, float]) -> float:
 
 
 def _ranks(ranks: list[int]) -> str:
-    return spans(ranks) if len(ranks) < 20 else f"{min(ranks):,} to {max(ranks):,}"
+    return format_ranges(ranks) if len(ranks) < 20 else f"{min(ranks):,} to {max(ranks):,}"
 
 
 def _refusal(curve: Curve, refused: Mapping[str, list[Segment]], further: bool) -> str:
@@ -747,7 +747,7 @@ def find_never_seen(cells: Sequence[Cell], rows: int, cap: float | None, *, by: 
         return []
     ranks = sorted({cell.position for cell in cells})
     clicks = sum(cell.clicks for cell in cells)
-    named = f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)} {'are' if len(ranks) > 1 else 'is'}"
+    named = f"{format_ranks(ranks)} {'are' if len(ranks) > 1 else 'is'}"
     clicked = f"{clicks:,} clicks, which count for the cap of {cap or 0:g} each" if clicks else "no click"
     return [
         Finding(

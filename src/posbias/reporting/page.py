@@ -13,8 +13,8 @@ from importlib import resources
 
 from posbias._optional import optional
 from posbias._plotstyle import MARKERS
-from posbias._text import json_text, label, printable_lines
-from posbias.curves.curve import Curve, Position, spans
+from posbias._text import format_ranges, json_text, label, printable_lines
+from posbias.curves.curve import Curve, Position
 from posbias.errors import Spelling
 from posbias.judging.compare import Comparison, percent
 from posbias.judging.compare import number as p_number
@@ -190,7 +190,7 @@ class Shown:
                     f"{one.ratio:.3f}",
                     between(one.low, one.high),
                     p_number(one.p_value),
-                    spans(one.ranks) if one.ranks else "",
+                    format_ranges(one.ranks) if one.ranks else "",
                 )
                 for one in most
             ),

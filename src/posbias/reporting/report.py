@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from posbias._arrays import FloatArray, begun
-from posbias._text import as_python, printable
+from posbias._text import as_python, format_ranks, printable
 from posbias._validate import names as segment_columns
 from posbias._validate import share, texts
-from posbias.curves.curve import Curve, Position, spans
+from posbias.curves.curve import Curve, Position
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import CurveError, EstimateError, HarvestError, Spelling
 from posbias.estimators import FROM_HARVESTS
@@ -669,7 +669,7 @@ def missing_sentences(curve: Curve) -> list[str]:
         if p.reason is not None:
             found.setdefault((p.propensity is None, p.reason), []).append(p.position)
     return [
-        f"Rank{'s'[: len(ranks) > 1]} {spans(ranks)} {_has(none, len(ranks))}: {reason}."
+        f"{format_ranks(ranks).capitalize()} {_has(none, len(ranks))}: {reason}."
         for (none, reason), ranks in found.items()
     ]
 
