@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from experiments.judgments import Judgments
 from posbias._arrays import BoolArray, FloatArray, IntArray
+from posbias._validate import DEFAULT_CAP
 from posbias.engines.duckdb import DuckDB
 from posbias.estimators import CrossFit
 from posbias.harvesting.harvest import harvest
@@ -19,7 +20,7 @@ from posbias.logs.click_log import ClickLog
 from posbias.simulation.users import PositionBased
 
 # What an inverse propensity is capped at, as `posbias weights` does by default.
-CAP = 20.0
+CAP = DEFAULT_CAP
 
 
 # Compared by identity: arrays have no single truth value.

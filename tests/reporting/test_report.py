@@ -17,13 +17,13 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
+from posbias._validate import DEFAULT_CAP
 from posbias.cli import cli
 from posbias.cli.report import _command, _next_steps
 from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
 from posbias.harvesting import harvest as harvests
 from posbias.judging.diagnose import diagnose_harvest
-from posbias.learning import weights as learning_weights
 from posbias.reporting.report import Report, weigh
 from tests.support.pages import elements, table
 
@@ -335,7 +335,7 @@ def test_weights_are_one_over_the_propensity(files: dict[str, str], report: Repo
     assert weights.effective_clicks == pytest.approx(sum(every) ** 2 / sum(weight**2 for weight in every))
     assert weights.capped_share == pytest.approx(0, abs=1e-12)
     # As the log's own weights have it.
-    assert weights.cap == learning_weights.CAP
+    assert weights.cap == DEFAULT_CAP
     log = posbias.ClickLog(files["log.parquet"])
     made = posbias.ips_weights(log, curve)
     assert made.effective_clicks == pytest.approx(weights.effective_clicks)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from posbias._text import Arguments, printable, printable_lines
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.findings import Finding
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ _LOG_FLAGS = (*_COLUMNS, *_OPTIONAL, "rank", "duplicates")
 level_option = click.option(
     "--level",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.95,
+    default=DEFAULT_LEVEL,
     show_default=True,
     help="Coverage of the intervals.",
 )
@@ -189,7 +190,7 @@ def engine_options(command: F) -> F:
     max_rank = click.option(
         "--max-rank",
         type=click.IntRange(2),
-        default=10,
+        default=DEFAULT_MAX_RANK,
         show_default=True,
         metavar="M",
         help="Top ranks.",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from posbias._validate import DEFAULT_MAX_RANK
 from posbias.cli.options import Sectioned, tell
 
 
@@ -49,7 +50,9 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 @click.option("--relevant", type=float, default=0.3, show_default=True, help="Share of relevant documents.")
 @click.option("--random", multiple=True, metavar="NAME", help="Ranker that shows results in random order; repeat.")
 @click.option("--sticky", is_flag=True, help="One ranker serves all page views of a query.")
-@click.option("--max-rank", type=int, default=10, show_default=True, metavar="M", help="Results on a page.")
+@click.option(
+    "--max-rank", type=int, default=DEFAULT_MAX_RANK, show_default=True, metavar="M", help="Results on a page."
+)
 @click.option("--candidates", type=int, help="Documents of a query.  [default: M + 5]")
 @click.option("--segment", multiple=True, metavar="NAME=ETA", help="A device with a curve of its own; repeat.")
 @click.option("--aggregated", is_flag=True, help="Write impressions and clicks in place of single clicks.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from posbias._validate import DEFAULT_MAX_RANK
 from posbias.cli.options import F, Sectioned, column_options, decorated, harvest_options, tell
 
 # The names of the registry in posbias.sql.warehouses, which is imported only when used.
@@ -60,7 +61,9 @@ def _table_options(command: F) -> F:
 @click.command(cls=Sectioned, sections={"Query": ("dialect", "table", "rankers")})
 @_table_options
 @harvest_options
-@click.option("--max-rank", type=click.IntRange(2), default=10, show_default=True, metavar="M", help="Top ranks.")
+@click.option(
+    "--max-rank", type=click.IntRange(2), default=DEFAULT_MAX_RANK, show_default=True, metavar="M", help="Top ranks."
+)
 def sql(**flags: Any) -> None:
     """Print the harvest as a query to run in a warehouse.
 

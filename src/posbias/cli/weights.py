@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from posbias._validate import DEFAULT_CAP
 from posbias.cli.options import (
     Sectioned,
     force_option,
@@ -43,7 +44,12 @@ def _cap(ctx: click.Context, param: click.Parameter, value: str) -> float | None
 @click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
 @click.option(
-    "--cap", default="20", show_default=True, metavar="N", callback=_cap, help="The most that a click counts, or none."
+    "--cap",
+    default=f"{DEFAULT_CAP:g}",
+    show_default=True,
+    metavar="N",
+    callback=_cap,
+    help="The most that a click counts, or none.",
 )
 @click.option(
     "--beyond",

@@ -13,7 +13,7 @@ import numpy as np
 from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias._stats import satterthwaite, t_quantile
 from posbias._text import listed
-from posbias._validate import share, whole
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, share, whole
 from posbias.curves.curve import Covariance, Curve, Position, Segment
 from posbias.errors import EstimateError
 from posbias.harvesting.count import MOST_RANKS
@@ -284,7 +284,7 @@ class Estimator(CurveEstimator, Generic[C]):
     def __init__(
         self,
         *,
-        level: float = 0.95,
+        level: float = DEFAULT_LEVEL,
         interval: Interval | None = "jackknife",
         bootstrap: int = 1000,
         seed: int = 0,
@@ -379,7 +379,7 @@ class PairEstimator(Estimator[Interventions]):
         self,
         *,
         weighting: Weighting | None = None,
-        level: float = 0.95,
+        level: float = DEFAULT_LEVEL,
         interval: Interval | None = "jackknife",
         bootstrap: int = 1000,
         seed: int = 0,
@@ -452,8 +452,8 @@ class LogEstimator(CurveEstimator):
     def __init__(
         self,
         *,
-        max_rank: int = 10,
-        level: float = 0.95,
+        max_rank: int = DEFAULT_MAX_RANK,
+        level: float = DEFAULT_LEVEL,
         interval: Interval | None = "jackknife",
         bootstrap: int = 1000,
         seed: int = 0,

@@ -13,6 +13,7 @@ import numpy as np
 from posbias._arrays import BoolArray, FloatArray, IntArray, tally
 from posbias._optional import optional
 from posbias._text import listed
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.errors import EstimateError
 from posbias.estimators.base import Evidence, Interval, LogEstimator, Reasons, no_intervals, reachable
 from posbias.estimators.cross_fit import Rows
@@ -164,11 +165,11 @@ class PBMEM(LogEstimator):
     def __init__(
         self,
         *,
-        max_rank: int = 10,
+        max_rank: int = DEFAULT_MAX_RANK,
         iterations: int = 200,
         tolerance: float = 1e-6,
         prior: float = 1.0,
-        level: float = 0.95,
+        level: float = DEFAULT_LEVEL,
         interval: Interval | None = "jackknife",
         bootstrap: int = 1000,
         seed: int = 0,
@@ -261,7 +262,7 @@ class RegressionEM(LogEstimator):
         self,
         features: Sequence[str] = (),
         *,
-        max_rank: int = 10,
+        max_rank: int = DEFAULT_MAX_RANK,
         model: Any = "logistic",
         iterations: int = 100,
         tolerance: float = 5e-4,

@@ -12,6 +12,7 @@ import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, at_once, distinct, group, tally
 from posbias._text import listed
+from posbias._validate import DEFAULT_LEVEL
 from posbias.errors import EstimateError
 from posbias.estimators.base import (
     Estimator,
@@ -369,7 +370,7 @@ class CrossFit(Estimator[Comparison]):
         exposure: Exposure | None = None,
         relevance: Relevance = "guessed",
         pool: bool = False,
-        level: float = 0.95,
+        level: float = DEFAULT_LEVEL,
         interval: Interval | None = "jackknife",
         bootstrap: int = 1000,
         seed: int = 0,

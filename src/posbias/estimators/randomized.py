@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, tally
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.errors import EstimateError
 from posbias.estimators.base import Evidence, Interval, LogEstimator, PairEstimator, Reasons
 from posbias.estimators.click_models import ClickRates, shown_by_bucket
@@ -233,8 +234,8 @@ class RandomTraffic(ClickRates):
         self,
         ranker: str | bool | None = None,
         *,
-        max_rank: int = 10,
-        level: float = 0.95,
+        max_rank: int = DEFAULT_MAX_RANK,
+        level: float = DEFAULT_LEVEL,
         interval: Interval | None = "jackknife",
         bootstrap: int = 1000,
         seed: int = 0,

@@ -14,7 +14,7 @@ import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, distinct, group, places, tally
 from posbias._text import listed, printable
-from posbias._validate import whole
+from posbias._validate import DEFAULT_MAX_RANK, whole
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import HarvestError
 from posbias.findings import Finding
@@ -60,7 +60,7 @@ _MOST_KEPT = 2 * 10**6
 def harvest(
     log: ClickLog,
     *,
-    max_rank: int = 10,
+    max_rank: int = DEFAULT_MAX_RANK,
     by: Sequence[str] = (),
     weighting: Weighting | None = None,
     non_functional: Literal["share", "refuse"] = "share",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias._arrays import BoolArray, IntArray
+from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.engines.base import row_count
 from posbias.harvesting.count import MAX_STRATA, Counted, Settings, count_exposures, known_rankers, refuse_settings
@@ -27,7 +28,7 @@ _MOST_ROWS = 2**18
 def intervention_sets(
     log: ClickLog,
     *,
-    max_rank: int = 10,
+    max_rank: int = DEFAULT_MAX_RANK,
     engine: EngineChoice | None = None,
     progress: Progress = silent,
     force: bool = False,

@@ -12,6 +12,7 @@ import numpy as np
 from posbias._arrays import AnyArray, FloatArray, IntArray, tally
 from posbias._stats import round_significant
 from posbias._text import listed
+from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice as EngineChoice
 from posbias.engines import OpenLog, open_log
 from posbias.engines.base import Answer, row_count, segment_numbers, stack_columns
@@ -149,7 +150,7 @@ def _observed(
     read: _Read,
     log: ClickLog,
     *,
-    max_rank: int = 10,
+    max_rank: int = DEFAULT_MAX_RANK,
     by: Sequence[str] = (),
     engine: EngineChoice | None = None,
     progress: Progress = silent,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from posbias._text import listed
-from posbias._validate import names
+from posbias._validate import DEFAULT_MAX_RANK, names
 from posbias.errors import LogError
 from posbias.harvesting.count import kind_of, refuse_segment_roles, refuse_settings
 from posbias.harvesting.row_checks import refuse_no_ranker
@@ -83,7 +83,7 @@ def harvest_sql(
     rankers: Sequence[str] = (),
     window: str | None = None,
     duplicates: Literal["keep", "drop"] = "keep",
-    max_rank: int = 10,
+    max_rank: int = DEFAULT_MAX_RANK,
     by: Sequence[str] = (),
     weighting: Weighting | None = None,
     non_functional: Literal["share", "refuse"] = "share",

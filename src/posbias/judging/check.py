@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from posbias._optional import Columns, pandas_frame, polars_frame
 from posbias._text import Arguments, Column, as_python, folded, html_table, listed, printable, table
+from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import LogError, Spelling
 from posbias.findings import Finding, UnusableLogError, any_error
@@ -65,7 +66,7 @@ _AT_RANK = 0.25
 def check(
     log: ClickLog,
     *,
-    max_rank: int = 10,
+    max_rank: int = DEFAULT_MAX_RANK,
     engine: EngineChoice | None = None,
     progress: Progress = silent,
 ) -> Check:
@@ -111,7 +112,7 @@ class Check:
 
     findings: tuple[Finding, ...]
     layout: Layout | None = None
-    max_rank: int = 10
+    max_rank: int = DEFAULT_MAX_RANK
     columns: Mapping[str, str] = field(default_factory=dict)
     ranks: Mapping[str, str] = field(default_factory=dict)
     rows: int = 0

@@ -25,7 +25,7 @@ from posbias._plotstyle import (
 )
 from posbias._stats import t_quantile
 from posbias._text import format_p_value, format_ranks, listed, printable
-from posbias._validate import share, texts
+from posbias._validate import DEFAULT_LEVEL, share, texts
 from posbias.curves.curve import Curve
 from posbias.errors import CurveError
 from posbias.estimators import FROM_HARVESTS, estimator_class
@@ -59,7 +59,7 @@ def compare(
     second: Any,
     *,
     estimator: str | None = None,
-    level: float = 0.95,
+    level: float = DEFAULT_LEVEL,
     names: Sequence[str] = ("A", "B"),
 ) -> Comparison:
     """Compare two curves: as a whole, and rank by rank, with the ratio of the second to the first.
@@ -282,7 +282,7 @@ class Deletions:
         return moved
 
 
-def fit(harvest: Harvest, estimator: str | None = None, level: float = 0.95) -> Estimator[Any]:
+def fit(harvest: Harvest, estimator: str | None = None, level: float = DEFAULT_LEVEL) -> Estimator[Any]:
     """Return the estimator of a name, fitted; by default the best for the harvest."""
     kind: Any = estimator_class(choose(harvest, estimator))
     return kind(level=level).fit(harvest)  # type: ignore[no-any-return]

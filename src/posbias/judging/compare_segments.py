@@ -11,7 +11,7 @@ import numpy as np
 from posbias._arrays import BoolArray, FloatArray
 from posbias._stats import t_quantile
 from posbias._text import format_p_value, format_ranges, label, listed, printable
-from posbias._validate import share
+from posbias._validate import DEFAULT_LEVEL, share
 from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest, Segment
@@ -29,7 +29,9 @@ _NAME = 24
 _MOST = 3_000
 
 
-def compare_segments(harvest: Harvest, *, estimator: str | None = None, level: float = 0.95) -> SegmentComparison:
+def compare_segments(
+    harvest: Harvest, *, estimator: str | None = None, level: float = DEFAULT_LEVEL
+) -> SegmentComparison:
     """Test whether the segments of a harvest have the same curve, and say which differ, and where.
 
     Arguments:

@@ -10,6 +10,7 @@ import numpy as np
 
 from posbias._arrays import FloatArray
 from posbias._text import as_python, format_p_value
+from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import HarvestError, Spelling
 from posbias.findings import Finding, any_error
@@ -61,7 +62,7 @@ def diagnose(
     *,
     split: Mapping[str, float] | None = None,
     proxy: str | None = None,
-    max_rank: int = 10,
+    max_rank: int = DEFAULT_MAX_RANK,
     engine: EngineChoice | None = None,
     progress: Progress = silent,
     force: bool = False,

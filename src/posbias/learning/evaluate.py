@@ -14,7 +14,7 @@ from posbias._arrays import FloatArray
 from posbias._plotstyle import ALARM, COLORS, axes_of, dressed, legible, refuse_other
 from posbias._stats import t_quantile
 from posbias._text import Column, folded, listed, printable, table
-from posbias._validate import share
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, share
 from posbias.engines import EngineChoice, OpenLog, choose_engine, open_log
 from posbias.engines.files import COMPRESSED_ENDINGS
 from posbias.engines.spark import Spark
@@ -68,9 +68,9 @@ def evaluate(
     *,
     metric: str = "dcg",
     score: str | None = None,
-    max_rank: int = 10,
+    max_rank: int = DEFAULT_MAX_RANK,
     estimator: str | None = None,
-    level: float = 0.95,
+    level: float = DEFAULT_LEVEL,
     engine: EngineChoice | None = None,
     progress: Progress = silent,
     force: bool = False,

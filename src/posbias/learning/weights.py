@@ -13,7 +13,7 @@ import numpy as np
 
 from posbias._files import writable, written_whole
 from posbias._text import as_python, format_ranges, format_ranks, label, listed
-from posbias._validate import as_path, names, number, one_of, truth
+from posbias._validate import DEFAULT_CAP, as_path, names, number, one_of, truth
 from posbias.curves.curve import Curve, Segment
 from posbias.engines import EngineChoice, OpenLog, Spark, choose_engine, open_log
 from posbias.engines.duckdb_sources import escape_glob
@@ -60,8 +60,6 @@ _MUCH = 0.25
 # A click that counts for more is not capped.
 _LARGEST_CAP = 10**9
 _FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
-# A click counts for at most so many: more lost by chance than it won, where clicks were few.
-CAP = 20.0
 # Of more rows queries are counted nearly, and columns that come along are looked at in a sample of about so many.
 _MANY = 5_000_000
 
@@ -71,7 +69,7 @@ def ips_weights(
     estimate: Any,
     output: str | os.PathLike[str] | None = None,
     *,
-    cap: float | None = CAP,
+    cap: float | None = DEFAULT_CAP,
     beyond: Beyond = "refuse",
     rows: bool = False,
     keep: Sequence[str] = (),

@@ -13,6 +13,7 @@ import numpy as np
 from posbias._arrays import BoolArray, FloatArray, IntArray, group, tally
 from posbias._stats import t_quantile
 from posbias._text import listed
+from posbias._validate import DEFAULT_LEVEL
 from posbias._validate import shares as given_shares
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit, estimator_class
@@ -528,7 +529,7 @@ def errors_of(names: Sequence[str], harvest: Harvest) -> FloatArray:
     return np.stack(found, axis=1)
 
 
-def measure(name: str, harvest: Harvest, level: float = 0.95) -> Measured:
+def measure(name: str, harvest: Harvest, level: float = DEFAULT_LEVEL) -> Measured:
     """Fit an estimator on a harvest, and return how precise it is."""
     kind: Any = estimator_class(name)
     fitted = kind(level=level)

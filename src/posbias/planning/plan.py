@@ -13,7 +13,7 @@ from posbias._arrays import FloatArray
 from posbias._optional import Columns, optional, pandas_frame, polars_frame
 from posbias._plotstyle import COLORS, MARKERS, axes_of, draw_legend, dressed, legible, refuse_other, save_picture
 from posbias._text import Column, folded, printable, table
-from posbias._validate import number, one_of, share, shares, texts, whole
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, number, one_of, share, shares, texts, whole
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import FROM_HARVESTS, CrossFit
@@ -102,13 +102,13 @@ def plan(
     source: Harvest | ClickLog | World,
     *,
     precision: float = 0.05,
-    level: float = 0.95,
+    level: float = DEFAULT_LEVEL,
     estimators: Sequence[str] = tuple(FROM_HARVESTS),
     queries: int | None = None,
     traffic: Mapping[str, float] | Sequence[Mapping[str, float]] = (),
     scenarios: bool = True,
     curve: Sequence[float] | None = None,
-    max_rank: int = 10,
+    max_rank: int = DEFAULT_MAX_RANK,
     engine: EngineChoice | None = None,
     progress: Progress = silent,
     seed: int = 0,

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from posbias._arrays import FloatArray, begun
 from posbias._text import as_python, format_ranks, printable
+from posbias._validate import DEFAULT_CAP, DEFAULT_LEVEL, DEFAULT_MAX_RANK, share, texts
 from posbias._validate import names as segment_columns
-from posbias._validate import share, texts
 from posbias.curves.curve import Curve, Position
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import CurveError, EstimateError, HarvestError, Spelling
@@ -39,11 +39,8 @@ PURPOSES = {
     "diagnose": "what speaks against the curve, again",
     "plan": "how much more data it needs, and what other traffic would bring",
 }
-_LEVEL = 0.95
 # So many characters of a name fit a legend.
 _NAME = 22
-# The most that a click counts, as `posbias.learning.weights` has it, whose import would bring the engine along.
-CAP = 20.0
 # So many rankers are named in a sentence.
 _MOST_NAMED = 4
 FORMAT = 1
@@ -81,9 +78,9 @@ def report(
     *,
     names: Sequence[str] | None = None,
     estimator: str | None = None,
-    level: float = 0.95,
+    level: float = DEFAULT_LEVEL,
     history: History | str | os.PathLike[str] | None = None,
-    max_rank: int = 10,
+    max_rank: int = DEFAULT_MAX_RANK,
     by: Sequence[str] = (),
     weighting: Weighting | None = None,
     non_functional: Literal["share", "refuse"] = "share",
@@ -507,7 +504,7 @@ def _unnamed(finding: Finding) -> Finding:
     return replace(finding, example=None)
 
 
-def weigh(curve: Curve, cap: float = CAP) -> Weights:
+def weigh(curve: Curve, cap: float = DEFAULT_CAP) -> Weights:
     """Return the weights of a curve's own clicks.
 
     >>> from posbias.curves.curve import Position
@@ -605,7 +602,7 @@ def in_python(part: Part) -> dict[str, str]:
     """Return what to type for each purpose, from what the curve of a part was made of."""
     curve = part.curve
     name = "".join(word.capitalize() for word in curve.estimator.split("-"))
-    level = "" if curve.level in (None, _LEVEL) else f"level={curve.level:g}"
+    level = "" if curve.level in (None, DEFAULT_LEVEL) else f"level={curve.level:g}"
     typed = {
         "estimate": f"posbias.{name}({level}).fit(harvest).curve().save('curve.json')",
         "weights": "posbias.ips_weights(log, 'curve.json', 'weights.parquet')",

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from posbias._arrays import FloatArray
-from posbias._validate import number
+from posbias._validate import DEFAULT_MAX_RANK, number
 from posbias.errors import PosbiasError
 
 # Ranks are stored as int16.
@@ -68,7 +68,7 @@ class World:
     traffic: tuple[float, ...] | None = None
     eta: float = 1.0
     noise: float = 0.1
-    max_rank: int = 10
+    max_rank: int = DEFAULT_MAX_RANK
     candidates: int | None = None
     queries: int = 10_000
     repeats: float = 10.0
