@@ -38,7 +38,7 @@ ALARMS = (
     "all-clicked-pages",
     "curves-differ-by-proxy",
 )
-# One of these is said of every log whose contests were tried.
+# One of these is said of every log whose ranker pairs were tested.
 _TRIED = ("contradictory-pairs", "one-curve", "one-curve-not-tested")
 # What is allowed of any alarm and of each where nothing is broken, and wanted of any where something is to be seen.
 MOST, MOST_OF_EACH, LEAST = 0.07, 0.05, 0.9

@@ -13,7 +13,7 @@ from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
 from experiments.periods import as_segments, draw_periods
 from posbias._arrays import FloatArray, IntArray
-from posbias.judging.compare import Side, compare_sides
+from posbias.judging.compare import ComparedCurve, compare_curves
 from posbias.judging.compare_segments import compare_segments
 from posbias.logs.layouts import Layout
 from posbias.simulation.world import World
@@ -130,9 +130,9 @@ def measure(world: World, setting: Setting, buckets: IntArray) -> tuple[float, .
             draw_periods(own, buckets, [curve], own.seed)[0]
             for own, curve in ((world, world.propensity), (elsewhere, risen))
         ]
-    one, other = (Side.of(period.harvest(setting.layout), None, _LEVEL) for period in periods)
-    found = compare_sides(one, other, _LEVEL, ("first", "second"))
-    apart = compare_sides(replace(one, deletions=None), other, _LEVEL, ("first", "second"))
+    one, other = (ComparedCurve.of(period.harvest(setting.layout), None, _LEVEL) for period in periods)
+    found = compare_curves(one, other, _LEVEL, ("first", "second"))
+    apart = compare_curves(replace(one, deletions=None), other, _LEVEL, ("first", "second"))
     joint = float("nan") if found.joint is None else float(found.joint.p_value < 1 - _LEVEL)
     named = {d.rank for d in found.differences if d.differs}
     others = float(bool(named - {_RANK}))

@@ -19,8 +19,8 @@ from experiments.periods import as_segments, draw_periods
 from posbias._plotstyle import new_axes
 from posbias._stats import t_quantile
 from posbias.cli import cli
-from posbias.judging.compare import Side, compare_sides, wrapped
-from posbias.judging.significance import Contrasts, judge_each, judge_jointly
+from posbias.judging.compare import ComparedCurve, compare_curves, wrapped
+from posbias.judging.significance import Contrasts, joint_test, simultaneous_p_values
 from posbias.logs.layouts import Layout
 from tests.estimators.test_swap import swapped
 
@@ -57,13 +57,13 @@ def test_the_joint_test_is_hotellings() -> None:
     rng = np.random.default_rng(1)
     moved = rng.standard_normal((60, 3)) @ np.array([[1, 0.5, 0], [0, 1, 0.2], [0, 0, 2.0]]) / 100
     value = np.array([0.1, -0.2, 0.3])
-    found = judge_jointly(Contrasts.of_deletions(value, moved))
+    found = joint_test(Contrasts.from_deletions(value, moved))
     assert found is not None
     covariance = moved.T @ moved
     wald = value @ np.linalg.inv(covariance) @ value
     white = moved @ np.linalg.inv(np.linalg.cholesky(covariance)).T
     nu = 12 / (((white**2).sum(axis=1) ** 2).sum() - 3 / 60)
-    nu = min(nu, Contrasts.of_deletions(value, moved).degrees.max())
+    nu = min(nu, Contrasts.from_deletions(value, moved).degrees.max())
     assert found.degrees == pytest.approx((3, nu - 2))
     assert found.statistic == pytest.approx(wald * (nu - 2) / (3 * nu))
     assert found.p_value == pytest.approx(f.sf(found.statistic, 3, nu - 2))
@@ -75,8 +75,8 @@ def test_the_joint_test_of_sums_of_each_other_counts_directions() -> None:
     moved = np.random.default_rng(1).standard_normal((200, 3)) / 100
     twice = np.concatenate([moved, moved.sum(axis=1, keepdims=True)], axis=1)
     value = np.array([0.1, -0.2, 0.3])
-    one = judge_jointly(Contrasts.of_deletions(value, moved))
-    other = judge_jointly(Contrasts.of_deletions(np.append(value, value.sum()), twice))
+    one = joint_test(Contrasts.from_deletions(value, moved))
+    other = joint_test(Contrasts.from_deletions(np.append(value, value.sum()), twice))
     assert one is not None
     assert other is not None
     assert other.degrees[0] == 3
@@ -85,29 +85,29 @@ def test_the_joint_test_of_sums_of_each_other_counts_directions() -> None:
 
 def test_too_few_buckets_make_no_joint_test() -> None:
     moved = np.random.default_rng(1).standard_normal((10, 5))
-    assert judge_jointly(Contrasts.of_deletions(np.ones(5), moved)) is None
+    assert joint_test(Contrasts.from_deletions(np.ones(5), moved)) is None
 
 
 def test_each_p_value_allows_for_the_others() -> None:
     from scipy.stats import norm, t
 
     degrees = np.full(4, 50.0)
-    apart = judge_each(Contrasts(np.array([2.5, 0.0, 0.0, 0.0]), np.eye(4), degrees))
+    apart = simultaneous_p_values(Contrasts(np.array([2.5, 0.0, 0.0, 0.0]), np.eye(4), degrees))
     alone = 2 * t.sf(2.5, 50)
     assert apart[0] == pytest.approx(1 - (1 - alone) ** 4, rel=0.1)
     assert apart[1] == 1
     # Four that are one and the same are one.
-    same = judge_each(Contrasts(np.full(4, 2.5), np.ones((4, 4)), degrees))
+    same = simultaneous_p_values(Contrasts(np.full(4, 2.5), np.ones((4, 4)), degrees))
     np.testing.assert_allclose(same, alone, rtol=0.15)
     # What is too rare to be drawn is bounded.
-    rare = judge_each(Contrasts(np.array([9.0, 0.0, 0.0, 0.0]), np.eye(4), np.full(4, np.inf)))
+    rare = simultaneous_p_values(Contrasts(np.array([9.0, 0.0, 0.0, 0.0]), np.eye(4), np.full(4, np.inf)))
     assert rare[0] == pytest.approx(8 * norm.sf(9.0), rel=1e-6)
 
 
 def test_independent_curves_have_the_degrees_of_welch() -> None:
-    made = Contrasts.of_independent(np.zeros(1), (np.eye(1), 4 * np.eye(1)), (np.array([10.0]), np.array([20.0])))
+    made = Contrasts.from_independent(np.zeros(1), (np.eye(1), 4 * np.eye(1)), (np.array([10.0]), np.array([20.0])))
     assert made.degrees[0] == pytest.approx(25 / (1 / 10 + 16 / 20))
-    assert made.error[0] == pytest.approx(np.sqrt(5))
+    assert made.standard_error[0] == pytest.approx(np.sqrt(5))
 
 
 def test_a_pair_is_deleted_from_both_at_once(weeks: list[posbias.Harvest]) -> None:
@@ -146,9 +146,9 @@ def test_false_alarms_are_as_rare_as_promised() -> None:
     """Of 120 pairs of weeks that are alike, at the 10% level: more than 21 or fewer than 4 come once in a thousand."""
     alarms = np.zeros((2, 120))
     for seed in range(120):
-        one, other = (Side.of(h, "all-pairs", 0.9) for h in periods(300, 1.0, 1.0, seed=seed))
-        alarms[0, seed] = compare_sides(one, other, 0.9, ("a", "b")).differs
-        alarms[1, seed] = compare_sides(replace(one, deletions=None), other, 0.9, ("a", "b")).differs
+        one, other = (ComparedCurve.of(h, "all-pairs", 0.9) for h in periods(300, 1.0, 1.0, seed=seed))
+        alarms[0, seed] = compare_curves(one, other, 0.9, ("a", "b")).differs
+        alarms[1, seed] = compare_curves(replace(one, deletions=None), other, 0.9, ("a", "b")).differs
     assert np.all(alarms.sum(axis=1) >= 4)
     assert np.all(alarms.sum(axis=1) <= 21)
 

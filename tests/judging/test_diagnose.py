@@ -22,7 +22,7 @@ from posbias._stats import f_tail, satterthwaite
 from posbias.cli import cli
 from posbias.errors import HarvestError
 from posbias.findings import Finding, any_error
-from posbias.judging.diagnose import Diagnosis, brief, diagnose_harvest
+from posbias.judging.diagnose import Diagnosis, diagnose_harvest, summary_lines
 from posbias.judging.diagnostics import (
     count_page_clicks,
     dispersion,
@@ -31,8 +31,8 @@ from posbias.judging.diagnostics import (
     question_pages,
     question_proxy,
 )
-from posbias.judging.one_curve import Contests, OneCurve, Surprises, ranker_effects, trust
-from posbias.judging.significance import UNTOLD, Question, Trial, answer, holm, wald
+from posbias.judging.one_curve import OneCurve, RankerPairs, Residuals, ranker_effects, trust
+from posbias.judging.significance import NOT_TESTED, Question, Trial, answer, holm, wald
 from posbias.logs.layouts import Layout
 from posbias.simulation import AtMostOneClick, Cascade, Crawled, PositionBased, TrustBias
 
@@ -67,10 +67,16 @@ def test_contests_are_what_the_strata_say() -> None:
                 both = expected.setdefault((i, j, k - 1, k_ - 1), [0, 0])
                 both[0] += clicks
                 both[1] += clicks_
-    contests = Contests.of(harvest)
-    first = contests.sets[0]
-    keys = zip(contests.first[first], contests.second[first], contests.rank[first], contests.other[first], strict=True)
-    counts = zip(contests.by_set(contests.wins), contests.by_set(contests.losses), strict=True)
+    ranker_pairs = RankerPairs.of(harvest)
+    first = ranker_pairs.sets[0]
+    keys = zip(
+        ranker_pairs.first[first],
+        ranker_pairs.second[first],
+        ranker_pairs.rank[first],
+        ranker_pairs.other[first],
+        strict=True,
+    )
+    counts = zip(ranker_pairs.by_set(ranker_pairs.wins), ranker_pairs.by_set(ranker_pairs.losses), strict=True)
     assert dict(zip(keys, map(list, counts), strict=True)) == expected
 
 
@@ -78,19 +84,19 @@ def test_the_fit_leaves_nothing_at_any_rank_and_is_the_truth_on_average() -> Non
     """Over 40 such logs log p has standard deviations of 0.02 to 0.064: three of the largest, over √8, are 0.07."""
     errors = []
     for seed in range(8):
-        surprises = Surprises.of_clicks(Contests.of(drawn(replace(UNEQUAL, seed=seed))))
-        np.testing.assert_allclose(surprises.contests.by_rank(surprises.excess), 0, atol=1e-4)
-        errors.append(surprises.curve - surprises.curve[0] - np.log(UNEQUAL.propensity))
+        residuals = Residuals.of_clicks(RankerPairs.of(drawn(replace(UNEQUAL, seed=seed))))
+        np.testing.assert_allclose(residuals.ranker_pairs.by_rank(residuals.excess), 0, atol=1e-4)
+        errors.append(residuals.curve - residuals.curve[0] - np.log(UNEQUAL.propensity))
     np.testing.assert_allclose(np.mean(errors, axis=0), 0, atol=0.07)
 
 
 def test_a_direction_off_the_fit_has_nothing_left_that_the_curve_could_take() -> None:
-    surprises = Surprises.of_clicks(Contests.of(drawn(UNEQUAL)))
-    left = surprises.off_fit(trust(surprises))
-    np.testing.assert_allclose(surprises.contests.by_rank(surprises.variance * left), 0, atol=1e-6)
+    residuals = Residuals.of_clicks(RankerPairs.of(drawn(UNEQUAL)))
+    left = residuals.off_fit(trust(residuals))
+    np.testing.assert_allclose(residuals.ranker_pairs.by_rank(residuals.variance * left), 0, atol=1e-6)
     # Buckets add up to the whole: traffic moves no sum.
-    total = surprises.by_bucket(left).sum()
-    assert total == pytest.approx((left * surprises.excess).sum(), abs=1e-6)
+    total = residuals.by_bucket(left).sum()
+    assert total == pytest.approx((left * residuals.excess).sum(), abs=1e-6)
 
 
 def test_wald_keeps_its_size_and_has_none_to_tell_from_a_few() -> None:
@@ -99,8 +105,8 @@ def test_wald_keeps_its_size_and_has_none_to_tell_from_a_few() -> None:
     # The spread is that around 0, which is what holds if nothing is to be found, and a little careful.
     assert 0.02 < (ps < 0.05).mean() < 0.055
     assert not wald([rng.standard_normal(3)] * 3 + [rng.standard_normal(3)]).told
-    assert wald([]) == UNTOLD
-    assert wald([np.zeros(50)]) == UNTOLD
+    assert wald([]) == NOT_TESTED
+    assert wald([np.zeros(50)]) == NOT_TESTED
     # One direction is the square of t; the same one twice is still one.
     parts = rng.standard_normal(50) + 1
     one, twice = wald([parts]), wald([parts, 2 * parts])
@@ -131,7 +137,7 @@ def test_holm_corrects_and_leaves_out_what_is_not_known() -> None:
     assert holm([0.5, 0.01]) == [0.5, 0.02]
     assert holm([]) == []
     alarm, calm = Finding("x", "warning", "x"), Finding("y", "info", "y")
-    grave = answer([Question(Trial(9, 1, 9, 1e-5), alarm, calm), Question(UNTOLD, alarm, calm)])
+    grave = answer([Question(Trial(9, 1, 9, 1e-5), alarm, calm), Question(NOT_TESTED, alarm, calm)])
     assert [(finding.code, finding.severity) for finding in grave] == [("x", "error"), ("y", "info")]
     assert grave[1].evidence["p"] is None
     mild = answer([Question(Trial(9, 1, 9, 0.02), alarm), Question(Trial(1, 1, 9, 0.5), alarm)])
@@ -171,10 +177,10 @@ def test_replay_shows_them_too() -> None:
 
 def test_traffic_that_leans_on_the_query_is_found_by_impressions_alone() -> None:
     harvest = drawn(UNEQUAL, leaning=0.6)
-    assert question_independence(Contests.of(harvest))[0].trial.p < 0.001
+    assert question_independence(RankerPairs.of(harvest))[0].trial.p < 0.001
     found = diagnose_harvest(harvest)
     assert {"query-dependent-traffic", "contradictory-pairs", "ranker-effect"} <= {*codes(found)}
-    assert question_independence(Contests.of(drawn(UNEQUAL, Layout.REPLAY))) == []
+    assert question_independence(RankerPairs.of(drawn(UNEQUAL, Layout.REPLAY))) == []
 
 
 @pytest.mark.parametrize(
@@ -306,7 +312,7 @@ def test_a_proxy_that_could_not_be_tested_is_said() -> None:
 
 def test_a_curve_is_told_what_it_hangs_on_and_what_contradicts_it() -> None:
     def lines(harvest: posbias.Harvest) -> list[str]:
-        return brief(harvest, posbias.CrossFit().fit(harvest).degrees_of_freedom_)
+        return summary_lines(harvest, posbias.CrossFit().fit(harvest).degrees_of_freedom_)
 
     sound, broken = lines(drawn(UNEQUAL)), lines(drawn(UNEQUAL, user=TrustBias()))
     assert sound[0].startswith("Fewest queries decide rank ")
@@ -314,7 +320,7 @@ def test_a_curve_is_told_what_it_hangs_on_and_what_contradicts_it() -> None:
     assert broken[1].startswith("! Pairs of ranks contradict each other (p < 0.001). It resembles trust bias")
     assert "cannot be told" in lines(drawn(posbias.World(queries=300)))[1]
     sums = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=30))), max_strata=0)
-    assert brief(sums, np.full(10, 9.0)) == []
+    assert summary_lines(sums, np.full(10, 9.0)) == []
 
 
 # ---- Support
@@ -323,11 +329,13 @@ def test_a_curve_is_told_what_it_hangs_on_and_what_contradicts_it() -> None:
 def test_support_tells_what_ranks_hang_on() -> None:
     found = diagnose_harvest(drawn(posbias.World(queries=2000)))
     assert [one.rank for one in found.support] == list(range(2, 11))
-    assert all(one.degrees > 50 and one.heaviest < 0.2 for one in found.support)
-    assert all(sum(one.links.values()) <= 1.001 and one.rank not in one.links for one in found.support)
+    assert all(one.degrees_of_freedom > 50 and one.largest_bucket_share < 0.2 for one in found.support)
+    assert all(
+        sum(one.compared_ranks.values()) <= 1.001 and one.rank not in one.compared_ranks for one in found.support
+    )
     assert "few-degrees-of-freedom" not in codes(found)
     thin = diagnose_harvest(drawn(posbias.World(queries=20)))
-    few = [one.rank for one in thin.support if one.degrees is not None and one.degrees < 10]
+    few = [one.rank for one in thin.support if one.degrees_of_freedom is not None and one.degrees_of_freedom < 10]
     assert len(few) > 3
     assert only(thin, "few-degrees-of-freedom").evidence["ranks"] == few
 
@@ -491,9 +499,9 @@ def test_people_who_click_much_are_not_taken_for_crawlers(eta: float, noise: flo
     harvest, buckets = drawn(world), buckets_of(400)
     people = draw_page_clicks(world, buckets)
     assert people.all_clicked > 20
-    assert find_odd_pages(people, harvest, UNTOLD) == []
+    assert find_odd_pages(people, harvest, NOT_TESTED) == []
     crawled = draw_page_clicks(world, buckets, user=Crawled(PositionBased(eta, noise), 0.03))
-    assert [finding.code for finding in find_odd_pages(crawled, harvest, UNTOLD)] == ["all-clicked-pages"]
+    assert [finding.code for finding in find_odd_pages(crawled, harvest, NOT_TESTED)] == ["all-clicked-pages"]
 
 
 def test_pages_on_which_everything_was_clicked_are_found() -> None:
@@ -527,7 +535,7 @@ def test_sums_alone_are_diagnosed_as_far_as_they_go() -> None:
     log = posbias.ClickLog(posbias.simulate(posbias.World(queries=300)))
     found = posbias.diagnose(posbias.harvest(log, max_strata=0))
     assert {"sums-only", "support"} <= {*codes(found)}
-    assert found.support[0].degrees is not None
+    assert found.support[0].degrees_of_freedom is not None
 
 
 @pytest.mark.parametrize(
@@ -565,7 +573,7 @@ def test_a_log_that_names_no_ranker_is_diagnosed() -> None:
     log = posbias.simulate(posbias.World(queries=300), "replay").drop_columns(["ranker"])
     found = posbias.diagnose(posbias.ClickLog(log, ranker="none"))
     assert not {*codes(found)} & {*ALARMS}
-    assert ranker_effects(Contests.of(posbias.harvest(posbias.ClickLog(log, ranker="none")))) == []
+    assert ranker_effects(RankerPairs.of(posbias.harvest(posbias.ClickLog(log, ranker="none")))) == []
 
 
 def test_anything_else_is_refused() -> None:
@@ -593,7 +601,7 @@ def test_the_command_says_it_for_people_and_programs(tmp_path: Path) -> None:
 
 def test_many_rankers_and_ranks_are_no_matter() -> None:
     world = posbias.World(queries=60, rankers=tuple("abcdefghijk"), max_rank=12)
-    one = OneCurve.of(Contests.of(drawn(world)))
+    one = OneCurve.of(RankerPairs.of(drawn(world)))
     assert one.trial.directions == 5
-    assert len(np.unique(one.surprises.contests.first)) <= 8
+    assert len(np.unique(one.residuals.ranker_pairs.first)) <= 8
     assert one.trial.p > 0.001

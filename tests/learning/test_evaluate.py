@@ -20,7 +20,7 @@ import posbias
 from posbias import evaluate
 from posbias.cli import cli
 from posbias.engines import open_log
-from posbias.judging.compare import fit
+from posbias.judging.compare import fit_harvest
 from posbias.learning.evaluate import Credits, Metric, Refits
 from posbias.simulation import rank
 from posbias.simulation.simulate import blocks_of, draw_rankings
@@ -148,7 +148,7 @@ def test_values_are_those_of_the_formula(layout: str, aggregated: bool, metric: 
     wide = posbias.simulate(WORLD, "wide", aggregated=aggregated)
     ranking = made_up(wide, seed=1)
     found = evaluate(log, {"new": ranking}, metric=metric)
-    p = fit(posbias.harvest(log)).propensity_.tolist()
+    p = fit_harvest(posbias.harvest(log)).propensity_.tolist()
     rows = rows_of(wide)
     for name, scores in (("new", scores_of(ranking)), ("the log", None)):
         expected = judge(rows, scores, p, GAINS[metric])
@@ -160,7 +160,7 @@ def test_values_are_those_of_the_formula(layout: str, aggregated: bool, metric: 
 
 def test_a_ranker_of_the_log_is_what_its_ranks_say() -> None:
     log, wide = click_log("wide"), posbias.simulate(WORLD, "wide")
-    p = fit(posbias.harvest(log)).propensity_.tolist()
+    p = fit_harvest(posbias.harvest(log)).propensity_.tolist()
     found = evaluate(log, ["ranker:a", "ranker:b"])
     for name in "ab":
         scores: dict[Any, dict[Any, float]] = defaultdict(dict)
@@ -188,7 +188,7 @@ def test_refits_are_those_of_the_formula_to_the_first_order() -> None:
     ranking = made_up(wide, seed=2)
     rows, scores = rows_of(wide), scores_of(ranking)
     harvest = posbias.harvest(log)
-    deletions = fit(harvest).deletions_
+    deletions = fit_harvest(harvest).deletions_
     assert deletions is not None
     with open_log(log) as opened:
         of = dict(opened.rows(f"SELECT DISTINCT query_id, {opened.dialect.bucket('query_id', 'BIGINT')} FROM log"))
@@ -297,7 +297,7 @@ LEFT_OUT: dict[str, Callable[[Row], bool]] = {
 def test_pages_of_any_shape_rank_what_they_show(left_out: str, wide: pa.Table, ranking: pa.Table) -> None:
     table = pa.Table.from_pylist([row for row in wide.to_pylist() if not LEFT_OUT[left_out](row)])
     found = evaluate(posbias.ClickLog(table), ranking, metric="dcg")
-    p = fit(posbias.harvest(posbias.ClickLog(table)), None, 0.95).propensity_.tolist()
+    p = fit_harvest(posbias.harvest(posbias.ClickLog(table)), None, 0.95).propensity_.tolist()
     assert found.log.value.value == pytest.approx(judge(rows_of(table), None, p, GAINS["dcg"]), rel=1e-9)
     value = judge(rows_of(table), scores_of(ranking), p, GAINS["dcg"])
     assert found.rankings[0].value.value == pytest.approx(value, rel=1e-9)
@@ -316,7 +316,7 @@ def test_a_page_ranks_what_it_shows_whatever_it_leaves_vacant(metric: str, wide:
     table = wide.filter(pc.invert(pc.and_(odd, vacant)))
     log = posbias.ClickLog(table)
     found = evaluate(log, ranking, metric=metric)
-    p = fit(posbias.harvest(log), None, 0.95).propensity_.tolist()
+    p = fit_harvest(posbias.harvest(log), None, 0.95).propensity_.tolist()
     assert found.log.value.value == pytest.approx(judge(rows_of(table), None, p, GAINS[metric]), rel=1e-9)
     assert found.rankings[0].value.value == pytest.approx(
         judge(rows_of(table), scores_of(ranking), p, GAINS[metric]), rel=1e-9

@@ -89,10 +89,10 @@ def compare(
         from posbias.judging.compare import compare as compare_curves
 
         if estimators is not None:
-            from posbias.judging.compare import fit
+            from posbias.judging.compare import fit_harvest
 
             harvest = _harvest(files[0], given[0], "--estimators")
-            sides: list[Any] = [fit(harvest, name, level) for name in estimators]
+            sides: list[Any] = [fit_harvest(harvest, name, level) for name in estimators]
             made = compare_curves(*sides, level=level, names=estimators)
         else:
             made = compare_curves(*given, estimator=estimator, level=level, names=_names(files))

@@ -290,9 +290,9 @@ def _show_brief(fitted: CurveEstimator, *, of_all: bool) -> None:
     if harvest is None:
         return
     from posbias._text import folded, printable
-    from posbias.judging.diagnose import brief
+    from posbias.judging.diagnose import summary_lines
 
-    lines = brief(harvest, fitted.degrees_of_freedom_)
+    lines = summary_lines(harvest, fitted.degrees_of_freedom_)
     if of_all and lines:
         click.echo("\nall segments")
     for text in lines:

@@ -33,9 +33,9 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
     from posbias._files import writable
     from posbias.curves.curve import Curve
     from posbias.engines.files import refuse_overwriting
-    from posbias.judging.history import History, as_date
+    from posbias.judging.history import History, parse_date
 
-    day = as_date(on)
+    day = parse_date(on)
     writable(file)
     refuse_overwriting(file, [curve])
     before = History.load(file, new=True)
@@ -52,11 +52,11 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
             fg="yellow",
         )
     for one, other in pairwise(after.days):
-        if day in (one.date, other.date) and one.made_by != other.made_by:
+        if day in (one.date, other.date) and one.estimated_with != other.estimated_with:
             what = "they" if one.estimator != other.estimator else "their intervals"
             tell(
-                f"Note: the curve of {one.date} is {one.made_by}, and that of {other.date} {other.made_by}: {what} are "
-                "not to be compared.",
+                f"Note: the curve of {one.date} is {one.estimated_with}, and that of {other.date} "
+                f"{other.estimated_with}: {what} are not to be compared.",
                 fg="yellow",
             )
     if after.missing:

@@ -32,7 +32,7 @@ from posbias.estimators import FROM_HARVESTS, estimator_class
 from posbias.estimators.base import CurveEstimator, Estimator
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.row_checks import OTHER_BUCKETS
-from posbias.judging.significance import Contrasts, judge_each, judge_jointly, ratio_of
+from posbias.judging.significance import Contrasts, joint_test, ratio_from_log, simultaneous_p_values
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def compare(
     """
     share("level", level, CurveError)
     called = texts("names", names, 2, CurveError)
-    one, other = (Side.of(given, estimator, level) for given in (first, second))
-    return compare_sides(one, other, level, (called[0], called[1]))
+    one, other = (ComparedCurve.of(given, estimator, level) for given in (first, second))
+    return compare_curves(one, other, level, (called[0], called[1]))
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Comparison:
         if not found:
             p = format_p_value(self.p_value)
             return f"No rank differs beyond chance from {self.names[0]} to {self.names[1]} ({p})."
-        named = [f"rank {d.rank} by {percent(d.ratio)}" for d in found[:_MOST_NAMED]]
+        named = [f"rank {d.rank} by {format_change(d.ratio)}" for d in found[:_MOST_NAMED]]
         more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
         return (
             f"The curves differ ({format_p_value(self.p_value)}): from {self.names[0]} to {self.names[1]}, "
@@ -223,7 +223,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class ComparedCurve:
     """A curve by rank: log p, its covariance and degrees of freedom, NaN where there is no interval."""
 
     x: FloatArray
@@ -233,10 +233,10 @@ class Side:
     deletions: Deletions | None = None
 
     @classmethod
-    def of(cls, given: Any, estimator: str | None, level: float) -> Side:
+    def of(cls, given: Any, estimator: str | None, level: float) -> ComparedCurve:
         """Return the side that a curve, a fitted estimator or a harvest makes."""
         if isinstance(given, Harvest):
-            given = fit(given, estimator, level)
+            given = fit_harvest(given, estimator, level)
         if isinstance(given, Curve):
             return cls._of_curve(given)
         if not isinstance(given, CurveEstimator):
@@ -247,7 +247,7 @@ class Side:
         return cls(side.x, side.covariance, side.degrees, side.curve, _deletions(given))
 
     @classmethod
-    def _of_curve(cls, curve: Curve) -> Side:
+    def _of_curve(cls, curve: Curve) -> ComparedCurve:
         covariance, degrees = curve.covariance_matrix, np.full(curve.max_rank, np.nan)
         # A percentile interval takes no quantile of t: it is taken for one of many degrees of freedom.
         for p in curve.positions:
@@ -282,13 +282,13 @@ class Deletions:
         return moved
 
 
-def fit(harvest: Harvest, estimator: str | None = None, level: float = DEFAULT_LEVEL) -> Estimator[Any]:
+def fit_harvest(harvest: Harvest, estimator: str | None = None, level: float = DEFAULT_LEVEL) -> Estimator[Any]:
     """Return the estimator of a name, fitted; by default the best for the harvest."""
-    kind: Any = estimator_class(choose(harvest, estimator))
+    kind: Any = estimator_class(choose_estimator(harvest, estimator))
     return kind(level=level).fit(harvest)  # type: ignore[no-any-return]
 
 
-def choose(harvest: Harvest, estimator: str | None) -> str:
+def choose_estimator(harvest: Harvest, estimator: str | None) -> str:
     """Return the estimator that is asked for, by default the best for the harvest, if it is made of one."""
     name = ("all-pairs" if harvest.kind == "pairs" else "cross-fit") if estimator is None else estimator
     fitting = list(FROM_HARVESTS)
@@ -312,21 +312,21 @@ def _deletions(fitted: CurveEstimator) -> Deletions | None:
     return Deletions(harvest.buckets, moved, harvest.about.get("engine"), fitted.most_degrees_)
 
 
-def compare_sides(one: Side, other: Side, level: float, names: tuple[str, str]) -> Comparison:
+def compare_curves(one: ComparedCurve, other: ComparedCurve, level: float, names: tuple[str, str]) -> Comparison:
     """Compare two sides over the ranks that both have."""
     ranks = min(len(one.x), len(other.x))
     value = (other.x[:ranks] - one.x[:ranks])[1:]
     contrasts, paired = _contrasts(one, other, value)
-    known = np.isfinite(value) & np.isfinite(contrasts.error)
+    known = np.isfinite(value) & np.isfinite(contrasts.standard_error)
     # Estimates that never part are one and the same: there is nothing to test.
-    same = known & (contrasts.error < _SAME) & (np.abs(np.nan_to_num(value)) < _SAME)
-    tested = known & (contrasts.error >= _SAME)
+    same = known & (contrasts.standard_error < _SAME) & (np.abs(np.nan_to_num(value)) < _SAME)
+    tested = known & (contrasts.standard_error >= _SAME)
     found = contrasts.where(tested)
     p_values = np.full(len(value), np.nan)
-    p_values[tested] = judge_each(found)
+    p_values[tested] = simultaneous_p_values(found)
     p_values[same] = 1.0
     half = np.zeros(len(value))
-    half[tested] = t_quantile(found.degrees, (1 + level) / 2) * found.error
+    half[tested] = t_quantile(found.degrees, (1 + level) / 2) * found.standard_error
     differences = tuple(
         _difference(k, one.curve, other.curve, value, half, contrasts.degrees, p_values, level)
         for k in range(len(value))
@@ -339,14 +339,14 @@ def compare_sides(one: Side, other: Side, level: float, names: tuple[str, str]) 
         estimators=(one.curve.estimator, other.curve.estimator),
         level=level,
         paired=paired,
-        joint=judge_jointly(found),
+        joint=joint_test(found),
         differences=differences,
         page_views=(sum(one.curve.page_views.values()), sum(other.curve.page_views.values())),
         notes=_notes(one, other, paired),
     )
 
 
-def _contrasts(one: Side, other: Side, value: FloatArray) -> tuple[Contrasts, bool]:
+def _contrasts(one: ComparedCurve, other: ComparedCurve, value: FloatArray) -> tuple[Contrasts, bool]:
     """Return the differences with their errors, and whether these were paired by bucket."""
     ranks = len(value) + 1
     mine, theirs = one.deletions, other.deletions
@@ -354,10 +354,12 @@ def _contrasts(one: Side, other: Side, value: FloatArray) -> tuple[Contrasts, bo
         every = np.union1d(mine.buckets, theirs.buckets)
         moved = (theirs.within(every)[:, :ranks] - mine.within(every)[:, :ranks])[:, 1:]
         unknown = ~np.isfinite(moved).all(axis=0) | ~np.isfinite(value)
-        made = Contrasts.of_deletions(value, np.where(unknown, 0.0, moved), min(mine.most_degrees, theirs.most_degrees))
+        made = Contrasts.from_deletions(
+            value, np.where(unknown, 0.0, moved), min(mine.most_degrees, theirs.most_degrees)
+        )
         return replace(made, covariance=_hidden(made.covariance, unknown)), True
     covariances = one.covariance[1:ranks, 1:ranks], other.covariance[1:ranks, 1:ranks]
-    return Contrasts.of_independent(value, covariances, (one.degrees[1:ranks], other.degrees[1:ranks])), False
+    return Contrasts.from_independent(value, covariances, (one.degrees[1:ranks], other.degrees[1:ranks])), False
 
 
 def _hidden(covariance: FloatArray, unknown: BoolArray) -> FloatArray:
@@ -378,7 +380,7 @@ def _difference(
     if np.isnan(p_values[k]):
         reason = _reason(one, k + 2) or _reason(other, k + 2) or "no interval on both sides"
         return Difference(k + 2, before, after, None, None, None, None, None, False, reason)
-    ratio, low, high = (ratio_of(x) for x in (value[k], value[k] - half[k], value[k] + half[k]))
+    ratio, low, high = (ratio_from_log(x) for x in (value[k], value[k] - half[k], value[k] + half[k]))
     weak = _reason(one, k + 2) or _reason(other, k + 2)
     p_value = float(p_values[k])
     return Difference(
@@ -434,7 +436,7 @@ def _shown(curve: Curve, k: int) -> bool:
     return any(p.position == k + 2 for p in curve.positions)
 
 
-def _notes(one: Side, other: Side, paired: bool) -> tuple[str, ...]:
+def _notes(one: ComparedCurve, other: ComparedCurve, paired: bool) -> tuple[str, ...]:
     """Say what is to be known of a comparison."""
     said = []
     if one.curve.estimator != other.curve.estimator:
@@ -482,10 +484,10 @@ def number(p_value: float | None) -> str:
     return "<.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def percent(ratio: float | None) -> str:
+def format_change(ratio: float | None) -> str:
     """Return a ratio as what it adds.
 
-    >>> percent(1.1), percent(0.934)
+    >>> format_change(1.1), format_change(0.934)
     ('+10%', '−6.6%')
     """
     change = 100 * ((ratio or 1.0) - 1)

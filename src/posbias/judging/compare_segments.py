@@ -15,8 +15,8 @@ from posbias._validate import DEFAULT_LEVEL, share
 from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest, Segment
-from posbias.judging.compare import ALONE, Side, choose, number, wrapped
-from posbias.judging.significance import Contrasts, Question, Trial, judge_each, judge_jointly, ratio_of
+from posbias.judging.compare import ALONE, ComparedCurve, choose_estimator, number, wrapped
+from posbias.judging.significance import Contrasts, Question, Trial, joint_test, ratio_from_log, simultaneous_p_values
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def compare_segments(
             f"The harvest has {len(harvest.segments):,} segments, and up to {_MOST:,} can be compared. Harvest by "
             "fewer columns, or by coarser ones."
         )
-    name = choose(harvest, estimator)
-    sides: dict[Segment, Side] = {}
+    name = choose_estimator(harvest, estimator)
+    sides: dict[Segment, ComparedCurve] = {}
     for key in harvest.segments:
         # Without a curve, or where queries cannot be told apart by bucket, it is left out.
         with suppress(EstimateError, CurveError):
-            side = Side.of(harvest.segment(key), name, level)
+            side = ComparedCurve.of(harvest.segment(key), name, level)
             if side.deletions is not None:
                 sides[key] = side
     if len(sides) < 2:
@@ -192,7 +192,9 @@ class SegmentComparison:
     __repr__ = __str__
 
 
-def _compared(harvest: Harvest, sides: dict[Segment, Side], level: float, note: str | None) -> SegmentComparison:
+def _compared(
+    harvest: Harvest, sides: dict[Segment, ComparedCurve], level: float, note: str | None
+) -> SegmentComparison:
     every = harvest.buckets
     x = np.stack([side.x[1:] for side in sides.values()])
     moved = np.stack([side.deletions.within(every) for side in sides.values() if side.deletions is not None], axis=1)[
@@ -219,22 +221,22 @@ def _compared(harvest: Harvest, sides: dict[Segment, Side], level: float, note: 
         np.asarray(known.any(axis=1, keepdims=True)),
         sides,
     )
-    joint, of = None if of_all is None else judge_jointly(of_all), "all ranks of all segments"
+    joint, of = None if of_all is None else joint_test(of_all), "all ranks of all segments"
     if joint is None:
-        joint, of = judge_jointly(means), "the mean of each segment over its ranks"
-    half = t_quantile(means.degrees, (1 + level) / 2) * means.error
-    p_means = judge_each(means)
+        joint, of = joint_test(means), "the mean of each segment over its ranks"
+    half = t_quantile(means.degrees, (1 + level) / 2) * means.standard_error
+    p_means = simultaneous_p_values(means)
     p_each = np.full(known.shape, np.nan)
     if of_all is not None:
-        p_each[known] = judge_each(of_all)
+        p_each[known] = simultaneous_p_values(of_all)
     shown = [key for key, ranks in zip(sides, known, strict=True) if ranks.any()]
     rows = [
         SegmentDifference(
             segment=key,
             page_views=sum(sides[key].curve.page_views.values()),
-            ratio=ratio_of(means.value[i]),
-            low=ratio_of(means.value[i] - half[i]),
-            high=ratio_of(means.value[i] + half[i]),
+            ratio=ratio_from_log(means.value[i]),
+            low=ratio_from_log(means.value[i] - half[i]),
+            high=ratio_from_log(means.value[i] + half[i]),
             p_value=float(p_means[i]),
             differs=bool(p_means[i] < 1 - level),
             ranks=tuple(int(k) + 2 for k in np.flatnonzero(p_each[list(sides).index(key)] < 1 - level)),
@@ -253,10 +255,12 @@ def _compared(harvest: Harvest, sides: dict[Segment, Side], level: float, note: 
     )
 
 
-def _contrasts(value: FloatArray, moved: FloatArray, known: BoolArray, sides: dict[Segment, Side]) -> Contrasts:
+def _contrasts(
+    value: FloatArray, moved: FloatArray, known: BoolArray, sides: dict[Segment, ComparedCurve]
+) -> Contrasts:
     """Return those that are known, in a row."""
     most = min(side.deletions.most_degrees for side in sides.values() if side.deletions is not None)
-    return Contrasts.of_deletions(value[known], moved[:, known], most)
+    return Contrasts.from_deletions(value[known], moved[:, known], most)
 
 
 @dataclass(frozen=True)

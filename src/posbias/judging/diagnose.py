@@ -35,7 +35,7 @@ from posbias.judging.diagnostics import (
     refit,
     refuse_proxy,
 )
-from posbias.judging.one_curve import Contests, OneCurve, likeness, question_pairs, sees_trust
+from posbias.judging.one_curve import OneCurve, RankerPairs, likeness, question_pairs, sees_trust
 from posbias.judging.significance import Question, answer
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import ANY_RANKER
@@ -45,7 +45,7 @@ from posbias.version import __version__
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 # Under every curve that is ever made, less is said than where one asks.
 _ALARM = 0.01
-# So many rankers have contests enough, and few enough to be quick about them.
+# So many rankers have ranker_pairs enough, and few enough to be quick about them.
 _MOST_RANKERS = 3
 _NAMELESS = "it takes rankers that are named"
 _SUMS = Finding(
@@ -136,11 +136,11 @@ class Diagnosis:
     def _support(self) -> str:
         if not self.support:
             return ""
-        lines = ["rank  degrees of freedom  heaviest bucket  hangs on ranks"]
+        lines = ["rank  degrees of freedom    largest bucket  compared with ranks"]
         for one in self.support:
-            degrees = "–" if one.degrees is None else f"{one.degrees:,.0f}"
-            heaviest = "–" if one.heaviest is None else f"{one.heaviest:.1%}"
-            links = ", ".join(f"{rank} ({share:.0%})" for rank, share in one.links.items()) or "–"
+            degrees = "–" if one.degrees_of_freedom is None else f"{one.degrees_of_freedom:,.0f}"
+            heaviest = "–" if one.largest_bucket_share is None else f"{one.largest_bucket_share:.1%}"
+            links = ", ".join(f"{rank} ({share:.0%})" for rank, share in one.compared_ranks.items()) or "–"
             lines.append(f"{one.rank:>4} {degrees:>19} {heaviest:>16}  {links}")
         return "\n".join(lines)
 
@@ -159,13 +159,13 @@ def diagnose_harvest(
     proxy: str | None = None,
     pages: PageClicks | None = None,
     curves: list[Refitted] | None = None,
-    contests: Contests | None = None,
+    ranker_pairs: RankerPairs | None = None,
     segments: SegmentComparison | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of a harvest, with the clicks of its log's page views if they were counted.
 
     Where its segments were compared, whether they differ is one question more. Where its curves were estimated
-    already, in the order of `refit`, or its contests counted, they are not again.
+    already, in the order of `refit`, or its ranker_pairs counted, they are not again.
     """
     questions: list[Question] = []
     # Asked first, for they may be refused.
@@ -174,36 +174,36 @@ def diagnose_harvest(
     if proxy is not None:
         questions.append(question_proxy(harvest, proxy))
     curves = refit(harvest) if curves is None else curves
-    contests = contests_of(harvest) if contests is None else contests
+    ranker_pairs = ranker_pairs_of(harvest) if ranker_pairs is None else ranker_pairs
     one = None
-    if contests is not None:
-        one = OneCurve.of(contests)
-        questions = [*question_pairs(one, harvest.rankers), *question_independence(contests), *questions]
+    if ranker_pairs is not None:
+        one = OneCurve.of(ranker_pairs)
+        questions = [*question_pairs(one, harvest.rankers), *question_independence(ranker_pairs), *questions]
     questions += question_disagreement(curves)
     if segments is not None:
         questions.append(segments.question)
     if pages is not None:
         questions.append(question_pages(pages))
-    support = measure_support(curves[0] if curves else None, one.surprises if one else None, harvest)
-    findings = [*find_weak_support(support, harvest, contests), *answer(questions), *find_sticky(harvest)]
+    support = measure_support(curves[0] if curves else None, one.residuals if one else None, harvest)
+    findings = [*find_weak_support(support, harvest, ranker_pairs), *answer(questions), *find_sticky(harvest)]
     if pages is not None:
         findings += find_odd_pages(pages, harvest, questions[-1].trial)
     if one is None:
         findings.append(_SUMS)
-    return Diagnosis(ordered(findings), support)
+    return Diagnosis(sort_by_severity(findings), support)
 
 
-def contests_of(harvest: Harvest) -> Contests | None:
-    """Return the contests of a harvest, if rankers are told apart in it."""
-    return None if harvest.kind == "pairs" else Contests.of(harvest)
+def ranker_pairs_of(harvest: Harvest) -> RankerPairs | None:
+    """Return the ranker_pairs of a harvest, if rankers are told apart in it."""
+    return None if harvest.kind == "pairs" else RankerPairs.of(harvest)
 
 
-def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+def sort_by_severity(findings: list[Finding]) -> tuple[Finding, ...]:
     """Return findings with errors first, then warnings."""
     return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
 
 
-def brief(harvest: Harvest, degrees: FloatArray) -> list[str]:
+def summary_lines(harvest: Harvest, degrees: FloatArray) -> list[str]:
     """Return what a curve hangs on and whether pairs of ranks contradict each other; nothing of sums over pairs.
 
     Arguments:
@@ -212,7 +212,7 @@ def brief(harvest: Harvest, degrees: FloatArray) -> list[str]:
     """
     if harvest.kind == "pairs":
         return []
-    one = OneCurve.of(Contests.of(harvest, _MOST_RANKERS))
+    one = OneCurve.of(RankerPairs.of(harvest, _MOST_RANKERS))
     named = harvest.rankers != (ANY_RANKER,)
     return [*_support(one, degrees), *_pairs(one, "rankers are too alike, or data too few" if named else _NAMELESS)]
 
@@ -222,7 +222,7 @@ def _support(one: OneCurve, degrees: FloatArray) -> list[str]:
     if not np.isfinite(known).any():
         return []
     least = int(np.nanargmin(known))
-    ranks = ", ".join(f"{rank} ({share:.0%})" for rank, share in links_of(one.surprises)[least].items())
+    ranks = ", ".join(f"{rank} ({share:.0%})" for rank, share in links_of(one.residuals)[least].items())
     hangs = f", and hangs on rank{'s' * (', ' in ranks)} {ranks}" if ranks else ""
     return [f"Fewest queries decide rank {least + 1}: it has {known[least]:,.0f} degrees of freedom{hangs}."]
 

@@ -21,8 +21,8 @@ from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.tables import Cells
-from posbias.judging.one_curve import Contests, Surprises, ranker_effects
-from posbias.judging.significance import GRAVE, UNTOLD, Question, Trial, wald
+from posbias.judging.one_curve import RankerPairs, Residuals, ranker_effects
+from posbias.judging.significance import GRAVE, NOT_TESTED, Question, Trial, wald
 from posbias.logs.schema import Schema, require
 from posbias.sql.observations import FEW_RESULTS, page_clicks
 from posbias.sql.plan import QueryPlan
@@ -123,7 +123,7 @@ def question_disagreement(curves: list[Refitted]) -> list[Question]:
             if best is None or p < best[0]:
                 best = (p, other.name, int(k) + 1, float(np.exp(apart[k])), float(t), degrees)
     if best is None:
-        return [Question(UNTOLD, Finding("estimators-disagree", "warning", "Estimators disagree"))]
+        return [Question(NOT_TESTED, Finding("estimators-disagree", "warning", "Estimators disagree"))]
     p, name, rank, ratio, t, degrees = best
     trial = Trial(t**2, 1, degrees, min(1.0, tried * p))
     alarm = Finding(
@@ -138,12 +138,12 @@ def question_disagreement(curves: list[Refitted]) -> list[Question]:
     return [Question(trial, alarm)]
 
 
-def question_independence(contests: Contests) -> list[Question]:
+def question_independence(ranker_pairs: RankerPairs) -> list[Question]:
     """Return whether the choice of the ranker depends on the query; where exposure is as observed nothing tells."""
-    if not contests.by_design:
+    if not ranker_pairs.by_design:
         return []
-    surprises = Surprises.of_impressions(contests)
-    trial = wald([surprises.by_bucket(effect) for effect in ranker_effects(contests)])
+    residuals = Residuals.of_impressions(ranker_pairs)
+    trial = wald([residuals.by_bucket(effect) for effect in ranker_effects(ranker_pairs)])
     alarm = Finding(
         "query-dependent-traffic",
         "warning",
@@ -280,7 +280,7 @@ class PageClicks:
 
 def question_pages(pages: PageClicks) -> Question:
     """Return whether page views have two clicks less often than if each came by itself."""
-    trial = wald([pages.together - pages.apart]) if pages.apart.any() else UNTOLD
+    trial = wald([pages.together - pages.apart]) if pages.apart.any() else NOT_TESTED
     if trial.told:
         fewer = pages.together.sum() < pages.apart.sum()
         trial = Trial(trial.statistic, 1, trial.degrees, trial.p / 2 if fewer else 1 - trial.p / 2)
@@ -376,10 +376,10 @@ def _crawled(pages: PageClicks) -> bool:
     return wald([pages.wholly - pages.by_chance]).p < GRAVE and more > max(_FEW_PAGES, _MOST_ALL * pages.full)
 
 
-def measure_support(curve: Refitted | None, surprises: Surprises | None, harvest: Harvest) -> tuple[RankSupport, ...]:
-    """Return what each rank from the second on hangs on, by the deletions of a curve and the contests of a harvest."""
+def measure_support(curve: Refitted | None, residuals: Residuals | None, harvest: Harvest) -> tuple[RankSupport, ...]:
+    """Return what each rank from the second on hangs on, by deletions of a curve and ranker pairs of a harvest."""
     ranks = harvest.max_rank
-    links = links_of(surprises) if surprises is not None else [{}] * ranks
+    links = links_of(residuals) if residuals is not None else [{}] * ranks
     degrees, heaviest, times = np.full((3, ranks), np.nan)
     if curve is not None:
         known = np.isfinite(curve.curve) & np.isfinite(curve.moved).all(axis=0)
@@ -409,32 +409,32 @@ class RankSupport:
 
     Attributes:
         rank: from 1.
-        degrees: of freedom of its standard error: about as many as queries of equal say decide it; None if unknown.
-        heaviest: the share of its variance that one bucket of queries makes.
-        times: how many times an even share of all impressions, or of all clicks, that bucket has, whichever is more.
-        links: the ranks that it is compared with, by their share of what is known, the largest first.
+        degrees_of_freedom: of its standard error: about as many as queries of equal say decide it; None if unknown.
+        largest_bucket_share: the share of its variance that one bucket of queries makes.
+        largest_bucket_size: impressions or clicks of that bucket over the mean of all buckets, whichever is larger.
+        compared_ranks: the ranks that it is compared with, by their share of what is known, the largest first.
     """
 
     rank: int
-    degrees: float | None
-    heaviest: float | None
-    times: float | None
-    links: dict[int, float]
+    degrees_of_freedom: float | None
+    largest_bucket_share: float | None
+    largest_bucket_size: float | None
+    compared_ranks: dict[int, float]
 
     @property
     def large(self) -> bool:
         """Whether its heaviest bucket has so much of what was shown or clicked that chance does not explain it."""
-        return self.times is not None and self.times >= _LARGE
+        return self.largest_bucket_size is not None and self.largest_bucket_size >= _LARGE
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as `--json` prints it."""
         return asdict(self)
 
 
-def links_of(surprises: Surprises) -> list[dict[int, float]]:
-    """Return, for each rank, the ranks whose contests with it hold most of what is known of it, with their shares."""
-    c = surprises.contests
-    apart = -c.laplacian(surprises.variance)
+def links_of(residuals: Residuals) -> list[dict[int, float]]:
+    """Return, for each rank, the ranks that it is compared with most, and their shares of the information."""
+    c = residuals.ranker_pairs
+    apart = -c.laplacian(residuals.variance)
     np.fill_diagonal(apart, 0.0)
     total = apart.sum(axis=1, keepdims=True)
     return [_largest(shares) for shares in np.divide(apart, total, out=np.zeros_like(apart), where=total > 0)]
@@ -445,35 +445,37 @@ def _largest(shares: FloatArray) -> dict[int, float]:
     return {int(k) + 1: round(float(shares[k]), 3) for k in order if shares[k] > 0}
 
 
-def find_weak_support(support: tuple[RankSupport, ...], harvest: Harvest, contests: Contests | None) -> list[Finding]:
+def find_weak_support(
+    support: tuple[RankSupport, ...], harvest: Harvest, ranker_pairs: RankerPairs | None
+) -> list[Finding]:
     """Return what a curve hangs on that is too little, and what it hangs on at all."""
     found = [_hanging(support)]
-    thin = [one for one in support if one.degrees is not None and one.degrees < FEW_DEGREES]
+    thin = [one for one in support if one.degrees_of_freedom is not None and one.degrees_of_freedom < FEW_DEGREES]
     if thin:
         ranks = ", ".join(str(one.rank) for one in thin)
+        least = min(one.degrees_of_freedom or 0 for one in thin)
         found.append(
             Finding(
                 "few-degrees-of-freedom",
                 "warning",
-                f"Few queries decide rank{'s' * (len(thin) > 1)} {ranks}: {min(one.degrees or 0 for one in thin):.1f} "
-                "degrees of freedom, the least",
+                f"Few queries decide rank{'s' * (len(thin) > 1)} {ranks}: {least:.1f} degrees of freedom, the least",
                 len(thin),
                 evidence={"ranks": [one.rank for one in thin]},
                 remedy="Intervals are wider for it. Harvest a longer period, or look at what plan says.",
             )
         )
     most_usual = max(_HEAVY, _TIMES / max(len(harvest.buckets), 1))
-    heavy = [one for one in support if (one.heaviest or 0) > most_usual and (one.large or one not in thin)]
+    heavy = [one for one in support if (one.largest_bucket_share or 0) > most_usual and (one.large or one not in thin)]
     if heavy:
         found.append(_heavy(heavy, len(harvest.buckets)))
-    if contests is not None:
-        found += _alike(contests, harvest)
+    if ranker_pairs is not None:
+        found += _alike(ranker_pairs, harvest)
     return found + _rare(harvest)
 
 
 def _hanging(support: tuple[RankSupport, ...]) -> Finding:
-    known = {one.rank: one.degrees for one in support if one.degrees is not None}
-    unknown = [one.rank for one in support if one.degrees is None]
+    known = {one.rank: one.degrees_of_freedom for one in support if one.degrees_of_freedom is not None}
+    unknown = [one.rank for one in support if one.degrees_of_freedom is None]
     told = [f"{_have(known)} {min(known.values()):,.0f} degrees of freedom or more"] if known else []
     told += [f"{_have(unknown)} no standard error"] if unknown else []
     return Finding(
@@ -496,24 +498,26 @@ def _have(ranks: Collection[int]) -> str:
 def _heavy(heavy: list[RankSupport], buckets: int) -> Finding:
     """Return that one bucket makes much of a variance: by a query in it that is large, or by chance, of few queries."""
     large = [one for one in heavy if one.large]
-    most = max(large or heavy, key=lambda one: one.heaviest or 0)
-    what = f"One bucket of queries of {buckets} makes {most.heaviest:.0%} of the variance at rank {most.rank}"
+    most = max(large or heavy, key=lambda one: one.largest_bucket_share or 0)
+    what = (
+        f"One bucket of queries of {buckets} makes {most.largest_bucket_share:.0%} of the variance at rank {most.rank}"
+    )
     if large:
-        times = f", and has {most.times:.0f} times an even share of all that was shown or clicked"
+        times = f", and has {most.largest_bucket_size:.0f} times an even share of all that was shown or clicked"
         remedy = "Look for a query, or an aggregated row, with most of the impressions: a crawler, or a test."
     else:
         times = ", though it was not shown or clicked much more than others: few queries decide that rank"
         remedy = "Chance does so where queries are few. Harvest a longer period, or look at what plan says."
-    evidence = {"ranks": [one.rank for one in heavy], "times": most.times}
+    evidence = {"ranks": [one.rank for one in heavy], "times": most.largest_bucket_size}
     return Finding("dominant-bucket", "warning", what + times, len(heavy), evidence=evidence, remedy=remedy)
 
 
-def _alike(contests: Contests, harvest: Harvest) -> list[Finding]:
+def _alike(ranker_pairs: RankerPairs, harvest: Harvest) -> list[Finding]:
     """Return pairs of rankers that put nearly all of what both show at the same ranks."""
     size = len(harvest.rankers)
-    pair = contests.first * size + contests.second
-    shown = contests.shown.sum(axis=0)
-    total, level = (tally(pair, values, size**2) for values in (shown, shown * contests.level))
+    pair = ranker_pairs.first * size + ranker_pairs.second
+    shown = ranker_pairs.shown.sum(axis=0)
+    total, level = (tally(pair, values, size**2) for values in (shown, shown * ranker_pairs.level))
     alike = [int(p) for p in np.flatnonzero(total) if level[p] > _ALIKE * total[p]]
     if not alike:
         return []
@@ -621,7 +625,7 @@ def _untold(proxy: str, why: str) -> Question:
         evidence={"proxy": proxy},
         remedy="That is no evidence of one curve. Take fewer and larger classes, or more days.",
     )
-    return Question(UNTOLD, alarm, calm)
+    return Question(NOT_TESTED, alarm, calm)
 
 
 def _class(harvest: Harvest, key: tuple[str | None, ...]) -> _Class | None:
@@ -662,7 +666,7 @@ def _compare(one: _Class, other: _Class) -> Trial:
     known = np.isfinite(apart) & np.isfinite(moved).all(axis=0)
     known &= (np.where(known, moved, 0.0) ** 2).sum(axis=0) > 1e-18
     if buckets < MIN_BUCKETS or not known.any():
-        return UNTOLD
+        return NOT_TESTED
     apart, moved = apart[known], moved[:, known]
     steep = (one.curve + other.curve)[known] / (moved**2).sum(axis=0)
     each = [_try(apart[k], moved[:, k]) for k in range(len(apart))]
@@ -670,7 +674,7 @@ def _compare(one: _Class, other: _Class) -> Trial:
     tried = [(_try(float(apart @ steep), moved @ steep), 1), *((trial, len(told_of)) for trial in told_of)]
     sure = [(min(1.0, 2 * times * trial.p), trial) for trial, times in tried if trial.told]
     if not sure:
-        return UNTOLD
+        return NOT_TESTED
     p, trial = min(sure, key=lambda pair: pair[0])
     return Trial(trial.statistic, 1, trial.degrees, p)
 
@@ -680,7 +684,7 @@ def _try(apart: float, moved: FloatArray) -> Trial:
     buckets = len(moved)
     variance = float((buckets - 1) / buckets * (moved**2).sum())
     if degrees < _FEWEST_DEGREES or variance <= 0:
-        return UNTOLD
+        return NOT_TESTED
     squared = float(apart) ** 2 / variance
     return Trial(squared, 1, degrees, f_tail(1, degrees, squared))
 
@@ -704,7 +708,7 @@ def measure_pair_ratios(counts: Interventions, propensity: FloatArray) -> tuple[
     are too many.
     """
     buckets, ranks = counts.buckets, len(propensity)
-    if buckets < 2 or too_many(counts):
+    if buckets < 2 or too_many_pairs(counts):
         return ()
     with np.errstate(divide="ignore", invalid="ignore"):
         x = _log_ratios(counts.total()[0])
@@ -718,12 +722,12 @@ def measure_pair_ratios(counts: Interventions, propensity: FloatArray) -> tuple[
     return tuple(
         PairRatio(
             rank=int(k[i]) + 1,
-            other=int(other[i]) + 1,
+            other_rank=int(other[i]) + 1,
             ratio=float(np.exp(x[i])),
             low=float(np.exp(x[i] - _INTERVAL * error[i])),
             high=float(np.exp(x[i] + _INTERVAL * error[i])),
             expected=float(np.exp(expected[i])),
-            apart=bool(abs(x[i] - expected[i]) > APART * error[i]),
+            off_curve=bool(abs(x[i] - expected[i]) > APART * error[i]),
         )
         for i in surest
     )
@@ -734,22 +738,22 @@ class PairRatio:
     """What the clicks of one pair of ranks say of p_k' / p_k.
 
     Attributes:
-        rank, other: k and k', of which k is the higher on the page.
+        rank, other_rank: k and k', of which k is the higher on the page.
         ratio: by the clicks of the pair alone, with its 95% interval from `low` to `high`.
         expected: by the curve.
-        apart: whether they are more than three standard errors apart.
+        off_curve: whether they are more than three standard errors apart.
     """
 
     rank: int
-    other: int
+    other_rank: int
     ratio: float
     low: float
     high: float
     expected: float
-    apart: bool
+    off_curve: bool
 
 
-def too_many(counts: Interventions) -> bool:
+def too_many_pairs(counts: Interventions) -> bool:
     """Return whether there are more pairs of ranks than can be measured at once."""
     return counts.buckets * counts.max_rank**2 > _MOST_NUMBERS
 

@@ -75,13 +75,13 @@ class History:
         if not curve.positions:
             raise CurveError("The curve has no rank at all, and says nothing of a day. Estimate it again.")
         told = tuple(dict.fromkeys((*texts("findings", findings, error=CurveError), *curve.notes)))
-        day = Day(as_date(on), curve.estimator, curve.level, curve.positions, told)
+        day = Day(parse_date(on), curve.estimator, curve.level, curve.positions, told)
         kept = [one for one in self.days if one.date != day.date]
         return replace(self, days=tuple(sorted([*kept, day], key=lambda one: one.date)))
 
     def day(self, on: date | str) -> Day | None:
         """Return what is known of a day."""
-        wanted = as_date(on)
+        wanted = parse_date(on)
         return next((day for day in self.days if day.date == wanted), None)
 
     @property
@@ -97,7 +97,7 @@ class History:
     @property
     def changes(self) -> tuple[Day, ...]:
         """The days whose curve was estimated otherwise than that of the day before, and is not like it."""
-        return tuple(day for before, day in pairwise(self.days) if day.made_by != before.made_by)
+        return tuple(day for before, day in pairwise(self.days) if day.estimated_with != before.estimated_with)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the history to one Parquet file, whole or not at all."""
@@ -135,7 +135,7 @@ class History:
             before = day.date
         if self.changes:
             told = "; ".join(
-                f"{day.made_by} from {day.date} on" for day in (self.days[0], *self.changes[-_MOST_CHANGES:])
+                f"{day.estimated_with} from {day.date} on" for day in (self.days[0], *self.changes[-_MOST_CHANGES:])
             )
             more = f", changed {len(self.changes):,} times" if len(self.changes) > _MOST_CHANGES else ""
             note = f"Not all days were estimated alike, and are not to be compared across that{more}: {told}."
@@ -159,12 +159,12 @@ class Day:
     findings: tuple[str, ...] = ()
 
     @property
-    def made_by(self) -> str:
+    def estimated_with(self) -> str:
         """How the curve was estimated, in words."""
         return f"{self.estimator}, {'no' if self.level is None else f'{100 * self.level:.4g}%'} interval"
 
 
-def as_date(given: date | str) -> date:
+def parse_date(given: date | str) -> date:
     """Return a day, from the form of ISO where it is a text."""
     try:
         return date.fromisoformat(given) if isinstance(given, str) else date(given.year, given.month, given.day)

@@ -17,18 +17,18 @@ from posbias.estimators.base import MIN_BUCKETS
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Strata
-from posbias.judging.significance import UNTOLD, Question, Trial, wald
+from posbias.judging.significance import NOT_TESTED, Question, Trial, wald
 
-# The contests of so many rankers, the busiest, are looked at: of more there are too many.
+# The ranker_pairs of so many rankers, the busiest, are looked at: of more there are too many.
 MOST_RANKERS = 8
 _STEPS, _REACH, _FARTHEST, _RIDGE = 50, 2.0, 15.0, 1e-9
 # So many rankers, the busiest, have an effect of their own.
 _MOST_EFFECTS = 3
 _ROUNDS = 20
 _LEAST_READING = 0.05
-# Contests beyond so many numbers by bucket are not looked at all at once.
+# RankerPairs beyond so many numbers by bucket are not looked at all at once.
 _MOST_CELLS = 10**7
-# Contests of so few clicks have squares that are no χ²; and what is left of all by rounding alone.
+# RankerPairs of so few clicks have squares that are no χ²; and what is left of all by rounding alone.
 _LEAST_VARIANCE, _ROUNDING = 1.0, 1e-6
 # A test sees, in four logs of five, what is so many standard errors from nothing; strong trust bias is about .35.
 _SEEN, BLIND = 2.8, 0.3
@@ -68,39 +68,39 @@ def question_pairs(one: OneCurve, rankers: Sequence[str]) -> list[Question]:
 
 @dataclass(frozen=True, eq=False)
 class OneCurve:
-    """Tests of one curve for all, on the contests of a harvest."""
+    """Tests of one curve for all, on the ranker_pairs of a harvest."""
 
-    surprises: Surprises
+    residuals: Residuals
 
     @classmethod
-    def of(cls, contests: Contests) -> OneCurve:
-        """Return the tests of contests, with the curve fitted."""
-        return cls(Surprises.of_clicks(contests))
+    def of(cls, ranker_pairs: RankerPairs) -> OneCurve:
+        """Return the tests of ranker_pairs, with the curve fitted."""
+        return cls(Residuals.of_clicks(ranker_pairs))
 
     def along(self, direction: FloatArray) -> FloatArray:
         """Return what each bucket adds to a direction, taken off the fit."""
-        return self.surprises.by_bucket(self.surprises.off_fit(direction))
+        return self.residuals.by_bucket(self.residuals.off_fit(direction))
 
     @cached_property
     def trial(self) -> Trial:
         """The test on a ranker effect, trust and a bend together."""
-        s = self.surprises
-        directions = [*ranker_effects(s.contests), trust(s), bend(s.contests)]
+        s = self.residuals
+        directions = [*ranker_effects(s.ranker_pairs), trust(s), bend(s.ranker_pairs)]
         return wald([self.along(direction) for direction in directions])
 
     @cached_property
     def level(self) -> Trial:
         """The test on documents that both rankers put at the same rank: no curve is in it."""
-        c = self.surprises.contests
+        c = self.residuals.ranker_pairs
         return wald([self.along(effect * c.level) for effect in ranker_effects(c)])
 
     @cached_property
     def misfit(self) -> Trial:
-        """Q = Σ e²/v over all contests, as a scaled F."""
-        s, c = self.surprises, self.surprises.contests
+        """Q = Σ e²/v over all ranker_pairs, as a scaled F."""
+        s, c = self.residuals, self.residuals.ranker_pairs
         first = c.sets[0]
         if not len(first) or c.buckets < MIN_BUCKETS or c.buckets * len(first) > _MOST_CELLS:
-            return UNTOLD
+            return NOT_TESTED
         parts = self._by_set()
         variance = c.by_set(s.variance)
         told = variance >= _LEAST_VARIANCE
@@ -113,7 +113,7 @@ class OneCurve:
         square = (np.sum(gram**2) - np.sum(own**2)) * buckets / (buckets - 1)
         # What the curve takes whole leaves nothing but rounding.
         if trace <= _ROUNDING * told.sum() or square <= 0:
-            return UNTOLD
+            return NOT_TESTED
         degrees = min(trace**2 / square, float(told.sum()))
         rest = satterthwaite_of_squares(own)
         statistic = float((scaled.sum(axis=0) ** 2).sum() / trace)
@@ -121,7 +121,7 @@ class OneCurve:
 
     def _by_set(self) -> FloatArray:
         """Return what each bucket adds to e of every (i, j, k, k'), taken off the fit: (B, sets)."""
-        s, c = self.surprises, self.surprises.contests
+        s, c = self.residuals, self.residuals.ranker_pairs
         first, which = c.sets
         sets = len(first)
         flat = np.bincount(c.bucket * sets + which, weights=s.excess, minlength=c.buckets * sets)
@@ -139,7 +139,7 @@ class OneCurve:
     @cached_property
     def trusting(self) -> tuple[float, float]:
         """How much steeper the curve is for e times as relevant documents, as a share of it, and its standard error."""
-        s = self.surprises
+        s = self.residuals
         left = s.off_fit(trust(s))
         size = float((left**2 * s.variance).sum())
         parts = s.by_bucket(left)
@@ -151,7 +151,7 @@ class OneCurve:
     @cached_property
     def unequal(self) -> float:
         """How many times as often the best ranker is clicked at rank 1 as the worst, which takes no curve; or NaN."""
-        rates = self.surprises.contests.rates[:, 0]
+        rates = self.residuals.ranker_pairs.rates[:, 0]
         known = rates[rates > 0]
         return float(known.max() / known.min()) if len(known) > 1 else float("nan")
 
@@ -162,75 +162,75 @@ class OneCurve:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def _ways(self) -> dict[str, FloatArray]:
-        s, c = self.surprises, self.surprises.contests
+        s, c = self.residuals, self.residuals.ranker_pairs
         ways = {"trust": trust(s), "cascade": above(c), "neighbours": neighbours(s)}
         effects = ranker_effects(c)
         return ways | ({"traffic": effects[0]} if effects else {})
 
     def _explained(self, direction: FloatArray) -> float:
         """Return by how much Q falls if the direction is added to the model: (Σ c e)² / Σ c² v, c off the fit."""
-        s = self.surprises
+        s = self.residuals
         left = s.off_fit(direction)
         size = float((left**2 * s.variance).sum())
         return float((left * s.excess).sum() ** 2 / size) if size > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False)
-class Surprises:
-    """Contests beside what a curve makes of them.
+class Residuals:
+    """RankerPairs beside what a curve makes of them.
 
     Attributes:
-        contests: what was counted.
+        ranker_pairs: what was counted.
         curve: x = log p; of impressions, zero.
         expected: π.
         fitted: whether the curve was fitted to these counts, so that directions are taken off the fit.
     """
 
-    contests: Contests
+    ranker_pairs: RankerPairs
     curve: FloatArray
     expected: FloatArray
     fitted: bool
 
     @classmethod
-    def of_clicks(cls, contests: Contests) -> Surprises:
-        """Fit the curve that explains the contests best (Bradley and Terry), and return what is left."""
-        curve = _fit(contests)
-        return cls(contests, curve, _chance(contests, curve), fitted=True)
+    def of_clicks(cls, ranker_pairs: RankerPairs) -> Residuals:
+        """Fit the curve that explains the ranker_pairs best (Bradley and Terry), and return what is left."""
+        curve = _fit(ranker_pairs)
+        return cls(ranker_pairs, curve, _chance(ranker_pairs, curve), fitted=True)
 
     @classmethod
-    def of_impressions(cls, contests: Contests) -> Surprises:
+    def of_impressions(cls, ranker_pairs: RankerPairs) -> Residuals:
         """Return what impressions are beside what traffic promised: no curve is in it."""
-        shown = contests.of_impressions()
-        none = np.zeros(contests.ranks)
+        shown = ranker_pairs.of_impressions()
+        none = np.zeros(ranker_pairs.ranks)
         return cls(shown, none, _chance(shown, none), fitted=False)
 
     @cached_property
     def excess(self) -> FloatArray:
         """e = A − T π, of each row."""
-        return np.asarray(self.contests.wins - self.contests.total * self.expected)
+        return np.asarray(self.ranker_pairs.wins - self.ranker_pairs.total * self.expected)
 
     @cached_property
     def variance(self) -> FloatArray:
         """v = T π (1 − π), of each row."""
-        return np.asarray(self.contests.total * self.expected * (1 - self.expected))
+        return np.asarray(self.ranker_pairs.total * self.expected * (1 - self.expected))
 
     @cached_property
     def _inverse(self) -> FloatArray:
         return np.asarray(
-            np.linalg.pinv(self.contests.laplacian(self.variance), rcond=1e-9, hermitian=True), dtype=np.float64
+            np.linalg.pinv(self.ranker_pairs.laplacian(self.variance), rcond=1e-9, hermitian=True), dtype=np.float64
         )
 
     def off_fit(self, direction: FloatArray) -> FloatArray:
         """Return a direction less what the curve could take of it, by rows."""
         if not self.fitted:
             return direction
-        c = self.contests
+        c = self.ranker_pairs
         taken = self._inverse @ c.by_rank(self.variance * direction)
         return np.asarray(direction - (taken[c.rank] - taken[c.other]))
 
     def by_bucket(self, direction: FloatArray) -> FloatArray:
         """Return what each bucket adds to Σ c e for a direction c off the fit, traffic counted from it too: (B,)."""
-        c = self.contests
+        c = self.ranker_pairs
         found = tally(c.bucket, direction * self.excess, c.buckets)
         if c.by_design:
             rankers = c.views.shape[1]
@@ -242,7 +242,7 @@ class Surprises:
 
 
 @dataclass(frozen=True, eq=False)
-class Contests:
+class RankerPairs:
     """One row for each bucket, stratum and two of its cells; the first of rankers i, j is the lower number.
 
     Where the odds are those of traffic, the strata of a bucket that i puts at k and j at k' are in one row.
@@ -275,14 +275,14 @@ class Contests:
     by_design: bool
 
     @classmethod
-    def of(cls, harvest: Harvest, most_rankers: int = MOST_RANKERS) -> Contests:
-        """Return the contests of the busiest rankers of a harvest that holds strata."""
+    def of(cls, harvest: Harvest, most_rankers: int = MOST_RANKERS) -> RankerPairs:
+        """Return the ranker_pairs of the busiest rankers of a harvest that holds strata."""
         shown, clicks = harvest.shown("ranker", "rank").astype(np.float64)
         rates = np.divide(clicks, shown, out=np.zeros_like(clicks), where=shown > 0)
         return cls._of(harvest.strata(by_ranker=True), rates, most_rankers)
 
     @classmethod
-    def _of(cls, strata: Strata, rates: FloatArray, most_rankers: int) -> Contests:
+    def _of(cls, strata: Strata, rates: FloatArray, most_rankers: int) -> RankerPairs:
         cells = strata.cells
         if len(rates) > most_rankers:
             busiest = np.argsort(-strata.views.sum(axis=0), kind="stable")[:most_rankers]
@@ -321,8 +321,8 @@ class Contests:
         )
         return apart._joined() if strata.by_design else apart
 
-    def _joined(self) -> Contests:
-        """Return the same contests with those of one bucket, i, j, k and k' in one row."""
+    def _joined(self) -> RankerPairs:
+        """Return the same ranker_pairs with those of one bucket, i, j, k and k' in one row."""
         first, which = group([self.bucket, self.first, self.second, self.rank, self.other])
         kept = {name: getattr(self, name)[first] for name in ("bucket", "first", "second", "rank", "other", "odds")}
         wins, losses, *shown = (tally(which, v, len(first)) for v in (self.wins, self.losses, *self.shown))
@@ -346,8 +346,8 @@ class Contests:
         """Where both rankers put the documents at the same rank."""
         return np.asarray(self.rank == self.other)
 
-    def of_impressions(self) -> Contests:
-        """Return the same contests for impressions in place of clicks: what traffic alone decides."""
+    def of_impressions(self) -> RankerPairs:
+        """Return the same ranker_pairs for impressions in place of clicks: what traffic alone decides."""
         return replace(self, wins=self.shown[0], losses=self.shown[1])
 
     @cached_property
@@ -371,15 +371,15 @@ class Contests:
         return np.asarray(np.diag(across.sum(axis=1)) - across)
 
 
-def _fit(contests: Contests) -> FloatArray:
+def _fit(ranker_pairs: RankerPairs) -> FloatArray:
     """Return the x that maximises Σ A log π + C log(1 − π), by Newton with bounded steps; 0 on average."""
-    x = np.zeros(contests.ranks)
-    told = contests.total > 0
-    ridge = _RIDGE * max(1.0, contests.total.sum())
+    x = np.zeros(ranker_pairs.ranks)
+    told = ranker_pairs.total > 0
+    ridge = _RIDGE * max(1.0, ranker_pairs.total.sum())
     for _ in range(_STEPS):
-        chance = _chance(contests, x)
-        push = contests.by_rank(np.where(told, contests.wins - contests.total * chance, 0.0))
-        slope = contests.laplacian(contests.total * chance * (1 - chance)) + ridge * np.eye(len(x))
+        chance = _chance(ranker_pairs, x)
+        push = ranker_pairs.by_rank(np.where(told, ranker_pairs.wins - ranker_pairs.total * chance, 0.0))
+        slope = ranker_pairs.laplacian(ranker_pairs.total * chance * (1 - chance)) + ridge * np.eye(len(x))
         # It is 0 on average; what rounding leaves, the ridge alone would hold, and no step be the last.
         step = np.linalg.solve(slope, push - push.mean() - ridge * x)
         size = float(np.abs(step).max(initial=0))
@@ -390,29 +390,29 @@ def _fit(contests: Contests) -> FloatArray:
     return np.asarray(x)
 
 
-def _chance(contests: Contests, curve: FloatArray) -> FloatArray:
-    return np.asarray(1 / (1 + np.exp(-(contests.odds + curve[contests.rank] - curve[contests.other]))))
+def _chance(ranker_pairs: RankerPairs, curve: FloatArray) -> FloatArray:
+    return np.asarray(1 / (1 + np.exp(-(ranker_pairs.odds + curve[ranker_pairs.rank] - curve[ranker_pairs.other]))))
 
 
-def ranker_effects(contests: Contests) -> list[FloatArray]:
+def ranker_effects(ranker_pairs: RankerPairs) -> list[FloatArray]:
     """Return, for each ranker but the busiest, what it wins more than the curve and traffic say."""
-    busy = np.argsort(-contests.views.sum(axis=0), kind="stable")
+    busy = np.argsort(-ranker_pairs.views.sum(axis=0), kind="stable")
     effects = [
-        (contests.first == ranker).astype(np.float64) - (contests.second == ranker)
+        (ranker_pairs.first == ranker).astype(np.float64) - (ranker_pairs.second == ranker)
         for ranker in busy[1 : 1 + _MOST_EFFECTS]
     ]
     return [effect for effect in effects if effect.any()]
 
 
-def trust(surprises: Surprises) -> FloatArray:
+def trust(residuals: Residuals) -> FloatArray:
     """(x_k − x_k') λ: the curve is steeper or flatter for relevant documents: affine clicks (Vardasbi et al., 2020)."""
-    c, x = surprises.contests, surprises.curve
-    return np.asarray((x[c.rank] - x[c.other]) * relevance(surprises))
+    c, x = residuals.ranker_pairs, residuals.curve
+    return np.asarray((x[c.rank] - x[c.other]) * relevance(residuals))
 
 
-def relevance(surprises: Surprises) -> FloatArray:
+def relevance(residuals: Residuals) -> FloatArray:
     """λ: the log relevance of the set of a contest, 0 on average, smoothed to a term of k and one of k'."""
-    c, p = surprises.contests, np.exp(surprises.curve - surprises.curve.max())
+    c, p = residuals.ranker_pairs, np.exp(residuals.curve - residuals.curve.max())
     clicks = c.by_set(c.total)
     first = c.sets[0]
     exposed = c.by_set(c.shown[0]) * p[c.rank[first]] + c.by_set(c.shown[1]) * p[c.other[first]]
@@ -431,22 +431,22 @@ def relevance(surprises: Surprises) -> FloatArray:
     return np.asarray(smooth[c.sets[1]])
 
 
-def bend(contests: Contests) -> FloatArray:
+def bend(ranker_pairs: RankerPairs) -> FloatArray:
     """(k − k')|k − k'|: far ranks differ by more, or less, than the steps between them."""
-    apart = (contests.rank - contests.other).astype(np.float64)
+    apart = (ranker_pairs.rank - ranker_pairs.other).astype(np.float64)
     return np.asarray(apart * np.abs(apart))
 
 
-def above(contests: Contests) -> FloatArray:
+def above(ranker_pairs: RankerPairs) -> FloatArray:
     """How often a page is still read at i's k, against j's k', by users who stop at their first click (cascade)."""
-    reading = 1 - (np.cumsum(contests.rates, axis=1) - contests.rates)
+    reading = 1 - (np.cumsum(ranker_pairs.rates, axis=1) - ranker_pairs.rates)
     reached = np.log(np.maximum(reading, _LEAST_READING))
-    return np.asarray(reached[contests.first, contests.rank] - reached[contests.second, contests.other])
+    return np.asarray(reached[ranker_pairs.first, ranker_pairs.rank] - reached[ranker_pairs.second, ranker_pairs.other])
 
 
-def neighbours(surprises: Surprises) -> FloatArray:
+def neighbours(residuals: Residuals) -> FloatArray:
     """The relevance next to i's k less that next to j's k': results that draw the eye from, or to, one another."""
-    c, x = surprises.contests, surprises.curve
+    c, x = residuals.ranker_pairs, residuals.curve
     worth = c.rates / np.exp(x - x[0])
     around = np.zeros_like(worth)
     around[:, 1:] += worth[:, :-1]
@@ -479,8 +479,8 @@ def _evidence(one: OneCurve, rankers: Sequence[str]) -> dict[str, Any]:
 
 
 def _worst(one: OneCurve, rankers: Sequence[str]) -> list[str]:
-    """Return the contests that add most to Q, in words."""
-    s, c = one.surprises, one.surprises.contests
+    """Return the ranker_pairs that add most to Q, in words."""
+    s, c = one.residuals, one.residuals.ranker_pairs
     first = c.sets[0]
     excess, variance, clicks, wins = (c.by_set(v) for v in (s.excess, s.variance, c.total, c.wins))
     pull = np.divide(excess**2, variance, out=np.zeros_like(excess), where=variance > 1e-9)

@@ -98,9 +98,9 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def judge_jointly(contrasts: Contrasts) -> JointTest | None:
+def joint_test(contrasts: Contrasts) -> JointTest | None:
     """Return Hotelling's test of all differences, or None where there are too few queries for so many."""
-    scale = contrasts.error
+    scale = contrasts.standard_error
     values, vectors = np.linalg.eigh(contrasts.covariance / np.outer(scale, scale))
     # Directions that never move say nothing: one of the differences is a sum of others.
     free = values > _ROUNDING * len(scale)
@@ -129,7 +129,7 @@ class Contrasts:
     moved: FloatArray | None = None
 
     @classmethod
-    def of_deletions(cls, value: FloatArray, moved: FloatArray, most_degrees: float = np.inf) -> Contrasts:
+    def from_deletions(cls, value: FloatArray, moved: FloatArray, most_degrees: float = np.inf) -> Contrasts:
         """Return differences from what leaving out each bucket moves them by, (B, q), scaled so that squares add up.
 
         The degrees of freedom are those of Satterthwaite, as of an interval by jackknife.
@@ -137,7 +137,7 @@ class Contrasts:
         return cls(value, moved.T @ moved, np.minimum(satterthwaite(moved), max(1.0, most_degrees)), moved)
 
     @classmethod
-    def of_independent(
+    def from_independent(
         cls, value: FloatArray, covariances: tuple[FloatArray, FloatArray], degrees: tuple[FloatArray, FloatArray]
     ) -> Contrasts:
         """Return differences of two independent estimates; degrees of freedom after Welch."""
@@ -147,7 +147,7 @@ class Contrasts:
         return cls(value, covariances[0] + covariances[1], np.where(np.isfinite(joint), joint, 1.0))
 
     @property
-    def error(self) -> FloatArray:
+    def standard_error(self) -> FloatArray:
         """The standard error of each."""
         return np.sqrt(np.diagonal(self.covariance))
 
@@ -190,7 +190,7 @@ def wald(parts: Sequence[FloatArray]) -> Trial:
     moved = scale > 1e-9 * max(1.0, float(scale.max(initial=0)))
     table = table[:, moved] / scale[moved]
     if buckets < 2 or not table.shape[1]:
-        return UNTOLD
+        return NOT_TESTED
     covariance = table.T @ table * buckets / (buckets - 1)
     values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-6 * values.max()
@@ -204,10 +204,10 @@ def wald(parts: Sequence[FloatArray]) -> Trial:
     return Trial(test.statistic, size, test.denominator, test.p_value)
 
 
-UNTOLD = Trial(float("nan"), 0, float("nan"), float("nan"))
+NOT_TESTED = Trial(float("nan"), 0, float("nan"), float("nan"))
 
 
-def judge_each(contrasts: Contrasts) -> FloatArray:
+def simultaneous_p_values(contrasts: Contrasts) -> FloatArray:
     """Return a p-value for each difference, allowing for there being several: the chance that the largest is as large.
 
     Each t is turned into a z of its degrees of freedom, and held against the largest of normal errors with the same
@@ -215,7 +215,7 @@ def judge_each(contrasts: Contrasts) -> FloatArray:
     """
     from scipy.special import ndtr, ndtri, stdtr
 
-    scale = contrasts.error
+    scale = contrasts.standard_error
     count = len(scale)
     if not count:
         return np.zeros(0)
@@ -231,10 +231,10 @@ def judge_each(contrasts: Contrasts) -> FloatArray:
     return np.asarray(np.minimum((1 + above) / (1 + _DRAWS), np.minimum(1.0, count * 2 * ndtr(-z))))
 
 
-def ratio_of(difference: float) -> float:
+def ratio_from_log(difference: float) -> float:
     """Return the ratio of which a difference is the logarithm, a number however wide an interval is.
 
-    >>> ratio_of(0.0), ratio_of(1e9) < float("inf")
+    >>> ratio_from_log(0.0), ratio_from_log(1e9) < float("inf")
     (1.0, True)
     """
     return float(np.exp(np.clip(difference, -_LARGEST, _LARGEST)))

@@ -23,8 +23,8 @@ from posbias.estimators.base import FEW_DEGREES, MIN_BUCKETS, deletion_weights, 
 from posbias.findings import Finding
 from posbias.harvesting.count import Settings, refuse_settings
 from posbias.harvesting.harvest import harvest as harvest_log
-from posbias.judging.compare import percent
-from posbias.judging.significance import Contrasts, ratio_of
+from posbias.judging.compare import format_change
+from posbias.judging.significance import Contrasts, ratio_from_log
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import NESTED, guess, refuse_fraction
 from posbias.progress import Progress, silent
@@ -118,14 +118,14 @@ def evaluate(
         )
     if any(type(source).__name__ == "RecordBatchReader" for source in log.sources):
         raise LogError("The log is read twice, and a stream can be read only once. Give a file or a table.")
-    from posbias.judging.compare import fit
+    from posbias.judging.compare import fit_harvest
 
     tables = opened_names(named)
     with open_log(log, engine, progress, extra_tables={table: named[name] for name, table in tables.items()}) as opened:
         # First: who has to mend a ranking need not wait for the harvest.
         told = find_tables(opened, tables, score)
         made = harvest_log(log, max_rank=max_rank, engine=engine, progress=progress, force=force)
-        fitted = fit(made, estimator, level)
+        fitted = fit_harvest(made, estimator, level)
         propensity = _propensity(made, fitted)
         found = find_rankings(named, told, made.rankers)
         plan = Settings(max_rank, (), made.weighting, "share", 0).plan(opened, made.rankers)
@@ -212,8 +212,10 @@ class Evaluation:
             why = "" if ratio is None or not ratio.reason else f": {ratio.reason}"
             return f"Whether {one.name} is better than {other} cannot be told{why}."
         found = one.verdict(self.rises, ratio)
-        by = f"{self.metric} {percent(ratio.value)}, {100 * self.level:g}% interval {percent(ratio.low)} to "
-        by += percent(ratio.high)
+        by = (
+            f"{self.metric} {format_change(ratio.value)}, {100 * self.level:g}% interval {format_change(ratio.low)} to "
+        )
+        by += format_change(ratio.high)
         if found is None:
             same = ratio.low == ratio.high
             return f"{one.name} and {other} " + ("rank alike." if same else f"do not differ beyond chance ({by}).")
@@ -763,11 +765,11 @@ class Refits:
             return Estimate(told, reason="rests on one bucket of queries: no interval")
         buckets = len(moved)
         scaled = (moved * np.sqrt((buckets - 1) / buckets))[:, None]
-        found = Contrasts.of_deletions(np.array([value]), scaled, self.most_degrees)
+        found = Contrasts.from_deletions(np.array([value]), scaled, self.most_degrees)
         degrees = float(found.degrees[0])
-        half = float((t_quantile(found.degrees, (1 + self.level) / 2) * found.error)[0])
+        half = float((t_quantile(found.degrees, (1 + self.level) / 2) * found.standard_error)[0])
         ends = value - half, value + half
-        low, high = map(ratio_of, ends) if log else ends
+        low, high = map(ratio_from_log, ends) if log else ends
         weak = explain_few_degrees(degrees) if degrees < FEW_DEGREES and half > 0 else None
         return Estimate(told, float(low), float(high), degrees, weak)
 

@@ -26,7 +26,7 @@ from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.page_checks import find_repeats
 from posbias.harvesting.row_checks import find_no_clicks, one_in, small_sample
 from posbias.harvesting.tables import PositionCounts
-from posbias.judging.compare import fit
+from posbias.judging.compare import fit_harvest
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import INTEGERS, NATURAL, Columns, Schema, refuse_fraction, refuse_sums, require
 from posbias.progress import Progress, silent
@@ -216,7 +216,7 @@ def curve_of(estimate: Any) -> Curve:
 
         estimate = load_harvest(estimate) if is_harvest(estimate) else load_curve(estimate)
     if isinstance(estimate, Harvest):
-        estimate = fit(estimate)
+        estimate = fit_harvest(estimate)
     if isinstance(estimate, CurveEstimator):
         estimate = estimate.curve()
     if not isinstance(estimate, Curve):

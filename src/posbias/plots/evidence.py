@@ -24,7 +24,7 @@ from posbias.curves.curve import Curve
 from posbias.errors import EstimateError, HarvestError
 from posbias.estimators.base import CurveEstimator, connected_ranks
 from posbias.harvesting.harvest import Harvest
-from posbias.judging.diagnostics import PairRatio, measure_pair_ratios, too_many
+from posbias.judging.diagnostics import PairRatio, measure_pair_ratios, too_many_pairs
 from posbias.learning.weights import curve_of
 from posbias.progress import short
 
@@ -52,7 +52,7 @@ def pair_ratios(harvest: Harvest, estimate: CurveEstimator | Curve | None = None
         raise HarvestError(f"pair_ratios draws a Harvest, not a {type(harvest).__name__}.")
     fitted = _propensity(estimate if estimate is not None else _fitted(harvest))
     counts = harvest.interventions()
-    if too_many(counts):
+    if too_many_pairs(counts):
         raise HarvestError(f"The pairs of {harvest.max_rank} ranks are too many to draw with their intervals.")
     return draw_pair_ratios(measure_pair_ratios(counts, fitted), ax)
 
@@ -74,7 +74,7 @@ def draw_pair_ratios(ratios: Sequence[PairRatio], ax: Axes | None = None) -> Axe
     axes: Any = dressed(ax)
     looks = (False, COLORS[0], "o", "two ranks"), (True, ALARM, "D", "off by over three standard errors")
     for apart, color, marker, name in looks:
-        own = [one for one in surest if one.apart == apart]
+        own = [one for one in surest if one.off_curve == apart]
         if own:
             x, y, low, high = np.array([(one.expected, one.ratio, one.low, one.high) for one in own]).T
             style = {"color": color, "marker": marker, "markersize": 3.5, "linestyle": "none", "label": name}

@@ -389,20 +389,20 @@ def ratios_chart(key: str, part: Part) -> Chart:
     rows = [
         (
             f"{one.rank}",
-            f"{one.other}",
+            f"{one.other_rank}",
             number(one.ratio),
             between(one.low, one.high),
             number(one.expected),
-            "off" if one.apart else "",
+            "off" if one.off_curve else "",
         )
         for one in shown
     ]
     texts = [
-        f"Rank {one.other} against {one.rank}\n{one.ratio:.3f} ({between(one.low, one.high)}) by their clicks\n"
+        f"Rank {one.other_rank} against {one.rank}\n{one.ratio:.3f} ({between(one.low, one.high)}) by their clicks\n"
         f"{one.expected:.3f} by the curve"
         for one in shown
     ]
-    apart, rest = sum(one.apart for one in part.ratios), len(part.ratios) - len(shown)
+    apart, rest = sum(one.off_curve for one in part.ratios), len(part.ratios) - len(shown)
     off = "none is" if not apart else "1 is" if apart == 1 else f"{apart:,} are"
     return chart(
         key,
@@ -423,7 +423,7 @@ def _ratios_drawn(ratios: Sequence[PairRatio]) -> Drawing:
     series = [Series("as the curve says", "ink", ends, ends, line="dashed")]
     looks = (False, "c0", "o", "two ranks"), (True, "alarm", "D", "off by over three standard errors")
     for apart, color, marker, name in looks:
-        own = [one for one in ratios if one.apart == apart]
+        own = [one for one in ratios if one.off_curve == apart]
         if own:
             low, high = ([getattr(one, end) for one in own] for end in ("low", "high"))
             x, y = [one.expected for one in own], [one.ratio for one in own]

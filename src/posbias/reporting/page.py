@@ -16,7 +16,7 @@ from posbias._plotstyle import MARKERS
 from posbias._text import format_ranges, json_text, label, printable_lines
 from posbias.curves.curve import Curve, Position
 from posbias.errors import Spelling
-from posbias.judging.compare import Comparison, percent
+from posbias.judging.compare import Comparison, format_change
 from posbias.judging.compare import number as p_number
 from posbias.judging.compare_segments import SegmentComparison
 from posbias.judging.history import Day, History
@@ -157,13 +157,13 @@ class Shown:
     def support(self) -> Table:
         """What each rank hangs on."""
         return Table(
-            ("rank", "degrees of freedom", "heaviest bucket", "hangs on ranks"),
+            ("rank", "degrees of freedom", "largest bucket", "compared with ranks"),
             tuple(
                 (
                     f"{one.rank}",
-                    "–" if one.degrees is None else f"{one.degrees:,.0f}",
-                    "–" if one.heaviest is None else f"{one.heaviest:.1%}",
-                    ", ".join(f"{rank} ({share:.0%})" for rank, share in one.links.items()) or "–",
+                    "–" if one.degrees_of_freedom is None else f"{one.degrees_of_freedom:,.0f}",
+                    "–" if one.largest_bucket_share is None else f"{one.largest_bucket_share:.1%}",
+                    ", ".join(f"{rank} ({share:.0%})" for rank, share in one.compared_ranks.items()) or "–",
                 )
                 for one in (self.part.diagnosis.support[place] for place in spread(len(self.part.diagnosis.support)))
             ),
@@ -242,7 +242,7 @@ def _ratio_chart(made: Comparison) -> Chart:
             number(d.ratio),
             between(d.low, d.high),
             p_number(d.p_value),
-            f"differs by {percent(d.ratio)}" if d.differs else d.reason or "",
+            f"differs by {format_change(d.ratio)}" if d.differs else d.reason or "",
         )
         for d in made.differences
     ]

@@ -21,12 +21,12 @@ from posbias.estimators.base import Estimator
 from posbias.findings import Finding, Severity, any_error
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
-from posbias.judging.compare import Comparison, choose, compare, fit
+from posbias.judging.compare import Comparison, choose_estimator, compare, fit_harvest
 from posbias.judging.compare_segments import DIFFER, SegmentComparison, compare_segments
-from posbias.judging.diagnose import Diagnosis, contests_of, diagnose_harvest, ordered
+from posbias.judging.diagnose import Diagnosis, diagnose_harvest, ranker_pairs_of, sort_by_severity
 from posbias.judging.diagnostics import PageClicks, PairRatio, Refitted, count_page_clicks, measure_pair_ratios
 from posbias.judging.history import History
-from posbias.judging.one_curve import Contests
+from posbias.judging.one_curve import RankerPairs
 from posbias.logs.click_log import ClickLog, Weighting
 from posbias.logs.schema import ANY_RANKER
 from posbias.progress import Progress, silent
@@ -130,10 +130,10 @@ def report(
     fits, parts = [], []
     for given, name in zip(sources, called, strict=True):
         harvest, pages = _harvested(given, settings, engine, progress)
-        chosen = choose(harvest, estimator)
+        chosen = choose_estimator(harvest, estimator)
         # What each takes longest for is not the other's, and NumPy lets both work at once.
         beside = begun(partial(_beside, harvest, chosen, level))
-        fits.append(fit(harvest, chosen, level))
+        fits.append(fit_harvest(harvest, chosen, level))
         parts.append(_part(fits[-1], beside.result(), pages, _origin(harvest, given, settings), name))
     comparison = None
     if len(fits) == 2:
@@ -331,7 +331,7 @@ def _harvested(
 
 def _beside(harvest: Harvest, chosen: str, level: float) -> _Beside:
     fits, refused = _others(harvest, chosen, level)
-    return _Beside(fits, refused, contests_of(harvest), harvest.set_clicks())
+    return _Beside(fits, refused, ranker_pairs_of(harvest), harvest.set_clicks())
 
 
 class _Beside(NamedTuple):
@@ -340,13 +340,13 @@ class _Beside(NamedTuple):
     Attributes:
         fits: other estimators, by name.
         refused: why some have no curve.
-        contests: of its rankers, where the harvest tells them apart.
+        ranker_pairs: of its rankers, where the harvest tells them apart.
         sets: the clicks of its interventional sets.
     """
 
     fits: dict[str, Estimator[Any]]
     refused: dict[str, str]
-    contests: Contests | None
+    ranker_pairs: RankerPairs | None
     sets: FloatArray
 
 
@@ -360,7 +360,7 @@ def _others(harvest: Harvest, chosen: str, level: float) -> tuple[dict[str, Esti
         if name == chosen or (name == "cross-fit" and harvest.kind == "pairs"):
             continue
         try:
-            made[name] = fit(harvest, name, level)
+            made[name] = fit_harvest(harvest, name, level)
         except EstimateError as error:
             refused[name] = str(error)
     return made, refused
@@ -371,12 +371,14 @@ def _part(fitted: Estimator[Any], beside: _Beside, pages: PageClicks | None, ori
     segments = _segments(harvest, fitted.name, level)
     compared = segments if isinstance(segments, SegmentComparison) else None
     curves = _refitted([fitted, *beside.fits.values()])
-    diagnosis = diagnose_harvest(harvest, pages=pages, curves=curves, contests=beside.contests, segments=compared)
+    diagnosis = diagnose_harvest(
+        harvest, pages=pages, curves=curves, ranker_pairs=beside.ranker_pairs, segments=compared
+    )
     return Part(
         name=name,
         curve=curve,
         diagnosis=diagnosis,
-        findings=ordered([_unnamed(finding) for finding in (*diagnosis.findings, *harvest.findings)]),
+        findings=sort_by_severity([_unnamed(finding) for finding in (*diagnosis.findings, *harvest.findings)]),
         sets=beside.sets,
         ratios=measure_pair_ratios(harvest.interventions(), curve.propensity),
         estimators=beside.refused
