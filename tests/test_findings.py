@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +15,7 @@ import pytest
 
 import posbias
 from posbias.cli.options import as_flags
-from posbias.findings import Finding, added, unusable
+from posbias.findings import CODES, Finding, added, unusable
 
 DAY = Finding("left-out", "warning", "{count} of {rows} rows were left out", 2, evidence={"rows": 1000, "of": "day"})
 
@@ -100,3 +104,67 @@ def test_a_harvest_is_told_on_one_line(rankers: int) -> None:
     assert len(text) < 250
     assert "\n" not in text
     assert ("more rankers" in text) == (rankers > 2)
+
+
+# ---- The table of codes
+
+
+def test_every_code_used_is_in_the_table_and_every_code_in_the_table_is_used() -> None:
+    modules = [ast.parse(path.read_text()) for path in sorted(Path(posbias.__file__).parent.rglob("*.py"))]
+    makers = {"Finding"} | {name for module in modules for name in takes_code(module)}
+    used = {code for module in modules for code in codes_of(module, makers)}
+    assert {"missing-column", "null", "disk-full", "segments-differ", "zero-based"} <= used
+    assert sorted(used - set(CODES)) == [], "add the code to posbias.findings.CODES, with a sentence that explains it"
+    assert sorted(set(CODES) - used) == [], "take the code out of posbias.findings.CODES: nothing uses it"
+
+
+def test_every_code_is_explained_in_one_sentence() -> None:
+    for code, meaning in CODES.items():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code), code
+        assert re.fullmatch(r"[A-Z][^\n]*[^.]\.", meaning), code
+
+
+def takes_code(module: ast.Module) -> Iterator[str]:
+    """Functions whose first parameter is `code`, and classes whose first field is."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef) and node.args.args and node.args.args[0].arg == "code":
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            fields = [line.target for line in node.body if isinstance(line, ast.AnnAssign)]
+            if fields and isinstance(fields[0], ast.Name) and fields[0].id == "code":
+                yield node.name
+
+
+def codes_of(module: ast.Module, makers: set[str]) -> Iterator[str]:
+    """The codes that a module gives to findings: as constants, by names of constants, or by rows of a table."""
+    constants = {
+        line.targets[0].id: line.value
+        for line in module.body
+        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name)
+    }
+    forwards = any(takes_code(module))
+    from_table = False
+    for call in ast.walk(module):
+        if not isinstance(call, ast.Call) or getattr(call.func, "id", None) not in makers:
+            continue
+        named = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
+        given = [call.args[0]] if call.args else named
+        choices = [leaf for value in given for leaf in leaves(value)]
+        choices = [constants.get(leaf.id, leaf) if isinstance(leaf, ast.Name) else leaf for leaf in choices]
+        yield from (leaf.value for leaf in choices if isinstance(leaf, ast.Constant))
+        from_table |= any(isinstance(leaf, ast.Name) and not (forwards and leaf.id == "code") for leaf in choices)
+    if from_table:
+        yield from (code for node in ast.walk(module) if isinstance(node, ast.Tuple) for code in code_of_row(node))
+
+
+def leaves(value: ast.expr) -> list[ast.expr]:
+    """What a conditional expression may give."""
+    return [*leaves(value.body), *leaves(value.orelse)] if isinstance(value, ast.IfExp) else [value]
+
+
+def code_of_row(row: ast.Tuple) -> list[str]:
+    """The code of a row (code, ..., remedy), if it is one."""
+    first, *_, last = row.elts if len(row.elts) > 1 else [row, row]
+    text = isinstance(last, ast.Constant) and str(last.value).endswith(".")
+    word = isinstance(first, ast.Constant) and re.fullmatch(r"[a-z][a-z0-9-]*", str(first.value))
+    return [first.value] if word and (text or isinstance(last, ast.Name | ast.JoinedStr)) else []

@@ -50,7 +50,7 @@ REMEDIES = {
         "needs-extension",
         "posbias loads no extension. In Python, read it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
     ),
-    r"duplicate key": ("names-twice", "Rename or leave out one of the two keys."),
+    r"duplicate key": ("duplicate-column", "Rename or leave out one of the two keys."),
     r"state machine": (
         "broken-row",
         "Write the file again with one kind of line ending, and with quotes only around whole values.",

@@ -83,7 +83,7 @@ def refuse_twins(names: Iterable[str], where: str) -> None:
     for name in names:
         if name in seen:
             raise unusable(
-                "names-twice",
+                "duplicate-column",
                 f"Two columns of {where} are named {name!r}",
                 "Rename or leave out one of them. A query replaces a column by: SELECT * REPLACE (... AS name).",
             )
@@ -300,7 +300,7 @@ def refuse_told_by_path(log: ClickLog, wanted: Mapping[str, str], table: Columns
     unsaid = {role: name for role, name in told.items() if isinstance(getattr(log, role), Unsaid)}
     if unsaid:
         raise unusable(
-            "told-by-path",
+            "column-only-in-path",
             f"No file of the {where} has the column {listed(unsaid.values())}; only folders are called so",
             "A folder may be called anything: if its name tells that of every row in it, say so.",
             count=len(unsaid),
@@ -317,7 +317,7 @@ def refuse_shared(wanted: Mapping[str, str]) -> None:
         other = roles.setdefault(column, role)
         if other != role:
             raise unusable(
-                "one-column-twice",
+                "column-with-two-roles",
                 f"Column {column!r} cannot be both {other} and {role}",
                 f"Each has a column of its own: name the right ones ({other} and {role}).",
             )
@@ -345,7 +345,7 @@ def no_ranker_shown(columns: Mapping[str, str], ranks: Iterable[str]) -> LogErro
     found, leave = (listed(ranks), "ranks='none'") if ranks else ("the rankings table", "no rankings")
     unmeant = {"ranks": "none", "ranker": "none"} if ranks else {"ranker": "COLUMN"}
     return unusable(
-        "no-ranker-shown",
+        "missing-ranker-column",
         f"The log tells each ranker's rank ({found}), but no column says which ranker was shown",
         "Name it (ranker). If results were shown by none of them, as with interleaving, leave the ranks out of it "
         f"({leave}, ranker='none'): then documents are compared wherever they were shown.",
@@ -419,7 +419,7 @@ def refuse_window(window: str | None, columns: Mapping[str, str]) -> None:
     """Refuse a point in time for a window: hardly two rows share one, and nothing would be compared."""
     if window is not None and columns[window].startswith(("TIMESTAMP", "TIME")):
         raise unusable(
-            "window-of-times",
+            "window-is-timestamp",
             f"Column {window!r} is {columns[window]}: a point in time, where a window such as a day was expected",
             "Name a column of days or weeks; a query makes one.",
             arguments={"sql": f"SELECT *, date_trunc('day', \"{window}\") AS day FROM source", "window": "day"},
@@ -472,7 +472,7 @@ def refuse_rankers(schema: Schema, rankers: Sequence[str]) -> None:
         other = alike.setdefault(_value(name), name)
         if other != name:
             raise unusable(
-                "rankers-alike",
+                "identical-ranker-names",
                 f"The rankers {listed([other, name])} are one and the same in column {schema.ranker!r}, which is "
                 f"{schema.types[schema.ranker]}" + _columns(schema, (other, name)),
                 "Leave one of them out, or write the ranker as text.",
@@ -612,7 +612,7 @@ def _refuse_taken(carried: tuple[str, ...]) -> None:
     twins = [name for name in carried if name.lower() in _TAKEN or name.lower().startswith(_OURS)]
     if twins:
         raise unusable(
-            "taken-name",
+            "column-name-taken",
             f"The log would have two columns named {listed(name.lower() for name in twins)}: one that is made, and one "
             "that is carried along from the impressions",
             "If it is the one that is meant, name it for what it is. Otherwise leave it out by a query (sql), such as "
