@@ -42,6 +42,7 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     """
     from pathlib import Path
 
+    from experiments.outcomes import summarize
     from experiments.registry import run
     from posbias._files import writable
     from posbias.errors import PosbiasError
@@ -56,7 +57,7 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     chosen = list(_PAPER) if name == "all" else [name]
     for path in [folder / f"{one}{ending}" for one in chosen for ending in (".csv", ".png", ".txt")]:
         writable(path)
-    held = claims = untold = 0
+    held = claims = undecided = 0
     done: list[str] = []
     try:
         with bar() as progress:
@@ -64,7 +65,7 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
                 outcome.save(folder)
                 done.append(outcome.name)
                 held += sum(verdict.holds is True for verdict in outcome.verdicts)
-                untold += sum(verdict.holds is None for verdict in outcome.verdicts)
+                undecided += sum(verdict.holds is None for verdict in outcome.verdicts)
                 claims += len(outcome.verdicts)
                 told = (line for text in outcome.to_text().split("\n") for line in folded(printable(text)))
                 click.echo("\n".join([outcome.name, *told, ""]))
@@ -73,25 +74,8 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
             raise
         tell(printable(f"Interrupted; {', '.join(done)} had been written to {output}."))
         raise click.exceptions.Exit(130) from None
-    summary = f"{_verdict(held, claims, untold)} Numbers and pictures are in {output}."
+    summary = f"{summarize(held, claims, undecided)} Numbers and pictures are in {output}."
     click.echo("\n".join(folded(printable(summary), breaking=False)))
-
-
-def _verdict(held: int, claims: int, untold: int) -> str:
-    """Return how many claims hold, in a sentence.
-
-    >>> _verdict(3, 5, 0), _verdict(3, 5, 1)
-    ('3 of 5 claims hold.', '3 of 5 claims hold; there is too little data to tell of 1.')
-    >>> _verdict(0, 14, 14)
-    'There is too little data to tell of any of 14 claims; with more, as without --quick, there may be enough.'
-    """
-    if untold == claims > 0:
-        return (
-            f"There is too little data to tell of any of {claims} claims; with more, as without --quick, there may "
-            "be enough."
-        )
-    more = f"; there is too little data to tell of {untold}" if untold else ""
-    return f"{held} of {claims} claims hold{more}."
 
 
 if __name__ == "__main__":

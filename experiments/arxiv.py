@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.blends import agreeing
 from experiments.figures import Line, draw_curves
 from experiments.judgments import Judgments
 from experiments.laboratory import Laboratory, long_queries, own_queries
-from experiments.outcomes import Outcome, Verdict, judged, seed_of
-from experiments.ranking_svm import ndcg, rank_documents, same_rank_share
-from experiments.sessions import simulate_sessions, simulate_swaps
-from experiments.set_tables import set_lines, set_rows
-from experiments.traffic import split_views
+from experiments.outcomes import Outcome, Verdict, judged, seed_of, set_lines, set_rows
+from experiments.ranking_svm import agreeing, ndcg, rank_documents, same_rank_share
+from experiments.sessions import simulate_sessions, simulate_swaps, split_views
 from posbias._arrays import FloatArray, IntArray
 from posbias.estimators import AllPairs
 from posbias.harvesting.harvest import harvest

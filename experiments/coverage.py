@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from experiments.drawn import buckets_of, draw_log, quick_world
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
+from experiments.simulated_logs import buckets_of, draw_log, quick_world
 from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias.errors import EstimateError
 from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
@@ -28,49 +28,28 @@ ESTIMATORS: dict[str, type[Estimator]] = {  # type: ignore[type-arg]
 LEVELS = (0.9, 0.95, 0.99)
 # What counts as 95%.
 _LOW, _HIGH = 0.93, 0.97
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One world and the layout of its log."""
-
-    world: World
-    layout: Layout = Layout.WIDE
-    # Whether each view draws its ranker independently, as CrossFit has it.
-    independent: bool = field(default=True)
-
-    def drawn(self, share: float) -> World:
-        """Return the world with a share of its queries, where it has many."""
-        return quick_world(self.world, share)
-
-
 _FIVE = tuple("abcde")
-SETTINGS: dict[str, Setting] = {
-    "10 queries, 100 views each": Setting(World(queries=10, repeats=100)),
-    "20 queries, 100 views each": Setting(World(queries=20, repeats=100)),
-    "50 queries, 100 views each": Setting(World(queries=50, repeats=100)),
-    "100 queries": Setting(World(queries=100)),
-    "300 queries": Setting(World(queries=300)),
-    "1,000 queries": Setting(World(queries=1000)),
-    "5,000 queries": Setting(World(queries=5000)),
-    "20,000 queries": Setting(World(queries=20_000)),
-    "heavy-tailed queries": Setting(World(queries=1000, skew=1.5)),
-    "very heavy-tailed queries": Setting(World(queries=300, repeats=30, skew=2.5)),
-    "30 ranks": Setting(World(queries=200, repeats=20, max_rank=30, eta=0.7)),
-    "3 rankers, 80/10/10": Setting(World(queries=1000, rankers=tuple("abc"), traffic=(80, 10, 10))),
-    "5 rankers, 80/5/5/5/5": Setting(World(queries=500, rankers=_FIVE, traffic=(80, 5, 5, 5, 5))),
-    "near-identical rankers": Setting(World(queries=3000, similarity=0.99)),
-    "one view a query": Setting(World(queries=10_000, repeats=1)),
-    "η = 0.5": Setting(World(queries=1000, eta=0.5)),
-    "η = 2": Setting(World(queries=5000, eta=2.0)),
-    "replay": Setting(World(queries=1000), Layout.REPLAY),
-    "replay, 97/3, unequal": Setting(World(queries=5000, traffic=(97, 3), quality=(1.0, 2.0)), Layout.REPLAY),
-    "replay, heavy-tailed queries": Setting(World(queries=1000, repeats=5, skew=2.0), Layout.REPLAY),
-    "sticky, 2 rankers": Setting(World(queries=2000, sticky=True), independent=False),
-    "sticky, 5 rankers": Setting(
-        World(queries=1000, sticky=True, rankers=_FIVE, traffic=(80, 5, 5, 5, 5)), independent=False
-    ),
-}
+
+
+def run_coverage(lab: Laboratory) -> Outcome:
+    """Draw logs of every setting, and count how often each estimator's intervals hold the truth."""
+    held: dict[str, dict[str, Held]] = {}
+    logs = lab.sizes.covered_logs
+    for number, (name, setting) in enumerate(SETTINGS.items()):
+        world = setting.drawn(lab.sizes.world)
+        buckets = buckets_of(world.queries)
+        found = []
+        for log in range(logs):
+            found.append(measure(replace(world, seed=seed_of(lab.seed, "coverage", name, log)), setting, buckets))
+            lab.progress(f"coverage: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+        held[name] = {
+            label: Held(*(np.stack([one[label][part] for one in found]) for part in range(4))) for label in ESTIMATORS
+        }
+    rows = [row for name, by_estimator in held.items() for row in _rows(name, by_estimator)]
+    means = {label: np.array([held[name][label].coverage(0.95)[:2] for name in SETTINGS]).T for label in ESTIMATORS}
+    figure = draw_settings(list(SETTINGS), means, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
+    by_rank = [row for name, by_estimator in held.items() for row in _rank_rows(name, by_estimator)]
+    return Outcome("coverage", rows, figure, _verdicts(held), {"by-rank": by_rank}, _notes(held))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,28 +109,49 @@ class Held:
         return np.asarray(2 * stdtrit(self.degrees, (1 + level) / 2) * self.scale)
 
 
-def run_coverage(lab: Laboratory) -> Outcome:
-    """Draw logs of every setting, and count how often each estimator's intervals hold the truth."""
-    held: dict[str, dict[str, Held]] = {}
-    logs = lab.sizes.covered_logs
-    for number, (name, setting) in enumerate(SETTINGS.items()):
-        world = setting.drawn(lab.sizes.world)
-        buckets = buckets_of(world.queries)
-        found = []
-        for log in range(logs):
-            found.append(measure(replace(world, seed=seed_of(lab.seed, "coverage", name, log)), setting, buckets))
-            lab.progress(f"coverage: {name}", (number + (log + 1) / logs) / len(SETTINGS))
-        held[name] = {
-            label: Held(*(np.stack([one[label][part] for one in found]) for part in range(4))) for label in ESTIMATORS
-        }
-    rows = [row for name, by_estimator in held.items() for row in _rows(name, by_estimator)]
-    means = {label: np.array([held[name][label].coverage(0.95)[:2] for name in SETTINGS]).T for label in ESTIMATORS}
-    figure = draw_settings(list(SETTINGS), means, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
-    by_rank = [row for name, by_estimator in held.items() for row in _rank_rows(name, by_estimator)]
-    return Outcome("coverage", rows, figure, _verdicts(held), {"by-rank": by_rank}, _notes(held))
+@dataclass(frozen=True)
+class WorldSetting:
+    """One world and the layout of its log."""
+
+    world: World
+    layout: Layout = Layout.WIDE
+    # Whether each view draws its ranker independently, as CrossFit has it.
+    independent: bool = field(default=True)
+
+    def drawn(self, share: float) -> World:
+        """Return the world with a share of its queries, where it has many."""
+        return quick_world(self.world, share)
 
 
-def measure(world: World, setting: Setting, buckets: IntArray) -> dict[str, tuple[FloatArray, ...]]:
+SETTINGS: dict[str, WorldSetting] = {
+    "10 queries, 100 views each": WorldSetting(World(queries=10, repeats=100)),
+    "20 queries, 100 views each": WorldSetting(World(queries=20, repeats=100)),
+    "50 queries, 100 views each": WorldSetting(World(queries=50, repeats=100)),
+    "100 queries": WorldSetting(World(queries=100)),
+    "300 queries": WorldSetting(World(queries=300)),
+    "1,000 queries": WorldSetting(World(queries=1000)),
+    "5,000 queries": WorldSetting(World(queries=5000)),
+    "20,000 queries": WorldSetting(World(queries=20_000)),
+    "heavy-tailed queries": WorldSetting(World(queries=1000, skew=1.5)),
+    "very heavy-tailed queries": WorldSetting(World(queries=300, repeats=30, skew=2.5)),
+    "30 ranks": WorldSetting(World(queries=200, repeats=20, max_rank=30, eta=0.7)),
+    "3 rankers, 80/10/10": WorldSetting(World(queries=1000, rankers=tuple("abc"), traffic=(80, 10, 10))),
+    "5 rankers, 80/5/5/5/5": WorldSetting(World(queries=500, rankers=_FIVE, traffic=(80, 5, 5, 5, 5))),
+    "near-identical rankers": WorldSetting(World(queries=3000, similarity=0.99)),
+    "one view a query": WorldSetting(World(queries=10_000, repeats=1)),
+    "η = 0.5": WorldSetting(World(queries=1000, eta=0.5)),
+    "η = 2": WorldSetting(World(queries=5000, eta=2.0)),
+    "replay": WorldSetting(World(queries=1000), Layout.REPLAY),
+    "replay, 97/3, unequal": WorldSetting(World(queries=5000, traffic=(97, 3), quality=(1.0, 2.0)), Layout.REPLAY),
+    "replay, heavy-tailed queries": WorldSetting(World(queries=1000, repeats=5, skew=2.0), Layout.REPLAY),
+    "sticky, 2 rankers": WorldSetting(World(queries=2000, sticky=True), independent=False),
+    "sticky, 5 rankers": WorldSetting(
+        World(queries=1000, sticky=True, rankers=_FIVE, traffic=(80, 5, 5, 5, 5)), independent=False
+    ),
+}
+
+
+def measure(world: World, setting: WorldSetting, buckets: IntArray) -> dict[str, tuple[FloatArray, ...]]:
     """Draw one log and return what each estimator makes of it: the fields of `Held`."""
     harvest = draw_log(world, buckets).harvest(setting.layout)
     return {label: _fitted(kind(), harvest, world.propensity) for label, kind in ESTIMATORS.items()}

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.drawn import GUESS, buckets_of, draw_log, draw_page_clicks, quick_world
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
+from experiments.simulated_logs import GUESS, buckets_of, draw_log, draw_page_clicks, quick_world
 from posbias._arrays import FloatArray, IntArray
 from posbias.findings import Finding
 from posbias.judging.diagnose import diagnose_harvest
@@ -46,10 +46,40 @@ MOST, MOST_OF_EACH, LEAST = 0.07, 0.05, 0.9
 _BROKEN = 5
 # How often a guess of relevance is right.
 _RIGHT = 0.85
+_MILDLY = (1.0, 1.5)
+_RANKERS: dict[str, float | tuple[float, ...]] = {"alike": 1.0, "mildly unequal": _MILDLY, "unequal": (0.5, 2.0)}
+_BREAKS: dict[str, tuple[User | None, float]] = {
+    "trust bias": (TrustBias(), 0.0),
+    "cascade": (Cascade(), 0.0),
+    "one click a page": (AtMostOneClick(PositionBased()), 0.0),
+    "neighbours matter": (NeighbourBias(), 0.0),
+    "examination by relevance": (AttractionBias(), 0.0),
+    "traffic leans 0.3": (None, 0.3),
+}
+# What takes more queries than others to be seen.
+_FAINT = ("examination by relevance",)
+
+
+def run_diagnosis(lab: Laboratory) -> Outcome:
+    """Draw logs of every setting, and count how often each finding is made."""
+    found: dict[str, list[tuple[Finding, ...]]] = {}
+    for number, (name, setting) in enumerate(SETTINGS.items()):
+        world = setting.drawn(lab.sizes.world)
+        buckets = buckets_of(world.queries)
+        logs = max(2, lab.sizes.diagnosed_logs // (_BROKEN if setting.broken else 1))
+        found[name] = []
+        for log in range(logs):
+            drawn = replace(world, seed=seed_of(lab.seed, "diagnosis", name, log))
+            found[name].append(measure(drawn, setting, buckets))
+            lab.progress(f"diagnosis: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+    rows = [_row(name, one) for name, one in found.items()]
+    lines = {"any alarm": _shares([[_any(findings) for findings in one] for one in found.values()])}
+    figure = draw_settings(list(SETTINGS), lines, "Share of logs with an alarm", (0.0, MOST), (-0.02, 1.02))
+    return Outcome("diagnosis", rows, figure, _verdicts(found), notes=_notes(rows))
 
 
 @dataclass(frozen=True)
-class Setting:
+class DiagnosisSetting:
     """One world, and what of it breaks the model.
 
     Attributes:
@@ -78,37 +108,25 @@ class Setting:
         return quick_world(self.world, share)
 
 
-_MILDLY = (1.0, 1.5)
-_RANKERS: dict[str, float | tuple[float, ...]] = {"alike": 1.0, "mildly unequal": _MILDLY, "unequal": (0.5, 2.0)}
-_BREAKS: dict[str, tuple[User | None, float]] = {
-    "trust bias": (TrustBias(), 0.0),
-    "cascade": (Cascade(), 0.0),
-    "one click a page": (AtMostOneClick(PositionBased()), 0.0),
-    "neighbours matter": (NeighbourBias(), 0.0),
-    "examination by relevance": (AttractionBias(), 0.0),
-    "traffic leans 0.3": (None, 0.3),
-}
-# What takes more queries than others to be seen.
-_FAINT = ("examination by relevance",)
-SETTINGS: dict[str, Setting] = (
+SETTINGS: dict[str, DiagnosisSetting] = (
     {
-        "20 queries, 100 views each": Setting(World(queries=20, repeats=100)),
-        "20 queries, 10 views each": Setting(World(queries=20)),
-        "1,000 queries": Setting(World(queries=1000)),
-        "10,000 queries": Setting(World(queries=10_000)),
-        "1,000 queries, unequal rankers": Setting(World(queries=1000, quality=(0.5, 2.0))),
-        "heavy-tailed queries": Setting(World(queries=1000, skew=1.5)),
-        "3 rankers, 80/10/10": Setting(World(queries=1000, rankers=tuple("abc"), traffic=(80, 10, 10))),
-        "near-identical rankers": Setting(World(queries=1000, similarity=0.99)),
-        "replay": Setting(World(queries=1000), Layout.REPLAY),
-        "sticky": Setting(World(queries=1000, sticky=True)),
-        "proxy, 20 queries, 100 views each": Setting(World(queries=20, repeats=100), proxy=True),
-        "proxy, 1,000 queries": Setting(World(queries=1000), proxy=True),
-        "proxy, 10,000 queries": Setting(World(queries=10_000), proxy=True),
-        "proxy, heavy-tailed queries": Setting(World(queries=1000, skew=1.5), proxy=True),
+        "20 queries, 100 views each": DiagnosisSetting(World(queries=20, repeats=100)),
+        "20 queries, 10 views each": DiagnosisSetting(World(queries=20)),
+        "1,000 queries": DiagnosisSetting(World(queries=1000)),
+        "10,000 queries": DiagnosisSetting(World(queries=10_000)),
+        "1,000 queries, unequal rankers": DiagnosisSetting(World(queries=1000, quality=(0.5, 2.0))),
+        "heavy-tailed queries": DiagnosisSetting(World(queries=1000, skew=1.5)),
+        "3 rankers, 80/10/10": DiagnosisSetting(World(queries=1000, rankers=tuple("abc"), traffic=(80, 10, 10))),
+        "near-identical rankers": DiagnosisSetting(World(queries=1000, similarity=0.99)),
+        "replay": DiagnosisSetting(World(queries=1000), Layout.REPLAY),
+        "sticky": DiagnosisSetting(World(queries=1000, sticky=True)),
+        "proxy, 20 queries, 100 views each": DiagnosisSetting(World(queries=20, repeats=100), proxy=True),
+        "proxy, 1,000 queries": DiagnosisSetting(World(queries=1000), proxy=True),
+        "proxy, 10,000 queries": DiagnosisSetting(World(queries=10_000), proxy=True),
+        "proxy, heavy-tailed queries": DiagnosisSetting(World(queries=1000, skew=1.5), proxy=True),
     }
     | {
-        f"{breaks}, {rankers}": Setting(
+        f"{breaks}, {rankers}": DiagnosisSetting(
             World(queries=10_000, quality=quality),
             user=user,
             leaning=leaning,
@@ -118,52 +136,44 @@ SETTINGS: dict[str, Setting] = (
         for rankers, quality in _RANKERS.items()
     }
     | {
-        f"{breaks}, mildly unequal, 100,000 queries": Setting(
+        f"{breaks}, mildly unequal, 100,000 queries": DiagnosisSetting(
             World(queries=100_000, quality=_MILDLY), user=_BREAKS[breaks][0], wanted=True
         )
         for breaks in _FAINT
     }
     | {
-        f"{breaks}, alike, proxy": Setting(
+        f"{breaks}, alike, proxy": DiagnosisSetting(
             World(queries=10_000), user=_BREAKS[breaks][0], proxy=True, wanted=breaks not in _FAINT
         )
         for breaks in ("trust bias", *_FAINT)
     }
     | {
-        f"{breaks}, alike, proxy, 100,000 queries": Setting(
+        f"{breaks}, alike, proxy, 100,000 queries": DiagnosisSetting(
             World(queries=100_000), user=_BREAKS[breaks][0], proxy=True, wanted=True
         )
         for breaks in _FAINT
     }
-    | {"crawlers open 2% of pages": Setting(World(queries=1000), user=Crawled(share=0.02), wanted=True)}
+    | {"crawlers open 2% of pages": DiagnosisSetting(World(queries=1000), user=Crawled(share=0.02), wanted=True)}
 )
 
 
-def run_diagnosis(lab: Laboratory) -> Outcome:
-    """Draw logs of every setting, and count how often each finding is made."""
-    found: dict[str, list[tuple[Finding, ...]]] = {}
-    for number, (name, setting) in enumerate(SETTINGS.items()):
-        world = setting.drawn(lab.sizes.world)
-        buckets = buckets_of(world.queries)
-        logs = max(2, lab.sizes.diagnosed_logs // (_BROKEN if setting.broken else 1))
-        found[name] = []
-        for log in range(logs):
-            drawn = replace(world, seed=seed_of(lab.seed, "diagnosis", name, log))
-            found[name].append(measure(drawn, setting, buckets))
-            lab.progress(f"diagnosis: {name}", (number + (log + 1) / logs) / len(SETTINGS))
-    rows = [_row(name, one) for name, one in found.items()]
-    lines = {"any alarm": _shares([[_any(findings) for findings in one] for one in found.values()])}
-    figure = draw_settings(list(SETTINGS), lines, "Share of logs with an alarm", (0.0, MOST), (-0.02, 1.02))
-    return Outcome("diagnosis", rows, figure, _verdicts(found), notes=_notes(rows))
-
-
-def measure(world: World, setting: Setting, buckets: IntArray) -> tuple[Finding, ...]:
+def measure(world: World, setting: DiagnosisSetting, buckets: IntArray) -> tuple[Finding, ...]:
     """Draw one log and return what its diagnosis finds."""
     log = draw_log(world, buckets, user=setting.user, leaning=setting.leaning)
     pages = draw_page_clicks(world, buckets, user=setting.user, leaning=setting.leaning)
     split = dict(zip(world.rankers, world.shares, strict=True))
     harvest = log.harvest_by_guess(_RIGHT) if setting.proxy else log.harvest(setting.layout)
     return diagnose_harvest(harvest, split=split, proxy=GUESS if setting.proxy else None, pages=pages).findings
+
+
+def _row(name: str, found: Sequence[tuple[Finding, ...]]) -> Row:
+    codes = [{finding.code for finding in findings} for findings in found]
+    row: dict[str, object] = {"setting": name, "logs": len(found), "any": float(np.mean([_any(f) for f in found]))}
+    row |= {code: float(np.mean([code in one for one in codes])) for code in (*ALARMS, "one-curve-not-tested")}
+    tried = [finding.evidence["p_directions"] for findings in found for finding in findings if finding.code in _TRIED]
+    known = [p for p in tried if p is not None]
+    row |= {"median_p_of_directions": float(np.median(known)) if known else float("nan")}
+    return row
 
 
 def _any(findings: tuple[Finding, ...]) -> bool:
@@ -175,16 +185,6 @@ def _shares(alarms: Sequence[Sequence[bool]]) -> FloatArray:
     means = np.array([np.mean(one) for one in alarms])
     counts = np.array([len(one) for one in alarms])
     return np.stack([means, np.sqrt(np.maximum(means * (1 - means), 0.05 * 0.95) / counts)])
-
-
-def _row(name: str, found: Sequence[tuple[Finding, ...]]) -> Row:
-    codes = [{finding.code for finding in findings} for findings in found]
-    row: dict[str, object] = {"setting": name, "logs": len(found), "any": float(np.mean([_any(f) for f in found]))}
-    row |= {code: float(np.mean([code in one for one in codes])) for code in (*ALARMS, "one-curve-not-tested")}
-    tried = [finding.evidence["p_directions"] for findings in found for finding in findings if finding.code in _TRIED]
-    known = [p for p in tried if p is not None]
-    row |= {"median_p_of_directions": float(np.median(known)) if known else float("nan")}
-    return row
 
 
 def _verdicts(found: Mapping[str, Sequence[tuple[Finding, ...]]]) -> tuple[Verdict, ...]:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.drawn import buckets_of, quick_world
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
-from experiments.periods import as_segments, draw_periods
+from experiments.simulated_logs import as_segments, buckets_of, draw_periods, quick_world
 from posbias._arrays import FloatArray, IntArray
 from posbias.judging.compare import ComparedCurve, compare_curves
 from posbias.judging.compare_segments import compare_segments
@@ -23,72 +22,6 @@ _LEVEL = 0.95
 _LOW, _HIGH = 0.03, 0.07
 _RANK, _RISE = 5, 0.1
 _POWERFUL = ("p₅ up by 10%, 100,000 queries", "p₅ up by 10%, 100,000 queries, one view each")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Periods of one world.
-
-    Attributes:
-        world: of each period.
-        rise: of p at rank 5 in the second of two periods.
-        shared: whether both periods have the same queries.
-        segments: how many periods are compared as segments, in place of two.
-        layout: of the logs.
-        logs: the share of the logs that are drawn of others; large worlds take their time.
-    """
-
-    world: World
-    rise: float = 0.0
-    shared: bool = True
-    segments: int | None = None
-    layout: Layout = Layout.WIDE
-    logs: float = 1.0
-
-    def drawn(self, part: float) -> World:
-        """Return the world with a part of its queries, where it has many."""
-        return quick_world(self.world, part)
-
-
-SETTINGS: dict[str, Setting] = {
-    "the same, 20 queries, 100 views each": Setting(World(queries=20, repeats=100)),
-    "the same, 300 queries": Setting(World(queries=300)),
-    "the same, 1,000 queries": Setting(World(queries=1000)),
-    "the same, 10,000 queries": Setting(World(queries=10_000), logs=0.75),
-    "the same, heavy-tailed queries": Setting(World(queries=1000, skew=1.5)),
-    "the same, 3 rankers, 80/10/10": Setting(World(queries=1000, rankers=tuple("abc"), traffic=(80, 10, 10))),
-    "the same, replay": Setting(World(queries=1000), layout=Layout.REPLAY),
-    "other queries, 1,000 each": Setting(World(queries=1000), shared=False),
-    "2 segments, 1,000 queries": Setting(World(queries=1000), segments=2),
-    "5 segments, 1,000 queries": Setting(World(queries=1000), segments=5, logs=0.5),
-    "5 segments, 10,000 queries": Setting(World(queries=10_000), segments=5, logs=0.25),
-    "20 segments, 1,000 queries": Setting(World(queries=1000), segments=20, logs=0.25),
-    "p₅ up by 10%, 3,000 queries": Setting(World(queries=3000), _RISE, logs=0.25),
-    "p₅ up by 10%, 10,000 queries": Setting(World(queries=10_000), _RISE, logs=0.25),
-    "p₅ up by 10%, 100,000 queries": Setting(World(queries=100_000), _RISE, logs=0.15),
-    "p₅ up by 10%, 100,000 queries, one view each": Setting(World(queries=100_000, repeats=1), _RISE, logs=0.15),
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Told:
-    """What was said over the logs of a setting.
-
-    Attributes:
-        ranks: whether any rank was said to differ, allowing for all of them, by log.
-        joint: whether all at once were, by log; NaN where there was no test.
-        independent: whether any rank was with the curves taken for independent; NaN of segments.
-        named: whether rank 5 was.
-        others: whether any other rank was.
-        p_value: the least of any rank, allowing for all of them.
-    """
-
-    ranks: FloatArray
-    joint: FloatArray
-    independent: FloatArray
-    named: FloatArray
-    others: FloatArray
-    p_value: FloatArray
 
 
 def run_drift(lab: Laboratory) -> Outcome:
@@ -112,7 +45,73 @@ def run_drift(lab: Laboratory) -> Outcome:
     return Outcome("drift", rows, figure, _verdicts(told), notes=_notes(rows))
 
 
-def measure(world: World, setting: Setting, buckets: IntArray) -> tuple[float, ...]:
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What was said over the logs of a setting.
+
+    Attributes:
+        ranks: whether any rank was said to differ, allowing for all of them, by log.
+        joint: whether all at once were, by log; NaN where there was no test.
+        independent: whether any rank was with the curves taken for independent; NaN of segments.
+        named: whether rank 5 was.
+        others: whether any other rank was.
+        p_value: the least of any rank, allowing for all of them.
+    """
+
+    ranks: FloatArray
+    joint: FloatArray
+    independent: FloatArray
+    named: FloatArray
+    others: FloatArray
+    p_value: FloatArray
+
+
+@dataclass(frozen=True)
+class DriftSetting:
+    """Periods of one world.
+
+    Attributes:
+        world: of each period.
+        rise: of p at rank 5 in the second of two periods.
+        shared: whether both periods have the same queries.
+        segments: how many periods are compared as segments, in place of two.
+        layout: of the logs.
+        logs: the share of the logs that are drawn of others; large worlds take their time.
+    """
+
+    world: World
+    rise: float = 0.0
+    shared: bool = True
+    segments: int | None = None
+    layout: Layout = Layout.WIDE
+    logs: float = 1.0
+
+    def drawn(self, part: float) -> World:
+        """Return the world with a part of its queries, where it has many."""
+        return quick_world(self.world, part)
+
+
+SETTINGS: dict[str, DriftSetting] = {
+    "the same, 20 queries, 100 views each": DriftSetting(World(queries=20, repeats=100)),
+    "the same, 300 queries": DriftSetting(World(queries=300)),
+    "the same, 1,000 queries": DriftSetting(World(queries=1000)),
+    "the same, 10,000 queries": DriftSetting(World(queries=10_000), logs=0.75),
+    "the same, heavy-tailed queries": DriftSetting(World(queries=1000, skew=1.5)),
+    "the same, 3 rankers, 80/10/10": DriftSetting(World(queries=1000, rankers=tuple("abc"), traffic=(80, 10, 10))),
+    "the same, replay": DriftSetting(World(queries=1000), layout=Layout.REPLAY),
+    "other queries, 1,000 each": DriftSetting(World(queries=1000), shared=False),
+    "2 segments, 1,000 queries": DriftSetting(World(queries=1000), segments=2),
+    "5 segments, 1,000 queries": DriftSetting(World(queries=1000), segments=5, logs=0.5),
+    "5 segments, 10,000 queries": DriftSetting(World(queries=10_000), segments=5, logs=0.25),
+    "20 segments, 1,000 queries": DriftSetting(World(queries=1000), segments=20, logs=0.25),
+    "p₅ up by 10%, 3,000 queries": DriftSetting(World(queries=3000), _RISE, logs=0.25),
+    "p₅ up by 10%, 10,000 queries": DriftSetting(World(queries=10_000), _RISE, logs=0.25),
+    "p₅ up by 10%, 100,000 queries": DriftSetting(World(queries=100_000), _RISE, logs=0.15),
+    "p₅ up by 10%, 100,000 queries, one view each": DriftSetting(World(queries=100_000, repeats=1), _RISE, logs=0.15),
+}
+
+
+def measure(world: World, setting: DriftSetting, buckets: IntArray) -> tuple[float, ...]:
     """Draw the periods of one log, and return what is said of them: the fields of `Told`."""
     if setting.segments is not None:
         curves = [world.propensity] * setting.segments

@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from experiments.blends import cautious_ranker
 from experiments.figures import Line, draw_curves
 from experiments.judgments import Judgments
 from experiments.laboratory import Laboratory, long_queries, own_queries
-from experiments.outcomes import Outcome, Row, Verdict, judged, seed_of
-from experiments.ranking_svm import rank_documents
-from experiments.sessions import simulate_sessions, simulate_swaps
-from experiments.set_tables import set_lines, set_rows
-from experiments.traffic import split_views
+from experiments.outcomes import Outcome, Row, Verdict, judged, seed_of, set_lines, set_rows
+from experiments.ranking_svm import cautious_ranker, rank_documents
+from experiments.sessions import simulate_sessions, simulate_swaps, split_views
 from posbias._arrays import FloatArray, IntArray
 from posbias.estimators import AllPairs
 from posbias.harvesting.harvest import harvest
@@ -148,6 +145,21 @@ def _with_signals(lab: Laboratory, judgments: Judgments, log: pa.Table) -> tuple
     return log, names
 
 
+def _rows(truth: FloatArray, curves: Mapping[str, FloatArray], bands: Mapping[str, FloatArray]) -> list[Row]:
+    return [
+        {
+            "rank": k + 1,
+            "method": label,
+            "propensity": float(curve[k]),
+            "low": float(bands[label][k, 0]) if label in bands else float("nan"),
+            "high": float(bands[label][k, 1]) if label in bands else float("nan"),
+            "truth": float(truth[k]),
+        }
+        for label, curve in curves.items()
+        for k in range(_RANKS)
+    ]
+
+
 def _judge(curves: Mapping[str, FloatArray]) -> tuple[Verdict, ...]:
     gold = curves["Swap(k,k+1)"]
     off = {label: _off(curve, gold) for label, curve in curves.items() if label != "Swap(k,k+1)"}
@@ -181,18 +193,3 @@ def _judge(curves: Mapping[str, FloatArray]) -> tuple[Verdict, ...]:
 def _off(curve: FloatArray, gold: FloatArray) -> float:
     """Return how far a curve is off, relative to another: the mean over all ranks but the first."""
     return float(np.mean(np.abs(curve[1:] / gold[1:] - 1)))
-
-
-def _rows(truth: FloatArray, curves: Mapping[str, FloatArray], bands: Mapping[str, FloatArray]) -> list[Row]:
-    return [
-        {
-            "rank": k + 1,
-            "method": label,
-            "propensity": float(curve[k]),
-            "low": float(bands[label][k, 0]) if label in bands else float("nan"),
-            "high": float(bands[label][k, 1]) if label in bands else float("nan"),
-            "truth": float(truth[k]),
-        }
-        for label, curve in curves.items()
-        for k in range(_RANKS)
-    ]

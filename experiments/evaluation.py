@@ -8,11 +8,10 @@ from itertools import combinations
 
 import numpy as np
 
-from experiments.drawn import buckets_of, quick_world
 from experiments.figures import draw_settings
-from experiments.judged import FIRST, LOG, JudgedLog
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
+from experiments.simulated_logs import FIRST, LOG, JudgedLog, buckets_of, quick_world
 from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias.learning.evaluate import Estimate
 from posbias.logs.layouts import Layout
@@ -27,42 +26,28 @@ _DIFFER, _CHOSEN, _AT_LEAST = 1.05, 0.95, 0.9
 WAYS = ("ours", "raw clicks", "plain IPS")
 
 
-def _world(traffic: tuple[float, float] = (1, 1), **settings: object) -> World:
-    given: dict[str, object] = {"queries": 1000, "repeats": 5, "candidates": 20, "similarity": 0.5, **settings}
-    return World(
-        rankers=("a", "b", *_NEW),
-        traffic=(*traffic, *(0.0 for _ in _NEW)),
-        quality=(1.0, 1.0, *QUALITIES),
-        **given,  # type: ignore[arg-type]
-    )
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One world and the layout of its log."""
-
-    world: World = field(default_factory=_world)
-    layout: Layout = Layout.WIDE
-    # Whether what is judged is learnt from clicks on the log's own pages.
-    learnt: bool = False
-
-    def drawn(self, share: float) -> World:
-        """Return the world with a share of its queries, where it has many."""
-        return quick_world(self.world, share)
-
-
-SETTINGS: dict[str, Setting] = {
-    "1,000 queries, 5 views each": Setting(),
-    "300 queries": Setting(_world(queries=300)),
-    "η = 0.5": Setting(_world(eta=0.5)),
-    "η = 2": Setting(_world(eta=2.0, repeats=10)),
-    "30 candidates": Setting(_world(candidates=30)),
-    "one view a query": Setting(_world(queries=5000, repeats=1)),
-    "traffic 90/10": Setting(_world(traffic=(9, 1))),
-    "sticky": Setting(_world(sticky=True, queries=2000)),
-    "replay": Setting(_world(repeats=10), Layout.REPLAY),
-    "learnt from clicks": Setting(_world(queries=500, repeats=40, noise=0.3, similarity=0.9), learnt=True),
-}
+def run_evaluation(lab: Laboratory) -> Outcome:
+    """Judge rankings by logs of every setting, and hold what is found against the truth."""
+    logs = lab.sizes.judged_logs
+    found: dict[str, Found] = {}
+    for number, (name, setting) in enumerate(SETTINGS.items()):
+        world = setting.drawn(lab.sizes.world)
+        buckets = buckets_of(world.queries)
+        parts = []
+        for log in range(logs):
+            seed = seed_of(lab.seed, "evaluation", name, log)
+            parts.append(measure(replace(world, seed=seed), setting, buckets))
+            lab.progress(f"evaluation: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+        found[name] = _gathered(parts)
+    rows = [row for name, one in found.items() for row in _rows(name, one)]
+    lines = {
+        "ratio": [one.coverage(one.ratio, one.true_ratio) for one in found.values()],
+        "value": [one.coverage(one.value, one.true_value) for one in found.values()],
+        "value, p held fixed": [one.coverage(one.fixed, one.true_value) for one in found.values()],
+    }
+    drawn = {label: np.array(held).T for label, held in lines.items()}
+    figure = draw_settings(list(SETTINGS), drawn, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
+    return Outcome("evaluation", rows, figure, _verdicts(found), notes=_notes(found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,31 +114,49 @@ class Found:
         return float(np.mean([*told.values()])), told[least], least
 
 
-def run_evaluation(lab: Laboratory) -> Outcome:
-    """Judge rankings by logs of every setting, and hold what is found against the truth."""
-    logs = lab.sizes.judged_logs
-    found: dict[str, Found] = {}
-    for number, (name, setting) in enumerate(SETTINGS.items()):
-        world = setting.drawn(lab.sizes.world)
-        buckets = buckets_of(world.queries)
-        parts = []
-        for log in range(logs):
-            seed = seed_of(lab.seed, "evaluation", name, log)
-            parts.append(measure(replace(world, seed=seed), setting, buckets))
-            lab.progress(f"evaluation: {name}", (number + (log + 1) / logs) / len(SETTINGS))
-        found[name] = _gathered(parts)
-    rows = [row for name, one in found.items() for row in _rows(name, one)]
-    lines = {
-        "ratio": [one.coverage(one.ratio, one.true_ratio) for one in found.values()],
-        "value": [one.coverage(one.value, one.true_value) for one in found.values()],
-        "value, p held fixed": [one.coverage(one.fixed, one.true_value) for one in found.values()],
-    }
-    drawn = {label: np.array(held).T for label, held in lines.items()}
-    figure = draw_settings(list(SETTINGS), drawn, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
-    return Outcome("evaluation", rows, figure, _verdicts(found), notes=_notes(found))
+def _names(one: Found) -> tuple[str, ...]:
+    return _NEW if len(one.true_ratio) == len(_NEW) else ("from raw clicks", "from weighed clicks")
 
 
-def measure(world: World, setting: Setting, buckets: IntArray) -> dict[str, FloatArray]:
+def _world(traffic: tuple[float, float] = (1, 1), **settings: object) -> World:
+    given: dict[str, object] = {"queries": 1000, "repeats": 5, "candidates": 20, "similarity": 0.5, **settings}
+    return World(
+        rankers=("a", "b", *_NEW),
+        traffic=(*traffic, *(0.0 for _ in _NEW)),
+        quality=(1.0, 1.0, *QUALITIES),
+        **given,  # type: ignore[arg-type]
+    )
+
+
+@dataclass(frozen=True)
+class EvaluationSetting:
+    """One world and the layout of its log."""
+
+    world: World = field(default_factory=_world)
+    layout: Layout = Layout.WIDE
+    # Whether what is judged is learnt from clicks on the log's own pages.
+    learnt: bool = False
+
+    def drawn(self, share: float) -> World:
+        """Return the world with a share of its queries, where it has many."""
+        return quick_world(self.world, share)
+
+
+SETTINGS: dict[str, EvaluationSetting] = {
+    "1,000 queries, 5 views each": EvaluationSetting(),
+    "300 queries": EvaluationSetting(_world(queries=300)),
+    "η = 0.5": EvaluationSetting(_world(eta=0.5)),
+    "η = 2": EvaluationSetting(_world(eta=2.0, repeats=10)),
+    "30 candidates": EvaluationSetting(_world(candidates=30)),
+    "one view a query": EvaluationSetting(_world(queries=5000, repeats=1)),
+    "traffic 90/10": EvaluationSetting(_world(traffic=(9, 1))),
+    "sticky": EvaluationSetting(_world(sticky=True, queries=2000)),
+    "replay": EvaluationSetting(_world(repeats=10), Layout.REPLAY),
+    "learnt from clicks": EvaluationSetting(_world(queries=500, repeats=40, noise=0.3, similarity=0.9), learnt=True),
+}
+
+
+def measure(world: World, setting: EvaluationSetting, buckets: IntArray) -> dict[str, FloatArray]:
     """Draw one log, judge its rankings and return the fields of `Found`."""
     log = JudgedLog.learnt(world, buckets) if setting.learnt else JudgedLog.of(world, buckets)
     joint, fixed = log.judge(setting.layout)
@@ -180,10 +183,6 @@ def _table(estimates: Sequence[Estimate]) -> FloatArray:
 def _gathered(parts: Sequence[Mapping[str, FloatArray]]) -> Found:
     fields = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     return Found(scores={way: fields.pop(way) for way in WAYS}, **fields)
-
-
-def _names(one: Found) -> tuple[str, ...]:
-    return _NEW if len(one.true_ratio) == len(_NEW) else ("from raw clicks", "from weighed clicks")
 
 
 def _rows(name: str, one: Found) -> Sequence[Row]:

@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments.claims import mean_and_spread
-from experiments.payoffs import Payoffs, mean_and_error
+from experiments.outcomes import mean_and_spread
 from posbias._arrays import FloatArray
-from posbias._optional import optional
-from posbias._plotstyle import COLORS, MARKERS, TRUTH, draw_interval, draw_legend, dressed, new_axes, over_ranks
+from posbias._plotstyle import COLORS, MARKERS, TRUTH, draw_interval, draw_legend, new_axes, over_ranks
 
 # In inches: two stand beside each other on a page.
 _SIZE = 5.6, 3.9
-
 # Each has its colour and its marker in all pictures, those that stand side by side in a report as they have them there.
 _PLACES = {
     "CrossFit": 0,
@@ -30,10 +27,22 @@ _PLACES = {
 }
 
 
-def _look(name: str, number: int) -> dict[str, Any]:
-    """Return the colour and marker of what is called so; what has none of its own takes the next."""
-    place = _PLACES.get(name, number)
-    return {"color": COLORS[place], "marker": MARKERS[place]}
+def draw_curves(lines: Sequence[Line], *, bands: bool, truth: FloatArray | None = None) -> Any:
+    """Draw propensity curves over ranks, with bands or with error bars."""
+    figure, axes = new_axes(*_SIZE)
+    if truth is not None:
+        ranks = np.arange(1.0, len(truth) + 1)
+        axes.plot(ranks, truth, label="True propensities", **TRUTH)
+    for number, line in enumerate(lines):
+        ranks = np.arange(1.0, len(line.y) + 1)
+        style = style_of(line.label, number) | {"markersize": 4}
+        if line.low is None or line.high is None:
+            axes.plot(ranks, line.y, label=line.label, **style)
+        else:
+            draw_interval(axes, ranks, line.y, line.low, line.high, band=bands, label=line.label, **style)
+    over_ranks(axes, [*range(1, len(lines[0].y) + 1)])
+    draw_legend(axes)
+    return figure
 
 
 @dataclass(frozen=True)
@@ -46,31 +55,10 @@ class Line:
     high: FloatArray | None = None
 
 
-@dataclass(frozen=True)
-class Axis:
-    """How the setting that an experiment varies is drawn."""
-
-    label: str
-    log: bool = False
-    ticks: Sequence[float] | None = None
-
-
-def draw_curves(lines: Sequence[Line], *, bands: bool, truth: FloatArray | None = None) -> Any:
-    """Draw propensity curves over ranks, with bands or with error bars."""
-    figure, axes = new_axes(*_SIZE)
-    if truth is not None:
-        ranks = np.arange(1.0, len(truth) + 1)
-        axes.plot(ranks, truth, label="True propensities", **TRUTH)
-    for number, line in enumerate(lines):
-        ranks = np.arange(1.0, len(line.y) + 1)
-        style = _look(line.label, number) | {"markersize": 4}
-        if line.low is None or line.high is None:
-            axes.plot(ranks, line.y, label=line.label, **style)
-        else:
-            draw_interval(axes, ranks, line.y, line.low, line.high, band=bands, label=line.label, **style)
-    over_ranks(axes, [*range(1, len(lines[0].y) + 1)])
-    draw_legend(axes)
-    return figure
+def style_of(name: str, number: int) -> dict[str, Any]:
+    """Return the colour and marker of what is called so; what has none of its own takes the next."""
+    place = _PLACES.get(name, number)
+    return {"color": COLORS[place], "marker": MARKERS[place]}
 
 
 def draw_errors(x: Sequence[float], errors: Mapping[str, FloatArray], axis: Axis, top: Sequence[float] | None) -> Any:
@@ -78,8 +66,8 @@ def draw_errors(x: Sequence[float], errors: Mapping[str, FloatArray], axis: Axis
     figure, axes = new_axes(*_SIZE)
     for number, (label, values) in enumerate(errors.items()):
         mean, spread = mean_and_spread(values)
-        style = _look(label, number) | {"markersize": 4.5, "label": label}
-        draw_interval(axes, _aside(x, number, axis.log), mean, *log_bars(mean, spread), band=False, **style)
+        style = style_of(label, number) | {"markersize": 4.5, "label": label}
+        draw_interval(axes, aside(x, number, axis.log), mean, *log_bars(mean, spread), band=False, **style)
     axes.set_yscale("log")
     if axis.log:
         axes.set_xscale("log")
@@ -95,6 +83,23 @@ def draw_errors(x: Sequence[float], errors: Mapping[str, FloatArray], axis: Axis
     # Below the axes: within them there is a bar wherever it could stand.
     figure.legend(loc="outside lower center", ncols=len(errors), frameon=False)
     return figure
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How the setting that an experiment varies is drawn."""
+
+    label: str
+    log: bool = False
+    ticks: Sequence[float] | None = None
+
+
+def aside(x: Sequence[float], number: int, log: bool) -> FloatArray:
+    """Move a line a little to the right: bars that stand at the same x would hide each other."""
+    place = np.asarray(x, dtype=np.float64)
+    if log:
+        return np.asarray(place * (place[-1] / place[0]) ** (0.008 * number))
+    return np.asarray(place + 0.008 * number * (place[-1] - place[0]))
 
 
 def log_bars(mean: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -120,7 +125,7 @@ def draw_settings(
     axes.axvspan(*goal, color="black", alpha=0.08, linewidth=0)
     rows = np.arange(len(settings), dtype=np.float64)
     for number, (name, (value, error)) in enumerate(lines.items()):
-        style = _look(name, number) | {"markersize": 4.5}
+        style = style_of(name, number) | {"markersize": 4.5}
         place = rows + 0.6 * ((number + 0.5) / len(lines) - 0.5)
         axes.errorbar(value, place, xerr=2 * error, label=name, linestyle="none", elinewidth=1, **style)
     axes.set_xlim(ends)
@@ -129,37 +134,3 @@ def draw_settings(
     axes.set_xlabel(label)
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return figure
-
-
-def draw_payoffs(payoffs: Payoffs, trees: int) -> Any:
-    """Draw gains over no correction by page views, a column for each η and a row for each learner with trees."""
-    figure = optional("matplotlib.figure", "Pictures need").Figure(figsize=(9.0, 5.6), layout="constrained")
-    number = list(payoffs.trees).index(trees)
-    rules = ("IPS", "Poisson", "cautious")
-    own = {"LightGBM": "position", "XGBoost": "lambdarank_unbiased"}
-    grid = figure.subplots(len(own), len(payoffs.etas), sharex=True, sharey=True, squeeze=False)
-    for row, (learner, other) in zip(grid, own.items(), strict=True):
-        for column, axes in enumerate(row):
-            dressed(axes).axhline(0, color="black", linewidth=0.8)
-            for place, rule in enumerate((*rules, other)):
-                mean, error = mean_and_error(payoffs.gain(learner, rule)[column, :, number])
-                x = _aside(payoffs.views, place, True) if len(payoffs.views) > 1 else payoffs.views
-                label = "its own correction" if rule == other else rule
-                axes.errorbar(x, mean, yerr=2 * error, **_look(rule, place), markersize=3.5, capsize=2, label=label)
-            axes.set_xscale("log")
-            axes.set_xticks(list(payoffs.views), [str(views) for views in payoffs.views])
-            axes.minorticks_off()
-            axes.set_title(f"{learner}, η = {payoffs.etas[column]:g}", fontsize=10)
-        row[0].set_ylabel("Gain in nDCG@10")
-    for axes in grid[-1]:
-        axes.set_xlabel("Page views a query")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    return figure
-
-
-def _aside(x: Sequence[float], number: int, log: bool) -> FloatArray:
-    """Move a line a little to the right: bars that stand at the same x would hide each other."""
-    place = np.asarray(x, dtype=np.float64)
-    if log:
-        return np.asarray(place * (place[-1] / place[0]) ** (0.008 * number))
-    return np.asarray(place + 0.008 * number * (place[-1] - place[0]))

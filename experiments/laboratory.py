@@ -12,13 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from experiments.generated import generate_judgments
-from experiments.judgments import Judgments
-from experiments.letor import load_letor
+from experiments.judgments import Judgments, generate_judgments, load_letor
 from experiments.outcomes import seed_of
 from experiments.ranking_svm import rank_documents, sample_queries, train_ranker
-from experiments.sessions import simulate_sessions
-from experiments.traffic import sweeps
+from experiments.sessions import simulate_sessions, sweeps
 from posbias._arrays import FloatArray, IntArray
 from posbias.engines.duckdb import DuckDB
 from posbias.errors import PosbiasError
@@ -30,13 +27,17 @@ from posbias.simulation.users import User
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
 # Page views of one ranker that are simulated at once; more are harvested piece by piece, and merged.
 _VIEWS_AT_ONCE = 120_000
 # More would want more memory than a laptop has to spare: each holds a log of some 2 million rows.
 _MOST_WORKERS = 4
 # Pairs of rankings that are kept, a few megabytes each; weights are small, and are all kept.
 _MOST_RANKINGS = 32
+
+
+def open_laboratory(data: str | None, sizes: Sizes, seed: int, progress: Progress = silent) -> Laboratory:
+    """Return a laboratory on a file of judgments, or on generated ones, which are there when they are asked for."""
+    return Laboratory(lambda: _judgments(data, sizes, seed), sizes, seed, progress, generated=data is None)
 
 
 @dataclass(frozen=True)
@@ -75,30 +76,6 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(
-    queries=6_000,
-    training=3.3,
-    pairs=40_000,
-    runs=3,
-    curve_runs=8,
-    every=2,
-    bootstrap=300,
-    drive_views=200_000,
-    compared_logs=4,
-    covered_logs=10,
-    drift_logs=10,
-    pooled_logs=2,
-    planned_logs=2,
-    judged_logs=10,
-    diagnosed_logs=10,
-    learning_queries=400,
-    learning_seeds=2,
-    linear_seeds=1,
-    learning_etas=(1.0,),
-    learning_views=(2, 16),
-    learning_trees=(40, 80),
-    world=0.1,
-)
 
 
 # Compared by identity: arrays have no single truth value.
@@ -201,9 +178,8 @@ class Laboratory:
         return [future.result() for future in futures]
 
 
-def open_laboratory(data: str | None, sizes: Sizes, seed: int, progress: Progress = silent) -> Laboratory:
-    """Return a laboratory on a file of judgments, or on generated ones, which are there when they are asked for."""
-    return Laboratory(lambda: _judgments(data, sizes, seed), sizes, seed, progress, generated=data is None)
+def _width(rankings: Mapping[str, IntArray]) -> int:
+    return int(next(iter(rankings.values())).shape[1])
 
 
 def _judgments(data: str | None, sizes: Sizes, seed: int) -> Judgments:
@@ -231,5 +207,27 @@ def long_queries(judgments: Judgments, candidates: int, wanted: int = 100) -> Ju
     return judgments.take(long)
 
 
-def _width(rankings: Mapping[str, IntArray]) -> int:
-    return int(next(iter(rankings.values())).shape[1])
+QUICK = Sizes(
+    queries=6_000,
+    training=3.3,
+    pairs=40_000,
+    runs=3,
+    curve_runs=8,
+    every=2,
+    bootstrap=300,
+    drive_views=200_000,
+    compared_logs=4,
+    covered_logs=10,
+    drift_logs=10,
+    pooled_logs=2,
+    planned_logs=2,
+    judged_logs=10,
+    diagnosed_logs=10,
+    learning_queries=400,
+    learning_seeds=2,
+    linear_seeds=1,
+    learning_etas=(1.0,),
+    learning_views=(2, 16),
+    learning_trees=(40, 80),
+    world=0.1,
+)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.drawn import buckets_of
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
-from experiments.periods import as_segments, draw_periods
+from experiments.simulated_logs import as_segments, buckets_of, draw_periods
 from posbias._arrays import FloatArray
 from posbias.estimators.cross_fit import CrossFit
 from posbias.harvesting.harvest import Harvest
@@ -24,73 +23,20 @@ _WORLD = World(repeats=5)
 _FEWEST_SEGMENTS = 10
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Segments of unequal size, and how their curves deviate from 1/k.
-
-    Attributes:
-        segments: S.
-        queries: of a segment of the median size; the largest has twenty times as many.
-        slope: the standard deviation of η between segments.
-        wander: of log p between ranks k and 2k, added up as one goes down.
-        single: of log p at each rank by itself.
-        world: what the segments have in common.
-        layout: of the logs.
-        logs: the share of the logs that are drawn of others.
-    """
-
-    segments: int
-    queries: int
-    slope: float = 0.0
-    wander: float = 0.0
-    single: float = 0.0
-    world: World = _WORLD
-    layout: Layout = Layout.WIDE
-    logs: float = 1.0
-
-    def drawn(self, part: float) -> Setting:
-        """Return the setting with a part of its segments, where it has many."""
-        return replace(self, segments=min(self.segments, max(_FEWEST_SEGMENTS, round(part * self.segments))))
-
-    @property
-    def alike(self) -> bool:
-        """Whether segments do not differ."""
-        return not (self.slope or self.wander or self.single)
-
-    def curves(self, rng: np.random.Generator) -> FloatArray:
-        """Draw the curve of each segment: log p, (S, M)."""
-        place = np.log(np.arange(1, self.world.max_rank + 1))
-        steps = np.sqrt(np.diff(place, prepend=0.0) / np.log(2))
-        drawn = rng.standard_normal((3, self.segments, self.world.max_rank))
-        x = -place - self.slope * drawn[0, :, :1] * place
-        x += self.wander * np.cumsum(drawn[1] * steps, axis=1) + self.single * drawn[2] * (place > 0)
-        # A click needs a chance below 1.
-        return np.asarray(np.minimum(x, 0.0))
-
-    def sizes(self, rng: np.random.Generator) -> list[int]:
-        """Draw how many queries each segment has."""
-        spread = np.exp(rng.standard_normal(self.segments))
-        return [max(5, round(self.queries * min(20.0, size))) for size in spread]
-
-
-SETTINGS: dict[str, Setting] = {
-    "2 segments, alike": Setting(2, 300),
-    "2 segments, η ± 0.05": Setting(2, 300, slope=0.05),
-    "2 segments, η ± 0.3": Setting(2, 300, slope=0.3),
-    "10 segments, alike": Setting(10, 100),
-    "10 segments, η ± 0.05": Setting(10, 100, slope=0.05),
-    "10 segments, η ± 0.1": Setting(10, 100, slope=0.1),
-    "10 segments, η ± 0.3": Setting(10, 100, slope=0.3),
-    "10 segments, wandering": Setting(10, 100, wander=0.2),
-    "10 segments, each rank": Setting(10, 100, single=0.2),
-    "10 segments, η ± 0.3, replay": Setting(10, 100, slope=0.3, layout=Layout.REPLAY),
-    "10 segments, η ± 0.3, 3 rankers": Setting(10, 100, slope=0.3, world=World(repeats=5, rankers=tuple("abc"))),
-    "100 segments, alike": Setting(100, 30, logs=1 / 3),
-    "100 segments, η ± 0.05": Setting(100, 30, slope=0.05, logs=1 / 3),
-    "100 segments, η ± 0.1": Setting(100, 30, slope=0.1, logs=1 / 3),
-    "100 segments, η ± 0.3": Setting(100, 30, slope=0.3, logs=1 / 3),
-    "1,000 segments, η ± 0.3": Setting(1000, 10, slope=0.3, logs=1 / 6),
-}
+def run_pooling(lab: Laboratory) -> Outcome:
+    """Draw segments of every setting, and estimate each apart, all as one, and pooled."""
+    told: dict[str, Told] = {}
+    for number, (name, setting) in enumerate(SETTINGS.items()):
+        logs = max(min(2, lab.sizes.pooled_logs), round(setting.logs * lab.sizes.pooled_logs))
+        found = []
+        for log in range(logs):
+            found.append(measure(setting.drawn(lab.sizes.world), seed_of(lab.seed, "pooling", name, log)))
+            lab.progress(f"pooling: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+        told[name] = Told(*np.array(found, dtype=np.float64).T)
+    lines = {"coverage": np.array([one.coverage for one in told.values()]).T}
+    figure = draw_settings(list(told), lines, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
+    rows = [_row(name, one) for name, one in told.items()]
+    return Outcome("pooling", rows, figure, _verdicts(told), notes=_notes(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,23 +62,76 @@ class Told:
         return float(self.covered.mean()), float(self.covered.std() / np.sqrt(max(1, len(self.covered) - 1)))
 
 
-def run_pooling(lab: Laboratory) -> Outcome:
-    """Draw segments of every setting, and estimate each apart, all as one, and pooled."""
-    told: dict[str, Told] = {}
-    for number, (name, setting) in enumerate(SETTINGS.items()):
-        logs = max(min(2, lab.sizes.pooled_logs), round(setting.logs * lab.sizes.pooled_logs))
-        found = []
-        for log in range(logs):
-            found.append(measure(setting.drawn(lab.sizes.world), seed_of(lab.seed, "pooling", name, log)))
-            lab.progress(f"pooling: {name}", (number + (log + 1) / logs) / len(SETTINGS))
-        told[name] = Told(*np.array(found, dtype=np.float64).T)
-    lines = {"coverage": np.array([one.coverage for one in told.values()]).T}
-    figure = draw_settings(list(told), lines, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
-    rows = [_row(name, one) for name, one in told.items()]
-    return Outcome("pooling", rows, figure, _verdicts(told), notes=_notes(rows))
+@dataclass(frozen=True)
+class PoolingSetting:
+    """Segments of unequal size, and how their curves deviate from 1/k.
+
+    Attributes:
+        segments: S.
+        queries: of a segment of the median size; the largest has twenty times as many.
+        slope: the standard deviation of η between segments.
+        wander: of log p between ranks k and 2k, added up as one goes down.
+        single: of log p at each rank by itself.
+        world: what the segments have in common.
+        layout: of the logs.
+        logs: the share of the logs that are drawn of others.
+    """
+
+    segments: int
+    queries: int
+    slope: float = 0.0
+    wander: float = 0.0
+    single: float = 0.0
+    world: World = _WORLD
+    layout: Layout = Layout.WIDE
+    logs: float = 1.0
+
+    def drawn(self, part: float) -> PoolingSetting:
+        """Return the setting with a part of its segments, where it has many."""
+        return replace(self, segments=min(self.segments, max(_FEWEST_SEGMENTS, round(part * self.segments))))
+
+    @property
+    def alike(self) -> bool:
+        """Whether segments do not differ."""
+        return not (self.slope or self.wander or self.single)
+
+    def curves(self, rng: np.random.Generator) -> FloatArray:
+        """Draw the curve of each segment: log p, (S, M)."""
+        place = np.log(np.arange(1, self.world.max_rank + 1))
+        steps = np.sqrt(np.diff(place, prepend=0.0) / np.log(2))
+        drawn = rng.standard_normal((3, self.segments, self.world.max_rank))
+        x = -place - self.slope * drawn[0, :, :1] * place
+        x += self.wander * np.cumsum(drawn[1] * steps, axis=1) + self.single * drawn[2] * (place > 0)
+        # A click needs a chance below 1.
+        return np.asarray(np.minimum(x, 0.0))
+
+    def sizes(self, rng: np.random.Generator) -> list[int]:
+        """Draw how many queries each segment has."""
+        spread = np.exp(rng.standard_normal(self.segments))
+        return [max(5, round(self.queries * min(20.0, size))) for size in spread]
 
 
-def measure(setting: Setting, seed: int) -> tuple[float, ...]:
+SETTINGS: dict[str, PoolingSetting] = {
+    "2 segments, alike": PoolingSetting(2, 300),
+    "2 segments, η ± 0.05": PoolingSetting(2, 300, slope=0.05),
+    "2 segments, η ± 0.3": PoolingSetting(2, 300, slope=0.3),
+    "10 segments, alike": PoolingSetting(10, 100),
+    "10 segments, η ± 0.05": PoolingSetting(10, 100, slope=0.05),
+    "10 segments, η ± 0.1": PoolingSetting(10, 100, slope=0.1),
+    "10 segments, η ± 0.3": PoolingSetting(10, 100, slope=0.3),
+    "10 segments, wandering": PoolingSetting(10, 100, wander=0.2),
+    "10 segments, each rank": PoolingSetting(10, 100, single=0.2),
+    "10 segments, η ± 0.3, replay": PoolingSetting(10, 100, slope=0.3, layout=Layout.REPLAY),
+    "10 segments, η ± 0.3, 3 rankers": PoolingSetting(10, 100, slope=0.3, world=World(repeats=5, rankers=tuple("abc"))),
+    "100 segments, alike": PoolingSetting(100, 30, logs=1 / 3),
+    "100 segments, η ± 0.05": PoolingSetting(100, 30, slope=0.05, logs=1 / 3),
+    "100 segments, η ± 0.1": PoolingSetting(100, 30, slope=0.1, logs=1 / 3),
+    "100 segments, η ± 0.3": PoolingSetting(100, 30, slope=0.3, logs=1 / 3),
+    "1,000 segments, η ± 0.3": PoolingSetting(1000, 10, slope=0.3, logs=1 / 6),
+}
+
+
+def measure(setting: PoolingSetting, seed: int) -> tuple[float, ...]:
     """Draw the segments of one log, and return the fields of `Told`."""
     rng = np.random.default_rng(seed)
     truth = setting.curves(rng)
@@ -149,7 +148,7 @@ def measure(setting: Setting, seed: int) -> tuple[float, ...]:
     return *errors, float(holds[told].mean())
 
 
-def _drawn(setting: Setting, truth: FloatArray, seed: int, rng: np.random.Generator) -> Harvest:
+def _drawn(setting: PoolingSetting, truth: FloatArray, seed: int, rng: np.random.Generator) -> Harvest:
     sizes = setting.sizes(rng)
     buckets, periods = buckets_of(max(sizes)), []
     for number, queries in enumerate(sizes):

@@ -1,8 +1,9 @@
-"""Ranking SVMs: linear rankers trained on samples of queries, and how alike and how good they are."""
+"""Ranking SVMs: linear rankers trained on samples of queries, and rankers mixed from them."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,36 +17,7 @@ from posbias.errors import PosbiasError
 # Pairs of one query overlap in what they teach, and without a bound the few longest queries would be most of them.
 _PAIRS_PER_QUERY = 20
 _MOST_PAIRS = 200_000
-
-
-def sample_queries(judgments: Judgments, frac: float, overlap: float, seed: int = 0) -> tuple[IntArray, IntArray]:
-    """Draw the training queries of two rankers.
-
-    Arguments:
-        judgments: what to sample from.
-        frac: the share of all queries that each ranker is trained on.
-        overlap: the share of its training queries that each ranker has in common with the other.
-        seed: the same seed gives the same samples, and for a higher overlap the same first sample.
-
-    Example:
-        >>> from experiments.generated import generate_judgments
-        >>> one, two = sample_queries(generate_judgments(1000), frac=0.02, overlap=0.8)
-        >>> len(one), len(two), len(set(one) & set(two))
-        (20, 20, 16)
-
-    Reference: Agarwal et al., WSDM 2019, section "Robustness Analysis".
-    """
-    if not (0 < frac <= 1 and 0 <= overlap <= 1):
-        raise PosbiasError(f"frac must be above 0, and both it and overlap at most 1, found {frac!r} and {overlap!r}")
-    size = max(1, round(frac * judgments.queries))
-    shared = round(overlap * size)
-    if 2 * size - shared > judgments.queries:
-        raise PosbiasError(
-            f"Two samples of {size:,} queries of which {shared:,} are shared need {2 * size - shared:,} queries, and "
-            f"there are {judgments.queries:,}: with overlap={overlap} frac can be {1 / (2 - overlap):.3g} at most"
-        )
-    order = np.random.default_rng(seed).permutation(judgments.queries)
-    return order[:size], order[size - shared : 2 * size - shared]
+_STEPS = 12
 
 
 def train_ranker(
@@ -66,7 +38,7 @@ def train_ranker(
         One weight for each feature: a document's score is `features @ weights`.
 
     Example:
-        >>> from experiments.generated import generate_judgments
+        >>> from experiments.judgments import generate_judgments
         >>> judgments = generate_judgments(300)
         >>> weights = train_ranker(judgments, np.arange(100))
         >>> weights.shape, ndcg(judgments, rank_documents(judgments, weights)) > 0.6
@@ -105,53 +77,6 @@ def rank_documents(judgments: Judgments, weights: FloatArray, max_rank: int = 10
         [[1, 0], [0, -1]]
     """
     return rank_scores(judgments, np.asarray(judgments.features @ np.asarray(weights, dtype=np.float32)), max_rank)
-
-
-def rank_scores(judgments: Judgments, scores: npt.NDArray[Any], max_rank: int = 10) -> IntArray:
-    """Rank every query's candidates by a score of each document, as `rank_documents` does.
-
-    Example:
-        >>> judgments = Judgments(np.array([0, 2, 3]), np.array([0, 1, 0], np.int8), np.zeros((3, 1), np.float32))
-        >>> rank_scores(judgments, np.array([0.1, 0.9, 0.5]), max_rank=2).tolist()
-        [[1, 0], [0, -1]]
-    """
-    # lexsort is stable: ties keep the order of the data.
-    order = np.lexsort((-scores.astype(np.float64), judgments.query_of))
-    rank = np.arange(judgments.documents) - judgments.offsets[judgments.query_of]
-    top = np.full((judgments.queries, max_rank), -1, dtype=np.int64)
-    kept = rank < max_rank
-    query = judgments.query_of[kept]
-    top[query, rank[kept]] = order[kept] - judgments.offsets[query]
-    return top
-
-
-def same_rank_share(*rankings: IntArray) -> float:
-    """Measure how alike rankers are: the share of ranks at which all have the same document, averaged over queries.
-
-    It is the similarity at the top of the paper's figure on overlap.
-
-    Example:
-        >>> same_rank_share(np.array([[0, 1, 2], [1, 0, -1]]), np.array([[0, 2, 1], [1, 0, -1]])).__round__(3)
-        0.667
-    """
-    first = rankings[0]
-    shown = first >= 0
-    same = np.logical_and.reduce([first == other for other in rankings]) & shown
-    counts = shown.sum(axis=1)
-    return float((same.sum(axis=1)[counts > 0] / counts[counts > 0]).mean())
-
-
-def ndcg(judgments: Judgments, ranking: IntArray, k: int = 10) -> float:
-    """Measure how good a ranking is: NDCG@k with gains 2^grade - 1, over queries that have a grade above 0.
-
-    Example:
-        >>> judgments = Judgments(np.array([0, 2]), np.array([0, 3], np.int8), np.zeros((2, 1), np.float32))
-        >>> ndcg(judgments, np.array([[1, 0]])), ndcg(judgments, np.array([[0, 1]])).__round__(3)
-        (1.0, 0.631)
-    """
-    found = _discounted_gain(judgments, ranking[:, :k])
-    best = _discounted_gain(judgments, rank_scores(judgments, judgments.grades, k))
-    return float((found[best > 0] / best[best > 0]).mean())
 
 
 def _draw_pairs(judgments: Judgments, query_ids: IntArray, max_pairs: int, seed: int) -> tuple[IntArray, IntArray]:
@@ -193,9 +118,150 @@ def _scaled(pairs: Any, signs: FloatArray, factors: FloatArray) -> Any:
     return scaled
 
 
+def rank_scores(judgments: Judgments, scores: npt.NDArray[Any], max_rank: int = 10) -> IntArray:
+    """Rank every query's candidates by a score of each document, as `rank_documents` does.
+
+    Example:
+        >>> judgments = Judgments(np.array([0, 2, 3]), np.array([0, 1, 0], np.int8), np.zeros((3, 1), np.float32))
+        >>> rank_scores(judgments, np.array([0.1, 0.9, 0.5]), max_rank=2).tolist()
+        [[1, 0], [0, -1]]
+    """
+    # lexsort is stable: ties keep the order of the data.
+    order = np.lexsort((-scores.astype(np.float64), judgments.query_of))
+    rank = np.arange(judgments.documents) - judgments.offsets[judgments.query_of]
+    top = np.full((judgments.queries, max_rank), -1, dtype=np.int64)
+    kept = rank < max_rank
+    query = judgments.query_of[kept]
+    top[query, rank[kept]] = order[kept] - judgments.offsets[query]
+    return top
+
+
+def sample_queries(judgments: Judgments, frac: float, overlap: float, seed: int = 0) -> tuple[IntArray, IntArray]:
+    """Draw the training queries of two rankers.
+
+    Arguments:
+        judgments: what to sample from.
+        frac: the share of all queries that each ranker is trained on.
+        overlap: the share of its training queries that each ranker has in common with the other.
+        seed: the same seed gives the same samples, and for a higher overlap the same first sample.
+
+    Example:
+        >>> from experiments.judgments import generate_judgments
+        >>> one, two = sample_queries(generate_judgments(1000), frac=0.02, overlap=0.8)
+        >>> len(one), len(two), len(set(one) & set(two))
+        (20, 20, 16)
+
+    Reference: Agarwal et al., WSDM 2019, section "Robustness Analysis".
+    """
+    if not (0 < frac <= 1 and 0 <= overlap <= 1):
+        raise PosbiasError(f"frac must be above 0, and both it and overlap at most 1, found {frac!r} and {overlap!r}")
+    size = max(1, round(frac * judgments.queries))
+    shared = round(overlap * size)
+    if 2 * size - shared > judgments.queries:
+        raise PosbiasError(
+            f"Two samples of {size:,} queries of which {shared:,} are shared need {2 * size - shared:,} queries, and "
+            f"there are {judgments.queries:,}: with overlap={overlap} frac can be {1 / (2 - overlap):.3g} at most"
+        )
+    order = np.random.default_rng(seed).permutation(judgments.queries)
+    return order[:size], order[size - shared : 2 * size - shared]
+
+
+def ndcg(judgments: Judgments, ranking: IntArray, k: int = 10) -> float:
+    """Measure how good a ranking is: NDCG@k with gains 2^grade - 1, over queries that have a grade above 0.
+
+    Example:
+        >>> judgments = Judgments(np.array([0, 2]), np.array([0, 3], np.int8), np.zeros((2, 1), np.float32))
+        >>> ndcg(judgments, np.array([[1, 0]])), ndcg(judgments, np.array([[0, 1]])).__round__(3)
+        (1.0, 0.631)
+    """
+    found = _discounted_gain(judgments, ranking[:, :k])
+    best = _discounted_gain(judgments, rank_scores(judgments, judgments.grades, k))
+    return float((found[best > 0] / best[best > 0]).mean())
+
+
 def _discounted_gain(judgments: Judgments, ranking: IntArray) -> FloatArray:
     rows = judgments.offsets[:-1, None] + np.maximum(ranking, 0)
     # A last query without candidates points past the end.
     grades = judgments.grades[np.minimum(rows, judgments.documents - 1)]
     gains = np.where(ranking >= 0, 2.0**grades - 1, 0)
     return cast(FloatArray, gains @ (1 / np.log2(np.arange(2, ranking.shape[1] + 2))))
+
+
+def agreeing(rankings: Sequence[IntArray], share: float, seed: int) -> list[IntArray]:
+    """Let rankers agree on some queries, so many that all have `share` of the documents at the same rank.
+
+    Rankers that are more alike from the start are returned as they are.
+    """
+    queries, alike = len(rankings[0]), same_rank_share(*rankings)
+    agreed = max(0.0, (share - alike) / (1 - alike)) if alike < 1 else 0.0
+    chosen = np.zeros(queries, dtype=np.bool_)
+    chosen[np.random.default_rng(seed).permutation(queries)[: round(agreed * queries)]] = True
+    return [np.where(chosen[:, None], rankings[0], ranking) for ranking in rankings]
+
+
+def same_rank_share(*rankings: IntArray) -> float:
+    """Measure how alike rankers are: the share of ranks at which all have the same document, averaged over queries.
+
+    It is the similarity at the top of the paper's figure on overlap.
+
+    Example:
+        >>> same_rank_share(np.array([[0, 1, 2], [1, 0, -1]]), np.array([[0, 2, 1], [1, 0, -1]])).__round__(3)
+        0.667
+    """
+    first = rankings[0]
+    shown = first >= 0
+    same = np.logical_and.reduce([first == other for other in rankings]) & shown
+    counts = shown.sum(axis=1)
+    return float((same.sum(axis=1)[counts > 0] / counts[counts > 0]).mean())
+
+
+def cautious_ranker(
+    judgments: Judgments, production: FloatArray, new: FloatArray, *, identical: float, reordered: float
+) -> tuple[IntArray, IntArray]:
+    """Return the top 5 of a production ranker, and of a new one that departs from it only here and there.
+
+    The new ranker blends in other weights. Within the top 5 it goes so far that a share `reordered` of the queries gets
+    another order. At the edge it goes further, and brings rank 6 to rank 5, until a share `identical` is as it was.
+    """
+    own, other = (_scores(judgments, weights) for weights in (production, new))
+    top = _rank(judgments, own, 6)
+    inside = np.zeros(judgments.documents, dtype=np.bool_)
+    inside[judgments.offsets[:-1, None] + top[:, :5]] = True
+
+    def reorder(t: float) -> IntArray:
+        return _rank(judgments, np.where(inside, own + t * (other - own), -np.inf), 5)
+
+    t = _bisect(lambda t: float((reorder(t) != top[:, :5]).any(axis=1).mean()), reordered)
+    made = reorder(t)
+    changed = (made != top[:, :5]).any(axis=1)
+
+    fifth, sixth = (judgments.offsets[:-1] + top[:, place] for place in (4, 5))
+    # The blend prefers rank 6 the sooner, the less it loses by the one ranker and the more it gains by the other.
+    wish = (other[sixth] - other[fifth]) / np.maximum(own[fifth] - own[sixth], 1e-9)
+    wish[changed] = -np.inf
+    wanted = round((1 - identical) * len(top)) - int(changed.sum())
+    replaced = np.argsort(-wish, kind="stable")[: max(0, wanted)]
+    made[replaced, 4] = top[replaced, 5]
+    return top[:, :5], made
+
+
+def _scores(judgments: Judgments, weights: FloatArray) -> FloatArray:
+    scores = np.asarray(judgments.features @ weights, dtype=np.float64)
+    return np.asarray(scores / scores.std())
+
+
+def _rank(judgments: Judgments, scores: FloatArray, max_rank: int) -> IntArray:
+    """Rank by scores that no linear ranker gives: by a single feature that holds them."""
+    single = Judgments(judgments.offsets, judgments.grades, scores[:, None].astype(np.float32))
+    return rank_documents(single, np.ones(1), max_rank)
+
+
+def _bisect(measure: Callable[[float], float], wanted: float) -> float:
+    """Return where in 0..1 a rising measure has the value wanted."""
+    low, high = 0.0, 1.0
+    if measure(low) >= wanted:
+        return low
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if measure(middle) < wanted else (low, middle)
+    return (low + high) / 2

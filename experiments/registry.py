@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from experiments.arxiv import run_arxiv
-from experiments.comparison import run_estimators
 from experiments.coverage import run_coverage
 from experiments.diagnosis import run_diagnosis
 from experiments.drift import run_drift
 from experiments.drive import run_drive
+from experiments.estimators import run_estimators
 from experiments.evaluation import run_evaluation
-from experiments.foresight import run_planning
 from experiments.laboratory import FULL, QUICK, Laboratory, open_laboratory
 from experiments.learning import run_learning
 from experiments.outcomes import Outcome
+from experiments.planning import run_planning
 from experiments.pooling import run_pooling
 from experiments.robustness import STUDIES, run_study
 from experiments.synthetic import run_synthetic

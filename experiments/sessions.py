@@ -1,8 +1,8 @@
-"""Sessions: page views of judged queries by given rankers, and what users click, as a click log."""
+"""Page views of judged queries by given rankers, and the clicks of simulated users, as a click log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,9 +37,9 @@ def simulate_sessions(
 
     Example:
         >>> import posbias
-        >>> from experiments.generated import generate_judgments
+        >>> from experiments.judgments import generate_judgments
         >>> from experiments.ranking_svm import rank_documents
-        >>> from experiments.traffic import sweeps
+        >>> from experiments.sessions import sweeps
         >>> from posbias.simulation import PositionBased
         >>> judgments = generate_judgments(300)
         >>> weights = {"a": np.eye(128)[0], "b": np.eye(128)[1]}
@@ -92,9 +92,9 @@ def simulate_swaps(
         seed: of swaps and clicks.
 
     Example:
-        >>> from experiments.generated import generate_judgments
+        >>> from experiments.judgments import generate_judgments
         >>> from experiments.ranking_svm import rank_documents
-        >>> from experiments.traffic import sweeps
+        >>> from experiments.sessions import sweeps
         >>> from posbias.simulation import PositionBased
         >>> judgments = generate_judgments(100)
         >>> rankings = {"a": rank_documents(judgments, np.ones(128), max_rank=5)}
@@ -122,6 +122,37 @@ def simulate_swaps(
         parts.append(pa.table(columns))
         first_impression += len(pages.queries)
     return pa.concat_tables(parts).combine_chunks()
+
+
+def _check(judgments: Judgments, rankings: Mapping[str, IntArray], views: Mapping[str, Any]) -> None:
+    shapes = {name: np.shape(ranking) for name, ranking in rankings.items()}
+    if len(set(shapes.values())) != 1 or any(len(s) != 2 or s[0] != judgments.queries for s in shapes.values()):
+        raise PosbiasError(
+            f"rankings must each have {judgments.queries} rows, one for each query, and the same number of columns, "
+            f"found the shapes {shapes}: use rank_documents with one max_rank"
+        )
+    if not views or not views.keys() <= rankings.keys():
+        raise PosbiasError(
+            f"views must name rankers that have a ranking ({', '.join(rankings)}), found {', '.join(views) or 'none'}"
+        )
+    # Column names are compared without case in SQL, so rank_A and rank_a would be one column.
+    if len({name.casefold() for name in rankings}) < len(rankings):
+        raise PosbiasError(f"rankers must differ by more than upper and lower case, found {', '.join(rankings)}")
+    for name, queries in views.items():
+        ids = np.asarray(queries)
+        if ids.ndim != 1 or (len(ids) and not 0 <= ids.min() <= ids.max() < judgments.queries):
+            raise PosbiasError(
+                f"views[{name!r}] must be a list of queries from 0 to {judgments.queries - 1}, found the shape "
+                f"{ids.shape}" + (f", {ids.min()} to {ids.max()}" if ids.size else "")
+            )
+
+
+def _ranks(judgments: Judgments, ranking: IntArray) -> npt.NDArray[np.int16]:
+    """The rank of every document, 0 beyond M."""
+    ranks = np.zeros(judgments.documents, dtype=np.int16)
+    query, position = np.nonzero(ranking >= 0)
+    ranks[judgments.offsets[query] + ranking[query, position]] = position + 1
+    return ranks
 
 
 @dataclass(frozen=True)
@@ -158,14 +189,6 @@ class _Pages:
         }
 
 
-def _ranks(judgments: Judgments, ranking: IntArray) -> npt.NDArray[np.int16]:
-    """The rank of every document, 0 beyond M."""
-    ranks = np.zeros(judgments.documents, dtype=np.int16)
-    query, position = np.nonzero(ranking >= 0)
-    ranks[judgments.offsets[query] + ranking[query, position]] = position + 1
-    return ranks
-
-
 def _swap(there: BoolArray, kind: str, probability: float, rng: np.random.Generator) -> IntArray:
     """The original place of what is shown at each place, both from 0."""
     views, ranks = there.shape
@@ -184,24 +207,53 @@ def _swap(there: BoolArray, kind: str, probability: float, rng: np.random.Genera
     return order
 
 
-def _check(judgments: Judgments, rankings: Mapping[str, IntArray], views: Mapping[str, Any]) -> None:
-    shapes = {name: np.shape(ranking) for name, ranking in rankings.items()}
-    if len(set(shapes.values())) != 1 or any(len(s) != 2 or s[0] != judgments.queries for s in shapes.values()):
+def sweeps(queries: int, times: int = 1) -> IntArray:
+    """Return page views that go through all queries so many times.
+
+    Example:
+        >>> sweeps(3, 2).tolist()
+        [0, 1, 2, 0, 1, 2]
+        >>> len(sweeps(19_944, 5))
+        99720
+    """
+    return np.tile(np.arange(queries, dtype=np.int64), times)
+
+
+def split_views(
+    judgments: Judgments,
+    views: IntArray,
+    rankers: Sequence[str] = ("a", "b"),
+    *,
+    dependence: float = 0.0,
+    threshold: int = 3,
+    seed: int = 0,
+) -> dict[str, IntArray]:
+    """Give each page view to one of the rankers at random: evenly, or depending on its query.
+
+    With a `dependence` above 0 it breaks the assumption that traffic is split independently of the query: the more
+    relevant candidates a query has, the likelier it goes to the first ranker rather than the last. At 1, the query with
+    the most relevant ones never goes to the last of two rankers, and the one with the fewest never to the first.
+
+    Example:
+        >>> from experiments.judgments import generate_judgments
+        >>> judgments = generate_judgments(1000)
+        >>> views = split_views(judgments, sweeps(1000), dependence=1)
+        >>> share = {name: judgments.take(ids).relevant().mean().round(2) for name, ids in views.items()}
+        >>> bool(share["a"] > 1.5 * share["b"])
+        True
+    """
+    if not rankers or not 0 <= dependence <= 1:
         raise PosbiasError(
-            f"rankings must each have {judgments.queries} rows, one for each query, and the same number of columns, "
-            f"found the shapes {shapes}: use rank_documents with one max_rank"
+            f"rankers must not be empty and dependence must be from 0 to 1, found {rankers!r}, {dependence!r}"
         )
-    if not views or not views.keys() <= rankings.keys():
-        raise PosbiasError(
-            f"views must name rankers that have a ranking ({', '.join(rankings)}), found {', '.join(views) or 'none'}"
-        )
-    # Column names are compared without case in SQL, so rank_A and rank_a would be one column.
-    if len({name.casefold() for name in rankings}) < len(rankings):
-        raise PosbiasError(f"rankers must differ by more than upper and lower case, found {', '.join(rankings)}")
-    for name, queries in views.items():
-        ids = np.asarray(queries)
-        if ids.ndim != 1 or (len(ids) and not 0 <= ids.min() <= ids.max() < judgments.queries):
-            raise PosbiasError(
-                f"views[{name!r}] must be a list of queries from 0 to {judgments.queries - 1}, found the shape "
-                f"{ids.shape}" + (f", {ids.min()} to {ids.max()}" if ids.size else "")
-            )
+    views = np.asarray(views, dtype=np.int64)
+    relevant = np.bincount(judgments.query_of[judgments.relevant(threshold)], minlength=judgments.queries)
+    shares = relevant / np.maximum(judgments.sizes, 1)
+    # Queries by relevance, evenly from -1 to 1, so that each ranker's traffic is the same in all.
+    place = np.argsort(np.argsort(shares, kind="stable"), kind="stable")
+    leaning = 2 * place / max(1, judgments.queries - 1) - 1
+    preference = np.linspace(1, -1, len(rankers)) if len(rankers) > 1 else np.zeros(1)
+    bounds = np.cumsum(1 + dependence * leaning[views][:, None] * preference, axis=1) / len(rankers)
+    # All but the last bound, which is 1 but for rounding.
+    chosen = (np.random.default_rng(seed).random(len(views))[:, None] >= bounds[:, :-1]).sum(axis=1)
+    return {name: views[chosen == number] for number, name in enumerate(rankers)}

@@ -9,7 +9,7 @@ import pytest
 from scipy import optimize, stats
 
 import posbias
-from experiments.drawn import buckets_of, draw_log
+from experiments.simulated_logs import buckets_of, draw_log
 from posbias._stats import normal_tail, t_quantile
 from posbias.estimators import cross_fit as cross_fitting
 from posbias.estimators import cross_fit as score_roots

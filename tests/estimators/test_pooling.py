@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize, special, stats
 
 import posbias
-from experiments.pooling import SETTINGS, Setting, measure
+from experiments.pooling import SETTINGS, PoolingSetting, measure
 from posbias._arrays import FloatArray
 from posbias.estimators import pooling as pooled_segments
 from posbias.estimators.cross_fit import Rows, Score
@@ -319,7 +319,7 @@ def test_without_segments_or_intervals_there_is_nothing_to_pool_or_to_say(harves
 @pytest.mark.parametrize("name", ["10 segments, alike", "10 segments, η ± 0.3"])
 @pytest.mark.long
 def test_pooling_errs_less_than_either_way(name: str) -> None:
-    setting: Setting = SETTINGS[name]
+    setting: PoolingSetting = SETTINGS[name]
     separate, common, pooled, covered = np.mean([measure(setting, seed) for seed in range(6)], axis=0)
     assert pooled < 1.1 * min(separate, common)
     assert covered > 0.88

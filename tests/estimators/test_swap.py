@@ -11,10 +11,9 @@ import pandas
 import pytest
 
 import posbias
-from experiments.generated import generate_judgments
+from experiments.judgments import generate_judgments
 from experiments.ranking_svm import rank_documents
-from experiments.sessions import simulate_swaps
-from experiments.traffic import sweeps
+from experiments.sessions import simulate_swaps, sweeps
 from posbias.estimators import SwapAdjacent, SwapOne
 from posbias.estimators.base import resample_weights
 from posbias.harvesting.observations import Observations

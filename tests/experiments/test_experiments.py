@@ -12,37 +12,30 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from experiments import (
-    bounds,
-    comparison,
-    coverage,
-    diagnosis,
-    drift,
-    evaluation,
-    foresight,
-    pooling,
-)
+from experiments import coverage, diagnosis, drift, evaluation, pooling
+from experiments import estimators as bounds
+from experiments import estimators as comparison
+from experiments import planning as foresight
 from experiments.__main__ import _OURS, _PAPER, command
-from experiments.blends import agreeing, cautious_ranker
-from experiments.claims import (
+from experiments.figures import Axis, draw_errors
+from experiments.judgments import Judgments, generate_judgments
+from experiments.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
+from experiments.outcomes import Outcome, Verdict, seed_of
+from experiments.ranking_svm import agreeing, cautious_ranker, rank_documents, same_rank_share
+from experiments.registry import EXPERIMENTS, ON_WORLDS, run
+from experiments.robustness import (
+    STUDIES,
     data_factor,
+    inverse_error,
     judge_data,
     judge_fraction,
     judge_imbalance,
     judge_noise,
     judge_overlap,
     judge_severity,
+    run_study,
 )
-from experiments.drawn import buckets_of, draw_log
-from experiments.figures import Axis, draw_errors
-from experiments.generated import generate_judgments
-from experiments.judged import FIRST, LOG, JudgedLog
-from experiments.judgments import Judgments
-from experiments.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
-from experiments.outcomes import Outcome, Verdict, seed_of
-from experiments.ranking_svm import rank_documents, same_rank_share
-from experiments.registry import EXPERIMENTS, ON_WORLDS, run
-from experiments.robustness import STUDIES, inverse_error, run_study
+from experiments.simulated_logs import FIRST, LOG, JudgedLog, buckets_of, draw_log
 from posbias import PBMEM, AllPairs, ClickLog, Harvest, World, evaluate, harvest, simulate
 from posbias.errors import PosbiasError
 from posbias.harvesting.tables import Cells
@@ -218,7 +211,7 @@ def test_learning_from_judgments_of_a_file(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "fold.txt"
     path.write_text("\n".join(lines) + "\n", "utf-8")
     monkeypatch.setattr("experiments.registry.QUICK", replace(TINY, learning_seeds=1, learning_views=(4,)))
-    monkeypatch.setattr("experiments.curve_errors.TREES", 3)
+    monkeypatch.setattr("experiments.learning.TREES", 3)
     shares: list[float] = []
     (outcome,) = run(["learning"], quick=True, data=str(path), progress=lambda _, share: shares.append(share))
     assert {row["judgments"] for row in outcome.rows} == {"judgments of the file"}
@@ -552,7 +545,7 @@ def test_rankings_are_told_apart_by_their_truth() -> None:
 
 
 def test_coverage_counts_what_the_intervals_of_a_fit_hold() -> None:
-    world, setting = World(queries=150), coverage.Setting(World(queries=150))
+    world, setting = World(queries=150), coverage.WorldSetting(World(queries=150))
     buckets = buckets_of(150)
     found = coverage.measure(world, setting, buckets)["AllPairs"]
     held = coverage.Held(*(np.stack([part]) for part in found))

@@ -10,11 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import letor
-from experiments.generated import generate_judgments
-from experiments.judgments import Judgments
-from experiments.letor import load_letor
-from experiments.letor_cache import cache_path
+from experiments import judgments as letor
+from experiments.judgments import Judgments, cache_path, generate_judgments, load_letor
 from posbias.errors import LogError, PosbiasError
 
 LINES = """\

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from experiments import gains, learners
-from experiments.clicked import CAP, Clicked, Served, draw_clicks, floored
-from experiments.curve_errors import WRONG, curve_lines, curve_rows
-from experiments.generated import generate_judgments
-from experiments.judgments import Judgments
-from experiments.non_linear import generate_non_linear_judgments
-from experiments.payoffs import Payoffs, judge_payoffs, payoff_lines, payoff_rows
+from experiments import learning_trial as gains
+from experiments import learning_trial as learners
+from experiments.judgments import Judgments, generate_judgments, generate_non_linear_judgments
+from experiments.learning import WRONG, Payoffs, curve_lines, curve_rows, judge_payoffs, payoff_lines, payoff_rows
+from experiments.learning_trial import CAP, Clicked, Served, draw_clicks, floored
 from experiments.ranking_svm import rank_documents, rank_scores
 from posbias import ClickLog, CrossFit, harvest
 from posbias.errors import PosbiasError

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from experiments.generated import generate_judgments
-from experiments.judgments import Judgments
+from experiments.judgments import Judgments, generate_judgments
 from experiments.ranking_svm import ndcg, rank_documents, same_rank_share, sample_queries, train_ranker
 from posbias.errors import PosbiasError
 

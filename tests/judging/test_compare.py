@@ -14,8 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
-from experiments.drawn import buckets_of
-from experiments.periods import as_segments, draw_periods
+from experiments.simulated_logs import as_segments, buckets_of, draw_periods
 from posbias._plotstyle import new_axes
 from posbias._stats import t_quantile
 from posbias.cli import cli

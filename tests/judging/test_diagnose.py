@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import posbias
 from experiments.diagnosis import ALARMS, SETTINGS, measure
-from experiments.drawn import buckets_of, draw_log, draw_page_clicks
+from experiments.simulated_logs import buckets_of, draw_log, draw_page_clicks
 from posbias._stats import f_tail, satterthwaite
 from posbias.cli import cli
 from posbias.errors import HarvestError

@@ -16,11 +16,10 @@ import polars
 import pytest
 
 import posbias
-from experiments.gains import Site, open_site
-from experiments.non_linear import generate_non_linear_judgments
+from experiments.judgments import generate_non_linear_judgments
+from experiments.learning_trial import Site, open_site
 from experiments.ranking_svm import ndcg, rank_scores
-from experiments.sessions import simulate_sessions
-from experiments.traffic import split_views, sweeps
+from experiments.sessions import simulate_sessions, split_views, sweeps
 from posbias import ips_weights
 from tests.support import ROOT
 

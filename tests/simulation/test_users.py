@@ -9,11 +9,9 @@ import pyarrow as pa
 import pytest
 
 import posbias
-from experiments.generated import generate_judgments
-from experiments.judgments import Judgments
+from experiments.judgments import Judgments, generate_judgments
 from experiments.ranking_svm import rank_documents, same_rank_share
-from experiments.sessions import simulate_sessions, simulate_swaps
-from experiments.traffic import split_views, sweeps
+from experiments.sessions import simulate_sessions, simulate_swaps, split_views, sweeps
 from posbias.errors import PosbiasError
 from posbias.simulation import (
     AtMostOneClick,

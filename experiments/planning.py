@@ -1,4 +1,4 @@
-"""How well plans foresee: the standard errors that they foretell over those of logs that came, in eight settings."""
+"""How well plans predict standard errors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.coverage import Setting
-from experiments.drawn import buckets_of, draw_log
+from experiments.coverage import WorldSetting
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
+from experiments.simulated_logs import buckets_of, draw_log
 from posbias._arrays import BoolArray, FloatArray
 from posbias.estimators import FROM_HARVESTS
 from posbias.harvesting.harvest import Harvest
@@ -30,34 +30,38 @@ _WITHIN = 0.15
 _CAME = 2
 # A rank that has no number in more of the plans than the rest is not judged: those that have one are picked.
 _MOSTLY = 0.9
-
-SETTINGS: dict[str, Setting] = {
-    "2 rankers": Setting(World(queries=2000)),
-    "near-identical rankers": Setting(World(queries=3000, similarity=0.97)),
-    "40 candidates, similarity 0.6": Setting(World(queries=2000, candidates=40, similarity=0.6)),
-    "3 rankers, 60/30/10": Setting(World(queries=2000, rankers=tuple("abc"), traffic=(60, 30, 10))),
-    "unequal quality, 80/20, η = 0.5": Setting(World(queries=2000, quality=(0.5, 2.0), eta=0.5, traffic=(80, 20))),
-    "one view a query": Setting(World(queries=15_000, repeats=1)),
-    "heavy-tailed queries": Setting(World(queries=2000, skew=1.0)),
-    "good rankers": Setting(World(queries=2000, quality=3.0)),
+SETTINGS: dict[str, WorldSetting] = {
+    "2 rankers": WorldSetting(World(queries=2000)),
+    "near-identical rankers": WorldSetting(World(queries=3000, similarity=0.97)),
+    "40 candidates, similarity 0.6": WorldSetting(World(queries=2000, candidates=40, similarity=0.6)),
+    "3 rankers, 60/30/10": WorldSetting(World(queries=2000, rankers=tuple("abc"), traffic=(60, 30, 10))),
+    "unequal quality, 80/20, η = 0.5": WorldSetting(World(queries=2000, quality=(0.5, 2.0), eta=0.5, traffic=(80, 20))),
+    "one view a query": WorldSetting(World(queries=15_000, repeats=1)),
+    "heavy-tailed queries": WorldSetting(World(queries=2000, skew=1.0)),
+    "good rankers": WorldSetting(World(queries=2000, quality=3.0)),
 }
 
 
-def worlds_foretold(world: World) -> tuple[World, World, World]:
-    """Return what becomes of a world as each of `FORETOLD` says."""
-    count = len(world.rankers)
-    joined = (*(share * count / (count + 1) for share in world.shares), 1 / (count + 1))
-    quality = (*world.qualities, float(np.mean(world.qualities)))
-    return (
-        replace(world, queries=_TIMES * world.queries),
-        replace(world, traffic=_split(world)),
-        replace(world, rankers=(*world.rankers, "newcomer"), traffic=joined, quality=quality),
-    )
-
-
-def _split(world: World) -> tuple[float, ...]:
-    """Return another split of traffic: most to whom the present one gives least, or the last."""
-    return (0.3, 0.7) if len(world.rankers) == 2 else (0.2, 0.3, 0.5)
+def run_planning(lab: Laboratory) -> Outcome:
+    """Plan from logs of every setting, draw logs of what was foretold, and compare their standard errors."""
+    found: dict[str, dict[str, Foretold]] = {}
+    logs = lab.sizes.planned_logs
+    for number, (name, setting) in enumerate(SETTINGS.items()):
+        world = setting.drawn(lab.sizes.world)
+        drawn = []
+        for log in range(logs):
+            drawn.append(measure(world, seed_of(lab.seed, "planning", name, log)))
+            lab.progress(f"planning: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+        found[name] = {
+            label: Foretold(*(np.stack([one[label][part] for one in drawn]) for part in range(2)))
+            for label in FROM_HARVESTS
+        }
+    rows = [row for name, by_estimator in found.items() for row in _rows(name, by_estimator)]
+    by_rank = [row for name, by_estimator in found.items() for row in _rank_rows(name, by_estimator)]
+    lines = {label: np.array([found[name][label].furthest() for name in SETTINGS]).T for label in FROM_HARVESTS}
+    label = "Standard error foreseen, over that of logs: furthest from 1 of all ranks"
+    figure = draw_settings(list(SETTINGS), lines, label, (1 - _WITHIN, 1 + _WITHIN))
+    return Outcome("planning", rows, figure, _verdicts(found), {"by-rank": by_rank}, _notes(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,28 +112,6 @@ class Foretold:
         return int(np.count_nonzero(np.abs(ratio - 1) - 2 * error > _WITHIN))
 
 
-def run_planning(lab: Laboratory) -> Outcome:
-    """Plan from logs of every setting, draw logs of what was foretold, and compare their standard errors."""
-    found: dict[str, dict[str, Foretold]] = {}
-    logs = lab.sizes.planned_logs
-    for number, (name, setting) in enumerate(SETTINGS.items()):
-        world = setting.drawn(lab.sizes.world)
-        drawn = []
-        for log in range(logs):
-            drawn.append(measure(world, seed_of(lab.seed, "planning", name, log)))
-            lab.progress(f"planning: {name}", (number + (log + 1) / logs) / len(SETTINGS))
-        found[name] = {
-            label: Foretold(*(np.stack([one[label][part] for one in drawn]) for part in range(2)))
-            for label in FROM_HARVESTS
-        }
-    rows = [row for name, by_estimator in found.items() for row in _rows(name, by_estimator)]
-    by_rank = [row for name, by_estimator in found.items() for row in _rank_rows(name, by_estimator)]
-    lines = {label: np.array([found[name][label].furthest() for name in SETTINGS]).T for label in FROM_HARVESTS}
-    label = "Standard error foreseen, over that of logs: furthest from 1 of all ranks"
-    figure = draw_settings(list(SETTINGS), lines, label, (1 - _WITHIN, 1 + _WITHIN))
-    return Outcome("planning", rows, figure, _verdicts(found), {"by-rank": by_rank}, _notes(rows))
-
-
 def measure(world: World, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
     """Plan from one log and draw a few of what it foretells; return the fields of `Foretold` of each estimator."""
     made = _drawn(replace(world, seed=seed))
@@ -143,6 +125,20 @@ def measure(world: World, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]
     return {label: (foreseen[:, i], came[:, i]) for i, label in enumerate(FROM_HARVESTS)}
 
 
+def _drawn(world: World) -> Harvest:
+    return draw_log(world, buckets_of(world.queries)).harvest(Layout.WIDE)
+
+
+def _split(world: World) -> tuple[float, ...]:
+    """Return another split of traffic: most to whom the present one gives least, or the last."""
+    return (0.3, 0.7) if len(world.rankers) == 2 else (0.2, 0.3, 0.5)
+
+
+def _errors(outlook: Outlook) -> list[float]:
+    """Return the standard errors that numbers of a plan rest on."""
+    return [need.standard_error or np.nan if need.times is not None else np.nan for need in outlook.needs]
+
+
 def _came(world: World, seed: int) -> FloatArray:
     """Return the mean variance of log p by estimator and rank over logs of a world."""
     drawn = [_drawn(replace(world, seed=seed_of(seed, "came", i))) for i in range(_CAME)]
@@ -151,13 +147,16 @@ def _came(world: World, seed: int) -> FloatArray:
     )
 
 
-def _drawn(world: World) -> Harvest:
-    return draw_log(world, buckets_of(world.queries)).harvest(Layout.WIDE)
-
-
-def _errors(outlook: Outlook) -> list[float]:
-    """Return the standard errors that numbers of a plan rest on."""
-    return [need.standard_error or np.nan if need.times is not None else np.nan for need in outlook.needs]
+def worlds_foretold(world: World) -> tuple[World, World, World]:
+    """Return what becomes of a world as each of `FORETOLD` says."""
+    count = len(world.rankers)
+    joined = (*(share * count / (count + 1) for share in world.shares), 1 / (count + 1))
+    quality = (*world.qualities, float(np.mean(world.qualities)))
+    return (
+        replace(world, queries=_TIMES * world.queries),
+        replace(world, traffic=_split(world)),
+        replace(world, rankers=(*world.rankers, "newcomer"), traffic=joined, quality=quality),
+    )
 
 
 def _rows(name: str, found: Mapping[str, Foretold]) -> Sequence[Row]:

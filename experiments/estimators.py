@@ -1,0 +1,454 @@
+"""Errors of estimators on the same logs, compared with each other and with the Cramér–Rao bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.coverage import WorldSetting
+from experiments.figures import draw_settings
+from experiments.laboratory import Laboratory
+from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
+from experiments.simulated_logs import Drawn, buckets_of, draw_log
+from posbias._arrays import FloatArray, IntArray, group, tally
+from posbias.errors import EstimateError
+from posbias.estimators import PBMEM, AdjacentChain, AllPairs, CrossFit, PivotOne
+from posbias.estimators.base import CurveEstimator
+from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.observations import Observations
+from posbias.logs.layouts import Layout
+from posbias.simulation.world import World
+
+# A click that is certain would tell everything; this much is as good. One that is only guessed to be is not believed.
+_CERTAIN, _MOST_CERTAIN = 1 - 1e-9, 0.99
+# Steps of the regression of relevance on ranks, and how many pairs of even odds each rank of a ranker counts besides.
+_STEPS, _EVEN = 8, 1.0
+# "Never worse", "much better", "close to the bound": what CrossFit is held to.
+_NEVER_ABOVE, _MUCH_BETTER, _CLOSE = 1.03, 0.65, 0.9
+_CLAIMS = {
+    "relevance unknown": "Where relevance is unknown, the least possible MSE of log p",
+    "relevance learned": "The MSE of log p of who guesses relevance from clicks as well as can be",
+}
+# An estimator that has an estimate of every rank in fewer of the logs than this is no rival.
+_ENOUGH = 0.5
+_BASE, _OURS = "AllPairs", "CrossFit"
+_DRAWN = (_OURS, "ConditionalPoisson, design", "ConditionalPoisson, observed")
+# What errs more is not drawn.
+_ENDS = (0.3, 1.5)
+_THREE, _FIVE, _TEN = tuple("abc"), tuple("abcde"), tuple("abcdefghij")
+_QUERIES = 1000
+SETTINGS: dict[str, WorldSetting] = {
+    "2 rankers": WorldSetting(World(queries=_QUERIES)),
+    "90/10": WorldSetting(World(queries=_QUERIES, traffic=(90, 10))),
+    "η = 0.5": WorldSetting(World(queries=_QUERIES, eta=0.5)),
+    "η = 2": WorldSetting(World(queries=2 * _QUERIES, eta=2.0)),
+    "unequal quality": WorldSetting(World(queries=_QUERIES, quality=(0.0, 2.0))),
+    "near-identical rankers": WorldSetting(World(queries=2 * _QUERIES, similarity=0.99)),
+    "3 rankers": WorldSetting(World(queries=_QUERIES, rankers=_THREE)),
+    "3 rankers, 80/10/10": WorldSetting(World(queries=_QUERIES, rankers=_THREE, traffic=(80, 10, 10))),
+    "5 rankers": WorldSetting(World(queries=_QUERIES, rankers=_FIVE)),
+    "5 rankers, 80/5/5/5/5": WorldSetting(World(queries=_QUERIES, rankers=_FIVE, traffic=(80, 5, 5, 5, 5))),
+    "5 rankers, 80/5/5/5/5, one view a query": WorldSetting(
+        World(queries=10 * _QUERIES, repeats=1, rankers=_FIVE, traffic=(80, 5, 5, 5, 5))
+    ),
+    "10 rankers": WorldSetting(World(queries=_QUERIES, rankers=_TEN)),
+    "replay": WorldSetting(World(queries=_QUERIES), Layout.REPLAY),
+    "replay, 97/3": WorldSetting(World(queries=2 * _QUERIES, traffic=(97, 3)), Layout.REPLAY),
+    "replay, 3 rankers, 80/10/10": WorldSetting(
+        World(queries=_QUERIES, rankers=_THREE, traffic=(80, 10, 10)), Layout.REPLAY
+    ),
+    "replay, 5 rankers, 80/5/5/5/5": WorldSetting(
+        World(queries=_QUERIES, rankers=_FIVE, traffic=(80, 5, 5, 5, 5)), Layout.REPLAY
+    ),
+    "replay, 95/5, three views a query, unequal quality": WorldSetting(
+        World(queries=5 * _QUERIES, repeats=3, traffic=(95, 5), quality=(0.0, 2.0)), Layout.REPLAY
+    ),
+    "replay, heavy-tailed queries": WorldSetting(World(queries=_QUERIES, skew=1.5), Layout.REPLAY),
+    "sticky, 2 rankers": WorldSetting(World(queries=_QUERIES, sticky=True), independent=False),
+    "sticky, 5 rankers": WorldSetting(World(queries=_QUERIES, rankers=_FIVE, sticky=True), independent=False),
+}
+
+
+def run_estimators(lab: Laboratory) -> Outcome:
+    """Fit every estimator on the same logs of every setting, and compare their errors."""
+    errors: dict[str, Errors] = {}
+    logs = lab.sizes.compared_logs
+    for number, (name, setting) in enumerate(SETTINGS.items()):
+        world = setting.drawn(lab.sizes.world)
+        buckets = buckets_of(world.queries)
+        found = []
+        for log in range(logs):
+            found.append(measure(replace(world, seed=seed_of(lab.seed, "estimators", name, log)), setting, buckets))
+            lab.progress(f"estimators: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+        errors[name] = Errors(
+            *({key: np.array([one[i][key] for one in found]) for key in found[0][i]} for i in range(4))
+        )
+    rows = [row for name, found_ in errors.items() for row in _rows(name, found_)]
+    lines = {label: _line(errors, label) for label in _DRAWN}
+    label = "MSE of inverse propensities, relative to AllPairs"
+    figure = draw_settings(list(SETTINGS), lines, label, (0.995, 1.005), _ENDS)
+    return Outcome("estimators", rows, figure, _verdicts(errors), notes=_notes(errors))
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """Squared errors over the logs of a setting, each the mean over ranks from the second; NaN without an estimate.
+
+    Attributes:
+        inverse: of p_1 / p_k, by estimator.
+        log: of log p_k, by estimator.
+        best: of log p_k, of who attains the bound, by what is known.
+        bounds: of the variance of log p_k, by what is known.
+    """
+
+    inverse: Mapping[str, FloatArray]
+    log: Mapping[str, FloatArray]
+    best: Mapping[str, FloatArray]
+    bounds: Mapping[str, FloatArray]
+
+
+def measure(world: World, setting: WorldSetting, buckets: IntArray) -> tuple[dict[str, float], ...]:
+    """Draw one log and return the fields of `Errors`."""
+    drawn = draw_log(world, buckets)
+    truth = world.propensity[1:]
+    inverse, log = {}, {}
+    for label, curve in curves_of(drawn, setting).items():
+        known = bool(np.all(np.isfinite(curve) & (curve > 0)))
+        p = curve[1:] if known else np.full(len(truth), np.nan)
+        inverse[label] = float(np.mean((1 / p - 1 / truth) ** 2))
+        log[label] = float(np.mean(np.log(p / truth) ** 2))
+    best = best_of(drawn, setting)
+    attained = {known: float(np.mean(one.error**2)) for known, one in best.items()}
+    return inverse, log, attained, {known: float(one.variance.mean()) for known, one in best.items()}
+
+
+def curves_of(drawn: Drawn, setting: WorldSetting) -> dict[str, FloatArray]:
+    """Return the curve of each estimator; NaN where the log does not give one."""
+    layout = setting.layout
+    own = drawn.harvest(layout)
+    curves = {
+        "AllPairs": _fit(AllPairs(interval=None), own),
+        "CrossFit": _fit(CrossFit(interval=None), own),
+        "ConditionalPoisson, observed": _fit(CrossFit(interval=None, relevance="none", exposure="observed"), own),
+        "AdjacentChain": _fit(AdjacentChain(interval=None), own),
+        "PivotOne": _fit(PivotOne(interval=None), own),
+    }
+    if layout.ranks_known:
+        curves["ConditionalPoisson, design"] = _fit(CrossFit(interval=None, relevance="none"), own)
+    if drawn.world.repeats == 1:
+        # No pair was shown twice, and what is left of the estimators compares a pair with itself.
+        return curves
+    pairs = drawn.harvest(layout, "harmonic")
+    for weighting in ("traffic", "harmonic", "uniform"):
+        if weighting != own.weighting:
+            curves[f"AllPairs, {weighting}"] = _fit(AllPairs(interval=None, weighting=weighting), pairs)
+            curves[f"AdjacentChain, {weighting}"] = _fit(AdjacentChain(interval=None, weighting=weighting), pairs)
+    curves["PBM-EM"] = _fit(PBMEM(max_rank=drawn.world.max_rank, interval=None), drawn.observations())
+    return curves
+
+
+def _fit(estimator: CurveEstimator, seen: Harvest | Observations) -> FloatArray:
+    try:
+        return estimator.fit(seen).propensity_  # type: ignore[attr-defined, no-any-return]
+    except EstimateError:
+        # A query that one ranker serves compares no pair with itself.
+        return np.full(seen.max_rank, np.nan)
+
+
+def best_of(drawn: Drawn, setting: WorldSetting) -> dict[str, Best]:
+    """Return the best there is, by what is known."""
+    by_design, repeated = setting.layout.ranks_known, drawn.world.repeats > 1
+    unknown = ranks_known(drawn, by_pair=repeated) if by_design else ranks_unknown(drawn)
+    # In replay no guess is needed, with one view there is nothing to guess from, and sticky rankers forbid it.
+    guessed = by_design and repeated and setting.independent
+    learned = relevance_learned(drawn) if guessed else unknown
+    return {
+        "relevance known": relevance_known(drawn),
+        "relevance unknown": unknown,
+        "relevance learned": learned,
+    }
+
+
+class Best(NamedTuple):
+    """The bound of the variance of log p_k / p_1, by rank from the second, and the error of one who attains it."""
+
+    variance: FloatArray
+    error: FloatArray
+
+
+def ranks_known(drawn: Drawn, *, by_pair: bool = True) -> Best:
+    """Return the best there is where rankers' ranks are known, and of each pair's relevance all but its level.
+
+    No estimator that takes relevance for unknown does better. With several views of a query, relevance that is truly
+    unknown costs more. With one view it is known only as the mean of the pairs that rankers treat alike, which
+    `by_pair=False` takes in place of its own; the rankers must be of one quality.
+    """
+    relevance = drawn.relevance if by_pair else _alike(drawn)
+    return _within_pairs(drawn, _places(drawn), _promised(drawn), relevance.ravel())
+
+
+def _alike(drawn: Drawn) -> FloatArray:
+    """Return, for each pair, the mean relevance of those with the same ranks by whichever rankers."""
+    ranks = np.sort(drawn.ranks.astype(np.int64), axis=1).transpose(0, 2, 1).reshape(-1, drawn.ranks.shape[1])
+    first, which = group(list(ranks.T))
+    mean = tally(which, drawn.relevance.ravel(), len(first)) / tally(which, np.ones(len(which)), len(first))
+    return np.asarray(mean[which].reshape(drawn.relevance.shape))
+
+
+def _within_pairs(drawn: Drawn, where: IntArray, exposure: FloatArray, relevance: FloatArray) -> Best:
+    """Return the best there is of views by pair and rank, the level of each pair's relevance to be estimated too.
+
+    With λ what the views promised to a pair tell of each rank, and s what those it had say, the information is the sum
+    over pairs of diag(λ) − λ λᵀ / Σλ, and the score that of s − λ Σs / Σλ.
+    """
+    width = drawn.world.max_rank
+    chance = _chance(relevance[:, None] * drawn.world.propensity)
+    views, clicks = (tally(where, c, exposure.size).reshape(-1, width) for c in (drawn.impressions, drawn.clicks))
+    told = exposure * chance / (1 - chance)
+    score = (clicks - views * chance) / (1 - chance)
+    compared = np.count_nonzero(told, axis=1) > 1
+    told, score = told[compared], score[compared]
+    share = told / told.sum(axis=1, keepdims=True)
+    information = np.diag(told.sum(axis=0)) - told.T @ share
+    inverse = np.linalg.pinv(information[1:, 1:])
+    error = inverse @ (score - share * score.sum(axis=1, keepdims=True)).sum(axis=0)[1:]
+    return Best(np.asarray(np.diagonal(inverse)), np.asarray(error))
+
+
+def _chance(chance: FloatArray) -> FloatArray:
+    return np.minimum(chance, _CERTAIN)
+
+
+def _places(drawn: Drawn) -> IntArray:
+    """Return pair and rank of each row as one number."""
+    pair = drawn.query * drawn.ranks.shape[2] + drawn.candidate
+    return np.asarray(pair * drawn.world.max_rank + drawn.rank - 1)
+
+
+def _promised(drawn: Drawn) -> FloatArray:
+    """Return the views that traffic promises each pair at each rank."""
+    queries, rankers, pool = drawn.ranks.shape
+    shares = tally(drawn.ranker, drawn.impressions, rankers)
+    # Beyond M at 0.
+    exposure = np.zeros((queries * pool, drawn.world.max_rank + 1))
+    for ranker in range(rankers):
+        exposure[np.arange(queries * pool), drawn.ranks[:, ranker].ravel()] += shares[ranker] / shares.sum()
+    return np.asarray(exposure[:, 1:] * np.repeat(drawn.views, pool)[:, None])
+
+
+def ranks_unknown(drawn: Drawn) -> Best:
+    """Return the best there is where nothing is known of a pair but what was shown of it (replay)."""
+    first, pair = group([drawn.query, drawn.candidate])
+    width = drawn.world.max_rank
+    where = pair * width + drawn.rank - 1
+    exposure = tally(where, drawn.impressions, len(first) * width).reshape(-1, width)
+    return _within_pairs(drawn, where, exposure, drawn.relevance[drawn.query[first], drawn.candidate[first]])
+
+
+def relevance_learned(drawn: Drawn) -> Best:
+    """Return what comes of the best guesses of relevance that clicks allow: what who must learn it can hope for.
+
+    The guesser knows how relevance is distributed among documents that rankers treat alike, and of a document the
+    clicks of all its views but the one that is looked at. The score is that of CrossFit, each view weighed by its
+    guess.
+    """
+    width, p = drawn.world.max_rank, drawn.world.propensity
+    exposure, relevance = _promised(drawn), drawn.relevance.ravel()
+    compared = np.count_nonzero(exposure, axis=1) > 1
+    views, clicks = (
+        tally(_places(drawn), c, exposure.size).reshape(-1, width) for c in (drawn.impressions, drawn.clicks)
+    )
+    low, high = (_chance(p * r) for r in (drawn.world.noise, 1.0))
+    told = (np.log((1 - high) / (1 - low)), np.log(high / low))
+    odds = _odds_of_signature(drawn) + (views - clicks) @ told[0] + clicks @ told[1]
+    scores, information = np.zeros(exposure.shape), np.zeros((width, width))
+    for clicked, counts in enumerate((views - clicks, clicks)):
+        pair, rank = np.nonzero(counts * compared[:, None])
+        own = odds[pair] - told[clicked][rank]
+        guess = drawn.world.noise + (1 - drawn.world.noise) / (1 + np.exp(-np.clip(own, -500, 500)))
+        f = 1 / (1 - np.minimum(p * guess[:, None], _MOST_CERTAIN))
+        weight = exposure[pair] * p * f
+        share = weight / weight.sum(axis=1, keepdims=True)
+        residual = counts[pair, rank] * (clicked - p[rank] * guess) * f[np.arange(len(pair)), rank]
+        scores += tally(pair * width + rank, residual, scores.size).reshape(scores.shape)
+        for k in range(width):
+            scores[:, k] -= tally(pair, residual * share[:, k], len(scores))
+        size = counts[pair, rank] * relevance[pair] * weight.sum(axis=1) / exposure[pair].sum(axis=1)
+        information += np.diag(size @ share) - (size[:, None] * share).T @ share
+    inverse = np.linalg.pinv(information[1:, 1:])
+    influence = scores.reshape(*drawn.relevance.shape, width).sum(axis=1)[:, 1:] @ inverse.T
+    return Best(np.asarray((influence**2).sum(axis=0)), np.asarray(influence.sum(axis=0)))
+
+
+def _odds_of_signature(drawn: Drawn) -> FloatArray:
+    """Return the log odds that each pair is relevant given its ranks: a sum over rankers, fitted to the truth."""
+    queries, rankers, pool = drawn.ranks.shape
+    size = drawn.world.max_rank + 1
+    ranked = np.zeros((queries * pool, rankers * size))
+    for ranker in range(rankers):
+        ranked[np.arange(queries * pool), ranker * size + drawn.ranks[:, ranker].ravel()] = 1
+    truth, found = (drawn.relevance == 1).ravel(), np.zeros(rankers * size)
+    for _ in range(_STEPS):
+        chance = 1 / (1 + np.exp(-(ranked @ found)))
+        gradient = ranked.T @ (truth - chance) + _EVEN * (0.5 - 1 / (1 + np.exp(-found)))
+        slope = (ranked * (chance * (1 - chance))[:, None]).T @ ranked + _EVEN / 4 * np.eye(len(found))
+        found = found + np.linalg.solve(slope, gradient)
+    return np.asarray(ranked @ found)
+
+
+def relevance_known(drawn: Drawn) -> Best:
+    """Return the best there is where every pair's relevance is known: pairs that are at one rank count too."""
+    chance = _chance(drawn.world.propensity[drawn.rank - 1] * drawn.relevance[drawn.query, drawn.candidate])
+    told = tally(drawn.rank - 1, drawn.impressions * chance / (1 - chance), drawn.world.max_rank)
+    score = tally(drawn.rank - 1, (drawn.clicks - drawn.impressions * chance) / (1 - chance), drawn.world.max_rank)
+    return Best(1 / told[1:] + 1 / told[0], score[1:] / told[1:] - score[0] / told[0])
+
+
+def _rows(name: str, errors: Errors) -> Sequence[Row]:
+    rows = []
+    for label, inverse in errors.inverse.items():
+        relative, error = ratio(inverse, errors.inverse[_BASE])
+        relative_log, error_log = ratio(errors.log[label], errors.log[_BASE])
+        row: dict[str, object] = {
+            "setting": name,
+            "estimator": label,
+            "logs": len(inverse),
+            "logs_without_estimate": int(np.isnan(inverse).sum()),
+            "mse": known_mean(inverse),
+            "relative": relative,
+            "standard_error": error,
+            "mse_log": known_mean(errors.log[label]),
+            "relative_log": relative_log,
+            "standard_error_log": error_log,
+        }
+        for known, best in errors.best.items():
+            efficiency, spread = ratio(best, errors.log[label])
+            column = known.replace(" ", "_")
+            row |= {f"bound_{column}": float(errors.bounds[known].mean())}
+            row |= {f"efficiency_{column}": efficiency, f"standard_error_{column}": spread}
+        rows.append(row)
+    return rows
+
+
+def ratio(ours: FloatArray, theirs: FloatArray) -> tuple[float, float]:
+    """Return the ratio of two mean errors on the same logs, and its standard error by the delta method.
+
+    Logs on which either has none are left out.
+
+    Example:
+        >>> ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+        (0.5, 0.0)
+    """
+    both = np.isfinite(ours) & np.isfinite(theirs)
+    if both.sum() < 2:
+        return float("nan"), float("nan")
+    ours, theirs = ours[both], theirs[both]
+    found = ours.mean() / theirs.mean()
+    return float(found), float((ours - found * theirs).std(ddof=1) / theirs.mean() / np.sqrt(len(ours)))
+
+
+def _line(errors: Mapping[str, Errors], label: str) -> FloatArray:
+    none = (float("nan"), float("nan"))
+    values = [
+        ratio(found.inverse[label], found.inverse[_BASE]) if label in found.inverse else none
+        for found in errors.values()
+    ]
+    return np.array(values).T
+
+
+def _verdicts(errors: Mapping[str, Errors]) -> tuple[Verdict, ...]:
+    return (
+        _never_worse(errors),
+        _much_better(errors),
+        *(_close(errors, known, claim) for known, claim in _CLAIMS.items()),
+    )
+
+
+def _never_worse(errors: Mapping[str, Errors]) -> Verdict:
+    found = {name: best_rival(errors[name]) for name, setting in SETTINGS.items() if setting.independent}
+    above = {name: one for name, one in found.items() if one[1] - 2 * one[2] > _NEVER_ABOVE}
+    worst = max(found, key=lambda name: found[name][1])
+    return judged(
+        f"The MSE of CrossFit is never above {_NEVER_ABOVE} of the best rival's where each view draws its ranker, two "
+        "standard errors allowed",
+        f"{min(one[1] for one in found.values()):.2f} to {found[worst][1]:.2f} ± {found[worst][2]:.2f} of it, the most "
+        f"in {worst} (against {found[worst][0]})"
+        + (f"; above in {len(above)} of {len(found)}: {', '.join(above)}" if above else ""),
+        not above,
+        *(one[1] for one in found.values()),
+        enough=_enough(errors),
+    )
+
+
+def best_rival(errors: Errors) -> tuple[str, float, float]:
+    """Return the rival with the least error, and the ratio of ours to it with its standard error."""
+    rivals = {
+        label: ratio(errors.inverse[_OURS], theirs)
+        for label, theirs in errors.inverse.items()
+        if label != _OURS and np.isfinite(theirs).mean() >= _ENOUGH
+    }
+    label = max(rivals, key=lambda one: np.nan_to_num(rivals[one][0], nan=-np.inf))
+    return label, *rivals[label]
+
+
+def _enough(errors: Mapping[str, Errors]) -> bool:
+    """Return whether the logs of every setting are enough for standard errors to tell by."""
+    return min(len(found.inverse[_OURS]) for found in errors.values()) >= ENOUGH_LOGS
+
+
+def _much_better(errors: Mapping[str, Errors]) -> Verdict:
+    unbalanced = [
+        name
+        for name, setting in SETTINGS.items()
+        if setting.independent
+        and len(setting.world.rankers) > 2
+        and setting.world.traffic
+        and setting.layout.ranks_known
+    ]
+    found = {name: ratio(errors[name].inverse[_OURS], errors[name].inverse[_BASE]) for name in unbalanced}
+    return judged(
+        f"It is at most {_MUCH_BETTER} of that of AllPairs with three or more rankers, their ranks known and traffic "
+        "unequal, two standard errors allowed",
+        ", ".join(f"{value:.2f} ± {error:.2f} ({name})" for name, (value, error) in found.items()),
+        all(value - 2 * error <= _MUCH_BETTER for value, error in found.values()),
+        *(value for value, _ in found.values()),
+        enough=_enough(errors),
+    )
+
+
+def _close(errors: Mapping[str, Errors], known: str, claim: str) -> Verdict:
+    found = {
+        name: ratio(errors[name].best[known], errors[name].log[_OURS])
+        for name, setting in SETTINGS.items()
+        if setting.independent
+    }
+    below = {name: one for name, one in found.items() if one[0] + 2 * one[1] < _CLOSE}
+    least, most = (pick(found, key=lambda name: found[name][0]) for pick in (min, max))
+    return judged(
+        f"{claim} is at least {_CLOSE} of CrossFit's, two standard errors allowed",
+        " to ".join(f"{found[name][0]:.2f} ± {found[name][1]:.2f} ({name})" for name in (least, most))
+        + (f"; below in {len(below)} of {len(found)}: {', '.join(below)}" if below else ""),
+        not below,
+        *(value for value, _ in found.values()),
+        enough=_enough(errors),
+    )
+
+
+def _notes(errors: Mapping[str, Errors]) -> tuple[str, ...]:
+    lines = [
+        "",
+        "setting | estimator | of AllPairs | in log p | efficiency (known) | (unknown) | (learned) | without",
+    ]
+    for name, found in errors.items():
+        for row in _rows(name, found):
+            lines.append(
+                f"{name} | {row['estimator']} | {row['relative']:.3f} ± {row['standard_error']:.3f} | "
+                f"{row['relative_log']:.3f} ± {row['standard_error_log']:.3f} | "
+                f"{row['efficiency_relevance_known']:.3f} | {row['efficiency_relevance_unknown']:.3f} | "
+                f"{row['efficiency_relevance_learned']:.3f} | "
+                f"{row['logs_without_estimate']}"
+            )
+    return tuple(lines)

@@ -1,0 +1,425 @@
+"""Logs of a `World` as arrays, harvested and evaluated without an engine, so that thousands can be simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, places, tally
+from posbias.estimators import CrossFit
+from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.observations import Observations
+from posbias.harvesting.tables import Cells, renumbered
+from posbias.judging.diagnostics import PageClicks
+from posbias.learning.evaluate import Credits, Refits
+from posbias.logs.click_log import Weighting
+from posbias.logs.layouts import Layout
+from posbias.simulation.simulate import Block, Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
+from posbias.simulation.users import PositionBased, User
+from posbias.simulation.world import World
+from posbias.sql.dialects import DuckDBDialect
+
+# The column that a guess of relevance would be in.
+GUESS = "guess"
+_FEWEST_QUERIES = 300
+# The lists of `Credits`: what is relevant, the log, and from here on the rankings.
+RELEVANT, LOG, FIRST = 0, 1, 2
+
+
+def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> Drawn:
+    """Draw the log that `simulate` writes for a world; `buckets_of` its queries are the same for every seed.
+
+    Arguments:
+        world: the setting.
+        buckets: of its queries.
+        user: who clicks in place of the world's own users.
+        leaning: how far the choice of the ranker leans on the query: the more of its candidates are relevant, the
+            likelier the first rankers serve it. As in `split_views`.
+    """
+    parts = []
+    for block in blocks_of(world):
+        rankings = draw_rankings(world, block)
+        pages = add_up(world, _draw_views(world, block, rankings, user, leaning))
+        parts.append((block.first_query, block.views, rankings, pages))
+    width = world.max_rank
+    every = [rankings for _, _, rankings, _ in parts]
+    ranks = np.concatenate([rankings.ranks for rankings in every])
+    pages_of = [pages for *_, pages in parts]
+    return Drawn(
+        world=world,
+        buckets=buckets,
+        views=np.concatenate([views for _, views, *_ in parts]),
+        ranks=np.where(ranks > width, np.int16(0), ranks),
+        relevance=np.where(_joined_relevance(every), 1.0, world.noise),
+        query=np.repeat(np.concatenate([first + pages.query for first, *_, pages in parts]), width),
+        ranker=np.repeat(np.concatenate([pages.ranker for pages in pages_of]), width),
+        candidate=np.concatenate([_shown(world, rankings, pages) for _, _, rankings, pages in parts]),
+        rank=np.tile(np.arange(1, width + 1), sum(len(pages.query) for pages in pages_of)),
+        impressions=np.repeat(np.concatenate([pages.impressions for pages in pages_of]), width),
+        clicks=np.concatenate([pages.clicks.ravel() for pages in pages_of]).astype(np.int64),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A log as arrays: a row for each query, ranker that served it and rank shown.
+
+    Attributes:
+        world: the setting.
+        buckets: of each query, as the engine counts it.
+        views: page views of each query.
+        ranks: by query, ranker and candidate, from 1; 0 beyond M.
+        relevance: by query and candidate, the chance of a click where it is examined.
+        query, ranker, candidate, rank: of each row.
+        impressions, clicks: of each row.
+    """
+
+    world: World
+    buckets: IntArray
+    views: IntArray
+    ranks: NDArray[np.int16]
+    relevance: FloatArray
+    query: IntArray
+    ranker: IntArray
+    candidate: IntArray
+    rank: IntArray
+    impressions: IntArray
+    clicks: IntArray
+
+    @cached_property
+    def _pairs(self) -> tuple[IntArray, IntArray]:
+        """The first row of each (query, document) pair, and which pair each row is of."""
+        return group([self.query, self.candidate])
+
+    def harvest(self, layout: Layout, weighting: Weighting | None = None) -> Harvest:
+        """Return the harvest of the log in a layout: by signature, or where pairs are told apart by exposure."""
+        weighting = weighting or layout.weighting
+        by_design = layout.ranks_known and weighting == "traffic"
+        return Harvest(
+            max_rank=self.world.max_rank,
+            rankers=self.world.rankers,
+            layout=layout,
+            weighting=weighting,
+            by=(),
+            segments=((),),
+            kind="signatures" if by_design else "exposures",
+            table=self._signatures() if by_design else self._exposures(),
+        )
+
+    def harvest_by_guess(self, right: float) -> Harvest:
+        """Return its harvest by a guess whether a document is relevant, right for such a share, which no click made."""
+        rng = np.random.default_rng((self.world.seed, 2))
+        guess = (self.relevance == 1) == (rng.random(self.relevance.shape) < right)
+        high = guess[self.query, self.candidate]
+        names = ("query", "ranker", "candidate", "rank", "impressions", "clicks")
+        parts = [
+            replace(self, **{name: getattr(self, name)[high == value] for name in names})._signatures()
+            for value in (False, True)
+        ]
+        table = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumbered(parts))]
+        whole = self.harvest(Layout.WIDE)
+        return replace(whole, by=(GUESS,), segments=(("low",), ("high",)), table=Cells.joined(table))
+
+    def observations(self) -> Observations:
+        """Return what EM is fitted on: impressions and clicks of each pair at each rank."""
+        none = np.zeros(len(self.query), dtype=np.int64)
+        bucket = self.buckets[self.query]
+        shown = {"segment": none, "rank": self.rank, "impressions": self.impressions, "clicks": self.clicks}
+        return Observations(
+            kind="pairs",
+            max_rank=self.world.max_rank,
+            rankers=self.world.rankers,
+            totals={**shown, "bucket": bucket, "ranker": self.ranker},
+            rows={**shown, "bucket": bucket, "item": self._pairs[1]},
+        )
+
+    def _signatures(self) -> Cells:
+        """Every ranker's rank of every signature of a bucket, seen or not."""
+        ranks = self.ranks[self.query, :, self.candidate].astype(np.int64)
+        first, stratum = group([self.buckets[self.query], *ranks.T])
+        where = self.ranker * len(first) + stratum
+        counts = [tally(where, c, len(self.world.rankers) * len(first)) for c in (self.impressions, self.clicks)]
+        impressions, clicks = (c.reshape(-1, len(first)) for c in counts)
+        ranker, row = np.nonzero(ranks[first].T)
+        return _cells(
+            bucket=self.buckets[self.query[first]][row],
+            stratum=row,
+            pairs=np.zeros(len(row)),
+            ranker=ranker,
+            rank=ranks[first].T[ranker, row],
+            impressions=impressions[ranker, row],
+            clicks=clicks[ranker, row],
+        )
+
+    def _exposures(self) -> Cells:
+        """What each ranker showed of the pairs of a bucket that were shown at the same ranks, as often, by the same."""
+        first, pair = self._pairs
+        rankers = len(self.world.rankers)
+        where = self.ranker * len(first) + pair
+        rank, shown, clicks = (
+            np.rint(tally(where, c, rankers * len(first))).astype(np.int64).reshape(rankers, -1)
+            for c in (self.rank, self.impressions, self.clicks)
+        )
+        begins, stratum = group([self.buckets[self.query[first]], *rank, *shown])
+        pairs = tally(stratum, np.ones(len(first)), len(begins))
+        ranker, row = np.nonzero(rank[:, begins])
+        found = np.stack([tally(stratum, own, len(begins)) for own in clicks])
+        return _cells(
+            bucket=self.buckets[self.query[first]][begins][row],
+            stratum=row,
+            pairs=pairs[row],
+            ranker=ranker,
+            rank=rank[:, begins][ranker, row],
+            impressions=shown[:, begins][ranker, row] * pairs[row],
+            clicks=found[ranker, row],
+        )
+
+
+def _draw_views(world: World, block: Block, rankings: Rankings, user: User | None, leaning: float) -> Iterator[Pages]:
+    for part in range(len(block.slices(world))):
+        pages = draw_pages(world, block, rankings, part)
+        yield _drawn_anew(world, rankings, pages, user, leaning) if user is not None or leaning else pages
+
+
+def _drawn_anew(world: World, rankings: Rankings, pages: Pages, user: User | None, leaning: float) -> Pages:
+    """Return single page views with rankers that lean on the query, if they do, and the clicks of another user."""
+    rng = np.random.default_rng((world.seed, 1))
+    ranker = pages.ranker
+    if leaning:
+        share = rankings.relevant.mean(axis=1)
+        place = np.argsort(np.argsort(share, kind="stable"), kind="stable")
+        leans = (2 * place / max(1, len(share) - 1) - 1)[pages.query]
+        preference = np.linspace(1, -1, len(world.rankers))
+        bounds = np.cumsum(np.array(world.shares) * (1 + leaning * leans[:, None] * preference), axis=1)
+        ranker = (rng.random(len(leans))[:, None] * bounds[:, -1:] >= bounds[:, :-1]).sum(axis=1)
+    shown = rankings.order[pages.query, ranker, : world.max_rank]
+    user = user or PositionBased(world.eta, world.noise)
+    grades = np.where(rankings.relevant[pages.query[:, None], shown], 4, 0)
+    return replace(pages, ranker=ranker, clicks=user.click(grades, rng))
+
+
+def _joined_relevance(rankings: Sequence[Rankings]) -> BoolArray:
+    return np.concatenate([part.relevant for part in rankings])
+
+
+def _shown(world: World, rankings: Rankings, pages: Pages) -> IntArray:
+    return rankings.order[pages.query, pages.ranker, : world.max_rank].ravel().astype(np.int64)
+
+
+def _cells(**columns: IntArray | FloatArray) -> Cells:
+    whole = {name: np.rint(column).astype(np.int64) for name, column in columns.items()}
+    return Cells(segment=np.zeros_like(whole["bucket"]), **whole)
+
+
+def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> PageClicks:
+    """Return the clicks of the page views of the log that `draw_log` draws of the same."""
+    sums = np.zeros((4, int(buckets.max(initial=0)) + 1))
+    totals = [0] * 6
+    for block in blocks_of(world):
+        rankings = draw_rankings(world, block)
+        for pages in _draw_views(world, block, rankings, user, leaning):
+            clicks = pages.clicks.sum(axis=1)
+            every = clicks == world.max_rank
+            alike = add_up(world, [pages])
+            first, own = group([pages.query, pages.ranker])
+            # Those that are alike are sorted by query and ranker, as groups are.
+            seen, same = alike.impressions, tally(own, clicks * (clicks - 1), len(first))
+            other = alike.clicks.sum(axis=1) ** 2 - (alike.clicks**2).sum(axis=1) - same
+            chance = np.prod(alike.clicks / seen[:, None], axis=1)
+            again = seen > 1
+            bucket = buckets[block.first_query + alike.query][again]
+            parts = (same, other / np.maximum(seen - 1, 1), tally(own, every, len(first)), seen * chance)
+            sums += [tally(bucket, part[again], sums.shape[1]) for part in parts]
+            counts = [np.ones(len(clicks)), clicks > 0, clicks > 1, np.ones(len(clicks)), every]
+            counts.append(clicks == world.max_rank - 1)
+            totals = [total + int(np.sum(count)) for total, count in zip(totals, counts, strict=True)]
+    views, clicked, several, full, all_clicked, nearly = totals
+    return PageClicks(views, clicked, several, full, all_clicked, nearly, *sums[:, np.unique(buckets)])
+
+
+def quick_world(world: World, share: float) -> World:
+    """Return a world with a share of its queries, but so many however quick the look: it may be about few of them."""
+    return replace(world, queries=min(world.queries, max(_FEWEST_QUERIES, round(share * world.queries))))
+
+
+def buckets_of(queries: int) -> IntArray:
+    """Return the bucket of each query of a world, whose ids count from 0: what DuckDB's hash says."""
+    import duckdb
+
+    with duckdb.connect() as con:
+        answer = con.sql(f"SELECT {DuckDBDialect().bucket('range', 'BIGINT')} AS bucket FROM range({queries})")
+        return np.asarray(answer.fetchnumpy()["bucket"], dtype=np.int64)
+
+
+def draw_periods(world: World, buckets: IntArray, curves: Sequence[FloatArray], seed: int) -> list[Drawn]:
+    """Draw a log for each curve: the queries of a world as often as it says, in each period anew."""
+    blocks = list(blocks_of(world))
+    every = [draw_rankings(world, block) for block in blocks]
+    views = np.concatenate([block.views for block in blocks])
+    order = np.concatenate([rankings.order for rankings in every])[:, :, : world.max_rank].astype(np.int64)
+    ranks = np.concatenate([rankings.ranks for rankings in every])
+    ranks = np.where(ranks > world.max_rank, np.int16(0), ranks)
+    relevance = np.where(np.concatenate([rankings.relevant for rankings in every]), 1.0, world.noise)
+    shown = relevance[np.arange(len(views))[:, None, None], order]
+    query, ranker, rank = (part.ravel() for part in np.indices(order.shape))
+    periods = []
+    for number, curve in enumerate(curves):
+        rng = np.random.default_rng([seed, number])
+        served = rng.multinomial(views, world.shares)[:, :, None]
+        clicks = rng.binomial(served, curve * shown)
+        impressions = np.broadcast_to(served, order.shape).ravel()
+        seen = impressions > 0
+        periods.append(
+            Drawn(
+                world=world,
+                buckets=buckets,
+                views=views,
+                ranks=ranks,
+                relevance=relevance,
+                query=query[seen],
+                ranker=ranker[seen],
+                candidate=order.ravel()[seen],
+                rank=rank[seen] + 1,
+                impressions=impressions[seen],
+                clicks=clicks.ravel()[seen],
+            )
+        )
+    return periods
+
+
+def as_segments(periods: Sequence[Drawn], layout: Layout = Layout.WIDE) -> Harvest:
+    """Return periods as the segments of one harvest."""
+    harvests = [period.harvest(layout) for period in periods]
+    tables = renumbered([h.table for h in harvests if isinstance(h.table, Cells)])
+    parts = [replace(table, segment=np.full(len(table), number)) for number, table in enumerate(tables)]
+    segments = tuple((f"{number}",) for number in range(len(parts)))
+    return replace(harvests[0], by=("period",), segments=segments, table=Cells.joined(parts))
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedLog:
+    """A log of the rankers that have traffic, and rankings of its candidates, by DCG of the top M.
+
+    Attributes:
+        drawn: the log, in which there are no rankers but those.
+        ranks: of all candidates in each ranking, from 1: (rankings, queries, candidates).
+    """
+
+    drawn: Drawn
+    ranks: IntArray
+
+    @classmethod
+    def of(cls, world: World, buckets: IntArray, user: User | None = None) -> JudgedLog:
+        """Draw the log of a world; the rankers to which it gives no traffic are what is judged."""
+        drawn = draw_log(world, buckets, user=user)
+        every = np.concatenate([draw_rankings(world, block).ranks for block in blocks_of(world)]).swapaxes(0, 1)
+        every = every.astype(np.int64)
+        logged = [i for i, share in enumerate(world.shares) if share > 0]
+        names = tuple(world.rankers[i] for i in logged)
+        shares = tuple(world.shares[i] for i in logged)
+        small = replace(world, rankers=names, traffic=shares, quality=tuple(world.qualities[i] for i in logged))
+        one = replace(drawn, world=small, ranks=drawn.ranks[:, logged], ranker=places(drawn.ranker, np.array(logged)))
+        judged = [i for i in range(len(world.rankers)) if i not in logged]
+        return cls(one, every[judged])
+
+    @classmethod
+    def learnt(cls, world: World, buckets: IntArray) -> JudgedLog:
+        """Draw a log, and rankings learnt from other clicks on the same pages: from raw clicks, and from weighed ones.
+
+        Both are the mean clicks of each document, shrunk to the mean of all by one view: where it was shown, and where
+        it was seen.
+        """
+        before = cls.of(world, buckets)
+        drawn = before.drawn
+        p = world.propensity[drawn.rank - 1]
+        views, seen = before._by_document(drawn.impressions), before._by_document(drawn.impressions * p)
+        rates = [(before.clicks + before.clicks.sum() / of.sum()) / (of + 1) for of in (views, seen)]
+        # Those that are alike, and those never shown at the end, are put in any order.
+        luck = np.random.default_rng((world.seed, 2)).random(views.shape)
+        order = [np.lexsort((luck, np.where(before.shown, -rate, 1.0)), axis=-1) for rate in rates]
+        after = cls.of(world, buckets, PositionBased(world.eta, world.noise))
+        return replace(after, ranks=np.argsort(np.stack(order), axis=-1) + 1)
+
+    def _by_document(self, counts: IntArray | FloatArray) -> FloatArray:
+        drawn = self.drawn
+        shape = drawn.relevance.shape
+        return tally(drawn.query * shape[1] + drawn.candidate, counts, shape[0] * shape[1]).reshape(shape)
+
+    @cached_property
+    def clicks(self) -> FloatArray:
+        """By query and candidate."""
+        return self._by_document(self.drawn.clicks)
+
+    @cached_property
+    def shown(self) -> BoolArray:
+        """Whether a candidate was ever shown, by query and candidate."""
+        return self._by_document(self.drawn.impressions) > 0
+
+    @property
+    def worth(self) -> FloatArray:
+        """What each rank is worth: DCG of the top M."""
+        ranks = np.arange(1, self.ranks.shape[-1] + 1)
+        return np.asarray(np.where(ranks <= self.drawn.world.max_rank, 1 / np.log2(ranks + 1), 0.0))
+
+    @cached_property
+    def new_gains(self) -> FloatArray:
+        """What candidates are worth in each ranking, ranked among those shown: (rankings, queries, candidates)."""
+        among = np.where(self.shown, self.ranks, self.ranks.shape[-1] + 1)
+        place = np.argsort(np.argsort(among, axis=-1, kind="stable"), axis=-1)
+        return np.asarray(np.where(self.shown, self.worth[place], 0.0))
+
+    @cached_property
+    def log_gains(self) -> FloatArray:
+        """Of the log as it was shown, in whole pages of M results: what is not on one is worth nothing there."""
+        drawn = self.drawn
+        return self._by_document(drawn.impressions * self.worth[drawn.rank - 1]) / drawn.views[:, None]
+
+    def credits(self, p: FloatArray) -> Credits:
+        """Return the worth of clicks by bucket and rank, as the engine answers it."""
+        drawn = self.drawn
+        held = np.unique(drawn.buckets)
+        bucket, width = places(drawn.buckets, held), drawn.world.max_rank
+        query, candidate, rank = drawn.query, drawn.candidate, drawn.rank - 1
+        exposure = self._by_document(drawn.impressions * p[rank])[query, candidate]
+        rho = exposure / drawn.views[query]
+        weight = self.clicks[query, candidate] * drawn.impressions * p[rank] / exposure / rho
+        gains = np.concatenate([np.ones((1, *self.shown.shape)), self.log_gains[None], self.new_gains])
+        key = bucket[query] * width + rank
+        worth = np.stack([tally(key, weight * gain[query, candidate], len(held) * width) for gain in gains])
+        views = tally(bucket, drawn.views, len(held))
+        return Credits(worth.reshape(len(gains), len(held), width), views, np.asarray(p))
+
+    def judge(self, layout: Layout) -> tuple[Refits, Refits]:
+        """Return the values of all lists with propensities estimated anew for each bucket left out, and held fixed."""
+        fitted = CrossFit().fit(self.drawn.harvest(layout))
+        found = self.credits(fitted.propensity_)
+        refitted = fitted.deletions_
+        fixed = None if refitted is None else np.broadcast_to(fitted.propensity_, refitted.shape)
+        most = fitted.most_degrees_
+        refits = Refits.of(found, fitted.propensity_, refitted, 0.95, most)
+        return refits, Refits.of(found, fitted.propensity_, fixed, 0.95, most)
+
+    def raw(self) -> FloatArray:
+        """Return the DCG of raw clicks in the log and each ranking: what is chosen by where nobody thinks of bias."""
+        log = (self.drawn.clicks * self.worth[self.drawn.rank - 1]).sum()
+        new = (self.clicks * self.new_gains).sum(axis=(1, 2))
+        return np.asarray(np.array([log, *new]) / self.drawn.views.sum())
+
+    def plain(self) -> FloatArray:
+        """Return inverse propensity scoring of the log and each ranking by full ranks, with the true propensities."""
+        drawn = self.drawn
+        clicks = drawn.clicks / drawn.world.propensity[drawn.rank - 1]
+        log = (clicks * self.worth[drawn.rank - 1]).sum()
+        new = (self._by_document(clicks) * self.worth[self.ranks - 1]).sum(axis=(1, 2))
+        return np.asarray(np.array([log, *new]) / drawn.views.sum())
+
+    def truth(self) -> tuple[FloatArray, FloatArray]:
+        """Return the true sums of the log and each ranking: of documents shown, ranked among them, and of all."""
+        relevance = self.drawn.views[:, None] * self.drawn.relevance
+        gains = [self.log_gains, *self.new_gains], [self.log_gains, *self.worth[self.ranks - 1]]
+        shown, every = (np.array([(relevance * gain).sum() for gain in lists]) for lists in gains)
+        return shown, every
