@@ -35,9 +35,9 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     NAME is synthetic (the recovered curve), a to f (robustness), arxiv, drive, or all for these of the paper. Ours are
     estimators (their errors against each other and against what is possible), coverage (how often intervals hold the
     truth), which takes more than an hour, diagnosis (how often it alarms where the model holds, and where it does not),
-    drift (how often curves are said to differ), pooling (what segments gain by each other), planning (whether what a
-    plan foresees comes), evaluation (how often the better of two rankings is chosen by clicks) and learning (what
-    rankers gain that learn from corrected clicks); none of them is among all. Each writes NAME.csv, NAME.png and
+    drift (how often curves are said to differ), pooling (what segments gain by each other), planning (whether the
+    forecasts of a plan come true), evaluation (how often the better of two rankings is chosen by clicks) and learning
+    (what rankers gain that learn from corrected clicks); none of them is among all. Each writes NAME.csv, NAME.png and
     NAME.txt into the folder, and prints for each claim whether it holds, with our numbers.
     """
     from pathlib import Path

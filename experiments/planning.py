@@ -16,19 +16,18 @@ from posbias._arrays import BoolArray, FloatArray
 from posbias.estimators import FROM_HARVESTS
 from posbias.harvesting.harvest import Harvest
 from posbias.logs.layouts import Layout
-from posbias.planning.forecast import Outlook
-from posbias.planning.forecast import measure as measure_errors
+from posbias.planning.forecast import Forecast, measure_errors
 from posbias.planning.plan import plan
 from posbias.simulation.world import World
 
-# What is foretold, in the order of the arrays below.
-FORETOLD = ("four times the queries", "another split", "one more ranker")
+# What is forecast, in the order of the arrays below.
+SCENARIOS = ("four times the queries", "another split", "one more ranker")
 _TIMES = 4
-# "Within 15%": what a plan is held to.
+# "Within 15%": the promise of a plan.
 _WITHIN = 0.15
-# Logs that come for each that is planned from: what is foreseen is known less well.
-_CAME = 2
-# A rank that has no number in more of the plans than the rest is not judged: those that have one are picked.
+# Logs drawn afterwards for each log that is planned from: the forecast is known less well.
+_DRAWN_LOGS = 2
+# A rank is judged only if this share of the plans has a number for it: otherwise those plans would be a selection.
 _MOSTLY = 0.9
 SETTINGS: dict[str, WorldSetting] = {
     "2 rankers": WorldSetting(World(queries=2000)),
@@ -43,8 +42,8 @@ SETTINGS: dict[str, WorldSetting] = {
 
 
 def run_planning(lab: Laboratory) -> Outcome:
-    """Plan from logs of every setting, draw logs of what was foretold, and compare their standard errors."""
-    found: dict[str, dict[str, Foretold]] = {}
+    """Plan from logs of every setting, draw logs of each scenario, and compare standard errors."""
+    found: dict[str, dict[str, ForecastVariances]] = {}
     logs = lab.sizes.planned_logs
     for number, (name, setting) in enumerate(SETTINGS.items()):
         world = setting.drawn(lab.sizes.world)
@@ -53,41 +52,41 @@ def run_planning(lab: Laboratory) -> Outcome:
             drawn.append(measure(world, seed_of(lab.seed, "planning", name, log)))
             lab.progress(f"planning: {name}", (number + (log + 1) / logs) / len(SETTINGS))
         found[name] = {
-            label: Foretold(*(np.stack([one[label][part] for one in drawn]) for part in range(2)))
+            label: ForecastVariances(*(np.stack([one[label][part] for one in drawn]) for part in range(2)))
             for label in FROM_HARVESTS
         }
     rows = [row for name, by_estimator in found.items() for row in _rows(name, by_estimator)]
     by_rank = [row for name, by_estimator in found.items() for row in _rank_rows(name, by_estimator)]
     lines = {label: np.array([found[name][label].furthest() for name in SETTINGS]).T for label in FROM_HARVESTS}
-    label = "Standard error foreseen, over that of logs: furthest from 1 of all ranks"
+    label = "Forecast over actual standard error: furthest from 1 of all ranks"
     figure = draw_settings(list(SETTINGS), lines, label, (1 - _WITHIN, 1 + _WITHIN))
     return Outcome("planning", rows, figure, _verdicts(found), {"by-rank": by_rank}, _notes(rows))
 
 
 @dataclass(frozen=True, eq=False)
-class Foretold:
-    """Variances of log p by log, what was foretold and rank from the second: (logs, 3, M − 1); NaN where there is none.
+class ForecastVariances:
+    """Variances of log p by log, scenario and rank from the second: (logs, 3, M − 1); NaN where there is none.
 
     Attributes:
-        foreseen: as the plan of one log has them.
-        came: of logs of that kind, on average over a few.
+        forecast: by the plan of one log.
+        actual: of logs drawn from the scenario, on average over a few.
     """
 
-    foreseen: FloatArray
-    came: FloatArray
+    forecast: FloatArray
+    actual: FloatArray
 
     @property
     def judged(self) -> BoolArray:
-        """Whether nearly all plans have a number for a rank, and the logs that came an interval."""
-        known = np.isfinite(self.foreseen) & np.isfinite(self.came)
+        """Whether nearly all plans have a number for a rank, and the logs drawn an interval."""
+        known = np.isfinite(self.forecast) & np.isfinite(self.actual)
         return np.asarray(known.mean(axis=0) >= _MOSTLY)
 
     def ratios(self) -> tuple[FloatArray, FloatArray]:
-        """Return standard errors foreseen over those that came, and the standard errors of that: (3, M − 1)."""
-        known = np.isfinite(self.foreseen) & np.isfinite(self.came)
+        """Return forecast standard errors over actual ones, and the standard errors of these ratios: (3, M − 1)."""
+        known = np.isfinite(self.forecast) & np.isfinite(self.actual)
         logs = np.maximum(known.sum(axis=0), 1)
         means, spreads = [], []
-        for values in (self.foreseen, self.came):
+        for values in (self.forecast, self.actual):
             mean = np.where(known, values, 0.0).sum(axis=0) / logs
             squares = np.where(known, (values - mean) ** 2, 0.0).sum(axis=0)
             means.append(mean)
@@ -95,7 +94,7 @@ class Foretold:
                 spreads.append(squares / (logs - 1) / logs / mean**2)
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(self.judged, np.sqrt(means[0] / means[1]), np.nan)
-        # By the delta method; of a root it is half.
+        # By the delta method; a square root halves it.
         return ratio, np.where(self.judged, ratio * np.sqrt(spreads[0] + spreads[1]) / 2, np.nan)
 
     def furthest(self) -> tuple[float, float]:
@@ -107,22 +106,21 @@ class Foretold:
         return float(ratio[place]), float(error[place])
 
     def beyond(self) -> int:
-        """Return how many ratios are further from 1 than they may, two standard errors allowed."""
+        """Return how many ratios are more than 15% from 1, two standard errors allowed."""
         ratio, error = self.ratios()
         return int(np.count_nonzero(np.abs(ratio - 1) - 2 * error > _WITHIN))
 
 
 def measure(world: World, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Plan from one log and draw a few of what it foretells; return the fields of `Foretold` of each estimator."""
+    """Plan from one log and draw a few of each scenario; return `ForecastVariances` of each estimator as a pair."""
     made = _drawn(replace(world, seed=seed))
     split = dict(zip(world.rankers, _split(world), strict=True))
     planned = plan(made, queries=world.queries, traffic=split, seed=seed % 1000)
-    outlooks = [planned.outlooks, planned.scenarios[0].outlooks, planned.scenarios[-1].outlooks]
-    # With so many times the queries standard errors fall by the root.
+    forecasts = [planned.forecasts, planned.scenarios[0].forecasts, planned.scenarios[-1].forecasts]
     times = np.array([_TIMES, 1, 1])
-    foreseen = np.stack([[_errors(one) for one in each] for each in outlooks]) ** 2 / times[:, None, None]
-    came = np.stack([_came(one, seed) for one in worlds_foretold(world)])
-    return {label: (foreseen[:, i], came[:, i]) for i, label in enumerate(FROM_HARVESTS)}
+    variances = np.stack([[_errors(one) for one in each] for each in forecasts]) ** 2 / times[:, None, None]
+    actual = np.stack([_actual_variances(one, seed) for one in scenario_worlds(world)])
+    return {label: (variances[:, i], actual[:, i]) for i, label in enumerate(FROM_HARVESTS)}
 
 
 def _drawn(world: World) -> Harvest:
@@ -130,43 +128,43 @@ def _drawn(world: World) -> Harvest:
 
 
 def _split(world: World) -> tuple[float, ...]:
-    """Return another split of traffic: most to whom the present one gives least, or the last."""
+    """Return another split of traffic: most to the ranker that has the least now, or to the last."""
     return (0.3, 0.7) if len(world.rankers) == 2 else (0.2, 0.3, 0.5)
 
 
-def _errors(outlook: Outlook) -> list[float]:
-    """Return the standard errors that numbers of a plan rest on."""
-    return [need.standard_error or np.nan if need.times is not None else np.nan for need in outlook.needs]
+def _errors(forecast: Forecast) -> list[float]:
+    """Return the standard errors of ranks with a forecast."""
+    return [each.standard_error or np.nan if each.times is not None else np.nan for each in forecast.requirements]
 
 
-def _came(world: World, seed: int) -> FloatArray:
+def _actual_variances(world: World, seed: int) -> FloatArray:
     """Return the mean variance of log p by estimator and rank over logs of a world."""
-    drawn = [_drawn(replace(world, seed=seed_of(seed, "came", i))) for i in range(_CAME)]
+    drawn = [_drawn(replace(world, seed=seed_of(seed, "came", i))) for i in range(_DRAWN_LOGS)]
     return np.asarray(
         np.mean([[measure_errors(label, made).se[1:] ** 2 for label in FROM_HARVESTS] for made in drawn], axis=0)
     )
 
 
-def worlds_foretold(world: World) -> tuple[World, World, World]:
-    """Return what becomes of a world as each of `FORETOLD` says."""
+def scenario_worlds(world: World) -> tuple[World, World, World]:
+    """Return the world of each of `SCENARIOS`."""
     count = len(world.rankers)
     joined = (*(share * count / (count + 1) for share in world.shares), 1 / (count + 1))
     quality = (*world.qualities, float(np.mean(world.qualities)))
     return (
         replace(world, queries=_TIMES * world.queries),
         replace(world, traffic=_split(world)),
-        replace(world, rankers=(*world.rankers, "newcomer"), traffic=joined, quality=quality),
+        replace(world, rankers=(*world.rankers, "new"), traffic=joined, quality=quality),
     )
 
 
-def _rows(name: str, found: Mapping[str, Foretold]) -> Sequence[Row]:
+def _rows(name: str, found: Mapping[str, ForecastVariances]) -> Sequence[Row]:
     rows = []
     for label, one in found.items():
         ratio, error = one.ratios()
-        row: dict[str, object] = {"setting": name, "estimator": label, "logs": len(one.came)}
-        for i, told in enumerate(FORETOLD):
+        row: dict[str, object] = {"setting": name, "estimator": label, "logs": len(one.actual)}
+        for i, scenario in enumerate(SCENARIOS):
             known = ratio[i][one.judged[i]]
-            column = told.replace(" ", "_")
+            column = scenario.replace(" ", "_")
             row |= {
                 f"least_{column}": float(known.min()) if len(known) else float("nan"),
                 f"most_{column}": float(known.max()) if len(known) else float("nan"),
@@ -177,31 +175,31 @@ def _rows(name: str, found: Mapping[str, Foretold]) -> Sequence[Row]:
     return rows
 
 
-def _rank_rows(name: str, found: Mapping[str, Foretold]) -> Sequence[Row]:
+def _rank_rows(name: str, found: Mapping[str, ForecastVariances]) -> Sequence[Row]:
     rows = []
     for label, one in found.items():
         ratio, error = one.ratios()
-        for i, told in enumerate(FORETOLD):
+        for i, scenario in enumerate(SCENARIOS):
             for k, (value, spread) in enumerate(zip(ratio[i].tolist(), error[i].tolist(), strict=True), start=2):
-                row = {"setting": name, "estimator": label, "foretold": told, "rank": k}
+                row = {"setting": name, "estimator": label, "scenario": scenario, "rank": k}
                 rows.append(row | {"ratio": value, "standard_error": spread})
     return rows
 
 
-def _verdicts(found: Mapping[str, Mapping[str, Foretold]]) -> tuple[Verdict, ...]:
+def _verdicts(found: Mapping[str, Mapping[str, ForecastVariances]]) -> tuple[Verdict, ...]:
     verdicts = []
     for label in FROM_HARVESTS:
         own = {name: one[label] for name, one in found.items()}
         ratios = np.concatenate([one.ratios()[0][one.judged] for one in own.values()])
         beyond = {name: count for name, one in own.items() if (count := one.beyond())}
-        logs = min(len(one.came) for one in own.values())
+        logs = min(len(one.actual) for one in own.values())
         few = f"; beyond at {sum(beyond.values())} of {len(ratios)}: {', '.join(beyond)}" if beyond else ""
         least, most = (float(pick(ratios)) if len(ratios) else float("nan") for pick in (np.min, np.max))
         verdicts.append(
             judged(
-                f"Standard errors of {label} that a plan foresees are within {_WITHIN:.0%} of those that come, at "
-                "every rank that plans of nearly all logs of a setting have a number for, two standard errors allowed",
-                f"{least:.2f} to {most:.2f} of them, on average over {logs:,} plans{few}",
+                f"Standard errors of {label} that a plan forecasts are within {_WITHIN:.0%} of the actual ones, at "
+                "every rank for which nearly all plans of a setting have a number, two standard errors allowed",
+                f"{least:.2f} to {most:.2f} of the actual ones, on average over {logs:,} plans{few}",
                 not beyond,
                 least,
                 most,
@@ -212,13 +210,13 @@ def _verdicts(found: Mapping[str, Mapping[str, Foretold]]) -> tuple[Verdict, ...
 
 
 def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    lines = ["", f"setting | estimator | {' | '.join(FORETOLD)} | ± of one rank"]
+    lines = ["", f"setting | estimator | {' | '.join(SCENARIOS)} | ± of one rank"]
     for row in rows:
         cells = [
             f"{row[f'least_{column}']:.2f}–{row[f'most_{column}']:.2f} ({row[f'ranks_{column}']} ranks)"
             if row[f"ranks_{column}"]
             else "–"
-            for column in (told.replace(" ", "_") for told in FORETOLD)
+            for column in (scenario.replace(" ", "_") for scenario in SCENARIOS)
         ]
         lines.append(f"{row['setting']} | {row['estimator']} | {' | '.join(cells)} | {row['standard_error']:.3f}")
     return tuple(lines)

@@ -115,10 +115,10 @@ def test_a_plan_is_a_frame_of_scenarios_estimators_and_ranks(harvest: posbias.Ha
     frame = plan.to_pandas()
     assert frame.scenario.unique().tolist() == ["now", *(each.name for each in plan.scenarios)]
     row = frame[(frame.scenario == "now") & (frame.estimator == "cross-fit") & (frame["rank"] == 3)].iloc[0]
-    need = plan.outlook("cross-fit").need(3)
-    assert need is not None
-    assert row.times == need.times
-    assert row.more_page_views == need.more_page_views
+    requirement = plan.forecast("cross-fit").requirement(3)
+    assert requirement is not None
+    assert row.times == requirement.times
+    assert row.more_page_views == requirement.more_page_views
     assert plan.to_polars()["queries"].null_count() == len(frame)
 
 

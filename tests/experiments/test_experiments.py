@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from experiments import coverage, diagnosis, drift, evaluation, pooling
+from experiments import coverage, diagnosis, drift, evaluation, planning, pooling
 from experiments import estimators as bounds
 from experiments import estimators as comparison
-from experiments import planning as foresight
 from experiments.__main__ import _OURS, _PAPER, command
 from experiments.figures import Axis, draw_errors
 from experiments.judgments import Judgments, generate_judgments
@@ -92,7 +91,7 @@ MODULES = {
     "drift": drift,
     "evaluation": evaluation,
     "pooling": pooling,
-    "planning": foresight,
+    "planning": planning,
 }
 SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
 TABLES = {
@@ -567,10 +566,10 @@ def test_coverage_leaves_out_what_has_no_interval() -> None:
     assert np.isnan(coverage.Held(*np.full((4, 2, 3), np.nan)).coverage(0.95)).all()
 
 
-def test_what_was_foreseen_is_held_against_what_came() -> None:
-    foreseen = np.array([[[1.0, 4.0, 1.0]], [[3.0, 4.0, 1.0]]]) * np.ones((2, 3, 1))
-    came = np.array([[[2.0, 1.0, 1.0]], [[2.0, 1.0, np.nan]]]) * np.ones((2, 3, 1))
-    found = foresight.Foretold(foreseen, came)
+def test_forecasts_are_compared_with_actual_variances() -> None:
+    forecast = np.array([[[1.0, 4.0, 1.0]], [[3.0, 4.0, 1.0]]]) * np.ones((2, 3, 1))
+    actual = np.array([[[2.0, 1.0, 1.0]], [[2.0, 1.0, np.nan]]]) * np.ones((2, 3, 1))
+    found = planning.ForecastVariances(forecast, actual)
     ratio, error = found.ratios()
     # The third rank has an interval in half of the logs.
     np.testing.assert_allclose(ratio, np.tile([1.0, 2.0, np.nan], (3, 1)))
@@ -579,9 +578,9 @@ def test_what_was_foreseen_is_held_against_what_came() -> None:
     assert (found.furthest(), found.beyond()) == ((2.0, 0.0), 3)
 
 
-def test_worlds_are_changed_as_foretold() -> None:
+def test_each_scenario_has_its_world() -> None:
     world = World(queries=10, rankers=tuple("abc"), traffic=(60, 30, 10), quality=(0.0, 1.0, 2.0))
-    more, other, joined = foresight.worlds_foretold(world)
+    more, other, joined = planning.scenario_worlds(world)
     assert (more.queries, more.shares) == (40, world.shares)
     assert other.shares == pytest.approx((0.2, 0.3, 0.5))
     assert joined.shares == pytest.approx((0.45, 0.225, 0.075, 0.25))

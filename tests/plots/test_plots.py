@@ -137,13 +137,13 @@ def test_what_stands_out_does_so_in_grey(
 
 def test_a_plan_marks_what_there_is(harvest: posbias.Harvest) -> None:
     plan = posbias.plan(harvest, scenarios=False)
-    needs = {f"rank {need.rank}": need for need in plan.outlooks[0].needs}
-    drawn = {line.get_label(): line for line in plots.plan(plan).lines if line.get_label() in needs}
+    requirements = {f"rank {each.rank}": each for each in plan.forecasts[0].requirements}
+    drawn = {line.get_label(): line for line in plots.plan(plan).lines if line.get_label() in requirements}
     assert drawn
     for name, line in drawn.items():
         (place,) = line.get_markevery()
         assert line.get_xdata()[place] == pytest.approx(plan.queries or plan.page_views)
-        assert line.get_ydata()[place] == pytest.approx(100 * needs[name].precision)
+        assert line.get_ydata()[place] == pytest.approx(100 * requirements[name].precision)
 
 
 def test_a_rank_that_nothing_links_is_hollow() -> None:

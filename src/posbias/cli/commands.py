@@ -25,7 +25,7 @@ COMMANDS = {
     "compare": "Say whether two curves differ, and at which ranks.",
     "history": "Keep the curves of many days in one file.",
     "evaluate": "Judge rankings by clicks already logged: is a new one better?",
-    "plan": "Say how much more data the curve needs to be precise.",
+    "plan": "Plan how much more data the curve needs to be precise.",
     "weights": "Weigh the clicks of a log by a curve, for a ranker to learn from.",
     "simulate": "Simulate a click log with a known propensity curve.",
 }

@@ -1,4 +1,4 @@
-"""posbias plan."""
+"""The command `posbias plan`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from posbias.harvesting.harvest import Harvest
     from posbias.planning.plan import Plan
 
-# As `posbias.planning.measured` has them, whose import would take longer than any help text may.
-# What is assumed where there is no log.
+# Flags that describe the assumed world, where there is no log.
 _WORLD = ("eta", "curve", "rankers", "similarity", "quality", "repeats", "relevant", "noise")
 _BOTH = ("precision", "estimator", "level", "queries", "seed", "as_json", "plot", "traffic", "max_rank", "assume")
 
@@ -83,20 +82,20 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     default=5.0,
     show_default=True,
     metavar="PERCENT",
-    help="What is wanted: intervals of ± so many percent.",
+    help="The target: confidence intervals of ± this many percent.",
 )
 @click.option(
     "--estimator",
     type=click.Choice(list(FROM_HARVESTS)),
     multiple=True,
-    help="Plan for this one; may be repeated.  [default: all]",
+    help="Estimator to plan for; may be repeated.  [default: all]",
 )
 @level_option
 @click.option(
     "--queries",
     type=click.IntRange(1),
     metavar="N",
-    help="Distinct queries of a harvest, which does not know them; with --assume, those to tell ± for.",
+    help="Number of distinct queries of a harvest, which does not contain it; with --assume, show ± for so many.",
 )
 @click.option(
     "--traffic",
@@ -109,11 +108,17 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     "--scenarios/--no-scenarios",
     default=True,
     show_default=True,
-    help="Look at other traffic and at one more ranker.",
+    help="Forecast other traffic and one more ranker.",
 )
-@click.option("--assume", is_flag=True, help="Plan before any data, for the world of the next flags.")
+@click.option(
+    "--assume", is_flag=True, help="Plan before there is any data, for the world that the next flags describe."
+)
 @click.option("--eta", type=float, default=1.0, show_default=True, help="The assumed curve is (1/rank)^eta.")
-@click.option("--curve", metavar="FILE", help="The assumed curve: JSON of posbias estimate, or a truth.")
+@click.option(
+    "--curve",
+    metavar="FILE",
+    help="The assumed curve: JSON of posbias estimate, or the truth file of posbias simulate.",
+)
 @click.option(
     "--rankers", callback=_names, default="a,b", show_default=True, help="Assumed: names, or how many there are."
 )
@@ -122,9 +127,9 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 @click.option("--repeats", type=float, default=10.0, show_default=True, help="Assumed: mean page views of a query.")
 @click.option("--relevant", type=float, default=0.3, show_default=True, help="Assumed: share of relevant documents.")
 @click.option("--noise", type=float, default=0.1, show_default=True, help="Assumed: clicks on irrelevant ones (ε₋).")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random draws.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--plot", metavar="FILE", callback=plot_file, help="Draw ± against queries as .png, .svg or .pdf.")
+@click.option("--plot", metavar="FILE", callback=plot_file, help="Plot ± against queries to .png, .svg or .pdf.")
 @comparison_options
 @force_option
 @engine_options
@@ -137,13 +142,13 @@ def plan(
     plot: str | None,
     **flags: Any,
 ) -> None:
-    """Say how much more data the curve needs to be precise.
+    """Plan how much more data the curve needs to be precise.
 
-    LOG is a click log, or a harvest of one. How many more queries until the interval at each rank is ±5%, by
-    estimator; and what as many page views would bring with another split of traffic, or with one more ranker. Before
-    there is any data, --assume plans for a world that is simulated.
+    LOG is a click log, or a harvest of one. The plan shows how many more queries bring the interval at each rank to
+    ±5%, by estimator, and what the same page views would bring with another split of traffic or with one more ranker.
+    Before there is any data, --assume plans for a simulated world.
     """
-    _refuse_unfit(flags)
+    _check_flags(flags)
     if plot is not None:
         from posbias._files import PICTURE, writable
 
@@ -154,35 +159,37 @@ def plan(
         "estimators": estimator or list(FROM_HARVESTS),
         "seed": seed,
     }
-    made = _assumed(settings, flags) if flags["assume"] else _planned(settings, flags)
+    result = _plan_world(settings, flags) if flags["assume"] else _plan_log(settings, flags)
     if as_json:
-        show_json(made.to_dict())
+        show_json(result.to_dict())
     else:
-        click.echo(made.to_text())
+        click.echo(result.to_text())
     if plot is not None:
         from posbias.planning.plan import save_plan
 
-        save_plan(made, plot)
+        save_plan(result, plot)
 
 
-def _refuse_unfit(flags: dict[str, Any]) -> None:
-    """Refuse flags of a log where a world is assumed, and the other way round."""
+def _check_flags(flags: dict[str, Any]) -> None:
+    """Reject flags of a log with an assumed world, and flags of a world with a log."""
     if not flags["log"] and not flags["assume"]:
-        raise click.UsageError("There is no LOG. Give a log or a harvest, or --assume to plan before any data.")
+        raise click.UsageError(
+            "There is no LOG. Give a log or a harvest, or --assume to plan before there is any data."
+        )
     if flags["log"] and flags["assume"]:
-        raise click.UsageError("--assume plans before any data. Leave it out, or leave out LOG.")
+        raise click.UsageError("--assume plans before there is any data. Leave it out, or leave out LOG.")
     if flags["assume"]:
         unfit = [name for name in given(click.get_current_context()) if name not in (*_WORLD, *_BOTH)]
         why = "goes with a log or a harvest. Leave it out, or leave out --assume"
     else:
         unfit = [name for name in given(click.get_current_context()) if name in _WORLD]
-        why = "is assumed where there is no log. Leave it out, or plan with --assume and no LOG"
+        why = "describes an assumed world. Leave it out, or plan with --assume and no LOG"
     if unfit:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
         raise click.UsageError(f"{names} {why}.")
 
 
-def _assumed(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
+def _plan_world(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
     """Plan for the world that the flags describe."""
     from posbias.planning.forecast import shares_of
     from posbias.planning.plan import plan, read_curve
@@ -200,31 +207,31 @@ def _assumed(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
         return plan(world, queries=flags["queries"], curve=curve, progress=progress, **settings)
 
 
-def _planned(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
-    """Plan from the harvest given, or from that of the log."""
+def _plan_log(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
+    """Plan from a harvest, or from a log that is harvested first."""
     from posbias.planning.plan import plan
     from posbias.progress import bar
 
     queries, traffic, scenarios = (flags.pop(name) for name in ("queries", "traffic", "scenarios"))
     for name in (*_WORLD, "assume"):
         flags.pop(name)
-    made = load_harvest(flags, weighted=False)
-    if made is None:
-        made, counted = _counted(flags)
+    harvest = load_harvest(flags, weighted=False)
+    if harvest is None:
+        harvest, counted = _harvest_and_count(flags)
         queries = counted if queries is None else queries
     with bar() as progress:
-        return plan(made, queries=queries, traffic=traffic, scenarios=scenarios, progress=progress, **settings)
+        return plan(harvest, queries=queries, traffic=traffic, scenarios=scenarios, progress=progress, **settings)
 
 
-def _counted(flags: dict[str, Any]) -> tuple[Harvest, int]:
+def _harvest_and_count(flags: dict[str, Any]) -> tuple[Harvest, int]:
     """Harvest the log that the flags describe, and count its queries."""
-    from posbias.harvesting.harvest import harvest
+    from posbias.harvesting.harvest import harvest as make_harvest
     from posbias.planning.plan import count_queries
 
     log = make_log(flags)
     settings = {name: flags.pop(name) for name in ("max_rank", "weighting", "non_functional", "force")}
     with running(flags) as engine:
-        made = harvest(log, **settings, **engine)
+        harvest = make_harvest(log, **settings, **engine)
         queries = count_queries(log, settings["max_rank"], **engine)
-    warn(made.findings)
-    return made, queries
+    warn(harvest.findings)
+    return harvest, queries

@@ -1,7 +1,12 @@
-"""Plan how much more data a curve needs."""
+"""Plan how much more data a curve needs: from a harvest, a log or an assumed world to the queries required.
+
+`plan` measures standard errors on a harvest, or on simulated logs of an assumed world before there is any data, and
+`posbias.planning.forecast` turns them into the data required. `Plan` prints as tables.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from html import escape
@@ -18,30 +23,22 @@ from posbias.engines import EngineChoice, open_log
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import FROM_HARVESTS, CrossFit
 from posbias.estimators.cross_fit import STICKY_DISPERSION
-from posbias.harvesting.harvest import Harvest, harvest
+from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
 from posbias.logs.click_log import ClickLog
 from posbias.planning.forecast import (
-    BETWEEN,
-    SAME,
-    TOO_FEW,
-    Base,
-    Measured,
-    Outlook,
+    TOO_FEW_QUERIES,
+    TRAFFIC_ASSUMPTION,
+    DataSize,
+    Forecast,
+    PrecisionTarget,
     Scenario,
-    Stage,
-    Wish,
-    compact,
-    foresee,
-    measure,
-    more_of,
-    needed_of,
-    percent,
-    play,
+    ScenarioInputs,
+    StandardErrors,
+    forecast,
+    forecast_scenarios,
+    measure_errors,
     precision_at,
-    precision_of,
-    rounded,
-    times_of,
 )
 from posbias.progress import Progress, silent
 from posbias.simulation import World, simulate
@@ -53,12 +50,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMAT = 1
-_RANGES = (
-    f"a{BETWEEN}b: too few queries decide it for one number; what is needed lies between these about 95% of the time "
-    "(k: thousands, M: millions). –: not even that is known."
+_DASH = " – "
+_RANGE_NOTE = (
+    f"a{_DASH}b: too few queries for a single number. About 95% of the time, what is needed lies in this range (k: "
+    "thousands, M: millions). –: not even a range is known."
 )
-# The columns of a frame, and what their values are.
-_KINDS: dict[str, type[int] | type[float] | type[str]] = {
+# The columns of a frame and their types.
+_COLUMN_TYPES: dict[str, type[int] | type[float] | type[str]] = {
     "scenario": str,
     "estimator": str,
     "rank": int,
@@ -74,28 +72,30 @@ _KINDS: dict[str, type[int] | type[float] | type[str]] = {
     "times_low": float,
     "times_high": float,
 }
-# So many ranks get a line; more would hide each other.
-_MOST_RANKS = 6
+# Ranks with a line in the plot; more would hide each other.
+_MAX_LINES = 6
+# The widest half-width that the plot shows.
 _WIDEST = 100.0
-_MOST_SPAN = 1e4
-# Page views of each of the logs simulated, and how many of these: a few seconds in all.
-_PAGE_VIEWS, _LOGS = 30_000, 4
-_FEWEST_QUERIES = 500
-_ASSUMES_SIMULATED = (
-    "Standard errors are read from simulated logs of the assumed world: users of the position-based model and "
-    "rankers that share a part of their noise. Half-widths fall as one over the root of the number of queries; ±x% is "
-    "exp of the half-width on the log scale, less 1."
+# Axes over a larger factor have ticks at powers of ten alone.
+_DENSE_TICKS_SPAN = 1e4
+# Page views of each simulated log, and the number of logs: a few seconds in all.
+_SIMULATED_PAGE_VIEWS, _SIMULATED_LOGS = 30_000, 4
+_FEWEST_SIMULATED_QUERIES = 500
+_HALF_WIDTH = "±x% is exp(half-width on the log scale) − 1."
+_SIMULATED_ASSUMPTION = (
+    "Standard errors come from simulated logs of the assumed world: users follow the position-based model, and rankers "
+    "share a part of their noise. Half-widths of intervals shrink with the square root of the number of queries. "
+    f"{_HALF_WIDTH}"
 )
-_ASSUMES_MEASURED = (
-    "Half-widths fall as one over the root of the number of queries: more queries like those seen, with as many page "
-    "views each and the same split of traffic. ±x% is exp of the half-width on the log scale, less 1."
+_MEASURED_ASSUMPTION = (
+    "Half-widths of intervals shrink with the square root of the number of queries, if more queries are like those "
+    f"seen: as many page views each, and the same split of traffic. {_HALF_WIDTH}"
 )
-_STICKY = (
-    "What other traffic would bring is foreseen as if each page view drew its ranker by itself. Here page views of one "
-    "query went to rankers together, so take it for a rough guide."
+_STICKY_NOTE = (
+    "Forecasts for other traffic assume that each page view draws its ranker independently. Here, page views of one "
+    "query went to rankers together: take these forecasts as a rough guide."
 )
-# No interval was ever as narrow as that, nor a log as long.
-_FINEST, _MOST_QUERIES = 1e-6, 10**15
+_FINEST_PRECISION, _MOST_QUERIES = 1e-6, 10**15
 
 
 def plan(
@@ -113,68 +113,77 @@ def plan(
     progress: Progress = silent,
     seed: int = 0,
 ) -> Plan:
-    """Say how much more data intervals need to be ± a share of the estimate, and what else would narrow them.
+    """Plan how much more data the confidence intervals of a curve need, and what else would narrow them.
 
     Arguments:
-        source: a harvest; a log, which is harvested first; or, before any data, a world as you assume it to be.
-        precision: the share: 0.05 is ±5%.
-        level: the coverage of the intervals.
-        estimators: by name, the first the one that scenarios are told for.
-        queries: how many distinct queries a harvest holds, which it does not know itself; a log's are counted. Of a
-            world, the number for which ± is told.
-        traffic: other splits of traffic to look at, each with a share by ranker, such as {"a": 0.5, "b": 0.5}.
-        scenarios: whether to look at other traffic and at one more ranker; only where all rankers' ranks are known.
-        curve: p_k / p_1 of an assumed world, in place of its eta.
-        max_rank: M, of a log.
-        engine: what harvests a log, as in `posbias.harvest`.
-        progress: called with what is being done and the share done.
-        seed: of what is drawn for scenarios and assumed worlds.
+        source (Harvest, ClickLog or World): a harvest; a log, which is harvested first; or, before there is any data, a
+            world as you assume it to be.
+        precision (float, default 0.05): the half-width that is wanted, as a share of the estimate: 0.05 is ±5%.
+        level (float, default 0.95): the coverage of the intervals.
+        estimators (sequence of str, default all): names of estimators. Tables of scenarios show the first one.
+        queries (int, default None): the number of distinct queries of a harvest, which a harvest does not contain; the
+            queries of a log are counted. For a world, the number of queries for which half-widths are shown.
+        traffic (dict or list of dicts, default none): other splits of traffic to forecast, each with a share by ranker,
+            such as {"a": 0.5, "b": 0.5}.
+        scenarios (bool, default True): whether to forecast other traffic and one more ranker. This takes the ranks that
+            all rankers give.
+        curve (sequence of float, default None): p_k / p_1 of an assumed world, in place of its eta.
+        max_rank (int, default 10): M, for a log.
+        engine (str or engine, default "duckdb"): what harvests a log, as in `posbias.harvest`.
+        progress (callable, default none): called with the present step and the share that is done.
+        seed (int, default 0): seeds the random draws of scenarios and assumed worlds.
+
+    Returns:
+        A `Plan`, which prints as tables.
 
     Example:
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=1000, max_rank=3)))
-        >>> found = plan(log, precision=0.02, max_rank=3, scenarios=False)
-        >>> [round(need.times, 1) for need in found.outlook("cross-fit").needs]
+        >>> result = plan(log, precision=0.02, max_rank=3, scenarios=False)
+        >>> [round(requirement.times, 1) for requirement in result.forecast("cross-fit").requirements]
         [10.1, 22.2]
     """
-    wish = Wish(_precision(precision), share("level", level))
-    names = _estimators(estimators)
-    splits = _splits(traffic)
+    target = PrecisionTarget(_valid_precision(precision), share("level", level))
+    names = _valid_estimators(estimators)
+    splits = _valid_splits(traffic)
     if queries is not None:
         whole("queries", queries, 1, _MOST_QUERIES)
     whole("seed", seed, 0)
     if isinstance(source, World):
         if splits:
             raise PosbiasError("An assumed world has its own traffic. Give the split as World(traffic=...).")
-        return plan_assumed(source, wish, names, curve=curve, told_for=queries, progress=progress, seed=seed)
+        return _plan_world(source, target, names, curve, queries, progress, seed)
     if curve is not None:
-        raise PosbiasError("curve is what a world is assumed to have; a log or harvest has its own. Leave it out.")
+        raise PosbiasError("curve goes with an assumed world only: a log or harvest has its own curve. Leave it out.")
     if isinstance(source, ClickLog):
-        made = make_harvest(source, max_rank=max_rank, engine=engine, progress=progress)
+        harvest = make_harvest(source, max_rank=max_rank, engine=engine, progress=progress)
         queries = count_queries(source, max_rank, engine, progress) if queries is None else queries
     elif isinstance(source, Harvest):
-        made = source
+        harvest = source
     else:
         raise PosbiasError(f"plan takes a Harvest, a ClickLog or a World, not a {type(source).__name__}.")
-    return _plan(made, wish, names, queries, splits, scenarios, progress, seed)
+    return _plan_harvest(harvest, target, names, queries, splits, scenarios, progress, seed)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much more data intervals need to be as precise as wanted; it prints as tables.
+    """How much more data the intervals of a curve need to be as precise as wanted; it prints as tables.
+
+    Made by `posbias.plan`.
 
     Attributes:
-        precision: what is wanted, as a share of the estimate: the upper end of the interval is exp of its half-width
-            on the log scale, so this share above the estimate.
-        level: the coverage of the intervals.
-        page_views: those there are; of an assumed world, those that the `precision` of each need is told for.
-        queries: those there are, if they were counted; of an assumed world, likewise.
-        traffic: the share of each ranker.
-        outlooks: one for each estimator, the first the one that other tables are told for.
-        scenarios: what the same number of page views would bring otherwise.
-        assumes: what all this takes for granted.
-        notes: what is to be known besides.
-        assumed: whether it was made before any data.
+        precision (float): the half-width that is wanted, as a share of the estimate: the upper end of the interval lies
+            this share above the estimate.
+        level (float): the coverage of the intervals.
+        page_views (int): the present page views; for an assumed world, those for which half-widths are shown.
+        queries (int or None): the present queries, if they were counted; for an assumed world, those for which
+            half-widths are shown.
+        traffic (dict): the share of each ranker.
+        forecasts (tuple of Forecast): one for each estimator. Tables show the first one.
+        scenarios (tuple of Scenario): the same number of page views with other traffic, or with one more ranker.
+        assumptions (tuple of str): what the forecasts assume.
+        notes (tuple of str): cautions.
+        assumed (bool): whether the plan is for an assumed world, before there is any data.
     """
 
     precision: float
@@ -182,121 +191,132 @@ class Plan:
     page_views: int
     queries: int | None
     traffic: Mapping[str, float] = field(hash=False)
-    outlooks: tuple[Outlook, ...]
+    forecasts: tuple[Forecast, ...]
     scenarios: tuple[Scenario, ...] = ()
-    assumes: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     assumed: bool = False
 
-    def outlook(self, estimator: str | None = None) -> Outlook:
-        """Return the outlook of an estimator, by default of the first."""
-        return next(each for each in self.outlooks if estimator in (None, each.estimator))
+    def forecast(self, estimator: str | None = None) -> Forecast:
+        """Return the forecast of an estimator, by default of the first one."""
+        return next(found for found in self.forecasts if estimator in (None, found.estimator))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as `--json` prints it."""
         return {"format": FORMAT, **asdict(self), "version": __version__}
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the plan as a frame of pandas: a row for each scenario, estimator and rank."""
+        """Return the plan as a pandas frame with a row for each scenario, estimator and rank."""
         return pandas_frame(self._columns())
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the plan as a frame of Polars: a row for each scenario, estimator and rank."""
+        """Return the plan as a Polars frame with a row for each scenario, estimator and rank."""
         return polars_frame(self._columns())
 
     def _columns(self) -> Columns:
-        looks = [("now", self.outlooks), *((each.name, each.outlooks) for each in self.scenarios)]
+        named = [("now", self.forecasts), *((scenario.name, scenario.forecasts) for scenario in self.scenarios)]
         rows = [
-            {"scenario": name, "estimator": outlook.estimator, **asdict(need)}
-            for name, outlooks in looks
-            for outlook in outlooks
-            for need in outlook.needs
+            {"scenario": name, "estimator": found.estimator, **asdict(requirement)}
+            for name, forecasts in named
+            for found in forecasts
+            for requirement in found.requirements
         ]
-        return {name: (kind, [row[name] for row in rows]) for name, kind in _KINDS.items()}
+        return {name: (kind, [row[name] for row in rows]) for name, kind in _COLUMN_TYPES.items()}
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.to_text())}</pre>"
 
     def to_text(self) -> str:
         """Return the plan as tables."""
-        blocks = [self._head(), self._main(), self._by_estimator(), self._otherwise(), self._foot()]
+        blocks = [
+            self._title(),
+            self._requirement_table(),
+            self._estimator_table(),
+            self._scenario_table(),
+            self._footnotes(),
+        ]
         return "\n\n".join(block for block in blocks if block)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw how intervals narrow with more data, and return the Axes."""
-        pass
-
         return draw_plan(self, ax)
 
-    def _head(self) -> str:
-        counted = f"{self.page_views:,} page views" + ("" if self.queries is None else f" of {self.queries:,} queries")
-        given = f"assumed, told for {counted}" if self.assumed else counted
-        return _wrapped(
-            f"{100 * self.level:g}% intervals of ±{percent(self.precision)}; {given} ({_split(self.traffic)})"
+    def _title(self) -> str:
+        size = f"{self.page_views:,} page views" + ("" if self.queries is None else f" of {self.queries:,} queries")
+        data = f"an assumed world, {size}" if self.assumed else size
+        traffic = ", ".join(f"{name} {_format_percent(share)}" for name, share in self.traffic.items())
+        return _wrap(
+            f"Target: {100 * self.level:g}% intervals of ±{_format_percent(self.precision)}. Data: {data} ({traffic})."
         )
 
-    def _main(self) -> str:
-        chosen = self.outlooks[0]
-        needs, counted = chosen.needs, self.queries is not None
-        now = f"at {rounded(self.queries)}" if self.assumed else "now"
+    def _requirement_table(self) -> str:
+        first = self.forecasts[0]
+        requirements, counted = first.requirements, self.queries is not None
         columns = [
-            Column("rank", [f"{need.rank}" for need in needs]),
-            Column(now, [precision_of(need.precision) for need in needs]),
-            Column("times", [times_of(need.times, need.between()) for need in needs]),
+            Column("rank", [f"{requirement.rank}" for requirement in requirements]),
+            Column(
+                f"at {_format_count(self.queries)}" if self.assumed else "now",
+                [_format_precision(requirement.precision) for requirement in requirements],
+            ),
+            Column("times", [_format_times(requirement.times, requirement.bounds()) for requirement in requirements]),
         ]
-        views = [need.between(self.page_views) for need in needs]
         if counted:
-            asked = [need.between(self.queries) for need in needs]
-            columns.append(Column("queries needed", list(map(needed_of, [need.queries for need in needs], asked))))
+            needed = [_format_needed(each.queries, each.bounds(self.queries)) for each in requirements]
+            columns.append(Column("queries needed", needed))
         if counted and not self.assumed:
-            more = [more_of(need.more_queries, own, self.queries or 0) for need, own in zip(needs, asked, strict=True)]
+            present = self.queries or 0
+            more = [_format_more(each.more_queries, each.bounds(present), present) for each in requirements]
             columns.append(Column("more queries", more))
         if self.assumed:
-            found = list(map(needed_of, [need.page_views for need in needs], views))
-            columns.append(Column("page views needed", found))
+            needed = [_format_needed(each.page_views, each.bounds(self.page_views)) for each in requirements]
+            columns.append(Column("page views needed", needed))
         else:
-            more = [more_of(need.more_page_views, own, self.page_views) for need, own in zip(needs, views, strict=True)]
+            views = self.page_views
+            more = [_format_more(each.more_page_views, each.bounds(views), views) for each in requirements]
             columns.append(Column("more page views", more))
-        return f"{chosen.estimator}\n{table(columns, remarks=[printable(need.reason or '') for need in needs])}"
+        reasons = [printable(requirement.reason or "") for requirement in requirements]
+        return f"{first.estimator}\n{table(columns, remarks=reasons)}"
 
-    def _by_estimator(self) -> str:
-        if len(self.outlooks) < 2:
+    def _estimator_table(self) -> str:
+        if len(self.forecasts) < 2:
             return ""
         counted, total = self.queries is not None, self.queries or self.page_views
-        columns = [Column("rank", [f"{need.rank}" for need in self.outlooks[0].needs])]
-        for each in self.outlooks:
+        columns = [Column("rank", [f"{requirement.rank}" for requirement in self.forecasts[0].requirements])]
+        for found in self.forecasts:
             cells = [
-                needed_of(need.queries if counted else need.page_views, need.between(total)) for need in each.needs
+                _format_needed(each.queries if counted else each.page_views, each.bounds(total))
+                for each in found.requirements
             ]
-            columns.append(Column(each.estimator, cells))
+            columns.append(Column(found.estimator, cells))
         return f"{'queries' if counted else 'page views'} needed, by estimator\n{table(columns)}"
 
-    def _otherwise(self) -> str:
+    def _scenario_table(self) -> str:
         if not self.scenarios:
             return ""
-        chosen = self.outlooks[0]
-        looks = [(each, each.outlooks[0]) for each in self.scenarios]
-        told = [(each.name, own) for each, own in looks if own.foreseen]
-        if not told:
-            why = looks[0][1].why_not
-            return _wrapped(f"What the same {self.page_views:,} page views would bring otherwise is {why}.")
-        columns = [Column("rank", [*(f"{need.rank}" for need in chosen.needs), "need"])]
-        for name, outlook in [("now", chosen), *told]:
-            needs = [outlook.need(need.rank) for need in chosen.needs]
-            cells = [precision_of(None if n is None else n.precision) for n in needs]
-            worst = outlook.worst
-            columns.append(Column(printable(name), [*cells, times_of(None if worst is None else worst.times)]))
-        lines = [f"the same {self.page_views:,} page views otherwise, {chosen.estimator}", table(columns)]
-        lines.append(_wrapped("need: times the page views until every rank that is foreseen is as precise as wanted"))
-        for each, own in looks:
-            said = each.assumes if own.foreseen else f"{own.why_not}."
-            lines += [_wrapped(f"{each.name}: {said}")] if said else []
+        first = self.forecasts[0]
+        forecasts = [(scenario, scenario.forecasts[0]) for scenario in self.scenarios]
+        available = [(scenario.name, found) for scenario, found in forecasts if found.available]
+        if not available:
+            reason = forecasts[0][1].missing_reason
+            return _wrap(f"The same {self.page_views:,} page views with other traffic: {reason}.")
+        columns = [Column("rank", [*(f"{requirement.rank}" for requirement in first.requirements), "times"])]
+        for name, found in [("now", first), *available]:
+            requirements = [found.requirement(requirement.rank) for requirement in first.requirements]
+            cells = [_format_precision(None if each is None else each.precision) for each in requirements]
+            worst = found.worst
+            columns.append(Column(printable(name), [*cells, _format_times(None if worst is None else worst.times)]))
+        lines = [f"the same {self.page_views:,} page views with other traffic, {first.estimator}", table(columns)]
+        lines.append(_wrap("times: how many times the page views bring every rank with a forecast to the target"))
+        for scenario, found in forecasts:
+            remark = scenario.assumption if found.available else f"{found.missing_reason}."
+            lines += [_wrap(f"{scenario.name}: {remark}")] if remark else []
         return "\n".join(lines)
 
-    def _foot(self) -> str:
-        needs = [need for each in self.outlooks for need in each.needs]
-        ranges = [_RANGES] if any(need.times is None and need.times_low is not None for need in needs) else []
-        return "\n".join(map(_wrapped, [*(f"! {note}" for note in self.notes), *ranges, *self.assumes]))
+    def _footnotes(self) -> str:
+        requirements = [requirement for found in self.forecasts for requirement in found.requirements]
+        has_range = any(each.times is None and each.times_low is not None for each in requirements)
+        notes = [*(f"! {note}" for note in self.notes), *([_RANGE_NOTE] if has_range else []), *self.assumptions]
+        return "\n".join(map(_wrap, notes))
 
     def __str__(self) -> str:
         return self.to_text()
@@ -304,75 +324,78 @@ class Plan:
     __repr__ = __str__
 
 
-def _precision(value: float) -> float:
-    found = number(value)
-    if found is None or not _FINEST <= found < 10:
+def _valid_precision(value: float) -> float:
+    precision = number(value)
+    if precision is None or not _FINEST_PRECISION <= precision < 10:
         raise PosbiasError(
-            f"precision must be a share above 0, such as 0.05 for ±5%, of {_FINEST:g} or more, not {value!r}."
+            f"precision must be a share above 0, such as 0.05 for ±5%, and at least {_FINEST_PRECISION:g}, not "
+            f"{value!r}."
         )
-    return found
+    return precision
 
 
-def _estimators(names: Sequence[str]) -> list[str]:
-    found = list(dict.fromkeys([names] if isinstance(names, str) else texts("estimators", names)))
-    for name in found:
+def _valid_estimators(names: Sequence[str]) -> list[str]:
+    unique = list(dict.fromkeys([names] if isinstance(names, str) else texts("estimators", names)))
+    for name in unique:
         one_of("estimators", name, FROM_HARVESTS)
-    if not found:
+    if not unique:
         raise PosbiasError(f"estimators must name one or more of {', '.join(FROM_HARVESTS)}, found none.")
-    return found
+    return unique
 
 
-def _splits(traffic: Mapping[str, float] | Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Return splits of traffic, of which one may stand alone."""
-    given = [traffic] if isinstance(traffic, Mapping) or not isinstance(traffic, list | tuple) else traffic
-    return [shares("traffic", split, "{'a': 0.5, 'b': 0.5}") for split in given]
+def _valid_splits(traffic: Mapping[str, float] | Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Return splits of traffic as a list; a single split may stand alone."""
+    splits = [traffic] if isinstance(traffic, Mapping) or not isinstance(traffic, list | tuple) else traffic
+    return [shares("traffic", split, "{'a': 0.5, 'b': 0.5}") for split in splits]
 
 
-def plan_assumed(
+# ---- Before there is any data
+
+
+def _plan_world(
     world: World,
-    wish: Wish,
+    target: PrecisionTarget,
     names: Sequence[str],
-    *,
-    curve: Sequence[float] | None = None,
-    told_for: int | None = None,
-    progress: Progress = silent,
-    seed: int = 0,
+    curve: Sequence[float] | None,
+    shown_queries: int | None,
+    progress: Progress,
+    seed: int,
 ) -> Plan:
-    """Return the plan of a world, ± told for as many queries as it has, or for `told_for`."""
+    """Return the plan of an assumed world, with half-widths for `shown_queries`, by default those of the world."""
     if len([share for share in world.shares if share > 0]) < 2:
         raise EstimateError(
-            f"Of the assumed rankers, {', '.join(world.rankers)}, fewer than two serve traffic. "
-            "Propensities come from documents that two rankers put at different ranks: assume two."
+            f"Fewer than two of the assumed rankers ({', '.join(world.rankers)}) serve traffic. Propensities come from "
+            "documents that two rankers put at different ranks: assume two rankers with traffic."
         )
     world = world if curve is None else with_curve(world, curve)
-    told = world.queries if told_for is None else told_for
-    queries = max(_FEWEST_QUERIES, round(_PAGE_VIEWS / world.repeats))
-    drawn: list[list[Measured]] = []
-    for i in range(_LOGS):
-        progress("Simulating", i / _LOGS)
-        table = simulate(replace(world, queries=queries, seed=seed + i), aggregated=True)
-        made = harvest(ClickLog(table), max_rank=world.max_rank)
-        drawn.append([measure(name, made, wish.level) for name in names])
-    measured = [_joined(list(each), queries) for each in zip(*drawn, strict=True)]
-    base = Base(queries * world.repeats, queries, at=told / queries, held=False)
+    shown = world.queries if shown_queries is None else shown_queries
+    queries = max(_FEWEST_SIMULATED_QUERIES, round(_SIMULATED_PAGE_VIEWS / world.repeats))
+    logs: list[list[StandardErrors]] = []
+    for i in range(_SIMULATED_LOGS):
+        progress("Simulating", i / _SIMULATED_LOGS)
+        rows = simulate(replace(world, queries=queries, seed=seed + i), aggregated=True)
+        harvest = make_harvest(ClickLog(rows), max_rank=world.max_rank)
+        logs.append([measure_errors(name, harvest, target.level) for name in names])
+    measured = [_mean_errors(list(errors), queries) for errors in zip(*logs, strict=True)]
+    size = DataSize(queries * world.repeats, queries, times=shown / queries, collected=False)
     return Plan(
-        precision=wish.precision,
-        level=wish.level,
-        page_views=round(told * world.repeats),
-        queries=told,
+        precision=target.precision,
+        level=target.level,
+        page_views=round(shown * world.repeats),
+        queries=shown,
         traffic={name: round(share, 4) for name, share in zip(world.rankers, world.shares, strict=True)},
-        outlooks=tuple(foresee(each, wish, base) for each in measured),
-        assumes=(_ASSUMES_SIMULATED,),
-        notes=tuple(dict.fromkeys(note for each in measured for note in each.notes)),
+        forecasts=tuple(forecast(errors, target, size) for errors in measured),
+        assumptions=(_SIMULATED_ASSUMPTION,),
+        notes=_unique_notes(measured),
         assumed=True,
     )
 
 
 def with_curve(world: World, curve: Sequence[float]) -> World:
     """Return a world with this curve, from rank 1 on."""
-    found = [number(p) for p in curve] if isinstance(curve, Iterable) else []
-    values = [p for p in found if p is not None and p > 0]
-    if len(values) < max(len(found), world.max_rank):
+    numbers = [number(p) for p in curve] if isinstance(curve, Iterable) else []
+    values = [p for p in numbers if p is not None and p > 0]
+    if len(values) < max(len(numbers), world.max_rank):
         raise PosbiasError(
             f"The assumed curve must have a number above 0 for each of the {world.max_rank} ranks, found {curve!r}. "
             "Give a longer curve, or a smaller max_rank."
@@ -399,12 +422,12 @@ class CurvedWorld(World):
         return np.array([self.curve], dtype=np.float64)
 
 
-def _joined(drawn: Sequence[Measured], queries: int) -> Measured:
-    """Return what several logs say together: the mean variance of each rank that most of them have an interval for."""
-    se = np.stack([each.se for each in drawn])
-    degrees = np.stack([each.degrees for each in drawn])
+def _mean_errors(logs: Sequence[StandardErrors], queries: int) -> StandardErrors:
+    """Return the errors of several logs together: the mean variance of each rank with an interval in most logs."""
+    se = np.stack([errors.se for errors in logs])
+    degrees = np.stack([errors.degrees for errors in logs])
     known = np.isfinite(se)
-    enough = 2 * known.sum(axis=0) > len(drawn)
+    enough = 2 * known.sum(axis=0) > len(logs)
 
     def mean(values: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -412,22 +435,29 @@ def _joined(drawn: Sequence[Measured], queries: int) -> Measured:
         return np.where(enough, total, np.nan)
 
     def reason(k: int) -> str:
-        # What all logs lack that have no interval, they do not lack by chance.
-        told = {each.reasons[k] for each, has in zip(drawn, known[:, k], strict=True) if not has}
-        why = told.pop() if len(told) == 1 else None
-        return f"no interval from {queries:,} simulated queries: {why or 'too thin to foresee'}"
+        # A reason that all logs without an interval share is not chance.
+        reasons = {errors.reasons[k] for errors, has in zip(logs, known[:, k], strict=True) if not has}
+        common = reasons.pop() if len(reasons) == 1 else None
+        return f"no interval from {queries:,} simulated queries: {common or 'too little data for a forecast'}"
 
     return replace(
-        drawn[0],
+        logs[0],
         se=np.sqrt(mean(se**2)),
         degrees=1 / mean(1 / degrees),
         reasons=[None if good else reason(k) for k, good in enumerate(enough)],
-        logs=len(drawn),
+        logs=len(logs),
     )
 
 
+def _unique_notes(measured: Sequence[StandardErrors]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for errors in measured for note in errors.notes))
+
+
+# ---- From a log or harvest
+
+
 def count_queries(log: ClickLog, max_rank: int, engine: EngineChoice | None = None, progress: Progress = silent) -> int:
-    """Return how many distinct queries of a log have results in the top M."""
+    """Count the distinct queries of a log with results in the top M."""
     with open_log(log, engine, progress) as opened:
         d, schema = opened.dialect, opened.schema
         position = d.integer(d.quote(schema.position), schema.types[schema.position])
@@ -435,9 +465,9 @@ def count_queries(log: ClickLog, max_rank: int, engine: EngineChoice | None = No
         return int(opened.rows(sql, "Counting queries")[0][0])
 
 
-def _plan(
-    made: Harvest,
-    wish: Wish,
+def _plan_harvest(
+    harvest: Harvest,
+    target: PrecisionTarget,
     names: Sequence[str],
     queries: int | None,
     splits: Sequence[Mapping[str, float]],
@@ -446,143 +476,201 @@ def _plan(
     seed: int,
 ) -> Plan:
     notes = []
-    if made.kind == "pairs" and "cross-fit" in names:
+    if harvest.kind == "pairs" and "cross-fit" in names:
         names = [name for name in names if name != "cross-fit"]
-        left = "The harvest holds sums over pairs of ranks, from which cross-fit cannot be made: it is left out."
+        left_out = "cross-fit is left out: it cannot be fitted on a harvest of sums over pairs of ranks."
         if not names:
-            raise EstimateError(f"{left} Plan for all-pairs.")
-        notes.append(left)
-    total = made.views.sum()
-    results = int(made.shown("rank")[0].sum())
-    if queries is not None and not len(made.buckets) <= queries <= results:
+            raise EstimateError(f"{left_out} Plan for all-pairs.")
+        notes.append(left_out)
+    page_views = harvest.views.sum()
+    results = int(harvest.shown("rank")[0].sum())
+    if queries is not None and not len(harvest.buckets) <= queries <= results:
         raise PosbiasError(
-            f"queries is {queries:,}, but the harvest has {results:,} results in {len(made.buckets)} buckets of "
-            "queries, each of one query or more. Give the number of distinct queries of the log."
+            f"queries is {queries:,}, but the harvest has {results:,} results in {len(harvest.buckets)} buckets, each "
+            "with at least one query. Give the number of distinct queries of the log."
         )
     measured = []
     for i, name in enumerate(names):
         progress("Estimating", i / len(names))
-        measured.append(measure(name, made, wish.level))
-    if not any(np.isfinite(each.se[1:]).any() for each in measured):
-        told = next((reason for each in measured for reason in each.reasons[1:] if reason), "no rank has an interval")
+        measured.append(measure_errors(name, harvest, target.level))
+    if not any(np.isfinite(errors.se[1:]).any() for errors in measured):
+        reason = next((text for errors in measured for text in errors.reasons[1:] if text), "no rank has an interval")
         raise EstimateError(
-            f"There is no interval to plan from: {told}. Harvest more queries first, or plan before any data, from a "
-            "world as you assume it to be."
+            f"There is no interval to plan from: {reason}. Harvest more queries first, or plan before there is any "
+            "data: give plan a World as you assume it to be."
         )
-    base = Base(float(total), queries)
-    stage = Stage(made, measured, wish, base, seed, progress)
-    why_not = _no_scenarios(made) if scenarios else None
-    if why_not and splits:
-        raise PosbiasError(why_not)
-    if why_not:
-        notes.append(why_not)
-    played = play(stage, splits) if scenarios and not why_not else ()
-    foreseen = any(outlook.foreseen for each in played for outlook in each.outlooks)
-    if foreseen and CrossFit().count(made).dispersion > STICKY_DISPERSION:
-        notes.append(_STICKY)
+    size = DataSize(float(page_views), queries)
+    inputs = ScenarioInputs(harvest, measured, target, size, seed, progress)
+    no_scenarios = _no_scenarios_reason(harvest) if scenarios else None
+    if no_scenarios and splits:
+        raise PosbiasError(no_scenarios)
+    if no_scenarios:
+        notes.append(no_scenarios)
+    forecast_traffic = forecast_scenarios(inputs, splits) if scenarios and not no_scenarios else ()
+    available = any(found.available for scenario in forecast_traffic for found in scenario.forecasts)
+    if available and CrossFit().count(harvest).dispersion > STICKY_DISPERSION:
+        notes.append(_STICKY_NOTE)
+    if harvest.by:
+        segments = "This plan is for all segments of the harvest together. Plan for one with harvest.segment(...)."
     return Plan(
-        precision=wish.precision,
-        level=wish.level,
-        page_views=int(total),
+        precision=target.precision,
+        level=target.level,
+        page_views=int(page_views),
         queries=queries,
-        traffic=stage.named(stage.shares),
-        outlooks=tuple(foresee(each, wish, base) for each in measured),
-        scenarios=played,
-        assumes=(_ASSUMES_MEASURED, *((SAME,) if foreseen else ())),
-        notes=(*notes, *_notes(measured), *_segments(made)),
+        traffic=inputs.shares_by_name(inputs.shares),
+        forecasts=tuple(forecast(errors, target, size) for errors in measured),
+        scenarios=forecast_traffic,
+        assumptions=(_MEASURED_ASSUMPTION, *((TRAFFIC_ASSUMPTION,) if available else ())),
+        notes=(*notes, *_unique_notes(measured), *((segments,) if harvest.by else ())),
     )
 
 
-def _no_scenarios(made: Harvest) -> str | None:
-    """Say why nothing is known of other traffic."""
-    if made.kind == "signatures":
+def _no_scenarios_reason(harvest: Harvest) -> str | None:
+    """Return why other traffic cannot be forecast; None if it can."""
+    if harvest.kind == "signatures":
         return None
-    if made.kind == "pairs":
+    if harvest.kind == "pairs":
+        return "No forecast for other traffic: it cannot be computed from a harvest of sums over pairs of ranks."
+    if harvest.layout.ranks_known:
         return (
-            "The harvest holds sums over pairs of ranks, which do not tell what another split of traffic would bring."
-        )
-    if made.layout.ranks_known:
-        return (
-            f"The harvest is weighted by {made.weighting!r}, for which it counts what each pair was shown, not where "
-            "all rankers put it: what other traffic would bring is not known. Harvest it with the weighting 'traffic'."
+            f"No forecast for other traffic: a harvest weighted by {harvest.weighting!r} counts where each pair was "
+            "shown, not where all rankers put it. Harvest the log with the weighting 'traffic'."
         )
     return (
-        "In replay it is not known where the rankers that were not shown would have put a document, so that nothing "
-        "tells what other traffic or another ranker would bring. Log every ranker's rank (ranks or rankings)."
+        "No forecast for other traffic or another ranker: in replay it is not known where the rankers that were not "
+        "shown would have put a document. Log every ranker's rank (ranks or rankings)."
     )
 
 
-def _notes(measured: Sequence[Measured]) -> list[str]:
-    return list(dict.fromkeys(note for each in measured for note in each.notes))
-
-
-def _segments(made: Harvest) -> list[str]:
-    if not made.by:
-        return []
-    return ["The harvest has segments; this is the plan of all together. Plan for one with harvest.segment(...)."]
+# ---- Plot and text
 
 
 def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
-    """Draw the half-width at some ranks against queries, or page views where those were not counted."""
+    """Draw the half-width at some ranks against queries, or against page views where queries were not counted."""
     refuse_other("plan", plan, Plan)
     ax = axes_of(ax)
     dressed(ax)
-    outlook = plan.outlooks[0]
-    known = [need for need in outlook.needs if need.times_high is not None and need.precision is not None]
+    first = plan.forecasts[0]
+    known = [each for each in first.requirements if each.times_high is not None and each.precision is not None]
     if not known:
-        why = f"{TOO_FEW} at every rank" if outlook.foreseen or _ranges(outlook) else "it has no interval at any rank"
-        raise PosbiasError(f"There is nothing to draw of {outlook.estimator}: {why}.")
-    chosen = sorted({round(i) for i in np.linspace(0, len(known) - 1, min(_MOST_RANKS, len(known)))})
+        measured = first.available or any(each.times_high is not None for each in first.requirements)
+        reason = f"{TOO_FEW_QUERIES} at every rank" if measured else "it has no interval at any rank"
+        raise PosbiasError(f"There is nothing to draw for {first.estimator}: {reason}.")
+    chosen = sorted({round(i) for i in np.linspace(0, len(known) - 1, min(_MAX_LINES, len(known)))})
     count = plan.page_views if plan.queries is None else plan.queries
-    most = max(need.times or need.times_high or 1.0 for need in known)
-    least = min(0.25, 0.5 * min(need.times or need.times_low or 1.0 for need in known))
-    # Up to what there is, which is marked, and on from there.
+    most = max(each.times or each.times_high or 1.0 for each in known)
+    least = min(0.25, 0.5 * min(each.times or each.times_low or 1.0 for each in known))
+    # Two parts, so that one point lies at the present data, which is marked.
     times = np.r_[np.geomspace(least, 1, 20), np.geomspace(1, 3 * max(most, 1.0), 40)[1:]]
     for i, place in enumerate(chosen):
-        need = known[place]
-        se, degrees = np.array([need.standard_error]), np.array([need.degrees_of_freedom])
-        wide = precision_at(times, se, degrees, plan.level, outlook.buckets, plan.queries)
+        requirement = known[place]
+        se, degrees = np.array([requirement.standard_error]), np.array([requirement.degrees_of_freedom])
+        half_width = precision_at(times, se, degrees, plan.level, first.buckets, plan.queries)
         style: dict[str, Any] = {"color": COLORS[i], "marker": MARKERS[i], "markersize": 5, "markevery": [19]}
-        rough = need.times is None
-        label = f"rank {need.rank}" + (", roughly" if rough else "")
-        # Beyond that there is no bound worth a place in the picture.
-        drawn = np.where(wide < _WIDEST, 100 * wide, np.nan)
+        rough = requirement.times is None
+        label = f"rank {requirement.rank}" + (", roughly" if rough else "")
+        drawn = np.where(half_width < _WIDEST, 100 * half_width, np.nan)
         ax.plot(count * times, drawn, label=label, linestyle="--" if rough else "-", **style)
     ax.axhline(100 * plan.precision, color="black", linestyle=":", linewidth=1.2)
     ax.annotate(f"±{100 * plan.precision:g}%", (count * times[-1], 100 * plan.precision), ha="right", va="bottom")
     ax.axvline(count, color="grey", linewidth=0.8, alpha=0.6)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    # At 1, 2 and 5 of each power of ten, as people write them, and at powers alone where these print over each other.
+    # Ticks at 1, 2 and 5 of each power of ten, and at powers alone where these would overlap.
     ticker = optional("matplotlib.ticker", "Plots need")
-    for axis, form in ((ax.xaxis, lambda x, _: compact(x)), (ax.yaxis, "{x:g}%")):
+    for axis, form in ((ax.xaxis, lambda x, _: format_compact(x)), (ax.yaxis, "{x:g}%")):
         low, high = sorted(axis.get_view_interval())
-        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < _MOST_SPAN * low else (1,)))
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < _DENSE_TICKS_SPAN * low else (1,)))
         axis.set_major_formatter(form)
         axis.set_minor_formatter(ticker.NullFormatter())
     ax.set_xlabel("Page views" if plan.queries is None else "Queries")
     ax.set_ylabel(f"{100 * plan.level:g}% interval, ±")
-    ax.set_title(legible(f"How intervals narrow with more data: {outlook.estimator}"), fontsize="medium")
+    ax.set_title(legible(f"How intervals narrow with more data: {first.estimator}"), fontsize="medium")
     draw_legend(ax)
     return ax
 
 
-def _ranges(outlook: Outlook) -> bool:
-    return any(need.times_high is not None for need in outlook.needs)
+def save_plan(plan: Plan, path: str) -> None:
+    """Write the plot of a plan as PNG, SVG or PDF, completely or not at all."""
+    figure: Any = draw_plan(plan).figure
+    save_picture(figure, path)
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     return "\n".join(folded(printable(text)))
 
 
-def _split(traffic: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {percent(share)}" for name, share in traffic.items())
+# Numbers of a plan have three digits: a forecast is not more precise.
 
 
-def save_plan(plan: Plan, path: str) -> None:
-    """Write the picture of a plan as PNG, SVG or PDF, whole or not at all."""
-    figure: Any = draw_plan(plan).figure
-    save_picture(figure, path)
+def _format_percent(share: float) -> str:
+    return f"{float(f'{100 * share:.3g}'):g}%"
+
+
+def _format_precision(share: float | None) -> str:
+    if share is None:
+        return "–"
+    return f"±{100 * share:.1f}%" if share < 1 else f"±{100 * share:,.0f}%" if share < 100 else "no bound"
+
+
+def _format_times(times: float | None, bounds: tuple[float, float] | None = None) -> str:
+    """Return how many times the data are needed: a number, or a range where that is not known.
+
+    >>> _format_times(9.094), _format_times(None, (0.5, 12.3)), _format_times(None)
+    ('×9.09', '×0.50 – 12', '–')
+    """
+    if times is None and bounds is not None:
+        return f"×{_DASH.join(map(_format_multiple, bounds))}"
+    return "–" if times is None else f"×{_format_multiple(times)}"
+
+
+def _format_multiple(times: float) -> str:
+    return f"{times:.2f}" if times < 10 else f"{times:,.0f}" if times < 1e5 else "10⁵+"
+
+
+def _format_more(count: int | None, bounds: tuple[float, float] | None, present: float) -> str:
+    """Return how much is needed beyond the present data.
+
+    >>> _format_more(1510, None, 2000), _format_more(None, (1500.0, 52_000.0), 2000)
+    ('1,510', '0 – 50k')
+    >>> _format_more(None, (500.0, 900.0), 2000)
+    'enough'
+    """
+    if count is None and bounds is not None:
+        low, high = (max(0.0, end - present) for end in bounds)
+        return _format_needed(None, (low, high)) if high > 0 else "enough"
+    return "enough" if count == 0 else _format_count(count)
+
+
+def _format_needed(count: int | None, bounds: tuple[float, float] | None) -> str:
+    """Return how much is needed: a number, or a range where that is not known."""
+    if count is None and bounds is not None:
+        return _DASH.join(map(format_compact, bounds))
+    return _format_count(count)
+
+
+def _format_count(count: int | None) -> str:
+    return "–" if count is None else f"{_round_up(count):,}"
+
+
+def format_compact(count: float) -> str:
+    """Return a count in a few letters.
+
+    >>> format_compact(9270), format_compact(42850), format_compact(437_000), format_compact(4_370_000)
+    ('9,270', '42.9k', '437k', '4.37M')
+    """
+    rounded = _round_up(math.ceil(count))
+    if rounded < 10_000:
+        return f"{rounded:,}"
+    unit, letter = (10**3, "k") if rounded < 10**6 else (10**6, "M") if rounded < 10**9 else (10**9, "G")
+    return f"{rounded / unit:,.10g}{letter}"
+
+
+def _round_up(count: int) -> int:
+    if count <= 0:
+        return 0
+    step = 10 ** max(0, math.floor(math.log10(count)) - 2)
+    return int(-(-count // step) * step)
 
 
 def read_curve(path: str) -> list[float]:
@@ -591,10 +679,11 @@ def read_curve(path: str) -> list[float]:
 
     if not looks_like_curve(path):
         return read_truth(path)
-    found = load(path).propensity.tolist()
-    if not all(p == p and p > 0 for p in found):
-        unknown = [str(k) for k, p in enumerate(found, start=1) if not (p == p and p > 0)]
+    curve = load(path).propensity.tolist()
+    unknown = [str(k) for k, p in enumerate(curve, start=1) if not (p == p and p > 0)]
+    if unknown:
         raise PosbiasError(
-            f"The curve in {path!r} has no number at rank {', '.join(unknown)}. Assume one that is known at every rank."
+            f"The curve in {path!r} has no number at rank {', '.join(unknown)}. Assume a curve with a number at every "
+            "rank."
         )
-    return list(found)
+    return list(curve)
