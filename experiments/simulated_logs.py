@@ -13,7 +13,7 @@ from posbias._arrays import BoolArray, FloatArray, IntArray, group, places, tall
 from posbias.estimators import CrossFit
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import Observations
-from posbias.harvesting.tables import Cells, renumbered
+from posbias.harvesting.tables import Cells, renumber_strata
 from posbias.judging.diagnostics import PageClicks
 from posbias.learning.evaluate import Credits, Refits
 from posbias.logs.click_log import Weighting
@@ -120,9 +120,9 @@ class Drawn:
             replace(self, **{name: getattr(self, name)[high == value] for name in names})._signatures()
             for value in (False, True)
         ]
-        table = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumbered(parts))]
+        table = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumber_strata(parts))]
         whole = self.harvest(Layout.WIDE)
-        return replace(whole, by=(GUESS,), segments=(("low",), ("high",)), table=Cells.joined(table))
+        return replace(whole, by=(GUESS,), segments=(("low",), ("high",)), table=Cells.concatenate(table))
 
     def observations(self) -> Observations:
         """Return what EM is fitted on: impressions and clicks of each pair at each rank."""
@@ -294,10 +294,10 @@ def draw_periods(world: World, buckets: IntArray, curves: Sequence[FloatArray], 
 def as_segments(periods: Sequence[Drawn], layout: Layout = Layout.WIDE) -> Harvest:
     """Return periods as the segments of one harvest."""
     harvests = [period.harvest(layout) for period in periods]
-    tables = renumbered([h.table for h in harvests if isinstance(h.table, Cells)])
+    tables = renumber_strata([h.table for h in harvests if isinstance(h.table, Cells)])
     parts = [replace(table, segment=np.full(len(table), number)) for number, table in enumerate(tables)]
     segments = tuple((f"{number}",) for number in range(len(parts)))
-    return replace(harvests[0], by=("period",), segments=segments, table=Cells.joined(parts))
+    return replace(harvests[0], by=("period",), segments=segments, table=Cells.concatenate(parts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ import posbias
 from posbias.engines import open_log
 from posbias.engines.duckdb_sources import _from_polars
 from posbias.engines.files import find_files
-from posbias.harvesting.row_checks import trust_ranks
+from posbias.harvesting.row_checks import skip_rank_checks
 from posbias.simulation import write
 from posbias.simulation.simulate import rank
 from posbias.sql.plan import QueryPlan
@@ -136,7 +136,7 @@ def test_ranks_are_asked_only_where_a_file_does_not_vouch_for_them(table: pa.Tab
     def asks(source: Any) -> bool:
         with open_log(posbias.ClickLog(source), posbias.DuckDB()) as engine:
             return "rank_0 < 1" in signatures(
-                trust_ranks(engine, QueryPlan(engine.schema, engine.dialect, ("a", "b"), 6))
+                skip_rank_checks(engine, QueryPlan(engine.schema, engine.dialect, ("a", "b"), 6))
             )
 
     sound, unsound = (write_parquet(t, tmp_path / f"{len(t)}-{t is zero}.parquet") for t in (table, zero))

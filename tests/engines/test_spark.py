@@ -24,7 +24,7 @@ import posbias
 from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.errors import PosbiasError
-from posbias.harvesting.count import MAX_STRATA, Settings, known_rankers
+from posbias.harvesting.count import MAX_STRATA, HarvestSettings, known_rankers
 from posbias.sql import exposures, signatures
 from tests.support import sparks
 
@@ -133,7 +133,7 @@ def test_progress_is_told(spark: Any, table: pa.Table) -> None:
 
 def plan_of(spark: Any, source: Any, query: Any, known: bool) -> str:
     """The physical plan of a harvest's query."""
-    settings = Settings(10, (), "traffic" if known else "harmonic", "share", MAX_STRATA)
+    settings = HarvestSettings(10, (), "traffic" if known else "harmonic", "share", MAX_STRATA)
     with open_log(posbias.ClickLog(source), engine="spark") as engine:
         plan = settings.plan(engine, known_rankers(engine) if known else ("a", "b"))
         return str(engine.frame(query(plan))._jdf.queryExecution().executedPlan().toString())  # type: ignore[attr-defined]

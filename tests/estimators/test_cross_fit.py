@@ -303,7 +303,7 @@ def test_percentiles_of_few_queries_say_that_they_are_narrow(kind):
 def test_a_rank_that_rests_on_one_bucket_has_no_interval():
     rows = [swapped((1, 2, 300, 150)).table, swapped((2, 3, 100, 50), buckets=1).table]
     rows[1] = replace(rows[1], stratum=rows[1].stratum + 10_000)
-    harvest = replace(swapped((1, 2, 300, 150)), table=Cells.joined(rows))
+    harvest = replace(swapped((1, 2, 300, 150)), table=Cells.concatenate(rows))
     for kind in (posbias.CrossFit, posbias.AllPairs):
         fitted = kind().fit(harvest)
         assert fitted.propensity_[2] > 0

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import posbias
 from posbias.cli import cli
-from posbias.harvesting.observations import Agreement
+from posbias.harvesting.observations import RankAgreement
 from tests.support.sparks import on_server, session
 
 WORLD = posbias.World(
@@ -273,7 +273,7 @@ def test_random_order_is_silent(kind, known):
     whole = pandas.concat(logs)
     log = posbias.ClickLog(whole if known else whole.drop(columns="impression_id"))
     observed = posbias.RandomTraffic("r").observe(log, by=["number"])
-    found = [Agreement.of_rows(observed.segment(key).rows) for key in observed.segments]
+    found = [RankAgreement.of_rows(observed.segment(key).rows) for key in observed.segments]
     deviations = np.array([one.deviations for one in found])
     assert len(deviations) == 100
     assert np.mean(deviations > 1.645) < 0.12
@@ -285,7 +285,7 @@ def test_random_order_is_silent(kind, known):
     assert all(one.findings("r") == [] for one in found)
     harvests = posbias.harvest(log, by=["number"], max_rank=10)
     for key in harvests.segments:
-        agreement = Agreement.of_harvest(harvests.segment(key), 0)
+        agreement = RankAgreement.of_harvest(harvests.segment(key), 0)
         assert agreement is not None
         assert agreement.findings("r") == []
 
@@ -298,7 +298,7 @@ def test_a_noisy_ranking_is_no_random_order(noise, views, severity, tmp_path):
     log = log_of(pages(300, [views], [6], rng, order=noisy(noise)))
     for frame in (log, log.drop(columns="impression_id")):
         observed = posbias.RandomTraffic("r").observe(posbias.ClickLog(frame), force=True)
-        (finding,) = Agreement.of_rows(observed.rows).findings("r")
+        (finding,) = RankAgreement.of_rows(observed.rows).findings("r")
         assert (finding.code, finding.severity) == ("not-random", severity)
         assert finding.evidence["agreement"] > 0.01
         assert f"agree by {finding.evidence['agreement']:.2g}, where random order gives 0" in finding.message
@@ -364,7 +364,7 @@ def test_the_agreement_of_a_harvest_is_that_of_every_two_page_views(table, harve
                 cells = [min(a, b) for a in range(1, low + 1) for b in range(1, low + 1) if max(a, b) == low]
                 found += (high - np.mean(cells)) / len(ranks)
                 most += (low - np.mean(cells)) / len(ranks)
-    seen = Agreement.of_harvest(harvest, 2)
+    seen = RankAgreement.of_harvest(harvest, 2)
     assert seen is not None
     assert seen.results == pairs
     np.testing.assert_allclose(seen.share, found / most)

@@ -46,7 +46,7 @@ def test_a_file_is_counted_or_refused_like_a_table(odd: str, names: str, tmp_pat
     log = pa.Table.from_pylist(rows, schema=LOG.schema)
     pq.write_table(log, tmp_path / "log.parquet")
     looks = []
-    monkeypatch.setattr(count, "look_at_rows", _noted(count.look_at_rows, looks))
+    monkeypatch.setattr(count, "scan_rows", _noted(count.scan_rows, looks))
     more = {"ranker": "none"} if names == "unnamed" else {}
     found = harvested(str(tmp_path / "log.parquet"), **more)
     assert len(looks) == (0 if odd in ("sound", "no-query", "no-document") or (more and odd == "no-ranker") else 1)
@@ -74,8 +74,8 @@ def test_a_guess_that_was_wrong_is_not_believed(bits: int, kind: str, tmp_path: 
     guessed: list[Any] = []
     looks: list[Any] = []
     monkeypatch.setattr(count, "_LIKELY", 2**bits - 1)
-    monkeypatch.setattr(count, "look_first", _noted(count.look_first, guessed, answers=True))
-    monkeypatch.setattr(count, "look_at_rows", _noted(count.look_at_rows, looks))
+    monkeypatch.setattr(count, "scan_first", _noted(count.scan_first, guessed, answers=True))
+    monkeypatch.setattr(count, "scan_rows", _noted(count.scan_rows, looks))
     assert harvested(str(tmp_path / "log.parquet")) == wanted
     # Of more than eight bits, seven digits do not fit into one number.
     assert [look.sure for look in guessed] == [bits > 8]

@@ -114,7 +114,7 @@ def test_counts_are_those_of_the_log(table, log):
         observe_features(log, ["good"], max_rank=4),
         observe_swaps(log, max_rank=4),
     ):
-        np.testing.assert_array_equal(observed.shown, expected)
+        np.testing.assert_array_equal(observed.counts, expected)
         assert observed.rows["clicks"].sum() == observed.clicks.sum() == table["clicked"].sum()
         assert observed.page_views == (table.groupby("ranker").size() // 4).to_dict()
         assert list(observed.impressions) == [1000] * 4
@@ -124,7 +124,7 @@ def test_a_segment_is_what_was_counted_in_it(table, log):
     whole = observe_pairs(log, max_rank=4, by=["device"])
     alone = observe_pairs(posbias.ClickLog(table[table["device"] == "phone"]), max_rank=4)
     part = whole.segment("phone")
-    np.testing.assert_array_equal(part.shown, alone.shown)
+    np.testing.assert_array_equal(part.counts, alone.counts)
     assert part.segments == ((),)
     assert len(part.rows["item"]) == len(alone.rows["item"])
     with pytest.raises(posbias.HarvestError, match="There is no segment"):

@@ -27,7 +27,7 @@ from posbias.engines import open_log
 from posbias.findings import Finding
 from posbias.harvesting.count import known_rankers
 from posbias.harvesting.page_checks import find_repeats
-from posbias.harvesting.row_checks import count_rows, take_profile
+from posbias.harvesting.row_checks import count_rows, profile_log
 from posbias.judging.check import Check
 from posbias.progress import silent
 from posbias.simulation.simulate import rank
@@ -937,7 +937,7 @@ def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregate
     with open_log(posbias.ClickLog(frame, **tables), None, silent) as opened:
         plan = QueryPlan(opened.schema, opened.dialect, known_rankers(opened), 5)
         profile, counts = count_rows(opened, plan)
-        expected = take_profile(opened, plan)
+        expected = profile_log(opened, plan)
     assert bool(counts.rows_unusable) is not sound
     assert bool(counts.rows_contradicted) is not sound
     assert counts.rows_beyond
@@ -979,7 +979,7 @@ def test_page_views_by_few_bits_show_what_those_by_many_do(seed: int, ids: str) 
     ]
     with open_log(posbias.ClickLog(pa.Table.from_pylist(told)), None, silent) as opened:
         plan = QueryPlan(opened.schema, opened.dialect, (), 5)
-        profile = take_profile(opened, plan)
+        profile = profile_log(opened, plan)
         few, many = (find_repeats(opened, plan, whole=whole) for whole in (profile, None))
     pages: dict[Any, set[str]] = {}
     for row in told:

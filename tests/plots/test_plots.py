@@ -82,7 +82,7 @@ def test_what_is_drawn_is_what_was_estimated(harvest: posbias.Harvest, fitted: p
     np.testing.assert_allclose(axes.lines[0].get_ydata(), rate / rate[0])
     axes = plots.sets(harvest)
     shown = axes.collections[0].get_array().filled(0)
-    np.testing.assert_array_equal(shown, harvest.set_clicks())
+    np.testing.assert_array_equal(shown, harvest.pair_clicks())
     written = {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in axes.texts}
     assert written[1, 2] == plots.evidence.short(shown[0, 1])
     axes = plots.influence(fitted)

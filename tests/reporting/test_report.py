@@ -108,7 +108,7 @@ def test_evidence_is_that_of_the_harvest(files: dict[str, str], report: Report, 
     cells = [row[1:] for row in table(page, "Numbers of: Clicks in the interventional sets")[1:]]
     assert cells == [
         ["" if k == j else f"{clicks:,.0f}" for j, clicks in enumerate(row)]
-        for k, row in enumerate(harvest.set_clicks())
+        for k, row in enumerate(harvest.pair_clicks())
     ]
     clicks, p = harvest.pairs().clicks, report.parts[0].curve.propensity
     ratios = table(page, "Numbers of: Pairs of ranks against the curve")[1:]
@@ -405,7 +405,7 @@ def test_clicks_of_sets_are_counted_not_weighted(layout: str) -> None:
         for other in at[row["query_id"], row["doc_id"]]:
             if max(other, row["position"]) <= 4 and other != row["position"]:
                 expected[row["position"] - 1, other - 1] += row["clicked"]
-    np.testing.assert_array_equal(harvest.set_clicks(), expected)
+    np.testing.assert_array_equal(harvest.pair_clicks(), expected)
 
 
 @pytest.mark.long

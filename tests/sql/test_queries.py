@@ -123,7 +123,7 @@ def test_answers_are_those_of_duckdb_in_all_but_buckets(
     repeats = {"duplicates", "crowded-position", "document-at-several-positions", "mixed-view"}
     assert list(exported.findings) == [f for f in harvested.findings if f.code not in repeats]
     axes = ("segment", "ranker", "rank")
-    np.testing.assert_array_equal(exported.shown(*axes), harvested.shown(*axes))
+    np.testing.assert_array_equal(exported.counts(*axes), harvested.counts(*axes))
     counts = [name for name in harvested.about if name.startswith("rows") or name == "non_functional_pairs"]
     assert [exported.about[name] for name in counts] == [harvested.about[name] for name in counts]
     for key in harvested.segments:

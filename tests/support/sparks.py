@@ -14,7 +14,7 @@ import pytest
 
 import posbias
 from posbias.engines.spark import start_session
-from posbias.harvesting.tables import Cells, compressed
+from posbias.harvesting.tables import Cells, merge_equal_strata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,4 +79,6 @@ def assert_same_counts(found: posbias.Harvest, expected: posbias.Harvest) -> Non
 
 def _without_buckets(harvest: posbias.Harvest) -> Cells:
     assert isinstance(harvest.table, Cells)
-    return compressed(Cells(**{**harvest.table.columns(), "bucket": np.zeros(len(harvest.table), dtype=np.int64)}))
+    return merge_equal_strata(
+        Cells(**{**harvest.table.columns(), "bucket": np.zeros(len(harvest.table), dtype=np.int64)})
+    )

@@ -16,11 +16,11 @@ from posbias._text import listed
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, share, whole
 from posbias.curves.curve import Covariance, Curve, Position, Segment
 from posbias.errors import EstimateError
-from posbias.harvesting.count import MOST_RANKS
+from posbias.harvesting.count import MAX_RANKS
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import Interventions
-from posbias.harvesting.observations import EngineChoice, Kind, Observations
-from posbias.harvesting.tables import FEW_VIEWS, Cells
+from posbias.harvesting.observations import EngineChoice, ObservationKind, Observations
+from posbias.harvesting.tables import MIN_PAGE_VIEWS, Cells
 from posbias.logs.click_log import ClickLog, Weighting
 from posbias.logs.schema import ANY_RANKER
 from posbias.progress import Progress, silent
@@ -48,7 +48,7 @@ _MOST_NUMBERS = 10**7
 _BOUNDS: dict[str, tuple[int, int | None]] = {
     "bootstrap": (1, 100_000),
     "iterations": (1, None),
-    "max_rank": (2, MOST_RANKS),
+    "max_rank": (2, MAX_RANKS),
     "sample": (1, None),
     "seed": (0, None),
 }
@@ -418,13 +418,13 @@ class PairEstimator(Estimator[Interventions]):
                 "estimate each period by itself.",
             )
         # What pages leave out, clicks alone do not tell from fewer clicks.
-        short = harvest.promised.short() if self.counts_clicks else []
+        short = harvest.expected_impressions.shortfalls() if self.counts_clicks else []
         if not short:
             return ()
         name = harvest.rankers[short[0].ranker]
         return (
             f"Ranker {name!r} showed {short[0].shown:,} results at rank {short[0].rank} where its traffic promised "
-            f"{short[0].promised:,.0f}, as where pages end above it or begin below. {self.name} takes them for shown, "
+            f"{short[0].expected:,.0f}, as where pages end above it or begin below. {self.name} takes them for shown, "
             "and is wrong there; cross-fit and all-pairs do not.",
         )
 
@@ -447,7 +447,7 @@ class LogEstimator(CurveEstimator):
     """
 
     fits_on: ClassVar[tuple[str, ...]] = ("log",)
-    needs: ClassVar[Kind]
+    needs: ClassVar[ObservationKind]
 
     def __init__(
         self,
@@ -745,25 +745,25 @@ def _few_views(harvest: Harvest) -> tuple[str, ...]:
     """Say which rankers served so few page views that what they compare is chance; in replay it is not they who do."""
     if not harvest.layout.ranks_known:
         return ()
-    few = {name: n for name, n in harvest.page_views.items() if 0 < n < FEW_VIEWS}
+    few = {name: n for name, n in harvest.page_views.items() if 0 < n < MIN_PAGE_VIEWS}
     if not few:
         return ()
     shown = ", ".join(f"{name!r} ({n:,})" for name, n in list(few.items())[:_MOST_NAMED])
     more = f" and {len(few) - _MOST_NAMED:,} more" if len(few) > _MOST_NAMED else ""
     return (
-        f"Rankers with fewer than {FEW_VIEWS} page views: {shown}{more}. What only they compare is chance: wait for "
-        "more of them, or leave them out.",
+        f"Rankers with fewer than {MIN_PAGE_VIEWS} page views: {shown}{more}. What only they compare is chance: wait "
+        "for more of them, or leave them out.",
     )
 
 
 def uneven_traffic(harvest: Harvest) -> str | None:
     """Say which ranker showed too little of what its traffic promised, where exposure is what traffic promised."""
-    found = harvest.promised.uneven() if harvest.kind == "signatures" else None
+    found = harvest.expected_impressions.largest_shortfall() if harvest.kind == "signatures" else None
     if found is None:
         return None
     return (
         f"Ranker {harvest.rankers[found.ranker]!r} showed {found.shown:,} of the results that others rank "
-        f"too, where its share of all page views promised {found.promised:,.0f}: as where a ranker took "
+        f"too, where its share of all page views promised {found.expected:,.0f}: as where a ranker took "
         "another's place, or traffic was split anew, while not all rankers' ranks were logged."
     )
 

@@ -344,7 +344,7 @@ class RegressionEM(LogEstimator):
 def shown_by_bucket(seen: Observations | Harvest) -> FloatArray:
     """Return impressions and clicks by bucket, ranker and rank: (2, B, m, M)."""
     if isinstance(seen, Harvest):
-        return seen.shown("bucket", "ranker", "rank").astype(np.float64)
+        return seen.counts("bucket", "ranker", "rank").astype(np.float64)
     rows = seen.totals
     buckets, bucket = np.unique(rows["bucket"], return_inverse=True)
     shape = (len(buckets), len(seen.rankers), seen.max_rank)

@@ -26,7 +26,7 @@ from posbias.estimators.base import (
     uneven_traffic,
 )
 from posbias.harvesting.harvest import Harvest
-from posbias.harvesting.interventions import shares_of
+from posbias.harvesting.interventions import ranker_shares
 from posbias.harvesting.tables import Strata
 
 # So many rows are worked on at once: they should stay in the cache.
@@ -486,7 +486,7 @@ class Rows:
         begins, row = group([number, cells.rank])
         share, shares = np.zeros(len(begins), dtype=np.int64), None
         if by_design and len(begins):
-            share, shares = shares_of(replace(cells, stratum=number), row, len(begins), strata.views.shape[1])
+            share, shares = ranker_shares(replace(cells, stratum=number), row, len(begins), strata.views.shape[1])
         rows = cls(
             cell=number[begins],
             rank=cells.rank[begins] - 1,

@@ -97,7 +97,7 @@ class PooledSegments:
             found = pool(scores, at, (free + 1).astype(np.float64), tried)
             tried = found.tried
             x[:, free] += np.clip(found.x - x[:, free], -_REACH, _REACH)
-        impressions, clicks = harvest.shown("segment", "rank")
+        impressions, clicks = harvest.counts("segment", "rank")
         return cls(
             log_propensity=np.where(held, x, np.nan),
             centre=_spread(found.centre, free, ranks),

@@ -14,9 +14,16 @@ from posbias.errors import EstimateError
 from posbias.estimators.base import Evidence, Interval, LogEstimator, PairEstimator, Reasons
 from posbias.estimators.click_models import ClickRates, shown_by_bucket
 from posbias.estimators.pair_estimators import AdjacentChain, PivotOne
-from posbias.harvesting.count import refuse_errors
+from posbias.harvesting.count import check_findings
 from posbias.harvesting.harvest import Harvest
-from posbias.harvesting.observations import Agreement, Columns, Observations, number_of, observe_random, observe_swaps
+from posbias.harvesting.observations import (
+    Columns,
+    Observations,
+    RankAgreement,
+    observe_random,
+    observe_swaps,
+    ranker_number,
+)
 from posbias.logs.click_log import ClickLog
 
 
@@ -249,7 +256,7 @@ class RandomTraffic(ClickRates):
 
     def _accepted(self, given: Observations, by: Sequence[str]) -> Observations:
         seen = super()._accepted(given, by)
-        if seen.ranker != seen.rankers[number_of(self.ranker, seen.rankers)]:
+        if seen.ranker != seen.rankers[ranker_number(self.ranker, seen.rankers)]:
             raise EstimateError(
                 f"These observations are of {seen.ranker!r}, not of {self.ranker!r}. "
                 f"Make them by {self!r}.observe(log)."
@@ -258,20 +265,22 @@ class RandomTraffic(ClickRates):
 
     def vet(self, harvest: Harvest, *, force: bool) -> None:
         """Refuse an order that is plainly no random one, unless the user wants to go on all the same."""
-        number = number_of(self.ranker, harvest.rankers)
-        agreement = Agreement.of_harvest(harvest, number)
-        refuse_errors(agreement.findings(harvest.rankers[number]) if agreement else [], force=force)
+        number = ranker_number(self.ranker, harvest.rankers)
+        agreement = RankAgreement.of_harvest(harvest, number)
+        check_findings(agreement.findings(harvest.rankers[number]) if agreement else [], force=force)
 
     def estimate(self, seen: Observations | Harvest) -> None:
         """Estimate one curve, and keep it with what the order of its page views shows."""
         super().estimate(seen)
-        number = number_of(self.ranker, seen.rankers)
-        agreement = Agreement.of_harvest(seen, number) if isinstance(seen, Harvest) else Agreement.of_rows(seen.rows)
+        number = ranker_number(self.ranker, seen.rankers)
+        agreement = (
+            RankAgreement.of_harvest(seen, number) if isinstance(seen, Harvest) else RankAgreement.of_rows(seen.rows)
+        )
         self.notes_ = _notes(seen.rankers[number], agreement)
 
     def count(self, seen: Observations | Harvest) -> tuple[FloatArray, Evidence]:
         """Return what the ranker showed."""
-        number = number_of(self.ranker, seen.rankers)
+        number = ranker_number(self.ranker, seen.rankers)
         name = seen.rankers[number]
         shown = shown_by_bucket(seen)[:, :, number]
         impressions, clicks = shown.sum(axis=1).astype(int)
@@ -303,9 +312,9 @@ class SwapCounts:
         return np.stack(counts).reshape(2, *self._shape)
 
 
-def _notes(ranker: str, agreement: Agreement | None) -> tuple[str, ...]:
+def _notes(ranker: str, agreement: RankAgreement | None) -> tuple[str, ...]:
     """Say what speaks against random order, or that nothing could be looked at."""
-    if agreement is None or not agreement.told:
+    if agreement is None or not agreement.enough_results:
         why = "this harvest does not tell pairs apart" if agreement is None else "hardly a result was shown again"
         return (f"that {ranker!r} shows results in random order is taken on trust: {why}",)
     return tuple(f"{finding.message}. {finding.remedy}" for finding in agreement.findings(ranker))

@@ -12,21 +12,21 @@ from posbias._validate import names, one_of, truth, whole
 from posbias.engines import OpenLog
 from posbias.errors import LogError
 from posbias.findings import Finding, UnusableLogError, unusable
-from posbias.harvesting.page_checks import find_interleaved, note_one_sided
+from posbias.harvesting.page_checks import find_interleaved, find_one_sided_cells
 from posbias.harvesting.row_checks import (
     RowCounts,
+    check_non_functional,
+    check_non_functional_setting,
     explain_unusable,
+    find_biased_weighting,
+    find_contradicted_ranks,
     find_mixed_files,
+    find_no_ranker,
+    find_non_functional,
     find_several_ranks,
-    note_contradicted,
-    note_natural,
-    note_non_functional,
-    note_weighting,
-    refuse_no_ranker,
-    refuse_non_functional,
+    profile_log,
+    skip_rank_checks,
     small_sample,
-    take_profile,
-    trust_ranks,
 )
 from posbias.logs.click_log import WEIGHTINGS, Weighting
 from posbias.logs.layouts import Layout
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
     from posbias.harvesting.tables import Cells, PairSums
 
 # What a harvest's table holds: strata by signature or by observed exposure, or sums where strata do not compress.
-Kind = Literal["signatures", "exposures", "pairs"]
+TableKind = Literal["signatures", "exposures", "pairs"]
 # Beyond this many rows of strata a harvest keeps sums over interventional sets instead.
 MAX_STRATA = 2_000_000
 # What a harvest can hold: top ranks (tables are of M × M), segments (each is estimated by itself), rankers, and in all
 # its rows impressions, which numbers of 64 bits count exactly.
-MOST_RANKS = 1_000
-MOST_SEGMENTS = 10_000
-MOST_RANKERS = 100_000
-MOST_COUNT = 2**53
+MAX_RANKS = 1_000
+MAX_SEGMENTS = 10_000
+MAX_RANKERS = 100_000
+MAX_COUNT = 2**53
 # More impressions of a ranker at a rank than this are unlikely in pairs that are alike, whatever the log. So many rows
 # of one pair do not overflow its number even then.
 _LIKELY, _FEW_ROWS = 2**20 - 1, 2**27
@@ -76,20 +76,20 @@ _ONE_PASS, _ONE_PASS_SIDE_BY_SIDE = 8, 32
 _LOOKED_AT = 4
 
 
-def kind_of(layout: Layout, weighting: Weighting) -> Kind:
+def table_kind(layout: Layout, weighting: Weighting) -> TableKind:
     """Return what is counted: by signature where ranks are known, unless pairs are to be told apart."""
     return "signatures" if layout.ranks_known and weighting == "traffic" else "exposures"
 
 
-def refuse_settings(max_rank: int, weighting: Weighting | None = None, non_functional: str = "share") -> None:
+def check_settings(max_rank: int, weighting: Weighting | None = None, non_functional: str = "share") -> None:
     """Refuse what no harvest can be made with."""
-    whole("max_rank", max_rank, 2, MOST_RANKS, LogError)
+    whole("max_rank", max_rank, 2, MAX_RANKS, LogError)
     if weighting is not None:
         one_of("weighting", weighting, WEIGHTINGS, LogError)
     one_of("non_functional", non_functional, ("share", "refuse"), LogError)
 
 
-def refuse_window(opened: OpenLog, kind: str) -> None:
+def check_window(opened: OpenLog, kind: str) -> None:
     """Refuse a window where it would change nothing: rankings that are known are compared at any time."""
     if opened.schema.window is not None and kind == "signatures":
         raise LogError(
@@ -99,23 +99,23 @@ def refuse_window(opened: OpenLog, kind: str) -> None:
         )
 
 
-def refuse_segments(opened: OpenLog, by: Sequence[str]) -> None:
+def check_segment_columns(opened: OpenLog, by: Sequence[str]) -> None:
     """Refuse segment columns that are not there, tell outcomes, or have more values than there can be segments."""
     for column in names("by", by, LogError):
         require(column, opened.schema.types, argument="by")
-    refuse_segment_roles(opened.schema, by)
+    check_segment_roles(opened.schema, by)
     if by:
         columns = ", ".join(map(opened.dialect.quote, by))
-        distinct = f"SELECT DISTINCT {columns} FROM log LIMIT {MOST_SEGMENTS + 1}"
-        if opened.rows(f"SELECT COUNT(*) FROM ({distinct}) found", "Counting segments")[0][0] > MOST_SEGMENTS:
+        distinct = f"SELECT DISTINCT {columns} FROM log LIMIT {MAX_SEGMENTS + 1}"
+        if opened.rows(f"SELECT COUNT(*) FROM ({distinct}) found", "Counting segments")[0][0] > MAX_SEGMENTS:
             raise LogError(
-                f"The segment columns {listed(by)} have more than {MOST_SEGMENTS:,} different values. A segment is a "
+                f"The segment columns {listed(by)} have more than {MAX_SEGMENTS:,} different values. A segment is a "
                 "group such as a device or a country, with a curve of its own: name other columns, or group the values "
                 "in the log or by a query (sql)."
             )
 
 
-def refuse_segment_roles(schema: Schema, by: Sequence[str]) -> None:
+def check_segment_roles(schema: Schema, by: Sequence[str]) -> None:
     """Refuse to segment by what was counted: a segment of clicks has nothing but clicks, whatever the position."""
     chosen = names("by", by, LogError)
     for role in ("position", "click", "clicks", "impressions"):
@@ -126,7 +126,7 @@ def refuse_segment_roles(schema: Schema, by: Sequence[str]) -> None:
             )
 
 
-def refuse_errors(findings: Iterable[Finding], *, force: bool) -> None:
+def check_findings(findings: Iterable[Finding], *, force: bool) -> None:
     """Refuse a log by what was found while it was counted, unless the user wants to go on all the same."""
     going_on = truth("force", force)
     errors = [finding for finding in findings if finding.severity == "error"]
@@ -136,15 +136,15 @@ def refuse_errors(findings: Iterable[Finding], *, force: bool) -> None:
         )
 
 
-def refuse_pages_without_id(opened: OpenLog, plan: QueryPlan) -> None:
+def check_page_view_ids(opened: OpenLog, plan: QueryPlan) -> None:
     """Rows of no page view cannot be told from repeats of each other, so none of them may be dropped as such."""
     name = opened.schema.impression or ""
     view = opened.dialect.nan_to_null(opened.dialect.quote(name), opened.schema.types[name])
     rows, known = opened.rows(f"SELECT COUNT(*), COUNT({view}) FROM log")[0]
-    refuse_unusable(opened, plan, rows, rows - known)
+    check_usable(opened, plan, rows, rows - known)
 
 
-def refuse_unusable(opened: OpenLog, plan: QueryPlan, rows: int, unusable: int) -> None:
+def check_usable(opened: OpenLog, plan: QueryPlan, rows: int, unusable: int) -> None:
     """Refuse a log without rows, or with rows that cannot be counted, saying why."""
     if rows == 0:
         raise LogError("The log is empty: it has its columns but no row. Check the path, or the filter that made it.")
@@ -152,9 +152,9 @@ def refuse_unusable(opened: OpenLog, plan: QueryPlan, rows: int, unusable: int) 
         raise explain_unusable(opened, plan, unusable, rows)
 
 
-def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
+def count_signatures(opened: OpenLog, settings: HarvestSettings) -> CountedLog:
     """Count in one scan, in which rows that cannot be counted come back as groups of their own."""
-    plan = trust_ranks(opened, settings.plan(opened, known_rankers(opened)))
+    plan = skip_rank_checks(opened, settings.plan(opened, known_rankers(opened)))
     sql = signature_sql.signatures(plan)
     if signature_sql.most_signatures(plan) <= settings.max_strata:
         # Sums take several times the room of counts: such a table is for counts.
@@ -171,13 +171,13 @@ def count_signatures(opened: OpenLog, settings: Settings) -> Counted:
     segment, segments = segment_numbers(good, plan.segments)
     cells = cells_from_signatures(good, segment, plan.coding)
     # A second table tells ranks whoever was shown.
-    one_sided = note_one_sided(cells, plan.rankers) if plan.schema.layout.ranks_in == "columns" else []
+    one_sided = find_one_sided_cells(cells, plan.rankers) if plan.schema.layout.ranks_in == "columns" else []
     findings = [*_notes(opened, plan, counts), *one_sided]
-    return Counted("signatures", plan.rankers, segments, cells, counts, findings)
+    return CountedLog("signatures", plan.rankers, segments, cells, counts, findings)
 
 
 @dataclass(frozen=True)
-class Settings:
+class HarvestSettings:
     """What a harvest was asked for."""
 
     max_rank: int
@@ -192,10 +192,10 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedLog:
     """What was counted of a log."""
 
-    kind: Kind
+    kind: TableKind
     rankers: tuple[str, ...]
     segments: list[tuple[str | None, ...]]
     # The table, or where it will be: it may be made while the engine is asked for something else.
@@ -219,7 +219,7 @@ def known_rankers(opened: OpenLog) -> tuple[str, ...]:
     return rankers
 
 
-def _sum_signatures(opened: OpenLog, plan: QueryPlan) -> Counted:
+def _sum_signatures(opened: OpenLog, plan: QueryPlan) -> CountedLog:
     """Sum over interventional sets, where there are more signatures than are worth keeping."""
     from posbias.engines.base import filter_rows
     from posbias.harvesting.tables import busiest_ranks, pair_sums
@@ -229,7 +229,7 @@ def _sum_signatures(opened: OpenLog, plan: QueryPlan) -> Counted:
     totals = filter_rows(totals, totals["code_0"] >= 0)
     sums = opened.table(signature_sql.signature_pair_sums(plan, busiest_ranks(totals, len(plan.rankers))), "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)
-    return Counted("pairs", plan.rankers, segments, table, counts, _notes(opened, plan, counts))
+    return CountedLog("pairs", plan.rankers, segments, table, counts, _notes(opened, plan, counts))
 
 
 def _count_rows(opened: OpenLog, plan: QueryPlan, answer: Answer) -> RowCounts:
@@ -237,7 +237,7 @@ def _count_rows(opened: OpenLog, plan: QueryPlan, answer: Answer) -> RowCounts:
     counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
     if opened.schema.aggregated:
         refuse_sums(opened.schema, sum(map(int, answer["impressions"].tolist())))
-    refuse_unusable(opened, plan, counts.rows, counts.rows_unusable)
+    check_usable(opened, plan, counts.rows, counts.rows_unusable)
     return counts
 
 
@@ -249,14 +249,19 @@ def _notes(opened: OpenLog, plan: QueryPlan, counts: RowCounts) -> list[Finding]
     """
     mixed = find_mixed_files(opened) if counts.rows_contradicted else []
     long = plan.schema.layout.ranks_in == "table"
-    if long and counts.rows_contradicted and not counts.rows_counted and (reason := explain_unranked(opened, plan)):
+    if (
+        long
+        and counts.rows_contradicted
+        and not counts.rows_counted
+        and (reason := explain_missing_ranks(opened, plan))
+    ):
         raise reason
     interleaved = find_interleaved(opened, plan, counts, small_sample(opened, counts.rows))
     several = find_several_ranks(opened, plan) if long else []
-    return [*mixed, *(interleaved or note_contradicted(counts)), *several]
+    return [*mixed, *(interleaved or find_contradicted_ranks(counts)), *several]
 
 
-def explain_unranked(opened: OpenLog, plan: QueryPlan) -> UnusableLogError | None:
+def explain_missing_ranks(opened: OpenLog, plan: QueryPlan) -> UnusableLogError | None:
     """Return why a table of rankings tells no rank of any row, where that is its ids or ranks that contradict."""
     for column in (plan.schema.query, plan.schema.doc):
         error = _no_id_in_common(opened, column)
@@ -286,27 +291,27 @@ def _no_id_in_common(opened: OpenLog, column: str) -> UnusableLogError | None:
     )
 
 
-def count_exposures(opened: OpenLog, settings: Settings) -> Counted:
+def count_exposures(opened: OpenLog, settings: HarvestSettings) -> CountedLog:
     """Take a cheap look at the rankers, then count in one pass over (query, document)."""
     plan = settings.plan(opened, ())
-    counted = _count(opened, settings, look_first(opened, plan))
+    counted = _count(opened, settings, scan_first(opened, plan))
     # Pairs with more impressions than was likely are counted anew.
-    return counted or cast(Counted, _count(opened, settings, look_at_rows(opened, plan)))
+    return counted or cast(CountedLog, _count(opened, settings, scan_rows(opened, plan)))
 
 
-def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | None:
+def _count(opened: OpenLog, settings: HarvestSettings, look: FirstScan) -> CountedLog | None:
     """Count by what a look has told; None where it was not sure of that, and was wrong."""
     counts = look.counts
-    refuse_unusable(opened, settings.plan(opened, ()), counts.rows, counts.rows_unusable)
+    check_usable(opened, settings.plan(opened, ()), counts.rows, counts.rows_unusable)
     plan = settings.plan(opened, look.rankers)
     natural = plan.schema.natural
-    refuse_no_ranker(natural, settings.non_functional)
-    notes = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
+    check_non_functional_setting(natural, settings.non_functional)
+    notes = [*find_no_ranker(plan.schema), *find_biased_weighting(settings.weighting)]
     if fits_one_pass(plan) and not opened.samples_first:
         found = count_natural(opened, plan, counts, settings.max_strata)
         if found is None:
             return _sum_exposures(opened, plan, settings, counts)
-        return Counted("exposures", plan.rankers, found[1], found[0], counts, notes)
+        return CountedLog("exposures", plan.rankers, found[1], found[0], counts, notes)
     one_pass = bool(_one_pass(plan, look))
     sql = _strata_sql(plan, look)
     if not one_pass:
@@ -324,16 +329,16 @@ def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | No
         segment, segments = segment_numbers(answer, plan.segments)
         cells = strata.cells_from_rows(answer, segment)
         several, pairs = (0, 0) if natural else (strata.count_non_functional(cells), strata.count_pairs(cells))
-        refuse_non_functional(settings.non_functional, several, pairs)
+        check_non_functional(settings.non_functional, several, pairs)
         counts = replace(counts, non_functional_pairs=several)
-        findings = [*note_non_functional(several, pairs), *notes]
-        return Counted("exposures", plan.rankers, segments, cells, counts, findings)
+        findings = [*find_non_functional(several, pairs), *notes]
+        return CountedLog("exposures", plan.rankers, segments, cells, counts, findings)
     bucket, pairs = answer["bucket"], int(answer["pairs"].sum())
     nameless = bucket == exposure_sql.MISSING_ID
     if nameless.any():
-        refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
+        check_usable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
     several = int(answer["pairs"][bucket == exposure_sql.NON_FUNCTIONAL].sum())
-    refuse_non_functional(settings.non_functional, several, pairs)
+    check_non_functional(settings.non_functional, several, pairs)
     counts = replace(counts, non_functional_pairs=several)
     tables = [filter_rows(answer, bucket >= 0)]
     if several:
@@ -343,7 +348,7 @@ def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | No
             return _sum_exposures(opened, plan, settings, counts)
         tables.append(more)
     digits = pack_by_ranker(plan, look.most) if plan.dialect.has_int128 else None
-    if digits and not look.sure and not strata.all_held(tables, digits, counts.rows_counted):
+    if digits and not look.sure and not strata.no_digit_overflowed(tables, digits, counts.rows_counted):
         return None
     segment, segments = segment_numbers(stack_columns(tables, ["bucket", *plan.segments]), plan.segments)
 
@@ -351,14 +356,14 @@ def _count(opened: OpenLog, settings: Settings, look: FirstLook) -> Counted | No
         split = row_count(tables[0])
         parts = [strata.cells_from_exposures(tables[0], segment[:split], plan.masks, digits)]
         parts += [strata.cells_from_rows(table, segment[split:]) for table in tables[1:]]
-        return strata.Cells.joined(strata.renumbered(parts))
+        return strata.Cells.concatenate(strata.renumber_strata(parts))
 
-    findings = [*note_non_functional(several, pairs), *notes]
-    return Counted("exposures", plan.rankers, segments, begun(make), counts, findings)
+    findings = [*find_non_functional(several, pairs), *notes]
+    return CountedLog("exposures", plan.rankers, segments, begun(make), counts, findings)
 
 
 @dataclass(frozen=True)
-class FirstLook:
+class FirstScan:
     """The rankers, the rows, and how many impressions one ranker has at one position at the most, and all have.
 
     Where it is not `sure` of the most, pairs that are counted with it may have more.
@@ -394,7 +399,7 @@ def count_natural(
     bucket = answer["bucket"]
     nameless = bucket == MISSING_ID
     if nameless.any():
-        refuse_unusable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
+        check_usable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
     still = filter_rows(answer, bucket >= 0)
     segment, segments = segment_numbers(still, plan.segments)
     cells = begun(lambda: strata.cells_from_digits(still, segment, digits))
@@ -416,38 +421,40 @@ def count_natural(
     def make() -> strata.Cells:
         parts = [cells.result(), strata.cells_from_rows(more, other)]
         numbered = zip(parts, [segments, others], strict=True)
-        return strata.Cells.joined(strata.renumbered([part.of(found, all_segments) for part, found in numbered]))
+        return strata.Cells.concatenate(
+            strata.renumber_strata([part.renumber_segments(found, all_segments) for part, found in numbered])
+        )
 
     return begun(make), all_segments
 
 
-def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: Settings, counts: RowCounts) -> Counted:
+def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: HarvestSettings, counts: RowCounts) -> CountedLog:
     """Sum over interventional sets by the weighting asked for, where there are more strata than are worth keeping."""
     from posbias.harvesting.tables import busiest_ranks, pair_sums
 
     _refuse_nameless(opened, plan, counts)
-    findings = [*note_natural(plan.schema), *note_weighting(settings.weighting)]
+    findings = [*find_no_ranker(plan.schema), *find_biased_weighting(settings.weighting)]
     if not plan.schema.natural:
         several, pairs = opened.rows(exposure_counts.count_non_functional(plan), "Looking for pairs at several ranks")[
             0
         ]
-        refuse_non_functional(settings.non_functional, several, pairs)
+        check_non_functional(settings.non_functional, several, pairs)
         counts = replace(counts, non_functional_pairs=several)
-        findings = [*note_non_functional(several, pairs), *findings]
+        findings = [*find_non_functional(several, pairs), *findings]
     totals = opened.table(exposure_counts.totals(plan), "Counting page views")
     firsts = busiest_ranks(totals, len(plan.rankers))
     sums = opened.table(exposure_sql.exposure_pair_sums(plan, settings.weighting, firsts), "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)
-    return Counted("pairs", plan.rankers, segments, table, counts, findings)
+    return CountedLog("pairs", plan.rankers, segments, table, counts, findings)
 
 
 def _refuse_nameless(opened: OpenLog, plan: QueryPlan, counts: RowCounts) -> None:
     """Refuse rows without an id where the counting itself leaves them out."""
     [(nameless,)] = opened.rows(exposure_counts.rows_without_id(plan), "Looking for ids")
-    refuse_unusable(opened, plan, counts.rows, nameless)
+    check_usable(opened, plan, counts.rows, nameless)
 
 
-def _one_pass(plan: QueryPlan, look: FirstLook) -> str:
+def _one_pass(plan: QueryPlan, look: FirstScan) -> str:
     """Return the query that counts in one pass over (query, document), or none where that would cost more than two."""
     if plan.dialect.has_int128:
         fits = len(plan.rankers) <= _ONE_PASS_SIDE_BY_SIDE and bool(plan.masks.groups) and not plan.schema.natural
@@ -458,11 +465,11 @@ def _one_pass(plan: QueryPlan, look: FirstLook) -> str:
     return exposure_sql.exposures(plan) if fits else ""
 
 
-def _strata_sql(plan: QueryPlan, look: FirstLook) -> str:
+def _strata_sql(plan: QueryPlan, look: FirstScan) -> str:
     return _one_pass(plan, look) or exposure_sql.cells(plan)
 
 
-def _seem_few(opened: OpenLog, plan: QueryPlan, look: FirstLook, most: int) -> bool:
+def _seem_few(opened: OpenLog, plan: QueryPlan, look: FirstScan, most: int) -> bool:
     """Return whether strata seem to be few enough to be kept, by those of a few buckets where there may be more."""
     if look.counts.rows_counted <= most:
         return True
@@ -471,12 +478,12 @@ def _seem_few(opened: OpenLog, plan: QueryPlan, look: FirstLook, most: int) -> b
     return bool(found * BUCKETS <= most * _LOOKED_AT)
 
 
-def look_first(opened: OpenLog, plan: QueryPlan) -> FirstLook:
+def scan_first(opened: OpenLog, plan: QueryPlan) -> FirstScan:
     """Look at the columns of a log: at their bounds where those tell that every row is counted, or at all rows."""
-    return _look_at_bounds(opened, plan) or look_at_rows(opened, plan)
+    return _scan_bounds(opened, plan) or scan_rows(opened, plan)
 
 
-def _look_at_bounds(opened: OpenLog, plan: QueryPlan) -> FirstLook | None:
+def _scan_bounds(opened: OpenLog, plan: QueryPlan) -> FirstScan | None:
     schema = plan.schema
     numbers = schema.click is not None and {schema.types[schema.position], schema.types[schema.click]} <= INTEGERS
     if not (opened.knows_bounds and numbers):
@@ -489,7 +496,7 @@ def _look_at_bounds(opened: OpenLog, plan: QueryPlan) -> FirstLook | None:
     name = plan.dialect.as_text(plan.dialect.quote(schema.ranker))
     rankers = tuple(sorted(row[0] for row in opened.rows(f"SELECT DISTINCT {name} FROM log", "Looking at the rankers")))
     refuse_rankers(schema, rankers)
-    look = FirstLook(rankers, RowCounts(rows, rows, 0), rows, rows)
+    look = FirstScan(rankers, RowCounts(rows, rows, 0), rows, rows)
     plan = replace(plan, rankers=rankers)
     if schema.natural or len(pack_by_ranker(plan, rows).groups) == 1:
         return look
@@ -498,7 +505,7 @@ def _look_at_bounds(opened: OpenLog, plan: QueryPlan) -> FirstLook | None:
     return replace(look, most=_LIKELY, sure=False) if fits else None
 
 
-def look_at_rows(opened: OpenLog, plan: QueryPlan) -> FirstLook:
+def scan_rows(opened: OpenLog, plan: QueryPlan) -> FirstScan:
     """Look at all rows of a log."""
-    profile = take_profile(opened, plan)
-    return FirstLook(profile.rankers, RowCounts.by_profile(profile), profile.most, profile.impressions)
+    profile = profile_log(opened, plan)
+    return FirstScan(profile.rankers, RowCounts.by_profile(profile), profile.most, profile.impressions)

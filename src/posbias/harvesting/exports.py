@@ -16,17 +16,26 @@ from posbias._json import UnfitError, field, mapping, optional, parse, shown, te
 from posbias._text import listed, printable
 from posbias.engines.base import Answer, filter_rows, from_arrow, segment_numbers
 from posbias.errors import HarvestError, LogError
-from posbias.harvesting.count import MOST_COUNT, Counted, Kind, kind_of, refuse_errors
-from posbias.harvesting.files import Terms, check_harvest, csv_header, gist, one_of, open_csv, read_parquet, read_terms
+from posbias.harvesting.count import MAX_COUNT, CountedLog, TableKind, check_findings, table_kind
+from posbias.harvesting.files import (
+    Terms,
+    check_harvest,
+    csv_header,
+    first_line,
+    one_of,
+    open_csv,
+    read_parquet,
+    read_terms,
+)
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.row_checks import (
     RowCounts,
-    find_no_clicks,
-    natural_variation,
-    note_contradicted,
-    note_non_functional,
-    note_weighting,
-    refuse_non_functional,
+    check_non_functional,
+    find_biased_weighting,
+    find_click_defects,
+    find_contradicted_ranks,
+    find_non_functional,
+    no_ranker_finding,
 )
 from posbias.harvesting.tables import Cells, cells_from_signatures, count_non_functional, count_pairs, count_positions
 from posbias.sql import exports as export_sql
@@ -79,10 +88,10 @@ def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest
                 "source": about.source,
                 **counted.rows.to_dict(),
             },
-            findings=(*counted.findings, *find_no_clicks(count_positions(counted.table))),
+            findings=(*counted.findings, *find_click_defects(count_positions(counted.table))),
         )
         check_harvest(harvest)
-        refuse_errors(harvest.findings, force=force)
+        check_findings(harvest.findings, force=force)
         return harvest
     except UnfitError as error:
         raise HarvestError(
@@ -130,7 +139,7 @@ def _read_csv(name: str) -> Any:
             )
     # What readers raise on hostile bytes is anything: errors of Arrow, of zlib, of text, of memory.
     except Exception as error:
-        raise UnfitError(f"it cannot be read as CSV ({gist(error)})") from None
+        raise UnfitError(f"it cannot be read as CSV ({first_line(error)})") from None
 
 
 def read_about(columns: Mapping[str, Any]) -> About:
@@ -167,7 +176,7 @@ def read_about(columns: Mapping[str, Any]) -> About:
 class About:
     """What an answer says of itself."""
 
-    kind: Kind
+    kind: TableKind
     terms: Terms
     non_functional: str
     # Whether the log names no ranker, and within what its documents are compared.
@@ -265,7 +274,7 @@ def _parsed(told: str) -> About:
             raise
         raise UnfitError(f"its column about was changed: {error}") from None
     terms = about.terms
-    if about.kind != kind_of(terms.layout, terms.weighting) or bool(terms.rankers) != (about.kind == "signatures"):
+    if about.kind != table_kind(terms.layout, terms.weighting) or bool(terms.rankers) != (about.kind == "signatures"):
         raise UnfitError(
             f"its column about was changed: no query counts {about.kind} of {len(terms.rankers):,} named rankers in a "
             f"{terms.layout.value} log weighted by {terms.weighting}"
@@ -273,7 +282,7 @@ def _parsed(told: str) -> About:
     return about
 
 
-def _from_signatures(about: About, columns: Mapping[str, Any]) -> Counted:
+def _from_signatures(about: About, columns: Mapping[str, Any]) -> CountedLog:
     """Wide and long: the same table that an engine answers, with rows that cannot be counted as groups of their own."""
     rankers, labels = about.terms.rankers, _labels(about)
     coding = SignatureCoding(len(rankers), about.terms.max_rank)
@@ -283,7 +292,7 @@ def _from_signatures(about: About, columns: Mapping[str, Any]) -> Counted:
     counted, everywhere = first >= 0, np.ones_like(first, dtype=np.bool_)
     _between(answer, "bucket", 0, BUCKETS - 1, everywhere)
     _between(answer, "ranker", 0, len(rankers) - 1, everywhere)
-    _between(answer, "impressions", 0, MOST_COUNT, counted)
+    _between(answer, "impressions", 0, MAX_COUNT, counted)
     _between(answer, "clicks", 0, answer["impressions"], counted)
     _check_row_counts(answer["row_count"])
     for name, size in zip(coding.names, coding.sizes, strict=True):
@@ -313,7 +322,7 @@ def _from_signatures(about: About, columns: Mapping[str, Any]) -> Counted:
     cells = cells_from_signatures(good, segment, coding)
     if int(cells.impressions.sum()) != int(good["impressions"].sum()):
         raise UnfitError("its codes hold no rank for rankers that were shown")
-    return Counted("signatures", rankers, segments, cells, counts, note_contradicted(counts))
+    return CountedLog("signatures", rankers, segments, cells, counts, find_contradicted_ranks(counts))
 
 
 def _labels(about: About) -> list[str]:
@@ -347,9 +356,9 @@ def _between(answer: Answer, name: str, low: int, high: int | IntArray, where: B
 
 
 def _check_row_counts(rows: IntArray) -> None:
-    _between({"row_count": rows}, "row_count", 1, MOST_COUNT, np.ones_like(rows, dtype=np.bool_))
-    if float(rows.sum(dtype=np.float64)) > MOST_COUNT:
-        raise UnfitError(f"its column row_count adds up to more than {MOST_COUNT:,}")
+    _between({"row_count": rows}, "row_count", 1, MAX_COUNT, np.ones_like(rows, dtype=np.bool_))
+    if float(rows.sum(dtype=np.float64)) > MAX_COUNT:
+        raise UnfitError(f"its column row_count adds up to more than {MAX_COUNT:,}")
 
 
 def _refuse_repeats(keys: Sequence[IntArray]) -> None:
@@ -369,14 +378,14 @@ def _refuse_unusable(rows: int, found: Mapping[str, int]) -> None:
         )
 
 
-def _from_exposures(about: About, columns: Mapping[str, Any]) -> Counted:
+def _from_exposures(about: About, columns: Mapping[str, Any]) -> CountedLog:
     """Replay: pairs by a text of all their cells, and rows that were not counted by their mark."""
     labels = _labels(about)
     answer = _answer(labels, columns, ["bucket", "pairs", "row_count"])
     require(columns, ["stratum"])
     everywhere = np.ones(len(answer["bucket"]), dtype=np.bool_)
     _between(answer, "bucket", export_sql.NO_ID, BUCKETS - 1, everywhere)
-    _between(answer, "pairs", 1, MOST_COUNT, everywhere)
+    _between(answer, "pairs", 1, MAX_COUNT, everywhere)
     _check_row_counts(answer["row_count"])
     number, _ = segment_numbers(answer, labels)
     strata = [told or "" for told in texts(columns["stratum"], "stratum")]
@@ -398,15 +407,15 @@ def _from_exposures(about: About, columns: Mapping[str, Any]) -> Counted:
     table = parsed([found[i] for i in used], about.terms.max_rank)
     segment, segments = segment_numbers(good, labels)
     cells = cells_from_texts(good, segment, np.searchsorted(used, good["stratum"]), table)
-    findings = note_weighting(about.terms.weighting)
+    findings = find_biased_weighting(about.terms.weighting)
     if about.natural:
-        findings = [natural_variation(about.window), *findings]
+        findings = [no_ranker_finding(about.window), *findings]
     else:
         several, pairs = count_non_functional(cells), count_pairs(cells)
-        refuse_non_functional(about.non_functional, several, pairs)
-        findings = [*note_non_functional(several, pairs), *findings]
+        check_non_functional(about.non_functional, several, pairs)
+        findings = [*find_non_functional(several, pairs), *findings]
         counts = replace(counts, non_functional_pairs=several)
-    return Counted("exposures", table.rankers, segments, cells, counts, findings)
+    return CountedLog("exposures", table.rankers, segments, cells, counts, findings)
 
 
 def parsed(texts: Sequence[str], max_rank: int) -> Parsed:
@@ -471,8 +480,8 @@ def cells_from_texts(answer: Answer, segment: IntArray, text: IntArray, table: P
     shown_times = (
         np.add.reduceat(table.impressions.astype(np.float64), table.start) if len(table.start) else table.start
     )
-    if float(np.sum(shown_times[text] * answer["pairs"].astype(np.float64))) > MOST_COUNT:
-        raise UnfitError(f"its impressions add up to more than {MOST_COUNT:,}")
+    if float(np.sum(shown_times[text] * answer["pairs"].astype(np.float64))) > MAX_COUNT:
+        raise UnfitError(f"its impressions add up to more than {MAX_COUNT:,}")
     first, stratum = group([segment, answer["bucket"], table.exposure[text]])
     size = table.size[text[first]]
     pairs = np.zeros(len(first), dtype=np.int64)

@@ -22,7 +22,7 @@ from posbias.engines.base import from_arrow, segment_numbers
 from posbias.engines.files import DELIMITERS, first_record
 from posbias.errors import HarvestError
 from posbias.findings import MARKS, Finding
-from posbias.harvesting.count import MAX_STRATA, MOST_COUNT, MOST_RANKERS, MOST_RANKS, MOST_SEGMENTS, Kind
+from posbias.harvesting.count import MAX_COUNT, MAX_RANKERS, MAX_RANKS, MAX_SEGMENTS, MAX_STRATA, TableKind
 from posbias.harvesting.harvest import Harvest, Segment
 from posbias.harvesting.row_checks import RowCounts
 from posbias.harvesting.tables import Cells, PairSums
@@ -140,8 +140,8 @@ def check_harvest(harvest: Harvest) -> None:
         _check_cells(table, harvest)
     else:
         _check_sums(table, harvest)
-    if len(harvest.segments) > MOST_SEGMENTS:
-        raise UnfitError(f"it has {len(harvest.segments):,} segments, more than {MOST_SEGMENTS:,}")
+    if len(harvest.segments) > MAX_SEGMENTS:
+        raise UnfitError(f"it has {len(harvest.segments):,} segments, more than {MAX_SEGMENTS:,}")
     if len(harvest.rankers) * max(len(harvest.buckets), harvest.max_rank) > _MOST_SHOWN:
         raise UnfitError(
             f"it has {len(harvest.buckets):,} buckets, {len(harvest.rankers):,} rankers and {harvest.max_rank:,} "
@@ -196,9 +196,9 @@ def _check_cells(cells: Cells, harvest: Harvest) -> None:
 
 def _check_counts(name: str, column: AnyArray) -> None:
     """Refuse counts below 0, and those that add up to more than can be counted exactly."""
-    _refuse(name, column, (column < 0) | (column > MOST_COUNT), f"0 to {MOST_COUNT:,}")
-    if float(column.sum(dtype=np.float64)) > MOST_COUNT:
-        raise UnfitError(f"its column {name} adds up to more than {MOST_COUNT:,}")
+    _refuse(name, column, (column < 0) | (column > MAX_COUNT), f"0 to {MAX_COUNT:,}")
+    if float(column.sum(dtype=np.float64)) > MAX_COUNT:
+        raise UnfitError(f"its column {name} adds up to more than {MAX_COUNT:,}")
 
 
 def _check_distinct(keys: Sequence[IntArray], otherwise: str) -> None:
@@ -372,11 +372,11 @@ def read_parquet(name: str) -> Any:
             rows = file.metadata.num_rows
     # What a reader raises on hostile bytes is anything: errors of Arrow, of memory, of text, of Python.
     except Exception as error:
-        raise UnfitError(f"it cannot be read as Parquet ({gist(error)})") from None
+        raise UnfitError(f"it cannot be read as Parquet ({first_line(error)})") from None
     raise UnfitError(f"it claims to have {rows:,} rows where up to {_MOST_ROWS:,} can be held")
 
 
-def gist(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Return the first line of what a reader says."""
     return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
 
@@ -432,7 +432,7 @@ def read_metadata(record: Any) -> Metadata:
     return Metadata(
         table=TABLES[one_of(record["table"], "table", TABLES)],
         terms=terms,
-        kind=None if version == 1 else one_of(record["kind"], "kind", get_args(Kind)),
+        kind=None if version == 1 else one_of(record["kind"], "kind", get_args(TableKind)),
         about=_about(record["about"]),
         findings=_warnings(record["warnings"]) if version == 1 else _findings(record["findings"]),
         traffic=optional(_traffic, record["traffic"], "traffic"),
@@ -446,7 +446,7 @@ class Metadata:
 
     table: type[Cells] | type[PairSums]
     terms: Terms
-    kind: Kind | None
+    kind: TableKind | None
     about: Mapping[str, Any]
     findings: tuple[Finding, ...]
     traffic: list[list[float]] | None
@@ -469,7 +469,7 @@ def read_terms(record: Mapping[str, Any]) -> Terms:
     if whole(field(record, "buckets"), "buckets") != BUCKETS:
         raise unfit("buckets", record["buckets"], str(BUCKETS))
     return Terms(
-        max_rank=whole(field(record, "max_rank"), "max_rank", 2, MOST_RANKS),
+        max_rank=whole(field(record, "max_rank"), "max_rank", 2, MAX_RANKS),
         rankers=_names(field(record, "rankers"), "rankers"),
         layout=LAYOUTS[one_of(field(record, "layout"), "layout", LAYOUTS)],
         weighting=one_of(field(record, "weighting"), "weighting", WEIGHTINGS),
@@ -481,8 +481,8 @@ def _names(value: Any, where: str) -> tuple[str, ...]:
     names = tuple(text(name, f"{where}[{i}]") for i, name in enumerate(sequence(value, where)))
     if len({*names}) < len(names):
         raise UnfitError(f"{where} has a name twice: {shown(names)}")
-    if len(names) > MOST_RANKERS:
-        raise UnfitError(f"{where} has {len(names):,} names where up to {MOST_RANKERS:,} were expected")
+    if len(names) > MAX_RANKERS:
+        raise UnfitError(f"{where} has {len(names):,} names where up to {MAX_RANKERS:,} were expected")
     return names
 
 
@@ -576,7 +576,7 @@ def _columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], tuple
             fits = name in labels or column.type.equals(types[name])
             arrays[name] = column if fits else column.cast(types[name])
         except pa.ArrowException as error:
-            raise UnfitError(f"its column {name} has a number that cannot be ({gist(error)})") from None
+            raise UnfitError(f"its column {name} has a number that cannot be ({first_line(error)})") from None
     try:
         answer = from_arrow(pa.table(arrays))
     except UnicodeDecodeError:
@@ -585,7 +585,7 @@ def _columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], tuple
     return {"segment": segment, **{name: answer[name] for name in names}}, tuple(segments)
 
 
-def _kind(table: Cells | PairSums) -> Kind:
+def _kind(table: Cells | PairSums) -> TableKind:
     """Return what a table holds where the file, of the first version, does not say."""
     if isinstance(table, PairSums):
         return "pairs"

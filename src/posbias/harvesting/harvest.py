@@ -20,23 +20,35 @@ from posbias.errors import HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.count import (
     MAX_STRATA,
-    Kind,
-    Settings,
+    HarvestSettings,
+    TableKind,
+    check_findings,
+    check_page_view_ids,
+    check_segment_columns,
+    check_settings,
+    check_usable,
+    check_window,
     count_exposures,
     count_signatures,
-    kind_of,
     known_rankers,
-    refuse_errors,
-    refuse_pages_without_id,
-    refuse_segments,
-    refuse_settings,
-    refuse_unusable,
-    refuse_window,
+    table_kind,
 )
-from posbias.harvesting.interventions import Interventions, count_clicks, from_cells, from_pair_sums
+from posbias.harvesting.interventions import (
+    Interventions,
+    count_pair_clicks,
+    interventions_from_cells,
+    interventions_from_pair_sums,
+)
 from posbias.harvesting.page_checks import find_interleaved, find_repeats
-from posbias.harvesting.row_checks import count_rows, find_no_clicks, note_contradicted, small_sample
-from posbias.harvesting.tables import Cells, PairSums, Promised, Strata, busiest, strata_of
+from posbias.harvesting.row_checks import count_rows, find_click_defects, find_contradicted_ranks, small_sample
+from posbias.harvesting.tables import (
+    Cells,
+    ExpectedImpressions,
+    PairSums,
+    Strata,
+    busiest_rank_index,
+    strata_from_cells,
+)
 from posbias.logs.click_log import WEIGHTINGS, ClickLog, Weighting
 from posbias.logs.layouts import Layout
 from posbias.progress import Progress, silent
@@ -46,7 +58,7 @@ from posbias.version import __version__
 # What is counted -> how. A new kind is a file of SQL, a file of counting and a line here.
 _COUNTERS = {"signatures": count_signatures, "exposures": count_exposures}
 Segment = tuple[str | None, ...]
-Axis = Literal["segment", "bucket", "ranker", "rank"]
+CountAxis = Literal["segment", "bucket", "ranker", "rank"]
 # So many rankers are named in a line about a harvest.
 _MOST_SHOWN = 6
 # Interventions of more numbers than these are made anew each time, in place of memory that is held: 16 MB, twice.
@@ -96,24 +108,24 @@ def harvest(
 
     Reference: Agarwal et al., WSDM 2019, section 3.
     """
-    refuse_settings(max_rank, weighting, non_functional)
+    check_settings(max_rank, weighting, non_functional)
     whole("max_strata", max_strata, 0)
     with open_log(log, engine, progress) as opened:
-        refuse_segments(opened, by)
+        check_segment_columns(opened, by)
         layout = opened.schema.layout
         chosen = weighting or layout.weighting
-        refuse_window(opened, kind_of(layout, chosen))
-        settings = Settings(max_rank, tuple(by), chosen, non_functional, max_strata)
+        check_window(opened, table_kind(layout, chosen))
+        settings = HarvestSettings(max_rank, tuple(by), chosen, non_functional, max_strata)
         if opened.schema.drop_duplicates:
-            refuse_pages_without_id(opened, settings.plan(opened, ()))
-        counted = _COUNTERS[kind_of(layout, chosen)](opened, settings)
+            check_page_view_ids(opened, settings.plan(opened, ()))
+        counted = _COUNTERS[table_kind(layout, chosen)](opened, settings)
         pass
         from posbias.harvesting.tables import count_positions
 
         plan = settings.plan(opened, counted.rankers)
         repeats = find_repeats(opened, plan, small_sample(opened, counted.rows.rows))
-        findings = [*opened.findings, *counted.findings, *find_no_clicks(count_positions(counted.table)), *repeats]
-        refuse_errors(findings, force=force)
+        findings = [*opened.findings, *counted.findings, *find_click_defects(count_positions(counted.table)), *repeats]
+        check_findings(findings, force=force)
         return Harvest(
             max_rank=max_rank,
             rankers=counted.rankers,
@@ -163,7 +175,7 @@ class Harvest:
     weighting: Weighting
     by: tuple[str, ...]
     segments: tuple[Segment, ...]
-    kind: Kind
+    kind: TableKind
     table: Cells | PairSums
     about: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -179,10 +191,10 @@ class Harvest:
         """The rows that tell what was shown, whether or not it intervenes."""
         return self.table if isinstance(self.table, Cells) else self.table.where(self.table.other == 0)
 
-    def shown(self, *by: Axis) -> IntArray:
+    def counts(self, *by: CountAxis) -> IntArray:
         """Impressions and clicks by some of segment, bucket (as in `buckets`), ranker and rank, in the order given."""
         cells = self._shown
-        axes: dict[Axis, tuple[IntArray, int]] = {
+        axes: dict[CountAxis, tuple[IntArray, int]] = {
             "segment": (cells.segment, len(self.segments)),
             "bucket": (places(cells.bucket, self.buckets), len(self.buckets)),
             "ranker": (cells.ranker, len(self.rankers)),
@@ -197,7 +209,7 @@ class Harvest:
     @cached_property
     def _busiest(self) -> IntArray:
         """The rank (from 0), by ranker, at which its page views are counted."""
-        return busiest(self.shown("ranker", "rank")[0])
+        return busiest_rank_index(self.counts("ranker", "rank")[0])
 
     @cached_property
     def views(self) -> FloatArray:
@@ -217,7 +229,7 @@ class Harvest:
 
     @cached_property
     def _by_rank(self) -> IntArray:
-        return self.shown("rank")
+        return self.counts("rank")
 
     @property
     def impressions(self) -> IntArray:
@@ -241,14 +253,16 @@ class Harvest:
                     f"cannot be weighted anew by {weighting!r}. Harvest the log again.",
                     {"weighting": weighting},
                 )
-            return from_pair_sums(self.table, weighting, self.max_rank, self.buckets, self.views)
+            return interventions_from_pair_sums(self.table, weighting, self.max_rank, self.buckets, self.views)
         if weighting != "traffic" and self.kind == "signatures":
             raise HarvestError(
                 f"This harvest counts by signature and cannot tell (query, document) pairs apart, which the weighting "
                 f"{weighting!r} needs. Harvest the log again.",
                 {"weighting": weighting},
             )
-        made = self._kept.get(weighting) or from_cells(self.table, weighting, self.max_rank, self.buckets, self.views)
+        made = self._kept.get(weighting) or interventions_from_cells(
+            self.table, weighting, self.max_rank, self.buckets, self.views
+        )
         if made.clicks.size <= _MOST_KEPT:
             self._kept[weighting] = made
         return made
@@ -262,7 +276,7 @@ class Harvest:
         """Return ĉ and ¬ĉ of every interventional set."""
         return PairTable(*self.interventions(weighting).total())
 
-    def set_clicks(self) -> FloatArray:
+    def pair_clicks(self) -> FloatArray:
         """Return the clicks at k on documents that are at k' too, as they were counted, not weighted: (M, M).
 
         A harvest that keeps sums over interventional sets gives these, which are weighted.
@@ -272,7 +286,7 @@ class Harvest:
             # Made for estimators anyway, and not weighted yet.
             if made.shares is not None:
                 return made.counted()
-        return count_clicks(self.table, self.weighting, self.max_rank, self.views)
+        return count_pair_clicks(self.table, self.weighting, self.max_rank, self.views)
 
     def strata(self, *, by_ranker: bool = False) -> Strata:
         """Return impressions and clicks by stratum and bucket, strata numbered the same in every bucket.
@@ -286,20 +300,22 @@ class Harvest:
                 "with a smaller max_rank or a larger max_strata."
             )
         if by_ranker and self.kind != "signatures":
-            return strata_of(self.table, self.max_rank, self.buckets, self.views, by_design=False, by_ranker=True)
+            return strata_from_cells(
+                self.table, self.max_rank, self.buckets, self.views, by_design=False, by_ranker=True
+            )
         return self._strata
 
     @cached_property
     def _strata(self) -> Strata:
         assert isinstance(self.table, Cells)
         by_design = self.kind == "signatures"
-        return strata_of(self.table, self.max_rank, self.buckets, self.views, by_design=by_design)
+        return strata_from_cells(self.table, self.max_rank, self.buckets, self.views, by_design=by_design)
 
     @cached_property
-    def promised(self) -> Promised:
+    def expected_impressions(self) -> ExpectedImpressions:
         """What rankers showed, of strata, beside what their traffic promised."""
         assert isinstance(self.table, Cells)
-        return Promised.of(self.table, self.views.sum(axis=0))
+        return ExpectedImpressions.of(self.table, self.views.sum(axis=0))
 
     def segment(self, key: Segment | str) -> Harvest:
         """Return the harvest of one segment alone.
@@ -314,11 +330,11 @@ class Harvest:
         columns = self.table.where(mask).columns() | {"segment": np.zeros(int(mask.sum()), dtype=np.int64)}
         table = type(self.table)(**columns)
         kept = np.isin(self.buckets, table.bucket)
-        traffic = None if self.by_page else self.views[kept]
+        traffic = None if self.segments_hold_whole_pages else self.views[kept]
         return replace(self, by=(), segments=((),), table=table, traffic=traffic)
 
     @cached_property
-    def by_page(self) -> bool:
+    def segments_hold_whole_pages(self) -> bool:
         """Whether every page view lies in one segment: then none shows more at a lower rank than at the first."""
         cells = self._shown
         first, which = group([cells.segment, cells.ranker, cells.rank])
@@ -373,12 +389,12 @@ def check_rows(opened: OpenLog, max_rank: int, *, force: bool) -> list[Finding]:
     """Refuse rows that cannot be counted and logs that are damaged, and return what else was found."""
     plan = QueryPlan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
     profile, counts = count_rows(opened, plan)
-    refuse_unusable(opened, plan, counts.rows, counts.rows_unusable)
+    check_usable(opened, plan, counts.rows, counts.rows_unusable)
     sample = small_sample(opened, profile.rows)
     repeats = find_repeats(opened, plan, sample)
-    left_out = find_interleaved(opened, plan, counts, sample) or note_contradicted(counts)
-    findings = [*left_out, *find_no_clicks(profile.positions), *repeats]
-    refuse_errors(findings, force=force)
+    left_out = find_interleaved(opened, plan, counts, sample) or find_contradicted_ranks(counts)
+    findings = [*left_out, *find_click_defects(profile.positions), *repeats]
+    check_findings(findings, force=force)
     return findings
 
 
@@ -407,9 +423,9 @@ class SegmentStrata:
         place = places(table.bucket, harvest.buckets)
         parts, part = np.unique(table.segment * len(harvest.buckets) + place, return_inverse=True)
         segment, bucket = np.divmod(parts, len(harvest.buckets))
-        views = _views(harvest, table, part, len(parts)) if harvest.by_page else harvest.views[bucket]
+        views = _views(harvest, table, part, len(parts)) if harvest.segments_hold_whole_pages else harvest.views[bucket]
         cells = type(table)(**table.columns() | {"bucket": part})
-        strata = strata_of(cells, harvest.max_rank, np.arange(len(parts)), views, by_design=by_design)
+        strata = strata_from_cells(cells, harvest.max_rank, np.arange(len(parts)), views, by_design=by_design)
         traffic = np.stack([tally(segment, n, len(harvest.segments)) for n in views.T], axis=1)
         return cls(strata, segment, bucket, traffic)
 
@@ -420,8 +436,8 @@ class SegmentStrata:
 
 def _views(harvest: Harvest, table: Cells, part: IntArray, parts: int) -> FloatArray:
     """Return page views by part and ranker: what the segment was shown at its busiest position."""
-    shown = harvest.shown("segment", "ranker", "rank")[0]
-    counted = table.rank - 1 == busiest(shown)[table.segment, table.ranker]
+    shown = harvest.counts("segment", "ranker", "rank")[0]
+    counted = table.rank - 1 == busiest_rank_index(shown)[table.segment, table.ranker]
     where = part[counted] * len(harvest.rankers) + table.ranker[counted]
     views = tally(where, table.impressions[counted], parts * len(harvest.rankers))
     return np.rint(views).reshape(parts, len(harvest.rankers))

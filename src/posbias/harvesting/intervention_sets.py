@@ -11,9 +11,16 @@ from posbias._arrays import BoolArray, IntArray
 from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.engines.base import row_count
-from posbias.harvesting.count import MAX_STRATA, Counted, Settings, count_exposures, known_rankers, refuse_settings
+from posbias.harvesting.count import (
+    MAX_STRATA,
+    CountedLog,
+    HarvestSettings,
+    check_settings,
+    count_exposures,
+    known_rankers,
+)
 from posbias.harvesting.harvest import check_rows
-from posbias.harvesting.row_checks import RowCounts, Sample, one_in
+from posbias.harvesting.row_checks import RowCounts, Sample, sampling_interval
 from posbias.harvesting.tables import Cells
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
@@ -38,13 +45,13 @@ def intervention_sets(
     Counted on the log, since a wide harvest does not tell documents apart. What `harvest` refuses is refused here too.
     Tables 1 and 2 of the paper.
     """
-    refuse_settings(max_rank)
+    check_settings(max_rank)
     with open_log(log, engine, progress) as opened:
         check_rows(opened, max_rank, force=force)
         return count_sets(opened, max_rank).sizes
 
 
-def count_sets(opened: OpenLog, max_rank: int) -> Sets:
+def count_sets(opened: OpenLog, max_rank: int) -> SetSizes:
     """Count the distinct (query, document) pairs of every interventional set on an opened log."""
     if opened.schema.layout.ranks_known:
         plan = QueryPlan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
@@ -55,17 +62,17 @@ def count_sets(opened: OpenLog, max_rank: int) -> Sets:
             if ranker in served:
                 has[np.arange(len(rank)), rank] = True
         return _sized(has[:, 1:], answer["pairs"])
-    counted = count_exposures(opened, Settings(max_rank, (), "harmonic", "share", MAX_STRATA))
+    counted = count_exposures(opened, HarvestSettings(max_rank, (), "harmonic", "share", MAX_STRATA))
     return _counted_sets(opened, counted, max_rank)
 
 
 @dataclass(frozen=True)
-class Sets:
+class SetSizes:
     """The sizes of the interventional sets, and how many pairs there are and lie in any of them."""
 
     sizes: IntArray
     pairs: int
-    moved: int
+    at_several_ranks: int
 
 
 def _served(plan: QueryPlan) -> str:
@@ -73,15 +80,15 @@ def _served(plan: QueryPlan) -> str:
     return f"SELECT DISTINCT {plan.ranker_number(d.quote(schema.ranker), schema.types[schema.ranker])} FROM log"
 
 
-def _sized(has: BoolArray, pairs: IntArray) -> Sets:
+def _sized(has: BoolArray, pairs: IntArray) -> SetSizes:
     # Products of fractions take a fraction of what those of whole numbers do, and are exact up to 2^53 pairs.
     each = has.astype(np.float64)
     sizes = (each.T @ (each * pairs[:, None])).astype(np.int64)
     np.fill_diagonal(sizes, 0)
-    return Sets(sizes, int(pairs.sum()), int(pairs[has.sum(axis=1) > 1].sum()))
+    return SetSizes(sizes, int(pairs.sum()), int(pairs[has.sum(axis=1) > 1].sum()))
 
 
-def _counted_sets(opened: OpenLog, counted: Counted, max_rank: int) -> Sets:
+def _counted_sets(opened: OpenLog, counted: CountedLog, max_rank: int) -> SetSizes:
     if isinstance(counted.table, Cells):
         cells = counted.table
         stratum, first, row = np.unique(cells.stratum, return_index=True, return_inverse=True)
@@ -92,38 +99,40 @@ def _counted_sets(opened: OpenLog, counted: Counted, max_rank: int) -> Sets:
     sizes = np.zeros((max_rank, max_rank), dtype=np.int64)
     for k, other, pairs in opened.rows(exposure_counts.set_sizes(plan), "Counting sets"):
         sizes[k - 1, other - 1] = pairs
-    all_pairs, moved = opened.rows(exposure_counts.pair_counts(plan), "Counting pairs")[0]
-    return Sets(sizes, all_pairs, moved)
+    all_pairs, at_several_ranks = opened.rows(exposure_counts.pair_counts(plan), "Counting pairs")[0]
+    return SetSizes(sizes, all_pairs, at_several_ranks)
 
 
-def count_pairs_of(opened: OpenLog, plan: QueryPlan, served: Container[str], counts: RowCounts) -> Pairs:
+def count_log_pairs(opened: OpenLog, plan: QueryPlan, served: Container[str], counts: RowCounts) -> PairCounts:
     """Count the (query, document) pairs of a log with so many rows; of rankers that served."""
     if not opened.schema.layout.ranks_known:
-        counted = count_exposures(opened, Settings(plan.max_rank, (), "harmonic", "share", MAX_STRATA))
+        counted = count_exposures(opened, HarvestSettings(plan.max_rank, (), "harmonic", "share", MAX_STRATA))
         sets = _counted_sets(opened, counted, plan.max_rank)
-        return Pairs(sets.pairs, sets.moved, counted.rows.non_functional_pairs)
+        return PairCounts(sets.pairs, sets.at_several_ranks, counted.rows.non_functional_pairs)
     # To tell pairs apart costs more than all else that is asked of a log whose ranks are known.
     tested = counts.rows_counted == counts.rows
-    found = _count_known_pairs(opened, plan, served, one_in(counts.rows, _MOST_ROWS), tested)
+    found = _count_known_pairs(opened, plan, served, sampling_interval(counts.rows, _MOST_ROWS), tested)
     # That there is nothing to compare is said of all of them, or not at all.
-    return found if found.moved or found.one_in == 1 else _count_known_pairs(opened, plan, served, 1, tested)
+    return found if found.at_several_ranks or found.one_in == 1 else _count_known_pairs(opened, plan, served, 1, tested)
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairCounts:
     """How many (query, document) pairs there are, lie at different ranks, and have several ranks by one ranker.
 
     They may be of a sample of queries, one in so many. `queries` are theirs, where those were counted on the way.
     """
 
     pairs: int
-    moved: int
+    at_several_ranks: int
     non_functional: int
     one_in: int = 1
     queries: int | None = None
 
 
-def _count_known_pairs(opened: OpenLog, plan: QueryPlan, served: Container[str], every: int, tested: bool) -> Pairs:
+def _count_known_pairs(
+    opened: OpenLog, plan: QueryPlan, served: Container[str], every: int, tested: bool
+) -> PairCounts:
     """Count the pairs of one query in so many, where ranks are known; `tested` if all rows can be counted."""
     condition = Sample(every).condition(plan.dialect, plan.dialect.quote(plan.schema.query))
     # A query none of whose rows is counted has no pair. Of all pairs, queries are counted faster without them.
@@ -138,9 +147,9 @@ def _count_known_pairs(opened: OpenLog, plan: QueryPlan, served: Container[str],
             if name in served:
                 has[np.arange(len(rank)), rank] = True
     sets, pairs = _sized(has[:, 1:], answer["pairs"]), answer["pairs"]
-    return Pairs(
+    return PairCounts(
         every * sets.pairs,
-        every * sets.moved,
+        every * sets.at_several_ranks,
         every * int(pairs[several].sum()),
         every,
         every * int(answer["queries"].max(initial=0)) if queries else None,

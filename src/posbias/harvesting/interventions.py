@@ -18,7 +18,7 @@ from posbias.logs.click_log import Weighting
 _MOST_GROUPED = 2 * 10**7
 
 
-def from_cells(
+def interventions_from_cells(
     cells: Cells, weighting: Weighting, max_rank: int, buckets: IntArray, views: FloatArray
 ) -> Interventions:
     """Return the interventions of strata; `views` holds the page views by bucket (of `buckets`) and ranker."""
@@ -123,7 +123,7 @@ class _Ranked:
     def of(cls, cells: Cells, max_rank: int, rankers: int, *, shared: bool) -> _Ranked:
         first, row = group([cells.stratum, cells.rank])
         if shared and len(cells):
-            share, shares = shares_of(cells, row, len(first), rankers)
+            share, shares = ranker_shares(cells, row, len(first), rankers)
         else:
             share, shares = np.zeros(len(first), dtype=np.int64), np.zeros((1, rankers))
         return cls(
@@ -149,7 +149,7 @@ class _Ranked:
         return np.concatenate(left), np.concatenate(right)
 
 
-def shares_of(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple[IntArray, FloatArray]:
+def ranker_shares(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple[IntArray, FloatArray]:
     """Return, for each row, which distinct vector of shares it has, and those vectors.
 
     share_i is 1 where ranker i puts the document at this rank; a ranker that showed it at several ranks counts at
@@ -177,7 +177,7 @@ def _placed(cells: Cells, weighting: Weighting, views: FloatArray) -> Cells:
     return cells.where(cells.impressions > 0)
 
 
-def count_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: int, views: FloatArray) -> FloatArray:
+def count_pair_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: int, views: FloatArray) -> FloatArray:
     """Return the clicks at k of every interventional set, as they were counted or, of sums, as these weigh: (M, M)."""
     if isinstance(table, PairSums):
         sums = table.where(table.other > 0)
@@ -189,7 +189,7 @@ def count_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: int, v
     return tally((rank - 1) * max_rank + other - 1, clicks, max_rank**2).reshape(max_rank, max_rank)
 
 
-def from_pair_sums(
+def interventions_from_pair_sums(
     sums: PairSums, weighting: Weighting, max_rank: int, buckets: IntArray, views: FloatArray
 ) -> Interventions:
     """Return the interventions of a harvest that kept only sums; the weighting was applied when it was made."""

@@ -11,8 +11,8 @@ from posbias._text import listed
 from posbias.errors import HarvestError
 from posbias.findings import added
 from posbias.harvesting.harvest import Harvest, Segment
-from posbias.harvesting.row_checks import OTHER_BUCKETS, RowCounts
-from posbias.harvesting.tables import Cells, PairSums, compressed, renumbered, summed
+from posbias.harvesting.row_checks import MIXED_ENGINES, RowCounts
+from posbias.harvesting.tables import Cells, PairSums, merge_equal_strata, merge_equal_sums, renumber_strata
 
 # A merge holds some of so many rows at once: a year of days needs no more memory than a month of them.
 _AT_ONCE = 2_000_000
@@ -65,12 +65,12 @@ def _merged(harvests: Sequence[Harvest]) -> Harvest:
     )
     tables = [_renamed(h, rankers, segments) for h in harvests]
     if kind == "pairs":
-        table: Cells | PairSums = summed(PairSums.joined([t for t in tables if isinstance(t, PairSums)]))
+        table: Cells | PairSums = merge_equal_sums(PairSums.concatenate([t for t in tables if isinstance(t, PairSums)]))
     else:
-        table = compressed(Cells.joined(renumbered([t for t in tables if isinstance(t, Cells)])))
-    findings = [finding for h in harvests for finding in h.findings if finding.code != OTHER_BUCKETS.code]
+        table = merge_equal_strata(Cells.concatenate(renumber_strata([t for t in tables if isinstance(t, Cells)])))
+    findings = [finding for h in harvests for finding in h.findings if finding.code != MIXED_ENGINES.code]
     if len(engines) > 1:
-        findings.append(OTHER_BUCKETS)
+        findings.append(MIXED_ENGINES)
     about = dict(first.about) | {
         field.name: sum(h.about.get(field.name, 0) for h in harvests)
         for field in fields(RowCounts)

@@ -18,10 +18,10 @@ from posbias.engines import OpenLog, open_log
 from posbias.engines.base import Answer, row_count, segment_numbers, stack_columns
 from posbias.errors import EstimateError, HarvestError, LogError
 from posbias.findings import Finding
-from posbias.harvesting.count import refuse_errors, refuse_segments, refuse_settings, refuse_unusable
+from posbias.harvesting.count import check_findings, check_segment_columns, check_settings, check_usable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.page_checks import find_repeats
-from posbias.harvesting.row_checks import find_no_clicks, small_sample, take_profile
+from posbias.harvesting.row_checks import find_click_defects, profile_log, small_sample
 from posbias.harvesting.tables import Cells, count_page_views
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import require
@@ -44,22 +44,22 @@ _SURE = 3.72
 _PAIRS = "(query, document) pairs that {ranker} showed several times come back to where they stood"
 Columns = Mapping[str, AnyArray]
 Segment = tuple[str | None, ...]
-Kind = Literal["totals", "pairs", "features", "swaps", "random"]
+ObservationKind = Literal["totals", "pairs", "features", "swaps", "random"]
 _Read = Callable[[OpenLog, QueryPlan], tuple[Answer, Answer]]
 _NUMBERS = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}
 
 
-def observe_totals(log: ClickLog, **how: Unpack[How]) -> Observations:
+def observe_totals(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations:
     """Count impressions and clicks by bucket, ranker and rank."""
 
     def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         table = opened.table(totals(plan), "Counting clicks")
         return table, table
 
-    return _observed("totals", read, log, **how)
+    return _observe("totals", read, log, **how)
 
 
-class How(TypedDict, total=False):
+class ObserveOptions(TypedDict, total=False):
     """How a log is observed: M, segment columns, the engine, who is told of progress, and whether damage is borne."""
 
     max_rank: int
@@ -98,7 +98,7 @@ class Observations:
         array([2000, 2000, 2000])
     """
 
-    kind: Kind
+    kind: ObservationKind
     max_rank: int
     rankers: tuple[str, ...]
     totals: Columns
@@ -110,7 +110,7 @@ class Observations:
     ranker: str | None = None
 
     @cached_property
-    def shown(self) -> IntArray:
+    def counts(self) -> IntArray:
         """Impressions and clicks by ranker and rank: (2, m, M)."""
         shape = (len(self.rankers), self.max_rank)
         where = np.ravel_multi_index((self.totals["ranker"], self.totals["rank"] - 1), shape)
@@ -120,17 +120,17 @@ class Observations:
     @property
     def page_views(self) -> dict[str, int]:
         """The page views that each ranker served."""
-        return dict(zip(self.rankers, count_page_views(self.shown[0]).tolist(), strict=True))
+        return dict(zip(self.rankers, count_page_views(self.counts[0]).tolist(), strict=True))
 
     @property
     def impressions(self) -> IntArray:
         """Impressions by rank."""
-        return np.asarray(self.shown[0].sum(axis=0))
+        return np.asarray(self.counts[0].sum(axis=0))
 
     @property
     def clicks(self) -> IntArray:
         """Clicks by rank."""
-        return np.asarray(self.shown[1].sum(axis=0))
+        return np.asarray(self.counts[1].sum(axis=0))
 
     def segment(self, key: Segment | str) -> Observations:
         """Return those of one segment alone."""
@@ -145,8 +145,8 @@ class Observations:
         return replace(self, by=(), segments=((),), totals=alone[0], rows=alone[1])
 
 
-def _observed(
-    kind: Kind,
+def _observe(
+    kind: ObservationKind,
     read: _Read,
     log: ClickLog,
     *,
@@ -157,19 +157,22 @@ def _observed(
     force: bool = False,
 ) -> Observations:
     """Open a log, refuse rows that cannot be counted, and return the totals and rows that `read` asks for."""
-    refuse_settings(max_rank)
+    check_settings(max_rank)
     with open_log(log, engine, progress) as opened:
-        refuse_segments(opened, by)
+        check_segment_columns(opened, by)
         plan = QueryPlan(opened.schema, opened.dialect, (), max_rank, tuple(by))
-        profile = take_profile(opened, plan)
-        refuse_unusable(opened, plan, profile.rows, profile.rows_unusable)
+        profile = profile_log(opened, plan)
+        check_usable(opened, plan, profile.rows, profile.rows_unusable)
         plan = replace(plan, rankers=profile.rankers)
-        findings = [*find_no_clicks(profile.positions), *find_repeats(opened, plan, small_sample(opened, profile.rows))]
-        refuse_errors(findings, force=force)
+        findings = [
+            *find_click_defects(profile.positions),
+            *find_repeats(opened, plan, small_sample(opened, profile.rows)),
+        ]
+        check_findings(findings, force=force)
         counted, rows = read(opened, plan)
         nameless = counted["row_count"][counted["bucket"] == MISSING_ID]
         if nameless.size:
-            refuse_unusable(opened, plan, int(counted["row_count"].sum()), int(nameless.sum()))
+            check_usable(opened, plan, int(counted["row_count"].sum()), int(nameless.sum()))
     numbers, segments = segment_numbers(stack_columns([counted, rows], ["rank", *plan.segments]), plan.segments)
     split = row_count(counted)
     return Observations(
@@ -189,7 +192,7 @@ def _columns(answer: Answer, plan: QueryPlan, segment: IntArray) -> Columns:
     return {name: column for name, column in answer.items() if name not in plan.segments} | {"segment": segment}
 
 
-def observe_pairs(log: ClickLog, **how: Unpack[How]) -> Observations:
+def observe_pairs(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations:
     """Count impressions and clicks of each (query, document) pair at each rank."""
 
     def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
@@ -202,10 +205,10 @@ def observe_pairs(log: ClickLog, **how: Unpack[How]) -> Observations:
             )
         return opened.table(totals(plan), "Counting clicks"), table
 
-    return _observed("pairs", read, log, **how)
+    return _observe("pairs", read, log, **how)
 
 
-def observe_features(log: ClickLog, features: Sequence[str], **how: Unpack[How]) -> Observations:
+def observe_features(log: ClickLog, features: Sequence[str], **how: Unpack[ObserveOptions]) -> Observations:
     """Count impressions and clicks of each vector of features, columns of numbers or booleans, at each rank."""
 
     def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
@@ -220,11 +223,11 @@ def observe_features(log: ClickLog, features: Sequence[str], **how: Unpack[How])
         table = opened.table(feature_positions(plan, features), "Counting by features")
         return opened.table(totals(plan), "Counting clicks"), table
 
-    observed = _observed("features", read, log, **how)
+    observed = _observe("features", read, log, **how)
     return replace(observed, features=tuple(features))
 
 
-def observe_swaps(log: ClickLog, **how: Unpack[How]) -> Observations:
+def observe_swaps(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations:
     """Count an experiment by bucket, ranker, original rank, rank shown and the last rank of the page (`reach`)."""
 
     def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
@@ -250,25 +253,25 @@ def observe_swaps(log: ClickLog, **how: Unpack[How]) -> Observations:
             )
         return table, table
 
-    return _observed("swaps", read, log, **how)
+    return _observe("swaps", read, log, **how)
 
 
-def observe_random(log: ClickLog, ranker: str | bool | None, **how: Unpack[How]) -> Observations:
+def observe_random(log: ClickLog, ranker: str | bool | None, **how: Unpack[ObserveOptions]) -> Observations:
     """Count impressions and clicks by bucket, ranker and rank, and how far results that a ranker shows again agree."""
 
     def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
-        number = number_of(ranker, plan.rankers)
+        number = ranker_number(ranker, plan.rankers)
         order = opened.table(random_order(plan, number), "Looking at the order")
         paged = plan.schema.impression is not None and not plan.schema.aggregated
-        found = Agreement.of_rows(order).findings(plan.rankers[number], paged=paged)
-        refuse_errors(found, force=how.get("force", False))
+        found = RankAgreement.of_rows(order).findings(plan.rankers[number], paged=paged)
+        check_findings(found, force=how.get("force", False))
         return opened.table(totals(plan), "Counting clicks"), order
 
-    observed = _observed("random", read, log, **how)
-    return replace(observed, ranker=observed.rankers[number_of(ranker, observed.rankers)])
+    observed = _observe("random", read, log, **how)
+    return replace(observed, ranker=observed.rankers[ranker_number(ranker, observed.rankers)])
 
 
-def number_of(ranker: str | bool | None, rankers: Sequence[str]) -> int:
+def ranker_number(ranker: str | bool | None, rankers: Sequence[str]) -> int:
     """Return the number of the ranker that shows results in random order; refuse a name that is not there.
 
     A single one need not be named. Engines write booleans in small letters, Python does not.
@@ -289,7 +292,7 @@ def number_of(ranker: str | bool | None, rankers: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class RankAgreement:
     """How far results come back to their places: 0 in random order, 1 where each has one rank only.
 
     Attributes:
@@ -379,13 +382,13 @@ class Agreement:
         return cls(of, results, float(found.sum()) / max(float(most.sum()), 1e-9), float(found.sum()) / spread)
 
     @property
-    def told(self) -> bool:
+    def enough_results(self) -> bool:
         """Whether there are enough of them to tell an order."""
         return self.results >= _FEWEST_PAIRS
 
     def findings(self, ranker: str, *, paged: bool = True) -> list[Finding]:
         """Return what speaks against random order, if anything does; `paged` says whether page views are known."""
-        if not self.told or self.share < _SOME or self.deviations < _SURE:
+        if not self.enough_results or self.share < _SOME or self.deviations < _SURE:
             return []
         plainly = self.share > (_MOST if paged else _MOST_UNPAGED)
         remedy = (

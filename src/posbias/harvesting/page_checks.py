@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from posbias._text import Arguments, listed
 from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
-from posbias.harvesting.row_checks import ALL, Profile, RowCounts, Sample, find_missing_rows
+from posbias.harvesting.row_checks import ALL_ROWS, LogProfile, RowCounts, Sample, find_missing_rows
 from posbias.logs.schema import ANY_RANKER, guess
 from posbias.sql.plan import QueryPlan, Step, comma, deduplicated_step, render, shown_steps
 
@@ -33,10 +33,10 @@ _FIRST = 2**17
 def find_repeats(
     opened: OpenLog,
     plan: QueryPlan,
-    sample: Sample = ALL,
+    sample: Sample = ALL_ROWS,
     *,
     moved: bool = True,
-    whole: Profile | None = None,
+    whole: LogProfile | None = None,
     page_views: int | None = None,
 ) -> list[Finding]:
     """Return results logged twice in a page view, and page views with two results at one position.
@@ -140,7 +140,7 @@ class _Views:
     opened: OpenLog
     plan: QueryPlan
     sample: Sample
-    whole: Profile | None = None
+    whole: LogProfile | None = None
 
     def steps(self, wanted: str = "vqdrp") -> list[Step]:
         """Return the steps that end in `views`: view, query, document, ranker, position by short names, if wanted."""
@@ -312,7 +312,7 @@ def _find_mixed(views: _Views) -> list[Finding]:
     )
 
 
-def find_interleaved(opened: OpenLog, plan: QueryPlan, counts: RowCounts, sample: Sample = ALL) -> list[Finding]:
+def find_interleaved(opened: OpenLog, plan: QueryPlan, counts: RowCounts, sample: Sample = ALL_ROWS) -> list[Finding]:
     """Return that lists were interleaved, where positions that contradict their own ranker's rank come from that.
 
     Advertisements above a list shift it and keep its order; a result moved for other reasons stands higher than any
@@ -452,7 +452,7 @@ def _found(rankers: Sequence[str], own: Sequence[int], shared: Sequence[int], ot
     ]
 
 
-def note_one_sided(cells: Cells, rankers: Sequence[str]) -> list[Finding]:
+def find_one_sided_cells(cells: Cells, rankers: Sequence[str]) -> list[Finding]:
     """Return the same of what was counted by signature."""
     import numpy as np
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ROWS = 2**17
 # So many rows at the beginning of a log are looked at in all their columns.
 _FIRST = 2**15
-OTHER_BUCKETS = Finding(
+MIXED_ENGINES = Finding(
     "other-buckets",
     "warning",
     "The harvests come from engines that put queries into different buckets: a query that recurs in both is resampled "
@@ -44,31 +44,31 @@ _MOST_SHOWN = 10
 _DROP = "Leave such rows out, or repair the job that writes the log."
 
 
-def count_rows(opened: OpenLog, plan: QueryPlan) -> tuple[Profile, RowCounts]:
+def count_rows(opened: OpenLog, plan: QueryPlan) -> tuple[LogProfile, RowCounts]:
     """Return what a first look at a log tells, and which of its rows can be counted."""
     if not plan.rankers:
-        profile = take_profile(opened, plan)
+        profile = profile_log(opened, plan)
         return profile, RowCounts.by_profile(profile)
-    answer = opened.table(signature_sql.row_counts(trust_ranks(opened, plan)), "Comparing positions with ranks")
+    answer = opened.table(signature_sql.row_counts(skip_rank_checks(opened, plan)), "Comparing positions with ranks")
     counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
     # Copies that are dropped, the names of rankers whose ranks are not known, and where rows stand that are not where
     # their ranker puts them, are in the log alone.
     elsewhere = counts.rows_contradicted or counts.rows_unusable
     if plan.schema.drop_duplicates or elsewhere or (answer["shown_by"] < 0).any():
-        return take_profile(opened, plan), counts
+        return profile_log(opened, plan), counts
     position = answer["code_0"].clip(min=0)
     columns = [answer["shown_by"], position, *(answer[name] for name in ("row_count", "impressions", "clicks"))]
     found = zip(*(column.tolist() for column in columns), strict=True)
-    profile = Profile(tuple(Entry(plan.rankers[ranker], *rest) for ranker, *rest in found))
+    profile = LogProfile(tuple(ProfileEntry(plan.rankers[ranker], *rest) for ranker, *rest in found))
     refuse_sums(plan.schema, profile.impressions)
     return profile, counts
 
 
 @dataclass(frozen=True)
-class Profile:
+class LogProfile:
     """Rows, impressions and clicks by ranker and position."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ProfileEntry, ...]
 
     @property
     def rows(self) -> int:
@@ -132,7 +132,7 @@ class Profile:
         return dict(zip(self.rankers, count_page_views(impressions).tolist(), strict=True))
 
 
-class Entry(NamedTuple):
+class ProfileEntry(NamedTuple):
     """What one ranker showed at one position: 0 stands for those beyond M, -1 for rows that cannot be counted."""
 
     ranker: str | None
@@ -167,7 +167,7 @@ class RowCounts:
         return cls(int(rows.sum()), counted, marked(BEYOND), marked(CONTRADICTED), rows_unusable=marked(UNUSABLE))
 
     @classmethod
-    def by_profile(cls, profile: Profile) -> RowCounts:
+    def by_profile(cls, profile: LogProfile) -> RowCounts:
         """Return the counts of a replay."""
         return cls(profile.rows, profile.rows_counted, profile.rows_beyond, rows_unusable=profile.rows_unusable)
 
@@ -176,16 +176,16 @@ class RowCounts:
         return {name: n for name, n in asdict(self).items() if name != "rows_unusable"}
 
 
-def take_profile(opened: OpenLog, plan: QueryPlan) -> Profile:
+def profile_log(opened: OpenLog, plan: QueryPlan) -> LogProfile:
     """Look at the rows of a log."""
     found = opened.rows(exposure_sql.profile(plan), "Looking at the rankers")
-    profile = Profile(tuple(Entry(*row) for row in found))
+    profile = LogProfile(tuple(ProfileEntry(*row) for row in found))
     refuse_rankers(opened.schema, profile.rankers)
     refuse_sums(opened.schema, profile.impressions)
     return profile
 
 
-def trust_ranks(opened: OpenLog, plan: QueryPlan) -> QueryPlan:
+def skip_rank_checks(opened: OpenLog, plan: QueryPlan) -> QueryPlan:
     """Ask no row whether its ranks are sound where the files tell that all are."""
     types, columns = plan.schema.types, list(plan.schema.rank_columns.values())
     whole = bool(columns) and all(types[column] in INTEGERS for column in columns)
@@ -196,9 +196,9 @@ def trust_ranks(opened: OpenLog, plan: QueryPlan) -> QueryPlan:
 def small_sample(opened: OpenLog, rows: int) -> Sample:
     """Return a sample of a log of so many rows."""
     if rows <= _ROWS:
-        return ALL
+        return ALL_ROWS
     # To read a text again costs as much as counting it: only its beginning is.
-    return Sample(first=_ROWS) if opened.is_text else Sample(one_in=one_in(rows, _ROWS))
+    return Sample(first=_ROWS) if opened.is_text else Sample(one_in=sampling_interval(rows, _ROWS))
 
 
 @dataclass(frozen=True)
@@ -217,12 +217,12 @@ class Sample:
 
     def denser(self, share: float) -> Sample:
         """Return a sample that has as many rows in a part of the log, of this share, as this one has in all of it."""
-        return replace(self, one_in=one_in(int(self.one_in * share), 1))
+        return replace(self, one_in=sampling_interval(int(self.one_in * share), 1))
 
     @property
     def beginning(self) -> Sample:
         """The rows at the beginning of the log alone, for what needs more columns than all rows are read for."""
-        return self if self == ALL else Sample(first=_FIRST)
+        return self if self == ALL_ROWS else Sample(first=_FIRST)
 
     def condition(self, dialect: Dialect, identity: str) -> str:
         """Return which rows are in the sample, by what they belong to."""
@@ -234,7 +234,7 @@ class Sample:
         return f"in a sample of one in {self.one_in:,}, " if self.one_in > 1 else ""
 
 
-def one_in(rows: int, wanted: int) -> int:
+def sampling_interval(rows: int, wanted: int) -> int:
     """Return how many there are for each that is looked at, so that about so many rows are.
 
     >>> one_in(10_000_000, 1_000_000), one_in(900_000, 1_000_000)
@@ -243,10 +243,10 @@ def one_in(rows: int, wanted: int) -> int:
     return 1 << max(0, (rows // wanted).bit_length() - 1)
 
 
-ALL = Sample()
+ALL_ROWS = Sample()
 
 
-def note_contradicted(counts: RowCounts) -> list[Finding]:
+def find_contradicted_ranks(counts: RowCounts) -> list[Finding]:
     """Return what to say of rows shown where their ranker does not put them; refuse if there are no others."""
     if not counts.rows_contradicted:
         return []
@@ -269,7 +269,7 @@ def note_contradicted(counts: RowCounts) -> list[Finding]:
     ]
 
 
-def note_non_functional(count: int, pairs: int) -> list[Finding]:
+def find_non_functional(count: int, pairs: int) -> list[Finding]:
     """Return what to say of pairs that one ranker showed at several ranks."""
     if not count:
         return []
@@ -287,7 +287,7 @@ def note_non_functional(count: int, pairs: int) -> list[Finding]:
     ]
 
 
-def refuse_non_functional(non_functional: str, count: int, pairs: int) -> None:
+def check_non_functional(non_functional: str, count: int, pairs: int) -> None:
     """Refuse rankers that are no function of the query, where that was asked for."""
     if count and non_functional == "refuse":
         raise LogError(
@@ -298,16 +298,16 @@ def refuse_non_functional(non_functional: str, count: int, pairs: int) -> None:
         )
 
 
-def note_natural(schema: Schema) -> list[Finding]:
+def find_no_ranker(schema: Schema) -> list[Finding]:
     """Return what to say of a log that names no ranker: what must hold, and what would make it likelier."""
     if not schema.natural:
         return []
     # Who leaves the column out that is called so knows what the ranker is.
     free = [c for c in schema.types if c not in schema.roles.values()] if "ranker" not in schema.types else []
-    return [natural_variation(schema.window, free)]
+    return [no_ranker_finding(schema.window, free)]
 
 
-def natural_variation(window: str | None, columns: Iterable[str] = ()) -> Finding:
+def no_ranker_finding(window: str | None, columns: Iterable[str] = ()) -> Finding:
     """Return what must hold where documents are compared wherever they were shown."""
     meant = guess("ranker", "ranker", columns)
     remedy = "" if window else "Compare only within a day or week to be safer: name its column (window). "
@@ -323,7 +323,7 @@ def natural_variation(window: str | None, columns: Iterable[str] = ()) -> Findin
     )
 
 
-def refuse_no_ranker(natural: bool, non_functional: str) -> None:
+def check_non_functional_setting(natural: bool, non_functional: str) -> None:
     """Refuse to refuse rankers of a log that names none."""
     if natural and non_functional == "refuse":
         raise LogError(
@@ -332,7 +332,7 @@ def refuse_no_ranker(natural: bool, non_functional: str) -> None:
         )
 
 
-def note_weighting(weighting: Weighting) -> list[Finding]:
+def find_biased_weighting(weighting: Weighting) -> list[Finding]:
     """Return what to say of a harvest of replay by traffic."""
     if weighting != "traffic":
         return []
@@ -404,7 +404,7 @@ def find_several_ranks(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     ]
 
 
-def find_no_clicks(positions: Sequence[PositionCounts]) -> Iterator[Finding]:
+def find_click_defects(positions: Sequence[PositionCounts]) -> Iterator[Finding]:
     """Yield that nothing was clicked, or everything, or that nothing was shown at position 1."""
     impressions = sum(shown.impressions for shown in positions)
     clicks = sum(shown.clicks for shown in positions)
@@ -539,7 +539,7 @@ def find_defects(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     """Return what is wrong with rows, in one scan of the log and one of the rankings, where there are any."""
     found = _found(opened, "log", list(_defects(plan)), row_text(plan.schema, plan.dialect))
     from_zero = [f for f in found if f.code in ("zero-based", "zero-based-rank")]
-    mending = count_from_one(opened, plan) if from_zero else {}
+    mending = one_based_arguments(opened, plan) if from_zero else {}
     found = [replace(f, arguments=mending) if f in from_zero else f for f in found]
     return [*found, *find_bad_rankings(opened)]
 
@@ -737,7 +737,7 @@ def _text(names: Iterable[str], d: Dialect) -> str:
     return " || ', ' || ".join(f"{d.literal(f'{n}=')} || COALESCE({d.as_text(d.quote(n))}, 'null')" for n in names)
 
 
-def count_from_one(opened: OpenLog, plan: QueryPlan) -> Arguments:
+def one_based_arguments(opened: OpenLog, plan: QueryPlan) -> Arguments:
     """Return the argument that adds 1 to what counts from 0: positions, and the ranks of a wide log."""
     schema, d = plan.schema, plan.dialect
     columns = [schema.position, *schema.rank_columns.values()]

@@ -14,7 +14,7 @@ from posbias.engines.base import Answer, Segments, row_count, segment_numbers, s
 from posbias.sql.plan import PackedCounts, RankMasks, SignatureCoding
 
 # With fewer page views than this, what a ranker compares is chance.
-FEW_VIEWS = 30
+MIN_PAGE_VIEWS = 30
 # The rank, pairs, impressions and clicks of some cells.
 _Filling = tuple[AnyArray | int, IntArray | int, IntArray, IntArray]
 # Less than so much of what was promised is short, if chance, by which queries went to which ranker, would not do it.
@@ -29,12 +29,12 @@ def count_page_views(impressions: AnyArray, at: IntArray | None = None) -> AnyAr
     They are counted at the busiest rank of all, or `at` other ranks: those of the log that a part belongs to.
     """
     if at is None:
-        at = busiest(impressions.sum(axis=tuple(range(impressions.ndim - 2))))
+        at = busiest_rank_index(impressions.sum(axis=tuple(range(impressions.ndim - 2))))
     place = np.broadcast_to(at[:, None], (*impressions.shape[:-1], 1))
     return np.take_along_axis(impressions, place, axis=-1)[..., 0]
 
 
-def busiest(impressions: AnyArray) -> IntArray:
+def busiest_rank_index(impressions: AnyArray) -> IntArray:
     """Return, by ranker, where (from 0) most was shown; from impressions by ranker and rank: (m, M) -> (m,)."""
     return np.asarray(np.argmax(impressions, axis=-1))
 
@@ -56,7 +56,7 @@ def cells_from_signatures(answer: Answer, segment: IntArray, coding: SignatureCo
     return _filled(len(ranks), segment[first], bucket[first], lambda ranker, rows: ranks[ranker][rows], fill)
 
 
-class _Columns:
+class _Table:
     """What all tables share: equal columns that are selected and joined together."""
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class _Columns:
         return type(self)(**{name: column[mask] for name, column in self.columns().items()})
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Return the rows of all parts."""
         if len(parts) == 1:
             return parts[0]
@@ -82,7 +82,7 @@ class _Columns:
 
 
 @dataclass(frozen=True)
-class Cells(_Columns):
+class Cells(_Table):
     """One row for each stratum, ranker and rank, with all the impressions and clicks there.
 
     A stratum is a group of (query, document) pairs that the rankers treat alike: the same signature, or in
@@ -99,7 +99,7 @@ class Cells(_Columns):
     impressions: IntArray
     clicks: IntArray
 
-    def of(self, segments: Segments, among: Segments) -> Cells:
+    def renumber_segments(self, segments: Segments, among: Segments) -> Cells:
         """Return the cells with their segments numbered as among others."""
         if segments == among[: len(segments)]:
             return self
@@ -162,7 +162,7 @@ def cells_from_exposures(answer: Answer, segment: IntArray, masks: RankMasks, di
     )
 
 
-def all_held(answers: Sequence[Answer], digits: PackedCounts, rows: int) -> bool:
+def no_digit_overflowed(answers: Sequence[Answer], digits: PackedCounts, rows: int) -> bool:
     """Return whether digits held all that they counted: of pairs in the first answer, one by one in the others.
 
     A digit that overflows adds one to the next and loses many, so that fewer rows are found than there are.
@@ -227,7 +227,7 @@ def busiest_ranks(totals: Answer, rankers: int) -> list[int]:
     ranker, rank = totals["ranker"], totals["rank"]
     shown = np.zeros((rankers, int(rank.max(initial=1))))
     np.add.at(shown, (ranker, rank - 1), totals["impressions"])
-    return [int(k) + 1 for k in busiest(shown)]
+    return [int(k) + 1 for k in busiest_rank_index(shown)]
 
 
 def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairSums, list[tuple[str | None, ...]]]:
@@ -248,7 +248,7 @@ def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairS
 
 
 @dataclass(frozen=True)
-class PairSums(_Columns):
+class PairSums(_Table):
     """ĉ and ¬ĉ by bucket, k and k' (`rank`, `other`), for when strata do not compress.
 
     Rows with `other` 0 hold the plain clicks and skips of a ranker at a rank, in every set or none.
@@ -303,7 +303,7 @@ def count_pairs(cells: Cells) -> int:
     return int(cells.pairs[first].sum())
 
 
-def renumbered(parts: Sequence[Cells]) -> list[Cells]:
+def renumber_strata(parts: Sequence[Cells]) -> list[Cells]:
     """Return the parts with strata numbered apart, so that joining them merges none."""
     shifted, start = [], 0
     for part in parts:
@@ -312,7 +312,7 @@ def renumbered(parts: Sequence[Cells]) -> list[Cells]:
     return shifted
 
 
-def strata_of(
+def strata_from_cells(
     cells: Cells, max_rank: int, buckets: IntArray, views: FloatArray, *, by_design: bool, by_ranker: bool = False
 ) -> Strata:
     """Return the strata of cells; `views` holds the page views by bucket (of `buckets`) and ranker.
@@ -326,7 +326,7 @@ def strata_of(
     elif not by_ranker:
         cells = _whoever_showed(cells)
     cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=places(cells.bucket, buckets))
-    alike = _Alike.of(cells)
+    alike = _EqualStrata.of(cells)
     joined, one = alike.joined([alike.number, alike.cells.bucket[alike.first]])
     return Strata(replace(joined, stratum=alike.number[one]), views, max_rank, by_design)
 
@@ -389,7 +389,7 @@ def _whoever_showed(cells: Cells) -> Cells:
 
 
 @dataclass(frozen=True)
-class _Alike:
+class _EqualStrata:
     """Cells sorted by stratum, ranker and rank; where each stratum begins, how many it has, and which ones it is like.
 
     Strata of one `number` have the same ranks by the same rankers, and the same impressions a pair where those count.
@@ -401,7 +401,7 @@ class _Alike:
     number: IntArray
 
     @classmethod
-    def of(cls, cells: Cells) -> _Alike:
+    def of(cls, cells: Cells) -> _EqualStrata:
         key = (cells.stratum * (cells.ranker.max(initial=0) + 1) + cells.ranker) * (cells.rank.max(initial=0) + 1)
         key += cells.rank
         if np.any(key[1:] < key[:-1]):
@@ -450,7 +450,7 @@ class _Alike:
         return cells, np.repeat(index, size)
 
 
-def summed(sums: PairSums) -> PairSums:
+def merge_equal_sums(sums: PairSums) -> PairSums:
     """Return the same sums with those of one set in one row."""
     # Rows over all rankers carry ranker -1.
     first, which = group([sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
@@ -459,14 +459,14 @@ def summed(sums: PairSums) -> PairSums:
     return PairSums(**columns)
 
 
-def compressed(cells: Cells) -> Cells:
+def merge_equal_strata(cells: Cells) -> Cells:
     """Return the same cells with equal strata of a bucket made one."""
-    alike = _Alike.of(cells)
+    alike = _EqualStrata.of(cells)
     segment, bucket = (column[alike.first] for column in (alike.cells.segment, alike.cells.bucket))
     return alike.joined([alike.size, segment, bucket, alike.number])[0]
 
 
-class Promised(NamedTuple):
+class ExpectedImpressions(NamedTuple):
     """What was shown and what was promised, of strata that several rankers rank, by bucket, ranker and rank from 0.
 
     Promised is what the pairs of a stratum had in all, shared by traffic among the rankers that rank them.
@@ -479,7 +479,7 @@ class Promised(NamedTuple):
     promised: FloatArray
 
     @classmethod
-    def of(cls, cells: Cells, views: FloatArray) -> Promised:
+    def of(cls, cells: Cells, views: FloatArray) -> ExpectedImpressions:
         """Return them of cells; `views` are the page views of each ranker."""
         strata = int(cells.stratum.max(initial=-1)) + 1
         total = tally(cells.stratum, cells.impressions, strata)
@@ -491,19 +491,22 @@ class Promised(NamedTuple):
         promised = tally(which, np.where(several, each[cells.stratum] * views[cells.ranker], 0.0), len(first))
         return cls(cells.bucket[first], cells.ranker[first], cells.rank[first] - 1, shown, promised)
 
-    def short(self) -> list[Short]:
+    def shortfalls(self) -> list[Shortfall]:
         """Return where rankers showed too little, the shortest first."""
         ranks = int(self.rank.max(initial=0)) + 1
         found = [
-            Short(place // ranks, place % ranks + 1, int(shown), promised)
+            Shortfall(place // ranks, place % ranks + 1, int(shown), promised)
             for place, shown, promised in self._short(self.ranker * ranks + self.rank, _SHORT)
         ]
-        return sorted(found, key=lambda one: one.shown / one.promised)
+        return sorted(found, key=lambda one: one.shown / one.expected)
 
-    def uneven(self) -> Uneven | None:
+    def largest_shortfall(self) -> RankerShortfall | None:
         """Return the ranker that showed least of what its traffic promised, over all ranks, if that is too little."""
-        found = (Uneven(ranker, int(shown), promised) for ranker, shown, promised in self._short(self.ranker, _UNEVEN))
-        return min(found, key=lambda one: one.shown / max(one.promised, 1), default=None)
+        found = (
+            RankerShortfall(ranker, int(shown), promised)
+            for ranker, shown, promised in self._short(self.ranker, _UNEVEN)
+        )
+        return min(found, key=lambda one: one.shown / max(one.expected, 1), default=None)
 
     def _short(self, where: IntArray, share: float) -> list[tuple[int, float, float]]:
         """Return the places where less than a share of what was promised was shown, by more than chance, with both.
@@ -519,18 +522,18 @@ class Promised(NamedTuple):
         return [(int(place), float(shown[place]), float(promised[place])) for place in short]
 
 
-class Short(NamedTuple):
+class Shortfall(NamedTuple):
     """What a ranker, by number, showed at a rank, and what was promised."""
 
     ranker: int
     rank: int
     shown: int
-    promised: float
+    expected: float
 
 
-class Uneven(NamedTuple):
+class RankerShortfall(NamedTuple):
     """What a ranker, by number, showed of all that others rank too, and what was promised."""
 
     ranker: int
     shown: int
-    promised: float
+    expected: float

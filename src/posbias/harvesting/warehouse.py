@@ -9,8 +9,8 @@ from typing import Literal
 from posbias._text import listed
 from posbias._validate import DEFAULT_MAX_RANK, names
 from posbias.errors import LogError
-from posbias.harvesting.count import kind_of, refuse_segment_roles, refuse_settings
-from posbias.harvesting.row_checks import refuse_no_ranker
+from posbias.harvesting.count import check_segment_roles, check_settings, table_kind
+from posbias.harvesting.row_checks import check_non_functional_setting
 from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog, Weighting
 from posbias.logs.layouts import Layout
 from posbias.logs.schema import NATURAL, Schema
@@ -119,7 +119,7 @@ def harvest_sql(
     """
     if not isinstance(dialect, str) or dialect not in DIALECTS:
         raise LogError(f"The dialect {dialect!r} is not known. Use one of {listed(DIALECTS)}.")
-    refuse_settings(max_rank, weighting, non_functional)
+    check_settings(max_rank, weighting, non_functional)
     names("by", by, LogError)
     names("rankers", rankers, LogError)
     log = ClickLog(
@@ -139,10 +139,10 @@ def harvest_sql(
         duplicates=duplicates,
     )
     schema = _schema(log, rankers, by)
-    refuse_segment_roles(schema, by)
+    check_segment_roles(schema, by)
     chosen = weighting or schema.layout.weighting
-    counted = kind_of(schema.layout, chosen)
-    refuse_no_ranker(schema.natural, non_functional)
+    counted = table_kind(schema.layout, chosen)
+    check_non_functional_setting(schema.natural, non_functional)
     if window is not None and counted == "signatures":
         raise LogError("A window goes with replay, and this query knows each ranker's rank. Leave window out.")
     named = tuple(sorted(set(rankers)))

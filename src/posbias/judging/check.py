@@ -14,23 +14,23 @@ from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import LogError, Spelling
 from posbias.findings import Finding, UnusableLogError, any_error
-from posbias.harvesting.count import known_rankers, refuse_settings
-from posbias.harvesting.intervention_sets import Pairs, count_pairs_of
+from posbias.harvesting.count import check_settings, known_rankers
+from posbias.harvesting.intervention_sets import PairCounts, count_log_pairs
 from posbias.harvesting.page_checks import find_interleaved, find_one_sided, find_repeats
 from posbias.harvesting.row_checks import (
-    Profile,
+    LogProfile,
     RowCounts,
     Sample,
-    count_from_one,
     count_rows,
     find_bad_rankings,
+    find_click_defects,
     find_defects,
     find_mixed_files,
-    find_no_clicks,
+    find_no_ranker,
     find_several_ranks,
-    note_natural,
+    one_based_arguments,
 )
-from posbias.harvesting.tables import FEW_VIEWS, PositionCounts
+from posbias.harvesting.tables import MIN_PAGE_VIEWS, PositionCounts
 from posbias.logs.click_log import ClickLog
 from posbias.logs.layouts import Layout
 from posbias.logs.schema import guess, guess_ranks
@@ -78,7 +78,7 @@ def check(
         >>> found.usable, found.layout, found.rows
         (True, 'wide', 10000)
     """
-    refuse_settings(max_rank)
+    check_settings(max_rank)
     try:
         with open_log(log, engine, progress) as opened:
             return _check(opened, max_rank)
@@ -255,7 +255,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         page_views=profile.page_views,
         positions=profile.positions,
         documents=look.pairs.pairs if look.pairs else None,
-        moved=look.pairs.moved if look.pairs else None,
+        moved=look.pairs.at_several_ranks if look.pairs else None,
         documents_one_in=look.pairs.one_in if look.pairs else 1,
     )
 
@@ -266,7 +266,7 @@ class Look:
 
     opened: OpenLog
     plan: QueryPlan
-    profile: Profile
+    profile: LogProfile
     counts: RowCounts
 
     @cached_property
@@ -299,11 +299,11 @@ class Look:
         return interleaved or find_contradictions(self.opened, self.plan)
 
     @cached_property
-    def pairs(self) -> Pairs | None:
+    def pairs(self) -> PairCounts | None:
         """How many pairs there are and lie at different ranks; None where rows are too defective to count."""
         if any_error([*self.mixed_files, *self.defects, *self.contradictions]):
             return None
-        return count_pairs_of(self.opened, self.plan, self.profile.rankers, self.counts)
+        return count_log_pairs(self.opened, self.plan, self.profile.rankers, self.counts)
 
 
 def find_contradictions(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
@@ -351,7 +351,7 @@ def find_contradictions(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     moved = count >= _MOST * rows and max(shifted) < _MOST * count
     if shifted[0] == rows:
         remedy = f"Ranks seem to count from 0, and must count from 1 like {schema.position!r}: add 1 to them."
-        arguments = count_from_one(opened, plan) if schema.rank_columns else {}
+        arguments = one_based_arguments(opened, plan) if schema.rank_columns else {}
     elif not moved:
         remedy = (
             "They are left out of the harvest. If results are moved after ranking (advertisements, blending), log the "
@@ -420,14 +420,14 @@ def find_request_ids(look: Look) -> list[Finding]:
 def find_rare_rankers(look: Look) -> Iterator[Finding]:
     """Yield rankers with so few page views, next to the others, that what they compare is chance."""
     views = look.profile.page_views
-    rare = {name: n for name, n in views.items() if 0 < n < FEW_VIEWS and _RARE * n < sum(views.values())}
+    rare = {name: n for name, n in views.items() if 0 < n < MIN_PAGE_VIEWS and _RARE * n < sum(views.values())}
     if rare and not look.plan.schema.layout.ranks_known:
         if 2 * len(rare) > len(views):
             yield Finding(
                 "few-page-views",
                 "warning",
-                f"{{count}} of {len(views):,} rankers served fewer than {FEW_VIEWS} page views, as where a ranker is "
-                "told by its list",
+                f"{{count}} of {len(views):,} rankers served fewer than {MIN_PAGE_VIEWS} page views, as where a ranker "
+                "is told by its list",
                 len(rare),
                 remedy="In replay it does not matter who showed a document: without rankers the curve is the same, and "
                 "comes sooner.",
@@ -437,7 +437,7 @@ def find_rare_rankers(look: Look) -> Iterator[Finding]:
         yield Finding(
             "few-page-views",
             "warning",
-            f"{{count}} of {len(views):,} rankers served fewer than {FEW_VIEWS} page views: "
+            f"{{count}} of {len(views):,} rankers served fewer than {MIN_PAGE_VIEWS} page views: "
             f"{listed(rare, most=4)} ({min(rare.values())} the fewest)",
             len(rare),
             evidence={"page_views": rare},
@@ -448,10 +448,10 @@ def find_rare_rankers(look: Look) -> Iterator[Finding]:
 def find_no_intervention(look: Look) -> Iterator[Finding]:
     """Yield why nothing can be learnt from two ranks of one document: one ranker only, or rankers that agree."""
     rankers, pairs = look.profile.rankers, look.pairs
-    if pairs and pairs.moved == 0 and (requests := find_request_ids(look)):
+    if pairs and pairs.at_several_ranks == 0 and (requests := find_request_ids(look)):
         yield from requests
     elif look.plan.schema.natural:
-        if pairs and pairs.moved == 0:
+        if pairs and pairs.at_several_ranks == 0:
             yield Finding(
                 "no-disagreement",
                 "error",
@@ -461,7 +461,7 @@ def find_no_intervention(look: Look) -> Iterator[Finding]:
                 remedy="There is nothing to compare: queries must recur with their documents at other ranks. Harvest a "
                 "longer period" + (" or take a longer window." if look.plan.schema.window else "."),
             )
-    elif len(rankers) == 1 and not (pairs and pairs.moved):
+    elif len(rankers) == 1 and not (pairs and pairs.at_several_ranks):
         yield Finding(
             "single-ranker",
             "error",
@@ -470,7 +470,7 @@ def find_no_intervention(look: Look) -> Iterator[Finding]:
             remedy="Propensities come from documents that two rankers put at different ranks: add the log of another "
             "ranker, or of the same one before it changed, or name the column that tells them apart (ranker).",
         )
-    elif pairs and pairs.moved == 0:
+    elif pairs and pairs.at_several_ranks == 0:
         yield Finding(
             "no-disagreement",
             "error",
@@ -569,7 +569,7 @@ def _shares_at_rank(look: Look, patterns: Mapping[str, Mapping[str, str]]) -> di
 def find_non_functional(look: Look) -> list[Finding]:
     """Return pairs for which a ranker is not a function of the query; where none is named, what must hold instead."""
     if look.plan.schema.natural:
-        return note_natural(look.plan.schema)
+        return find_no_ranker(look.plan.schema)
     known = look.pairs is not None and not look.pairs.non_functional
     if known and look.plan.schema.layout.ranks_in != "table":
         return []
@@ -597,7 +597,7 @@ def _find_one_sided(look: Look) -> list[Finding]:
 
 
 def _find_no_clicks(look: Look) -> Iterable[Finding]:
-    for finding in find_no_clicks(look.profile.positions):
+    for finding in find_click_defects(look.profile.positions):
         # Of a part of a log that is merged with others it is a warning; by itself it has no curve.
         yield replace(finding, severity="error") if finding.code == "no-first-position" else finding
 
@@ -619,7 +619,7 @@ FINDERS: tuple[Callable[[Look], Iterable[Finding]], ...] = (
 )
 
 
-def _queries(opened: OpenLog, pairs: Pairs | None) -> tuple[int, int]:
+def _queries(opened: OpenLog, pairs: PairCounts | None) -> tuple[int, int]:
     """Return how many queries there are, by those of the pairs, and in replay how many several rankers served."""
     if pairs and pairs.queries is not None:
         return pairs.queries, 0

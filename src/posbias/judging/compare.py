@@ -31,7 +31,7 @@ from posbias.errors import CurveError
 from posbias.estimators import FROM_HARVESTS, estimator_class
 from posbias.estimators.base import CurveEstimator, Estimator
 from posbias.harvesting.harvest import Harvest
-from posbias.harvesting.row_checks import OTHER_BUCKETS
+from posbias.harvesting.row_checks import MIXED_ENGINES
 from posbias.judging.significance import Contrasts, joint_test, ratio_from_log, simultaneous_p_values
 from posbias.version import __version__
 
@@ -302,7 +302,7 @@ def _deletions(fitted: CurveEstimator) -> Deletions | None:
     if not isinstance(fitted, Estimator) or fitted.deletions_ is None:
         return None
     harvest, refits = fitted.harvest_, fitted.deletions_
-    mixed = any(finding.code == OTHER_BUCKETS.code for finding in harvest.findings)
+    mixed = any(finding.code == MIXED_ENGINES.code for finding in harvest.findings)
     # An estimator may have left buckets out.
     if mixed or len(refits) != len(harvest.buckets):
         return None

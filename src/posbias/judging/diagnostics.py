@@ -317,7 +317,7 @@ def question_pages(pages: PageClicks) -> Question:
 def find_odd_pages(pages: PageClicks, harvest: Harvest, trial: Trial) -> list[Finding]:
     """Return pages on which everything was clicked, that each has a click, and that none has two if none could tell."""
     found = []
-    shown, clicks = harvest.shown("rank")
+    shown, clicks = harvest.counts("rank")
     rates = clicks / np.maximum(shown, 1)
     idle = pages.views * float(np.prod(1 - rates))
     if pages.clicked == pages.views and idle > _EXPECTED:
@@ -390,7 +390,7 @@ def measure_support(curve: Refitted | None, residuals: Residuals | None, harvest
         heaviest = np.where(moving, (moved**2).max(axis=0) / np.where(squares > 0, squares, 1), np.nan)
         # A curve that leaves buckets out does not tell which of them its deletions are.
         if len(moved) == len(harvest.buckets):
-            shown = harvest.shown("bucket")
+            shown = harvest.counts("bucket")
             shares = (shown / np.maximum(shown.mean(axis=1, keepdims=True), 1e-300)).max(axis=0)
             times = np.where(moving, shares[(moved**2).argmax(axis=0)], np.nan)
     told = zip(

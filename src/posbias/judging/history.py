@@ -18,7 +18,7 @@ from posbias.curves.curve import Curve, Position
 from posbias.curves.files import MOST_RANKS, is_first, is_ratio
 from posbias.errors import CurveError
 from posbias.findings import wrapped
-from posbias.harvesting.files import gist, read_parquet
+from posbias.harvesting.files import first_line, read_parquet
 from posbias.version import __version__
 
 FORMAT = 1
@@ -229,7 +229,7 @@ def _read(table: Any) -> History:
     except UnicodeDecodeError:
         raise UnfitError("it has a text that is not in UTF-8") from None
     except (ValueError, OverflowError) as error:
-        raise UnfitError(f"it has a date that is none ({gist(error)})") from None
+        raise UnfitError(f"it has a date that is none ({first_line(error)})") from None
     days = [_day(on, list(own)) for on, own in groupby(rows, key=lambda row: row["date"])]
     if any(one.date >= after.date for one, after in pairwise(days)):
         raise UnfitError("its days are not in order, or one is there twice")

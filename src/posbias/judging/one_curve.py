@@ -277,7 +277,7 @@ class RankerPairs:
     @classmethod
     def of(cls, harvest: Harvest, most_rankers: int = MOST_RANKERS) -> RankerPairs:
         """Return the ranker_pairs of the busiest rankers of a harvest that holds strata."""
-        shown, clicks = harvest.shown("ranker", "rank").astype(np.float64)
+        shown, clicks = harvest.counts("ranker", "rank").astype(np.float64)
         rates = np.divide(clicks, shown, out=np.zeros_like(clicks), where=shown > 0)
         return cls._of(harvest.strata(by_ranker=True), rates, most_rankers)
 

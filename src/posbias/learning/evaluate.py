@@ -21,7 +21,7 @@ from posbias.engines.spark import Spark
 from posbias.errors import EstimateError, LogError, PosbiasError
 from posbias.estimators.base import FEW_DEGREES, MIN_BUCKETS, deletion_weights, explain_few_buckets, explain_few_degrees
 from posbias.findings import Finding
-from posbias.harvesting.count import Settings, refuse_settings
+from posbias.harvesting.count import HarvestSettings, check_settings
 from posbias.harvesting.harvest import harvest as harvest_log
 from posbias.judging.compare import format_change
 from posbias.judging.significance import Contrasts, ratio_from_log
@@ -105,7 +105,7 @@ def evaluate(
 
     Reference: Joachims, Swaminathan, Schnabel: Unbiased Learning-to-Rank with Biased Feedback. WSDM 2017.
     """
-    refuse_settings(max_rank)
+    check_settings(max_rank)
     judged_by = Metric.named(metric, max_rank)
     if score is not None and not isinstance(score, str):
         raise PosbiasError(f"score must be a text, the name of a column, or 'none', not {score!r}.")
@@ -128,7 +128,7 @@ def evaluate(
         fitted = fit_harvest(made, estimator, level)
         propensity = _propensity(made, fitted)
         found = find_rankings(named, told, made.rankers)
-        plan = Settings(max_rank, (), made.weighting, "share", 0).plan(opened, made.rankers)
+        plan = HarvestSettings(max_rank, (), made.weighting, "share", 0).plan(opened, made.rankers)
         pages, vacant = look_at_pages(opened, plan, made.impressions)
         answer = opened.table(credit_sums(plan, found, propensity, judged_by.gain, pages=pages), "Judging")
         top = judged_by.cutoff or max_rank

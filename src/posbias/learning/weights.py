@@ -21,10 +21,10 @@ from posbias.engines.files import file_format, refuse_overwriting
 from posbias.errors import CurveError, LogError, PosbiasError, Spelling
 from posbias.estimators.base import CurveEstimator
 from posbias.findings import Finding
-from posbias.harvesting.count import refuse_errors, refuse_pages_without_id, refuse_unusable
+from posbias.harvesting.count import check_findings, check_page_view_ids, check_usable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.page_checks import find_repeats
-from posbias.harvesting.row_checks import find_no_clicks, one_in, small_sample
+from posbias.harvesting.row_checks import find_click_defects, sampling_interval, small_sample
 from posbias.harvesting.tables import PositionCounts
 from posbias.judging.compare import fit_harvest
 from posbias.logs.click_log import ClickLog
@@ -378,7 +378,7 @@ def _kind(type_: str) -> str:
 def take_profile(opened: OpenLog, plan: QueryPlan, *, force: bool) -> WeightProfile:
     """Look at all rows, and refuse those that cannot be weighed and logs that are damaged."""
     if plan.schema.drop_duplicates:
-        refuse_pages_without_id(opened, plan)
+        check_page_view_ids(opened, plan)
     answer = opened.table_up_to(profile(plan), _MOST_CELLS, "Looking at ranks")
     if answer is None:
         raise LogError(
@@ -389,12 +389,12 @@ def take_profile(opened: OpenLog, plan: QueryPlan, *, force: bool) -> WeightProf
     columns = [answer[name].tolist() for name in ("position", "row_count", "impressions", "clicks", "clicked", "seen")]
     cells = [Cell(() if keys is None else keys[i], *row) for i, row in enumerate(zip(*columns, strict=True))]
     rows, unusable = (sum(c.rows for c in cells if c.position == UNUSABLE or every) for every in (True, False))
-    refuse_unusable(opened, plan, rows, unusable)
-    refuse_unusable(opened, plan, rows, int(answer["nameless"].sum()))
+    check_usable(opened, plan, rows, unusable)
+    check_usable(opened, plan, rows, int(answer["nameless"].sum()))
     refuse_sums(plan.schema, sum(cell.impressions for cell in cells))
     found = WeightProfile(tuple(sorted(cells, key=lambda c: ([(v is not None, v or "") for v in c.segment], c[1]))), ())
-    findings = [*find_no_clicks(found.positions), *find_repeats(opened, plan, small_sample(opened, rows))]
-    refuse_errors(findings, force=force)
+    findings = [*find_click_defects(found.positions), *find_repeats(opened, plan, small_sample(opened, rows))]
+    check_findings(findings, force=force)
     if not found.clicks:
         raise LogError("There is no click in the log: nothing can be learned from it.")
     return WeightProfile(found.cells, tuple(findings))
@@ -635,7 +635,7 @@ def refuse_other_queries(shown: int, listed: int, common: int) -> None:
 
 def _sample(plan: QueryPlan, rows: int) -> str:
     """Return a condition that all rows of some queries fulfil, of many millions about as many as are worth a look."""
-    few = one_in(rows, _MANY)
+    few = sampling_interval(rows, _MANY)
     return f"{plan.dialect.hash('query')} & {few - 1} = 0" if few > 1 else "TRUE"
 
 

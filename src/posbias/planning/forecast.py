@@ -33,7 +33,7 @@ from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit, estimator_class
 from posbias.estimators.base import MIN_BUCKETS
 from posbias.harvesting.harvest import Harvest
-from posbias.harvesting.tables import Cells, strata_of
+from posbias.harvesting.tables import Cells, strata_from_cells
 from posbias.progress import Progress
 from posbias.sql.dialects import BUCKETS
 
@@ -354,7 +354,7 @@ class HarvestModel:
         p = fill_curve(propensity)
         # Rankers that served nothing keep their ranks: they may be given traffic.
         known = harvest.views + 1e-9
-        strata = strata_of(harvest.table, harvest.max_rank, harvest.buckets, known, by_design=True)
+        strata = strata_from_cells(harvest.table, harvest.max_rank, harvest.buckets, known, by_design=True)
         cells, traffic = strata.cells, harvest.views.sum(axis=0)
         rankers = len(traffic)
         first, row = group([cells.bucket, cells.stratum])

@@ -483,7 +483,7 @@ def _plan_harvest(
             raise EstimateError(f"{left_out} Plan for all-pairs.")
         notes.append(left_out)
     page_views = harvest.views.sum()
-    results = int(harvest.shown("rank")[0].sum())
+    results = int(harvest.counts("rank")[0].sum())
     if queries is not None and not len(harvest.buckets) <= queries <= results:
         raise PosbiasError(
             f"queries is {queries:,}, but the harvest has {results:,} results in {len(harvest.buckets)} buckets, each "

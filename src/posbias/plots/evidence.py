@@ -228,7 +228,7 @@ def counted(harvest: object) -> FloatArray:
     """Return the clicks at rank k on what is at k' too: (M, M)."""
     if not isinstance(harvest, Harvest):
         raise HarvestError(f"This picture is of a Harvest, not of a {type(harvest).__name__}.")
-    return harvest.set_clicks()
+    return harvest.pair_clicks()
 
 
 def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:

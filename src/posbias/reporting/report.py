@@ -331,7 +331,7 @@ def _harvested(
 
 def _beside(harvest: Harvest, chosen: str, level: float) -> _Beside:
     fits, refused = _others(harvest, chosen, level)
-    return _Beside(fits, refused, ranker_pairs_of(harvest), harvest.set_clicks())
+    return _Beside(fits, refused, ranker_pairs_of(harvest), harvest.pair_clicks())
 
 
 class _Beside(NamedTuple):
