@@ -13,7 +13,7 @@ Menu = list[dict[str, "str | Menu"]]
 _SECTIONS: dict[str, Sequence[str]] = {
     "Tutorial": ["tutorial.md"],
     "Guides": [],
-    "Reference": ["cli.md", "harvest_file.md"],
+    "Reference": ["cli.md", "findings.md", "glossary.md", "harvest_file.md"],
     "Theory": ["theory.md"],
     "Reproduction": ["reproduction.md"],
     "Questions": ["questions.md"],

@@ -394,6 +394,21 @@ def test_file_tree_is_that_of_the_package() -> None:
     assert named == {name for name in found if name.endswith((".py", "/"))}
 
 
+def with_findings(text: str) -> str:
+    """Return the page of findings with the table of all codes as the package has them."""
+    from posbias.findings import CODES
+
+    start, marker, _ = text.partition(" --update docs/findings.md -->\n")
+    rows = [f"| `{code}` | {CODES[code]} |" for code in sorted(CODES)]
+    return "\n".join([f"{start}{marker}", "| code | meaning |", "| --- | --- |", *rows, ""])
+
+
+def test_every_finding_code_is_in_the_page_of_findings() -> None:
+    text = (DOCS / "findings.md").read_text("utf-8")
+    assert text.count("-->\n") == 1
+    assert text == with_findings(text)
+
+
 def update(names: list[str]) -> list[str]:
     """Write what the examples print now, and the pictures they draw, into pages; return what could not be run."""
     failures = []
@@ -405,6 +420,8 @@ def update(names: list[str]) -> list[str]:
             except ExampleError as error:
                 failures.append(f"{name_of(page)}: {error}")
                 continue
+            if name_of(page) == "docs/findings.md":
+                now = with_findings(now)
             for name in drawn(text):
                 kept = page.parent / name
                 kept.parent.mkdir(parents=True, exist_ok=True)
