@@ -388,10 +388,24 @@ def code(page: Path) -> str:
 
 def test_file_tree_is_that_of_the_package() -> None:
     tree = next(body for _, body in blocks(ROOT / "CONTRIBUTING.md") if body.startswith("src/posbias/"))
-    named = {word for line in tree.splitlines()[1:] for word in re.findall(r"\b([a-z_]+(?:\.py|/))(?=\s|$)", line)}
     package = ROOT / "src" / "posbias"
-    found = {f"{path.name}/" if path.is_dir() else path.name for path in package.iterdir() if path.name[0] not in "_."}
-    assert named == {name for name in found if name.endswith((".py", "/"))}
+    rooms = re.split(r"^  (?=\w)", tree.split("\nexperiments")[0], flags=re.MULTILINE)[1:]
+    named = {room.split("/")[0]: set(re.findall(r"\w+", room.split("/")[1])) for room in rooms if "/" in room}
+    assert set(named) == {path.name for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    for room, words in named.items():
+        modules = {path.stem for path in (package / room).glob("*.py")} - {"__init__"}
+        # The line of the command says "one module for each command".
+        assert modules <= words or room == "cli", f"{room} has modules that CONTRIBUTING.md does not name"
+    files = {word for room in rooms if "/" not in room for word in re.findall(r"\w+\.py", room)}
+    assert files == {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py"}
+
+
+def test_files_named_for_contributors_exist() -> None:
+    text = prose(ROOT / "CONTRIBUTING.md")
+    named = [name for name in re.findall(r"`([a-z_]+/\w+\.py)`", text) if not name.startswith("tests/")]
+    assert len(named) > 20
+    missing = [name for name in named if not any((ROOT / base / name).exists() for base in ("src/posbias", "."))]
+    assert missing == []
 
 
 def with_findings(text: str) -> str:
