@@ -403,7 +403,7 @@ def count_natural(
     still = filter_rows(answer, bucket >= 0)
     segment, segments = segment_numbers(still, plan.segments)
     cells = begun(lambda: strata.cells_from_digits(still, segment, digits))
-    busy = answer["held_0"][bucket == TOO_FREQUENT]
+    busy = answer["packed_impressions_0"][bucket == TOO_FREQUENT]
     more = None
     if len(busy):
         queries = sorted(set(busy.tolist()))
@@ -473,7 +473,7 @@ def _seem_few(opened: OpenLog, plan: QueryPlan, look: FirstScan, most: int) -> b
     """Return whether strata seem to be few enough to be kept, by those of a few buckets where there may be more."""
     if look.counts.rows_counted <= most:
         return True
-    part = exposure_counts.count_strata(plan, _LOOKED_AT, _strata_sql(replace(plan, log="few"), look))
+    part = exposure_counts.count_strata(plan, _LOOKED_AT, lambda part: _strata_sql(part, look))
     [(found,)] = opened.rows(part, "Looking at a part")
     return bool(found * BUCKETS <= most * _LOOKED_AT)
 

@@ -137,7 +137,7 @@ def _count_known_pairs(
     condition = Sample(every).condition(plan.dialect, plan.dialect.quote(plan.schema.query))
     # A query none of whose rows is counted has no pair. Of all pairs, queries are counted faster without them.
     queries = tested and every > 1
-    sql = signature_sql.pair_signatures(plan, condition, tested=tested, queries=queries)
+    sql = signature_sql.pair_signatures(plan, condition, validated=tested, queries=queries)
     answer = opened.table(sql, "Counting pairs")
     lows, highs = ({name: answer[f"{end}_{name}"] for name in plan.coding.names} for end in ("low", "high"))
     several = np.any([lows[name] != highs[name] for name in plan.coding.names], axis=0)

@@ -151,7 +151,7 @@ class _Views:
         known["r"] = d.literal(ANY_RANKER) if schema.natural else d.quote(schema.ranker)
         known["p"] = d.integer(d.quote(schema.position), schema.types[schema.position])
         columns = [f"{known[short]} AS {short}" for short in wanted]
-        source = "once" if schema.drop_duplicates else self.sample.source
+        source = "deduplicated" if schema.drop_duplicates else self.sample.source
         select = (
             f"SELECT * FROM (SELECT {', '.join(columns)} FROM {source}) s\n"
             f"WHERE v IS NOT NULL AND p IS NOT NULL AND {self.sample.condition(d, 'v')}"

@@ -154,8 +154,8 @@ def cells_from_exposures(answer: Answer, segment: IntArray, masks: RankMasks, di
         # Below the bit after it there are as many as the rank.
         rank = np.bitwise_count((masks.read(answer, ranker, row) << 1) - 1)
         pairs = answer["pairs"][row]
-        shown = counts("held" if digits else "impressions", ranker, row) * pairs
-        return rank, pairs, shown, counts("clicked" if digits else "clicks", ranker, row)
+        shown = counts("packed_impressions" if digits else "impressions", ranker, row) * pairs
+        return rank, pairs, shown, counts("packed_clicks" if digits else "clicks", ranker, row)
 
     return _filled(
         masks.rankers, segment, answer["bucket"], lambda ranker, rows: masks.read(answer, ranker, rows), fill
@@ -170,7 +170,7 @@ def no_digit_overflowed(answers: Sequence[Answer], digits: PackedCounts, rows: i
     first, *others = answers
 
     def count(slot: int) -> tuple[int, int]:
-        shown = digits.read(first, "held", slot) * first["pairs"]
+        shown = digits.read(first, "packed_impressions", slot) * first["pairs"]
         return int(shown.sum()), int(shown.max(initial=0))
 
     counted = at_once(count, range(digits.slots))
@@ -182,23 +182,25 @@ def no_digit_overflowed(answers: Sequence[Answer], digits: PackedCounts, rows: i
 
 def cells_from_digits(answer: Answer, segment: IntArray, digits: PackedCounts) -> Cells:
     """Return the cells of a replay that names no ranker: its counts are by rank, pair by pair, as digits."""
-    order, starts = runs([segment, answer["bucket"], *(answer[name] for name in digits.names("held"))])
+    order, starts = runs([segment, answer["bucket"], *(answer[name] for name in digits.names("packed_impressions"))])
     first = order[starts]
-    held = {name: answer[name][first] for name in digits.names("held")}
-    clicked = {name: answer[name][order] for name in digits.names("clicked")}
+    held = {name: answer[name][first] for name in digits.names("packed_impressions")}
+    clicked = {name: answer[name][order] for name in digits.names("packed_clicks")}
     pairs = answer["pairs"][order]
     alike = np.add.reduceat(pairs, starts)
 
-    sums = [np.add.reduceat(digits.read(clicked, "clicked", place) * pairs, starts) for place in range(digits.slots)]
+    sums = [
+        np.add.reduceat(digits.read(clicked, "packed_clicks", place) * pairs, starts) for place in range(digits.slots)
+    ]
 
     def fill(place: int, row: IntArray) -> _Filling:
-        return place + 1, alike[row], digits.read(held, "held", place, row) * alike[row], sums[place][row]
+        return place + 1, alike[row], digits.read(held, "packed_impressions", place, row) * alike[row], sums[place][row]
 
     cells = _filled(
         digits.slots,
         segment[first],
         answer["bucket"][first],
-        lambda place, rows: digits.read(held, "held", place, rows),
+        lambda place, rows: digits.read(held, "packed_impressions", place, rows),
         fill,
     )
     return replace(cells, ranker=np.zeros_like(cells.ranker))

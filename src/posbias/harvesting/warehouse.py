@@ -15,7 +15,7 @@ from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog,
 from posbias.logs.layouts import Layout
 from posbias.logs.schema import NATURAL, Schema
 from posbias.sql.dialects import BUCKETS, DIALECTS, Warehouse
-from posbias.sql.exports import ExportPlan, printed
+from posbias.sql.exports import ExportPlan, export_query
 from posbias.sql.trackers import TRACKERS, ga4, snowplow
 from posbias.version import __version__
 
@@ -170,7 +170,7 @@ def harvest_sql(
         "buckets": BUCKETS,
         "source": table,
     }
-    sql = printed(plan, hooks, counted, about)
+    sql = export_query(plan, hooks, counted, about)
     for name in (table, rankings or ""):
         # Some engines would take the table for the step itself.
         if f"\n{name.lower()} AS (" in sql:

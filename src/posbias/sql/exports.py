@@ -1,4 +1,9 @@
-"""The harvest as one query whose answer is exported: the answer says what it is, and whether it is whole."""
+"""The harvest as one query to print and run in a warehouse, whose exported answer posbias reads back.
+
+Each step is read once, so the warehouse scans the log once. The answer describes itself: one row holds, as JSON in
+`about`, what was asked, and each row holds the number of all rows in `answer_rows`. So a reader can tell what an export
+is and whether it is complete. `docs/warehouse.md` describes the columns; `harvesting/exports.py` reads them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,21 @@ from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 from posbias.sql.signatures import signature_steps
 
 FORMAT_VERSION = 1
-# What `bucket` holds for rows of a replay that are counted nowhere: beyond M, or without impressions.
+# The bucket of rows that are not counted in replay: beyond the top M, or without impressions.
 BEYOND, EMPTY = -1, -2
-# And for rows that cannot be counted, by the reason.
+# The bucket of rows that cannot be used, by the reason.
 NO_RANKER, NO_POSITION, NO_CLICK, NO_ID = -3, -4, -5, -6
 
 
-def printed(plan: ExportPlan, dialect: Warehouse, table: str, about: Mapping[str, Any]) -> str:
-    """Return the whole query: of "signatures" or of "exposures", as `table` says."""
+def export_query(plan: ExportPlan, dialect: Warehouse, table: str, about: Mapping[str, Any]) -> str:
+    """Return the query to print.
+
+    Arguments:
+        plan (ExportPlan): what is asked of the table.
+        dialect (Warehouse): the SQL to write.
+        table (str): "signatures" if each ranker's rank is known, "exposures" if not (replay).
+        about (mapping): what the answer says of itself, beside its version and table.
+    """
     steps, columns = (_signatures if table == "signatures" else _exposures)(plan)
     text = json.dumps({"version": FORMAT_VERSION, "table": table, **about})
     steps.append(_answer(plan, steps[-1].name, columns, text))
@@ -32,17 +44,20 @@ def printed(plan: ExportPlan, dialect: Warehouse, table: str, about: Mapping[str
 
 @dataclass(frozen=True)
 class ExportPlan(QueryPlan):
-    """What a harvest asks of a table that is not opened: without names of rankers, they are taken as they come."""
+    """What a harvest asks of a table that posbias does not open; without `rankers` their names are read from it."""
 
     def ranker_number(self, expression: str, type_: str) -> str:
-        """Return the number of the ranker that a column names, or its name where no ranker is known beforehand."""
+        """Return SQL for the number of the ranker that a column names, or for its name where `rankers` is empty."""
         name = self.dialect.as_text(expression)
         return super().ranker_number(name, "VARCHAR") if self.rankers else name
 
-    def click_of_copies(self, typed: str) -> str:
-        """Return the click of a result logged several times; rows of no page view cannot be told from copies."""
+    def click_of_copies(self, click: str) -> str:
+        """Return SQL for the click of a result that was logged several times.
+
+        It is -1, which is no click, for rows without a page view: they may be copies or different results.
+        """
         view = self.dialect.quote(self.schema.impression or "")
-        return f"CASE WHEN COUNT({view}) > 0 THEN {super().click_of_copies(typed)} ELSE -1 END"
+        return f"CASE WHEN COUNT({view}) > 0 THEN {super().click_of_copies(click)} ELSE -1 END"
 
 
 def _signatures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
@@ -50,10 +65,13 @@ def _signatures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
 
 
 def _exposures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
-    """Pairs by the exposure and the clicks they had, as one text, so that no step is read twice."""
+    """Return the steps and columns of the replay harvest: pairs by exposure and clicks as one text.
+
+    The text holds both, so that no step is read twice.
+    """
     d, segments = plan.dialect, plan.segments
     keys = comma(segments, "mark", "query_key", "doc_key", "ranker_key", "rank_key")
-    # A name may hold anything: without its spaces it ends where the next cell begins.
+    # Cells are separated by spaces, so a space in the name of a ranker is escaped.
     name = "REPLACE(REPLACE(ranker_key, '~', '~~'), ' ', '~s')"
     numbers = " || ':' || ".join(d.as_text(c) for c in ("rank_key", "impressions", "clicks"))
     cell = f"CASE WHEN mark = 0 THEN\n    {numbers}\n    || ':' || {name} ELSE '' END"
@@ -64,13 +82,13 @@ def _exposures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
         *shown_steps(plan, ranks=False),
         Step(
             "marked",
-            "Which rows count (0), and why others do not.",
+            "Mark 0 for rows that count, a negative number for the reason why others do not.",
             f"SELECT {comma(segments, 'query', 'doc', 'ranker', 'position', 'impressions', 'clicks')},\n"
             f"  {_mark(plan)} AS mark\nFROM shown",
         ),
         Step(
-            "kept",
-            "Rows that do not count, without all that could tell them apart.",
+            "keyed",
+            "Rows that do not count lose everything but their mark, so that they add up to one row.",
             f"SELECT {comma(segments, 'mark')},\n  "
             + ",\n  ".join(
                 f"CASE WHEN mark = 0 THEN {column} END AS {key}"
@@ -89,7 +107,7 @@ def _exposures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
             "cells",
             "Each (query, document) at each rank by each ranker.",
             f"SELECT {keys},\n  {d.total('shown_times')} AS impressions, {d.total('clicked_times')} AS clicks, "
-            f"COUNT(*) AS row_count\nFROM kept\nGROUP BY {keys}",
+            f"COUNT(*) AS row_count\nFROM keyed\nGROUP BY {keys}",
         ),
         Step(
             "pairs",
@@ -99,7 +117,7 @@ def _exposures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
         ),
         Step(
             "bucketed",
-            "The bucket of its query, or the mark of rows that do not count.",
+            "The bucket of the pair, or the mark of rows that do not count.",
             f"SELECT {comma(segments, 'stratum', 'row_count')},\n"
             f"  CASE WHEN mark = 0 THEN {bucket} ELSE mark END AS bucket\nFROM pairs",
         ),
@@ -129,12 +147,12 @@ def _mark(plan: QueryPlan) -> str:
 
 
 def _answer(plan: QueryPlan, source: str, columns: Sequence[str], about: str) -> Step:
-    """The last step: with it a reader can tell what the answer is and that no row is missing."""
-    # After a colon an empty segment is not taken for a missing one, however the export writes it.
+    """Return the last step, which adds what a reader needs to check the answer."""
+    # With a colon in front, an empty segment is not mistaken for a missing one in an export.
     segments = [f"':' || {name} AS {name}" for name in plan.segments]
     return Step(
         "answer",
-        "The counts, with what they are in one row and their number in all: a part of them is known as such.",
+        "The counts. One row says what they are, and every row how many rows there are: a cut export is noticed.",
         f"SELECT {comma(segments, columns)},\n"
         f"  CASE WHEN ROW_NUMBER() OVER (ORDER BY bucket) = 1 THEN\n    {plan.dialect.literal(about)} END AS about,\n"
         f"  COUNT(*) OVER () AS answer_rows\nFROM {source}",

@@ -228,7 +228,7 @@ def page_clicks(plan: QueryPlan) -> str:
     ]
     # Of 31 bits, so that sums of many fit.
     content = f"{d.hash('doc, position')} & {2**31 - 1}"
-    source = "once" if schema.drop_duplicates else plan.log
+    source = "deduplicated" if schema.drop_duplicates else plan.log
     bucket = d.bucket("query", schema.types[schema.query])
     ranks = range(1, plan.max_rank + 1)
     at = ",\n  ".join(f"SUM(CASE WHEN position = {k} THEN clicked ELSE 0 END) AS clicks_{k}" for k in ranks)

@@ -1,4 +1,23 @@
-"""What a query is made of: named steps, typed rows, coded ranks."""
+"""The parts every query is made of: named steps, the plan of a query, and ranks and counts packed into integers.
+
+A query is a list of `Step`s that `render` joins into one statement: each step but the last is a common table
+expression (CTE) under a comment that says what it is for, so the text reads top-down. A `QueryPlan` says what is asked
+of which log: its columns, the dialect, the rankers by number, the deepest rank M and the columns of the segments.
+
+Every query on a log begins with `shown_steps`. They end in the step `shown`: one row for each result shown, with typed
+columns under the names that all later steps use:
+
+    query, doc, ranker, position, impressions, clicks     ranker is the number of the ranker in QueryPlan.rankers
+    segment_0, segment_1, ...                             the columns of QueryPlan.by, as text
+    kept_0, kept_1, ...                                   the columns of QueryPlan.keep, as they are
+    rank_0, rank_1, ...                                   the rank that each ranker gives the document (wide and long)
+
+Three classes say how many small numbers share one integer column, which engines group and sum faster than many columns:
+
+    SignatureCoding     the ranks of all rankers as digits in base M + 1, with 0 for "not in the top M"
+    RankMasks           the ranks at which rankers showed a (query, document) pair, one bit each
+    PackedCounts        impressions and clicks by ranker or rank, added up side by side in 128 bits
+"""
 
 from __future__ import annotations
 
@@ -14,153 +33,157 @@ from posbias.sql.dialects import Dialect
 if TYPE_CHECKING:
     from posbias._arrays import AnyArray, IntArray
 
+# A signed 64-bit integer holds so many bits with room for the negative codes of rows that are not counted.
+_CODE_BITS = 62
+
+
+# ---- Steps
+
 
 def render(steps: Sequence[Step]) -> str:
-    """Return one statement: every step but the last becomes a CTE, each under the sentence that explains it.
+    """Return one SQL statement: every step but the last becomes a CTE, each under the comment that explains it.
 
-    >>> print(render([Step("rows", "What was shown.", "SELECT * FROM log"),
-    ...               Step("answer", "How many.", "SELECT COUNT(*) FROM rows")]))
-    WITH
-    -- What was shown.
-    rows AS (
-    SELECT * FROM log
-    )
-    -- How many.
-    SELECT COUNT(*) FROM rows
+    Example:
+        >>> print(render([Step("rows", "What was shown.", "SELECT * FROM log"),
+        ...               Step("answer", "How many.", "SELECT COUNT(*) FROM rows")]))
+        WITH
+        -- What was shown.
+        rows AS (
+        SELECT * FROM log
+        )
+        -- How many.
+        SELECT COUNT(*) FROM rows
     """
     *inner, last = steps
     # Texts are not indented: a literal or a quoted name may hold a newline, which must stay as it is.
-    blocks = [f"-- {s.why}\n{s.name} AS (\n{s.select}\n)" for s in inner]
+    blocks = [f"-- {step.why}\n{step.name} AS (\n{step.select}\n)" for step in inner]
     start = "WITH\n" + ",\n".join(blocks) + "\n" if blocks else ""
     return f"{start}-- {last.why}\n{last.select}"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One named step: its name, why it is there, and its SELECT."""
+    """One named step of a query.
+
+    Attributes:
+        name (str): what later steps call it.
+        why (str): one sentence for the comment above it.
+        select (str): its SELECT statement.
+    """
 
     name: str
     why: str
     select: str
 
 
+def comma(*parts: str | Sequence[str]) -> str:
+    """Join column lists with commas, leaving out empty ones.
+
+    Example:
+        >>> comma([], "query", ["rank_0", "rank_1"])
+        'query, rank_0, rank_1'
+    """
+    flat = [p for part in parts for p in ([part] if isinstance(part, str) else part)]
+    return ", ".join(p for p in flat if p)
+
+
+# ---- The plan of a query, and the first steps of every query on a log
+
+
 @dataclass(frozen=True)
-class PackedCounts:
-    """How impressions and clicks by slot are added up side by side: as digits of numbers of 128 bits.
+class QueryPlan:
+    """What a query asks of a log.
 
-    A number holds the impressions of its slots in its lower half and their clicks in its upper half, so that one sum
-    adds up both: what a group-by takes grows with the sums that it keeps for each group.
-
-    >>> PackedCounts(3, 20).groups, PackedCounts(10, 12).groups
-    ([range(0, 3)], [range(0, 5), range(5, 10)])
+    Arguments:
+        schema (Schema): the columns of the log, their types and the layout.
+        dialect (Dialect): the SQL to write.
+        rankers (tuple of str): the names of the rankers. Queries and answers know a ranker by its place here.
+        max_rank (int): M, the deepest rank that counts.
+        by (tuple of str, default ()): the columns of the log that tell the segments.
+        keep (tuple of str, default ()): columns of the log that come along unchanged.
+        log (str, default "log"): the table of the log, as SQL.
+        rankings (str, default "rankings"): the table of rankings of the long layout, as SQL.
+        ranks_valid (bool, default False): whether no rank is below 1, so that the query need not check it.
     """
 
-    slots: int
-    # So many bits hold what any slot can count.
-    bits: int
-    # So many bits of a number count impressions, and as many clicks. What is left is for pairs that are marked as
-    # having more: 2^7 times as much, or by fewer bits more.
-    half_bits: int = 60
-    # From this bit on a number counts its rows: more than a digit holds tells that its digits are no counts.
-    row_count_bit: int = 0
-
-    @cached_property
-    def groups(self) -> list[range]:
-        """Which slots' counts each number holds."""
-        return [range(start, min(start + self._fit, self.slots)) for start in range(0, self.slots, self._fit)]
+    schema: Schema
+    dialect: Dialect
+    rankers: tuple[str, ...]
+    max_rank: int
+    by: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    log: str = "log"
+    rankings: str = "rankings"
+    ranks_valid: bool = False
 
     @property
-    def _fit(self) -> int:
-        return max(self.half_bits // self.bits, 1)
+    def coding(self) -> SignatureCoding:
+        """How signatures are written as integers."""
+        return SignatureCoding(len(self.rankers), self.max_rank)
 
     @property
-    def _clicks_at(self) -> int:
-        """From which bit on a number counts clicks."""
-        return max(self.half_bits, self.bits)
+    def masks(self) -> RankMasks:
+        """How the ranks at which rankers showed a pair are written as bits."""
+        return RankMasks(len(self.rankers), self.max_rank)
 
-    def names(self, of: str) -> list[str]:
-        """What the numbers are called in a query and its answer."""
-        return [f"{of}_{g}" for g in range(len(self.groups))]
+    @property
+    def segments(self) -> list[str]:
+        """The names of the segment columns inside a query."""
+        return [f"segment_{i}" for i in range(len(self.by))]
 
-    def row_value(self, dialect: Dialect, slot: str, *, aggregated: bool) -> str:
-        """Return, as SQL, what a row adds to the number of its slot."""
-        if aggregated:
-            place = slot if self.slots <= self._fit else f"{slot} % {self._fit}"
-            unit = f"({dialect.cast('1', 'BIGINT')} << ({self.bits} * ({place})))"
-            return f"{unit} * (impressions + {dialect.cast(str(2**self._clicks_at), 'HUGEINT')} * clicks)"
-        # To look a number up takes less than to work it out: of each slot, that without a click and that with one.
-        row = 2**self.row_count_bit if self.row_count_bit else 0
-        units = [2 ** (self.bits * (place % self._fit)) for place in range(self.slots)]
-        numbers = [unit * (1 + click * 2**self._clicks_at) + row for unit in units for click in (0, 1)]
-        which = dialect.cast(f"2 * {slot} + clicks + 1", "BIGINT")
-        return f"[{', '.join(dialect.cast(str(number), 'HUGEINT') for number in numbers)}][{which}]"
+    @property
+    def kept(self) -> list[str]:
+        """The names of the `keep` columns inside a query."""
+        return [f"kept_{i}" for i in range(len(self.keep))]
 
-    def number_of_slot(self, dialect: Dialect, slot: str) -> str:
-        """Return, as SQL, which number has the digit of a slot."""
-        return dialect.cast(dialect.quotient(f"({slot})", self._fit), "TINYINT")
+    def ranker_number(self, expression: str, type_: str) -> str:
+        """Return SQL for the number of the ranker that a column names, NULL for an unknown ranker."""
+        d = self.dialect
+        cases = " ".join(f"WHEN {d.typed_literal(name, type_)} THEN {i}" for i, name in enumerate(self.rankers))
+        return d.cast(f"CASE {expression} {cases} END", "SMALLINT") if cases else "NULL"
 
-    def sum_columns(self) -> list[str]:
-        """Return, as SQL, the numbers that add up what `added` gives by `number`, by their names."""
-        if len(self.groups) == 1:
-            return ["SUM(added) AS counted_0"]
-        return [f"COALESCE(SUM(added) FILTER (WHERE number = {g}), 0) AS counted_{g}" for g in range(len(self.groups))]
+    def click_of_copies(self, click: str) -> str:
+        """Return SQL for the click of a result that was logged several times: clicked if any copy is."""
+        return f"MAX({click})"
 
-    def row_count(self) -> str:
-        """Return, as SQL, how many rows were added up; or more, where those are more than a digit holds."""
-        return " + ".join(f"({name} >> {self.row_count_bit})" for name in self.names("counted"))
-
-    def split_columns(self, dialect: Dialect, condition: str, otherwise: str = "0") -> list[str]:
-        """Return, as SQL, the impressions (`held_<g>`) and clicks (`clicked_<g>`) of all numbers where they are counts.
-
-        Elsewhere `held_0` is something else.
-        """
-        low = [f"{name} & {2**self._clicks_at - 1}" for name in self.names("counted")]
-        high = [f"{name} >> {self._clicks_at}" for name in self.names("counted")]
-        if self.row_count_bit:
-            high = [f"({text}) & {2 ** (self.row_count_bit - self._clicks_at) - 1}" for text in high]
-        names = [*self.names("held"), *self.names("clicked")]
-        return [
-            f"CASE WHEN {condition} THEN {dialect.cast(text, 'BIGINT')} ELSE {otherwise if i == 0 else 0} END AS {name}"
-            for i, (text, name) in enumerate(zip([*low, *high], names, strict=True))
-        ]
-
-    def read(
-        self, answer: Mapping[str, AnyArray], of: str, slot: int, rows: AnyArray | slice = slice(None)
-    ) -> IntArray:
-        """Return the counts of a slot, in some rows of an answer."""
-        number, place = divmod(slot, self._fit)
-        column: IntArray = answer[f"{of}_{number}"][rows]
-        return column >> place * self.bits & (1 << self.bits) - 1
+    def per_ranker(self, text: str, separator: str = ", ") -> str:
+        """Return a text once for each ranker, with `{i}` replaced by the ranker's number."""
+        return separator.join(text.replace("{i}", str(i)) for i in range(len(self.rankers)))
 
 
 def shown_steps(plan: QueryPlan, *, ranks: bool) -> list[Step]:
-    """Return the steps that end in `shown`; with the ranks of every ranker where they are known."""
+    """Return the first steps of a query on a log, which end in `shown`: one row for each result shown.
+
+    Arguments:
+        plan (QueryPlan): what is asked of the log.
+        ranks (bool): whether to add the rank that each ranker gives the document (wide and long layouts).
+    """
     schema, d = plan.schema, plan.dialect
     steps: list[Step] = []
     source = plan.log
     if schema.drop_duplicates:
         steps.append(deduplicated_step(plan))
-        source = "once"
+        source = "deduplicated"
 
     def column(name: str) -> str:
         return f"l.{d.quote(name)}"
 
-    def typed(name: str) -> str:
+    def whole_number(name: str) -> str:
         return d.integer(column(name), schema.types[name])
 
     if schema.click is not None:
         raw = column(schema.click)
-        # Rows taken once have their clicks as numbers already.
+        # The step `deduplicated` has turned clicks into numbers already.
         impressions, clicks = "1", raw if schema.drop_duplicates else d.click(raw, schema.types[schema.click])
     else:
-        impressions, clicks = typed(schema.impressions or ""), typed(schema.clicks or "")
-    # Of a log that names no ranker every row was shown by the same.
+        impressions, clicks = whole_number(schema.impressions or ""), whole_number(schema.clicks or "")
+    # In a log that names no ranker, one ranker showed every row.
     ranker = d.literal(ANY_RANKER) if schema.natural else column(schema.ranker)
     columns = [
         f"{d.nan_to_null(column(schema.query), schema.types[schema.query])} AS query",
         f"{_document(plan) if not ranks else d.nan_to_null(column(schema.doc), schema.types[schema.doc])} AS doc",
         f"{plan.ranker_number(ranker, schema.types[schema.ranker])} AS ranker",
-        f"{typed(schema.position)} AS position",
+        f"{whole_number(schema.position)} AS position",
         f"{impressions} AS impressions",
         f"{clicks} AS clicks",
         *(f"{d.as_text(column(name))} AS segment_{i}" for i, name in enumerate(plan.by)),
@@ -172,73 +195,87 @@ def shown_steps(plan: QueryPlan, *, ranks: bool) -> list[Step]:
             rank = schema.rank_columns[name]
             columns.append(f"{d.rank(column(rank), schema.types[rank])} AS rank_{i}")
     elif ranks:
-        steps.append(_placed(plan))
-        columns.append(plan.per_ranker("p.rank_{i}"))
-        join = f"\nLEFT JOIN placed p ON {_same(plan, 'query')} AND {_same(plan, 'doc')}"
+        steps.append(_document_ranks_step(plan))
+        columns.append(plan.per_ranker("r.rank_{i}"))
+        join = f"\nLEFT JOIN document_ranks r ON {_same_id(plan, 'query')} AND {_same_id(plan, 'doc')}"
     select = "SELECT\n  " + ",\n  ".join(columns) + f"\nFROM {source} l{join}"
     steps.append(Step("shown", "One row for each result shown, with typed columns.", select))
     return steps
 
 
-@dataclass(frozen=True)
-class QueryPlan:
-    """What a harvest asks of the log: its columns, the rankers by number, M and the segments."""
+def deduplicated_step(plan: QueryPlan) -> Step:
+    """Return the step that keeps one row of those that at-least-once logging wrote several times."""
+    schema, d = plan.schema, plan.dialect
+    keys = [schema.impression or "", schema.query, schema.doc, schema.position, *plan.by]
+    keys += [name for name in (None if schema.natural else schema.ranker, schema.window) if name is not None]
+    keys += schema.rank_columns.values()
+    key_columns = comma([d.quote(name) for name in dict.fromkeys(keys)])
+    kept = "".join(f", MIN({d.quote(name)}) AS {d.quote(name)}" for name in plan.keep if name not in keys)
+    column = d.quote(schema.click or "")
+    click = plan.click_of_copies(d.click(column, schema.types[schema.click or ""]))
+    return Step(
+        "deduplicated",
+        "Each result of a page view once, however often it was logged.",
+        f"SELECT {key_columns}, {click} AS {column}{kept}\nFROM {plan.log}\nGROUP BY {key_columns}",
+    )
 
-    schema: Schema
-    dialect: Dialect
-    rankers: tuple[str, ...]
-    max_rank: int
-    by: tuple[str, ...] = ()
-    # Columns that come along as they are.
-    keep: tuple[str, ...] = ()
-    # What the tables are called.
-    log: str = "log"
-    rankings: str = "rankings"
-    # Whether no rank is known to be below 1.
-    ranks_valid: bool = False
 
-    @property
-    def coding(self) -> SignatureCoding:
-        """How signatures are written as numbers."""
-        return SignatureCoding(len(self.rankers), self.max_rank)
+def _document(plan: QueryPlan) -> str:
+    """Return SQL for the document; with a window, documents of two windows (such as two days) are different ones."""
+    schema, d = plan.schema, plan.dialect
+    doc, window = (
+        d.nan_to_null(f"l.{d.quote(name)}", schema.types[name]) if name else "" for name in (schema.doc, schema.window)
+    )
+    # The length of the window stands first, so that no two windows and documents give the same text.
+    text = d.as_text(window)
+    return f"{d.as_text(f'LENGTH({text})')} || ':' || {text} || {d.as_text(doc)}" if window else doc
 
-    @property
-    def masks(self) -> RankMasks:
-        """How the ranks at which rankers showed a pair are written as bits."""
-        return RankMasks(len(self.rankers), self.max_rank)
 
-    @property
-    def segments(self) -> list[str]:
-        """The names that segment columns have inside a query."""
-        return [f"segment_{i}" for i in range(len(self.by))]
+def _document_ranks_step(plan: QueryPlan) -> Step:
+    """Return the step that turns the long table of rankings into one row for each (query, document).
 
-    @property
-    def kept(self) -> list[str]:
-        """The names that columns which come along have inside a query."""
-        return [f"kept_{i}" for i in range(len(self.keep))]
+    A document with several ranks by one ranker has none, unless one of them is no rank: then the row is unusable.
+    """
+    schema, d = plan.schema, plan.dialect
+    ranker = plan.ranker_number(d.quote(schema.ranker), schema.rankings[schema.ranker])
+    rank = d.rank(d.quote(schema.rank), schema.rankings[schema.rank])
+    low, high = (f"{end}(CASE WHEN ranker = {{i}} THEN place END)" for end in ("MIN", "MAX"))
+    ranks = plan.per_ranker(f"CASE WHEN {low} = {high} OR {low} < 1 THEN {low} END AS rank_{{i}}", ",\n  ")
+    query, doc = d.quote(schema.query), d.quote(schema.doc)
+    return Step(
+        "document_ranks",
+        "The rank that each ranker gives a document of a query.",
+        f"SELECT query, doc,\n  {ranks}\nFROM (\n  SELECT {query} AS query, {doc} AS doc, "
+        f"{ranker} AS ranker, {rank} AS place\n  FROM {plan.rankings}\n) t\nGROUP BY query, doc",
+    )
 
-    def ranker_number(self, expression: str, type_: str) -> str:
-        """Return the number of the ranker that a column names, NULL for one that is not known."""
-        cases = " ".join(
-            f"WHEN {self.dialect.typed_literal(name, type_)} THEN {i}" for i, name in enumerate(self.rankers)
-        )
-        return self.dialect.cast(f"CASE {expression} {cases} END", "SMALLINT") if cases else "NULL"
 
-    def click_of_copies(self, typed: str) -> str:
-        """Return the click of a result that was logged several times: a click if any copy has it."""
-        return f"MAX({typed})"
+def _same_id(plan: QueryPlan, role: str) -> str:
+    """Return SQL that compares an id of the log with one of the rankings, as text where their types differ."""
+    schema, d = plan.schema, plan.dialect
+    name = getattr(schema, role)
+    left, right = d.nan_to_null(f"l.{d.quote(name)}", schema.types[name]), f"r.{role}"
+    if schema.types[name] != schema.rankings[name]:
+        left, right = d.as_text(left), d.as_text(right)
+    return f"{left} = {right}"
 
-    def per_ranker(self, text: str, separator: str = ", ") -> str:
-        """Return a text once for each ranker, `{i}` replaced by its number."""
-        return separator.join(text.replace("{i}", str(i)) for i in range(len(self.rankers)))
+
+# ---- Several small numbers in one integer
 
 
 @dataclass(frozen=True)
 class SignatureCoding:
-    """How the signatures of so many rankers are written: as one number, or several where one would not hold them.
+    """How the ranks of all rankers are written as one integer, or as several where 62 bits do not hold them.
 
-    >>> SignatureCoding(2, 10).groups, SignatureCoding(20, 10).groups
-    ([range(0, 2)], [range(0, 17), range(17, 20)])
+    The ranks are digits in base M + 1, the first ranker's rank the lowest digit; 0 means "not in the top M".
+
+    Arguments:
+        rankers (int): how many rankers there are.
+        max_rank (int): M, the deepest rank that counts.
+
+    Example:
+        >>> SignatureCoding(2, 10).groups, SignatureCoding(20, 10).groups
+        ([range(0, 2)], [range(0, 17), range(17, 20)])
     """
 
     rankers: int
@@ -246,34 +283,37 @@ class SignatureCoding:
 
     @property
     def base(self) -> int:
-        """The number of digits there are."""
+        """How many values a digit has: M + 1."""
         return self.max_rank + 1
 
     @cached_property
     def groups(self) -> list[range]:
-        """Which rankers' ranks each number of up to 62 bits holds."""
-        fit = int(62 * math.log(2) / math.log(self.base))
+        """The rankers whose ranks each integer holds."""
+        fit = int(_CODE_BITS * math.log(2) / math.log(self.base))
         return [range(start, min(start + fit, self.rankers)) for start in range(0, self.rankers, fit)]
 
     @property
     def names(self) -> list[str]:
-        """What the numbers are called in a query and its answer."""
+        """The columns of the integers, in a query and in its answer: code_0, code_1, ..."""
         return [f"code_{i}" for i in range(len(self.groups))]
 
     @property
     def sizes(self) -> list[int]:
-        """How many values each number may have."""
+        """How many values each integer can have."""
         return [self.base ** len(group) for group in self.groups]
 
-    def encode(self, dialect: Dialect, first: str) -> list[str]:
-        """Return the numbers as SQL from columns `rank_<i>`; `first` is the type of the first of them.
+    def encode(self, dialect: Dialect, first_type: str) -> list[str]:
+        """Return SQL for each integer from the columns `rank_<i>`.
 
-        Of the first it is known that no rank is below 1: to ask for both ends takes DuckDB twice as long.
+        Arguments:
+            dialect (Dialect): the SQL to write.
+            first_type (str): the type of the first integer; the others are BIGINT. For the ranks of the first integer
+                the caller has checked that none is below 1: DuckDB takes twice as long to compare with both ends.
         """
-        # A rank times a power of the base needs as many bits as the number itself.
+        # A rank times a power of the base needs as many bits as the integer itself.
         return [
             "\n      + ".join(
-                f"{dialect.cast(str(self.base**place), 'BIGINT' if g else first)} * "
+                f"{dialect.cast(str(self.base**place), 'BIGINT' if g else first_type)} * "
                 f"CASE WHEN rank_{i} {'BETWEEN 1 AND' if g else '<='} {self.max_rank} THEN rank_{i} ELSE 0 END"
                 for place, i in enumerate(group)
             )
@@ -281,7 +321,7 @@ class SignatureCoding:
         ]
 
     def decode(self, dialect: Dialect) -> list[str]:
-        """Return the rank of every ranker as SQL from the numbers."""
+        """Return SQL for the rank of each ranker from the integers."""
         return [
             dialect.cast(f"{dialect.quotient(name, self.base**place)} % {self.base}", "INTEGER")
             for name, group in zip(self.names, self.groups, strict=True)
@@ -289,7 +329,7 @@ class SignatureCoding:
         ]
 
     def read_ranks(self, answer: Mapping[str, AnyArray]) -> Iterator[IntArray]:
-        """Yield the rank of every ranker from the numbers of an answer."""
+        """Yield the ranks of each ranker from the integers of an answer."""
         for name, group in zip(self.names, self.groups, strict=True):
             code = answer[name]
             for _ in group:
@@ -300,10 +340,17 @@ class SignatureCoding:
 
 @dataclass(frozen=True)
 class RankMasks:
-    """How the ranks at which rankers showed a pair are written as bits: bit `M i + k - 1` of ranker i at rank k.
+    """How the ranks at which rankers showed a pair are written as bits: bit M i + k - 1 for ranker i at rank k.
 
-    >>> RankMasks(2, 10).groups, RankMasks(8, 10).groups, RankMasks(2, 100).groups
-    ([range(0, 2)], [range(0, 6), range(6, 8)], [])
+    Unlike a signature, a mask can hold several ranks of one ranker, as they occur in replay.
+
+    Arguments:
+        rankers (int): how many rankers there are.
+        max_rank (int): M, the deepest rank that counts.
+
+    Example:
+        >>> RankMasks(2, 10).groups, RankMasks(8, 10).groups, RankMasks(2, 100).groups
+        ([range(0, 2)], [range(0, 6), range(6, 8)], [])
     """
 
     rankers: int
@@ -311,21 +358,21 @@ class RankMasks:
 
     @cached_property
     def groups(self) -> list[range]:
-        """Which rankers' ranks each mask of up to 62 bits holds; none where M is too large."""
-        fit = 62 // self.max_rank
+        """The rankers whose ranks each mask of up to 62 bits holds; empty where M is too large for a mask."""
+        fit = _CODE_BITS // self.max_rank
         return [range(start, min(start + fit, self.rankers)) for start in range(0, self.rankers, fit)] if fit else []
 
     @property
     def names(self) -> list[str]:
-        """What the masks are called in a query and its answer."""
-        return [f"seen_{g}" for g in range(len(self.groups))]
+        """The columns of the masks, in a query and in its answer: rank_mask_0, rank_mask_1, ..."""
+        return [f"rank_mask_{g}" for g in range(len(self.groups))]
 
     def bit_position(self, group: range, ranker: str, rank: str) -> str:
-        """Return, as SQL, the place of the bit of a ranker at a rank."""
+        """Return SQL for the place of the bit of a ranker at a rank."""
         return f"({ranker} - {group[0]}) * {self.max_rank} + {rank} - 1"
 
     def ranker_bits(self, dialect: Dialect) -> list[str]:
-        """Return the M bits of every ranker as SQL."""
+        """Return SQL for the M bits of each ranker."""
         return [
             dialect.bit_slice(name, place * self.max_rank, self.max_rank)
             for name, group in zip(self.names, self.groups, strict=True)
@@ -333,68 +380,105 @@ class RankMasks:
         ]
 
     def read(self, answer: Mapping[str, AnyArray], ranker: int, rows: AnyArray | slice) -> IntArray:
-        """Return the M bits of a ranker, in some rows of an answer."""
+        """Return the M bits of a ranker in some rows of an answer."""
         number, place = divmod(ranker, len(self.groups[0]))
-        seen: IntArray = answer[self.names[number]][rows]
-        return seen >> place * self.max_rank & (1 << self.max_rank) - 1
+        mask: IntArray = answer[self.names[number]][rows]
+        return mask >> place * self.max_rank & (1 << self.max_rank) - 1
 
 
-def deduplicated_step(plan: QueryPlan) -> Step:
-    """Drop what at-least-once logging wrote twice: a click counts if any copy has it."""
-    schema, d = plan.schema, plan.dialect
-    kept = [schema.impression or "", schema.query, schema.doc, schema.position, *plan.by]
-    kept += [name for name in (None if schema.natural else schema.ranker, schema.window) if name is not None]
-    kept += schema.rank_columns.values()
-    keys = comma([d.quote(name) for name in dict.fromkeys(kept)])
-    along = "".join(f", MIN({d.quote(name)}) AS {d.quote(name)}" for name in plan.keep if name not in kept)
-    click = d.quote(schema.click or "")
-    typed = d.click(click, schema.types[schema.click or ""])
-    return Step(
-        "once",
-        "Each result of a page view once, however often it was logged.",
-        f"SELECT {keys}, {plan.click_of_copies(typed)} AS {click}{along}\nFROM {plan.log}\nGROUP BY {keys}",
-    )
+@dataclass(frozen=True)
+class PackedCounts:
+    """How impressions and clicks by slot (a ranker or a rank) are added up side by side, as digits of 128-bit integers.
 
+    The lower half of an integer holds the impressions of its slots and the upper half their clicks, so one SUM adds up
+    both. The cost of a GROUP BY grows with the number of sums that it keeps for each group.
 
-def comma(*parts: str | Sequence[str]) -> str:
-    """Return column lists joined, the empty ones left out."""
-    flat = [p for part in parts for p in ([part] if isinstance(part, str) else part)]
-    return ", ".join(p for p in flat if p)
+    Arguments:
+        slots (int): how many slots there are.
+        bits (int): how many bits the count of one slot gets.
+        half_bits (int, default 60): how many bits of an integer count impressions, and as many clicks. The rest is
+            room for overflow: a pair that is marked as too frequent may have 2^7 times as much.
+        row_count_bit (int, default 0): if not 0, the integer counts its rows from this bit on. More rows than a digit
+            holds mean that the digits may have overflowed.
 
+    Example:
+        >>> PackedCounts(3, 20).groups, PackedCounts(10, 12).groups
+        ([range(0, 3)], [range(0, 5), range(5, 10)])
+    """
 
-def _document(plan: QueryPlan) -> str:
-    """Return the document: of a window such as a day, where a document is compared with itself only within one."""
-    schema, d = plan.schema, plan.dialect
-    doc, window = (
-        d.nan_to_null(f"l.{d.quote(name)}", schema.types[name]) if name else "" for name in (schema.doc, schema.window)
-    )
-    # With its length before it, so that no window and document look like others.
-    text = d.as_text(window)
-    return f"{d.as_text(f'LENGTH({text})')} || ':' || {text} || {d.as_text(doc)}" if window else doc
+    slots: int
+    bits: int
+    half_bits: int = 60
+    row_count_bit: int = 0
 
+    @cached_property
+    def groups(self) -> list[range]:
+        """The slots whose counts each integer holds."""
+        fit = self._slots_per_number
+        return [range(start, min(start + fit, self.slots)) for start in range(0, self.slots, fit)]
 
-def _placed(plan: QueryPlan) -> Step:
-    """Turn the long table of rankings into one row a (query, document); one of several ranks is none, or no rank."""
-    schema, d = plan.schema, plan.dialect
-    number = plan.ranker_number(d.quote(schema.ranker), schema.rankings[schema.ranker])
-    rank = d.rank(d.quote(schema.rank), schema.rankings[schema.rank])
-    low, high = (f"{end}(CASE WHEN ranker = {{i}} THEN place END)" for end in ("MIN", "MAX"))
-    # What is no rank is never hidden by another one.
-    ranks = plan.per_ranker(f"CASE WHEN {low} = {high} OR {low} < 1 THEN {low} END AS rank_{{i}}", ",\n  ")
-    query, doc = d.quote(schema.query), d.quote(schema.doc)
-    return Step(
-        "placed",
-        "Where each ranker puts a document of a query.",
-        f"SELECT query, doc,\n  {ranks}\nFROM (\n  SELECT {query} AS query, {doc} AS doc, "
-        f"{number} AS ranker, {rank} AS place\n  FROM {plan.rankings}\n) r\nGROUP BY query, doc",
-    )
+    @property
+    def _slots_per_number(self) -> int:
+        return max(self.half_bits // self.bits, 1)
 
+    @property
+    def _clicks_bit(self) -> int:
+        """The bit from which on an integer counts clicks."""
+        return max(self.half_bits, self.bits)
 
-def _same(plan: QueryPlan, role: str) -> str:
-    """Compare an id of the log with one of the rankings, as text where their types differ."""
-    schema, d = plan.schema, plan.dialect
-    name = getattr(schema, role)
-    left, right = d.nan_to_null(f"l.{d.quote(name)}", schema.types[name]), f"p.{role}"
-    if schema.types[name] != schema.rankings[name]:
-        left, right = d.as_text(left), d.as_text(right)
-    return f"{left} = {right}"
+    def names(self, prefix: str) -> list[str]:
+        """Return the columns of the integers in a query and in its answer: <prefix>_0, <prefix>_1, ..."""
+        return [f"{prefix}_{g}" for g in range(len(self.groups))]
+
+    def row_value(self, dialect: Dialect, slot: str, *, aggregated: bool) -> str:
+        """Return SQL for what a row adds to the integer of its slot."""
+        fit = self._slots_per_number
+        if aggregated:
+            place = slot if self.slots <= fit else f"{slot} % {fit}"
+            unit = f"({dialect.cast('1', 'BIGINT')} << ({self.bits} * ({place})))"
+            return f"{unit} * (impressions + {dialect.cast(str(2**self._clicks_bit), 'HUGEINT')} * clicks)"
+        # Looking a value up is faster than computing it: for each slot the value without a click, then with one.
+        row = 2**self.row_count_bit if self.row_count_bit else 0
+        units = [2 ** (self.bits * (place % fit)) for place in range(self.slots)]
+        values = [unit * (1 + click * 2**self._clicks_bit) + row for unit in units for click in (0, 1)]
+        index = dialect.cast(f"2 * {slot} + clicks + 1", "BIGINT")
+        return f"[{', '.join(dialect.cast(str(value), 'HUGEINT') for value in values)}][{index}]"
+
+    def number_of_slot(self, dialect: Dialect, slot: str) -> str:
+        """Return SQL for the number of the integer that holds a slot."""
+        return dialect.cast(dialect.quotient(f"({slot})", self._slots_per_number), "TINYINT")
+
+    def sum_columns(self) -> list[str]:
+        """Return SQL for the integers `packed_<g>`: the sums of `row_value` by `number`."""
+        if len(self.groups) == 1:
+            return ["SUM(row_value) AS packed_0"]
+        return [
+            f"COALESCE(SUM(row_value) FILTER (WHERE number = {g}), 0) AS packed_{g}" for g in range(len(self.groups))
+        ]
+
+    def row_count(self) -> str:
+        """Return SQL for how many rows were added up; it is larger if there are more than a digit holds."""
+        return " + ".join(f"({name} >> {self.row_count_bit})" for name in self.names("packed"))
+
+    def split_columns(self, dialect: Dialect, condition: str, otherwise: str = "0") -> list[str]:
+        """Return SQL for `packed_impressions_<g>` and `packed_clicks_<g>`, the two halves of each integer.
+
+        Where the condition does not hold they are 0, but the first is `otherwise`.
+        """
+        low = [f"{name} & {2**self._clicks_bit - 1}" for name in self.names("packed")]
+        high = [f"{name} >> {self._clicks_bit}" for name in self.names("packed")]
+        if self.row_count_bit:
+            high = [f"({text}) & {2 ** (self.row_count_bit - self._clicks_bit) - 1}" for text in high]
+        names = [*self.names("packed_impressions"), *self.names("packed_clicks")]
+        return [
+            f"CASE WHEN {condition} THEN {dialect.cast(text, 'BIGINT')} ELSE {otherwise if i == 0 else 0} END AS {name}"
+            for i, (text, name) in enumerate(zip([*low, *high], names, strict=True))
+        ]
+
+    def read(
+        self, answer: Mapping[str, AnyArray], prefix: str, slot: int, rows: AnyArray | slice = slice(None)
+    ) -> IntArray:
+        """Return the counts of a slot in some rows of an answer."""
+        number, place = divmod(slot, self._slots_per_number)
+        column: IntArray = answer[f"{prefix}_{number}"][rows]
+        return column >> place * self.bits & (1 << self.bits) - 1

@@ -1,4 +1,11 @@
-"""The harvest where every ranker's rank is known (wide, long): one aggregation by signature and ranker shown."""
+"""Queries for logs that tell where every ranker would put a document (the wide and long layouts).
+
+A document's *signature* is the vector of ranks that the rankers give it, with "none" beyond the top M. Everything that
+an estimator needs depends on a row only through its signature and the ranker that was shown. So the harvest is one
+aggregation: impressions and clicks by bucket, signature and ranker. `SignatureCoding` writes a signature as an integer.
+
+`signature_pair_sums` sums over the interventional sets instead, where there are too many signatures to keep.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +16,24 @@ from dataclasses import replace
 from posbias.sql.dialects import BUCKETS
 from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 
-# What `code_0` holds instead of ranks for rows that cannot be counted.
+# `code_0` of rows that are not counted: shown beyond the top M, shown at a position that is not the rank by their
+# ranker, or without a usable value.
 BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
 
 
 def most_signatures(plan: QueryPlan) -> float:
-    """Return how many rows the harvest can have at most: without end where there are segments."""
+    """Return the largest number of rows that the harvest can have; infinity if there are segments."""
     one_code = len(plan.coding.names) == 1
     return BUCKETS * (len(plan.rankers) + 1) * _values(plan) if one_code and not plan.by else math.inf
 
 
 def _values(plan: QueryPlan) -> int:
-    """Return how many values `code_0` may have."""
+    """Return how many values `code_0` can have."""
     return plan.coding.sizes[0] - UNUSABLE
 
 
 def signatures(plan: QueryPlan) -> str:
-    """Return the harvest of a wide or long log: impressions and clicks by bucket, signature, ranker shown."""
+    """Return the query of impressions and clicks by bucket, signature and ranker shown."""
     return render(signature_steps(plan))
 
 
@@ -34,36 +42,39 @@ def signature_steps(plan: QueryPlan) -> list[Step]:
     d, coded = plan.dialect, plan.coding.names
     impressions, clicks = _totals(plan)
     counts = f"{impressions} AS impressions, {clicks} AS clicks, COUNT(*) AS row_count"
-    size, nobody = _values(plan), len(plan.rankers)
-    span = (nobody + 1) * size
+    # A row without a known ranker gets the number after the last ranker.
+    size, unknown = _values(plan), len(plan.rankers)
+    span = (unknown + 1) * size
     if not d.packed_keys or len(coded) > 1 or BUCKETS * span >= 2**62:
         keys = comma(plan.segments, "bucket", "ranker", coded)
         why = "Impressions and clicks by bucket, signature and ranker shown."
-        return [*_signed(plan), Step("signatures", why, f"SELECT {keys},\n  {counts}\nFROM signed\nGROUP BY {keys}")]
-    # Constants by ranker in place of a product: DuckDB then knows how large the number can be.
-    starts = " ".join(f"WHEN {i} THEN {i * size - UNUSABLE}" for i in range(nobody))
-    packed = f"CASE ranker {starts} ELSE {nobody * size - UNUSABLE} END + code_0"
-    bucket, apart = "bucket", "bucket"
+        select = f"SELECT {keys},\n  {counts}\nFROM with_signature\nGROUP BY {keys}"
+        return [*_with_signature(plan), Step("signatures", why, select)]
+    # Constants in place of a product tell DuckDB how large the number can be.
+    starts = " ".join(f"WHEN {i} THEN {i * size - UNUSABLE}" for i in range(unknown))
+    packed = f"CASE ranker {starts} ELSE {unknown * size - UNUSABLE} END + code_0"
+    bucket, bucket_key = "bucket", "bucket"
     if "bucket" in d.packed_keys:
-        packed, apart = f"{d.cast('bucket', 'BIGINT')} * {span} + {packed}", ""
+        packed, bucket_key = f"{d.cast('bucket', 'BIGINT')} * {span} + {packed}", ""
         bucket = f"{d.cast(d.quotient('packed', span), 'SMALLINT')} AS bucket"
-    ranker = d.cast(f"NULLIF({d.quotient('packed', size)} % {nobody + 1}, {nobody})", "SMALLINT")
-    keys = comma(plan.segments, apart, "packed")
+    ranker = d.cast(f"NULLIF({d.quotient('packed', size)} % {unknown + 1}, {unknown})", "SMALLINT")
+    keys = comma(plan.segments, bucket_key, "packed")
     return [
-        *_signed(plan),
+        *_with_signature(plan),
         Step(
-            "keyed",
-            f"As one number, which is grouped faster: {', '.join(d.packed_keys)}.",
-            f"SELECT {comma(plan.segments, apart, 'impressions', 'clicks')},\n  {packed} AS packed\nFROM signed",
+            "with_key",
+            f"One number for {', '.join(d.packed_keys)}, because one number is grouped faster.",
+            f"SELECT {comma(plan.segments, bucket_key, 'impressions', 'clicks')},\n  {packed} AS packed\n"
+            "FROM with_signature",
         ),
         Step(
             "counted",
             "Impressions and clicks by that number.",
-            f"SELECT {keys},\n  {counts}\nFROM keyed\nGROUP BY {keys}",
+            f"SELECT {keys},\n  {counts}\nFROM with_key\nGROUP BY {keys}",
         ),
         Step(
             "signatures",
-            "What the number was made of.",
+            "The bucket, the ranker and the signature that the number stands for.",
             f"SELECT {comma(plan.segments, bucket, f'{ranker} AS ranker')},\n"
             f"  packed % {size} + {UNUSABLE} AS code_0, impressions, clicks, row_count\nFROM counted",
         ),
@@ -71,86 +82,98 @@ def signature_steps(plan: QueryPlan) -> list[Step]:
 
 
 def _totals(plan: QueryPlan) -> tuple[str, str]:
-    """Return impressions and clicks as aggregates: rows are counted, which is faster, where they are not added up."""
+    """Return SQL for the sums of impressions and clicks; counting rows is faster where each row is one impression."""
     if plan.schema.aggregated:
         return plan.dialect.total("impressions"), plan.dialect.total("clicks")
     return "COUNT(*)", "COUNT(CASE WHEN clicks = 1 THEN 1 END)"
 
 
-def _signed(plan: QueryPlan, *, tested: bool = False) -> list[Step]:
-    """Return the steps that end in `signed`: each row with its bucket and signature; `tested` if all can be counted."""
+def _with_signature(plan: QueryPlan, *, validated: bool = False) -> list[Step]:
+    """Return the steps that end in `with_signature`: each row with its bucket and signature.
+
+    With `validated` all rows are known to count, and the query does not check them.
+    """
     d = plan.dialect
-    # Narrow keys and counts of rows keep the hash table small: with three rankers it has a million groups.
+    # Narrow keys keep the hash table small: with three rankers it has a million groups.
     narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
     digits = plan.coding.encode(d, narrow)
-    first = d.cast(digits[0] if tested else _code(plan, digits[0]), narrow)
+    first = d.cast(digits[0] if validated else _code(plan, digits[0]), narrow)
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     rest = [f"{text} AS {name}" for text, name in zip(digits[1:], plan.coding.names[1:], strict=True)]
     return [
-        *_placed_by_own(plan),
+        *_expected_positions(plan),
         Step(
-            "signed",
-            "The signature: the ranks of all rankers as one number, none where beyond M.",
-            f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'own', 'impressions', 'clicks')},\n"
-            f"  {bucket} AS bucket,\n  {comma(f'{first} AS code_0', rest)}\nFROM placed_by_own",
+            "with_signature",
+            "The signature: the ranks of all rankers as one number, 0 where beyond the top M; negative if not counted.",
+            f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'expected_position', 'impressions', 'clicks')},\n"
+            f"  {bucket} AS bucket,\n  {comma(f'{first} AS code_0', rest)}\nFROM expected_positions",
         ),
     ]
 
 
-def _code(plan: QueryPlan, counted: str) -> str:
-    """Return `code_0`: what a row that is counted has, or why a row is not."""
+def _code(plan: QueryPlan, signature: str) -> str:
+    """Return SQL for `code_0`: the signature of a row that counts, or a negative number that says why it does not."""
     m = plan.max_rank
-    sound = "clicks BETWEEN 0 AND impressions AND query IS NOT NULL"
-    # Most rows are placed where their ranker puts them, and so have a position and a ranker: one short test for those.
-    placed = f"position = own AND position BETWEEN 1 AND {m} AND {sound}"
-    usable = f"position >= 1 AND {sound} AND ranker IS NOT NULL"
-    # A rank of 0 is none, or counts from 0: either way it is not what it seems.
-    unsound = "" if plan.ranks_valid else f"WHEN {plan.per_ranker('rank_{i} < 1', ' OR ')} THEN {UNUSABLE}\n    "
-    # Beyond M by its rank too: what its ranker puts within and the page beyond is contradicted like any other.
-    beyond = f"position > {m} AND (own IS NULL OR own > {m})"
+    valid = "clicks BETWEEN 0 AND impressions AND query IS NOT NULL"
+    # Most rows stand where their ranker puts them, and so have a position and a ranker: one short test for those.
+    counted = f"position = expected_position AND position BETWEEN 1 AND {m} AND {valid}"
+    usable = f"position >= 1 AND {valid} AND ranker IS NOT NULL"
+    # A rank of 0 may mean "no rank" or ranks that count from 0: posbias cannot know which.
+    invalid_rank = "" if plan.ranks_valid else f"WHEN {plan.per_ranker('rank_{i} < 1', ' OR ')} THEN {UNUSABLE}\n    "
+    # A row beyond M whose ranker puts it within M is contradicted like any other.
+    beyond = f"position > {m} AND (expected_position IS NULL OR expected_position > {m})"
     return (
-        f"CASE\n    {unsound}WHEN {placed} THEN\n      {counted}\n    WHEN {usable} THEN\n"
+        f"CASE\n    {invalid_rank}WHEN {counted} THEN\n      {signature}\n    WHEN {usable} THEN\n"
         f"      CASE WHEN {beyond} THEN {BEYOND} ELSE {CONTRADICTED} END\n    ELSE {UNUSABLE} END"
     )
 
 
-def _placed_by_own(plan: QueryPlan) -> list[Step]:
-    """Return the steps that end in `placed_by_own`: each row with the rank by the ranker shown."""
-    own = "CASE ranker " + plan.per_ranker("WHEN {i} THEN rank_{i}", " ") + " END"
-    why = "The rank that the ranker shown gives the result; it must be where it was shown."
-    return [*shown_steps(plan, ranks=True), Step("placed_by_own", why, f"SELECT *, {own} AS own\nFROM shown")]
+def _expected_positions(plan: QueryPlan) -> list[Step]:
+    """Return the steps that end in `expected_positions`: each row with the rank that the ranker shown gives it."""
+    rank = "CASE ranker " + plan.per_ranker("WHEN {i} THEN rank_{i}", " ") + " END"
+    why = "The rank that the ranker shown gives the result: the result must have been shown at that position."
+    select = f"SELECT *, {rank} AS expected_position\nFROM shown"
+    return [*shown_steps(plan, ranks=True), Step("expected_positions", why, select)]
 
 
 def row_counts(plan: QueryPlan) -> str:
-    """Return how many rows are counted, by the rank where they were shown, and how many are not, by why (`code_0`).
+    """Return the query of how many rows count, by position, and how many do not, by reason; both in `code_0`.
 
-    Both by ranker (`shown_by`); -1 is one that is not known.
+    Both are by the number of the ranker (`shown_by`), -1 for an unknown one.
     """
     d = plan.dialect
     impressions = d.total("impressions") if plan.schema.aggregated else "COUNT(*)"
-    # What is no click may be too large to be added up.
+    # A value that is not a click may be too large to add up.
     clicks = d.total(f"CASE WHEN code_0 > {UNUSABLE} THEN clicks ELSE 0 END")
     return render(
         [
-            *_placed_by_own(plan),
+            *_expected_positions(plan),
             Step(
-                "judged", "Whether it can be counted.", f"SELECT *, {_code(plan, 'own')} AS code_0\nFROM placed_by_own"
+                "checked",
+                "The position of a row that counts, or why it does not.",
+                f"SELECT *, {_code(plan, 'expected_position')} AS code_0\nFROM expected_positions",
             ),
             Step(
                 "row_counts",
-                "How many rows can be counted, and how many cannot.",
+                "How many rows count, and how many do not.",
                 f"SELECT COALESCE(ranker, -1) AS shown_by, code_0, COUNT(*) AS row_count, "
-                f"{impressions} AS impressions, {clicks} AS clicks\nFROM judged\nGROUP BY ranker, code_0",
+                f"{impressions} AS impressions, {clicks} AS clicks\nFROM checked\nGROUP BY ranker, code_0",
             ),
         ]
     )
 
 
-def pair_signatures(plan: QueryPlan, condition: str, *, tested: bool, queries: bool) -> str:
-    """Return how many (query, document) pairs have each signature, and how many have several (`low` is not `high`).
+def pair_signatures(plan: QueryPlan, condition: str, *, validated: bool, queries: bool) -> str:
+    """Return the query of how many (query, document) pairs have each signature, and how many have several.
 
-    `condition` says which rows of the log are looked at. Where all are known to be counted (`tested`), what tells that
-    is not read again. With the number of their queries in every row, if wanted.
+    The answer has the least and the greatest code of a pair, `low_<code>` and `high_<code>`; they differ for a pair
+    with several signatures.
+
+    Arguments:
+        plan (QueryPlan): what is asked of the log.
+        condition (str): which rows of the log to read.
+        validated (bool): whether all rows are known to count, so that the query does not check them.
+        queries (bool): whether to add the number of distinct queries to every row.
     """
     names = plan.coding.names
     ends = [f"MIN({name}) AS low_{name}, MAX({name}) AS high_{name}" for name in names]
@@ -158,17 +181,17 @@ def pair_signatures(plan: QueryPlan, condition: str, *, tested: bool, queries: b
     counted = ", (SELECT COUNT(DISTINCT query) FROM documents) AS queries" if queries else ""
     return render(
         [
-            # First of all: to sign rows that are not looked at costs more than the rest.
-            Step("sampled", "The rows that are looked at.", f"SELECT *\nFROM {plan.log}\nWHERE {condition}"),
-            *_signed(replace(plan, log="sampled"), tested=tested),
+            # First of all: the signatures of rows that are not read would cost more than the rest.
+            Step("sampled", "The rows to read.", f"SELECT *\nFROM {plan.log}\nWHERE {condition}"),
+            *_with_signature(replace(plan, log="sampled"), validated=validated),
             Step(
                 "documents",
-                "Each (query, document) once, with its signature, or the first and the last of several.",
-                f"SELECT query, doc, {comma(ends)}\nFROM signed\nWHERE code_0 >= 0\nGROUP BY query, doc",
+                "Each (query, document) once, with its least and its greatest signature.",
+                f"SELECT query, doc, {comma(ends)}\nFROM with_signature\nWHERE code_0 >= 0\nGROUP BY query, doc",
             ),
             Step(
                 "pair_signatures",
-                "How many have each.",
+                "How many pairs have each signature.",
                 f"SELECT {keys}, COUNT(*) AS pairs{counted}\nFROM documents\nGROUP BY {keys}",
             ),
         ]
@@ -176,8 +199,8 @@ def pair_signatures(plan: QueryPlan, condition: str, *, tested: bool, queries: b
 
 
 def signature_pairs(plan: QueryPlan) -> str:
-    """Return how many distinct (query, document) pairs have each signature."""
-    steps = _signed(plan)
+    """Return the query of how many distinct (query, document) pairs have each signature."""
+    steps = _with_signature(plan)
     keys = comma(plan.coding.names)
     return render(
         [
@@ -185,11 +208,11 @@ def signature_pairs(plan: QueryPlan) -> str:
             Step(
                 "documents",
                 "Each (query, document) once.",
-                f"SELECT DISTINCT query, doc, {keys}\nFROM signed\nWHERE code_0 >= 0",
+                f"SELECT DISTINCT query, doc, {keys}\nFROM with_signature\nWHERE code_0 >= 0",
             ),
             Step(
                 "signature_pairs",
-                "How many have each signature.",
+                "How many pairs have each signature.",
                 f"SELECT {keys}, COUNT(*) AS pairs\nFROM documents\nGROUP BY {keys}",
             ),
         ]
@@ -197,85 +220,89 @@ def signature_pairs(plan: QueryPlan) -> str:
 
 
 def signature_totals(plan: QueryPlan) -> str:
-    """Return impressions and clicks by bucket, ranker and rank, and the rows that cannot be counted by `code_0`."""
+    """Return the query of impressions and clicks by bucket, ranker and rank; `code_0` is negative for rows that do not
+    count.
+    """
     d = plan.dialect
-    steps = _signed(plan)
+    steps = _with_signature(plan)
     impressions = d.total("impressions") if plan.schema.aggregated else "COUNT(*)"
     code = "CASE WHEN code_0 < 0 THEN code_0 ELSE 0 END"
-    keys = [*plan.segments, "bucket", "ranker", "own"]
+    keys = [*plan.segments, "bucket", "ranker", "expected_position"]
     return render(
         [
             *steps,
             Step(
                 "totals",
-                "What was shown at each rank.",
-                f"SELECT {comma(plan.segments, 'bucket', 'ranker')}, own AS rank, {code} AS code_0, "
+                "Impressions and clicks at each rank.",
+                f"SELECT {comma(plan.segments, 'bucket', 'ranker')}, expected_position AS rank, {code} AS code_0, "
                 f"{impressions} AS impressions, {d.total('clicks')} AS clicks, COUNT(*) AS row_count\n"
-                f"FROM signed\nGROUP BY {comma(keys, code)}",
+                f"FROM with_signature\nGROUP BY {comma(keys, code)}",
             ),
         ]
     )
 
 
 def signature_pair_sums(plan: QueryPlan, firsts: Sequence[int]) -> str:
-    """Return ĉ and ¬ĉ by bucket, k and k' (traffic weighting), for when signatures do not compress.
+    """Return the query of ĉ and ¬ĉ by bucket, k and k' (section 3 of the paper), for logs with too many signatures.
 
-    `firsts` are the positions at which each ranker's page views are counted.
+    Arguments:
+        plan (QueryPlan): what is asked of the log.
+        firsts (sequence of int): the position at which the page views of each ranker are counted.
     """
     segments, d = plan.segments, plan.dialect
     ranks = [f"{rank} AS rank_{i}" for i, rank in enumerate(plan.coding.decode(d))]
-    own = "CASE ranker " + plan.per_ranker("WHEN {i} THEN rank_{i}", " ") + " END"
+    rank = "CASE ranker " + plan.per_ranker("WHEN {i} THEN rank_{i}", " ") + " END"
     views = ",\n  ".join(
-        f"SUM(CASE WHEN ranker = {i} AND own = {first} THEN impressions ELSE 0 END) AS views_{i}"
+        f"SUM(CASE WHEN ranker = {i} AND rank = {first} THEN impressions ELSE 0 END) AS views_{i}"
         for i, first in enumerate(firsts)
     )
-    weight = plan.per_ranker("CASE WHEN o.rank_{i} = o.own THEN v.views_{i} ELSE 0 END", " + ")
+    weight = plan.per_ranker("CASE WHEN s.rank_{i} = s.rank THEN v.views_{i} ELSE 0 END", " + ")
     total = plan.per_ranker("v.views_{i}", " + ")
-    on = " AND ".join(f"o.{s} IS NOT DISTINCT FROM v.{s}" for s in segments) or "TRUE"
-    # The ranks of rankers that showed nothing are no interventions.
-    served = plan.per_ranker("CASE WHEN v.views_{i} > 0 THEN o.rank_{i} ELSE 0 END AS rank_{i}", ",\n  ")
-    keys = comma(segments, "bucket", "own", "other")
+    on = " AND ".join(f"s.{name} IS NOT DISTINCT FROM v.{name}" for name in segments) or "TRUE"
+    # A ranker that showed nothing makes no intervention.
+    served = plan.per_ranker("CASE WHEN v.views_{i} > 0 THEN s.rank_{i} ELSE 0 END AS rank_{i}", ",\n  ")
+    keys = comma(segments, "bucket", "rank", "other")
     group_views = f"\nGROUP BY {comma(segments)}" if segments else ""
     return render(
         [
             *signature_steps(plan),
             Step(
-                "ranked",
-                "The signatures as ranks again.",
+                "decoded",
+                "The ranks that each signature stands for.",
                 f"SELECT {comma(segments, 'bucket', 'ranker', 'impressions', 'clicks')},\n  "
                 + ",\n  ".join(ranks)
                 + "\nFROM signatures\nWHERE code_0 >= 0",
             ),
-            Step("owned", "The rank at which each was shown.", f"SELECT *, {own} AS own\nFROM ranked"),
+            Step("with_rank", "The rank at which each was shown.", f"SELECT *, {rank} AS rank\nFROM decoded"),
             Step(
-                "views",
+                "page_views",
                 "The page views n_i of each ranker.",
-                f"SELECT {comma(segments, views)}\nFROM owned{group_views}",
+                f"SELECT {comma(segments, views)}\nFROM with_rank{group_views}",
             ),
             Step(
                 "weighted",
-                "w(q,d,k), as a share of all page views so that days add up.",
-                f"SELECT {comma([f'o.{s}' for s in segments], 'o.bucket', 'o.own', 'o.impressions', 'o.clicks')},\n"
-                f"  {served},\n  1e0 * ({weight}) / ({total}) AS w\nFROM owned o\nJOIN views v ON {on}",
+                "w(q,d,k), as a share of all page views, so that harvests of several days add up.",
+                f"SELECT {comma([f's.{n}' for n in segments], 's.bucket', 's.rank', 's.impressions', 's.clicks')},\n"
+                f"  {served},\n  1e0 * ({weight}) / ({total}) AS w\nFROM with_rank s\nJOIN page_views v ON {on}",
             ),
             Step(
-                "others",
+                "other_ranks",
                 "The ranks k'.",
                 " UNION ALL ".join(f"SELECT {k} AS other" for k in range(1, plan.max_rank + 1)),
             ),
             Step(
-                "moved",
+                "rank_pairs",
                 "Each row once for every other rank k' of its document, however many rankers put it there.",
-                f"SELECT {comma(segments, 'bucket', 'own', 'other')},\n"
-                "  clicks / w AS c, (impressions - clicks) / w AS s"
-                f"\nFROM weighted\nJOIN others ON other <> own AND other IN ({plan.per_ranker('rank_{i}')})\n"
+                f"SELECT {comma(segments, 'bucket', 'rank', 'other')},\n"
+                "  clicks / w AS weighted_clicks, (impressions - clicks) / w AS weighted_skips"
+                f"\nFROM weighted\nJOIN other_ranks ON other <> rank AND other IN ({plan.per_ranker('rank_{i}')})\n"
                 "WHERE w > 0",
             ),
             Step(
                 "pair_sums",
                 "ĉ and ¬ĉ of every interventional set.",
-                f"SELECT {comma(segments, 'bucket')}, own AS rank, other, SUM(c) AS clicks, SUM(s) AS skips\n"
-                f"FROM moved\nGROUP BY {keys}",
+                f"SELECT {comma(segments, 'bucket')}, rank, other, SUM(weighted_clicks) AS clicks, "
+                f"SUM(weighted_skips) AS skips\nFROM rank_pairs\nGROUP BY {keys}",
             ),
         ]
     )
