@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 FULL   := $(VENV)/.complete
 TEST   := $(VENV)/.test
-# What drives Chromium, from npm: beside .venv, and no part of the clone.
+# The npm packages that drive Chromium in tests.
 NODE   := .browser
 DEMO   := $(VENV)/.demo
 SHOWN  := plot,report
@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: setup demo test test-servers fuzz experiments lint format bench docs site clean
 
 # Exact versions from constraints.txt, build tools included. Compiled once, on all cores and without the tests of others:
-# where bytecode is not written on import, every start would otherwise compile anew.
+# where Python cannot write bytecode on import, every start would compile again.
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --editable '.[$(1)]' -c constraints.txt
@@ -38,21 +38,21 @@ $(DEMO): pyproject.toml constraints.txt
 	$(call install,$(SHOWN))
 	touch $@
 
-# The tool that builds the site is as large as it is rarely needed.
+# The site generator is large and rarely needed, so it is installed only here.
 $(SITE): pyproject.toml constraints.txt
 	$(call install,docs)
 	touch $@
 
-# What comes next is told by the commands as one would type them.
+# Printed at the end of the demo.
 define NEXT
 
-The picture of this curve is in demo/curve.png. Open demo/report.html in a browser: all there is to know of it.
-Next, on a log of your own:
-  $(BIN)/posbias check LOG                   what is in it, and how to mend what is wrong
-  $(BIN)/posbias estimate LOG                its curve; for those of segments, --by COLUMN
-  $(BIN)/posbias report LOG -o report.html   the curve, whether to trust it and why, as a page to send
-  $(BIN)/posbias plan LOG                    how much more data the curve needs
-What its columns mean: docs/log.md. What people ask first: docs/questions.md.
+The curve is drawn in demo/curve.png. Open demo/report.html in a browser for the full report.
+Next, with your own log:
+  $(BIN)/posbias check LOG                   list the problems of the log, with remedies
+  $(BIN)/posbias estimate LOG                estimate its curve; --by COLUMN gives one for each segment
+  $(BIN)/posbias report LOG -o report.html   write the curve and its evidence as a page to send
+  $(BIN)/posbias plan LOG                    find out how much more data the curve needs
+docs/log.md explains the columns. docs/questions.md answers frequent questions.
 endef
 export NEXT
 
