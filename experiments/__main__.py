@@ -6,8 +6,8 @@ import click
 
 from posbias._text import folded, printable
 from posbias.cli import main
-from posbias.cli.commands import ReportsErrors
-from posbias.cli.options import Sectioned, tell
+from posbias.cli.commands import ErrorReportingCommand
+from posbias.cli.options import SectionedCommand, print_to_stderr
 
 # Also in `experiments.registry`, whose import would make --help wait for numpy and the engine.
 _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
@@ -15,7 +15,7 @@ _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
 _OURS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "planning", "evaluation", "learning")
 
 
-class _Command(ReportsErrors, Sectioned):
+class _Command(ErrorReportingCommand, SectionedCommand):
     """The command, with its errors reported as those of `posbias` are."""
 
 
@@ -72,7 +72,7 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     except KeyboardInterrupt:
         if not done:
             raise
-        tell(printable(f"Interrupted; {', '.join(done)} had been written to {output}."))
+        print_to_stderr(printable(f"Interrupted; {', '.join(done)} had been written to {output}."))
         raise click.exceptions.Exit(130) from None
     summary = f"{summarize(held, claims, undecided)} Numbers and pictures are in {output}."
     click.echo("\n".join(folded(printable(summary), breaking=False)))

@@ -160,7 +160,7 @@ def test_a_harvest_gives_the_estimate_of_its_log(folder: Path, log: str, tmp_pat
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1.h.parquet", "2.h.parquet", "all.parquet"]
     for again in (tmp_path / "1.h.parquet", shutil.copy(tmp_path / "1.h.parquet", tmp_path / "copy.parquet")):
         message = fails("merge", tmp_path / "1.h.parquet", tmp_path / "2.h.parquet", again, "-o", merged)
-        assert "would count twice" in message
+        assert "would be counted twice" in message
 
 
 def test_notes_go_to_stderr(folder: Path) -> None:
@@ -199,8 +199,8 @@ def test_sets(log: str) -> None:
     sizes = posbias.intervention_sets(posbias.ClickLog(log), max_rank=4)
     told = json.loads(run("sets", log, "--max-rank", 4, "--json").stdout)
     assert told["max_rank"] == 4
-    assert [(s["k"], s["other"]) for s in told["sets"]] == [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)]
-    assert all(s["pairs"] == sizes[s["k"] - 1, s["other"] - 1] for s in told["sets"])
+    assert [(s["rank"], s["other_rank"]) for s in told["sets"]] == [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)]
+    assert all(s["pairs"] == sizes[s["rank"] - 1, s["other_rank"] - 1] for s in told["sets"])
     lines = run("sets", log, "--max-rank", 4).stdout.splitlines()
     assert lines[1].split() == ["1", "2", "3"]
     assert [line.split() for line in lines[2:]] == [
@@ -296,17 +296,23 @@ ERRORS: dict[str, tuple[list[str], str]] = {
 }
 USAGE: dict[str, tuple[list[str], str]] = {
     "no such command": (["chekc"], "Did you mean 'check'?"),
-    "a log for a command": (["{log}"], "To look at that log, run: posbias check {log}"),
+    "a log for a command": (["{log}"], "To check that log, run: posbias check {log}"),
     "nothing given": (["estimate"], "Missing argument 'LOG...'"),
     "no output": (["harvest", "{log}"], "Missing option '-o' / '--output'"),
     "no such flag": (["estimate", "{log}", "--qery", "q"], "'--query'?"),
     "no such estimator": (["estimate", "{log}", "--estimator", "best"], "'all-pairs', 'pivot-one', 'adjacent-chain'"),
     "level": (["estimate", "{log}", "--level", "95"], "95.0 is not in the range 0<x<1"),
     "rank": (["estimate", "{log}", "--max-rank", "1"], "1 is not in the range x>=2"),
-    "plot": (["estimate", "{log}", "--plot", "c.gif"], "can be written as .png, .svg, .pdf, not as 'c.gif'"),
-    "resamples of none": (["estimate", "{log}", "--bootstrap", "99"], "Add --interval bootstrap, or leave it out"),
-    "seed of nothing": (["estimate", "{log}", "--seed", "1"], "Add --interval bootstrap, or leave it out"),
-    "seed of the jackknife": (["estimate", "{log}", "--estimator", "all-pairs", "--seed", "1"], "--seed says"),
+    "plot": (["estimate", "{log}", "--plot", "c.gif"], "ends in .png, .svg, .pdf, not 'c.gif'"),
+    "resamples of none": (
+        ["estimate", "{log}", "--bootstrap", "99"],
+        "Add --interval bootstrap, or leave out --bootstrap",
+    ),
+    "seed of nothing": (["estimate", "{log}", "--seed", "1"], "Add --interval bootstrap, or leave out --seed"),
+    "seed of the jackknife": (
+        ["estimate", "{log}", "--estimator", "all-pairs", "--seed", "1"],
+        "--seed is the seed of the resamples",
+    ),
     "both": (["estimate", "{log}", "--json", "--csv"], "exclude each other"),
     "truth in CSV": (["estimate", "{log}", "--csv", "--truth", "x"], "in a --plot, not by --csv. Leave one out"),
     "truth in JSON": (["estimate", "{log}", "--json", "--truth", "x"], "in a --plot, not by --json. Leave one out"),
@@ -338,9 +344,9 @@ def test_a_harvest_is_not_a_log(log: str, tmp_path: Path) -> None:
     made = tmp_path / "h.parquet"
     run("harvest", log, "-o", made)
     for command in (["check", made], ["sets", made], ["harvest", made, "-o", tmp_path / "i.parquet"]):
-        assert f"It is read by: posbias estimate {made}" in fails(*command)
-    assert "for which --max-rank, --by was decided" in fails("estimate", made, "--max-rank", 5, "--by", "device")
-    assert "Join harvests first, with posbias merge" in fails("estimate", made, log)
+        assert f"Estimate from it with: posbias estimate {made}" in fails(*command)
+    assert "--max-rank, --by was decided when it was made" in fails("estimate", made, "--max-rank", 5, "--by", "device")
+    assert "Merge harvests first: posbias merge" in fails("estimate", made, log)
     assert "--weighting uniform" in fails("estimate", made, "--weighting", "uniform")
     made.write_bytes(made.read_bytes()[:-20])
     assert "truncated" in fails("merge", made, "-o", tmp_path / "m.parquet")

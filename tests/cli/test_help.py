@@ -33,8 +33,8 @@ def test_every_option_is_listed_once(command: str) -> None:
 def test_what_reads_a_log_ends_with_its_columns_its_engine_and_spark(command: str) -> None:
     listed = sections(command)
     titles = [title for title in listed if title != "Output"]
-    assert titles[-5:] == ["What is compared", "Columns of the log", "Where the log lies", "Engine", "Spark"]
-    assert "--window" in listed["What is compared"]
+    assert titles[-5:] == ["Harvest", "Columns of the log", "Source of the log", "Engine", "Spark"]
+    assert "--window" in listed["Harvest"]
     assert listed["Spark"] == ["--spark-master", "--spark-conf"]
     assert listed["Engine"] == ["--engine", "--memory-limit", "--threads"]
     assert listed["Columns of the log"][:2] == ["--query", "--doc"]
@@ -61,23 +61,23 @@ def test_output_holds_what_is_put_out_and_nothing_that_no_section_names(command:
 
 def test_what_makes_a_log_of_events_has_sections_too() -> None:
     listed = sections("events")
-    assert [*listed] == ["Output", "Tracker", "Columns of the events", "Where the events lie", "Engine", "Spark"]
+    assert [*listed] == ["Output", "Tracker", "Columns of the events", "Source of the events", "Engine", "Spark"]
     assert listed["Columns of the events"][-3:] == ["--click-impression", "--click-doc", "--first"]
 
 
 def test_an_estimate_begins_with_the_curve_and_puts_out_after_the_log() -> None:
     listed = sections("estimate")
     assert next(iter(listed)) == "Curve"
-    assert [*listed].index("Output") == [*listed].index("Where the log lies") + 1
+    assert [*listed].index("Output") == [*listed].index("Source of the log") + 1
     assert "--random" in listed["Curve"]
     assert listed["Curve"][:3] == ["--estimator", "--by", "--max-rank"]
     assert listed["Output"][:3] == ["--plot", "--json", "--csv"]
 
 
 def test_an_option_of_no_section_is_shown_all_the_same() -> None:
-    from posbias.cli.options import Sectioned
+    from posbias.cli.options import SectionedCommand
 
-    @click.command(cls=Sectioned, sections={"Output": ("output",)})
+    @click.command(cls=SectionedCommand, sections={"Output": ("output",)})
     @click.option("--output")
     @click.option("--news", help="Of no section.")
     @click.option("--spark-master")

@@ -190,7 +190,7 @@ def test_a_terminal_gets_no_query_that_steers_it_and_a_pipe_gets_it() -> None:
     assert os.read(leader, 2**16) == b"end"
     os.close(leader)
     assert done.returncode == 2
-    assert b"would steer the terminal. Write the query to a file" in done.stderr
+    assert b"control characters for the terminal. Write the query to a file" in done.stderr
 
 
 def test_a_harvest_tells_its_segment_columns_without_them() -> None:

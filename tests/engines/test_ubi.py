@@ -246,7 +246,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert posbias.check(posbias.ClickLog("log.parquet"), max_rank=4).usable
     wrong = CliRunner().invoke(cli, [*words, "-o", "x.parquet", "--doc", "sku"])
     assert wrong.exit_code == 2
-    assert "leave --doc out" in wrong.stderr
+    assert "Leave out --doc" in wrong.stderr
 
 
 def test_exports_the_wrong_way_round_or_of_something_else_are_refused(tmp_path: Path) -> None:

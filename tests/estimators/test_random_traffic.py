@@ -442,4 +442,4 @@ def test_from_the_command_line(tmp_path: Path):
     forced = run("estimate", log, "--estimator", "random-traffic", "--random", "a", "--force")
     assert forced.exit_code == 0
     unused = run("estimate", log, "--random", "r")
-    assert "cross-fit has no use for --random" in unused.stderr
+    assert "cross-fit does not use --random" in unused.stderr

@@ -390,9 +390,9 @@ def test_the_command_compares_within_a_harvest(files: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["before.harvest"], "1 file given where two are compared"),
-        (["before.harvest", "after.harvest", "before.json"], "3 files given"),
-        (["before.json", "--segments"], "--segments takes a harvest"),
+        (["before.harvest"], "Expected two files to compare, but 1 given"),
+        (["before.harvest", "after.harvest", "before.json"], "but 3 given"),
+        (["before.json", "--segments"], "--segments needs a harvest"),
         (["before.harvest", "--segments"], "no segments"),
         (["before.harvest", "--segments", "--estimators", "cross-fit,all-pairs"], "exclude each other"),
         (["before.harvest", "after.harvest", "--segments"], "Give one file"),
@@ -401,7 +401,7 @@ def test_the_command_compares_within_a_harvest(files: Path) -> None:
         (["segments.harvest", "--segments", "--plot", "x.png"], "--plot draws two curves"),
         (["before.harvest", "log.parquet"], "not a harvest"),
         (["before.harvest", "none.json"], "There is no file"),
-        (["before.json", "after.json", "--estimator", "all-pairs"], "curves have been estimated"),
+        (["before.json", "after.json", "--estimator", "all-pairs"], "both files are curves"),
     ],
 )
 def test_the_command_says_what_does_not_fit(files: Path, args: list[str], said: str) -> None:

@@ -132,8 +132,8 @@ def test_days_that_were_estimated_otherwise_are_told(tmp_path: Path) -> None:
         (tmp_path / "curve.json").write_text(json.dumps(estimator.fit(harvest).curve().to_dict()))
         done = CliRunner().invoke(cli, ["history", "add", str(path), str(tmp_path / "curve.json"), "--date", day])
         assert done.exit_code == 0, done.output
-        assert "not those of its 2 segments" in done.stderr
-        told[day] = "not to be compared" in done.stderr
+        assert "not the curves of the 2 segments" in done.stderr
+        told[day] = "Do not compare" in done.stderr
     assert [day for day, said in told.items() if said] == ["2026-03-03", "2026-03-04"]
     kept = posbias.History.load(path)
     assert [str(day.date) for day in kept.changes] == ["2026-03-03", "2026-03-04"]

@@ -608,10 +608,10 @@ def test_an_edited_curve_file_has_the_error_of_a_curve_file(folder: Path) -> Non
 
 
 COMMANDS: dict[str, tuple[Sequence[str], str]] = {
-    "nothing": ((), "There is no LOG"),
-    "both": (("--assume", "h.parquet"), "--assume plans before there is any data"),
-    "assumed": (("h.parquet", "--eta", "2"), "--eta describes an assumed world"),
-    "of a log": (("--assume", "--click", "x"), "--click goes with a log or a harvest"),
+    "nothing": ((), "LOG is missing"),
+    "both": (("--assume", "h.parquet"), "--assume plans without data"),
+    "assumed": (("h.parquet", "--eta", "2"), "--eta is for an assumed world only"),
+    "of a log": (("--assume", "--click", "x"), "--click is for a log or a harvest only"),
     "decided": (("h.parquet", "--max-rank", "5"), "--max-rank was decided when it was made"),
     "traffic": (("h.parquet", "--traffic", "half"), "such as a=0.5,b=0.5"),
     "ranker": (("h.parquet", "--traffic", "a=1,z=1"), "gives a share to 'z'"),

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import posbias
 from posbias._validate import DEFAULT_CAP
 from posbias.cli import cli
-from posbias.cli.report import _command, _next_steps
+from posbias.cli.report import _command_line, _next_steps
 from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
 from posbias.harvesting import harvest as harvests
@@ -477,11 +477,11 @@ def test_what_comes_next_is_in_the_page(files: dict[str, str], report: Report, p
 
 def test_secrets_of_spark_are_not_told(files: dict[str, str]) -> None:
     words = [files["log.parquet"], "-o", "x.html", "--engine", "spark", "--spark-conf", f"fs.s3a.secret.key={SECRET}"]
-    told = _command(command.make_context("report", [*words, "--force"]))
+    told = _command_line(command.make_context("report", [*words, "--force"]))
     assert SECRET not in told
     assert "--spark-conf fs.s3a.secret.key=... " in told
     assert told.endswith("--force")
-    (said,) = _next_steps(command.make_context("report", [*words, "--force"]), harvests=False)
+    (said,) = _next_steps(command.make_context("report", [*words, "--force"]), from_harvests=False)
     assert SECRET not in str(said)
     assert "--engine spark" in said[CURVE]
     # Which are made by DuckDB alone.
@@ -494,7 +494,7 @@ def test_secrets_of_spark_are_not_told(files: dict[str, str]) -> None:
         (["one.harvest", "log.parquet"], "2 files were given, 1 of them harvests"),
         (["log.parquet", "log.parquet"], "2 files were given, 0 of them harvests"),
         (["one.harvest", "two.harvest", "one.harvest"], "3 files were given"),
-        (["one.harvest", "--by", "device"], "for which --by was decided when it was made"),
+        (["one.harvest", "--by", "device"], "--by was decided when it was made"),
         (["one.harvest", "--history", "one.harvest"], "is not a history"),
         (["nowhere.parquet"], "nowhere.parquet"),
     ],

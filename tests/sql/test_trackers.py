@@ -345,7 +345,7 @@ def test_the_command_prints_the_query() -> None:
     assert "FROM `p.analytics_1.events_*` t" in done.stdout
     wrong = CliRunner().invoke(cli, ["events", "t", "clicks.csv", "--preset", "ga4", "-o", "x.parquet", "--doc", "d"])
     assert wrong.exit_code == 2
-    assert "leave --output, --doc, CLICKS out" in wrong.stderr
+    assert "Leave out --output, --doc, CLICKS" in wrong.stderr
     assert CliRunner().invoke(cli, ["events", "t", "--preset", "ga4", "--dialect", "snowflake"]).exit_code == 2
 
 

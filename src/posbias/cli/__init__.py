@@ -1,4 +1,4 @@
-"""The command `posbias`: a thin layer over the library. Commands import what they need when they run."""
+"""The command `posbias`: a thin layer over the library. A command imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["main", "script"]
 
 
 def __getattr__(name: str) -> Any:
-    # Not imported above: click takes its time, and Ctrl-C must find the command ready.
+    # Imported late: importing click takes a while, and Ctrl-C must find `main` ready.
     if name not in ("cli", "COMMANDS"):
         raise AttributeError(f"module 'posbias.cli' has no attribute {name!r}")
     from posbias.cli import commands

@@ -1,4 +1,4 @@
-"""posbias check."""
+"""The command `posbias check`."""
 
 from __future__ import annotations
 
@@ -9,57 +9,61 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from posbias._text import printable
-from posbias.cli.options import Sectioned, as_flags, engine_options, given, log_options, make_log, running, show_json
+from posbias.cli.options import (
+    SectionedCommand,
+    as_flags,
+    engine_from_flags,
+    flag_name,
+    given_parameters,
+    json_option,
+    log_from_flags,
+    log_options,
+    max_rank_and_engine_options,
+    print_json,
+    print_marked,
+)
 
 if TYPE_CHECKING:
     from posbias.judging.check import Check
 
 
-@click.command(cls=Sectioned, sections={"Output": ("as_json",)})
+@click.command(cls=SectionedCommand, sections={"Output": ("as_json",)})
 @log_options
-@engine_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@max_rank_and_engine_options
+@json_option
 def check(as_json: bool, **flags: Any) -> None:
-    """Look at a log: what is understood, and every problem with its remedy.
+    """Check a log: how it is read, and every problem with its remedy.
 
-    Exits with 1 if the log cannot be used.
+    The exit code is 1 if the log cannot be used.
     """
     from posbias.judging.check import check
 
-    log = make_log(flags)
-    with running(flags) as engine:
-        found = check(log, **engine, **flags)
+    log = log_from_flags(flags)
+    with engine_from_flags(flags) as engine:
+        result = check(log, **engine, **flags)
     if as_json:
-        show_json(found.to_dict(as_flags))
+        print_json(result.to_dict(as_flags))
     else:
-        _show(found)
-        _show_next(click.get_current_context(), found)
-    sys.exit(0 if found.usable else 1)
+        print_marked(result.to_text(as_flags))
+        _print_next_command(click.get_current_context(), result)
+    sys.exit(0 if result.usable else 1)
 
 
-def _show(found: Check) -> None:
-    from posbias.findings import MARKS
-
-    colors = {MARKS["error"]: "red", MARKS["warning"]: "yellow"}
-    for line in found.to_text(as_flags).splitlines():
-        click.secho(line, fg=colors.get(line[:1]))
-
-
-def _show_next(ctx: click.Context, found: Check) -> None:
-    """Say, on stderr, the command that comes next: with what was given, and the flags that mend the log."""
-    mending = [f.arguments for f in found.findings if f.arguments and (f.severity == "error" or not found.usable)]
-    fixes = [as_flags(arguments) for arguments in mending]
-    if found.usable:
+def _print_next_command(ctx: click.Context, result: Check) -> None:
+    """Print the next command to stderr: with the flags that were given, and with those that repair the log."""
+    repairs = [f.arguments for f in result.findings if f.arguments and (f.severity == "error" or not result.usable)]
+    fixes = [as_flags(arguments) for arguments in repairs]
+    if result.usable:
         command, fixes = "estimate", []
     elif fixes and not any("COLUMN" in flags for flags in fixes):
         command = "check"
     else:
         return
     words = [*ctx.params["log"]]
-    for name in given(ctx):
+    for name in given_parameters(ctx):
         if name not in ("log", "as_json") and not any(f"--{name} " in flags for flags in fixes):
-            flag, value = f"--{name.replace('_', '-')}", ctx.params[name]
-            each = [f"{key}={text}" for key, text in value.items()] if isinstance(value, dict) else [str(value)]
-            words += [word for text in each for word in (flag, text)]
-    # To be copied, so on one line.
+            value = ctx.params[name]
+            values = [f"{key}={text}" for key, text in value.items()] if isinstance(value, dict) else [str(value)]
+            words += [word for text in values for word in (flag_name(name), text)]
+    # On one line, not wrapped: it is there to be copied.
     click.echo(printable(" ".join(["Next: posbias", command, shlex.join(words), *dict.fromkeys(fixes)])), err=True)

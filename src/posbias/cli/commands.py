@@ -1,4 +1,4 @@
-"""The group of commands that `posbias --help` lists."""
+"""The command group `posbias`: its commands, their one-line descriptions and how it prints errors."""
 
 from __future__ import annotations
 
@@ -11,58 +11,61 @@ import click
 from posbias.errors import PosbiasError
 from posbias.version import __version__
 
-# Command -> module and the sentence that `posbias --help` shows; a module is imported when its command is used.
+# Command -> the line that `posbias --help` shows. The module and its function have the name of the command; the module
+# is imported when the command is used.
 COMMANDS = {
-    "events": "Join tables of impressions and clicks to a click log.",
-    "check": "Look at a log: what is understood, and every problem with its remedy.",
+    "events": "Join tables of impressions and clicks into a click log.",
+    "check": "Check a log: how it is read, and every problem with its remedy.",
     "harvest": "Harvest the interventions of a log into one small file.",
-    "merge": "Merge harvests, such as a week of days, into one.",
+    "merge": "Merge harvests, such as those of seven days, into one.",
     "sets": "Count the (query, document) pairs of every interventional set.",
-    "sql": "Print the harvest as a query to run in a warehouse.",
+    "sql": "Print the harvest as a SQL query to run in a warehouse.",
     "estimate": "Estimate the propensity curve of a log or a harvest.",
-    "diagnose": "Say how far a curve is to be trusted: broken assumptions, odd traffic.",
-    "report": "Write what there is to know of a curve as one HTML page.",
-    "compare": "Say whether two curves differ, and at which ranks.",
+    "diagnose": "Test the assumptions behind a curve, and the traffic it comes from.",
+    "report": "Write a report about a curve as one HTML page.",
+    "compare": "Test whether two curves differ, and at which ranks.",
     "history": "Keep the curves of many days in one file.",
-    "evaluate": "Judge rankings by clicks already logged: is a new one better?",
-    "plan": "Plan how much more data the curve needs to be precise.",
-    "weights": "Weigh the clicks of a log by a curve, for a ranker to learn from.",
+    "evaluate": "Evaluate new rankings on clicks that are already logged.",
+    "plan": "Plan how much more data a precise curve needs.",
+    "weights": "Compute inverse-propensity weights of clicks, to train a ranker.",
     "simulate": "Simulate a click log with a known propensity curve.",
 }
 
 
-class ReportsErrors(click.Command):
+class ErrorReportingCommand(click.Command):
     """A command that prints errors as one message, without a traceback."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse arguments; what click quotes of them cannot steer the terminal."""
+        """Parse the arguments; escape control characters in the arguments that an error quotes."""
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            raise _quoting(error) from None
+            raise _escaped(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; its errors become messages."""
+        """Run the command, and turn its errors into messages."""
         try:
             return super().invoke(ctx)
         except PosbiasError as error:
-            raise _FailedError(_told(error)) from None
+            from posbias.cli.options import as_flags
+
+            raise _FailedError(error.sentence(as_flags)) from None
         except click.UsageError as error:
-            raise _quoting(error) from None
+            raise _escaped(error) from None
         except BrokenPipeError:
-            # The reader of a pipe has seen enough; what is left to flush at exit goes nowhere.
+            # The reader of the pipe has closed it. What is flushed at exit goes to the null device.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except OSError as error:
-            named = error.filename is not None and error.strerror is not None
-            what = f"{error.strerror}: {os.fsdecode(error.filename)!r}" if named else str(error)
-            raise _FailedError(f"{what}. Check the path, its permissions and the space that is left.") from None
+            has_path = error.filename is not None and error.strerror is not None
+            reason = f"{error.strerror}: {os.fsdecode(error.filename)!r}" if has_path else str(error)
+            raise _FailedError(f"{reason}. Check the path, its permissions and the free disk space.") from None
 
 
-class _Lazy(ReportsErrors, click.Group):
-    """A group whose commands are imported only when used, so that --help answers in a blink."""
+class _LazyGroup(ErrorReportingCommand, click.Group):
+    """A group that imports a command only when it is used, so that --help is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -84,48 +87,41 @@ class _Lazy(ReportsErrors, click.Group):
         if name and name not in COMMANDS and not name.startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f"Did you mean {near[0]!r}? " if near else ""
+            matches = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"Did you mean {matches[0]!r}? " if matches else ""
             if os.path.exists(name):
-                hint = f"To look at that log, run: posbias check {name}\n"
+                hint = f"To check that log, run: posbias check {name}\n"
             raise click.UsageError(f"There is no command {name!r}. {hint}Commands: {', '.join(COMMANDS)}.")
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="posbias")
 def cli() -> None:
-    """Position bias from the click logs you already have.
+    """Estimate position bias from the click logs you already have.
 
     \b
-    posbias check clicks.parquet     what is in the log, and what is wrong with it
-    posbias estimate clicks.parquet  the propensity curve, with its interval
+    posbias check clicks.parquet     what the log contains, and its problems
+    posbias estimate clicks.parquet  the propensity curve with its intervals
     """
 
 
 class _FailedError(click.ClickException):
-    """An error of ours as one of click's: a red message and exit 2, not a traceback."""
+    """An error of posbias as one of click: a red message and exit code 2."""
 
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        from posbias.cli.options import for_reading
+        from posbias.cli.options import format_for_stderr
 
-        click.secho(for_reading(f"Error: {self.message}"), fg="red", err=True)
-
-
-def _quoting(error: click.UsageError) -> click.UsageError:
-    """Return an error of click's, which quotes what was given as it was, as one that does not steer the terminal."""
-    from posbias.cli.options import for_reading
-
-    told = error.format_message()
-    # Click sets the same word before it.
-    shown = for_reading(f"Error: {told}").removeprefix("Error: ")
-    return error if shown == told else click.UsageError(shown, error.ctx)
+        click.secho(format_for_stderr(f"Error: {self.message}"), fg="red", err=True)
 
 
-def _told(error: PosbiasError) -> str:
-    """Return an error with the flags that would help."""
-    from posbias.cli.options import as_flags
+def _escaped(error: click.UsageError) -> click.UsageError:
+    """Return a usage error whose message cannot control the terminal: click quotes arguments as they are."""
+    from posbias.cli.options import format_for_stderr
 
-    return error.sentence(as_flags)
+    message = error.format_message()
+    # Click itself prints "Error: " first, so the text is wrapped as if it stood there.
+    escaped = format_for_stderr(f"Error: {message}").removeprefix("Error: ")
+    return error if escaped == message else click.UsageError(escaped, error.ctx)

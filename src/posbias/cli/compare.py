@@ -1,4 +1,4 @@
-"""posbias compare."""
+"""The command `posbias compare`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from posbias.cli.options import Sectioned, force_option, level_option, plot_file, show_json, warn
+from posbias.cli.options import (
+    SectionedCommand,
+    estimator_option,
+    force_option,
+    json_option,
+    level_option,
+    plot_option,
+    print_findings,
+    print_json,
+    refuse_unwritable_plot,
+)
 from posbias.estimators import FROM_HARVESTS
 
 if TYPE_CHECKING:
@@ -18,11 +28,8 @@ if TYPE_CHECKING:
     from posbias.judging.compare_segments import SegmentComparison
 
 
-# As the registry has them, whose import would take longer than any help text may.
-
-
-def _two(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
-    """Return two names of estimators with a comma between them."""
+def _parse_estimators(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
+    """Return two names of estimators, given with a comma between them."""
     if value is None:
         return None
     names = [name.strip() for name in value.split(",")]
@@ -34,7 +41,7 @@ def _two(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple
 
 
 @click.command(
-    cls=Sectioned,
+    cls=SectionedCommand,
     sections={
         "Curves": ("segments", "estimators", "estimator", "level", "force"),
         "Output": ("as_json", "plot", "fail_on_difference"),
@@ -43,17 +50,13 @@ def _two(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple
 @click.argument("files", nargs=-1, required=True, metavar="A [B]")
 @click.option("--segments", is_flag=True, help="Compare the segments of the harvest A with each other.")
 @click.option(
-    "--estimators", callback=_two, metavar="NAME,NAME", help="Compare two estimators of the harvest A with each other."
+    "--estimators", callback=_parse_estimators, metavar="NAME,NAME", help="Compare two estimators on the harvest A."
 )
-@click.option(
-    "--estimator",
-    type=click.Choice(list(FROM_HARVESTS)),
-    help="Of harvests.  [default: cross-fit; all-pairs for a harvest of sums]",
-)
+@estimator_option(help="Estimator for harvests.")
 @level_option
-@click.option("--fail-on-difference", is_flag=True, help="Exit with 1 if the curves differ.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--plot", metavar="FILE", callback=plot_file, help="Draw the ratio by rank as .png, .svg or .pdf.")
+@click.option("--fail-on-difference", is_flag=True, help="Exit with code 1 if the curves differ.")
+@json_option
+@plot_option("Draw the ratio at each rank")
 @force_option
 def compare(
     files: tuple[str, ...],
@@ -66,76 +69,75 @@ def compare(
     plot: str | None,
     force: bool,
 ) -> None:
-    """Say whether two curves differ, and at which ranks.
+    """Test whether two curves differ, and at which ranks.
 
-    A and B are harvests, or curves that `posbias estimate --json` printed: of two weeks, two markets, a harvest and an
-    experiment. Harvests of the same queries are compared query by query, which finds smaller differences. With one
-    harvest, compare its --segments, or two --estimators of it.
+    A and B are harvests, or curves that `posbias estimate --json` printed: of two weeks, of two markets, or of a
+    harvest and an experiment. Harvests of the same queries are compared query by query, which detects smaller
+    differences. With a single harvest, compare its --segments, or two --estimators on it.
     """
-    _refuse_unfit(files, segments, estimators, estimator, plot)
-    if plot is not None:
-        from posbias._files import PICTURE, writable
-
-        writable(plot, PICTURE)
-    given = [_load(path, force) for path in files]
+    _refuse_incompatible_flags(files, segments, estimators, estimator, plot)
+    refuse_unwritable_plot(plot)
+    loaded = [_load(path, force) for path in files]
     if estimator is not None and all(map(_is_json, files)):
-        raise click.UsageError("--estimator is for harvests, and curves have been estimated. Leave it out.")
-    made: Comparison | SegmentComparison
+        raise click.UsageError("--estimator is for harvests only, and both files are curves. Leave it out.")
+    comparison: Comparison | SegmentComparison
     if segments:
         from posbias.judging.compare_segments import compare_segments
 
-        made = compare_segments(_harvest(files[0], given[0], "--segments"), estimator=estimator, level=level)
+        comparison = compare_segments(
+            _require_harvest(files[0], loaded[0], "--segments"), estimator=estimator, level=level
+        )
     else:
         from posbias.judging.compare import compare as compare_curves
 
         if estimators is not None:
             from posbias.judging.compare import fit_harvest
 
-            harvest = _harvest(files[0], given[0], "--estimators")
-            sides: list[Any] = [fit_harvest(harvest, name, level) for name in estimators]
-            made = compare_curves(*sides, level=level, names=estimators)
+            harvest = _require_harvest(files[0], loaded[0], "--estimators")
+            curves: list[Any] = [fit_harvest(harvest, name, level) for name in estimators]
+            comparison = compare_curves(*curves, level=level, names=estimators)
         else:
-            made = compare_curves(*given, estimator=estimator, level=level, names=_names(files))
+            comparison = compare_curves(*loaded, estimator=estimator, level=level, names=_display_names(files))
         if plot is not None:
-            made.save_plot(plot)
+            comparison.save_plot(plot)
     if as_json:
-        show_json(made.to_dict())
+        print_json(comparison.to_dict())
     else:
-        click.echo(made.to_text())
-    sys.exit(1 if made.differs and fail_on_difference else 0)
+        click.echo(comparison.to_text())
+    sys.exit(1 if comparison.differs and fail_on_difference else 0)
 
 
-def _refuse_unfit(
+def _refuse_incompatible_flags(
     files: tuple[str, ...], segments: bool, estimators: tuple[str, str] | None, estimator: str | None, plot: str | None
 ) -> None:
-    """Refuse flags that do not go with each other or with so many files."""
+    """Refuse flags that exclude each other, or that do not fit the number of files."""
     if segments and estimators is not None:
-        raise click.UsageError("--segments and --estimators exclude each other: one thing is compared at a time.")
+        raise click.UsageError("--segments and --estimators exclude each other. Leave one out.")
     if estimators is not None and estimator is not None:
-        raise click.UsageError("--estimators names both. Leave --estimator out.")
+        raise click.UsageError("--estimators already names both estimators. Leave out --estimator.")
     if segments and plot is not None:
-        raise click.UsageError("--plot draws two curves. Draw segments with posbias estimate --plot.")
-    within = segments or estimators is not None
-    if within and len(files) > 1:
+        raise click.UsageError("--plot draws two curves only. Draw segments with posbias estimate --plot.")
+    within_harvest = segments or estimators is not None
+    if within_harvest and len(files) > 1:
         raise click.UsageError("--segments and --estimators compare within one harvest. Give one file.")
-    if not within and len(files) != 2:
+    if not within_harvest and len(files) != 2:
         raise click.UsageError(
-            f"{len(files)} file{'s'[: len(files) > 1]} given where two are compared. Give two harvests or curves, or "
-            "one harvest with --segments or --estimators."
+            f"Expected two files to compare, but {len(files)} given. Give two harvests or curves, or one harvest with "
+            "--segments or --estimators."
         )
 
 
 def _load(path: str, force: bool) -> Harvest | Curve:
-    """Read a curve or a harvest; what is neither is refused by whoever reads it."""
+    """Load a curve from a JSON file, or a harvest from any other file."""
     if _is_json(path):
         from posbias.curves.files import load as load_curve
 
         return load_curve(path)
     from posbias.harvesting.files import load
 
-    made = load(path, force=force)
-    warn(made.findings)
-    return made
+    harvest = load(path, force=force)
+    print_findings(harvest.findings)
+    return harvest
 
 
 def _is_json(path: str) -> bool:
@@ -147,15 +149,17 @@ def _is_json(path: str) -> bool:
         return file.read(64).lstrip()[:1] == b"{"
 
 
-def _harvest(path: str, given: Any, flag: str) -> Harvest:
+def _require_harvest(path: str, loaded: Any, flag: str) -> Harvest:
     from posbias.harvesting.harvest import Harvest
 
-    if not isinstance(given, Harvest):
-        raise click.UsageError(f"{flag} takes a harvest, and {path!r} is a curve. Give the harvest it was made of.")
-    return given
+    if not isinstance(loaded, Harvest):
+        raise click.UsageError(
+            f"{flag} needs a harvest, and {path!r} is a curve. Give the harvest that it was estimated from."
+        )
+    return loaded
 
 
-def _names(files: tuple[str, ...]) -> tuple[str, ...]:
-    """Return how the two are called: by their files, or as A and B where these have one name."""
+def _display_names(files: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the files without folder and ending, or A and B if these are equal."""
     names = tuple(os.path.splitext(os.path.basename(path))[0] for path in files)
     return names if len({*names}) == len(names) else ("A", "B")

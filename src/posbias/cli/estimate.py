@@ -10,22 +10,25 @@ import click
 
 from posbias._text import printable_lines
 from posbias.cli.options import (
-    ABOUT_THE_LOG,
-    Sectioned,
-    engine_options,
+    LOG_SECTIONS,
+    SectionedCommand,
+    engine_from_flags,
+    flag_name,
     force_option,
-    given,
+    given_parameters,
+    harvest_from_flags,
     harvest_options,
+    json_option,
     level_option,
     load_harvest,
+    log_from_flags,
     log_options,
-    make_harvest,
-    make_log,
-    plot_file,
-    running,
-    show_json,
-    tell,
-    warn,
+    max_rank_and_engine_options,
+    plot_option,
+    print_findings,
+    print_json,
+    print_note,
+    refuse_unwritable_plot,
 )
 from posbias.estimators import DEFAULT, ESTIMATORS, FROM_LOGS, estimator_class
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
     from posbias.harvesting.harvest import Harvest
 
-# Flags that only some estimators take, by the parameter they become.
+# Flags that only some estimators take -> the parameter of the estimator.
 _PARAMETERS = {
     "level": "level",
     "interval": "interval",
@@ -49,7 +52,7 @@ _PARAMETERS = {
 
 
 @click.command(
-    cls=Sectioned,
+    cls=SectionedCommand,
     sections={
         "Curve": (
             "estimator",
@@ -65,7 +68,7 @@ _PARAMETERS = {
             "feature",
             "prior",
         ),
-        **ABOUT_THE_LOG,
+        **LOG_SECTIONS,
         "Output": ("plot", "as_json", "as_csv", "truth"),
     },
 )
@@ -74,30 +77,32 @@ _PARAMETERS = {
     "--estimator",
     type=click.Choice(list(ESTIMATORS)),
     metavar="NAME",
-    help=f"How clicks make a curve: {', '.join(ESTIMATORS)}.  [default: cross-fit; all-pairs for a harvest of sums]",
+    help=f"Estimator of the curve: {', '.join(ESTIMATORS)}.  [default: cross-fit; all-pairs for a harvest of sums]",
 )
-@click.option("--feature", multiple=True, metavar="COLUMN", help="Feature of regression-em; may be repeated.")
-@click.option("--random", metavar="NAME", help="Ranker of random-traffic: it shows results in random order.")
+@click.option("--feature", multiple=True, metavar="COLUMN", help="Feature column of regression-em; may be repeated.")
+@click.option("--random", metavar="NAME", help="Ranker that shows results in random order, for random-traffic.")
 @level_option
 @click.option(
     "--interval",
     type=click.Choice(["jackknife", "bootstrap", "none"]),
     default="jackknife",
     show_default=True,
-    help="How intervals are made.",
+    help="Method of the confidence intervals.",
 )
-@click.option("--bootstrap", type=click.IntRange(1), default=1000, show_default=True, help="Resamples.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resamples.")
-@click.option("--pool", is_flag=True, help="Draw thin segments toward the curve of all, as far as they are alike.")
-@click.option("--joint", is_flag=True, help="Show a band that holds the whole curve at once.")
-@click.option("--prior", type=click.FloatRange(0), default=1.0, show_default=True, help="Imagined views of pbm-em.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--bootstrap", type=click.IntRange(1), default=1000, show_default=True, help="Number of resamples.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed of the resamples.")
+@click.option("--pool", is_flag=True, help="Shrink segments with little data toward the curve of all segments.")
+@click.option("--joint", is_flag=True, help="Show a joint band, which covers the whole curve at once.")
+@click.option(
+    "--prior", type=click.FloatRange(0), default=1.0, show_default=True, help="Strength of pbm-em's prior, in views."
+)
+@json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--plot", metavar="FILE", callback=plot_file, help="Draw the curve with its band as .png, .svg or .pdf.")
-@click.option("--truth", metavar="FILE", help="A simulated log's truth, to show in the table or plot.")
+@plot_option("Draw the curve with its band")
+@click.option("--truth", metavar="FILE", help="True curve of a simulated log, to show in the table or plot.")
 @harvest_options
 @force_option
-@engine_options
+@max_rank_and_engine_options
 def estimate(
     estimator: str | None,
     feature: tuple[str, ...],
@@ -117,28 +122,27 @@ def estimate(
 ) -> None:
     """Estimate the propensity curve of a log or a harvest.
 
-    LOG is a click log, a file that `posbias harvest` or `posbias merge` wrote, or the exported result of a query that
+    LOG is a click log, a file written by `posbias harvest` or `posbias merge`, or the exported result of a query that
     `posbias sql` printed.
     """
     if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other: stdout holds one of them.")
+        raise click.UsageError("--json and --csv exclude each other: choose one format for stdout.")
     if (as_json or as_csv) and truth is not None and plot is None:
         raise click.UsageError(
             f"--truth is shown in the table or in a --plot, not by {'--json' if as_json else '--csv'}. Leave one out."
         )
-    _check_intervals(estimator, interval, joint)
+    _refuse_interval_flags(estimator, interval, joint)
     if plot is not None:
-        from posbias._files import PICTURE, writable
         from posbias._optional import import_meanwhile, require
 
         require("matplotlib", "Pictures need")
-        writable(plot, PICTURE)
+        refuse_unwritable_plot(plot)
         import_meanwhile("matplotlib.figure", "matplotlib.backends.backend_agg")
-    known = None
+    true_curve = None
     if truth is not None:
         from posbias.curves.files import read_truth
 
-        known = read_truth(truth)
+        true_curve = read_truth(truth)
     settings = {
         "level": level,
         "interval": None if interval == "none" else interval,
@@ -154,138 +158,127 @@ def estimate(
     joint = joint and curve.interval_by is not None
     if as_json or as_csv:
         for note in curve.notes:
-            tell(f"Note: {note}", fg="yellow")
+            print_note(note)
     if as_json:
-        show_json(curve.to_dict(joint=joint))
+        print_json(curve.to_dict(joint=joint))
     elif as_csv:
         text = curve.to_csv(joint=joint)
-        # A program gets the values as they are, colours and all; a terminal would obey some.
+        # A program gets the values unchanged; a terminal would obey the control characters in them.
         click.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
-        click.echo(curve.to_text(known, joint=joint))
-        _show_brief(fitted, of_all=bool(curve.segments))
+        click.echo(curve.to_text(true_curve, joint=joint))
+        _print_summary(fitted, has_segments=bool(curve.segments))
     if plot is not None:
         from posbias.curves.curve import save_plot
 
-        save_plot(curve, plot, truth=known, joint=joint)
+        save_plot(curve, plot, truth=true_curve, joint=joint)
 
 
-def _check_intervals(estimator: str | None, interval: str, joint: bool) -> None:
-    """Refuse flags about intervals that are not made."""
-    pass
-
-    said = {*given(click.get_current_context())}
-    if interval != "bootstrap" and "bootstrap" in said:
+def _refuse_interval_flags(estimator: str | None, interval: str, joint: bool) -> None:
+    """Refuse flags about intervals that are not computed."""
+    given = given_parameters(click.get_current_context())
+    if interval != "bootstrap" and "bootstrap" in given:
         raise click.UsageError(
-            "--bootstrap says how many resamples to draw. Add --interval bootstrap, or leave it out."
+            "--bootstrap is the number of resamples. Add --interval bootstrap, or leave out --bootstrap."
         )
-    # An estimator without intervals draws something else by it, or has no use for it and says so.
+    # An estimator without intervals uses the seed for something else, or refuses it itself.
     if (
         interval != "bootstrap"
-        and "seed" in said
-        and "interval" in parameters_of(estimator_class(estimator or DEFAULT))
+        and "seed" in given
+        and "interval" in _parameters_of(estimator_class(estimator or DEFAULT))
     ):
-        raise click.UsageError("--seed says how resamples are drawn. Add --interval bootstrap, or leave it out.")
+        raise click.UsageError("--seed is the seed of the resamples. Add --interval bootstrap, or leave out --seed.")
     if joint and interval != "jackknife":
-        raise click.UsageError(f"--joint is made of jackknife intervals. Leave out --interval {interval}.")
+        raise click.UsageError(f"--joint needs jackknife intervals. Leave out --interval {interval}.")
 
 
-def parameters_of(kind: type[CurveEstimator]) -> set[str]:
-    """Return the names of what an estimator is made with."""
+def _parameters_of(kind: type[CurveEstimator]) -> set[str]:
     return {*inspect.signature(kind).parameters}
 
 
 def _fit(name: str | None, settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
-    """Fit an estimator on the harvest given, on the rows of the log if that is what it takes, or on their harvest."""
-    pass
-
+    """Fit an estimator on the given harvest, on the rows of the log, or on the harvest of the log."""
     settings = settings | {"weighting": flags["weighting"]}
     if name is None and flags["weighting"] is not None:
-        # It says how pairs are compared, which the default does not do.
         name = "all-pairs"
-        tell("Note: --weighting is for pairs of ranks: this is the curve of --estimator all-pairs.", fg="yellow")
+        print_note("--weighting applies to pairs of ranks, so the estimator is all-pairs.")
     if name is None or name not in FROM_LOGS or "log" not in estimator_class(name).fits_on:
-        if {"feature", "pool", "prior", "random", "weighting"} & {*given(click.get_current_context())}:
-            refuse_unused(estimator_class(name or DEFAULT))
-        loaded = load_harvest(flags, weighted=True)
+        if {"feature", "pool", "prior", "random", "weighting"} & {*given_parameters(click.get_current_context())}:
+            _refuse_unused_flags(estimator_class(name or DEFAULT))
+        loaded = load_harvest(flags, reweightable=True)
         if settings["pool"] and not (flags["by"] if loaded is None else loaded.by):
-            raise click.UsageError("--pool is for segments, and there are none. Add --by COLUMN, or leave it out.")
-        harvest = loaded or make_harvest(flags)
-        # Imported when the harvest is there: the engine counts meanwhile.
-        kind = estimator_class(name or _default(harvest))
+            raise click.UsageError("--pool needs segments, and there are none. Add --by COLUMN, or leave out --pool.")
+        harvest = loaded or harvest_from_flags(flags)
+        # Imported only now: the import would delay the start of the harvest.
+        kind = estimator_class(name or _default_estimator(harvest))
         if settings["pool"]:
-            refuse_unused(kind)
-        return made_of(kind, settings).fit(harvest)  # type: ignore[no-any-return]
+            _refuse_unused_flags(kind)
+        return _create(kind, settings).fit(harvest)  # type: ignore[no-any-return]
     kind = estimator_class(name)
-    refuse_unused(kind)
-    refuse_harvest(kind, flags["log"])
-    loaded = load_harvest(flags, weighted=False)
+    _refuse_unused_flags(kind)
+    _refuse_harvest(kind, flags["log"])
+    loaded = load_harvest(flags, reweightable=False)
     if loaded is None:
-        return fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
-    return made_of(kind, settings).fit(loaded)  # type: ignore[no-any-return]
+        return _fit_log(kind, settings | {"max_rank": flags["max_rank"]}, flags)
+    return _create(kind, settings).fit(loaded)  # type: ignore[no-any-return]
 
 
-def refuse_unused(kind: type[CurveEstimator]) -> None:
-    """Refuse flags on the command line that an estimator has no use for."""
-    takes = parameters_of(kind)
-    unused = {flag for flag, parameter in _PARAMETERS.items() if parameter not in takes}
+def _refuse_unused_flags(kind: type[CurveEstimator]) -> None:
+    """Refuse given flags that an estimator does not use."""
+    parameters = _parameters_of(kind)
+    unused = {flag for flag, parameter in _PARAMETERS.items() if parameter not in parameters}
     if "log" in kind.fits_on:
-        # It says how a harvest compares documents at several ranks.
+        # It is about harvests only.
         unused.add("non_functional")
-    found = [f"--{name.replace('_', '-')}" for name in given(click.get_current_context()) if name in unused]
-    if found:
-        raise click.UsageError(f"{kind.name} has no use for {', '.join(found)}. Leave it out.")
+    given = [flag_name(name) for name in given_parameters(click.get_current_context()) if name in unused]
+    if given:
+        raise click.UsageError(f"{kind.name} does not use {', '.join(given)}. Leave it out.")
 
 
-def _default(harvest: Harvest) -> str:
-    """Return the estimator that is best for a harvest, and say why where that is not the usual one."""
+def _default_estimator(harvest: Harvest) -> str:
+    """Return the default estimator of a harvest, with a note if it is not the usual one."""
     if harvest.kind != "pairs":
         return DEFAULT
-    tell(
-        f"Note: the harvest holds sums over pairs of ranks, from which {DEFAULT} cannot be made: this is the curve of "
-        "--estimator all-pairs.",
-        fg="yellow",
+    print_note(
+        f"The harvest holds sums over pairs of ranks, which {DEFAULT} cannot use, so the estimator is all-pairs."
     )
     return "all-pairs"
 
 
-def made_of(kind: type[CurveEstimator], settings: dict[str, Any]) -> Any:
-    """Return an estimator made with those settings that it takes."""
-    takes = parameters_of(kind)
-    return kind(**{name: value for name, value in settings.items() if name in takes})
+def _create(kind: type[CurveEstimator], settings: dict[str, Any]) -> Any:
+    """Return an estimator with those of the settings that it takes."""
+    parameters = _parameters_of(kind)
+    return kind(**{name: value for name, value in settings.items() if name in parameters})
 
 
-def refuse_harvest(kind: type[CurveEstimator], files: tuple[str, ...]) -> None:
-    """Refuse a harvest where rows are needed."""
+def _refuse_harvest(kind: type[CurveEstimator], files: tuple[str, ...]) -> None:
+    """Refuse a harvest if the estimator needs the rows of a log."""
     from posbias.harvesting.files import is_harvest
 
     for path in files:
         if "harvest" not in kind.fits_on and is_harvest(path):
             raise click.UsageError(
-                f"{path!r} is a harvest, and {kind.name} looks at the rows of a log, which a harvest no longer has. "
-                "Give the log itself, or choose another --estimator."
+                f"{kind.name} needs the rows of a log, and {path!r} is a harvest, which does not keep them. Give the "
+                "log itself, or choose another --estimator."
             )
 
 
-def fit_log(kind: type[CurveEstimator], settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
-    """Fit an estimator on the log that the flags describe."""
-    estimator = made_of(kind, settings)
-    log = make_log(flags)
-    with running(flags) as engine:
+def _fit_log(kind: type[CurveEstimator], settings: dict[str, Any], flags: dict[str, Any]) -> CurveEstimator:
+    """Fit an estimator on the rows of the log that the flags describe."""
+    estimator = _create(kind, settings)
+    log = log_from_flags(flags)
+    with engine_from_flags(flags) as engine:
         observations = estimator.observe(log, by=flags["by"], force=flags["force"], **engine)
-    warn(observations.findings)
+    print_findings(observations.findings)
     estimator.fit(observations)
     if not getattr(estimator, "converged_", True):
-        stopped = (
-            f"{kind.name} stopped after {getattr(estimator, 'iterations_', 0)} iterations, its curve still moving."
-        )
-        tell(f"Note: {stopped}", fg="yellow")
+        print_note(f"{kind.name} did not converge in {getattr(estimator, 'iterations_', 0)} iterations.")
     fitted: CurveEstimator = estimator
     return fitted
 
 
-def _show_brief(fitted: CurveEstimator, *, of_all: bool) -> None:
-    """Print what matters most of how far to trust a curve that was made of a harvest."""
+def _print_summary(fitted: CurveEstimator, *, has_segments: bool) -> None:
+    """Print the most important results of the diagnosis of a curve that was estimated from a harvest."""
     harvest = getattr(fitted, "harvest_", None)
     if harvest is None:
         return
@@ -293,7 +286,7 @@ def _show_brief(fitted: CurveEstimator, *, of_all: bool) -> None:
     from posbias.judging.diagnose import summary_lines
 
     lines = summary_lines(harvest, fitted.degrees_of_freedom_)
-    if of_all and lines:
+    if has_segments and lines:
         click.echo("\nall segments")
     for text in lines:
         for line in folded(printable(text)):

@@ -1,4 +1,4 @@
-"""posbias evaluate."""
+"""The command `posbias evaluate`."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 import click
 
 from posbias.cli.options import (
-    ABOUT_THE_LOG,
-    Sectioned,
-    engine_options,
+    LOG_SECTIONS,
+    SectionedCommand,
+    engine_from_flags,
+    estimator_option,
     force_option,
+    json_option,
     level_option,
+    log_from_flags,
     log_options,
-    make_log,
-    plot_file,
-    running,
-    show_json,
-    warn,
+    max_rank_and_engine_options,
+    plot_option,
+    print_findings,
+    print_json,
+    refuse_unwritable_plot,
 )
-from posbias.estimators import FROM_HARVESTS
-
-# As the registry has them, whose import would take longer than any help text may.
 
 
 @click.command(
-    cls=Sectioned,
+    cls=SectionedCommand,
     sections={
         "Rankings": ("judged", "metric", "score", "estimator", "level"),
-        **ABOUT_THE_LOG,
+        **LOG_SECTIONS,
         "Output": ("as_json", "plot"),
     },
 )
@@ -39,30 +39,26 @@ from posbias.estimators import FROM_HARVESTS
     multiple=True,
     required=True,
     metavar="FILE",
-    help="A ranking: query, document and score or rank; or ranker:NAME for one of the log's. May be repeated.",
+    help="File with query, document and score or rank, or ranker:NAME for a ranker of the log; may be repeated.",
 )
 @click.option(
     "--metric",
     default="dcg",
     show_default=True,
     metavar="NAME",
-    help="dcg or precision, of the top M or as in dcg@5; or rank, the average rank.",
+    help="Metric: dcg or precision (of the top M, or as in dcg@5), or rank, the average rank.",
 )
 @click.option(
     "--score",
     metavar="COLUMN",
-    help="Score in rankings, the highest first; none ranks by --rank, the lowest first.  [default: score, or --rank]",
+    help="Column of the score in rankings, highest first; none to rank by --rank.  [default: score, else --rank]",
 )
-@click.option(
-    "--estimator",
-    type=click.Choice(list(FROM_HARVESTS)),
-    help="Of the propensities.  [default: cross-fit; all-pairs for a harvest of sums]",
-)
+@estimator_option(help="Estimator of the propensities.")
 @level_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--plot", metavar="FILE", callback=plot_file, help="Draw the ratios as .png, .svg or .pdf.")
+@json_option
+@plot_option("Draw the ratios")
 @force_option
-@engine_options
+@max_rank_and_engine_options
 def evaluate(
     judged: tuple[str, ...],
     metric: str,
@@ -73,33 +69,31 @@ def evaluate(
     plot: str | None,
     **flags: Any,
 ) -> None:
-    """Judge rankings by clicks already logged: is a new one better?
+    """Evaluate new rankings on clicks that are already logged.
 
-    A ranking is a file of query, document and score (or rank), its columns called as in the log. It is held against the
-    rankers that were logged, with intervals in which the propensities are estimated anew.
+    A ranking is a file with query, document and score (or rank); its columns have the same names as in the log. It is
+    compared with the logged rankers. The intervals include the uncertainty of the propensities.
     """
     from posbias.engines.files import refuse_overwriting
-    from posbias.learning.evaluate import evaluate as judge
+    from posbias.learning.evaluate import evaluate as evaluate_rankings
 
     if flags["engine"] == "spark":
-        # Said before a session is started.
-        raise click.UsageError("Rankings are joined with a log by DuckDB alone. Leave --engine spark out.")
+        # Refused here too, before a session is started.
+        raise click.UsageError("Only DuckDB can join rankings with a log. Leave out --engine spark.")
+    refuse_unwritable_plot(plot)
     if plot is not None:
-        from posbias._files import PICTURE, writable
-
-        writable(plot, PICTURE)
         refuse_overwriting(plot, [*flags["log"], *judged])
     settings = {name: flags.pop(name) for name in ("max_rank", "force")}
-    log = make_log(flags)
-    with running(flags) as engine:
-        made = judge(
+    log = log_from_flags(flags)
+    with engine_from_flags(flags) as engine:
+        evaluation = evaluate_rankings(
             log, list(judged), metric=metric, score=score, estimator=estimator, level=level, **settings, **engine
         )
-    # After the bar is gone, which would draw over it.
-    warn(made.findings)
+    # Printed after the progress bar has gone: it would overwrite them.
+    print_findings(evaluation.findings)
     if as_json:
-        show_json(made.to_dict())
+        print_json(evaluation.to_dict())
     else:
-        click.echo(made.to_text())
+        click.echo(evaluation.to_text())
     if plot is not None:
-        made.save_plot(plot)
+        evaluation.save_plot(plot)

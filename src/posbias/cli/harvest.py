@@ -1,4 +1,4 @@
-"""posbias harvest."""
+"""The command `posbias harvest`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 import click
 
 from posbias.cli.options import (
-    Sectioned,
-    engine_options,
+    SectionedCommand,
     force_option,
+    harvest_from_flags,
     harvest_options,
     log_options,
-    make_harvest,
-    tell,
+    max_rank_and_engine_options,
+    print_to_stderr,
 )
 
 
-@click.command(cls=Sectioned, sections={"Output": ("output",)})
+@click.command(cls=SectionedCommand, sections={"Output": ("output",)})
 @log_options
-@click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Parquet file to write.")
 @harvest_options
 @force_option
-@engine_options
+@max_rank_and_engine_options
 def harvest(output: str, **flags: Any) -> None:
     """Harvest the interventions of a log into one small file."""
     from posbias._files import HARVEST, refuse_other, writable
@@ -31,6 +31,6 @@ def harvest(output: str, **flags: Any) -> None:
     writable(output)
     refuse_overwriting(output, [*flags["log"], *filter(None, [flags["rankings"]])])
     refuse_other(output, HARVEST)
-    made = make_harvest(flags)
-    made.save(output)
-    tell(f"{made!r} written to {output}")
+    harvested = harvest_from_flags(flags)
+    harvested.save(output)
+    print_to_stderr(f"{harvested!r} written to {output}")

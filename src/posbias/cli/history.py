@@ -1,4 +1,4 @@
-"""posbias history."""
+"""The command `posbias history`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from itertools import pairwise
 
 import click
 
-from posbias.cli.options import plot_file, show_json, tell
+from posbias.cli.options import (
+    json_option,
+    plot_option,
+    print_json,
+    print_note,
+    print_to_stderr,
+    refuse_unwritable_plot,
+)
 
 
 @click.group()
@@ -15,20 +22,20 @@ def history() -> None:
 
     \b
     posbias history add FILE CURVE --date 2026-03-01    add a day, or replace it
-    posbias history show FILE                           a line for each day
+    posbias history show FILE                           one line for each day
     """
 
 
 @history.command()
 @click.argument("file")
 @click.argument("curve")
-@click.option("--date", "on", required=True, metavar="DAY", help="The day of the curve, such as 2026-03-01.")
-@click.option("--finding", multiple=True, metavar="TEXT", help="What was found that day; may be repeated.")
+@click.option("--date", "on", required=True, metavar="DAY", help="Day of the curve, such as 2026-03-01.")
+@click.option("--finding", multiple=True, metavar="TEXT", help="Finding of that day; may be repeated.")
 def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
-    """Add the curve of a day to the Parquet file FILE, which is made if it is not there.
+    """Add the curve of a day to the Parquet file FILE, which is created if it does not exist.
 
-    CURVE is what `posbias estimate --json` printed; of one with segments the curve of all is kept. A day that is there
-    is replaced, a late one goes where it belongs.
+    CURVE is a file that `posbias estimate --json` printed. If it has segments, only the curve of all segments is kept.
+    A day that is already in the file is replaced. Days may be added in any order.
     """
     from posbias._files import writable
     from posbias.curves.curve import Curve
@@ -39,55 +46,50 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
     writable(file)
     refuse_overwriting(file, [curve])
     before = History.load(file, new=True)
-    given = Curve.load(curve)
-    after = before.add(given, day, finding)
+    loaded = Curve.load(curve)
+    after = before.add(loaded, day, finding)
     if after != before:
         after.save(file)
-    done = "unchanged in" if after == before else "added to" if before.day(day) is None else "replaced in"
-    tell(f"{day} {done} {file}, {len(after.days):,} day{'s'[: len(after.days) > 1]}")
-    if given.segments:
-        tell(
-            f"Note: the curve of all is kept, and not those of its {len(given.segments):,} segments. Keep a history of "
-            "each in a file of its own, from a log of that segment.",
-            fg="yellow",
+    action = "unchanged in" if after == before else "added to" if before.day(day) is None else "replaced in"
+    print_to_stderr(f"{day} {action} {file}, {len(after.days):,} day{'s'[: len(after.days) > 1]}")
+    if loaded.segments:
+        print_note(
+            f"Only the curve of all segments is kept, not the curves of the {len(loaded.segments):,} segments. To keep "
+            "those, estimate each segment from its own log, and give each a history file."
         )
-    for one, other in pairwise(after.days):
-        if day in (one.date, other.date) and one.estimated_with != other.estimated_with:
-            what = "they" if one.estimator != other.estimator else "their intervals"
-            tell(
-                f"Note: the curve of {one.date} is {one.estimated_with}, and that of {other.date} "
-                f"{other.estimated_with}: {what} are not to be compared.",
-                fg="yellow",
+    for previous, following in pairwise(after.days):
+        if day in (previous.date, following.date) and previous.estimated_with != following.estimated_with:
+            what = "the curves" if previous.estimator != following.estimator else "the intervals"
+            print_note(
+                f"Do not compare {what} of {previous.date} and {following.date}: the first is "
+                f"{previous.estimated_with}, the second {following.estimated_with}."
             )
     if after.missing:
-        tell(f"Note: no curve of {_listed(list(map(str, after.missing)))}.", fg="yellow")
+        print_note(f"There is no curve of {_format_days(list(map(str, after.missing)))}.")
 
 
-def _listed(days: list[str], most: int = 5) -> str:
+def _format_days(days: list[str], most: int = 5) -> str:
     return ", ".join(days[:most]) + (f" and {len(days) - most:,} more days" if len(days) > most else "")
 
 
 @history.command()
 @click.argument("file")
-@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N days.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--plot", metavar="FILE", callback=plot_file, help="Draw some ranks over days as .png, .svg or .pdf.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Show only the last N days.")
+@json_option
+@plot_option("Draw some ranks over the days")
 def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
-    """Show the curves of all days, and what was found."""
+    """Show the curves of all days, with their findings."""
     from posbias.judging.history import History
 
-    if plot is not None:
-        from posbias._files import PICTURE, writable
-
-        writable(plot, PICTURE)
-    kept = History.load(file)
+    refuse_unwritable_plot(plot)
+    shown = History.load(file)
     if last is not None:
-        kept = History(kept.days[-last:])
+        shown = History(shown.days[-last:])
     if as_json:
-        show_json(kept.to_dict())
+        print_json(shown.to_dict())
     else:
-        click.echo(kept.to_text())
+        click.echo(shown.to_text())
     if plot is not None:
         from posbias import plots
 
-        plots.save(plots.history(kept), plot)
+        plots.save(plots.history(shown), plot)

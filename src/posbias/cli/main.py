@@ -1,6 +1,6 @@
 """Run the command: signals, closed streams and exit codes."""
 
-# Only what the interpreter has loaded anyway: Ctrl-C while the rest is imported must find us ready.
+# Import only what the interpreter has already loaded: Ctrl-C while the rest is imported must find `main` ready.
 from __future__ import annotations
 
 import os
@@ -18,46 +18,52 @@ if TYPE_CHECKING:
 
 
 def main(load: Callable[[], click.Command] | None = None, name: str = "posbias") -> NoReturn:
-    """Run a command, `posbias` by default, and exit with 0, 1 for an unusable log, 2 for an error, 130 if interrupted.
+    """Run a command and exit.
 
-    A signal that asks to stop, such as SIGTERM, ends it as cleanly, with 128 and the number of the signal.
+    Exit codes: 0 for success, 1 for an unusable log, 2 for an error, 130 after Ctrl-C, and 128 plus the number of the
+    signal after SIGTERM or SIGHUP.
+
+    Arguments:
+        load (callable, optional): returns the command to run; by default `posbias`.
+        name (str, default "posbias"): the name of the command in messages.
     """
-    asked: list[int] = []
+    received: list[int] = []
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         raise KeyboardInterrupt
 
-    sys.unraisablehook = _insist
+    sys.unraisablehook = _repeat_interrupt
     try:
-        for wanted in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, wanted, None)
-            # What a parent told us to ignore, as nohup does, is ignored.
+        for signal_name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, signal_name, None)
+            # A signal that the parent process ignores, as nohup does, stays ignored.
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, stop)
-        _hold_streams()
+                signal.signal(number, interrupt)
+        _replace_closed_streams()
         code = _run(load, name)
     except KeyboardInterrupt:
-        # Whoever asks again does not want to wait for a word.
+        # A second Ctrl-C ends the process at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        by = f"Stopped by {signal.Signals(asked[0]).name}" if asked else "Interrupted"
-        _say(f"{by}; nothing was written.")
-        code = 128 + (asked[0] if asked else signal.SIGINT)
+        reason = f"Stopped by {signal.Signals(received[0]).name}" if received else "Interrupted"
+        _print_to_stderr(f"{reason}; nothing was written.")
+        code = 128 + (received[0] if received else signal.SIGINT)
     sys.exit(code)
 
 
-def _insist(ignored: UnraisableHookArgs) -> None:
-    """Ask once more to stop where Python could not let that through, as while an object is deleted."""
+def _repeat_interrupt(ignored: UnraisableHookArgs) -> None:
+    """Send Ctrl-C again if Python swallowed it, for example in a destructor."""
     if issubclass(ignored.exc_type, KeyboardInterrupt):
         from threading import Timer
 
-        # Not before this has returned: it would let nothing through either.
+        # Only after this hook has returned: Python would swallow an exception in it too.
         Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(ignored)
 
 
 def _run(load: Callable[[], click.Command] | None, name: str) -> int:
+    """Run the command and return its exit code."""
     import click
 
     from posbias.cli.commands import cli
@@ -67,7 +73,7 @@ def _run(load: Callable[[], click.Command] | None, name: str) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        # Nobody may be listening.
+        # stderr may be closed.
         with suppress(OSError):
             error.show()
         return error.exit_code
@@ -76,30 +82,30 @@ def _run(load: Callable[[], click.Command] | None, name: str) -> int:
     return 0
 
 
-def _hold_streams() -> None:
-    """Let what is written to a stream that was closed go nowhere, and no file that is opened take its number."""
+def _replace_closed_streams() -> None:
+    """Open the null device for each closed stream, so that no other file gets its number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
-            held = os.open(os.devnull, os.O_RDWR)
-            if held != number:
-                os.dup2(held, number)
-                os.close(held)
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
             stream = open(number, "w" if number else "r", encoding="utf-8", errors="replace")  # noqa: SIM115
             setattr(sys, name, stream)
         elif number and hasattr(stream, "reconfigure"):
-            # A terminal that lacks a character shows another in its place.
+            # A terminal that lacks a character shows a replacement.
             stream.reconfigure(errors="replace")
 
 
-def _say(text: str) -> None:
-    # Nobody may be listening.
+def _print_to_stderr(text: str) -> None:
+    # stderr may be closed.
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 def script() -> NoReturn:
-    """Run the command as a process of its own, which ends at once: taking the interpreter apart would take a while."""
+    """Run `posbias` as its own process, and end it at once: an orderly shutdown of Python takes noticeable time."""
     try:
         main()
     except SystemExit as stop:
@@ -109,8 +115,8 @@ def script() -> NoReturn:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        pass  # The reader has seen enough.
+        pass  # The reader of the pipe has closed it.
     except OSError as error:
-        _say(f"Error: What was to be printed could not be: {error.strerror}.")
+        _print_to_stderr(f"Error: The output could not be printed: {error.strerror}.")
         code = code or 2
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""What commands share: their options, the sections of their help texts, logs and engines made of flags, printing."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import click
 
 from posbias._text import Arguments, printable, printable_lines
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
-from posbias.findings import Finding
+from posbias.estimators import FROM_HARVESTS
+from posbias.findings import MARKS, Finding
 
 if TYPE_CHECKING:
     from posbias.harvesting.harvest import Harvest
     from posbias.logs.click_log import ClickLog
 
-# Flags that are not called as the argument they become.
-_FLAGS = {"conf": "spark-conf", "features": "feature", "master": "spark-master"}
-_PLOTS = (".png", ".svg", ".pdf")
-# Section -> names of parameters, in the order of help texts; a command's own sections come before, unless it names some
-# of these before them.
-_SHARED: dict[str, tuple[str, ...]] = {
-    "What is compared": ("max_rank", "by", "window", "weighting", "non_functional", "force"),
+F = TypeVar("F", bound=Callable[..., Any])
+
+# ---- Sections of help texts
+
+# Section -> names of its parameters, in the order of help texts. The sections of a command itself come before these,
+# unless it lists some of these first.
+_SHARED_SECTIONS: dict[str, tuple[str, ...]] = {
+    "Harvest": ("max_rank", "by", "window", "weighting", "non_functional", "force"),
     "Columns of the log": (
         "query",
         "doc",
@@ -36,169 +38,180 @@ _SHARED: dict[str, tuple[str, ...]] = {
         "ranks",
         "original",
     ),
-    "Where the log lies": ("table", "sql", "rankings", "rank", "duplicates"),
+    "Source of the log": ("table", "sql", "rankings", "rank", "duplicates"),
     "Engine": ("engine", "memory_limit", "threads"),
     "Spark": ("spark_master", "spark_conf"),
 }
-# Those that say what a log is, each named without options of the command's own.
-ABOUT_THE_LOG: dict[str, tuple[str, ...]] = dict.fromkeys(
-    ("What is compared", "Columns of the log", "Where the log lies"), ()
-)
-# Where an option goes that no section names.
-_OUTPUT, _OTHERS = "Output", "Options"
-F = TypeVar("F", bound=Callable[..., Any])
-# The columns of a log have the same names here as in ClickLog.
-_COLUMNS = {
-    "query": ("query_id", "The query's column."),
-    "doc": ("doc_id", "The document's column."),
-    "ranker": ("ranker", "The column of the ranker that was shown, or none."),
-    "position": ("position", "The column of the position shown, from 1."),
-    "click": ("clicked", "The column of the click: 0 or 1, true or false."),
-}
-_OPTIONAL = {
-    "impression": ("COLUMN", "The page view's column.  [default: impression_id, if there]"),
-    "impressions": ("COLUMN", "With --clicks, in place of --click: impressions of an aggregated log."),
-    "clicks": ("COLUMN", "Clicks of an aggregated log."),
-    "ranks": ("PATTERN", "Columns with each ranker's rank, or none.  [default: rank_{ranker}, if there]"),
-    "rankings": ("FILE", "A second file, or table of a DuckDB file: query, ranker, document, rank."),
-    "window": ("COLUMN", "Compare a document with itself only within a day or week: its column."),
-    "table": ("NAME", "The table to read from a DuckDB file."),
-    "sql": ("QUERY", "A query to read in place of the log, which it calls source."),
-    "original": ("COLUMN", "Rank before an experiment's swap.  [default: original_rank, if there]"),
-}
-_LOG_FLAGS = (*_COLUMNS, *_OPTIONAL, "rank", "duplicates")
-level_option = click.option(
-    "--level",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=DEFAULT_LEVEL,
-    show_default=True,
-    help="Coverage of the intervals.",
-)
-force_option = click.option(
-    "--force", is_flag=True, help="Go on though the log was found to be damaged; what was found is kept."
-)
+# A command lists these where its own sections continue after those of the log.
+LOG_SECTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(("Harvest", "Columns of the log", "Source of the log"), ())
+# An option that no section names goes into "Output", or into "Options" where a command has no section "Output".
+_OUTPUT, _OPTIONS = "Output", "Options"
 
 
-def plot_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse a picture that could not be written before anything is computed."""
-    if value is None:
-        return None
-    if not value.lower().endswith(_PLOTS):
-        raise click.BadParameter(f"a plot can be written as {', '.join(_PLOTS)}, not as {value!r}.")
-    return value
+class SectionedCommand(click.Command):
+    """A command whose help text lists the options in sections.
 
-
-class Sectioned(click.Command):
-    """A command that lists its options in sections."""
+    Arguments:
+        sections (mapping, optional): the names of the parameters in each section of this command.
+    """
 
     def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sections = dict(sections or {})
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each section that the command has options of."""
+        """Write the options, each in its section."""
         options = (param for param in self.get_params(ctx) if isinstance(param, click.Option))
-        told = {str(param.name): param.get_help_record(ctx) for param in options}
-        own = {name for names in self._sections.values() for name in names}
-        placed = own.union(*_SHARED.values())
+        help_rows = {str(param.name): param.get_help_record(ctx) for param in options}
+        in_own_sections = {name for names in self._sections.values() for name in names}
+        in_any_section = in_own_sections.union(*_SHARED_SECTIONS.values())
         sections = {title: list(names) for title, names in self._sections.items()}
-        sections.setdefault(_OUTPUT if _OUTPUT in sections else _OTHERS, []).extend(
-            name for name in told if name not in placed
+        sections.setdefault(_OUTPUT if _OUTPUT in sections else _OPTIONS, []).extend(
+            name for name in help_rows if name not in in_any_section
         )
-        sections |= {title: [name for name in names if name not in own] for title, names in _SHARED.items()}
+        sections |= {
+            title: [name for name in names if name not in in_own_sections] for title, names in _SHARED_SECTIONS.items()
+        }
         for title, names in sections.items():
-            rows = [row for row in map(told.get, names) if row is not None]
+            rows = [row for row in map(help_rows.get, names) if row is not None]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
 
+# ---- Options of a log
+
+# Each option has the name of the argument of ClickLog that it becomes. Option -> default and help.
+_COLUMN_OPTIONS = {
+    "query": ("query_id", "Column of the query."),
+    "doc": ("doc_id", "Column of the document."),
+    "ranker": ("ranker", "Column of the ranker that was shown, or none."),
+    "position": ("position", "Column of the position shown, counted from 1."),
+    "click": ("clicked", "Column of the click: 0 or 1, true or false."),
+}
+# Option -> what it takes and help.
+_OPTIONAL_LOG_OPTIONS = {
+    "impression": ("COLUMN", "Column of the page view.  [default: impression_id, if present]"),
+    "impressions": ("COLUMN", "Column of the impressions of an aggregated log; goes with --clicks."),
+    "clicks": ("COLUMN", "Column of the clicks of an aggregated log; replaces --click."),
+    "ranks": ("PATTERN", "Columns with the rank by each ranker, or none.  [default: rank_{ranker}, if present]"),
+    "rankings": ("FILE", "Second table with query, ranker, document and rank: a file, or a table of the DuckDB file."),
+    "window": ("COLUMN", "Column of a day or week: compare a document with itself only within it."),
+    "table": ("NAME", "Table to read from a DuckDB file."),
+    "sql": ("QUERY", "SQL query whose result is the log; it reads the file as `source`."),
+    "original": ("COLUMN", "Column of the rank before an experiment swapped it.  [default: original_rank, if present]"),
+}
+_LOG_FLAGS = (*_COLUMN_OPTIONS, *_OPTIONAL_LOG_OPTIONS, "rank", "duplicates")
+
+
 def log_options(command: F) -> F:
-    """Add the argument LOG and the flags that say what its columns mean."""
+    """Add the argument LOG and the options that describe it."""
     argument = click.argument("log", metavar="LOG...", nargs=-1, required=True)
-    return decorated(command, [argument, *column_options(_OPTIONAL)])
+    return add_options(command, [argument, *column_options(_OPTIONAL_LOG_OPTIONS)])
 
 
-def decorated(command: F, options: Sequence[Callable[[F], F]]) -> F:
-    """Return a command with options added in their order."""
-    for option in reversed(options):
-        command = option(command)
-    return command
+def optional_log_options(command: F) -> F:
+    """Add the argument LOG, which may be omitted, and the options that describe it."""
+    argument = click.argument("log", metavar="[LOG]...", nargs=-1)
+    return add_options(command, [argument, *column_options(_OPTIONAL_LOG_OPTIONS)])
 
 
 def column_options(optional: Mapping[str, tuple[str, str]]) -> list[Callable[[F], F]]:
-    """Return the flags that say what columns mean; the optional ones by name, with what they take and their help."""
+    """Return the options that name the columns of a log.
+
+    Arguments:
+        optional (mapping): options without a default: for each its metavar and its help.
+    """
     return [
         *(
             click.option(f"--{name}", default=default, show_default=True, metavar="COLUMN", help=text)
-            for name, (default, text) in _COLUMNS.items()
+            for name, (default, text) in _COLUMN_OPTIONS.items()
         ),
         *(click.option(f"--{name}", metavar=metavar, help=text) for name, (metavar, text) in optional.items()),
-        click.option("--rank", default="rank", show_default=True, metavar="COLUMN", help="Rank in --rankings."),
+        click.option(
+            "--rank", default="rank", show_default=True, metavar="COLUMN", help="Column of the rank in --rankings."
+        ),
         click.option(
             "--duplicates",
             type=click.Choice(["keep", "drop"]),
             default="keep",
             show_default=True,
-            help="Rows of one page view logged twice.",
+            help="Keep or drop rows that repeat a document of the same page view.",
         ),
     ]
 
 
-def maybe_log_options(command: F) -> F:
-    """Add the argument LOG, which may be left out, and the flags that say what its columns mean."""
-    argument = click.argument("log", metavar="[LOG]...", nargs=-1)
-    return decorated(command, [argument, *column_options(_OPTIONAL)])
+def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    """Return a command with options added in the given order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+# ---- Options of a harvest, an estimate and an engine
+
+level_option = click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=DEFAULT_LEVEL,
+    show_default=True,
+    help="Confidence level of the intervals.",
+)
+force_option = click.option(
+    "--force", is_flag=True, help="Continue although the log is damaged; the harvest keeps the findings."
+)
+max_rank_option = click.option(
+    "--max-rank",
+    type=click.IntRange(2),
+    default=DEFAULT_MAX_RANK,
+    show_default=True,
+    metavar="M",
+    help="Number of top ranks to use.",
+)
 
 
 def harvest_options(command: F) -> F:
-    """Add the flags of a harvest."""
-    by = click.option("--by", multiple=True, metavar="COLUMN", help="Segment column; may be repeated.")
-    return decorated(command, [by, comparison_options])
+    """Add the options of a harvest: segments and weighting."""
+    by = click.option("--by", multiple=True, metavar="COLUMN", help="Column to segment by; may be repeated.")
+    return add_options(command, [by, weighting_options])
 
 
-def comparison_options(command: F) -> F:
-    """Add the flags that say how a harvest compares documents."""
+def weighting_options(command: F) -> F:
+    """Add the options that say how a harvest compares documents."""
     options = [
         click.option(
             "--weighting",
             type=click.Choice(["traffic", "harmonic", "uniform"]),
-            help="How much each pair counts.  [default: traffic if ranks are known, else harmonic]",
+            help="Weight of each (query, document) pair.  [default: traffic if ranks are known, else harmonic]",
         ),
         click.option(
             "--non-functional",
             type=click.Choice(["share", "refuse"]),
             default="share",
             show_default=True,
-            help="Rankers that show a document at several ranks for one query.",
+            help="Rankers that show a document at several ranks for one query: share its weight, or refuse them.",
         ),
     ]
-    return decorated(command, options)
+    return add_options(command, options)
 
 
-def show_json(value: Any) -> None:
-    """Print a value as JSON; in plain ASCII where stdout knows nothing else."""
-    import sys
+def estimator_option(*, multiple: bool = False, help: str) -> Callable[[F], F]:
+    """Return the option for an estimator that is fitted on a harvest."""
+    default = "all" if multiple else "cross-fit; all-pairs for a harvest of sums"
+    return click.option(
+        "--estimator",
+        type=click.Choice(list(FROM_HARVESTS)),
+        multiple=multiple,
+        help=f"{help}  [default: {default}]",
+    )
 
-    from posbias._text import json_text
 
-    click.echo(json_text(value, sys.stdout.encoding or "utf-8"))
+def max_rank_and_engine_options(command: F) -> F:
+    """Add the number of ranks, the engine and its limits."""
+    return add_options(command, [max_rank_option, engine_options])
 
 
 def engine_options(command: F) -> F:
-    """Add M, the engine and its limits."""
-    max_rank = click.option(
-        "--max-rank",
-        type=click.IntRange(2),
-        default=DEFAULT_MAX_RANK,
-        show_default=True,
-        metavar="M",
-        help="Top ranks.",
-    )
-    return decorated(command, [max_rank, runner_options])
-
-
-def runner_options(command: F) -> F:
     """Add the engine and its limits."""
     options = [
         click.option(
@@ -206,73 +219,115 @@ def runner_options(command: F) -> F:
             type=click.Choice(["duckdb", "spark"]),
             default="duckdb",
             show_default=True,
-            help="What runs the harvest: DuckDB in this process, or Spark.",
+            help="Engine that reads the log: DuckDB in this process, or Spark.",
         ),
         click.option("--memory-limit", metavar="SIZE", help="Memory of DuckDB, such as 2GB; the rest goes to disk."),
-        click.option("--threads", type=click.IntRange(1), help="Threads of DuckDB."),
+        click.option("--threads", type=click.IntRange(1), help="Number of threads of DuckDB."),
         click.option(
             "--spark-master",
             metavar="URL",
-            help="Where Spark runs: local[*], spark://HOST:PORT, yarn.  [default: local[*]]",
+            help="Master of Spark: local[*], spark://HOST:PORT or yarn.  [default: local[*]]",
         ),
         click.option(
             "--spark-conf",
             multiple=True,
             metavar="NAME=VALUE",
-            callback=_settings,
-            help="A setting of Spark; may be repeated.",
+            callback=_parse_settings,
+            help="Setting of Spark; may be repeated.",
         ),
     ]
-    return decorated(command, options)
+    return add_options(command, options)
 
 
-def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Return NAME=VALUE pairs as a mapping."""
-    bad = [value for value in values if "=" not in value]
-    if bad:
-        raise click.BadParameter(f"expected NAME=VALUE, such as spark.executor.memory=4g, not {bad[0]!r}.")
+def _parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Return NAME=VALUE settings as a mapping."""
+    invalid = [value for value in values if "=" not in value]
+    if invalid:
+        raise click.BadParameter(f"expected NAME=VALUE, such as spark.executor.memory=4g, not {invalid[0]!r}.")
     return dict(value.split("=", 1) for value in values)
 
 
-def make_harvest(flags: dict[str, Any]) -> Harvest:
-    """Harvest the log that the flags describe, taking their part out of the flags."""
+def parse_shares(text: str) -> dict[str, float]:
+    """Return NAME=SHARE,NAME=SHARE as a mapping."""
+    parts = [part.rpartition("=") for part in text.split(",")]
+    try:
+        shares = {name.strip(): float(share) for name, _, share in parts}
+    except ValueError:
+        shares = {}
+    if "" in shares or len(shares) < len(parts):
+        raise click.BadParameter(f"expected a share for each ranker, such as a=0.5,b=0.5, not {text!r}.")
+    return shares
+
+
+# ---- Options of the output
+
+_PLOT_ENDINGS = (".png", ".svg", ".pdf")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def plot_option(help: str) -> Callable[[F], F]:
+    """Return the option --plot; its help begins with what is drawn."""
+    return click.option("--plot", metavar="FILE", callback=_check_plot_ending, help=f"{help} as .png, .svg or .pdf.")
+
+
+def _check_plot_ending(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.lower().endswith(_PLOT_ENDINGS):
+        raise click.BadParameter(f"expected a file name that ends in {', '.join(_PLOT_ENDINGS)}, not {value!r}.")
+    return value
+
+
+def refuse_unwritable_plot(plot: str | None) -> None:
+    """Refuse a path that a plot cannot be written to, before anything is computed."""
+    if plot is not None:
+        from posbias._files import PICTURE, writable
+
+        writable(plot, PICTURE)
+
+
+# ---- Logs, harvests and engines from flags
+
+
+def harvest_from_flags(flags: dict[str, Any]) -> Harvest:
+    """Harvest the log that the flags describe, and remove these flags from `flags`."""
     from posbias._optional import import_meanwhile
     from posbias.harvesting.harvest import harvest
 
     import_meanwhile("numpy.ma", "numpy.random")
-    log = make_log(flags)
+    log = log_from_flags(flags)
     settings = {name: flags.pop(name) for name in ("max_rank", "by", "weighting", "non_functional", "force")}
-    with running(flags) as engine:
-        made = harvest(log, **settings, **engine)
-    # After the bar is gone, which would draw over it.
-    warn(made.findings)
-    return made
+    with engine_from_flags(flags) as engine:
+        harvested = harvest(log, **settings, **engine)
+    # Printed after the progress bar has gone: it would overwrite them.
+    print_findings(harvested.findings)
+    return harvested
 
 
-def make_log(flags: dict[str, Any]) -> ClickLog:
-    """Return the ClickLog that the flags describe, taking them out of the flags."""
+def log_from_flags(flags: dict[str, Any]) -> ClickLog:
+    """Return the log that the flags describe, and remove these flags from `flags`."""
     from posbias.harvesting.files import is_harvest
     from posbias.logs.click_log import ClickLog
 
     files = flags.pop("log")
     for path in files:
         if is_harvest(path):
-            raise click.UsageError(f"{path!r} is a harvest, not a log. It is read by: posbias estimate {path}")
-    told = {name: flags.pop(name) for name in _LOG_FLAGS}
-    said = given(click.get_current_context())
-    return ClickLog(files[0] if len(files) == 1 else list(files), **{n: v for n, v in told.items() if n in said})
+            raise click.UsageError(f"{path!r} is a harvest, not a log. Estimate from it with: posbias estimate {path}")
+    values = {name: flags.pop(name) for name in _LOG_FLAGS}
+    given = given_parameters(click.get_current_context())
+    # ClickLog distinguishes columns that the user named from defaults.
+    arguments = {name: value for name, value in values.items() if name in given}
+    return ClickLog(files[0] if len(files) == 1 else list(files), **arguments)
 
 
-def given(ctx: click.Context) -> list[str]:
-    """Return the names of the parameters that stand on the command line."""
+def given_parameters(ctx: click.Context) -> list[str]:
+    """Return the names of the parameters that were given on the command line."""
     return [name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
 
 
 @contextmanager
-def running(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what the engine's flags become as arguments of the library, taking them out of the flags.
+def engine_from_flags(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the arguments `engine` and `progress` of the library, and remove the engine's flags from `flags`.
 
-    A Spark session lives as long as the block, and a bar shows the progress on a terminal.
+    A progress bar is shown on a terminal, and a Spark session is kept, until the end of the `with` block.
     """
     from posbias.progress import bar
 
@@ -282,7 +337,7 @@ def running(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
         from posbias.engines.duckdb import DuckDB
 
         if master is not None or conf:
-            raise click.UsageError("--spark-master and --spark-conf go with --engine spark.")
+            raise click.UsageError("--spark-master and --spark-conf need --engine spark.")
         with bar() as progress:
             yield {"engine": DuckDB(memory_limit, threads), "progress": progress}
         return
@@ -290,8 +345,8 @@ def running(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     if memory_limit is not None or threads is not None:
         raise click.UsageError(
-            "--memory-limit and --threads are DuckDB's. Spark has settings of its own, such as spark.executor.memory "
-            "and spark.executor.cores: give them with --spark-conf NAME=VALUE."
+            "--memory-limit and --threads are for DuckDB only. Limit Spark by its own settings, such as "
+            "spark.executor.memory and spark.executor.cores, with --spark-conf NAME=VALUE."
         )
     with bar() as progress:
         progress("Starting Spark", 0.0)
@@ -302,19 +357,119 @@ def running(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
             session.stop()
 
 
-def warn(findings: Iterable[Finding]) -> None:
-    """Say on stderr what the user should know of what was counted."""
+def load_harvest(flags: dict[str, Any], *, reweightable: bool) -> Harvest | None:
+    """Return the harvest if LOG is one, and None if it is a log.
+
+    Arguments:
+        flags (dict): the flags of the command.
+        reweightable (bool): whether --weighting may be given for a harvest.
+    """
+    from posbias.harvesting.files import is_harvest
+
+    files = flags["log"]
+    if not any(is_harvest(path) for path in files):
+        return None
+    if len(files) > 1:
+        raise click.UsageError(
+            f"{len(files)} files were given, and at least one is a harvest. Merge harvests first: posbias merge."
+        )
+    refuse_log_flags(files[0], flags, {"log", *(["weighting"] if reweightable else [])})
+    from posbias.harvesting.files import load
+
+    loaded = load(files[0], force=flags["force"])
+    print_findings(loaded.findings)
+    return loaded
+
+
+def refuse_log_flags(path: str, flags: dict[str, Any], allowed: set[str]) -> None:
+    """Refuse flags that were decided when a harvest was made, except the allowed ones."""
+    from posbias.harvesting.files import is_export
+
+    # The findings of an exported harvest are made only now, so --force applies.
+    allowed = allowed | ({"force"} if is_export(path) else set())
+    given = given_parameters(click.get_current_context())
+    refused = [flag_name(name) for name in given if name in flags and name not in allowed]
+    if refused:
+        raise click.UsageError(
+            f"{path!r} is a harvest: {', '.join(refused)} was decided when it was made. Leave it out."
+        )
+
+
+# ---- Flags as text
+
+# Arguments and parameters whose flag has another name.
+_FLAG_NAMES = {
+    "as_csv": "csv",
+    "as_json": "json",
+    "conf": "spark-conf",
+    "features": "feature",
+    "judged": "ranking",
+    "master": "spark-master",
+}
+
+
+def flag_name(name: str) -> str:
+    """Return the flag of an argument or parameter.
+
+    >>> flag_name("max_rank"), flag_name("as_json")
+    ('--max-rank', '--json')
+    """
+    return f"--{_FLAG_NAMES.get(name, name).replace('_', '-')}"
+
+
+def as_flags(arguments: Arguments) -> str:
+    """Return Python arguments as the flags to type in a shell.
+
+    >>> as_flags({"query": "my query", "rankers": ["a", "b"], "non_functional": "share"})
+    "--query 'my query' --rankers a --rankers b --non-functional share"
+    """
+    words: list[str] = []
+    for name, value in arguments.items():
+        if isinstance(value, bool):
+            words.append(flag_name(name))
+        else:
+            values = [value] if isinstance(value, str) else value
+            words += [f"{flag_name(name)} {shlex.quote(text)}" for text in values]
+    return " ".join(words)
+
+
+# ---- Printing
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; in ASCII where stdout cannot encode it."""
+    import sys
+
+    from posbias._text import json_text
+
+    click.echo(json_text(value, sys.stdout.encoding or "utf-8"))
+
+
+def print_marked(text: str) -> None:
+    """Print lines that may begin with the mark of a severity: errors in red, warnings in yellow."""
+    colors = {MARKS["error"]: "red", MARKS["warning"]: "yellow"}
+    for line in text.splitlines():
+        click.secho(line, fg=colors.get(line[:1]))
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Print findings as notes on stderr."""
     for finding in findings:
-        tell(f"Note: {printable(finding.sentence(as_flags))}", fg="yellow")
+        print_note(printable(finding.sentence(as_flags)))
 
 
-def tell(text: str, **style: Any) -> None:
-    """Say something on stderr; what it quotes of files and flags does not steer the terminal."""
-    click.secho(for_reading(text), err=True, **style)
+def print_note(text: str) -> None:
+    """Print a note on stderr, in yellow."""
+    print_to_stderr(f"Note: {text}", fg="yellow")
 
 
-def for_reading(text: str) -> str:
-    """Return what goes to stderr so that it steers no terminal, and on one as lines that end between words."""
+def print_to_stderr(text: str, **style: Any) -> None:
+    """Print text on stderr, without the control characters of file names and flags that it quotes."""
+    click.secho(format_for_stderr(text), err=True, **style)
+
+
+def format_for_stderr(text: str) -> str:
+    """Return text with its control characters escaped, wrapped between words if stderr is a terminal."""
     import sys
 
     from posbias._text import folded
@@ -322,15 +477,15 @@ def for_reading(text: str) -> str:
     lines = printable_lines(text).split("\n")
     if not sys.stderr.isatty():
         return "\n".join(lines)
-    width = _width(sys.stderr.fileno())
-    told = ((line[: len(line) - len(line.lstrip())], line.lstrip()) for line in lines)
+    width = _terminal_width(sys.stderr.fileno())
+    split = ((line[: len(line) - len(line.lstrip())], line.lstrip()) for line in lines)
     return "\n".join(
-        part for margin, words in told for part in folded(words, margin, f"{margin}  ", breaking=False, width=width)
+        part for margin, words in split for part in folded(words, margin, f"{margin}  ", breaking=False, width=width)
     )
 
 
-def _width(terminal: int) -> int:
-    """Return how wide a text is to be on a terminal: as wide as that is, and no wider than is read with ease."""
+def _terminal_width(terminal: int) -> int:
+    """Return the width for text on a terminal: its own, but at most one that is easy to read."""
     import os
 
     from posbias._text import WIDTH
@@ -339,52 +494,5 @@ def _width(terminal: int) -> int:
         columns = os.get_terminal_size(terminal).columns
     except OSError:
         columns = 0
-    # One that does not know its width says 0; and on a few columns nothing can be read.
+    # A terminal that does not know its width reports 0, and text in very few columns is unreadable.
     return min(columns, WIDTH) if columns >= WIDTH // 4 else WIDTH
-
-
-def as_flags(arguments: Arguments) -> str:
-    """Return arguments as one would type them in a shell.
-
-    >>> as_flags({"query": "my query", "rankers": ["a", "b"], "non_functional": "share"})
-    "--query 'my query' --rankers a --rankers b --non-functional share"
-    """
-    words: list[str] = []
-    for name, given in arguments.items():
-        flag = f"--{_FLAGS.get(name, name).replace('_', '-')}"
-        if isinstance(given, bool):
-            words.append(flag)
-        else:
-            words += [f"{flag} {shlex.quote(value)}" for value in ([given] if isinstance(given, str) else given)]
-    return " ".join(words)
-
-
-def load_harvest(flags: dict[str, Any], *, weighted: bool) -> Harvest | None:
-    """Return the harvest if that is what was given instead of a log; its pairs may be weighted anew."""
-    from posbias.harvesting.files import is_harvest
-
-    files = flags["log"]
-    if not any(is_harvest(path) for path in files):
-        return None
-    if len(files) > 1:
-        raise click.UsageError(
-            f"{len(files)} files were given, and a harvest among them. Join harvests first, with posbias merge."
-        )
-    refuse_decided(files[0], flags, {"log", *(["weighting"] if weighted else [])})
-    from posbias.harvesting.files import load
-
-    made = load(files[0], force=flags["force"])
-    warn(made.findings)
-    return made
-
-
-def refuse_decided(path: str, flags: dict[str, Any], free: set[str]) -> None:
-    """Refuse flags that a harvest has decided, but for those that are free."""
-    from posbias.harvesting.files import is_export
-
-    # What an export shows of its log is judged only now.
-    free = free | ({"force"} if is_export(path) else set())
-    unfit = [name for name in given(click.get_current_context()) if name in flags and name not in free]
-    if unfit:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
-        raise click.UsageError(f"{path!r} is a harvest, for which {names} was decided when it was made. Leave it out.")

@@ -1,4 +1,4 @@
-"""posbias sets."""
+"""The command `posbias sets`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from typing import Any
 import click
 
 from posbias.cli.options import (
-    Sectioned,
-    engine_options,
+    SectionedCommand,
+    engine_from_flags,
     force_option,
+    json_option,
+    log_from_flags,
     log_options,
-    make_log,
-    plot_file,
-    running,
-    show_json,
+    max_rank_and_engine_options,
+    plot_option,
+    print_json,
+    refuse_unwritable_plot,
 )
 
 
-@click.command(cls=Sectioned, sections={"Output": ("as_json", "plot")})
+@click.command(cls=SectionedCommand, sections={"Output": ("as_json", "plot")})
 @log_options
 @force_option
-@engine_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--plot", metavar="FILE", callback=plot_file, help="Draw the sizes as a map, as .png, .svg or .pdf.")
+@max_rank_and_engine_options
+@json_option
+@plot_option("Draw the sizes as a map")
 def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
     """Count the distinct (query, document) pairs of every interventional set S_{k,k'}.
 
@@ -32,13 +34,10 @@ def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
     from posbias._text import Column, printable, table
     from posbias.harvesting.intervention_sets import intervention_sets
 
-    if plot is not None:
-        from posbias._files import PICTURE, writable
-
-        writable(plot, PICTURE)
-    log = make_log(flags)
-    within = f" by {printable(log.window)}" if log.window is not None else ""
-    with running(flags) as engine:
+    refuse_unwritable_plot(plot)
+    log = log_from_flags(flags)
+    by_window = f" by {printable(log.window)}" if log.window is not None else ""
+    with engine_from_flags(flags) as engine:
         sizes = intervention_sets(log, **engine, **flags)
     if plot is not None:
         from posbias import plots
@@ -46,16 +45,18 @@ def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
         plots.save(plots.sets(sizes), plot)
     m = len(sizes)
     if as_json:
-        pairs = [(k, other) for k in range(m) for other in range(k + 1, m)]
-        show_json(
+        rank_pairs = [(k, other) for k in range(m) for other in range(k + 1, m)]
+        print_json(
             {
                 "max_rank": m,
-                "sets": [{"k": k + 1, "other": other + 1, "pairs": int(sizes[k, other])} for k, other in pairs],
+                "sets": [
+                    {"rank": k + 1, "other_rank": other + 1, "pairs": int(sizes[k, other])} for k, other in rank_pairs
+                ],
             }
         )
         return
     columns = [Column("", [f"{other + 1}" for other in range(1, m)])]
     for k in range(m - 1):
         columns.append(Column(f"{k + 1}", [f"{sizes[k, other]:,}" if k < other else "-" for other in range(1, m)]))
-    click.echo(f"Distinct (query, document) pairs{within} in S_{{k,k'}}: column k, row k'")
+    click.echo(f"Distinct (query, document) pairs{by_window} in S_{{k,k'}}: column k, row k'")
     click.echo(table(columns))

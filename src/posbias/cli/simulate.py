@@ -1,4 +1,4 @@
-"""posbias simulate."""
+"""The command `posbias simulate`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 import click
 
 from posbias._validate import DEFAULT_MAX_RANK
-from posbias.cli.options import Sectioned, tell
+from posbias.cli.options import SectionedCommand, print_to_stderr
 
 
-def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+def _parse_numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
     if value is None:
         return None
     try:
         return tuple(float(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"expected numbers with commas between them, such as 0.9,0.1, not {value!r}") from None
+        raise click.BadParameter(f"expected numbers separated by commas, such as 0.9,0.1, not {value!r}") from None
 
 
 @click.command(
-    cls=Sectioned,
+    cls=SectionedCommand,
     sections={
         "Log": ("queries", "max_rank", "layout", "aggregated", "ids", "seed"),
         "Rankers": ("rankers", "similarity", "quality", "traffic", "sticky", "random"),
@@ -34,30 +34,61 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     type=click.Choice(["wide", "long", "replay"]),
     default="wide",
     show_default=True,
-    help="Where each ranker's ranks are: in columns, in a second file, nowhere.",
+    help="Ranks by each ranker: in columns (wide), in a second file (long), or not stored (replay).",
 )
-@click.option("--rankers", default="a,b", show_default=True, help="Names with commas between them.")
-@click.option("--similarity", type=float, default=0.8, show_default=True, help="0: unrelated, 1: identical rankers.")
+@click.option("--rankers", default="a,b", show_default=True, help="Names of the rankers, separated by commas.")
 @click.option(
-    "--quality", callback=_numbers, default="1", show_default=True, help="How well rankers rank; one or each."
+    "--similarity",
+    type=float,
+    default=0.8,
+    show_default=True,
+    help="Similarity of the rankers: 0 unrelated, 1 identical.",
 )
-@click.option("--traffic", callback=_numbers, help="Shares of traffic, such as 0.9,0.1.  [default: equal]")
-@click.option("--queries", type=int, default=10_000, show_default=True, help="Distinct queries.")
-@click.option("--repeats", type=float, default=10.0, show_default=True, help="Mean page views of a query.")
-@click.option("--skew", type=float, default=0.0, show_default=True, help="Spread of the repeats; 0: all the same.")
+@click.option(
+    "--quality",
+    callback=_parse_numbers,
+    default="1",
+    show_default=True,
+    help="Ranking quality: one number, or one for each ranker.",
+)
+@click.option("--traffic", callback=_parse_numbers, help="Shares of traffic, such as 0.9,0.1.  [default: equal]")
+@click.option("--queries", type=int, default=10_000, show_default=True, help="Number of distinct queries.")
+@click.option("--repeats", type=float, default=10.0, show_default=True, help="Mean number of page views of a query.")
+@click.option(
+    "--skew",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Spread of the number of page views; 0: equal for all queries.",
+)
 @click.option("--eta", type=float, default=1.0, show_default=True, help="The curve is (1/rank)^eta.")
-@click.option("--noise", type=float, default=0.1, show_default=True, help="Clicks on irrelevant results (ε₋).")
-@click.option("--relevant", type=float, default=0.3, show_default=True, help="Share of relevant documents.")
-@click.option("--random", multiple=True, metavar="NAME", help="Ranker that shows results in random order; repeat.")
-@click.option("--sticky", is_flag=True, help="One ranker serves all page views of a query.")
 @click.option(
-    "--max-rank", type=int, default=DEFAULT_MAX_RANK, show_default=True, metavar="M", help="Results on a page."
+    "--noise", type=float, default=0.1, show_default=True, help="Click probability of irrelevant results (ε₋)."
 )
-@click.option("--candidates", type=int, help="Documents of a query.  [default: M + 5]")
-@click.option("--segment", multiple=True, metavar="NAME=ETA", help="A device with a curve of its own; repeat.")
-@click.option("--aggregated", is_flag=True, help="Write impressions and clicks in place of single clicks.")
-@click.option("--ids", type=click.Choice(["int", "str"]), default="int", show_default=True, help="Numbers or text.")
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same log.")
+@click.option("--relevant", type=float, default=0.3, show_default=True, help="Share of relevant documents.")
+@click.option(
+    "--random", multiple=True, metavar="NAME", help="Ranker that shows results in random order; may be repeated."
+)
+@click.option("--sticky", is_flag=True, help="Let one ranker serve all page views of a query.")
+@click.option(
+    "--max-rank",
+    type=int,
+    default=DEFAULT_MAX_RANK,
+    show_default=True,
+    metavar="M",
+    help="Number of results on a page.",
+)
+@click.option("--candidates", type=int, help="Number of documents of a query.  [default: M + 5]")
+@click.option("--segment", multiple=True, metavar="NAME=ETA", help="Device with its own curve; may be repeated.")
+@click.option("--aggregated", is_flag=True, help="Write counts of impressions and clicks instead of single clicks.")
+@click.option(
+    "--ids",
+    type=click.Choice(["int", "str"]),
+    default="int",
+    show_default=True,
+    help="Write ids as numbers or as text.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed: the same seed gives the same log.")
 def simulate(
     output: str,
     layout: Any,
@@ -69,8 +100,8 @@ def simulate(
 ) -> None:
     """Simulate a click log with a known propensity curve.
 
-    OUTPUT is .parquet, .csv, .csv.gz or .jsonl. The truth is written beside it as <name>.truth.json, and in the long
-    layout the rankings as <name>.rankings.<ending>.
+    OUTPUT ends in .parquet, .csv, .csv.gz or .jsonl. The true curve is written next to it as <name>.truth.json, and in
+    the long layout the rankings as <name>.rankings.<ending>.
     """
     from posbias.progress import bar
     from posbias.simulation import World, write
@@ -79,23 +110,26 @@ def simulate(
     world = World(
         rankers=tuple(name.strip() for name in rankers.split(",")),
         quality=quality[0] if len(quality) == 1 else quality,
-        segments=dict(_segment(text) for text in segment),
+        segments=dict(_parse_segment(text) for text in segment),
         **settings,
     )
     with bar() as progress:
-        made = write(
+        written = write(
             world,
             output,
             layout,
             aggregated=aggregated,
             ids=ids,
-            progress=lambda n, of: progress("Simulating", n / of),
+            progress=lambda done, total: progress("Simulating", done / total),
         )
-    also = f", {made.rankings}" if made.rankings else ""
-    tell(f"{made.rows:,} rows of {made.page_views:,} page views written to {made.log}; truth in {made.truth}{also}")
+    rankings_file = f", rankings in {written.rankings}" if written.rankings else ""
+    print_to_stderr(
+        f"{written.rows:,} rows of {written.page_views:,} page views written to {written.log}; true curve in "
+        f"{written.truth}{rankings_file}"
+    )
 
 
-def _segment(text: str) -> tuple[str, float]:
+def _parse_segment(text: str) -> tuple[str, float]:
     name, _, eta = text.rpartition("=")
     try:
         return name, float(eta)

@@ -1,4 +1,4 @@
-"""posbias sql."""
+"""The command `posbias sql`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from typing import Any
 
 import click
 
-from posbias._validate import DEFAULT_MAX_RANK
-from posbias.cli.options import F, Sectioned, column_options, decorated, harvest_options, tell
+from posbias.cli.options import (
+    F,
+    SectionedCommand,
+    add_options,
+    column_options,
+    harvest_options,
+    max_rank_option,
+    print_note,
+)
 
-# The names of the registry in posbias.sql.warehouses, which is imported only when used.
+# The same names as in posbias.sql.dialects, whose import would slow down --help.
 _DIALECTS = (
     "bigquery",
     "snowflake",
@@ -23,12 +30,12 @@ _DIALECTS = (
     "duckdb",
 )
 _OPTIONAL = {
-    "impression": ("COLUMN", "The page view's column, for --duplicates drop.  [default: impression_id]"),
-    "impressions": ("COLUMN", "With --clicks, in place of --click: impressions of an aggregated log."),
-    "clicks": ("COLUMN", "Clicks of an aggregated log."),
-    "ranks": ("PATTERN", "Columns with each ranker's rank, with --rankers.  [default: rank_{ranker}]"),
-    "window": ("COLUMN", "Compare a document with itself only within a day or week: its column."),
-    "rankings": ("TABLE", "A second table, with --rankers: query, ranker, document, rank."),
+    "impression": ("COLUMN", "Column of the page view, for --duplicates drop.  [default: impression_id]"),
+    "impressions": ("COLUMN", "Column of the impressions of an aggregated log; goes with --clicks."),
+    "clicks": ("COLUMN", "Column of the clicks of an aggregated log; replaces --click."),
+    "ranks": ("PATTERN", "Columns with the rank by each of --rankers.  [default: rank_{ranker}]"),
+    "window": ("COLUMN", "Column of a day or week: compare a document with itself only within it."),
+    "rankings": ("TABLE", "Second table with query, ranker, document and rank; goes with --rankers."),
 }
 
 
@@ -39,45 +46,42 @@ def _table_options(command: F) -> F:
             type=click.Choice(_DIALECTS),
             required=True,
             metavar="NAME",
-            help=f"Whose SQL: {', '.join(_DIALECTS)}.",
+            help=f"SQL dialect: {', '.join(_DIALECTS)}.",
         ),
         click.option(
             "--table",
             required=True,
             metavar="TABLE",
-            help="The log, such as project.dataset.table; a part that holds a dot stands in double quotes.",
+            help="Table of the log, such as project.dataset.table; put a part with a dot in it into double quotes.",
         ),
         *column_options(_OPTIONAL),
         click.option(
             "--rankers",
             multiple=True,
             metavar="NAME",
-            help="A ranker whose ranks are known; repeat for each. Without any, recurring queries tell the ranks.",
+            help="Ranker whose ranks are known; may be repeated. Without any, ranks come from recurring queries.",
         ),
     ]
-    return decorated(command, options)
+    return add_options(command, options)
 
 
-@click.command(cls=Sectioned, sections={"Query": ("dialect", "table", "rankers")})
+@click.command(cls=SectionedCommand, sections={"Query": ("dialect", "table", "rankers")})
 @_table_options
 @harvest_options
-@click.option(
-    "--max-rank", type=click.IntRange(2), default=DEFAULT_MAX_RANK, show_default=True, metavar="M", help="Top ranks."
-)
+@max_rank_option
 def sql(**flags: Any) -> None:
-    """Print the harvest as a query to run in a warehouse.
+    """Print the harvest as a SQL query to run in a warehouse.
 
-    Its whole result, exported as CSV or Parquet, is a harvest: posbias estimate FILE. Positions, ranks and counts must
-    be whole numbers in the table, and a click a number or a boolean.
+    Run the query, export its whole result as CSV or Parquet, and use that file as a harvest: posbias estimate FILE. In
+    the table, positions, ranks and counts must be whole numbers, and clicks numbers or booleans.
     """
     from posbias._text import printable_lines
     from posbias.harvesting.warehouse import harvest_sql
 
     query = harvest_sql(**flags)
     if sys.stdout.isatty() and printable_lines(query) != query:
-        raise click.UsageError("A name holds characters that would steer the terminal. Write the query to a file.")
-    # In a file click would leave out of a name what looks like a color.
+        raise click.UsageError("A name contains control characters for the terminal. Write the query to a file.")
+    # Without color=True, click would remove from names what looks like a color code.
     click.echo(query, nl=False, color=True)
     if sys.stdout.isatty():
-        note = "Run it in the warehouse, export the whole result as CSV or Parquet, then: posbias estimate FILE"
-        tell(f"Note: {note}", fg="yellow")
+        print_note("Run it in the warehouse, export the whole result as CSV or Parquet, then: posbias estimate FILE")

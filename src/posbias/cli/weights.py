@@ -1,4 +1,4 @@
-"""posbias weights."""
+"""The command `posbias weights`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import click
 
 from posbias._validate import DEFAULT_CAP
 from posbias.cli.options import (
-    Sectioned,
+    SectionedCommand,
+    as_flags,
+    engine_from_flags,
+    engine_options,
     force_option,
+    log_from_flags,
     log_options,
-    make_log,
-    runner_options,
-    running,
-    show_json,
-    tell,
-    warn,
+    print_findings,
+    print_json,
+    print_to_stderr,
 )
 
 
-def _cap(ctx: click.Context, param: click.Parameter, value: str) -> float | None:
-    """Return the cap as a number, or None for none."""
+def _parse_cap(ctx: click.Context, param: click.Parameter, value: str) -> float | None:
+    """Return the cap as a number, or None for 'none'."""
     if value == "none":
         return None
     try:
@@ -31,7 +32,7 @@ def _cap(ctx: click.Context, param: click.Parameter, value: str) -> float | None
 
 
 @click.command(
-    cls=Sectioned,
+    cls=SectionedCommand,
     sections={
         "Weights": ("estimate", "cap", "beyond", "rows", "keep", "candidates"),
         "Output": ("output", "overwrite", "as_json"),
@@ -39,53 +40,55 @@ def _cap(ctx: click.Context, param: click.Parameter, value: str) -> float | None
 )
 @log_options
 @click.option(
-    "--estimate", required=True, metavar="FILE", help="The curve: what posbias estimate --json printed, or a harvest."
+    "--estimate", required=True, metavar="FILE", help="Curve file from posbias estimate --json, or a harvest."
 )
-@click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Parquet file to write.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @click.option(
     "--cap",
     default=f"{DEFAULT_CAP:g}",
     show_default=True,
     metavar="N",
-    callback=_cap,
-    help="The most that a click counts, or none.",
+    callback=_parse_cap,
+    help="Largest weight of a click, or none.",
 )
 @click.option(
     "--beyond",
     type=click.Choice(["refuse", "clip", "extrapolate"]),
     default="refuse",
     show_default=True,
-    help="Ranks beyond the curve: refuse them, take them for its last rank, or continue it.",
+    help="Ranks beyond the curve: refuse them, use its last rank, or extrapolate it.",
 )
-@click.option("--rows", is_flag=True, help="Keep every row of the log, and add its weight.")
-@click.option("--keep", multiple=True, metavar="COLUMN", help="A column that comes along; may be repeated.")
+@click.option("--rows", is_flag=True, help="Write every row of the log with its weight.")
+@click.option("--keep", multiple=True, metavar="COLUMN", help="Column of the log to keep; may be repeated.")
 @click.option(
-    "--candidates", metavar="FILE", help="Documents that could have been shown: query and document, as in the log."
+    "--candidates",
+    metavar="FILE",
+    help="File of documents that could have been shown: query and document, named as in the log.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was written and found as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary and the findings as JSON.")
 @force_option
-@runner_options
+@engine_options
 def weights(estimate: str, output: str, overwrite: bool, as_json: bool, **flags: Any) -> None:
-    """Weigh the clicks of a log by a curve, for a ranker to learn from.
+    """Compute inverse-propensity weights of clicks, to train a ranker.
 
-    One row for each (query, document) shown, in no order: impressions, clicks, exposure (how often it was seen, counted
-    in views at rank 1) and weight (its clicks over their propensities, mean 1 over clicked rows).
+    The output has one row for each (query, document) shown, in no particular order: impressions, clicks, exposure (the
+    number of views, counted as views at rank 1) and weight (clicks divided by their propensities, with mean 1 over
+    clicked rows).
     """
     from posbias._text import shell
-    from posbias.cli.options import as_flags
     from posbias.learning.weights import ips_weights
 
     if flags["engine"] == "spark":
         raise click.UsageError(
-            "Weights are made by DuckDB, which takes any number of rows in bounded memory. Leave --engine spark out."
+            "Only DuckDB computes weights; it reads any number of rows in bounded memory. Leave out --engine spark."
         )
-    wanted = {name: flags.pop(name) for name in ("cap", "beyond", "rows", "keep", "candidates", "force")}
-    log = make_log(flags)
-    with running(flags) as engine:
-        made = ips_weights(log, estimate, output, overwrite=overwrite, **wanted, **engine)
+    settings = {name: flags.pop(name) for name in ("cap", "beyond", "rows", "keep", "candidates", "force")}
+    log = log_from_flags(flags)
+    with engine_from_flags(flags) as engine:
+        weighted = ips_weights(log, estimate, output, overwrite=overwrite, **settings, **engine)
     if as_json:
-        show_json(made.to_dict(as_flags))
+        print_json(weighted.to_dict(as_flags))
         return
-    warn(made.findings)
-    tell(f"{made.to_text()} Written to {shell(output)}")
+    print_findings(weighted.findings)
+    print_to_stderr(f"{weighted.to_text()} Written to {shell(output)}")
