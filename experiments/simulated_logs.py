@@ -399,7 +399,7 @@ class JudgedLog:
         found = self.credits(fitted.propensity_)
         refitted = fitted.deletions_
         fixed = None if refitted is None else np.broadcast_to(fitted.propensity_, refitted.shape)
-        most = fitted.most_degrees_
+        most = np.inf if fitted.jackknife_ is None else fitted.jackknife_.max_degrees
         refits = Refits.of(found, fitted.propensity_, refitted, 0.95, most)
         return refits, Refits.of(found, fitted.propensity_, fixed, 0.95, most)
 

@@ -361,7 +361,7 @@ def test_pbm_em_gives_no_number_to_ranks_that_are_not_connected():
     table.loc[table["position"] == 2, "clicks"] = 0
     fitted = PBMEM(max_rank=5, prior=0).fit(posbias.ClickLog(table))
     assert fitted.propensity_[1] == 0
-    assert fitted.reasons_[1] == "no click at rank 2: 0, without an interval"
+    assert fitted.reasons_[1] == "no click at rank 2: the estimate is 0, without an interval"
 
 
 def test_pbm_em_needs_documents():

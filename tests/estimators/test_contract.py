@@ -11,7 +11,7 @@ import pytest
 import posbias
 from posbias.estimators import ESTIMATORS as REGISTERED
 from posbias.estimators import Estimator, estimator_class
-from posbias.estimators.base import deletion_weights, percentile, resample_weights
+from posbias.estimators.base import deletion_weights, percentile_intervals, resample_weights
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells
 from posbias.logs.layouts import Layout
@@ -284,11 +284,13 @@ def test_resamples_recount_clicks_and_page_views(make, harvest):
 def test_percentiles():
     drawn = np.column_stack([np.arange(1.0, 101), np.full(100, np.nan), np.append(np.arange(1.0, 97), [np.nan] * 4)])
     drawn[:5, 0] = np.inf
-    bounds = percentile(np.ones(3), drawn, 0.9).ends
+    bounds = percentile_intervals(np.ones(3), drawn, 0.9).bounds
     np.testing.assert_array_equal(bounds[0], [10, 100])
     assert np.isnan(bounds[1]).all()
     np.testing.assert_array_equal(bounds[2], [5, 92])
-    assert np.isnan(percentile(np.ones(3), np.where(np.arange(100)[:, None] < 6, np.nan, drawn), 0.9).ends[0]).all()
+    assert np.isnan(
+        percentile_intervals(np.ones(3), np.where(np.arange(100)[:, None] < 6, np.nan, drawn), 0.9).bounds[0]
+    ).all()
 
 
 @pytest.mark.long
@@ -380,7 +382,7 @@ def test_a_segment_of_documents_is_weighted_by_the_traffic_of_pages(tmp_path):
 
 @pytest.mark.parametrize("kind", [posbias.CrossFit, posbias.AllPairs, posbias.PivotOne, posbias.AdjacentChain])
 @pytest.mark.parametrize(
-    ("rank", "said"), [(1, "no click at rank 1, in 3,000"), (2, "no click beyond rank 1, in 9,000")]
+    ("rank", "said"), [(1, "no click at rank 1, in 3,000"), (2, "no click below rank 1, in 9,000")]
 )
 def test_a_curve_that_nobody_could_use_is_an_error(kind, rank, said):
     table = posbias.simulate(posbias.World(queries=300, max_rank=4)).to_pandas()
@@ -396,7 +398,7 @@ def test_ranks_that_nothing_connects_to_the_first_are_an_error_that_says_why():
     table.loc[(table["position"] == 1) & (table["rank_a"] != table["rank_b"]), "clicked"] = 0
     harvested = posbias.harvest(posbias.ClickLog(table), max_rank=4)
     for kind in (posbias.CrossFit, posbias.AllPairs, posbias.PivotOne):
-        with pytest.raises(posbias.EstimateError, match=r"No rank but the first .*: no click at rank 1 .*more data"):
+        with pytest.raises(posbias.EstimateError, match=r"No rank below the first .*: no click at rank 1 .*more data"):
             kind().fit(harvested)
 
 

@@ -13,7 +13,15 @@ from experiments.simulated_logs import buckets_of, draw_log
 from posbias._stats import normal_tail, t_quantile
 from posbias.estimators import cross_fit as cross_fitting
 from posbias.estimators import cross_fit as score_roots
-from posbias.estimators.base import deletion_weights, jackknife, percentile, resample_weights
+from posbias.estimators.base import (
+    ONE_BUCKET_REASON,
+    Jackknife,
+    deletion_weights,
+    explain_few_buckets,
+    explain_few_degrees,
+    percentile_intervals,
+    resample_weights,
+)
 from posbias.estimators.cross_fit import Guess, Rows, Score
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells
@@ -281,7 +289,8 @@ def test_few_buckets_make_no_interval(kind):
         assert np.isnan(fitted.interval_).all()
         assert np.isnan(fitted.degrees_of_freedom_).all()
         assert fitted.reasons_[0] is None
-        assert fitted.reasons_[1].startswith(f"{buckets} bucket")
+        assert fitted.reasons_[1] == explain_few_buckets(buckets)
+        assert f"only {buckets} bucket" in fitted.reasons_[1]
         text = fitted.summary().to_text()
         assert "no interval\n" in text.splitlines(keepends=True)[0]
         assert "%" not in text
@@ -292,8 +301,8 @@ def test_few_buckets_make_no_interval(kind):
 def test_percentiles_of_few_queries_say_that_they_are_narrow(kind):
     thin = harvest_of(posbias.World(queries=12, repeats=100, max_rank=3))
     told = kind().fit(thin).reasons_
-    assert told[1].endswith("few queries decide it")
-    expected = [reason and f"{reason}, and percentiles are too narrow" for reason in told]
+    assert told[1] == explain_few_degrees(kind().fit(thin).degrees_of_freedom_[1])
+    expected = [reason and f"{reason}, so percentile intervals are too narrow" for reason in told]
     fitted = kind(interval="bootstrap", bootstrap=200).fit(thin)
     assert fitted.reasons_ == expected
     assert np.isnan(fitted.degrees_of_freedom_).all()
@@ -308,7 +317,7 @@ def test_a_rank_that_rests_on_one_bucket_has_no_interval():
         fitted = kind().fit(harvest)
         assert fitted.propensity_[2] > 0
         assert np.isnan(fitted.interval_[2]).all()
-        assert "rests on one bucket" in fitted.reasons_[2]
+        assert fitted.reasons_[2] == ONE_BUCKET_REASON
 
 
 def test_sums_over_pairs_have_no_strata():
@@ -406,7 +415,7 @@ def test_queries_given_whole_to_rankers_have_no_more_degrees_than_they_are():
     assert fitted.degrees_of_freedom_.max() == pytest.approx(few)
     for other in (replace(world, sticky=False), replace(world, skew=0, queries=2000)):
         counts = posbias.CrossFit().count(harvest_of(other))
-        assert counts.most_degrees == np.inf
+        assert counts.max_degrees == np.inf
 
 
 @pytest.mark.long
@@ -463,7 +472,7 @@ def test_a_ranker_that_one_bucket_alone_has():
     fitted = posbias.CrossFit().fit(harvest)
     assert np.isfinite(fitted.interval_[1]).all()
     assert np.isnan(fitted.interval_[2]).all()
-    assert "rests on one bucket" in fitted.reasons_[2]
+    assert fitted.reasons_[2] == ONE_BUCKET_REASON
 
 
 def test_jackknife_by_hand():
@@ -471,22 +480,22 @@ def test_jackknife_by_hand():
     moved = np.array([[0, d, 0, 0] for d in (0.1, -0.1, 0.05, -0.05, 0.4, -0.1, 0.02, -0.02)])
     refits = estimate * np.exp(moved)
     refits[0, 3] = np.nan
-    found = jackknife(estimate, refits, 0.9)
+    found = Jackknife(estimate, refits).intervals(0.9)
     d = moved[:, 1]
     variance = 7 / 8 * (d**2).sum()
     degrees = 2 * (d**2).sum() ** 2 / ((d**4).sum() - (d**2).sum() ** 2 / 8)
     assert 1 < degrees < 7
     half = stats.t.ppf(0.95, degrees) * np.sqrt(variance)
-    np.testing.assert_allclose(found.ends[1], 0.5 * np.exp([-half, half]))
+    np.testing.assert_allclose(found.bounds[1], 0.5 * np.exp([-half, half]))
     np.testing.assert_allclose([found.covariance[1, 1], found.degrees[1]], [variance, degrees])
-    np.testing.assert_array_equal(found.ends[0], [1, 1])
-    assert np.isnan(found.ends[2:]).all()
+    np.testing.assert_array_equal(found.bounds[0], [1, 1])
+    assert np.isnan(found.bounds[2:]).all()
     assert [found.reasons[k] for k in (0, 2, 3)] == [
         None,
-        "every query tells the same: no interval",
-        "rests on one bucket of queries: no interval",
+        "no interval: leaving out queries does not change the estimate; log more queries",
+        ONE_BUCKET_REASON,
     ]
-    assert found.reasons[1] == f"{degrees:.1f} degrees of freedom: few queries decide it"
+    assert found.reasons[1] == f"only {degrees:.1f} degrees of freedom: few queries determine the estimate"
 
 
 def test_few_buckets_that_tell_the_same_are_few():
@@ -494,7 +503,7 @@ def test_few_buckets_that_tell_the_same_are_few():
     moved = np.zeros((20, 2))
     moved[:, 1] = 0.005
     moved[:3, 1] = 0.1, -0.1, 0.1
-    found = jackknife(estimate, estimate * np.exp(moved), 0.95)
+    found = Jackknife(estimate, estimate * np.exp(moved)).intervals(0.95)
     # By Satterthwaite alone they would be 7, and an interval 1.8 times too narrow.
     assert found.degrees.tolist() == [19, 2]
 
@@ -504,13 +513,13 @@ def test_intervals_that_say_nothing_are_none():
     moved = np.zeros((10, 3))
     moved[:, 1] = 1e-8 * (-1.0) ** np.arange(10)
     moved[0, 2] = 9.0
-    found = jackknife(estimate, estimate * np.exp(moved), 0.95)
-    assert np.isnan(found.ends[1:]).all()
-    assert found.reasons[1] == "every query tells the same: no interval"
-    assert "would say nothing" in found.reasons[2]
-    few = percentile(estimate, np.tile(estimate, (5, 1)), 0.95)
-    assert np.isnan(few.ends).all()
-    assert few.reasons[1] == "5 resamples are too few for a level of 95%"
+    found = Jackknife(estimate, estimate * np.exp(moved)).intervals(0.95)
+    assert np.isnan(found.bounds[1:]).all()
+    assert found.reasons[1] == "no interval: leaving out queries does not change the estimate; log more queries"
+    assert found.reasons[2] == "no interval: too few queries determine the estimate; log more queries"
+    few = percentile_intervals(estimate, np.tile(estimate, (5, 1)), 0.95)
+    assert np.isnan(few.bounds).all()
+    assert few.reasons[1] == "no interval: 5 resamples are too few for a level of 95%"
 
 
 @pytest.mark.parametrize("level", [0.5, 0.75, 0.9, 0.95, 0.975, 0.995, 0.9999, 0.9999999])

@@ -239,7 +239,10 @@ def test_a_swap_that_was_not_made_has_no_number():
     fitted = SwapOne(max_rank=5, bootstrap=50).fit(log_of(cells((1, 1, 100, 50), (1, 2, 100, 25), (1, 4, 100, 0))))
     np.testing.assert_allclose(fitted.propensity_, [1, 0.5, np.nan, 0, np.nan])
     assert "both at rank 1 and at rank 3" in fitted.reasons_[2]
-    assert fitted.reasons_[3] == "no click at rank 4 on documents that were swapped there: 0, without an interval"
+    assert (
+        fitted.reasons_[3]
+        == "no click at rank 4 on documents that were swapped there: the estimate is 0, without an interval"
+    )
     assert np.isnan(fitted.interval_[3]).all()
 
 
@@ -257,7 +260,7 @@ def test_a_broken_chain_says_where_and_gives_no_number_beyond():
 
 @pytest.mark.parametrize("make", SWAPS)
 def test_nothing_swapped_is_an_error(make):
-    with pytest.raises(posbias.EstimateError, match="No rank but the first could have an estimate"):
+    with pytest.raises(posbias.EstimateError, match="No rank below the first has an estimate"):
         make().fit(log_of(swapped(make, 50, 3, probability=0)))
     table = swapped(make, 50, 3)
     with pytest.raises(posbias.LogError, match="not a single click"):

@@ -44,7 +44,7 @@ def test_a_ranker_that_took_the_place_of_another_is_noticed(kind, merged):
     assert np.all(off(fitted) > 3)
     [note] = fitted.notes_
     assert note.startswith("Ranker 'a' showed ")
-    assert f"{kind.name} weighs by traffic, and is wrong then: use cross-fit" in note
+    assert f"{kind.name} weights by traffic and is biased in this case. Use cross-fit" in note
 
 
 @pytest.mark.parametrize("relevance", ["guessed", "signature"])
@@ -80,7 +80,7 @@ WORLDS = {
 def test_traffic_that_is_the_same_throughout_is_not_doubted(world):
     made = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=3)
     for kind in (posbias.CrossFit, *BY_TRAFFIC):
-        assert not any("promised" in note for note in kind(interval=None).fit(made).notes_)
+        assert not any("implies" in note for note in kind(interval=None).fit(made).notes_)
 
 
 def test_pages_of_unequal_length_are_not_taken_for_it():

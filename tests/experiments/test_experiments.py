@@ -456,7 +456,7 @@ def test_drawn_observations_are_those_of_the_engine() -> None:
     ours = PBMEM(max_rank=3).fit(draw_log(world, buckets_of(80)).observations())
     theirs = PBMEM(max_rank=3).fit(ClickLog(simulate(world)))
     assert ours.propensity_ == pytest.approx(theirs.propensity_)
-    assert ours.evidence_.page_views == theirs.evidence_.page_views
+    assert ours.reported_counts_.page_views == theirs.reported_counts_.page_views
 
 
 def test_bounds_are_the_variance_of_who_attains_them() -> None:

@@ -173,7 +173,7 @@ def test_rivals_say_it_too():
 def test_who_counts_clicks_alone_says_where_less_was_shown_than_promised(kind):
     table = simulated(always(*range(1, 11)))
     cut = table[(table["impression_id"] % 2 == 0) | (table["position"] <= 5)]
-    [note] = [n for n in kind().fit(posbias.harvest(log_of(cut, "wide"))).notes_ if "traffic promised" in n]
-    assert "cross-fit and all-pairs do not" in note
+    [note] = [n for n in kind().fit(posbias.harvest(log_of(cut, "wide"))).notes_ if "traffic implies" in n]
+    assert "Use cross-fit or all-pairs, which are not." in note
     for whole, layout in ((table, "wide"), (cut, "replay")):
-        assert not [n for n in kind().fit(posbias.harvest(log_of(whole, layout))).notes_ if "promised" in n]
+        assert not [n for n in kind().fit(posbias.harvest(log_of(whole, layout))).notes_ if "implies" in n]

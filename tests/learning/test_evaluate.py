@@ -20,6 +20,7 @@ import posbias
 from posbias import evaluate
 from posbias.cli import cli
 from posbias.engines import open_log
+from posbias.estimators.base import ONE_BUCKET_REASON, explain_few_buckets
 from posbias.judging.compare import fit_harvest
 from posbias.learning.evaluate import Credits, Metric, Refits
 from posbias.simulation import rank
@@ -218,12 +219,12 @@ def test_a_click_counts_less_where_it_was_likelier() -> None:
 def test_too_few_buckets_and_lone_ones_have_no_interval() -> None:
     few = Credits(np.ones((2, 3, 1)), np.ones(3), np.ones(1))
     told = Refits.of(few, np.ones(1), np.ones((3, 1)), 0.95, np.inf).ratio(0, 1)
-    assert (told.low, told.reason) == (None, "3 buckets of queries: no interval from fewer than 8")
+    assert (told.low, told.reason) == (None, explain_few_buckets(3))
     one = np.zeros((2, 9, 1))
     one[:, 4] = 1
     alone = Credits(one, np.ones(9), np.ones(1))
     told = Refits.of(alone, np.ones(1), np.ones((9, 1)), 0.95, np.inf).ratio(0, 1)
-    assert (told.value, told.low, told.reason) == (1.0, None, "rests on one bucket of queries: no interval")
+    assert (told.value, told.low, told.reason) == (1.0, None, ONE_BUCKET_REASON)
 
 
 def test_metrics_are_named_and_others_refused() -> None:

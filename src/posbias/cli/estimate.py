@@ -30,7 +30,7 @@ from posbias.cli.options import (
     print_note,
     refuse_unwritable_plot,
 )
-from posbias.estimators import DEFAULT, ESTIMATORS, FROM_LOGS, estimator_class
+from posbias.estimators import DEFAULT_ESTIMATOR, ESTIMATORS, FROM_LOGS, estimator_class
 
 if TYPE_CHECKING:
     from posbias.estimators import CurveEstimator
@@ -185,7 +185,7 @@ def _refuse_interval_flags(estimator: str | None, interval: str, joint: bool) ->
     if (
         interval != "bootstrap"
         and "seed" in given
-        and "interval" in _parameters_of(estimator_class(estimator or DEFAULT))
+        and "interval" in _parameters_of(estimator_class(estimator or DEFAULT_ESTIMATOR))
     ):
         raise click.UsageError("--seed is the seed of the resamples. Add --interval bootstrap, or leave out --seed.")
     if joint and interval != "jackknife":
@@ -204,7 +204,7 @@ def _fit(name: str | None, settings: dict[str, Any], flags: dict[str, Any]) -> C
         print_note("--weighting applies to pairs of ranks, so the estimator is all-pairs.")
     if name is None or name not in FROM_LOGS or "log" not in estimator_class(name).fits_on:
         if {"feature", "pool", "prior", "random", "weighting"} & {*given_parameters(click.get_current_context())}:
-            _refuse_unused_flags(estimator_class(name or DEFAULT))
+            _refuse_unused_flags(estimator_class(name or DEFAULT_ESTIMATOR))
         loaded = load_harvest(flags, reweightable=True)
         if settings["pool"] and not (flags["by"] if loaded is None else loaded.by):
             raise click.UsageError("--pool needs segments, and there are none. Add --by COLUMN, or leave out --pool.")
@@ -238,9 +238,10 @@ def _refuse_unused_flags(kind: type[CurveEstimator]) -> None:
 def _default_estimator(harvest: Harvest) -> str:
     """Return the default estimator of a harvest, with a note if it is not the usual one."""
     if harvest.kind != "pairs":
-        return DEFAULT
+        return DEFAULT_ESTIMATOR
     print_note(
-        f"The harvest holds sums over pairs of ranks, which {DEFAULT} cannot use, so the estimator is all-pairs."
+        f"The harvest holds sums over pairs of ranks, which {DEFAULT_ESTIMATOR} cannot use, so the estimator is "
+        "all-pairs."
     )
     return "all-pairs"
 

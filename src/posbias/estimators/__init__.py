@@ -42,11 +42,18 @@ FROM_LOGS = {
     "regression-em": ("click_models", "RegressionEM"),
 }
 ESTIMATORS = FROM_HARVESTS | FROM_LOGS
-DEFAULT = "cross-fit"
+DEFAULT_ESTIMATOR = "cross-fit"
 
 _BASES = ("CurveEstimator", "Estimator", "LogEstimator", "PairEstimator")
 _MODULES = dict.fromkeys(_BASES, "base") | {class_: module for module, class_ in ESTIMATORS.values()}
-__all__ = ["DEFAULT", "ESTIMATORS", "FROM_HARVESTS", "FROM_LOGS", "estimator_class", *_MODULES]
+__all__ = [
+    "DEFAULT_ESTIMATOR",
+    "ESTIMATORS",
+    "FROM_HARVESTS",
+    "FROM_LOGS",
+    "estimator_class",
+    *_MODULES,
+]
 
 
 def estimator_class(name: str) -> type[CurveEstimator]:

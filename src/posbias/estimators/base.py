@@ -1,4 +1,16 @@
-"""Base classes of the estimators."""
+"""The base classes of all estimators, their confidence intervals, and which ranks are identified.
+
+To add an estimator, subclass one of these and add one line to `posbias/estimators/__init__.py`:
+
+- `PairEstimator`: computed from the interventional sets of a harvest, ĉ and ¬ĉ (paper, sections 3.3 and 4.2). Define
+  `name`, `propensities` and `explain`.
+- `Estimator`: computed from any other counts of a harvest, such as its strata. Define `name`, `count`, `curves` and
+  `reasons`.
+- `LogEstimator`: computed from the rows of a log. Define `name`, `needs`, `observe` and `estimate`.
+
+The base class validates the parameters, fits each segment, computes intervals and makes tables and plots.
+`CONTRIBUTING.md` adds an estimator step by step.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +18,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
@@ -30,21 +43,25 @@ if TYPE_CHECKING:
 
 Interval = Literal["jackknife", "bootstrap"]
 INTERVALS: tuple[Interval, ...] = ("jackknife", "bootstrap")
-# With fewer buckets than this no interval is worth its name.
-MIN_BUCKETS = 8
-# An interval with fewer degrees of freedom than this rests on few queries, and says so.
-FEW_DEGREES = 10
-# What a deletion moves log p by, at the least, to be more than rounding; and the half-width beyond which an interval,
-# from a ten-thousandth to ten thousand times the estimate, says nothing.
-_MOVED, _WIDEST = 1e-6, np.log(1e4)
-# A bucket that moves an estimate by less than this share of what the one does that moves it most, tells nothing of it.
-_TELLS = 0.1
-# More resamples than this share without an estimate leave a rank without an interval.
-MOST_UNDEFINED = 0.05
+DEFAULT_INTERVAL: Interval = "jackknife"
+DEFAULT_RESAMPLES = 1000
+# For each rank, why it has no estimate or no interval, or what makes its estimate weak.
 Reasons = list[str | None]
-# So many numbers of tables are refitted at once.
-_MOST_NUMBERS = 10**7
-# The bounds of parameters that are whole numbers; resamples beyond theirs would add nothing but time.
+# The smallest number of buckets from which intervals are computed.
+MIN_BUCKETS = 8
+# An interval with fewer degrees of freedom than this is reported as weak.
+FEW_DEGREES = 10
+# Changes of log p below this are rounding errors.
+_ROUNDING = 1e-6
+# An interval from a ten-thousandth to ten thousand times the estimate has no use, and is not reported.
+_MAX_HALF_WIDTH = np.log(1e4)
+# A bucket is informative about an estimate if it changes it by this share of the largest change or more.
+_INFORMATIVE_SHARE = 0.1
+# A rank that more than this share of the resamples leave without an estimate has no percentile interval.
+_MAX_UNDEFINED_SHARE = 0.05
+# Refits are batched so that their tables hold at most this many numbers at once.
+_MAX_BATCH_NUMBERS = 10**7
+# Bounds of the parameters that are whole numbers. More resamples would cost time and gain nothing.
 _BOUNDS: dict[str, tuple[int, int | None]] = {
     "bootstrap": (1, 100_000),
     "iterations": (1, None),
@@ -52,26 +69,38 @@ _BOUNDS: dict[str, tuple[int, int | None]] = {
     "sample": (1, None),
     "seed": (0, None),
 }
-# So many rankers with few page views are named.
-_MOST_NAMED = 4
+# Notes name at most this many rankers.
+_MAX_NAMED_RANKERS = 4
+
+
+# ---- Base classes
 
 
 class CurveEstimator(ABC):
-    """An estimator of p_k / p_1: its results and what one does with them, whatever it is fitted on.
+    """An estimator of the propensity curve p_k / p_1.
 
-    `__init__` only stores parameters, each in an attribute of its name. `fit` returns the estimator itself, after
-    which it has `propensity_` (length M, NaN where not identified), `interval_` (M × 2), `covariance_` (M × M, of
-    log p), `degrees_of_freedom_` (of the intervals), `reasons_` (why a rank has no estimate or no interval, or what
-    makes it a weak one), `notes_` (what is to be known of the whole curve), and `segments_`, a fitted estimator for
-    each segment by its values of the columns `by_`. Where intervals were made, `deletions_` are the curves without
-    each of the B buckets (B × M), of which standard errors have at most `most_degrees_` of freedom.
+    `__init__` only stores its parameters, each in the attribute of the same name. `fit` returns the estimator itself
+    and sets the attributes below. M is the number of ranks, B the number of buckets of queries.
+
+    Attributes:
+        propensity_ (array of length M): the estimates of p_k / p_1; NaN where the data do not identify a rank.
+        interval_ (array of shape M × 2): the lower and upper confidence limits; NaN where there is no interval.
+        covariance_ (array of shape M × M): the covariance of log p; NaN where there is no interval.
+        degrees_of_freedom_ (array of length M): the degrees of freedom of each interval; NaN for percentile intervals.
+        reasons_ (list of str or None): for each rank, why it has no estimate or no interval, or what makes it weak.
+        notes_ (tuple of str): what a reader must know about the whole curve.
+        by_ (tuple of str): the columns that define the segments.
+        segments_ (dict): a fitted estimator for each segment, by its values of the columns `by_`.
+        jackknife_ (Jackknife or None): the curve with its refits without each bucket; None without intervals.
+        deletions_ (array of shape B × M, or None): the curves of those refits.
+        reported_counts_ (ReportedCounts): the impressions, clicks and page views that are reported beside the curve.
     """
 
     name: ClassVar[str]
-    # What `fit` takes: "harvest", "log", or both.
+    # What `fit` accepts: "harvest", "log", or both.
     fits_on: ClassVar[tuple[str, ...]]
-    # Why a rank has the estimate 0.
-    clickless: ClassVar[str] = "no click at rank {rank}"
+    # Why the estimate of a rank is 0.
+    no_click_reason: ClassVar[str] = "no click at rank {rank}"
 
     propensity_: FloatArray
     interval_: FloatArray
@@ -81,106 +110,79 @@ class CurveEstimator(ABC):
     notes_: tuple[str, ...] = ()
     by_: tuple[str, ...] = ()
     segments_: dict[Segment, Self]
-    evidence_: Evidence
-    deletions_: FloatArray | None = None
-    most_degrees_: float = np.inf
+    jackknife_: Jackknife | None = None
+    reported_counts_: ReportedCounts
 
     @abstractmethod
-    def estimate(self, seen: Any, /) -> None:
-        """Estimate one curve of what `fit` was given or made, and keep it."""
+    def estimate(self, data: Any, /) -> None:
+        """Estimate one curve, without segments, and store it; `data` is a harvest or observations."""
 
-    def _require_estimate(self) -> None:
-        """Refuse a curve on which no rank but the first has a number, or a click: nobody could use it."""
-        if np.isnan(self.propensity_[1:]).all() or not self.evidence_.clicks[1:].any():
-            raise EstimateError(_no_estimate(self.evidence_, self.reasons_))
+    @property
+    def deletions_(self) -> FloatArray | None:
+        """The curves without each of the buckets, (B, M); None without intervals."""
+        return None if self.jackknife_ is None else self.jackknife_.deletions
 
-    def _estimate_segments(self, harvest: Harvest | Observations) -> Self:
-        """Estimate the curve of each segment, if there are any."""
-        self.by_ = harvest.by
-        for key in harvest.segments if harvest.by else ():
-            part = type(self)(**self.parameters())
-            part.estimate(harvest.segment(key))
-            self.segments_[key] = part
-        return self
-
-    def _intervals(
-        self,
-        propensity: FloatArray,
-        buckets: int,
-        refit: Callable[[FloatArray], FloatArray],
-        size: int = 1,
-        most_degrees: float = np.inf,
-    ) -> Intervals:
-        """Return the intervals that refits on weights of the buckets, (..., B), make.
-
-        All refits go as one batch, or as several where their tables of `size` numbers each would fill the memory.
-        """
-        given, how = self.parameters(), self._interval
-        self.deletions_ = None
-        if how is None:
-            return no_intervals(len(propensity))
-        if buckets < MIN_BUCKETS:
-            return no_intervals(len(propensity), explain_few_buckets(buckets))
-        step = max(1, _MOST_NUMBERS // max(1, size))
-
-        def refits(weights: FloatArray) -> FloatArray:
-            return np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
-
-        self.deletions_, self.most_degrees_ = refits(deletion_weights(buckets)), most_degrees
-        by_deletion = jackknife(propensity, self.deletions_, given["level"], most_degrees)
-        if how == "jackknife":
-            return by_deletion
-        resamples = refits(resample_weights(buckets, given["bootstrap"], given["seed"]))
-        return warned(percentile(propensity, resamples, given["level"]), by_deletion.degrees)
-
-    def _keep(
-        self, evidence: Evidence, propensity: FloatArray, reasons: Reasons, intervals: Intervals | None = None
-    ) -> None:
-        """Keep an estimate, why ranks have none, and its intervals, if any."""
-        found = no_intervals(len(propensity)) if intervals is None else intervals
-        self.evidence_ = evidence
-        self.segments_ = {}
-        self.propensity_ = propensity
-        # Resamples of no clicks are all 0: that is not certainty.
-        known = np.isfinite(propensity) & (propensity > 0)
-        self.interval_ = np.where(known[:, None], found.ends, np.nan)
-        self.covariance_ = np.where(known[:, None] & known, found.covariance, np.nan)
-        self.degrees_of_freedom_ = np.where(np.isfinite(self.interval_[:, 0]), found.degrees, np.nan)
-        self.reasons_ = [
-            (reason or "not determined by this data")
-            if np.isnan(p)
-            else f"{self.clickless.format(rank=k)}: 0, without an interval"
-            if p == 0
-            else told
-            if k > 1  # By definition it is 1, whatever there is no interval of.
-            else None
-            for k, (p, reason, told) in enumerate(zip(propensity, reasons, found.reasons, strict=True), start=1)
-        ]
-
-    def _check(self) -> None:
-        """Refuse parameters that mean nothing."""
-        given = self.parameters()
-        if "level" in given:
-            share("level", given["level"], EstimateError)
-        interval = given.get("interval")
-        if interval is not None and not (isinstance(interval, str) and interval in INTERVALS):
-            raise EstimateError(
-                f"interval must be one of {listed(INTERVALS)}, or None for none, not {given['interval']!r}."
+    def curve(self) -> Curve:
+        """Return the fitted curve with all ranks at which results were shown."""
+        self._require_fit()
+        counts = self.reported_counts_
+        ranks = np.flatnonzero(counts.impressions)
+        positions = tuple(
+            Position(
+                position=k + 1,
+                propensity=_number_or_none(self.propensity_[k]),
+                low=_number_or_none(self.interval_[k, 0]),
+                high=_number_or_none(self.interval_[k, 1]),
+                impressions=int(counts.impressions[k]),
+                clicks=int(counts.clicks[k]),
+                reason=self.reasons_[k],
+                degrees_of_freedom=_number_or_none(self.degrees_of_freedom_[k]),
             )
-        for name, (low, high) in _BOUNDS.items():
-            if name in given:
-                whole(name, given[name], low, high, EstimateError)
+            for k in map(int, ranks)
+        )
+        return Curve(
+            estimator=self.name,
+            max_rank=len(self.propensity_),
+            level=self.parameters()["level"] if self._interval else None,
+            interval_by=self._interval,
+            weighting=counts.weighting,
+            positions=positions,
+            page_views={name: n for name, n in counts.page_views.items() if n},
+            covariance=_covariance_rows(self.covariance_[np.ix_(ranks, ranks)], np.isfinite(self.interval_[ranks, 0])),
+            notes=self.notes_,
+            by=self.by_,
+            segments={key: segment.curve() for key, segment in self.segments_.items()},
+        )
+
+    def summary(self) -> Curve:
+        """Return the fitted curve, which prints as a table; `to_pandas` and `to_polars` convert it to a data frame."""
+        return self.curve()
+
+    def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None, joint: bool = False) -> Axes:
+        """Draw the curve with its confidence intervals.
+
+        Arguments:
+            ax (Axes, default None): where to draw; by default on new axes.
+            truth (array, default None): the true curve of a simulation, drawn beside the estimate.
+            joint (bool, default False): whether to draw the joint band of all ranks, too.
+
+        Returns:
+            The Axes.
+        """
+        from posbias.curves.curve import draw_curve
+
+        return draw_curve(self.curve(), ax, truth=truth, joint=joint)
 
     def parameters(self) -> dict[str, Any]:
-        """Return what the estimator was made with."""
+        """Return the parameters of the estimator by name."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return what the estimator was made with, as scikit-learn asks for it; `deep` changes nothing here."""
+        """Return the parameters by name, as scikit-learn does; `deep` has no effect."""
         return self.parameters()
 
     def set_params(self, **params: Any) -> Self:
-        """Change what the estimator was made with, and return it; `fit` says what it makes of that."""
+        """Set parameters, as in scikit-learn, and return the estimator; `fit` validates them."""
         known = self.parameters()
         unknown = [name for name in params if name not in known]
         if unknown:
@@ -191,73 +193,120 @@ class CurveEstimator(ABC):
             setattr(self, name, value)
         return self
 
-    @property
-    def _interval(self) -> Interval | None:
-        """How intervals are made, if they are."""
-        return self.parameters().get("interval")
-
-    def curve(self) -> Curve:
-        """Return the fitted curve, rank by rank: the ranks at which anything was shown."""
-        self._require_fit()
-        seen = self.evidence_
-        ranks = np.flatnonzero(seen.impressions)
-        positions = tuple(
-            Position(
-                position=k + 1,
-                propensity=_number(self.propensity_[k]),
-                low=_number(self.interval_[k, 0]),
-                high=_number(self.interval_[k, 1]),
-                impressions=int(seen.impressions[k]),
-                clicks=int(seen.clicks[k]),
-                reason=self.reasons_[k],
-                degrees_of_freedom=_number(self.degrees_of_freedom_[k]),
-            )
-            for k in map(int, ranks)
-        )
-        return Curve(
-            estimator=self.name,
-            max_rank=len(self.propensity_),
-            level=self.parameters()["level"] if self._interval else None,
-            interval_by=self._interval,
-            weighting=seen.weighting,
-            positions=positions,
-            page_views={name: n for name, n in seen.page_views.items() if n},
-            covariance=_rows(self.covariance_[np.ix_(ranks, ranks)], np.isfinite(self.interval_[ranks, 0])),
-            notes=self.notes_,
-            by=self.by_,
-            segments={key: part.curve() for key, part in self.segments_.items()},
-        )
-
-    def summary(self) -> Curve:
-        """Return the fitted curve: it prints as a table, and `to_pandas` and `to_polars` make a frame of it."""
-        return self.curve()
-
-    def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None, joint: bool = False) -> Axes:
-        """Draw the curve with its intervals, and its joint band if asked for, and return the Axes."""
-        from posbias.curves.curve import draw_curve
-
-        return draw_curve(self.curve(), ax, truth=truth, joint=joint)
-
-    def _require_fit(self) -> None:
-        if not hasattr(self, "evidence_"):
-            raise EstimateError(f"This {type(self).__name__} is not fitted yet: call fit({self.fits_on[0]}) first.")
-
     def __repr__(self) -> str:
         known = inspect.signature(type(self)).parameters
-        given = [f"{name}={v!r}" for name, v in self.parameters().items() if v != known[name].default]
-        return f"{type(self).__name__}({', '.join(given)})"
+        changed = [f"{name}={v!r}" for name, v in self.parameters().items() if v != known[name].default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    @property
+    def _interval(self) -> Interval | None:
+        """How intervals are computed; None for no intervals."""
+        return self.parameters().get("interval")
+
+    def _check(self) -> None:
+        """Reject invalid parameters."""
+        parameters = self.parameters()
+        if "level" in parameters:
+            share("level", parameters["level"], EstimateError)
+        interval = parameters.get("interval")
+        if interval is not None and not (isinstance(interval, str) and interval in INTERVALS):
+            raise EstimateError(f"interval must be one of {listed(INTERVALS)}, or None for none, not {interval!r}.")
+        for name, (low, high) in _BOUNDS.items():
+            if name in parameters:
+                whole(name, parameters[name], low, high, EstimateError)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "reported_counts_"):
+            raise EstimateError(f"This {type(self).__name__} is not fitted yet: call fit({self.fits_on[0]}) first.")
+
+    def _require_estimate(self) -> None:
+        """Reject a curve that has no estimate, or no click, at any rank below the first."""
+        if np.isnan(self.propensity_[1:]).all() or not self.reported_counts_.clicks[1:].any():
+            raise EstimateError(_explain_no_estimate(self.reported_counts_, self.reasons_))
+
+    def _estimate_segments(self, data: Harvest | Observations) -> Self:
+        """Estimate the curve of each segment."""
+        self.by_ = data.by
+        for key in data.segments if data.by else ():
+            segment = type(self)(**self.parameters())
+            segment.estimate(data.segment(key))
+            self.segments_[key] = segment
+        return self
+
+    def _compute_intervals(
+        self,
+        propensity: FloatArray,
+        buckets: int,
+        refit: Callable[[FloatArray], FloatArray],
+        *,
+        table_size: int = 1,
+        max_degrees: float = np.inf,
+    ) -> Intervals:
+        """Return the confidence intervals of an estimate from refits on weighted buckets.
+
+        Arguments:
+            propensity: the estimate.
+            buckets: B.
+            refit: returns the curves, (n, M), of buckets counted by weights, (n, B).
+            table_size: how many numbers one refit works on; refits go in batches that fit in memory.
+            max_degrees: an upper bound on the degrees of freedom.
+        """
+        parameters, method = self.parameters(), self._interval
+        self.jackknife_ = None
+        if method is None:
+            return no_intervals(len(propensity))
+        if buckets < MIN_BUCKETS:
+            return no_intervals(len(propensity), explain_few_buckets(buckets))
+        step = max(1, _MAX_BATCH_NUMBERS // max(1, table_size))
+
+        def refits(weights: FloatArray) -> FloatArray:
+            return np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
+
+        self.jackknife_ = Jackknife(propensity, refits(deletion_weights(buckets)), max_degrees)
+        by_jackknife = self.jackknife_.intervals(parameters["level"])
+        if method == "jackknife":
+            return by_jackknife
+        resamples = refits(resample_weights(buckets, parameters["bootstrap"], parameters["seed"]))
+        percentiles = percentile_intervals(propensity, resamples, parameters["level"])
+        return _warn_of_narrow_percentiles(percentiles, by_jackknife.degrees)
+
+    def _store(
+        self, counts: ReportedCounts, propensity: FloatArray, reasons: Reasons, intervals: Intervals | None = None
+    ) -> None:
+        """Set the fitted attributes from an estimate, why ranks have none, and its intervals, if any."""
+        intervals = no_intervals(len(propensity)) if intervals is None else intervals
+        self.reported_counts_ = counts
+        self.segments_ = {}
+        self.propensity_ = propensity
+        # Refits without any click all give 0, which is not certainty.
+        positive = np.isfinite(propensity) & (propensity > 0)
+        self.interval_ = np.where(positive[:, None], intervals.bounds, np.nan)
+        self.covariance_ = np.where(positive[:, None] & positive, intervals.covariance, np.nan)
+        self.degrees_of_freedom_ = np.where(np.isfinite(self.interval_[:, 0]), intervals.degrees, np.nan)
+        self.reasons_ = [
+            (reason or "not identified by this data")
+            if np.isnan(p)
+            else f"{self.no_click_reason.format(rank=k)}: the estimate is 0, without an interval"
+            if p == 0
+            else interval_reason
+            if k > 1  # p_1 is 1 by definition.
+            else None
+            for k, (p, reason, interval_reason) in enumerate(
+                zip(propensity, reasons, intervals.reasons, strict=True), start=1
+            )
+        ]
 
 
 class Counts(Protocol):
-    """What an estimator takes from a harvest: `Interventions`, `Strata`, or anything that says this much of itself."""
+    """What an `Estimator` needs from its counts: `Interventions`, `Strata` and `CrossFitCounts` have it."""
 
     @property
     def buckets(self) -> int:
-        """How many buckets there are, each to be counted by a weight of its own."""
+        """The number of buckets; refits weight each of them."""
 
     @property
     def clicked(self) -> bool:
-        """Whether there is a click on anything that compares ranks."""
+        """Whether there is a click on any document that can be compared between ranks."""
 
 
 C = TypeVar("C", bound=Counts)
@@ -266,15 +315,14 @@ C = TypeVar("C", bound=Counts)
 class Estimator(CurveEstimator, Generic[C]):
     """An estimator of p_k / p_1 from a harvest.
 
-    A new one defines `name`, `count`, `curves` and `reasons`; or, if pair tables are all it needs, it is a
-    `PairEstimator`. The base does segments, intervals, tables and plots.
+    A subclass defines `name`, `count`, `curves` and `reasons`. If it only needs pair tables, subclass `PairEstimator`.
 
     Arguments:
-        level: the coverage of the intervals.
-        interval: "jackknife", which leaves out each of the harvest's buckets, the percentiles of a "bootstrap" over
-            them, or None for no interval.
-        bootstrap: the number of resamples of the bootstrap.
-        seed: of the resamples. Nothing else is drawn.
+        level (float, default 0.95): the coverage of the intervals.
+        interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
+            takes percentiles of resampled buckets, None computes no intervals.
+        bootstrap (int, default 1000): the number of bootstrap resamples.
+        seed (int, default 0): the random seed of the resamples. Nothing else is random.
     """
 
     fits_on: ClassVar[tuple[str, ...]] = ("harvest",)
@@ -285,8 +333,8 @@ class Estimator(CurveEstimator, Generic[C]):
         self,
         *,
         level: float = DEFAULT_LEVEL,
-        interval: Interval | None = "jackknife",
-        bootstrap: int = 1000,
+        interval: Interval | None = DEFAULT_INTERVAL,
+        bootstrap: int = DEFAULT_RESAMPLES,
         seed: int = 0,
     ) -> None:
         self.level = level
@@ -296,19 +344,23 @@ class Estimator(CurveEstimator, Generic[C]):
 
     @abstractmethod
     def count(self, harvest: Harvest) -> C:
-        """Return what the estimator needs of a harvest, by bucket: `harvest.interventions()`, `harvest.strata()`."""
+        """Return the counts that the estimator needs, by bucket: `harvest.interventions()` or `harvest.strata()`."""
 
     @abstractmethod
     def curves(self, counts: C, weights: FloatArray) -> FloatArray:
-        """Return p_k / p_1 as (..., M) for buckets counted `weights` (..., B) times; NaN where it is not identified."""
+        """Return p_k / p_1, (..., M), with buckets counted `weights` (..., B) times; NaN where not identified."""
 
     @abstractmethod
     def reasons(self, counts: C) -> Reasons:
         """Return, for each rank, why the counts do not identify it, or None."""
 
-    def most_degrees(self, counts: C) -> float:
-        """Return the most degrees of freedom that a standard error can have, where deletions do not tell."""
+    def max_degrees(self, counts: C) -> float:
+        """Return an upper bound on the degrees of freedom, where the changes by deletions do not show it."""
         return np.inf
+
+    def assumption_notes(self, harvest: Harvest, counts: C) -> tuple[str, ...]:
+        """Return a note for each assumption of the estimator that the harvest violates."""
+        return ()
 
     def fit(self, harvest: Harvest) -> Self:
         """Estimate the curve of a harvest, and of each of its segments."""
@@ -317,71 +369,69 @@ class Estimator(CurveEstimator, Generic[C]):
             raise EstimateError(
                 f"fit takes a Harvest, not a {type(harvest).__name__}. Make one with posbias.harvest(ClickLog(...))."
             )
-        require_first(harvest.impressions)
+        require_rank_one(harvest.impressions)
         counts = self.count(harvest)
         if not counts.clicked:
-            raise EstimateError(_nothing(harvest))
+            raise EstimateError(_explain_no_comparison(harvest))
         self._fit_counts(harvest, counts)
         self._require_estimate()
-        return self._estimate_parts(harvest, counts)
-
-    def _estimate_parts(self, harvest: Harvest, counts: C) -> Self:
-        """Estimate the curve of each segment, given what was counted of all."""
-        return self._estimate_segments(harvest)
+        return self._fit_segments(harvest, counts)
 
     def estimate(self, harvest: Harvest) -> None:
-        """Estimate one curve, and keep it."""
+        """Estimate one curve, without segments, and store it."""
         self._fit_counts(harvest, self.count(harvest))
 
     def _fit_counts(self, harvest: Harvest, counts: C) -> None:
         self.notes_ = ()
         propensity = self.curves(counts, np.ones(counts.buckets))
-        intervals = self._intervals(
+        intervals = self._compute_intervals(
             propensity,
             counts.buckets,
             lambda weights: self.curves(counts, weights),
-            len(propensity) ** 2,
-            self.most_degrees(counts),
+            table_size=len(propensity) ** 2,
+            max_degrees=self.max_degrees(counts),
         )
         self.harvest_ = harvest
-        self.notes_ += (*_few_views(harvest), *self.doubts(harvest, counts))
-        self._keep(Evidence.of(harvest, self._weighting(harvest)), propensity, self.reasons(counts), intervals)
+        self.notes_ += (*_note_few_page_views(harvest), *self.assumption_notes(harvest, counts))
+        reported = ReportedCounts.of(harvest, self._weighting(harvest))
+        self._store(reported, propensity, self.reasons(counts), intervals)
 
-    def doubts(self, harvest: Harvest, counts: C) -> tuple[str, ...]:
-        """Say what in a harvest this estimator takes for granted, and should not."""
-        return ()
+    def _fit_segments(self, harvest: Harvest, counts: C) -> Self:
+        """Estimate the curve of each segment, given the counts of the whole harvest."""
+        return self._estimate_segments(harvest)
 
     def _weighting(self, harvest: Harvest) -> str | None:
-        """Return the weighting of pairs that the curve has, if it has any."""
+        """Return how (query, document) pairs are weighted; None if the estimator has no weighting."""
         return None
 
 
 class PairEstimator(Estimator[Interventions]):
-    """An estimator of p_k / p_1 from the interventional sets of a harvest.
+    """An estimator of p_k / p_1 from the interventional sets of a harvest (paper, section 4).
 
-    A new one defines `name`, `propensities` and `explain`.
+    A subclass defines `name`, `propensities` and `explain`.
 
     Arguments:
-        weighting: how much each (query, document) pair counts; the harvest's own weighting by default.
-        level: the coverage of the intervals.
-        interval: "jackknife", which leaves out each of the harvest's buckets, the percentiles of a "bootstrap" over
-            them, or None for no interval.
-        bootstrap: the number of resamples of the bootstrap.
-        seed: of the resamples. Nothing else is drawn.
+        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic" or
+            "uniform"; by default the harvest's own weighting.
+        level (float, default 0.95): the coverage of the intervals.
+        interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
+            takes percentiles of resampled buckets, None computes no intervals.
+        bootstrap (int, default 1000): the number of bootstrap resamples.
+        seed (int, default 0): the random seed of the resamples. Nothing else is random.
     """
 
-    # Whether clicks alone are compared, and not click rates: then a page view that ends above a rank looks like one in
-    # which nothing was clicked there.
-    counts_clicks = False
-    clickless = "no click at rank {rank} in its interventional sets"
+    # Whether the estimator compares clicks instead of click rates. Then it mistakes a page that ends above a rank for
+    # one on which nothing was clicked there.
+    compares_clicks = False
+    no_click_reason = "no click at rank {rank} in its interventional sets"
 
     def __init__(
         self,
         *,
         weighting: Weighting | None = None,
         level: float = DEFAULT_LEVEL,
-        interval: Interval | None = "jackknife",
-        bootstrap: int = 1000,
+        interval: Interval | None = DEFAULT_INTERVAL,
+        bootstrap: int = DEFAULT_RESAMPLES,
         seed: int = 0,
     ) -> None:
         super().__init__(level=level, interval=interval, bootstrap=bootstrap, seed=seed)
@@ -389,7 +439,7 @@ class PairEstimator(Estimator[Interventions]):
 
     @abstractmethod
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
-        """Return p_k / p_1 as (..., M) from ĉ and ¬ĉ as (..., M, M); NaN where it is not identified."""
+        """Return p_k / p_1, (..., M), from ĉ and ¬ĉ, (..., M, M); NaN where not identified."""
 
     @abstractmethod
     def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
@@ -400,32 +450,31 @@ class PairEstimator(Estimator[Interventions]):
         return harvest.interventions(self.weighting)
 
     def curves(self, counts: Interventions, weights: FloatArray) -> FloatArray:
-        """Return the curve of each batch of bucket weights."""
+        """Return the curve for each row of bucket weights."""
         return self.propensities(*counts.tables(weights))
 
     def reasons(self, counts: Interventions) -> Reasons:
-        """Return why the sets of the log as it is do not identify a rank."""
+        """Return, for each rank, why the interventional sets do not identify it, or None."""
         return self.explain(*counts.total())
 
-    def doubts(self, harvest: Harvest, counts: Interventions) -> tuple[str, ...]:
-        """Say where rankers showed less than traffic promised, by which pairs are weighed."""
+    def assumption_notes(self, harvest: Harvest, counts: Interventions) -> tuple[str, ...]:
+        """Return a note if a ranker showed fewer results than its traffic implies, where pairs are weighted by it."""
         if not isinstance(harvest.table, Cells) or self._weighting(harvest) != "traffic":
             return ()
-        uneven = uneven_traffic(harvest)
+        uneven = explain_uneven_traffic(harvest)
         if uneven:
             return (
-                f"{uneven} {self.name} weighs by traffic, and is wrong then: use cross-fit, which bears most of it, or "
-                "estimate each period by itself.",
+                f"{uneven} {self.name} weights by traffic and is biased in this case. Use cross-fit, which is much "
+                "less affected, or estimate each period separately.",
             )
-        # What pages leave out, clicks alone do not tell from fewer clicks.
-        short = harvest.expected_impressions.shortfalls() if self.counts_clicks else []
+        short = harvest.expected_impressions.shortfalls() if self.compares_clicks else []
         if not short:
             return ()
         name = harvest.rankers[short[0].ranker]
         return (
-            f"Ranker {name!r} showed {short[0].shown:,} results at rank {short[0].rank} where its traffic promised "
-            f"{short[0].expected:,.0f}, as where pages end above it or begin below. {self.name} takes them for shown, "
-            "and is wrong there; cross-fit and all-pairs do not.",
+            f"Ranker {name!r} showed {short[0].shown:,} results at rank {short[0].rank}, but its traffic implies "
+            f"{short[0].expected:,.0f}: some pages end above this rank or start below it. {self.name} counts the "
+            "missing results as shown without a click and is biased there. Use cross-fit or all-pairs, which are not.",
         )
 
     def _weighting(self, harvest: Harvest) -> str:
@@ -433,17 +482,17 @@ class PairEstimator(Estimator[Interventions]):
 
 
 class LogEstimator(CurveEstimator):
-    """An estimator of p_k / p_1 from what the rows of a log show: its `Observations`.
+    """An estimator of p_k / p_1 from the rows of a log, which it aggregates to `Observations`.
 
-    A new one defines `name`, the kind of observations it needs and how to `observe` them, and `estimate`.
+    A subclass defines `name`, the kind of observations that it `needs`, how to `observe` them, and `estimate`.
 
     Arguments:
-        max_rank: M; results shown beyond it are not counted.
-        level: the coverage of the intervals.
-        interval: "jackknife", which leaves out queries bucket by bucket, the percentiles of a "bootstrap" over
-            buckets, or None for no interval.
-        bootstrap: the number of resamples of the bootstrap.
-        seed: of the resamples. Nothing else is drawn.
+        max_rank (int, default 10): M; results shown below rank M are not counted.
+        level (float, default 0.95): the coverage of the intervals.
+        interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
+            takes percentiles of resampled buckets, None computes no intervals.
+        bootstrap (int, default 1000): the number of bootstrap resamples.
+        seed (int, default 0): the random seed of the resamples. Nothing else is random.
     """
 
     fits_on: ClassVar[tuple[str, ...]] = ("log",)
@@ -454,8 +503,8 @@ class LogEstimator(CurveEstimator):
         *,
         max_rank: int = DEFAULT_MAX_RANK,
         level: float = DEFAULT_LEVEL,
-        interval: Interval | None = "jackknife",
-        bootstrap: int = 1000,
+        interval: Interval | None = DEFAULT_INTERVAL,
+        bootstrap: int = DEFAULT_RESAMPLES,
         seed: int = 0,
     ) -> None:
         self.max_rank = max_rank
@@ -465,12 +514,12 @@ class LogEstimator(CurveEstimator):
         self.seed = seed
 
     @abstractmethod
-    def observe(self, log: ClickLog, **how: Any) -> Observations:
-        """Return what the estimator needs to know of a log, which `fit` takes in its place."""
+    def observe(self, log: ClickLog, **options: Any) -> Observations:
+        """Return the aggregated rows of a log that the estimator needs; `fit` accepts them in place of the log."""
 
     @abstractmethod
     def estimate(self, observations: Observations) -> None:
-        """Estimate one curve, and keep it."""
+        """Estimate one curve, without segments, and store it."""
 
     def fit(
         self,
@@ -484,50 +533,61 @@ class LogEstimator(CurveEstimator):
         """Estimate the curve of a log, and of each of its segments.
 
         Arguments:
-            log: the click log, or what `observe` counted on it, which then has M and the segments of its own.
-            by: segment columns; each segment gets its own curve too.
-            engine: "duckdb" (embedded, the default) or "spark" (the active session).
-            progress: called with what is being done and the share done.
-            force: go on where the log was found to be damaged.
+            log (ClickLog or Observations): the click log, or what `observe` returned for it. Observations have their
+                own number of ranks and segments.
+            by (sequence of str, default ()): columns that define segments; each segment gets a curve of its own.
+            engine (Engine, str or None, default None): "duckdb" (embedded, the default) or "spark" (the active
+                session).
+            progress (callable, default silent): called with a description of the step and the share that is done.
+            force (bool, default False): whether to go on if the log has errors.
         """
         self._check()
         if isinstance(log, ClickLog):
             observations = self.observe(log, by=by, engine=engine, progress=progress, force=force)
         else:
-            observations = self._accepted(log, by)
+            observations = self._check_observations(log, by)
         if not observations.clicks.any():
             raise EstimateError(
                 f"There is not a single click in the top {observations.max_rank} ranks. Check the column of clicks."
             )
-        return self._fit(observations)
+        return self._fit_data(observations)
 
-    def _accepted(self, given: Observations, by: Sequence[str]) -> Observations:
-        """Return observations made beforehand if they are those that the estimator needs."""
+    def _check_observations(self, observations: Observations, by: Sequence[str]) -> Observations:
+        """Return the observations if they are of the kind that the estimator needs."""
         kind = type(self).__name__
-        if not isinstance(given, Observations):
+        if not isinstance(observations, Observations):
             raise EstimateError(
-                f"{kind} looks at the rows of a log: fit takes a ClickLog, not a {type(given).__name__}."
+                f"{kind} needs the rows of a log: fit takes a ClickLog, not a {type(observations).__name__}."
             )
-        remedy = f"Make them by {self!r}.observe(log)."
-        if given.kind != self.needs:
-            raise EstimateError(f"{kind} needs observations of {self.needs}, and these are of {given.kind}. {remedy}")
+        remedy = f"Make them with {self!r}.observe(log)."
+        if observations.kind != self.needs:
+            raise EstimateError(f"{kind} needs observations of {self.needs}, not of {observations.kind}. {remedy}")
         features = tuple(self.parameters().get("features", ()))
-        if given.features != features:
-            raise EstimateError(f"These observations are of other features, {given.features}. {remedy}")
+        if observations.features != features:
+            raise EstimateError(f"These observations have other features: {observations.features}. {remedy}")
         if by:
-            raise EstimateError(f"Observations have segments of their own, by {given.by}: leave by={by!r} to observe.")
-        return given
+            raise EstimateError(
+                f"These observations already have segments, by {observations.by}: pass by={by!r} to observe instead."
+            )
+        return observations
 
-    def _fit(self, seen: Any) -> Self:
-        require_first(seen.impressions)
-        self.estimate(seen)
+    def _fit_data(self, data: Any) -> Self:
+        require_rank_one(data.impressions)
+        self.estimate(data)
         self._require_estimate()
-        return self._estimate_segments(seen)
+        return self._estimate_segments(data)
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What stands beside a curve: impressions and clicks by rank, the page views of each ranker, the weighting."""
+class ReportedCounts:
+    """The counts that are reported beside a curve.
+
+    Attributes:
+        impressions (array of length M): impressions by rank.
+        clicks (array of length M): clicks by rank.
+        page_views (mapping): page views by ranker.
+        weighting (str or None): how (query, document) pairs were weighted, if they were.
+    """
 
     impressions: IntArray
     clicks: IntArray
@@ -535,193 +595,302 @@ class Evidence:
     weighting: str | None
 
     @classmethod
-    def of(cls, seen: Harvest | Observations, weighting: str | None = None) -> Evidence:
-        """Return what a harvest or observations show beside a curve."""
-        return cls(seen.impressions, seen.clicks, seen.page_views, weighting)
+    def of(cls, data: Harvest | Observations, weighting: str | None = None) -> ReportedCounts:
+        """Return the counts of a harvest or of observations."""
+        return cls(data.impressions, data.clicks, data.page_views, weighting)
 
 
-def _no_estimate(seen: Evidence, reasons: Reasons) -> str:
-    """Say why no rank but the first has an estimate."""
-    said = "No rank but the first could have an estimate"
-    if not seen.clicks[0]:
-        return (
-            f"{said}: there is no click at rank 1, in {seen.impressions[0]:,} impressions, and the curve is relative "
-            "to it. Check that positions count from 1, and that clicks on the first result are logged."
-        )
-    if not seen.clicks[1:].any():
-        return (
-            f"{said}: there is no click beyond rank 1, in {seen.impressions[1:].sum():,} impressions. Check that "
-            "clicks on results below the first are logged."
-        )
-    why = "; ".join(dict.fromkeys(reason for reason in reasons[1:] if reason))
-    return f"{said}: {why}. It takes more data, or rankers that differ more."
+# ---- Confidence intervals
+
+
+@dataclass(frozen=True, eq=False)
+class Jackknife:
+    """A curve and its refits without each bucket of queries.
+
+    With x = log p and d_b = x(−b) − x, the change of x when bucket b of B is left out, the covariance of x is
+    (B−1)/B Σ_b d_b d_bᵀ (CV3, the jackknife over clusters). Intervals and tests of differences are computed from it.
+
+    Attributes:
+        propensity (array of length M): p_k / p_1; NaN where not identified.
+        deletions (array of shape B × M): p_k / p_1 without each of the buckets.
+        max_degrees (float, default inf): an upper bound on the degrees of freedom.
+    """
+
+    propensity: FloatArray
+    deletions: FloatArray
+    max_degrees: float = np.inf
+
+    @property
+    def buckets(self) -> int:
+        """B, the number of buckets."""
+        return len(self.deletions)
+
+    @cached_property
+    def log_propensity(self) -> FloatArray:
+        """x = log p, (M,); NaN where there is no estimate, or an estimate of 0."""
+        with np.errstate(divide="ignore"):
+            x = np.log(self.propensity)
+        return np.where(np.isfinite(x), x, np.nan)
+
+    @cached_property
+    def changes(self) -> FloatArray:
+        """d_b = x(−b) − x, (B, M); NaN where the estimate or the refit is missing or 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            changes = np.log(self.deletions) - np.log(self.propensity)
+        return np.where(np.isfinite(changes), changes, np.nan)
+
+    def intervals(self, level: float) -> Intervals:
+        """Return the confidence intervals p_k exp(± t se_k), with t at Satterthwaite's degrees of freedom.
+
+        The degrees of freedom are 2 (Σd²)² / (Σd⁴ − (Σd²)²/B), which is the number of equally influential buckets. They
+        are limited to one less than the number of informative buckets, and to `max_degrees`. `docs/intervals.md`
+        reports the measured coverage.
+        """
+        buckets, ranks = self.deletions.shape
+        identified = np.asarray(np.isfinite(self.changes).all(axis=0))
+        changes = np.where(identified, self.changes, 0.0)
+        largest = np.abs(changes).max(axis=0)
+        # An estimate that no deletion changes has no measurable error; p_1 is 1 by definition.
+        known = identified & ((largest > _ROUNDING) | (np.arange(ranks) == 0))
+        covariance = (buckets - 1) / buckets * changes.T @ changes
+        # A few buckets that happen to change the estimate equally much are still only a few.
+        informative = (np.abs(changes) >= _INFORMATIVE_SHARE * largest).sum(axis=0)
+        most = np.maximum(1.0, np.minimum(informative - 1, self.max_degrees))
+        degrees = np.where(known, np.minimum(satterthwaite(changes), most), np.nan)
+        half = t_quantile(degrees, (1 + level) / 2) * np.sqrt(np.diagonal(covariance))
+        too_wide = half > _MAX_HALF_WIDTH
+        half = np.where(too_wide, np.nan, half)
+        bounds = self.propensity[:, None] * np.exp(np.stack([-half, half], axis=-1))
+        covariance = np.where(known[:, None] & known, covariance, np.nan)
+        reasons: Reasons = [
+            ONE_BUCKET_REASON
+            if not identified[k]
+            else "no interval: leaving out queries does not change the estimate; log more queries"
+            if not known[k]
+            else "no interval: too few queries determine the estimate; log more queries"
+            if too_wide[k]
+            else explain_few_degrees(degrees[k])
+            if degrees[k] < FEW_DEGREES and changes[:, k].any()
+            else None
+            for k in range(ranks)
+        ]
+        return Intervals(bounds, covariance, degrees, reasons)
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """What refits say of an estimate: the ends of its intervals, the covariance of log p, the degrees of freedom.
+    """The confidence intervals of a curve.
 
     Attributes:
-        ends: by rank, (M, 2); NaN where there is no interval.
-        covariance: of log p, (M, M).
-        degrees: of freedom by rank, from which the interval takes its quantile of t; NaN where it takes none.
-        reasons: why a rank has no interval, or what is to be known of it.
+        bounds (array of shape M × 2): lower and upper limits; NaN where there is no interval.
+        covariance (array of shape M × M): the covariance of log p.
+        degrees (array of length M): the degrees of freedom of the t quantile; NaN if none was used.
+        reasons (list of str or None): for each rank, why it has no interval, or what makes it weak.
     """
 
-    ends: FloatArray
+    bounds: FloatArray
     covariance: FloatArray
     degrees: FloatArray
-    reasons: list[str | None]
+    reasons: Reasons
+
+
+ONE_BUCKET_REASON = "no interval: the estimate depends on a single bucket of queries; log more queries"
 
 
 def no_intervals(ranks: int, reason: str | None = None) -> Intervals:
-    """Return that there are none, and why."""
+    """Return empty intervals for all ranks, with the reason."""
     unknown = np.full(ranks, np.nan)
     return Intervals(np.full((ranks, 2), np.nan), np.full((ranks, ranks), np.nan), unknown, [reason] * ranks)
 
 
 def explain_few_buckets(buckets: int) -> str:
-    """Say why so few buckets make no interval."""
-    return f"{buckets} bucket{'s'[: buckets > 1]} of queries: no interval from fewer than {MIN_BUCKETS}"
-
-
-def deletion_weights(buckets: int) -> FloatArray:
-    """Return how often each bucket counts in each refit of the jackknife, which leaves one out: (buckets, buckets)."""
-    return 1.0 - np.eye(buckets)
-
-
-def jackknife(estimate: FloatArray, refits: FloatArray, level: float, most_degrees: float = np.inf) -> Intervals:
-    """Return the intervals of an estimate, (M,), from its refits without each of B buckets, (B, M).
-
-    On the log scale, with d_b = x(−b) − x: se² = (B−1)/B Σ d² (the estimator CV3 of clustered data), and t quantiles
-    with the degrees of freedom of Satterthwaite, 2 (Σd²)² / (Σd⁴ − (Σd²)²/B): as many as if so many buckets told the
-    same, one fewer than do tell of the estimate at the most, and no more than `most_degrees`. `docs/intervals.md` says
-    how often they hold the truth.
-    """
-    buckets, ranks = refits.shape
-    with np.errstate(divide="ignore", invalid="ignore"):
-        moved = np.log(refits) - np.log(estimate)
-    # Rank 1 is 1 by definition, however the refits come out.
-    finite = np.isfinite(moved).all(axis=0)
-    moved = np.where(finite, moved, 0.0)
-    # Deletions that move nothing say that there is nothing to be moved, not that it is certain.
-    known = finite & ((np.abs(moved).max(axis=0) > _MOVED) | (np.arange(ranks) == 0))
-    covariance = (buckets - 1) / buckets * moved.T @ moved
-    # A few that happen to tell the same are no more than these few.
-    telling = (np.abs(moved) >= _TELLS * np.abs(moved).max(axis=0)).sum(axis=0)
-    most = np.maximum(1.0, np.minimum(telling - 1, most_degrees))
-    degrees = np.where(known, np.minimum(satterthwaite(moved), most), np.nan)
-    half = t_quantile(degrees, (1 + level) / 2) * np.sqrt(np.diagonal(covariance))
-    wide = half > _WIDEST
-    half = np.where(wide, np.nan, half)
-    ends = estimate[:, None] * np.exp(np.stack([-half, half], axis=-1))
-    covariance = np.where(known[:, None] & known, covariance, np.nan)
-    reasons: list[str | None] = [
-        None
-        if sure
-        else "rests on one bucket of queries: no interval"
-        if wild
-        else "every query tells the same: no interval"
-        for sure, wild in zip(known, ~finite, strict=True)
-    ]
-    for k in np.flatnonzero(wide):
-        reasons[k] = "so few queries decide it that an interval would say nothing"
-    for k in np.flatnonzero(known & ~wide & (degrees < FEW_DEGREES) & (moved != 0).any(axis=0)):
-        reasons[k] = explain_few_degrees(degrees[k])
-    return Intervals(ends, covariance, degrees, reasons)
+    """Return why there is no interval with so few buckets."""
+    return (
+        f"no interval: the queries fill only {buckets} bucket{'s'[: buckets > 1]}, and {MIN_BUCKETS} are needed; "
+        "log more distinct queries"
+    )
 
 
 def explain_few_degrees(degrees: float) -> str:
-    """Say that an interval rests on few queries."""
-    return f"{degrees:.1f} degrees of freedom: few queries decide it"
+    """Return the warning that an interval depends on few queries."""
+    return f"only {degrees:.1f} degrees of freedom: few queries determine the estimate"
+
+
+def deletion_weights(buckets: int) -> FloatArray:
+    """Return the weights of the buckets, (B, B), in refits that each leave one bucket out."""
+    return 1.0 - np.eye(buckets)
 
 
 def resample_weights(buckets: int, times: int, seed: int) -> FloatArray:
-    """Return how often each bucket is drawn in each of `times` resamples with replacement: (times, buckets)."""
+    """Return the weights of the buckets, (times, B), in resamples with replacement."""
     if buckets == 0 or times == 0:
         return np.zeros((times, buckets))
     draws = np.random.default_rng(seed).multinomial(buckets, np.full(buckets, 1 / buckets), size=times)
     return draws.astype(np.float64)
 
 
-def warned(percentiles: Intervals, degrees: FloatArray) -> Intervals:
-    """Return percentile intervals with a word where, by a jackknife's degrees of freedom, few queries decide them."""
+def percentile_intervals(propensity: FloatArray, resamples: FloatArray, level: float) -> Intervals:
+    """Return the percentile intervals of an estimate, (M,), from its bootstrap resamples, (n, M).
+
+    A rank that is not identified in more than 5% of the resamples has none. An infinite estimate (a resample without a
+    click at rank 1) counts as large, not as missing.
+    """
+    ranks = resamples.shape[-1]
+    bounds = np.full((ranks, 2), np.nan)
+    if len(resamples) * (1 - level) < 1:
+        return no_intervals(
+            ranks, f"no interval: {len(resamples):,} resamples are too few for a level of {100 * level:g}%"
+        )
+    reasons: Reasons = [None] * ranks
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    for k in range(ranks):
+        known = np.sort(resamples[~np.isnan(resamples[:, k]), k])
+        if len(known) and len(known) >= (1 - _MAX_UNDEFINED_SHARE) * len(resamples):
+            # Nearest order statistics: interpolating with an infinite one would give NaN.
+            bounds[k] = np.quantile(known, tails, method="inverted_cdf")
+        else:
+            reasons[k] = "no interval: over 5% of the resamples do not identify this rank; log more queries"
+    with np.errstate(divide="ignore", invalid="ignore"):
+        covariance = (
+            np.asarray(np.cov(np.log(resamples), rowvar=False)) if len(resamples) > 1 else np.full((ranks,) * 2, np.nan)
+        )
+    covariance[~np.isfinite(covariance)] = np.nan
+    return Intervals(bounds, covariance, np.full(ranks, np.nan), reasons)
+
+
+def _warn_of_narrow_percentiles(percentiles: Intervals, degrees: FloatArray) -> Intervals:
+    """Return percentile intervals with a warning at ranks where the jackknife has few degrees of freedom."""
     reasons = [
-        f"{explain_few_degrees(few)}, and percentiles are too narrow"
-        if reason is None and few < FEW_DEGREES
+        f"{explain_few_degrees(df)}, so percentile intervals are too narrow"
+        if reason is None and df < FEW_DEGREES
         else reason
-        for reason, few in zip(percentiles.reasons, degrees, strict=True)
+        for reason, df in zip(percentiles.reasons, degrees, strict=True)
     ]
     return replace(percentiles, reasons=reasons)
 
 
-def percentile(estimate: FloatArray, refits: FloatArray, level: float) -> Intervals:
-    """Return the percentile intervals of an estimate, (M,), from (resamples, M) refits.
-
-    A rank that is undefined in more than 5% of the resamples has none. An infinite estimate (a resample without clicks
-    at rank 1) counts as large, not as missing.
-    """
-    ranks = refits.shape[-1]
-    ends = np.full((ranks, 2), np.nan)
-    if len(refits) * (1 - level) < 1:
-        return no_intervals(ranks, f"{len(refits):,} resamples are too few for a level of {100 * level:g}%")
-    reasons: list[str | None] = [None] * ranks
-    tails = [(1 - level) / 2, (1 + level) / 2]
-    for k in range(ranks):
-        known = np.sort(refits[~np.isnan(refits[:, k]), k])
-        if len(known) and len(known) >= (1 - MOST_UNDEFINED) * len(refits):
-            # Nearest order statistics: interpolating with an infinite one would give NaN.
-            ends[k] = np.quantile(known, tails, method="inverted_cdf")
-        else:
-            reasons[k] = "too thin for an interval: not identified in over 5% of the resamples"
-    with np.errstate(divide="ignore", invalid="ignore"):
-        covariance = (
-            np.asarray(np.cov(np.log(refits), rowvar=False)) if len(refits) > 1 else np.full((ranks,) * 2, np.nan)
-        )
-    covariance[~np.isfinite(covariance)] = np.nan
-    return Intervals(ends, covariance, np.full(ranks, np.nan), reasons)
-
-
-def _number(value: float) -> float | None:
+def _number_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _rows(covariance: FloatArray, known: BoolArray) -> Covariance | None:
-    """Return a covariance as rows, if any of it is known."""
-    # A rank without an interval has none: refits that all give 0 are not certainty.
+def _covariance_rows(covariance: FloatArray, known: BoolArray) -> Covariance | None:
+    """Return a covariance as rows of numbers; None if nothing of it is known."""
+    # A rank without an interval has no variance: refits that all give 0 are not certainty.
     values = np.where(known[:, None] & known, covariance, np.nan)
     if not np.isfinite(values).any():
         return None
-    return tuple(tuple(map(_number, row)) for row in values.tolist())
+    return tuple(tuple(map(_number_or_none, row)) for row in values.tolist())
 
 
-def require_first(impressions: IntArray) -> None:
-    """Refuse impressions by rank of which none is at rank 1, to which propensities are relative."""
+# ---- Which ranks are identified
+#
+# Links are a matrix (M, M): k is linked to l if a document was clicked at k and is also ranked at l. Only ranks that
+# chains of links connect with rank 1, in both directions, are identified. Reference: Chen et al., Identifiability
+# Matters, arXiv 2309.15560, 2023.
+
+
+def link_matrix(keys: IntArray, ranks: int) -> BoolArray:
+    """Return the links, (M, M), of keys k M + l."""
+    links = np.zeros(ranks * ranks, dtype=np.bool_)
+    links[keys] = True
+    return links.reshape(ranks, ranks)
+
+
+def identified_curve(x: FloatArray, links: BoolArray) -> FloatArray:
+    """Return p_k / p_1 from x = log p; NaN where k is not connected to rank 1, 0 where it was never clicked."""
+    connected = connected_ranks(links)
+    never_clicked = ~links.any(axis=1) & links[connected].any(axis=0)
+    return np.where(connected, np.exp(x), np.where(never_clicked, 0.0, np.nan))
+
+
+def connected_ranks(links: BoolArray) -> BoolArray:
+    """Return which ranks chains of links connect with rank 1 in both directions; none if rank 1 has no link."""
+    connected = reachable_ranks(links) & reachable_ranks(links.T)
+    return connected if connected.sum() > 1 else np.zeros_like(connected)
+
+
+def reachable_ranks(links: BoolArray) -> BoolArray:
+    """Return which ranks chains of links lead to from rank 1."""
+    reached: BoolArray = np.arange(len(links)) == 0
+    while not np.array_equal(reached, further := np.asarray(reached | links[reached].any(axis=0))):
+        reached = further
+    return reached
+
+
+# ---- Errors and notes
+
+
+def require_rank_one(impressions: IntArray) -> None:
+    """Reject data in which no result was shown at rank 1."""
     if not impressions.any() or impressions[0]:
         return
     first = int(np.flatnonzero(impressions)[0]) + 1
     raise EstimateError(
-        f"Nothing was shown at rank 1, to which propensities are relative: the first rank with results is {first}. "
-        f"Check that no filter left the top of the page out. If results always begin at {first}, as below an "
-        f"advertisement, count from there: subtract {first - 1} from positions and from ranks (sql), and the curve is "
-        "relative to it."
+        "No result was shown at rank 1, and propensities are relative to rank 1: the first rank with results is "
+        f"{first}. Check that no filter removed the top of the page. If results always start at {first}, for example "
+        f"below an advertisement, count from there: subtract {first - 1} from positions and from ranks (sql)."
     )
 
 
-def _nothing(harvest: Harvest) -> str:
-    """Say why there is nothing to estimate from."""
+def explain_uneven_traffic(harvest: Harvest) -> str | None:
+    """Return which ranker showed too few results for its traffic, if exposure is computed from traffic."""
+    uneven = harvest.expected_impressions.largest_shortfall() if harvest.kind == "signatures" else None
+    if uneven is None:
+        return None
+    return (
+        f"Ranker {harvest.rankers[uneven.ranker]!r} showed {uneven.shown:,} of the results that other rankers rank, "
+        f"too, but its share of all page views implies {uneven.expected:,.0f}. This happens if one ranker replaced "
+        "another, or if the traffic split changed, and the log does not have the ranks of all rankers in both "
+        "periods."
+    )
+
+
+def _note_few_page_views(harvest: Harvest) -> tuple[str, ...]:
+    """Return a note that names the rankers with very few page views; in replay they decide nothing."""
+    if not harvest.layout.ranks_known:
+        return ()
+    few = {name: n for name, n in harvest.page_views.items() if 0 < n < MIN_PAGE_VIEWS}
+    if not few:
+        return ()
+    named = ", ".join(f"{name!r} ({n:,})" for name, n in list(few.items())[:_MAX_NAMED_RANKERS])
+    more = f" and {len(few) - _MAX_NAMED_RANKERS:,} more" if len(few) > _MAX_NAMED_RANKERS else ""
+    return (
+        f"Rankers with fewer than {MIN_PAGE_VIEWS} page views: {named}{more}. Comparisons that depend on them are "
+        "mostly chance. Wait for more page views, or leave these rankers out.",
+    )
+
+
+def _explain_no_estimate(counts: ReportedCounts, reasons: Reasons) -> str:
+    """Return why no rank below the first has an estimate."""
+    result = "No rank below the first has an estimate"
+    if not counts.clicks[0]:
+        return (
+            f"{result}: there is no click at rank 1, in {counts.impressions[0]:,} impressions, and the curve is "
+            "relative to rank 1. Check that positions count from 1, and that clicks on the first result are logged."
+        )
+    if not counts.clicks[1:].any():
+        return (
+            f"{result}: there is no click below rank 1, in {counts.impressions[1:].sum():,} impressions. Check that "
+            "clicks on results below the first are logged."
+        )
+    why = "; ".join(dict.fromkeys(reason for reason in reasons[1:] if reason))
+    return f"{result}: {why}. Use more data, or rankers that differ more."
+
+
+def _explain_no_comparison(harvest: Harvest) -> str:
+    """Return why a harvest has no click on a document that can be compared between ranks."""
     served = [name for name, n in harvest.page_views.items() if n]
     if not harvest.clicks.sum():
         return (
             f"There is not a single click in the top {harvest.max_rank} ranks. Check the column of clicks, and that "
-            "page views without clicks are not all that was logged."
+            "the log has page views with clicks."
         )
     if harvest.rankers == (ANY_RANKER,):
         return (
-            "No (query, document) pair was both shown at two ranks and clicked, within one window if there is one. "
-            "Queries must recur with their documents at other ranks. Is the query what was looked for, and not the id "
-            "of a request (query)? If so, harvest a longer period, take a longer window, or log each ranker's rank "
-            "(ranks or rankings)."
+            "No (query, document) pair was shown at two ranks and clicked, within one window if there is one. "
+            "Queries must recur with their documents at other ranks. Check that the query column (query) holds what "
+            "the user searched for, not the id of a request. If it does, harvest a longer period, use a longer "
+            "window, or log each ranker's rank (ranks or rankings)."
         )
     if len(served) < 2:
         return (
@@ -730,68 +899,12 @@ def _nothing(harvest: Harvest) -> str:
         )
     if harvest.kind == "exposures":
         return (
-            f"No (query, document) pair was both shown at two ranks and clicked. In replay a query must recur and be "
-            f"served by different rankers ({', '.join(served)}). Is the query what was looked for, and not the id of a "
-            "request (query)? If so, log each ranker's rank (ranks or rankings) so that queries need not recur, or "
-            "harvest a longer period."
+            "No (query, document) pair was shown at two ranks and clicked. In replay a query must recur and be "
+            f"served by different rankers ({', '.join(served)}). Check that the query column (query) holds what the "
+            "user searched for, not the id of a request. If it does, log each ranker's rank (ranks or rankings), so "
+            "that queries need not recur, or harvest a longer period."
         )
     return (
-        f"The rankers {', '.join(served)} never put a document that was clicked at two different ranks of the top "
+        f"The rankers {', '.join(served)} never put a clicked document at two different ranks of the top "
         f"{harvest.max_rank}: there is no intervention to harvest. Use rankers that differ more, or a longer period."
     )
-
-
-def _few_views(harvest: Harvest) -> tuple[str, ...]:
-    """Say which rankers served so few page views that what they compare is chance; in replay it is not they who do."""
-    if not harvest.layout.ranks_known:
-        return ()
-    few = {name: n for name, n in harvest.page_views.items() if 0 < n < MIN_PAGE_VIEWS}
-    if not few:
-        return ()
-    shown = ", ".join(f"{name!r} ({n:,})" for name, n in list(few.items())[:_MOST_NAMED])
-    more = f" and {len(few) - _MOST_NAMED:,} more" if len(few) > _MOST_NAMED else ""
-    return (
-        f"Rankers with fewer than {MIN_PAGE_VIEWS} page views: {shown}{more}. What only they compare is chance: wait "
-        "for more of them, or leave them out.",
-    )
-
-
-def uneven_traffic(harvest: Harvest) -> str | None:
-    """Say which ranker showed too little of what its traffic promised, where exposure is what traffic promised."""
-    found = harvest.expected_impressions.largest_shortfall() if harvest.kind == "signatures" else None
-    if found is None:
-        return None
-    return (
-        f"Ranker {harvest.rankers[found.ranker]!r} showed {found.shown:,} of the results that others rank "
-        f"too, where its share of all page views promised {found.expected:,.0f}: as where a ranker took "
-        "another's place, or traffic was split anew, while not all rankers' ranks were logged."
-    )
-
-
-def linked(keys: IntArray, ranks: int) -> BoolArray:
-    """Return which ranks are linked, k M + l saying that k is to l: (M, M)."""
-    links = np.zeros(ranks * ranks, dtype=np.bool_)
-    links[keys] = True
-    return links.reshape(ranks, ranks)
-
-
-def curve_of(x: FloatArray, links: BoolArray) -> FloatArray:
-    """Return p_k / p_1 from log p; NaN where nothing connects k to rank 1, 0 where it was never clicked."""
-    compared = connected_ranks(links)
-    # A rank without a click, beside ranks that have a number.
-    never = ~links.any(axis=1) & links[compared].any(axis=0)
-    return np.where(compared, np.exp(x), np.where(never, 0.0, np.nan))
-
-
-def connected_ranks(links: BoolArray) -> BoolArray:
-    """Return which ranks chains of clicks connect with rank 1, both there and back; none if rank 1 has no link."""
-    found = reachable(links) & reachable(links.T)
-    return found if found.sum() > 1 else np.zeros_like(found)
-
-
-def reachable(links: BoolArray) -> BoolArray:
-    """Return which ranks a chain of links leads to from rank 1."""
-    found: BoolArray = np.arange(len(links)) == 0
-    while not np.array_equal(found, further := np.asarray(found | links[found].any(axis=0))):
-        found = further
-    return found

@@ -15,7 +15,7 @@ from posbias._optional import optional
 from posbias._text import listed
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.errors import EstimateError
-from posbias.estimators.base import Evidence, Interval, LogEstimator, Reasons, no_intervals, reachable
+from posbias.estimators.base import Interval, LogEstimator, Reasons, ReportedCounts, no_intervals, reachable_ranks
 from posbias.estimators.cross_fit import Rows
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import (
@@ -51,7 +51,7 @@ class ClickRates(LogEstimator):
     fits_on = ("log", "harvest")
 
     @abstractmethod
-    def count(self, seen: Observations | Harvest) -> tuple[FloatArray, Evidence]:
+    def count(self, seen: Observations | Harvest) -> tuple[FloatArray, ReportedCounts]:
         """Return impressions and clicks by bucket and rank, (2, B, M), and what stands beside the curve."""
 
     def fit(
@@ -68,7 +68,7 @@ class ClickRates(LogEstimator):
             return super().fit(log, by=by, engine=engine, progress=progress, force=force)
         self._check()
         self.vet(log, force=force)
-        return self._fit(log)
+        return self._fit_data(log)
 
     def vet(self, harvest: Harvest, *, force: bool) -> None:
         """Refuse a harvest that this estimator cannot be right on; of a log, observing it does."""
@@ -80,10 +80,10 @@ class ClickRates(LogEstimator):
         impressions, clicks = counts[:, counts[0].any(axis=1)]
         shown, clicked = impressions.sum(axis=0), clicks.sum(axis=0)
         propensity = relative_rates(shown, clicked)
-        intervals = self._intervals(
+        intervals = self._compute_intervals(
             propensity, len(impressions), lambda weights: relative_rates(weights @ impressions, weights @ clicks)
         )
-        self._keep(evidence, propensity, explain_rates(shown, clicked), intervals)
+        self._store(evidence, propensity, explain_rates(shown, clicked), intervals)
 
 
 class NaiveCTR(ClickRates):
@@ -113,13 +113,13 @@ class NaiveCTR(ClickRates):
     name = "naive-ctr"
     needs = "totals"
 
-    def observe(self, log: ClickLog, **how: Any) -> Observations:
+    def observe(self, log: ClickLog, **options: Any) -> Observations:
         """Return impressions and clicks by bucket, ranker and rank."""
-        return observe_totals(log, max_rank=self.max_rank, **how)
+        return observe_totals(log, max_rank=self.max_rank, **options)
 
-    def count(self, seen: Observations | Harvest) -> tuple[FloatArray, Evidence]:
+    def count(self, seen: Observations | Harvest) -> tuple[FloatArray, ReportedCounts]:
         """Return what all rankers showed."""
-        return shown_by_bucket(seen).sum(axis=2), Evidence.of(seen)
+        return shown_by_bucket(seen).sum(axis=2), ReportedCounts.of(seen)
 
 
 class PBMEM(LogEstimator):
@@ -187,9 +187,9 @@ class PBMEM(LogEstimator):
                 f"prior must be a number of imagined impressions, from 0 to {_MOST_PRIOR:,}, not {self.prior!r}."
             )
 
-    def observe(self, log: ClickLog, **how: Any) -> Observations:
+    def observe(self, log: ClickLog, **options: Any) -> Observations:
         """Return impressions and clicks of each pair at each rank."""
-        return observe_pairs(log, max_rank=self.max_rank, **how)
+        return observe_pairs(log, max_rank=self.max_rank, **options)
 
     def estimate(self, observations: Observations) -> None:
         """Climb to the maximum, and keep it."""
@@ -205,8 +205,8 @@ class PBMEM(LogEstimator):
             # Resamples of so many pairs would take more than a minute.
             intervals = no_intervals(shown.ranks, f"no interval: {refits:,} refits of {len(shown.item):,} rows")
         else:
-            intervals = self._intervals(propensity, buckets, partial(self._refits, shown, likelihood, summit))
-        self._keep(Evidence.of(observations), propensity, _explain(shown, linked), intervals)
+            intervals = self._compute_intervals(propensity, buckets, partial(self._refits, shown, likelihood, summit))
+        self._store(ReportedCounts.of(observations), propensity, _explain(shown, linked), intervals)
 
     def _refits(self, shown: ShownItems, likelihood: PairLikelihood, summit: Summit, weights: FloatArray) -> FloatArray:
         """Return the curves of buckets counted so often."""
@@ -289,9 +289,9 @@ class RegressionEM(LogEstimator):
             raise EstimateError(f"The model {self.model!r} is not known. Use one of {listed(_MODELS)}.")
         optional("sklearn", "RegressionEM needs")
 
-    def observe(self, log: ClickLog, **how: Any) -> Observations:
+    def observe(self, log: ClickLog, **options: Any) -> Observations:
         """Return impressions and clicks of each vector of features at each rank."""
-        return observe_features(log, self.features, max_rank=self.max_rank, **how)
+        return observe_features(log, self.features, max_rank=self.max_rank, **options)
 
     def estimate(self, observations: Observations) -> None:
         """Run EM until the curve stands still, and keep it."""
@@ -318,7 +318,7 @@ class RegressionEM(LogEstimator):
         # Without clicks the most likely p_k is 0, which EM only comes closer and closer to; without any at rank 1 ...
         curve = np.where(clicks > 0, curves[-1], np.where(shown.impressions > 0, 0.0, np.nan))
         propensity = curve if clicks[0] > 0 else np.full(shown.ranks, np.nan)
-        self._keep(Evidence.of(observations), propensity, explain_rates(shown.impressions, clicks))
+        self._store(ReportedCounts.of(observations), propensity, explain_rates(shown.impressions, clicks))
 
     def _prepare(self, observations: Observations, shown: ShownItems) -> tuple[Any, FloatArray]:
         """Return the model to be fitted, and the vectors of features in the form that suits it."""
@@ -410,7 +410,7 @@ class ShownItems:
         links = np.zeros((self.ranks, self.ranks), dtype=np.bool_)
         links[rank[same], rank[same + 1]] = links[rank[same + 1], rank[same]] = True
         first = np.any((self.rank == 0) & (self.clicks > 0) & kept[self.item])
-        return reachable(links) & first
+        return reachable_ranks(links) & first
 
 
 @dataclass(frozen=True)

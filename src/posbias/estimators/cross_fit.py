@@ -16,14 +16,14 @@ from posbias._validate import DEFAULT_LEVEL
 from posbias.errors import EstimateError
 from posbias.estimators.base import (
     Estimator,
-    Evidence,
     Interval,
     Reasons,
+    ReportedCounts,
     connected_ranks,
-    curve_of,
-    linked,
-    reachable,
-    uneven_traffic,
+    explain_uneven_traffic,
+    identified_curve,
+    link_matrix,
+    reachable_ranks,
 )
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import ranker_shares
@@ -158,7 +158,7 @@ class Comparison:
         return self.relevance == "guessed" and self.dispersion > STICKY_DISPERSION
 
     @cached_property
-    def most_degrees(self) -> float:
+    def max_degrees(self) -> float:
         """As many as the ranker with the fewest has queries of equal say, if those are few and were given to it whole.
 
         A deletion moves the curve little by each of many queries; the luck of a few, to which ranker they went, is one.
@@ -180,7 +180,7 @@ class Comparison:
     @cached_property
     def estimate(self) -> FloatArray:
         """p_k / p_1; NaN where nothing connects k to rank 1, 0 where it was never clicked."""
-        return curve_of(self._fit[0].x, self.links)
+        return identified_curve(self._fit[0].x, self.links)
 
     @property
     def root(self) -> Root:
@@ -199,7 +199,7 @@ class Comparison:
     @cached_property
     def links(self) -> BoolArray:
         """Whether something was clicked at one rank that is at another too: (M, M)."""
-        return linked(self.rows.links[0], self.rows.ranks)
+        return link_matrix(self.rows.links[0], self.rows.ranks)
 
     @cached_property
     def _fit(self) -> tuple[Root, str | None]:
@@ -291,7 +291,7 @@ class Comparison:
         for i, held in enumerate(counted if rare.any() else ()):
             left = (np.bincount(link[held[buckets]], minlength=len(found)) > 0) | ~rare
             if not left.all():
-                changed[i] = not np.array_equal(connected_ranks(linked(found[left], len(self.links))), whole)
+                changed[i] = not np.array_equal(connected_ranks(link_matrix(found[left], len(self.links))), whole)
         return changed
 
     def _refit(self, weights: FloatArray) -> FloatArray:
@@ -299,12 +299,12 @@ class Comparison:
         traffic = weights @ self.views
         rows = self.rows.weighted(weights)
         rows = rows.where(rows.promised(traffic) > 0)
-        links = linked(rows.links[0], rows.ranks)
+        links = link_matrix(rows.links[0], rows.ranks)
         ranks = connected_ranks(links)
         root = self._fit[0]
         start = np.where(ranks, root.x, 0.0)
         x = newton(start, rows.where(ranks[rows.rank]), traffic, root.guess, ranks)
-        return curve_of(np.full(len(ranks), np.nan) if x is None else x, links)
+        return identified_curve(np.full(len(ranks), np.nan) if x is None else x, links)
 
     def reasons(self) -> list[str | None]:
         """Return, for each rank, why it cannot be compared with rank 1."""
@@ -314,7 +314,7 @@ class Comparison:
         if connected_ranks(links).any() and np.isnan(self._fit[0].x).any():
             lopsided = say_lopsided(self.views) if self._lopsided else None
             return [lopsided or "no curve fits: the equations have no root"] * len(links)
-        ahead, back = reachable(links), reachable(links.T)
+        ahead, back = reachable_ranks(links), reachable_ranks(links.T)
         return [
             "no document at this rank is at another rank by another ranker, with clicks"
             if not (links[k].any() or links[:, k].any())
@@ -360,7 +360,7 @@ class CrossFit(Estimator[Comparison]):
     """
 
     name = "cross-fit"
-    clickless = "no click at rank {rank} on documents that are also at others"
+    no_click_reason = "no click at rank {rank} on documents that are also at others"
 
     dispersion_: float
 
@@ -408,10 +408,10 @@ class CrossFit(Estimator[Comparison]):
             return counts.estimate
         return np.asarray(counts.refits(np.atleast_2d(weights)).reshape(*weights.shape[:-1], -1))
 
-    def _estimate_parts(self, harvest: Harvest, counts: Comparison) -> Self:
+    def _fit_segments(self, harvest: Harvest, counts: Comparison) -> Self:
         """Estimate the curve of each segment, all together if they are to be pooled."""
         if not (self.pool and harvest.by):
-            return super()._estimate_parts(harvest, counts)
+            return super()._fit_segments(harvest, counts)
         from posbias.estimators.pooling import PooledSegments
 
         self.by_ = harvest.by
@@ -422,20 +422,20 @@ class CrossFit(Estimator[Comparison]):
         for i, (key, own, note) in enumerate(told):
             part = type(self)(**given)
             traffic = dict(zip(harvest.rankers, map(int, pooled.traffic[i]), strict=True))
-            seen = Evidence(pooled.impressions[i], pooled.clicks[i], traffic, None)
+            seen = ReportedCounts(pooled.impressions[i], pooled.clicks[i], traffic, None)
             curve = np.exp(pooled.log_propensity[i])
-            part._keep(seen, curve, reasons, own)
+            part._store(seen, curve, reasons, own)
             part.dispersion_, part.notes_ = self.dispersion_, (note,)
             self.segments_[key] = part
         return self
 
-    def most_degrees(self, counts: Comparison) -> float:
+    def max_degrees(self, counts: Comparison) -> float:
         """Return as many as the ranker that fewest queries tell of has queries of equal say, if they were assigned."""
-        return counts.most_degrees
+        return counts.max_degrees
 
-    def doubts(self, harvest: Harvest, counts: Comparison) -> tuple[str, ...]:
+    def assumption_notes(self, harvest: Harvest, counts: Comparison) -> tuple[str, ...]:
         """Say where traffic was not what it is in all, which a guess of relevance bears."""
-        if counts.rows.shares is None or counts.left_out or (uneven := uneven_traffic(harvest)) is None:
+        if counts.rows.shares is None or counts.left_out or (uneven := explain_uneven_traffic(harvest)) is None:
             return ()
         if self.relevance == "none":
             return (f"{uneven} Without guesses of relevance the curve is wrong then.",)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from posbias._arrays import BoolArray, FloatArray
-from posbias.estimators.base import PairEstimator, Reasons, reachable
+from posbias.estimators.base import PairEstimator, Reasons, reachable_ranks
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _TINY = float(np.finfo(np.float64).tiny)
@@ -53,7 +53,7 @@ class AllPairs(PairEstimator):
         clicked = np.where(seen, clicks, 0).sum(axis=1) > 0
         if not clicked[0]:
             return ["no click at rank 1 in any interventional set"] * len(clicks)
-        reached = reachable(linked & clicked[:, None])
+        reached = reachable_ranks(linked & clicked[:, None])
         return [
             "no document at this rank is at another rank by another ranker, with clicks"
             if not linked[k].any()
@@ -77,7 +77,7 @@ class PivotOne(PairEstimator):
     """
 
     name = "pivot-one"
-    counts_clicks = True
+    compares_clicks = True
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
         """Return the ratio of clicks at k and at 1 over S_{1,k}."""
@@ -115,7 +115,7 @@ class AdjacentChain(PairEstimator):
     """
 
     name = "adjacent-chain"
-    counts_clicks = True
+    compares_clicks = True
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
         """Return the product of the links' ratios, NaN beyond the first broken one."""

@@ -11,7 +11,7 @@ import numpy as np
 from posbias._arrays import BoolArray, FloatArray, IntArray, tally
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.errors import EstimateError
-from posbias.estimators.base import Evidence, Interval, LogEstimator, PairEstimator, Reasons
+from posbias.estimators.base import Interval, LogEstimator, PairEstimator, Reasons, ReportedCounts
 from posbias.estimators.click_models import ClickRates, shown_by_bucket
 from posbias.estimators.pair_estimators import AdjacentChain, PivotOne
 from posbias.harvesting.count import check_findings
@@ -35,7 +35,7 @@ class Swap(LogEstimator):
     """
 
     needs = "swaps"
-    clickless = "no click at rank {rank} on documents that were swapped there"
+    no_click_reason = "no click at rank {rank} on documents that were swapped there"
     # Section 4.1 of the paper: sets by experiment and harvested ones take the same estimators.
     ratios: ClassVar[type[PairEstimator]]
 
@@ -51,9 +51,9 @@ class Swap(LogEstimator):
     def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
         """Return, for each rank, why ĉ and ¬ĉ do not identify it, or None."""
 
-    def observe(self, log: ClickLog, **how: Any) -> Observations:
+    def observe(self, log: ClickLog, **options: Any) -> Observations:
         """Return impressions and clicks by bucket, ranker, original rank, rank shown and the last rank of the page."""
-        return observe_swaps(log, max_rank=self.max_rank, **how)
+        return observe_swaps(log, max_rank=self.max_rank, **options)
 
     def estimate(self, observations: Observations) -> None:
         """Estimate one curve, and keep it."""
@@ -62,13 +62,13 @@ class Swap(LogEstimator):
         ratios = self.ratios()
         clicks, skips = self._tables(upper, lower, np.ones(counts.buckets))
         propensity = ratios.propensities(clicks, skips)
-        intervals = self._intervals(
+        intervals = self._compute_intervals(
             propensity,
             counts.buckets,
             lambda weights: ratios.propensities(*self._tables(upper, lower, weights)),
-            upper[:, 0].size,
+            table_size=upper[:, 0].size,
         )
-        self._keep(Evidence.of(observations), propensity, self.explain(clicks, skips), intervals)
+        self._store(ReportedCounts.of(observations), propensity, self.explain(clicks, skips), intervals)
 
     def _tables(self, upper: FloatArray, lower: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ĉ and ¬ĉ as (..., M, M) for buckets counted `weights` (..., buckets) times."""
@@ -250,12 +250,12 @@ class RandomTraffic(ClickRates):
         super().__init__(max_rank=max_rank, level=level, interval=interval, bootstrap=bootstrap, seed=seed)
         self.ranker = ranker
 
-    def observe(self, log: ClickLog, **how: Any) -> Observations:
+    def observe(self, log: ClickLog, **options: Any) -> Observations:
         """Return impressions and clicks by bucket, ranker and rank, and how far what the ranker showed again agrees."""
-        return observe_random(log, self.ranker, max_rank=self.max_rank, **how)
+        return observe_random(log, self.ranker, max_rank=self.max_rank, **options)
 
-    def _accepted(self, given: Observations, by: Sequence[str]) -> Observations:
-        seen = super()._accepted(given, by)
+    def _check_observations(self, given: Observations, by: Sequence[str]) -> Observations:
+        seen = super()._check_observations(given, by)
         if seen.ranker != seen.rankers[ranker_number(self.ranker, seen.rankers)]:
             raise EstimateError(
                 f"These observations are of {seen.ranker!r}, not of {self.ranker!r}. "
@@ -278,13 +278,13 @@ class RandomTraffic(ClickRates):
         )
         self.notes_ = _notes(seen.rankers[number], agreement)
 
-    def count(self, seen: Observations | Harvest) -> tuple[FloatArray, Evidence]:
+    def count(self, seen: Observations | Harvest) -> tuple[FloatArray, ReportedCounts]:
         """Return what the ranker showed."""
         number = ranker_number(self.ranker, seen.rankers)
         name = seen.rankers[number]
         shown = shown_by_bucket(seen)[:, :, number]
         impressions, clicks = shown.sum(axis=1).astype(int)
-        return shown, Evidence(impressions, clicks, {name: seen.page_views[name]}, None)
+        return shown, ReportedCounts(impressions, clicks, {name: seen.page_views[name]}, None)
 
 
 class SwapCounts:

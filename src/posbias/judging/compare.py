@@ -299,17 +299,15 @@ def choose_estimator(harvest: Harvest, estimator: str | None) -> str:
 
 def _deletions(fitted: CurveEstimator) -> Deletions | None:
     """Return the deletions of an estimator of a harvest, if its buckets can be told apart from those of another."""
-    if not isinstance(fitted, Estimator) or fitted.deletions_ is None:
+    if not isinstance(fitted, Estimator) or fitted.jackknife_ is None:
         return None
-    harvest, refits = fitted.harvest_, fitted.deletions_
+    harvest, jackknife = fitted.harvest_, fitted.jackknife_
     mixed = any(finding.code == MIXED_ENGINES.code for finding in harvest.findings)
     # An estimator may have left buckets out.
-    if mixed or len(refits) != len(harvest.buckets):
+    if mixed or jackknife.buckets != len(harvest.buckets):
         return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        moved = np.log(refits) - np.log(fitted.propensity_)
-    moved *= np.sqrt((len(refits) - 1) / len(refits))
-    return Deletions(harvest.buckets, moved, harvest.about.get("engine"), fitted.most_degrees_)
+    moved = jackknife.changes * np.sqrt((jackknife.buckets - 1) / jackknife.buckets)
+    return Deletions(harvest.buckets, moved, harvest.about.get("engine"), jackknife.max_degrees)
 
 
 def compare_curves(one: ComparedCurve, other: ComparedCurve, level: float, names: tuple[str, str]) -> Comparison:

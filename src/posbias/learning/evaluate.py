@@ -19,7 +19,14 @@ from posbias.engines import EngineChoice, OpenLog, choose_engine, open_log
 from posbias.engines.files import COMPRESSED_ENDINGS
 from posbias.engines.spark import Spark
 from posbias.errors import EstimateError, LogError, PosbiasError
-from posbias.estimators.base import FEW_DEGREES, MIN_BUCKETS, deletion_weights, explain_few_buckets, explain_few_degrees
+from posbias.estimators.base import (
+    FEW_DEGREES,
+    MIN_BUCKETS,
+    ONE_BUCKET_REASON,
+    deletion_weights,
+    explain_few_buckets,
+    explain_few_degrees,
+)
 from posbias.findings import Finding
 from posbias.harvesting.count import HarvestSettings, check_settings
 from posbias.harvesting.harvest import harvest as harvest_log
@@ -680,7 +687,8 @@ def _evaluation(
     pass
 
     curve = np.array(credits_.propensity)
-    refits = Refits.of(credits_, curve, fitted.deletions_, level, fitted.most_degrees_)
+    max_degrees = np.inf if fitted.jackknife_ is None else fitted.jackknife_.max_degrees
+    refits = Refits.of(credits_, curve, fitted.deletions_, level, max_degrees)
 
     def judged(number: int, name: str) -> Judged:
         return Judged(name, refits.of_list(number), refits.ratio(number, 0))
@@ -762,7 +770,7 @@ class Refits:
             return Estimate(told, reason=self.reason)
         moved = without - value
         if not np.isfinite(moved).all():
-            return Estimate(told, reason="rests on one bucket of queries: no interval")
+            return Estimate(told, reason=ONE_BUCKET_REASON)
         buckets = len(moved)
         scaled = (moved * np.sqrt((buckets - 1) / buckets))[:, None]
         found = Contrasts.from_deletions(np.array([value]), scaled, self.most_degrees)
