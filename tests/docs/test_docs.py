@@ -370,7 +370,7 @@ def problem_names() -> set[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers and node.args
     ]
     names = {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
-    assert {"zero-based", "missing-column", "duplicates", "single-ranker"} <= names
+    assert {"zero-based-position", "missing-column", "duplicates", "single-ranker"} <= names
     return names
 
 

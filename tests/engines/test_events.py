@@ -534,7 +534,7 @@ def test_a_stray_zero_does_not_move_all_positions(tmp_path: Path) -> None:
     out, found = written(join(positions({"web": [0] + [1] * 300}), taps), tmp_path)
     assert {row["position"] for row in out} == {1, 2}
     assert len(out) == 601
-    assert [(f.code, f.count, f.example) for f in found.findings] == [("zero-based", 1, "impression_id=0")]
+    assert [(f.code, f.count, f.example) for f in found.findings] == [("zero-based-position", 1, "impression_id=0")]
     out, found = written(join(positions({"web": [1] + [0] * 300}), taps), tmp_path, overwrite=True)
     assert {row["position"] for row in out} == {1, 2, 3}
     assert found.findings == ()

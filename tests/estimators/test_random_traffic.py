@@ -380,7 +380,7 @@ def test_in_replay_a_random_ranker_is_one_like_others(kind, harvest):
     truth = WORLD.propensity[1:]
     assert np.all((low < truth) & (truth < high))
     (finding,) = harvest.findings
-    assert finding.code == "not-a-function"
+    assert finding.code == "non-functional-ranker"
     assert "shuffles on purpose does no harm" in finding.remedy
 
 

@@ -145,7 +145,7 @@ def test_one_table_of_rankings_cannot_tell_two_pages_apart(kind):
     """In the long layout a document has one rank: where it has two, it is left out, and that is said."""
     table = simulated(half(*range(2, 11)))
     harvest = posbias.harvest(log_of(table, "long"))
-    assert {finding.code for finding in harvest.findings} == {"contradicted-rank", "not-a-function"}
+    assert {finding.code for finding in harvest.findings} == {"contradicted-rank", "non-functional-ranker"}
 
 
 @LAYOUTS

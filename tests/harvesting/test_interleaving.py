@@ -124,7 +124,9 @@ def test_the_command_gives_the_flags(tmp_path: Path):
 def test_without_ranks_it_is_said_by_name_how_to_compare(how):
     """Only the team of each result is known."""
     table = interleaved(how, 100).drop(columns=["rank_a", "rank_b"])
-    finding = next(f for f in posbias.check(posbias.ClickLog(table)).findings if f.code == "mixed-view")
+    finding = next(
+        f for f in posbias.check(posbias.ClickLog(table)).findings if f.code == "several-rankers-in-page-view"
+    )
     assert finding.arguments == {"ranker": "none"}
     assert "interleaved" in finding.remedy
     assert posbias.check(posbias.ClickLog(table, ranker="none")).usable

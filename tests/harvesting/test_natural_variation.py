@@ -62,7 +62,7 @@ def test_documents_are_compared_wherever_they_were_shown(
     assert_equal(found.pairs(), want, M)
     assert found.rankers == ("any",)
     assert found.page_views == oracle.page_views(log.rows, M)
-    assert [f.code for f in found.findings if f.code in ("no-ranker", "not-a-function")] == ["no-ranker"]
+    assert [f.code for f in found.findings if f.code in ("no-ranker", "non-functional-ranker")] == ["no-ranker"]
 
 
 @examples(10)

@@ -173,7 +173,7 @@ SPOILT = {
     "fraction": Spoilt("position", 1.5, "not-a-position", "'position' that is not a whole number", "(position)"),
     "text": Spoilt("position", "top", "not-a-position", "'position' that is not a whole number", "(position)"),
     "nan": Spoilt("position", float("nan"), "not-a-position", "'position' that is not a whole number", "(position)"),
-    "zero": Spoilt("position", 0, "zero-based", "positions seem to count from 0", "must count from 1"),
+    "zero": Spoilt("position", 0, "zero-based-position", "positions seem to count from 0", "must count from 1"),
     "negative": Spoilt("position", -1, "negative-position", "a negative position", "Leave such rows out"),
     "click of 2": Spoilt("clicked", 2, "not-a-click", "neither 0 nor 1", "(impressions and clicks)"),
     "click of -1": Spoilt("clicked", -1, "not-a-click", "neither 0 nor 1", "(impressions and clicks)"),
@@ -232,7 +232,7 @@ def test_every_problem_at_once(replayed: Rows) -> None:
     replayed[1]["position"] = 0
     replayed[2]["clicked"] = 3
     found = check(replayed)
-    assert {"null", "zero-based", "not-a-click"} <= {p.code for p in found.findings}
+    assert {"null", "zero-based-position", "not-a-click"} <= {p.code for p in found.findings}
     with pytest.raises(posbias.LogError, match="3 of 1,200 rows of the log cannot be used"):
         harvest(replayed)
 
@@ -257,7 +257,7 @@ def test_the_flag_that_mends_zero_based_positions(ending: str, ranks_too: bool, 
     if ending == "csv":
         source.to_pandas().astype("Int64", errors="ignore").to_csv(tmp_path / "log.csv", index=False)
         source = tmp_path / "log.csv"
-    problem = only(check(source), "zero-based")
+    problem = only(check(source), "zero-based-position")
     assert problem.count == 240
     flag, _, sql = as_flags(problem.arguments).partition(" ")
     assert flag == "--sql"
@@ -324,7 +324,7 @@ def test_dropping_duplicates_needs_the_page_view(rows: Rows) -> None:
 def test_without_page_views_repeats_are_suspected(rows: Rows) -> None:
     bare = [{("request_id" if n == "impression_id" else n): v for n, v in row.items()} for row in rows]
     bottom = [row for row in bare if row["position"] == 5][:4]
-    problem = only(check([*bare, *bottom]), "crowded-position")
+    problem = only(check([*bare, *bottom]), "several-results-at-position")
     assert problem.severity == "warning"
     assert 1 <= problem.count <= 4
     assert (problem.example or "").endswith("position=5")
@@ -336,7 +336,7 @@ def test_two_results_at_one_position(replayed: Rows) -> None:
     view = replayed[0]["impression_id"]
     page = sorted((r for r in replayed if r["impression_id"] == view), key=lambda r: r["position"])
     page[3]["position"] = page[2]["position"]
-    problem = only(check(replayed), "crowded-position")
+    problem = only(check(replayed), "several-results-at-position")
     assert (problem.severity, problem.count) == ("warning", 1)
     assert problem.example == f"impression_id={view}, query_id={page[0]['query_id']}, position=3"
     assert "'impression_id'" in problem.remedy
@@ -354,7 +354,7 @@ def test_one_result_at_two_positions_of_a_page_view(replayed: Rows) -> None:
 def test_a_page_view_of_two_rankers(replayed: Rows) -> None:
     page = [r for r in replayed if r["impression_id"] == replayed[0]["impression_id"]]
     page[0]["ranker"] = "b" if page[0]["ranker"] == "a" else "a"
-    problem = only(check(replayed), "mixed-view")
+    problem = only(check(replayed), "several-rankers-in-page-view")
     assert (problem.severity, problem.count) == ("warning", 1)
     assert "1 of 240 page views" in problem.message
     assert f"impression_id={page[0]['impression_id']}" in (problem.example or "")
@@ -428,7 +428,7 @@ def test_a_ranker_that_is_not_a_function_in_replay(replayed: Rows) -> None:
     page = sorted((r for r in replayed if r["impression_id"] == one), key=lambda r: r["position"])
     page[0]["position"], page[1]["position"] = 2, 1
     found = check(replayed)
-    problem = only(found, "not-a-function")
+    problem = only(found, "non-functional-ranker")
     assert (problem.severity, problem.count) == ("warning", 2)
     assert f"2 of {found.documents:,} (query, document) pairs" in problem.message
     assert problem.example in [f"query_id={r['query_id']}, doc_id={r['doc_id']}" for r in page[:2]]
@@ -443,7 +443,7 @@ def test_moving_beyond_m_changes_nothing(replayed: Rows) -> None:
         if row["position"] == 5:
             row["position"] = 5 + row["impression_id"] % 3 + 1
     found = posbias.check(posbias.ClickLog(pa.Table.from_pylist(replayed)), max_rank=4)
-    assert "not-a-function" not in [p.code for p in found.findings]
+    assert "non-functional-ranker" not in [p.code for p in found.findings]
 
 
 def test_rank_columns_that_change(rows: Rows) -> None:
@@ -451,7 +451,7 @@ def test_rank_columns_that_change(rows: Rows) -> None:
     same = [r for r in rows if (r["query_id"], r["doc_id"]) == (row["query_id"], row["doc_id"])]
     assert len(same) > 1
     row["rank_b"] = row["rank_b"] % 5 + 1
-    problem = only(check(rows), "not-a-function")
+    problem = only(check(rows), "non-functional-ranker")
     assert (problem.severity, problem.count) == ("warning", 1)
     assert problem.example == f"query_id={row['query_id']}, doc_id={row['doc_id']}"
     assert "rank columns that differ" in problem.message
@@ -461,7 +461,7 @@ def test_rankings_that_contradict_themselves(replayed: Rows) -> None:
     rankings = rank(WORLD).to_pylist()
     rankings.append(rankings[0] | {"rank": rankings[0]["rank"] % 5 + 1})
     found = check(replayed, rankings=pa.Table.from_pylist(rankings))
-    problem = only(found, "not-a-function")
+    problem = only(found, "non-functional-ranker")
     assert (problem.severity, problem.count) == ("warning", 1)
     assert "several ranks by one ranker in the rankings table" in problem.message
 
@@ -984,7 +984,7 @@ def test_page_views_by_few_bits_show_what_those_by_many_do(seed: int, ids: str) 
     pages: dict[Any, set[str]] = {}
     for row in told:
         pages.setdefault(row["impression_id"], set()).add(row["ranker"])
-    mixed = next((finding for finding in few if finding.code == "mixed-view"), None)
+    mixed = next((finding for finding in few if finding.code == "several-rankers-in-page-view"), None)
     assert few == many
     assert mixed is None or mixed.evidence["page_views"] == len(pages)
     assert bool(few) is (views < 10**9)

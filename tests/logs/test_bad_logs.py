@@ -981,7 +981,7 @@ def test_a_ranker_that_is_no_function_is_refused_however_it_is_counted(max_strat
     moving = pa.concat_tables([REPLAY, every("position", lambda k: k % 3 + 1, REPLAY).cast(REPLAY.schema)])
     log = posbias.ClickLog(moving.drop_columns(["impression_id"]))
     told = posbias.harvest(log, max_rank=3, max_strata=max_strata)
-    assert "not-a-function" in [finding.code for finding in told.findings]
+    assert "non-functional-ranker" in [finding.code for finding in told.findings]
     assert told.about["non_functional_pairs"] > 0
     with pytest.raises(posbias.LogError, match="shown at several ranks by one and the same ranker"):
         posbias.harvest(log, max_rank=3, max_strata=max_strata, non_functional="refuse")

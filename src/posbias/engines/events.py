@@ -237,7 +237,7 @@ def first_positions(
         elif zero:
             found.append(
                 Finding(
-                    "zero-based",
+                    "zero-based-position",
                     "warning",
                     f"{{count}} page views{name} have a position 0, where positions count from 1",
                     zero,

@@ -283,7 +283,7 @@ def _no_id_in_common(opened: OpenLog, column: str) -> UnusableLogError | None:
     # The least texts: those of 1 and 1.0, or of 007 and 7, stand side by side.
     here, there = (opened.rows(f"SELECT MIN(id) FROM ({ids[table]}) i")[0][0] for table in ("log", "rankings"))
     return unusable(
-        "ids-differ",
+        "no-common-ids",
         f"No value of column {column!r} is in both the log and the rankings table: in the log it is "
         f"{schema.types[column]}, such as {here!r}, in the rankings {schema.rankings[column]}, such as {there!r}",
         "Ids are compared as they are written, 1 and 1.0 or 7 and 007 being two: write them alike in both, and check "

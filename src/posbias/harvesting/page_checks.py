@@ -108,7 +108,7 @@ def _find_crowded_queries(opened: OpenLog, plan: QueryPlan, sample: Sample) -> l
             "duplicates='drop'."
         )
     return _finding(
-        "crowded-position",
+        "several-results-at-position",
         "warning",
         f"{sample}{{count}} times a ranker has more results of a query at a position than at the first: one result "
         "logged twice, or two results at one position",
@@ -269,7 +269,7 @@ def _find_crowded(views: _Views) -> list[Finding]:
     schema = views.plan.schema
     count, example = views.look("v, q, r, p", "MIN(d) <> MAX(d)", "COUNT(*)", "vqp")
     return _finding(
-        "crowded-position",
+        "several-results-at-position",
         "warning",
         f"{views.sample}{{count}} positions of a page view hold two or more results",
         count,
@@ -299,7 +299,7 @@ def _find_mixed(views: _Views) -> list[Finding]:
     # What happens to most page views is meant; with ranks of all rankers, those tell whether lists were interleaved.
     meant = 2 * count > pages and not schema.layout.ranks_known
     return _finding(
-        "mixed-view",
+        "several-rankers-in-page-view",
         "warning",
         f"{views.sample}{{count}} of {{page_views}} page views hold results of several rankers",
         count,

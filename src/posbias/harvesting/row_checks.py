@@ -29,7 +29,7 @@ _ROWS = 2**17
 # So many rows at the beginning of a log are looked at in all their columns.
 _FIRST = 2**15
 MIXED_ENGINES = Finding(
-    "other-buckets",
+    "mixed-engines",
     "warning",
     "The harvests come from engines that put queries into different buckets: a query that recurs in both is resampled "
     "in two parts, so that intervals may be a little narrow",
@@ -275,7 +275,7 @@ def find_non_functional(count: int, pairs: int) -> list[Finding]:
         return []
     return [
         Finding(
-            "not-a-function",
+            "non-functional-ranker",
             "warning",
             "{count} of {pairs} (query, document) pairs were shown at several ranks by one ranker; each rank counts by "
             "its share",
@@ -391,7 +391,7 @@ def find_several_ranks(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
         return []
     return [
         Finding(
-            "not-a-function",
+            "non-functional-ranker",
             "warning",
             f"{{count}} of {{pairs}} (query, document) pairs {schema.layout.contradicting}: a ranker is not a function "
             "of the query",
@@ -538,7 +538,7 @@ def _remedy(column: str, type_: str, lacking: bool, rank: bool) -> str:
 def find_defects(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     """Return what is wrong with rows, in one scan of the log and one of the rankings, where there are any."""
     found = _found(opened, "log", list(_defects(plan)), row_text(plan.schema, plan.dialect))
-    from_zero = [f for f in found if f.code in ("zero-based", "zero-based-rank")]
+    from_zero = [f for f in found if f.code in ("zero-based-position", "zero-based-rank")]
     mending = one_based_arguments(opened, plan) if from_zero else {}
     found = [replace(f, arguments=mending) if f in from_zero else f for f in found]
     return [*found, *find_bad_rankings(opened)]
@@ -639,7 +639,7 @@ def _bad_positions(plan: QueryPlan) -> Iterator[_Defect]:
         "Positions are ranks: 1, 2, 3 and so on. Name the right column (position).",
     )
     yield _Defect(
-        "zero-based",
+        "zero-based-position",
         f"{position} = 0",
         f"a position of 0 in {column!r}: positions seem to count from 0",
         "They must count from 1, as must ranks: add 1 to them.",

@@ -587,7 +587,7 @@ def _find_repeats(look: Look) -> list[Finding]:
     )
     # Lists that were interleaved are what makes a page view one of several rankers.
     known = any(finding.code == "interleaved" for finding in look.contradictions)
-    return [finding for finding in found if not (known and finding.code == "mixed-view")]
+    return [finding for finding in found if not (known and finding.code == "several-rankers-in-page-view")]
 
 
 def _find_one_sided(look: Look) -> list[Finding]:
