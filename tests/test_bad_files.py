@@ -141,7 +141,7 @@ def test_the_sound_curve_is_read(here: Path) -> None:
     assert run("weights", "log.parquet", "--estimate", "sound.json", "-o", "w.parquet").exit_code == 0
 
 
-def test_a_rank_that_is_never_seen_weighs_nothing_where_nobody_clicked() -> None:
+def test_a_rank_with_propensity_0_is_fine_without_clicks() -> None:
     made = record()
     made["positions"][3] |= {"propensity": 0.0, "low": None, "high": None, "degrees_of_freedom": None}
     clicked = pa.compute.if_else(pa.compute.equal(TABLE["position"], 4), 0, TABLE["clicked"])
@@ -149,7 +149,7 @@ def test_a_rank_that_is_never_seen_weighs_nothing_where_nobody_clicked() -> None
     curve = posbias.Curve.from_dict(made)
     weights = posbias.ips_weights(posbias.ClickLog(table), curve, cap=None).table["weight"].to_numpy()
     assert np.isfinite(weights).all()
-    with pytest.raises(posbias.CurveError, match="rank 4 is never seen"):
+    with pytest.raises(posbias.CurveError, match="propensity of rank 4 is 0"):
         posbias.ips_weights(posbias.ClickLog(TABLE), curve, cap=None)
 
 

@@ -258,13 +258,13 @@ CODES: dict[str, str] = {
     "sums-only": "The harvest holds sums over pairs of ranks, so the test of a single curve cannot be run.",
     "support": "The ranks with the least data, and which comparisons decide them.",
     # ---- Weights
-    "candidates-left-out": "Queries of the candidates are not in the log, and were left out.",
+    "candidate-queries-not-in-log": "Queries of the candidates are not in the log; they are left out.",
     "few-clicks-for-ips": "Queries have too few page views or clicks to learn from inverse propensities alone.",
-    "kept-varies": "A kept column has several values for one query-document pair.",
+    "kept-column-varies": "A kept column has several values for one query-document pair.",
     "much-weight-capped": "The cap removes much of the total weight.",
     "queries-without-candidates": "Queries of the log have no candidates.",
-    "rank-never-seen": "The propensity of a rank is 0, so its clicks cannot be weighted.",
-    "shown-without-candidates": "Documents that were shown are not among the candidates of their query.",
+    "zero-propensity-rank": "The estimated propensity of a rank with results is 0.",
+    "shown-documents-not-in-candidates": "Documents that were shown are not among the candidates of their query.",
     # ---- Evaluation of rankings
     "never-shown": "The top of a ranking holds documents that were never shown for that query.",
     "ranking-lacks-documents": "A ranking lacks some of the clicked documents.",

@@ -1,4 +1,4 @@
-"""Weights against a plain loop over the rows: every layout, form and name, and what is refused or said of them."""
+"""Weights against a plain loop over the rows: every layout, source and name, with errors and findings."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def by_rank(row: Row) -> float:
     return P[row["position"] - 1]
 
 
-def told(table: pa.Table, query: str = "query_id", doc: str = "doc_id") -> dict[Any, list[float]]:
-    """Return what a table holds by pair."""
+def values_of(table: pa.Table, query: str = "query_id", doc: str = "doc_id") -> dict[Any, list[float]]:
+    """Return the values of a table by pair."""
     columns = ("impressions", "clicks", "exposure", "weight")
     rows = table.to_pylist()
     found = {(row[query], row[doc]): [row[name] for name in columns] for row in rows}
@@ -121,40 +121,40 @@ def oracle_rows(rows: Iterable[Row]) -> list[Row]:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=12)
 @given(data=st.data())
-def test_pairs_are_those_of_a_loop(layout: str, aggregated: bool, data: Any) -> None:
+def test_pairs_equal_those_of_a_loop(layout: str, aggregated: bool, data: Any) -> None:
     log = data.draw(logs(layout, functional=False).filter(usable))
     if aggregated:
         log = aggregate(log)
-    made = posbias.ips_weights(click_log(log), a_curve(), force=True)
-    assert_alike(told(made.table), expected(log.rows, by_rank))
+    result = posbias.ips_weights(click_log(log), a_curve(), force=True)
+    assert_alike(values_of(result.table), expected(log.rows, by_rank))
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "parquet", "csv", "jsonl"])
 def test_every_source_gives_the_same(form: str, tmp_path: Path) -> None:
     rows = [{**row, "query_id": f"q{row['query_id']}", "doc_id": f"d{row['doc_id']}"} for row in rows_of()]
-    made = posbias.ips_weights(posbias.ClickLog(CONVERTERS[form](rows, tmp_path / "log")), a_curve())
-    assert_alike(told(made.table), expected(oracle_rows(rows), by_rank))
+    result = posbias.ips_weights(posbias.ClickLog(CONVERTERS[form](rows, tmp_path / "log")), a_curve())
+    assert_alike(values_of(result.table), expected(oracle_rows(rows), by_rank))
 
 
 @settings(max_examples=12)
 @given(data=st.data(), names=hostile_names())
-def test_hostile_names_and_ids_are_data(data: Any, names: Names) -> None:
+def test_hostile_names_and_ids_are_handled_as_data(data: Any, names: Names) -> None:
     log = data.draw(logs("wide", ids=HOSTILE_KINDS, rankers=HOSTILE_RANKERS).filter(usable))
     taken = {names.query.lower(), names.doc.lower()} & {"impressions", "clicks", "exposure", "weight"}
     if taken:
-        with pytest.raises(posbias.LogError, match="has the name of one that is made here"):
+        with pytest.raises(posbias.LogError, match="has the name of a column that posbias adds"):
             posbias.ips_weights(click_log(log, names), a_curve(), force=True)
         return
     with tempfile.TemporaryDirectory() as folder:
         output = f'{folder}/it\'s a "file" [1]*.parquet'
         posbias.ips_weights(click_log(log, names), a_curve(), output, force=True)
-        assert_alike(told(pq.read_table(output), names.query, names.doc), expected(log.rows, by_rank))
+        assert_alike(values_of(pq.read_table(output), names.query, names.doc), expected(log.rows, by_rank))
 
 
 def test_a_file_holds_what_the_table_holds(tmp_path: Path) -> None:
     log = posbias.ClickLog(pa.Table.from_pylist(rows_of()))
     held, written = posbias.ips_weights(log, a_curve()), posbias.ips_weights(log, a_curve(), tmp_path / "w.parquet")
-    assert_alike(told(pq.read_table(tmp_path / "w.parquet")), told(held.table))
+    assert_alike(values_of(pq.read_table(tmp_path / "w.parquet")), values_of(held.table))
     assert (written.rows, written.queries, written.clicks) == (held.rows, held.queries, held.clicks)
     assert written.output == str(tmp_path / "w.parquet")
     assert [*tmp_path.iterdir()] == [tmp_path / "w.parquet"]
@@ -163,14 +163,16 @@ def test_a_file_holds_what_the_table_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cap", [1.0, 2.5, None])
 def test_no_click_counts_for_more_than_the_cap(cap: float | None) -> None:
     rows = [row for row in rows_of() if row["position"] != 7]
-    made = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve(), cap=cap)
-    assert_alike(told(made.table), expected(oracle_rows(rows), by_rank, cap))
+    result = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve(), cap=cap)
+    assert_alike(values_of(result.table), expected(oracle_rows(rows), by_rank, cap))
     clicks = [by_rank(row) for row in rows if row["clicked"]]
     whole, capped = (sum(min(1 / p, most) for p in clicks) for most in (math.inf, cap or math.inf))
-    assert made.capped_share == pytest.approx(1 - capped / whole)
+    assert result.capped_share == pytest.approx(1 - capped / whole)
     weights = [min(1 / p, cap or math.inf) for p in clicks]
-    assert made.effective_clicks == pytest.approx(sum(weights) ** 2 / sum(w * w for w in weights))
-    assert made.scale == pytest.approx(sum(weights) / len({(r["query_id"], r["doc_id"]) for r in rows if r["clicked"]}))
+    assert result.effective_clicks == pytest.approx(sum(weights) ** 2 / sum(w * w for w in weights))
+    assert result.scale == pytest.approx(
+        sum(weights) / len({(r["query_id"], r["doc_id"]) for r in rows if r["clicked"]})
+    )
 
 
 def test_weights_have_mean_one_over_clicked_rows() -> None:
@@ -182,9 +184,9 @@ def test_weights_have_mean_one_over_clicked_rows() -> None:
 def test_segments_use_their_own_curve() -> None:
     rows = rows_of(segments={"phone": 2.0, "desktop": 0.5})
     curves = {"phone": [1.0, 0.4, 0.3, 0.2, 0.1], "desktop": [1.0, 0.9, 0.8, 0.7, 0.6]}
-    made = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), segmented(curves))
+    result = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), segmented(curves))
     want = expected(oracle_rows(rows), lambda row: curves[row["device"]][row["position"] - 1])
-    assert_alike(told(made.table), want)
+    assert_alike(values_of(result.table), want)
     with pytest.raises(posbias.CurveError, match="none for desktop"):
         posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), segmented({"phone": curves["phone"]}))
 
@@ -192,10 +194,11 @@ def test_segments_use_their_own_curve() -> None:
 def test_a_missing_segment_and_a_number_are_segments_too() -> None:
     rows = [{**row, "device": None if row["doc_id"] % 2 else 7} for row in rows_of()]
     curves = {None: [1.0, 0.5, 0.4, 0.3, 0.2], "7": [1.0, 0.9, 0.8, 0.7, 0.6]}
-    made = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), segmented(curves))
+    result = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), segmented(curves))
     key = {None: None, 7: "7"}
     assert_alike(
-        told(made.table), expected(oracle_rows(rows), lambda row: curves[key[row["device"]]][row["position"] - 1])
+        values_of(result.table),
+        expected(oracle_rows(rows), lambda row: curves[key[row["device"]]][row["position"] - 1]),
     )
 
 
@@ -204,7 +207,7 @@ def test_a_log_without_rankers_with_a_window_and_copies() -> None:
     plain = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve())
     copied = pa.Table.from_pylist([*rows, *rows[:25]])
     log = posbias.ClickLog(copied, duplicates="drop", window="day")
-    assert_alike(told(posbias.ips_weights(log, a_curve(), keep=["day"]).table), told(plain.table))
+    assert_alike(values_of(posbias.ips_weights(log, a_curve(), keep=["day"]).table), values_of(plain.table))
     assert "day" in posbias.ips_weights(log, a_curve(), keep=["day"]).columns
 
 
@@ -212,18 +215,18 @@ def test_a_query_of_the_users_own_is_read_in_place_of_the_log() -> None:
     rows = rows_of()
     log = posbias.ClickLog(pa.Table.from_pylist(rows), sql="SELECT * FROM source WHERE position < 3")
     want = expected([row for row in oracle_rows(rows) if row["position"] < 3], by_rank)
-    assert_alike(told(posbias.ips_weights(log, a_curve()).table), want)
+    assert_alike(values_of(posbias.ips_weights(log, a_curve()).table), want)
 
 
-def test_events_are_weighed_too(tmp_path: Path) -> None:
+def test_events_are_weighted_too(tmp_path: Path) -> None:
     views = {"impression_id": [1, 2], "query_id": ["tea", "tea"], "doc_ids": [["x", "y"], ["y", "x"]]}
     taps = {"impression_id": [1], "doc_id": ["y"]}
     log = posbias.ClickLog.from_events(pa.table(views), pa.table(taps))
-    wanted = {("tea", "x"): [2, 0, 1.7, 0], ("tea", "y"): [2, 1, 1.7, 1]}
-    assert_alike(told(posbias.ips_weights(log, a_curve()).table), wanted)
+    want = {("tea", "x"): [2, 0, 1.7, 0], ("tea", "y"): [2, 1, 1.7, 1]}
+    assert_alike(values_of(posbias.ips_weights(log, a_curve()).table), want)
     pq.write_table(pa.table({"query_id": ["tea"], "doc_id": ["z"]}), tmp_path / "c.parquet")
     posbias.ips_weights(log, a_curve(), tmp_path / "w.parquet", candidates=tmp_path / "c.parquet")
-    assert len(told(pq.read_table(tmp_path / "w.parquet"))) == 3
+    assert len(values_of(pq.read_table(tmp_path / "w.parquet"))) == 3
 
 
 # ---- Rows, kept columns, candidates
@@ -239,32 +242,32 @@ def test_rows_of_the_log_are_all_kept(aggregated: bool) -> None:
         ]
         rows = [{name: value for name, value in row.items() if name != "clicked"} for row in rows]
     table = pa.Table.from_pylist([{**row, "number": i} for i, row in enumerate(rows)])
-    made = posbias.ips_weights(posbias.ClickLog(table), a_curve(), rows=True)
-    assert made.columns == (*table.column_names, "weight")
-    found = sorted(made.table.to_pylist(), key=lambda row: row["number"])
+    result = posbias.ips_weights(posbias.ClickLog(table), a_curve(), rows=True)
+    assert result.columns == (*table.column_names, "weight")
+    found = sorted(result.table.to_pylist(), key=lambda row: row["number"])
     raw = [row.get("clicks", row.get("clicked")) * min(1 / by_rank(row), 20) for row in rows]
     mean = np.mean([w for w in raw if w > 0])
     assert [row["weight"] for row in found] == pytest.approx([w / mean for w in raw])
     assert [row["doc_id"] for row in found] == [row["doc_id"] for row in rows]
-    assert made.rows == len(rows)
+    assert result.rows == len(rows)
 
 
-def test_kept_columns_come_along_and_those_that_vary_are_told() -> None:
+def test_kept_columns_are_in_the_table_and_varying_ones_are_reported() -> None:
     rows = [{**row, "price": row["doc_id"] * 0.5, "day": row["impression_id"] % 3} for row in rows_of()]
-    made = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve(), keep=["price", "day"])
-    assert made.columns == ("query_id", "doc_id", "price", "day", "impressions", "clicks", "exposure", "weight")
+    result = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve(), keep=["price", "day"])
+    assert result.columns == ("query_id", "doc_id", "price", "day", "impressions", "clicks", "exposure", "weight")
     days: dict[Any, set[int]] = defaultdict(set)
     for row in rows:
         days[row["query_id"], row["doc_id"]].add(row["day"])
-    for row in made.table.to_pylist():
+    for row in result.table.to_pylist():
         assert row["price"] == row["doc_id"] * 0.5
         assert row["day"] == min(days[row["query_id"], row["doc_id"]])
-    [finding] = [finding for finding in made.findings if finding.code == "kept-varies"]
+    [finding] = [finding for finding in result.findings if finding.code == "kept-column-varies"]
     assert finding.evidence["column"] == "day"
     assert finding.count == sum(len(values) > 1 for values in days.values())
 
 
-def test_kept_columns_that_vary_among_the_candidates_or_between_them_and_the_log_are_told() -> None:
+def test_kept_columns_that_vary_in_the_candidates_or_between_them_and_the_log_are_reported() -> None:
     rows = [{**row, "fresh": 1} for row in rows_of(queries=5)]
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
     pairs = sorted({(row["query_id"], row["doc_id"]) for row in rows})
@@ -272,17 +275,17 @@ def test_kept_columns_that_vary_among_the_candidates_or_between_them_and_the_log
 
     def found(more: list[Row], keep: str) -> list[tuple[int | None, str]]:
         table = pa.Table.from_pylist([*listed, *more])
-        made = posbias.ips_weights(log, a_curve(), keep=[keep], candidates=table)
-        return [(finding.count, finding.message) for finding in made.findings if finding.code == "kept-varies"]
+        result = posbias.ips_weights(log, a_curve(), keep=[keep], candidates=table)
+        return [(finding.count, finding.message) for finding in result.findings if finding.code == "kept-column-varies"]
 
     assert found([], "size") == found([], "fresh") == []
     # The query is not in the log, and its candidates are left out.
     assert found([{**row, "size": -1} for row in listed[-2:]], "size") == []
     [(count, _)] = found([{**row, "size": -1} for row in listed[:3]], "size")
     assert count == 3
-    [(count, said)] = found([{**row, "fresh": 2} for row in listed[:3]], "fresh")
+    [(count, message)] = found([{**row, "fresh": 2} for row in listed[:3]], "fresh")
     assert count == 3
-    assert "of the log before those of the candidates" in said
+    assert "from the log before the candidates" in message
     never_shown = {**listed[0], "doc_id": -1}
     [(count, _)] = found([{**never_shown, "fresh": 2}, {**never_shown, "fresh": 3}], "fresh")
     assert count == 1
@@ -304,7 +307,7 @@ def test_candidates_have_the_exposure_of_all_page_views(text: bool, tmp_path: Pa
     form = "csv" if text else "parquet"
     source = CONVERTERS[form](listed, tmp_path / "candidates")
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
-    made = posbias.ips_weights(log, segmented(curves), keep=["size"], candidates=source)
+    result = posbias.ips_weights(log, segmented(curves), keep=["size"], candidates=source)
 
     # From the definition: E = Σ_k N_k p_k + (N_q − N) p_last, by page view, with no p below 1 / cap.
     def p(row: Row) -> float:
@@ -321,11 +324,14 @@ def test_candidates_have_the_exposure_of_all_page_views(text: bool, tmp_path: Pa
             exposure += p(here[0]) if here else max(curves[page[0]["device"]][-1], 1 / 20)
         shown = want.get((query, doc), [0, 0, 0.0, 0.0])
         want[query, doc] = [shown[0], shown[1], exposure, shown[3]]
-    assert_alike(told(made.table), want)
-    assert [finding.code for finding in made.findings] == ["candidates-left-out", "shown-without-candidates"]
-    assert made.findings[1].count == 1
+    assert_alike(values_of(result.table), want)
+    assert [finding.code for finding in result.findings] == [
+        "candidate-queries-not-in-log",
+        "shown-documents-not-in-candidates",
+    ]
+    assert result.findings[1].count == 1
     sizes = {(row["query_id"], row["doc_id"]): float(row["size"]) for row in listed}
-    found = {(row["query_id"], row["doc_id"]): row["size"] for row in made.table.to_pylist()}
+    found = {(row["query_id"], row["doc_id"]): row["size"] for row in result.table.to_pylist()}
     missing = {*found} - {*sizes}
     assert len(missing) == 1
     assert all(found[pair] is None if pair in missing else float(found[pair]) == sizes[pair] for pair in found)
@@ -341,7 +347,7 @@ def test_ids_of_candidates_are_never_rounded(first: int) -> None:
         pa.table({"query_id": [kind(q) for q, _ in listed], "doc_id": [kind(d) for _, d in listed]})
         for kind in (int, str)
     ]
-    whole, text = (told(posbias.ips_weights(log, a_curve(), candidates=table).table) for table in tables)
+    whole, text = (values_of(posbias.ips_weights(log, a_curve(), candidates=table).table) for table in tables)
     assert {*whole} == {*listed}
     assert_alike(text, whole)
     # As texts these are other ids, or none.
@@ -369,7 +375,7 @@ def test_candidates_are_read_from_their_own_file_alone(tmp_path: Path) -> None:
     )
 
 
-def test_candidates_that_do_not_fit_are_refused_or_told(tmp_path: Path) -> None:
+def test_unsuitable_candidates_raise_or_are_reported(tmp_path: Path) -> None:
     rows = rows_of()
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
     with pytest.raises(posbias.LogError, match="no column 'doc_id'"):
@@ -380,42 +386,46 @@ def test_candidates_that_do_not_fit_are_refused_or_told(tmp_path: Path) -> None:
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [1.0], "doc_id": [1]}))
     with pytest.raises(posbias.LogError, match="candidates are empty"):
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": pa.array([], pa.int64()), "doc_id": []}))
-    made = posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [rows[0]["query_id"]], "doc_id": [-1]}))
-    [finding] = [finding for finding in made.findings if finding.code == "queries-without-candidates"]
+    result = posbias.ips_weights(
+        log, a_curve(), candidates=pa.table({"query_id": [rows[0]["query_id"]], "doc_id": [-1]})
+    )
+    [finding] = [finding for finding in result.findings if finding.code == "queries-without-candidates"]
     assert finding.count == len({row["query_id"] for row in rows}) - 1
     elsewhere = pa.table({"query_id": [10**9], "doc_id": [1]})
-    with pytest.raises(posbias.LogError, match="None of the 1 queries of the candidates is among the 40 of the log"):
+    with pytest.raises(
+        posbias.LogError, match="None of the 1 queries of the candidates is among the 40 queries of the log"
+    ):
         posbias.ips_weights(log, a_curve(), candidates=elsewhere)
 
 
-def test_documents_that_are_called_otherwise_among_the_candidates_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_with_other_ids_in_the_candidates_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of()
     pairs = sorted({(row["query_id"], row["doc_id"]) for row in rows})
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
 
     def found(name: Callable[[int], int]) -> list[int | None]:
         listed = pa.Table.from_pylist([{"query_id": query, "doc_id": name(doc)} for query, doc in pairs])
-        made = posbias.ips_weights(log, a_curve(), candidates=listed)
-        return [finding.count for finding in made.findings if finding.code == "shown-without-candidates"]
+        result = posbias.ips_weights(log, a_curve(), candidates=listed)
+        return [finding.count for finding in result.findings if finding.code == "shown-documents-not-in-candidates"]
 
     assert found(lambda doc: -doc - 1) == [len(pairs)]
     assert found(lambda doc: doc) == []
-    # Of many rows a sample of queries is looked at, of the candidates the same.
-    monkeypatch.setattr(weights, "_MANY", len(rows) // 4)
+    # In a large log the same sample of queries of log and candidates is compared.
+    monkeypatch.setattr(weights, "_MAX_EXACT_ROWS", len(rows) // 4)
     [some] = found(lambda doc: -doc - 1)
     assert some is not None
     assert 0 < some < len(pairs)
     assert found(lambda doc: doc) == []
 
 
-def test_kept_columns_of_two_kinds_are_refused_by_their_name() -> None:
+def test_a_kept_column_of_two_types_raises() -> None:
     rows = [{**row, "price": 1} for row in rows_of(queries=5)]
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
     ids = {"query_id": [rows[0]["query_id"]], "doc_id": [rows[0]["doc_id"]]}
     with pytest.raises(posbias.LogError, match="'price' of keep is BIGINT in the log and VARCHAR in the candidates"):
         posbias.ips_weights(log, a_curve(), keep=["price"], candidates=pa.table(ids | {"price": ["dear"]}))
-    made = posbias.ips_weights(log, a_curve(), keep=["price"], candidates=pa.table(ids | {"price": [2.5]}))
-    assert {*made.table["price"].to_pylist()} == {1.0}
+    result = posbias.ips_weights(log, a_curve(), keep=["price"], candidates=pa.table(ids | {"price": [2.5]}))
+    assert {*result.table["price"].to_pylist()} == {1.0}
 
 
 def test_a_page_view_that_did_not_show_a_document_counts_no_more_than_the_deepest_rank() -> None:
@@ -423,11 +433,11 @@ def test_a_page_view_that_did_not_show_a_document_counts_no_more_than_the_deepes
     candidates = pa.Table.from_pylist([{"query_id": query, "doc_id": -1} for query in {r["query_id"] for r in rows}])
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
     # (1/k)^1 to rank 3, and on to rank 5.
-    made = posbias.ips_weights(
+    result = posbias.ips_weights(
         log, a_curve([1.0, 1 / 2, 1 / 3]), beyond="extrapolate", candidates=candidates
     ).table.to_pylist()
     views = Counter(row["query_id"] for row in rows if row["position"] == 1)
-    for row in made:
+    for row in result:
         if row["doc_id"] == -1:
             assert row["exposure"] == pytest.approx(views[row["query_id"]] / 5)
 
@@ -454,19 +464,19 @@ def test_estimates_of_every_kind(kind: str, tmp_path: Path) -> None:
     assert posbias.ips_weights(log, given).clicks == harvest.clicks.sum()
 
 
-def test_ranks_beyond_the_curve_are_refused_clipped_or_extrapolated() -> None:
+def test_ranks_beyond_the_curve_raise_or_are_clipped_or_extrapolated() -> None:
     rows = rows_of()
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
     curve = a_curve([1.0, 1 / 2, 1 / 3])
     with pytest.raises(posbias.CurveError, match=r"ranks 4 and 5: beyond the 3 ranks of the curve.*beyond='clip'"):
         posbias.ips_weights(log, curve)
     clipped = posbias.ips_weights(log, curve, beyond="clip")
-    assert_alike(told(clipped.table), expected(oracle_rows(rows), lambda row: 1 / min(row["position"], 3)))
+    assert_alike(values_of(clipped.table), expected(oracle_rows(rows), lambda row: 1 / min(row["position"], 3)))
     continued = posbias.ips_weights(log, curve, beyond="extrapolate")
-    assert_alike(told(continued.table), expected(oracle_rows(rows), lambda row: 1 / row["position"]))
+    assert_alike(values_of(continued.table), expected(oracle_rows(rows), lambda row: 1 / row["position"]))
 
 
-def test_extrapolation_goes_on_from_the_last_rank() -> None:
+def test_extrapolation_continues_from_the_last_rank() -> None:
     found = relative_propensities(a_curve([1.0, 0.6, 0.2]), {(): [6]}, "extrapolate")[()]
     x, y = np.log([2.0, 3.0]), np.log([0.6, 0.2])
     assert found == {6: pytest.approx(0.2 * 2 ** ((x @ y) / (x @ x)))}
@@ -474,11 +484,14 @@ def test_extrapolation_goes_on_from_the_last_rank() -> None:
         relative_propensities(a_curve([1.0, 0.0]), {(): [3]}, "extrapolate")
 
 
-def test_a_rank_without_a_number_is_refused_with_its_reason() -> None:
+def test_a_rank_without_a_number_raises_with_its_reason() -> None:
     log = posbias.ClickLog(pa.Table.from_pylist(rows_of()))
     curve = a_curve([1.0, 0.5, None, None], 9, reasons={3: "no chain leads there", 4: "no chain leads there"})
     for beyond in ("refuse", "clip", "extrapolate"):
-        with pytest.raises(posbias.CurveError, match=r"ranks 3 and 4: no chain leads there.*rank 5: nothing was shown"):
+        with pytest.raises(
+            posbias.CurveError,
+            match=r"ranks 3 and 4: no chain leads there.*rank 5: the log of the estimate has no results there",
+        ):
             posbias.ips_weights(log, curve, beyond=beyond)
     whole = segmented({"phone": [1.0, 0.5, 0.4, 0.3, 0.2], "desktop": [1.0, 0.5]})
     rows = rows_of(segments={"phone": 2.0, "desktop": 0.5})
@@ -486,36 +499,36 @@ def test_a_rank_without_a_number_is_refused_with_its_reason() -> None:
         posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), whole)
 
 
-def test_a_rank_that_is_never_seen_weighs_no_more_than_the_cap() -> None:
+def test_a_click_at_a_rank_with_propensity_0_has_the_weight_of_the_cap() -> None:
     rows = rows_of()
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
     values = [1.0, 0.5, 0.0, 0.3, 0.2]
-    made = posbias.ips_weights(log, a_curve(values))
-    assert_alike(told(made.table), expected(oracle_rows(rows), lambda row: values[row["position"] - 1]))
-    assert made.capped_share == 1
-    [finding] = [finding for finding in made.findings if finding.code == "rank-never-seen"]
+    result = posbias.ips_weights(log, a_curve(values))
+    assert_alike(values_of(result.table), expected(oracle_rows(rows), lambda row: values[row["position"] - 1]))
+    assert result.capped_share == 1
+    [finding] = [finding for finding in result.findings if finding.code == "zero-propensity-rank"]
     at = [row for row in rows if row["position"] == 3]
     assert finding.count == len(at)
     assert finding.evidence["clicks"] == sum(row["clicked"] for row in at)
-    assert "rank 3 is never seen" in finding.message
-    assert "much-weight-capped" not in [finding.code for finding in made.findings]
-    # What is advised can be learned from: the candidates, or the ranks above.
+    assert "propensity of rank 3 is 0" in finding.message
+    assert "much-weight-capped" not in [finding.code for finding in result.findings]
+    # The remedies work: with candidates, or with the ranks above alone.
     listed = pa.table({"query_id": [row["query_id"] for row in rows], "doc_id": [row["doc_id"] for row in rows]})
     above = posbias.ClickLog(pa.Table.from_pylist(rows), sql="SELECT * FROM source WHERE position < 3")
     for fit in (posbias.ips_weights(log, a_curve(values), candidates=listed), posbias.ips_weights(above, a_curve())):
-        assert "rank-never-seen" not in [finding.code for finding in fit.findings]
+        assert "zero-propensity-rank" not in [finding.code for finding in fit.findings]
         learner_form("lightgbm-poisson", fit)
     with pytest.raises(posbias.PosbiasError, match="rows have clicks and no exposure"):
-        learner_form("lightgbm-poisson", made)
-    with pytest.raises(posbias.CurveError, match="rank 3 is never seen"):
+        learner_form("lightgbm-poisson", result)
+    with pytest.raises(posbias.CurveError, match="propensity of rank 3 is 0"):
         posbias.ips_weights(log, a_curve(values), cap=None)
 
 
-# ---- What is refused and said
+# ---- Errors and findings
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("arguments", "message"),
     [
         ({"cap": 0.5}, "cap must be a number of 1 or more"),
         ({"cap": math.nan}, "cap must be a number"),
@@ -523,22 +536,22 @@ def test_a_rank_that_is_never_seen_weighs_no_more_than_the_cap() -> None:
         ({"beyond": "guess"}, "beyond='guess' is not known"),
         ({"keep": "price"}, "keep must be a list"),
         ({"keep": ["nothing"]}, "Column 'nothing' is not in the log"),
-        ({"keep": ["query_id"]}, "there anyway"),
-        ({"keep": ["Weight"]}, "has the name of one that is made here"),
-        ({"rows": True}, "has the name of one that is made here"),
-        ({"rows": True, "keep": ["ranker"]}, "all columns of the log are kept"),
-        ({"rows": True, "candidates": "c.parquet"}, "Leave one out"),
-        ({"engine": "spark"}, "made by DuckDB"),
+        ({"keep": ["query_id"]}, "is always kept"),
+        ({"keep": ["Weight"]}, "has the name of a column that posbias adds"),
+        ({"rows": True}, "has the name of a column that posbias adds"),
+        ({"rows": True, "keep": ["ranker"]}, "rows=True keeps all columns of the log"),
+        ({"rows": True, "candidates": "c.parquet"}, "Leave one of them out"),
+        ({"engine": "spark"}, "Spark cannot make weights"),
     ],
 )
-def test_what_does_not_fit_is_refused(wanted: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_raise(arguments: dict[str, Any], message: str) -> None:
     rows = [{**row, "Weight": 1} for row in rows_of(queries=5)]
-    with pytest.raises(posbias.PosbiasError, match=said):
-        posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve(), **wanted)
+    with pytest.raises(posbias.PosbiasError, match=message):
+        posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve(), **arguments)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         ({"query_id": None}, "no value in column 'query_id'"),
         ({"doc_id": None}, "no value in column 'doc_id'"),
@@ -547,17 +560,17 @@ def test_what_does_not_fit_is_refused(wanted: dict[str, Any], said: str) -> None
         ({"clicked": 2}, "neither 0 nor 1"),
     ],
 )
-def test_rows_that_cannot_be_weighed_are_refused_and_nothing_is_written(spoil: Row, said: str, tmp_path: Path) -> None:
+def test_unusable_rows_raise_and_nothing_is_written(spoil: Row, message: str, tmp_path: Path) -> None:
     rows = rows_of(queries=5)
     rows[3] |= spoil
-    with pytest.raises(posbias.LogError, match=said):
+    with pytest.raises(posbias.LogError, match=message):
         posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve(), tmp_path / "w.parquet")
     assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("name", ["query_id", "doc_id"])
 @pytest.mark.parametrize("rows", [False, True])
-def test_a_row_without_an_id_is_refused_by_its_column_in_every_layout(name: str, rows: bool) -> None:
+def test_a_row_without_an_id_raises_with_its_column_in_every_layout(name: str, rows: bool) -> None:
     log = posbias.simulate(posbias.World(queries=20, max_rank=5)).to_pylist()
     log[3][name] = None
     for missing in (log, [{**row, name: math.nan if row[name] is None else float(row[name])} for row in log]):
@@ -567,7 +580,7 @@ def test_a_row_without_an_id_is_refused_by_its_column_in_every_layout(name: str,
             posbias.harvest(posbias.ClickLog(pa.Table.from_pylist(missing)), max_rank=5, weighting="uniform")
 
 
-def test_logs_without_rows_or_clicks_and_estimates_that_are_none_are_refused() -> None:
+def test_logs_without_rows_or_clicks_and_invalid_estimates_raise() -> None:
     rows = rows_of(queries=5)
     table = pa.Table.from_pylist(rows)
     with pytest.raises(posbias.LogError, match="The log is empty"):
@@ -587,32 +600,32 @@ def test_logs_without_rows_or_clicks_and_estimates_that_are_none_are_refused() -
         posbias.ips_weights(posbias.ClickLog(table), segmented({"phone": P}))
 
 
-def test_a_log_that_was_written_twice_is_refused_unless_forced() -> None:
+def test_a_log_written_twice_raises_unless_forced() -> None:
     table = pa.Table.from_pylist(rows_of(queries=5) * 2)
     with pytest.raises(posbias.LogError, match="force"):
         posbias.ips_weights(posbias.ClickLog(table), a_curve())
     assert posbias.ips_weights(posbias.ClickLog(table), a_curve(), force=True).findings
 
 
-@pytest.mark.parametrize(("repeats", "said"), [(1, True), (2, True), (4, False), (16, False)])
-def test_too_few_clicks_for_inverse_propensities_are_told(repeats: int, said: bool) -> None:
+@pytest.mark.parametrize(("repeats", "reported"), [(1, True), (2, True), (4, False), (16, False)])
+def test_too_few_clicks_for_inverse_propensities_are_reported(repeats: int, reported: bool) -> None:
     rows = rows_of(repeats=repeats, queries=200)
-    made = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve([1, 0.5, 0.4, 0.3, 0.2]))
-    assert ("few-clicks-for-ips" in [finding.code for finding in made.findings]) == said
-    assert made.page_views == 200 * repeats
-    assert made.queries == 200
+    result = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows)), a_curve([1, 0.5, 0.4, 0.3, 0.2]))
+    assert ("few-clicks-for-ips" in [finding.code for finding in result.findings]) == reported
+    assert result.page_views == 200 * repeats
+    assert result.queries == 200
 
 
-def test_many_views_with_hardly_a_click_are_too_few() -> None:
+def test_many_views_with_few_clicks_are_too_few() -> None:
     assert find_few_clicks(100, 10_000, 399)
     assert not find_few_clicks(100, 400, 400)
 
 
-def test_much_weight_that_was_capped_is_told() -> None:
+def test_a_cap_that_removes_much_weight_is_reported() -> None:
     log = posbias.ClickLog(pa.Table.from_pylist(rows_of()))
     found = posbias.ips_weights(log, a_curve([1, 0.01, 0.01, 0.01, 0.01]), cap=2)
     assert [finding.code for finding in found.findings] == ["much-weight-capped"]
-    assert "took off" in str(found)
+    assert "the cap of 2 removed" in str(found)
 
 
 # ---- The command
@@ -633,23 +646,23 @@ def test_the_command_writes_what_the_function_returns(files: Path) -> None:
     log, curve, output = (str(files / name) for name in ("log.parquet", "curve.json", "w.parquet"))
     done = invoke(log, "--estimate", curve, "-o", output, "--cap", "3", "--json")
     assert done.exit_code == 0, done.stderr
-    told_json = json.loads(done.stdout)
-    made = posbias.ips_weights(posbias.ClickLog(log), curve, cap=3)
-    assert_alike(told(pq.read_table(output)), told(made.table))
-    assert told_json == {**made.to_dict(), "output": output}
-    assert "is there already" in invoke(log, "--estimate", curve, "-o", output).stderr
+    printed = json.loads(done.stdout)
+    result = posbias.ips_weights(posbias.ClickLog(log), curve, cap=3)
+    assert_alike(values_of(pq.read_table(output)), values_of(result.table))
+    assert printed == {**result.to_dict(), "output": output}
+    assert "exists already" in invoke(log, "--estimate", curve, "-o", output).stderr
     again = invoke(log, "--estimate", curve, "-o", output, "--overwrite", "--cap", "none")
     assert again.exit_code == 0
-    assert "as good as" in again.stderr
+    assert "effective sample size" in again.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--cap", "many"], "expected a number of 1 or more, or none"),
         (["--cap", "0"], "cap must be a number of 1 or more"),
         (["--engine", "spark"], "DuckDB"),
-        (["--rows", "--keep", "ranker"], "all columns of the log are kept"),
+        (["--rows", "--keep", "ranker"], "rows=True keeps all columns of the log"),
         (["--estimate", "{folder}/log.parquet"], "is not a curve, or is damaged"),
         (["-o", "{folder}/log.parquet"], "is what is being read"),
         (["-o", "{folder}/curve.json"], "is what is being read"),
@@ -657,16 +670,16 @@ def test_the_command_writes_what_the_function_returns(files: Path) -> None:
         (["-o", "{folder}/none/w.parquet"], "does not exist"),
     ],
 )
-def test_the_command_refuses_what_cannot_be(words: list[str], said: str, files: Path) -> None:
+def test_the_command_rejects_invalid_options(words: list[str], message: str, files: Path) -> None:
     usual = ["--estimate", f"{files}/curve.json", "-o", f"{files}/w.parquet"]
     done = invoke(f"{files}/log.parquet", *usual, *(word.format(folder=files) for word in words))
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert {path.name for path in files.iterdir()} == {"log.parquet", "curve.json"}
 
 
 @pytest.mark.parametrize("name", ["log.parquet", "curve.json"])
-def test_nothing_is_written_over_what_it_is_made_of(name: str, files: Path) -> None:
+def test_inputs_are_never_overwritten(name: str, files: Path) -> None:
     log, before = posbias.ClickLog(files / "log.parquet"), (files / name).read_bytes()
     with pytest.raises(posbias.PosbiasError, match="is what is being read"):
         posbias.ips_weights(log, files / "curve.json", files / name, overwrite=True)
@@ -677,14 +690,14 @@ def test_nothing_is_written_over_what_it_is_made_of(name: str, files: Path) -> N
     assert (files / name).read_bytes() == before
 
 
-def test_nothing_is_left_of_a_file_where_memory_does_not_suffice(files: Path) -> None:
+def test_no_file_is_left_where_memory_does_not_suffice(files: Path) -> None:
     log, curve = posbias.ClickLog(files / "log.parquet"), files / "curve.json"
     with pytest.raises(posbias.PosbiasError):
         posbias.ips_weights(log, curve, files / "w.parquet", engine=posbias.DuckDB(memory_limit="1KB"))
     assert {path.name for path in files.iterdir()} == {"log.parquet", "curve.json"}
 
 
-def test_weighing_imports_no_learner(files: Path) -> None:
+def test_weighting_imports_no_learner(files: Path) -> None:
     code = (
         "import sys, posbias; posbias.ips_weights(posbias.ClickLog(sys.argv[1]), sys.argv[2]); "
         "import posbias.objectives; "
@@ -694,9 +707,9 @@ def test_weighing_imports_no_learner(files: Path) -> None:
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_a_pandas_frame_is_given_and_returned(files: Path) -> None:
-    made = posbias.ips_weights(posbias.ClickLog(pd.read_parquet(files / "log.parquet")), files / "curve.json")
-    assert [*made.to_pandas().columns] == [*made.columns]
+def test_a_pandas_frame_is_accepted_and_returned(files: Path) -> None:
+    result = posbias.ips_weights(posbias.ClickLog(pd.read_parquet(files / "log.parquet")), files / "curve.json")
+    assert [*result.to_pandas().columns] == [*result.columns]
     written = posbias.ips_weights(posbias.ClickLog(files / "log.parquet"), a_curve(), files / "w.parquet")
-    with pytest.raises(posbias.PosbiasError, match="read that file"):
+    with pytest.raises(posbias.PosbiasError, match="Read that file"):
         written.to_pandas()

@@ -1,4 +1,14 @@
-"""Weights for learners."""
+"""Weight the clicks of a log by a propensity curve, so that a ranker can learn from them.
+
+`ips_weights` makes a table with one row for each (query, document): its impressions, clicks, exposure and IPS weight.
+
+    exposure E = Σ_k N_k p_k / p_1        weight W = Σ clicks · min(p_1 / p_k, cap), scaled to mean 1 over clicked rows
+
+Two scans of the log suffice: the first counts impressions and clicks by segment and rank (`WeightProfile`), the second
+joins each rank with its weight and sums by pair.
+
+Reference: Joachims, Swaminathan and Schnabel: Unbiased Learning-to-Rank with Biased Feedback. WSDM 2017.
+"""
 
 from __future__ import annotations
 
@@ -43,25 +53,24 @@ from posbias.sql.weights import (
     varying,
 )
 
-# What to do with ranks beyond the last that the curve was to estimate.
+# What to do with ranks beyond the last rank of the curve.
 Beyond = Literal["refuse", "clip", "extrapolate"]
 BEYOND: tuple[str, ...] = get_args(Beyond)
-_BEYOND = "beyond the"
-# A message names so many segments.
-_MOST_TOLD = 3
-# The logarithm of how far a curve is continued upwards.
-_STEEPEST = 100.0
-# Far beyond what any page shows, in any number of segments; a column of ids has more.
-_MOST_CELLS = 200_000
-# With fewer of each a query, inverse propensities lost to no correction, or won nothing, in our trials (docs/learning).
-FEWEST_VIEWS, FEWEST_CLICKS = 4, 4
-# From this share on a cap is worth a word.
-_MUCH = 0.25
-# A click that counts for more is not capped.
+_BEYOND_CURVE = "beyond the"
+# Segments that a message names.
+_MAX_NAMED_SEGMENTS = 3
+# The largest log p of a curve that rises beyond its last rank, which keeps it a finite number.
+_LARGEST_LOG_PROPENSITY = 100.0
+# Far more than any page has ranks in any number of segments; a column of ids has more.
+_MAX_CELLS = 200_000
+# With fewer page views or clicks per query, IPS was no better than no correction in our trials (docs/learning).
+MIN_VIEWS_PER_QUERY, MIN_CLICKS_PER_QUERY = 4, 4
+# A cap that removes at least this share of the weight is reported.
+_MUCH_CAPPED = 0.25
 _LARGEST_CAP = 10**9
 _FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
-# Of more rows queries are counted nearly, and columns that come along are looked at in a sample of about so many.
-_MANY = 5_000_000
+# Above this many rows, queries are counted approximately, and kept columns are checked in a sample of about this size.
+_MAX_EXACT_ROWS = 5_000_000
 
 
 def ips_weights(
@@ -79,77 +88,83 @@ def ips_weights(
     progress: Progress = silent,
     force: bool = False,
 ) -> Weights:
-    """Weigh the clicks of a log by the propensities of their ranks: what a ranker is to learn from.
+    """Weight the clicks of a log by inverse propensities, as training data for a ranker.
 
-    There is one row for each (query, document) shown, with `impressions`, `clicks`, `exposure` = Σ_k N_k p_k / p_1 (how
-    often it was seen, counted in views at rank 1) and the IPS label `weight` = Σ clicks · min(p_1 / p_k, cap), scaled
-    to mean 1 over clicked rows. Rows come in no order.
+    The table has one row for each (query, document) shown, with `impressions`, `clicks`, `exposure` = Σ_k N_k p_k / p_1
+    (how often it was examined, counted in views at rank 1) and the IPS label `weight` = Σ clicks · min(p_1 / p_k, cap),
+    scaled to mean 1 over clicked rows. Rows are in no particular order.
 
     Arguments:
-        log: the click log.
-        estimate: the curve, a fitted estimator, a harvest, or the file of one. Of an estimate with segments each row
-            takes its own segment's curve.
-        output: the Parquet file to write, in bounded memory. Without one the table is kept in memory, as `table`.
-        cap: the most that a click may count, before scaling. None sets no limit.
-        beyond: what to do with ranks beyond M, for which the curve has no number: "refuse" them, "clip" them to the
-            last rank, or "extrapolate" the curve.
-        rows: keep every row of the log instead, and add `weight`.
-        keep: columns that come along, such as features: of the log, and of the candidates.
-        candidates: a source of documents that could have been shown, by the log's columns of query and document. Those
-            never shown are in the table too, and the exposure is that of the likelihood of all page views:
-            Σ_k N_k p_k + (N_q − N) p_last, where N_q are the page views of the query and no p is less than 1 / cap.
-        overwrite: replace a file that is there already.
-        engine: "duckdb", or `posbias.DuckDB(...)` with its settings.
-        progress: called with what is being done and the share done.
-        force: go on where the log was found to be damaged.
+        log (ClickLog): the click log.
+        estimate (Curve, estimator, Harvest or path): the curve, a fitted estimator, a harvest, or a file with a curve
+            or harvest. If it has segments, each row takes the curve of its segment.
+        output (path, default None): the Parquet file to write, in bounded memory. Without it the table is kept in
+            memory, as `table`.
+        cap (float or None, default 20): the largest weight of a click, before scaling. None sets no limit.
+        beyond ("refuse", "clip" or "extrapolate", default "refuse"): what to do with ranks beyond M, for which the
+            curve has no number: raise an error, use the last rank, or extrapolate the curve.
+        rows (bool, default False): keep every row of the log instead, and add the column `weight`.
+        keep (list of str, default none): columns of the log or of the candidates to keep, such as features.
+        candidates (table or path, default None): documents that could have been shown, with the log's columns of query
+            and document. The table then has those never shown too, and the exposure counts all page views of the query:
+            Σ_k N_k p_k + (N_q − N) p_last, where N_q are the page views of the query and no p is below 1 / cap.
+        overwrite (bool, default False): replace an existing file.
+        engine (str or DuckDB, default "duckdb"): "duckdb", or `posbias.DuckDB(...)` with its settings.
+        progress (callable, default none): called with the present step and the share that is done.
+        force (bool, default False): continue where the log is damaged.
+
+    Returns:
+        `Weights`, with the table or the file written, and findings.
 
     Example:
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=300, max_rank=5)))
         >>> curve = posbias.CrossFit().fit(posbias.harvest(log, max_rank=5)).curve()
-        >>> made = posbias.ips_weights(log, curve)
-        >>> made.columns
+        >>> weights = posbias.ips_weights(log, curve)
+        >>> weights.columns
         ('query_id', 'doc_id', 'impressions', 'clicks', 'exposure', 'weight')
-        >>> made.rows == len(made.table), made.clicks == sum(made.table["clicks"].to_pylist())
+        >>> weights.rows == len(weights.table), weights.clicks == sum(weights.table["clicks"].to_pylist())
         (True, True)
 
     Reference: Joachims, Swaminathan and Schnabel, WSDM 2017.
     """
-    refuse_settings(cap, beyond, rows, keep, candidates, getattr(log, "duplicates", "keep"))
+    _check_arguments(cap, beyond, rows, keep, candidates, getattr(log, "duplicates", "keep"))
     if output is not None:
         refuse_overwriting(as_path("output", output), [*getattr(log, "sources", []), estimate, candidates])
     curve = curve_of(estimate)
     extra_tables = {} if candidates is None else {"candidates": candidates}
-    wanted = _Wanted(cap, beyond, rows, tuple(keep))
-    with _place(output, overwrite=overwrite) as draft:
+    options = _Options(cap, beyond, rows, tuple(keep))
+    with _draft_of(output, overwrite=overwrite) as draft:
         if isinstance(log, ClickLog) and isinstance(choose_engine(log, engine), Spark):
             raise PosbiasError(
-                "Weights are made by DuckDB, which takes any number of rows in bounded memory, and not by Spark. "
-                "Export the log to Parquet, or join the curve to it in Spark: clicks * least(p_1 / p_k, cap)."
+                "Spark cannot make weights; DuckDB can, for any number of rows in bounded memory. Export the log to "
+                "Parquet, or join the curve to the log in Spark: clicks * least(p_1 / p_k, cap)."
             )
         with open_log(
             log, engine, progress, extra_tables=extra_tables, outputs=[] if draft is None else [draft]
         ) as opened:
-            made = _make(opened, curve, wanted, draft, force=force)
-    return replace(made, output=None if output is None else os.fspath(output))
+            weights = _make_weights(opened, curve, options, draft, force=force)
+    return replace(weights, output=None if output is None else os.fspath(output))
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a log.
+    """The weighted clicks of a log, in memory or in a file.
+
+    Made by `posbias.ips_weights`.
 
     Attributes:
-        rows: of the table.
-        queries: of the log; of many million rows nearly so.
-        page_views, clicks: of the log.
-        cap: the most that a click counts, None for no limit.
-        scale: by how much all weights were divided, so that their mean over clicked rows is 1.
-        capped_share: the share of the weight that the cap took off.
-        effective_clicks: as many clicks of equal weight would be as good: (Σ w)² / Σ w².
-        columns: of the table.
-        findings: what was found.
-        output: the file that was written.
-        table: the Arrow table, where no file was to be written.
+        rows (int): rows of the table.
+        queries (int): queries of the log; approximate above five million rows.
+        page_views, clicks (int): page views and clicks of the log.
+        cap (float or None): the largest weight of a click, None for no limit.
+        scale (float): the number by which all weights were divided, so that their mean over clicked rows is 1.
+        capped_share (float): the share of the weight that the cap removed.
+        effective_clicks (float): the effective sample size of the weighted clicks, (Σ w)² / Σ w².
+        columns (tuple of str): columns of the table.
+        findings (tuple of Finding): what was found in the log, the curve and the candidates.
+        output (str or None): the file that was written.
+        table (pyarrow.Table or None): the table, if no file was written.
     """
 
     rows: int
@@ -166,32 +181,35 @@ class Weights:
     table: Any = field(default=None, repr=False, compare=False)
 
     def to_dict(self, spell: Spelling = as_python) -> dict[str, Any]:
-        """Return it as `--json` prints it."""
-        told = {name: value for name, value in vars(self).items() if name not in ("findings", "table")}
-        return told | {"columns": list(self.columns), "findings": [finding.to_dict(spell) for finding in self.findings]}
+        """Return everything but the table, as `--json` prints it."""
+        values = {name: value for name, value in vars(self).items() if name not in ("findings", "table")}
+        return values | {
+            "columns": list(self.columns),
+            "findings": [finding.to_dict(spell) for finding in self.findings],
+        }
 
     def to_text(self) -> str:
-        """Return it in a few words."""
-        capped = "" if self.cap is None else f"; the cap of {self.cap:g} took off {self.capped_share:.1%} of the weight"
+        """Return a summary in one sentence."""
+        capped = "" if self.cap is None else f"; the cap of {self.cap:g} removed {self.capped_share:.1%} of the weight"
         return (
             f"{self.rows:,} rows of {self.queries:,} queries, {self.page_views:,} page views and {self.clicks:,} "
-            f"clicks, as good as {self.effective_clicks:,.0f} clicks of equal weight{capped}."
+            f"clicks (effective sample size {self.effective_clicks:,.0f} clicks){capped}."
         )
 
     def to_pandas(self) -> Any:
-        """Return the table as a frame of pandas."""
+        """Return the table as a pandas frame."""
         if self.table is None:
-            raise PosbiasError(f"The rows were written to {self.output!r}: read that file.")
+            raise PosbiasError(f"The table is not in memory: it was written to {self.output!r}. Read that file.")
         return self.table.to_pandas()
 
     def __str__(self) -> str:
         return self.to_text()
 
 
-def refuse_settings(
+def _check_arguments(
     cap: float | None, beyond: str, rows: bool, keep: Sequence[str], candidates: Any, duplicates: str
 ) -> None:
-    """Refuse what means nothing, or does not go together."""
+    """Reject arguments that are invalid or do not go together."""
     if cap is not None and not 1 <= (number(cap) or 0) <= _LARGEST_CAP:
         raise PosbiasError(
             f"cap must be a number of 1 or more, such as 20, and at most {_LARGEST_CAP:,}, or None for no limit, not "
@@ -200,15 +218,17 @@ def refuse_settings(
     one_of("beyond", beyond, BEYOND)
     names("keep", keep, LogError)
     if rows and keep:
-        raise PosbiasError("With rows, all columns of the log are kept. Leave keep out.")
+        raise PosbiasError("rows=True keeps all columns of the log. Leave keep out.")
     if rows and candidates is not None:
-        raise PosbiasError("With rows there is a row for each of the log, where candidates have none. Leave one out.")
+        raise PosbiasError(
+            "rows=True gives a row for each row of the log, and candidates have none. Leave one of them out."
+        )
     if rows and duplicates == "drop":
-        raise PosbiasError("With rows every row is kept, copies too. Leave duplicates='drop' out, or rows.")
+        raise PosbiasError("rows=True keeps every row, duplicates too. Leave duplicates='drop' out, or rows.")
 
 
 def curve_of(estimate: Any) -> Curve:
-    """Return the curve of an estimate: a curve, a fitted estimator, a harvest, or a file of a curve or a harvest."""
+    """Return the curve of a curve, a fitted estimator, a harvest, or a file with a curve or harvest."""
     if isinstance(estimate, str | os.PathLike):
         from posbias.curves.files import load as load_curve
         from posbias.harvesting.files import is_harvest
@@ -221,15 +241,15 @@ def curve_of(estimate: Any) -> Curve:
         estimate = estimate.curve()
     if not isinstance(estimate, Curve):
         raise CurveError(
-            f"Expected an estimate: a curve, a fitted estimator, a harvest, or the file of one, not a "
+            f"Expected an estimate: a curve, a fitted estimator, a harvest, or a file with one, not a "
             f"{type(estimate).__name__}."
         )
     return estimate
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What was asked for."""
+class _Options:
+    """The options of `ips_weights` that shape the table."""
 
     cap: float | None
     beyond: Beyond
@@ -238,106 +258,111 @@ class _Wanted:
 
 
 @contextmanager
-def _place(output: str | os.PathLike[str] | None, *, overwrite: bool) -> Iterator[str | None]:
-    """Yield where to write what is to stand at `output` once it is complete; None for nowhere."""
+def _draft_of(output: str | os.PathLike[str] | None, *, overwrite: bool) -> Iterator[str | None]:
+    """Yield a temporary file that replaces `output` once it is complete; None if there is no output."""
     if output is None:
         yield None
         return
     name = as_path("output", output)
     writable(name)
     if os.path.lexists(name) and not truth("overwrite", overwrite):
-        raise PosbiasError(f"{name!r} is there already. Name another file, or replace it.", {"overwrite": True})
+        raise PosbiasError(f"{name!r} exists already. Name another file, or replace it.", {"overwrite": True})
     if file_format(name) != "parquet":
-        raise PosbiasError(f"Weights are written as Parquet, which {name!r} does not say: end its name with .parquet.")
+        raise PosbiasError(
+            f"Weights are written as Parquet: the name of the file must end with .parquet, not {name!r}."
+        )
     with written_whole(name) as draft:
         yield draft
 
 
-def _make(opened: OpenLog, curve: Curve, wanted: _Wanted, draft: str | None, *, force: bool) -> Weights:
-    """Look at the log, weigh its ranks, and write or hold the rows."""
-    # A window says where a document is compared with itself, which nothing here does.
+def _make_weights(opened: OpenLog, curve: Curve, options: _Options, draft: str | None, *, force: bool) -> Weights:
+    """Count the log, weight its ranks, and write the table or keep it in memory."""
+    # A window limits where a document is compared with itself, which weights never do.
     schema = replace(opened.schema, window=None)
     candidates = opened.extra_tables.get("candidates")
-    refuse_segments(schema, curve)
-    refuse_columns(schema, candidates, wanted.keep, rows=wanted.rows)
-    in_log = tuple(name for name in wanted.keep if name in schema.types)
+    _check_segments(schema, curve)
+    _check_columns(schema, candidates, options.keep, rows=options.rows)
+    in_log = tuple(name for name in options.keep if name in schema.types)
     plan = QueryPlan(schema, opened.dialect, (), curve.max_rank, curve.by, in_log)
-    opened.cache_text([name for name in schema.types if name != NATURAL] if wanted.rows else [*curve.by, *in_log])
-    profile = take_profile(opened, plan, force=force)
-    propensities = relative_propensities(curve, profile.ranks, wanted.beyond)
-    worth = _worth(propensities, curve, wanted.cap, candidates=candidates is not None)
-    refuse_uncapped(worth, profile, wanted.cap)
-    # What is left without a number is the weight of clicks that nobody made.
-    worth = [one if math.isfinite(one.weight) else replace(one, weight=0.0) for one in worth]
-    apart = []
+    opened.cache_text([name for name in schema.types if name != NATURAL] if options.rows else [*curve.by, *in_log])
+    profile = _take_profile(opened, plan, force=force)
+    propensities = relative_propensities(curve, profile.ranks, options.beyond)
+    rank_weights = _rank_weights(propensities, curve, options.cap, candidates=candidates is not None)
+    _check_uncapped(rank_weights, profile, options.cap)
+    # An infinite weight that passed the check belongs to a rank without clicks.
+    rank_weights = [each if math.isfinite(each.weight) else replace(each, weight=0.0) for each in rank_weights]
+    candidate_findings = []
     if candidates is not None:
-        refuse_candidates(opened, plan, candidates)
-        apart = _find_apart(opened, plan, candidates, profile.rows)
-    of = {(one.segment, one.position): one.weight for one in worth}
-    total = profile.sum_of_clicks(lambda segment, rank: of[segment, rank])
-    if wanted.rows:
+        _check_candidates(opened, plan, candidates)
+        candidate_findings = _compare_candidates(opened, plan, candidates, profile.rows)
+    weight_of = {(each.segment, each.position): each.weight for each in rank_weights}
+    total = profile.sum_over_clicks(lambda segment, rank: weight_of[segment, rank])
+    if options.rows:
         scale = total / profile.clicked
-        sql = weight_sql.rows(plan, worth, scale)
+        sql = weight_sql.rows(plan, rank_weights, scale)
     else:
         [(clicked,)] = opened.rows(weight_sql.clicked_pairs(plan), "Counting clicked pairs")
         scale = total / clicked
-        sql = weight_sql.pairs(plan, worth, scale, candidates, wanted.keep)
+        sql = weight_sql.pairs(plan, rank_weights, scale, candidates, options.keep)
     table = None
     if draft is None:
-        table = opened.arrow(sql, "Weighing")
+        table = opened.arrow(sql, "Weighting")
     else:
-        opened.write(sql, draft, "Weighing")
-    answer = _Answer.of(opened, plan, table, draft)
-    # Where there are candidates no p is less than 1 / cap.
-    unseen = [cell for cell in profile.cells if cell.seen and not propensities[cell.segment][cell.position]]
-    unseen = [] if candidates is not None and wanted.cap is not None else unseen
-    uncapped = profile.sum_of_clicks(lambda segment, rank: _inverse(propensities[segment][rank]))
+        opened.write(sql, draft, "Weighting")
+    size = _TableSize.of(opened, plan, table, draft)
+    zero = [counts for counts in profile.counts if counts.seen and not propensities[counts.segment][counts.position]]
+    # With candidates and a cap, no p is below 1 / cap.
+    zero = [] if candidates is not None and options.cap is not None else zero
+    uncapped = profile.sum_over_clicks(lambda segment, rank: _inverse(propensities[segment][rank]))
     capped = 1 - total / uncapped
-    squares = profile.sum_of_clicks(lambda segment, rank: of[segment, rank] ** 2)
+    squares = profile.sum_over_clicks(lambda segment, rank: weight_of[segment, rank] ** 2)
     findings = [
         *opened.findings,
         *profile.findings,
-        *_find_varying(opened, plan, candidates, wanted.keep, profile.rows),
-        *apart,
-        *find_never_seen(unseen, profile.rows, wanted.cap, by=curve.by),
-        # Of a weight without end a cap takes all off, and a larger one would take as much.
-        *find_capped(0.0 if any(cell.clicks for cell in unseen) else capped, wanted.cap),
-        *find_few_clicks(answer.queries, profile.page_views, profile.clicks),
+        *_check_kept_columns(opened, plan, candidates, options.keep, profile.rows),
+        *candidate_findings,
+        *find_zero_propensity(zero, profile.rows, options.cap, by=curve.by),
+        # Any cap removes all of an infinite weight, so the share says nothing about this cap.
+        *find_capped(0.0 if any(counts.clicks for counts in zero) else capped, options.cap),
+        *find_few_clicks(size.queries, profile.page_views, profile.clicks),
     ]
     return Weights(
-        rows=answer.rows,
-        queries=answer.queries,
+        rows=size.rows,
+        queries=size.queries,
         page_views=profile.page_views,
         clicks=profile.clicks,
-        cap=wanted.cap,
+        cap=options.cap,
         scale=scale,
         capped_share=capped,
         effective_clicks=total**2 / squares,
-        columns=answer.columns,
+        columns=size.columns,
         findings=tuple(findings),
         table=table,
     )
 
 
-def refuse_segments(schema: Schema, curve: Curve) -> None:
-    """Refuse an estimate by columns that the log does not have."""
+# ---- Checks of columns
+
+
+def _check_segments(schema: Schema, curve: Curve) -> None:
+    """Reject an estimate whose segments are columns that the log does not have."""
     missing = [name for name in curve.by if name not in schema.types]
     if missing:
         raise CurveError(
-            f"The estimate has a curve for each {listed(curve.by)}, and the log has no column {listed(missing)}. "
-            f"Columns found: {listed(schema.types)}. Rename the column by a query (sql), or give an estimate without "
+            f"The estimate has a curve for each {listed(curve.by)}, but the log has no column {listed(missing)}. "
+            f"Columns found: {listed(schema.types)}. Rename the column with a query (sql), or give an estimate without "
             "segments."
         )
 
 
-def refuse_columns(schema: Schema, candidates: Columns | None, keep: Sequence[str], *, rows: bool) -> None:
-    """Refuse columns that are not there, or have names that ours have."""
+def _check_columns(schema: Schema, candidates: Columns | None, keep: Sequence[str], *, rows: bool) -> None:
+    """Reject columns that do not exist, or whose names the table needs itself."""
     if candidates is not None:
         missing = [name for name in (schema.query, schema.doc) if name not in candidates.types]
         if missing:
             raise LogError(
-                f"The candidates have no column {listed(missing)}, as the log calls its query and document. Columns "
-                f"found: {listed(candidates.types)}. Name them alike."
+                f"The candidates have no column {listed(missing)}. Their columns of query and document must have the "
+                f"same names as in the log. Columns found: {listed(candidates.types)}."
             )
         for name in (schema.query, schema.doc):
             refuse_fraction(name, schema.types[name], candidates.types[name], "the candidates")
@@ -345,26 +370,26 @@ def refuse_columns(schema: Schema, candidates: Columns | None, keep: Sequence[st
     for name in keep:
         require(name, known, argument="keep")
         if candidates is not None and name in schema.types and name in candidates.types:
-            _refuse_kinds(name, schema.types[name], candidates.types[name])
+            _check_kinds(name, schema.types[name], candidates.types[name])
     taken = [*schema.types] if rows else [schema.query, schema.doc, *keep]
-    ours = ("weight",) if rows else COUNTS
-    twins = [name for name in taken if name.lower() in ours]
-    if twins:
+    added = ("weight",) if rows else COUNTS
+    clashes = [name for name in taken if name.lower() in added]
+    if clashes:
         raise LogError(
-            f"The column {twins[0]!r} has the name of one that is made here: {', '.join(ours)}. Rename it by a query "
-            "(sql), or leave it out."
+            f"The column {clashes[0]!r} has the name of a column that posbias adds: {', '.join(added)}. Rename it with "
+            "a query (sql), or leave it out."
         )
-    again = [name for name in keep if name in (schema.query, schema.doc)]
-    if again:
-        raise LogError(f"Column {again[0]!r} is there anyway. Leave it out of keep.")
+    repeated = [name for name in keep if name in (schema.query, schema.doc)]
+    if repeated:
+        raise LogError(f"Column {repeated[0]!r} is always kept. Leave it out of keep.")
 
 
-def _refuse_kinds(name: str, in_log: str, in_candidates: str) -> None:
-    """Refuse a column that holds one kind of values in the log and another in the candidates."""
+def _check_kinds(name: str, in_log: str, in_candidates: str) -> None:
+    """Reject a kept column with different kinds of values in the log and in the candidates."""
     if _kind(in_log) != _kind(in_candidates):
         raise LogError(
-            f"Column {name!r} of keep is {in_log} in the log and {in_candidates} in the candidates, and comes along "
-            "from both. Write it alike in both, or leave it out of one of them."
+            f"Column {name!r} of keep is {in_log} in the log and {in_candidates} in the candidates, and is kept from "
+            "both. Give it one type in both, or leave it out of one of them."
         )
 
 
@@ -375,84 +400,90 @@ def _kind(type_: str) -> str:
     return "time" if type_ == "DATE" or type_.startswith("TIMESTAMP") else type_
 
 
-def take_profile(opened: OpenLog, plan: QueryPlan, *, force: bool) -> WeightProfile:
-    """Look at all rows, and refuse those that cannot be weighed and logs that are damaged."""
+# ---- Counts of the log
+
+
+def _take_profile(opened: OpenLog, plan: QueryPlan, *, force: bool) -> WeightProfile:
+    """Count all rows by segment and rank; reject unusable rows and damaged logs."""
     if plan.schema.drop_duplicates:
         check_page_view_ids(opened, plan)
-    answer = opened.table_up_to(profile(plan), _MOST_CELLS, "Looking at ranks")
+    answer = opened.table_up_to(profile(plan), _MAX_CELLS, "Counting ranks")
     if answer is None:
         raise LogError(
-            f"Column {plan.schema.position!r} has more than {_MOST_CELLS:,} different values. Positions are ranks: 1, "
-            "2, 3 and so on. Name the right column (position)."
+            f"Column {plan.schema.position!r} has more than {_MAX_CELLS:,} different values. Positions must be ranks: "
+            "1, 2, 3 and so on. Name the right column (position)."
         )
     keys = list(zip(*(answer[name] for name in plan.segments), strict=True)) if plan.segments else None
     columns = [answer[name].tolist() for name in ("position", "row_count", "impressions", "clicks", "clicked", "seen")]
-    cells = [Cell(() if keys is None else keys[i], *row) for i, row in enumerate(zip(*columns, strict=True))]
-    rows, unusable = (sum(c.rows for c in cells if c.position == UNUSABLE or every) for every in (True, False))
+    counts = [RankCounts(() if keys is None else keys[i], *row) for i, row in enumerate(zip(*columns, strict=True))]
+    rows = sum(each.rows for each in counts)
+    unusable = sum(each.rows for each in counts if each.position == UNUSABLE)
     check_usable(opened, plan, rows, unusable)
     check_usable(opened, plan, rows, int(answer["nameless"].sum()))
-    refuse_sums(plan.schema, sum(cell.impressions for cell in cells))
-    found = WeightProfile(tuple(sorted(cells, key=lambda c: ([(v is not None, v or "") for v in c.segment], c[1]))), ())
-    findings = [*find_click_defects(found.positions), *find_repeats(opened, plan, small_sample(opened, rows))]
+    refuse_sums(plan.schema, sum(each.impressions for each in counts))
+    # Segments in order, those without a value first.
+    counts.sort(key=lambda each: ([(value is not None, value or "") for value in each.segment], each.position))
+    profile_ = WeightProfile(tuple(counts), ())
+    findings = [*find_click_defects(profile_.positions), *find_repeats(opened, plan, small_sample(opened, rows))]
     check_findings(findings, force=force)
-    if not found.clicks:
+    if not profile_.clicks:
         raise LogError("There is no click in the log: nothing can be learned from it.")
-    return WeightProfile(found.cells, tuple(findings))
+    return replace(profile_, findings=tuple(findings))
 
 
 @dataclass(frozen=True)
 class WeightProfile:
-    """Impressions and clicks by segment and rank, and what was found."""
+    """Impressions and clicks of a log by segment and rank, with findings about the log."""
 
-    cells: tuple[Cell, ...]
+    counts: tuple[RankCounts, ...]
     findings: tuple[Finding, ...]
 
     @property
     def rows(self) -> int:
         """Rows of the log."""
-        return sum(cell.rows for cell in self.cells)
+        return sum(each.rows for each in self.counts)
 
     @property
     def clicks(self) -> int:
         """Clicks of the log."""
-        return sum(cell.clicks for cell in self.cells)
+        return sum(each.clicks for each in self.counts)
 
     @property
     def clicked(self) -> int:
         """Rows with a click."""
-        return sum(cell.clicked for cell in self.cells)
+        return sum(each.clicked for each in self.counts)
 
     @property
     def ranks(self) -> dict[Segment, list[int]]:
-        """The ranks at which something was shown, by segment."""
-        found: dict[Segment, list[int]] = {}
-        for cell in self.cells:
-            if cell.seen:
-                found.setdefault(cell.segment, []).append(cell.position)
-        return found
+        """The ranks with impressions, by segment."""
+        ranks: dict[Segment, list[int]] = {}
+        for each in self.counts:
+            if each.seen:
+                ranks.setdefault(each.segment, []).append(each.position)
+        return ranks
 
     @property
     def positions(self) -> list[PositionCounts]:
-        """What was shown at each rank, all segments together."""
-        found: dict[int, PositionCounts] = {}
-        for cell in self.cells:
-            so_far = found.get(cell.position, PositionCounts(cell.position, 0, 0))
-            counts = so_far.impressions + cell.impressions, so_far.clicks + cell.clicks
-            found[cell.position] = PositionCounts(cell.position, *counts)
-        return [found[rank] for rank in sorted(found) if found[rank].impressions]
+        """Impressions and clicks at each rank, over all segments."""
+        totals: dict[int, PositionCounts] = {}
+        for each in self.counts:
+            before = totals.get(each.position, PositionCounts(each.position, 0, 0))
+            sums = before.impressions + each.impressions, before.clicks + each.clicks
+            totals[each.position] = PositionCounts(each.position, *sums)
+        return [totals[rank] for rank in sorted(totals) if totals[rank].impressions]
 
     @property
     def page_views(self) -> int:
-        """The page views: what was shown at the busiest rank, which in whole pages is the first."""
+        """Page views: the impressions of the busiest rank, which is the first one if pages are complete."""
         return max((shown.impressions for shown in self.positions), default=0)
 
-    def sum_of_clicks(self, value: Callable[[Segment, int], float]) -> float:
+    def sum_over_clicks(self, value: Callable[[Segment, int], float]) -> float:
         """Return the sum over all clicks of a value of their segment and rank."""
-        return sum(cell.clicks * value(cell.segment, cell.position) for cell in self.cells if cell.clicks)
+        return sum(each.clicks * value(each.segment, each.position) for each in self.counts if each.clicks)
 
 
-class Cell(NamedTuple):
-    """What was shown at one rank of one segment; `clicked` and `seen` are the rows with clicks and impressions."""
+class RankCounts(NamedTuple):
+    """Counts at one rank of one segment; `clicked` and `seen` are the rows with clicks and with impressions."""
 
     segment: Segment
     position: int
@@ -463,237 +494,242 @@ class Cell(NamedTuple):
     seen: int
 
 
+# ---- Propensities of the ranks shown
+
+
+# ---- Propensities of the ranks shown
+
+
 def relative_propensities(
     estimate: Any, shown: Mapping[Segment, Iterable[int]], beyond: Beyond = "refuse"
 ) -> dict[Segment, dict[int, float]]:
-    """Return p_k / p_1 at the ranks shown, by segment: () where the estimate has none.
+    """Return p_k / p_1 at the ranks shown, by segment: () where the estimate has no segments.
 
-    Ranks without a number are refused with their reasons, and so are those beyond M, unless they are to be taken for
-    the last rank that has a number ("clip"), or to go on as the curve does ("extrapolate": the power of the rank that
-    fits it best, from its last rank on).
+    A rank without a number raises an error with its reason. So does a rank beyond M, unless it takes the last number of
+    the curve ("clip"), or the curve is continued from its last rank by the power of the rank that fits it best
+    ("extrapolate").
 
     Example:
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=500, max_rank=3)))
         >>> fitted = posbias.AllPairs().fit(posbias.harvest(log, max_rank=3))
-        >>> found = relative_propensities(fitted, {(): [1, 2, 5]}, beyond="clip")
-        >>> found[()][1], bool(found[()][5] == fitted.propensity_[2])
+        >>> propensities = relative_propensities(fitted, {(): [1, 2, 5]}, beyond="clip")
+        >>> propensities[()][1], bool(propensities[()][5] == fitted.propensity_[2])
         (1.0, True)
     """
     one_of("beyond", beyond, BEYOND, CurveError)
     curve = curve_of(estimate)
     parts: Mapping[Segment, Curve] = curve.segments if curve.by else {(): curve}
-    _refuse_unknown(curve, [key for key in shown if key not in parts])
-    found: dict[Segment, dict[int, float]] = {}
-    refused: dict[str, list[Segment]] = {}
-    for key, ranks in shown.items():
-        values, reasons = _values(parts[key], sorted({*ranks}), beyond)
-        found[key] = values
-        for reason in reasons:
-            refused.setdefault(reason, []).append(key)
-    if refused:
-        further = any(f": {_BEYOND}" in reason for reason in refused)
-        raise CurveError(_refusal(curve, refused, further), {"beyond": "clip"} if further else None)
-    return found
-
-
-def _refuse_unknown(curve: Curve, unknown: list[Segment]) -> None:
+    unknown = [key for key in shown if key not in parts]
     if unknown:
         raise CurveError(
-            f"The estimate has a curve for each {', '.join(map(repr, curve.by))}, but none for {_named(unknown)}, "
-            "which the log has. Estimate with the rows of these too, leave them out of the log (sql), or give an "
-            "estimate without segments."
+            f"The estimate has a curve for each {', '.join(map(repr, curve.by))}, but none for "
+            f"{_format_segments(unknown)}, which the log has. Include these rows in the estimate, leave them out of "
+            "the log (sql), or give an estimate without segments."
         )
+    propensities: dict[Segment, dict[int, float]] = {}
+    missing: dict[str, list[Segment]] = {}
+    for key, ranks in shown.items():
+        values, reasons = _propensities_of(parts[key], sorted({*ranks}), beyond)
+        propensities[key] = values
+        for reason in reasons:
+            missing.setdefault(reason, []).append(key)
+    if missing:
+        deeper = any(f": {_BEYOND_CURVE}" in reason for reason in missing)
+        raise CurveError(_missing_ranks_message(curve, missing, deeper), {"beyond": "clip"} if deeper else None)
+    return propensities
 
 
-def _named(keys: list[Segment]) -> str:
-    rest = f" and {len(keys) - _MOST_TOLD:,} more" if len(keys) > _MOST_TOLD else ""
-    return "; ".join(label(key) for key in keys[:_MOST_TOLD]) + rest
+def _format_segments(keys: list[Segment]) -> str:
+    rest = f" and {len(keys) - _MAX_NAMED_SEGMENTS:,} more" if len(keys) > _MAX_NAMED_SEGMENTS else ""
+    return "; ".join(label(key) for key in keys[:_MAX_NAMED_SEGMENTS]) + rest
 
 
-def _values(curve: Curve, ranks: list[int], beyond: Beyond) -> tuple[dict[int, float], list[str]]:
-    """Return the values of ranks, and why others have none."""
+def _propensities_of(curve: Curve, ranks: list[int], beyond: Beyond) -> tuple[dict[int, float], list[str]]:
+    """Return the propensities of ranks, and why other ranks have none."""
     known = {p.position: p.propensity for p in curve.positions if p.propensity is not None}
     reasons = {p.position: p.reason for p in curve.positions if p.propensity is None}
     values = {rank: known[rank] for rank in ranks if rank in known}
-    told: dict[str, list[int]] = {}
+    missing: dict[str, list[int]] = {}
     for rank in (rank for rank in ranks if rank <= curve.max_rank and rank not in known):
-        why = reasons.get(rank, "nothing was shown there in the log that the curve is an estimate of")
-        told.setdefault(why or "not determined by that data", []).append(rank)
+        reason = reasons.get(rank, "the log of the estimate has no results there")
+        missing.setdefault(reason or "not identified by that data", []).append(rank)
     deeper = [rank for rank in ranks if rank > curve.max_rank]
     if deeper and beyond == "refuse":
-        told.setdefault(f"{_BEYOND} {curve.max_rank} ranks of the curve", []).extend(deeper)
+        missing.setdefault(f"{_BEYOND_CURVE} {curve.max_rank} ranks of the curve", []).extend(deeper)
     elif deeper:
         last = last_rank(curve)
         power = _power(known) if beyond == "extrapolate" else 0.0
         start = known.get(last, 1.0)
-        # A steep curve that is taken far enough has no number any more.
-        values |= {rank: start * math.exp(min(power * math.log(rank / last), _STEEPEST)) for rank in deeper}
-    return values, [f"{'rank' if len(r) == 1 else 'ranks'} {_ranks(r)}: {why}" for why, r in told.items()]
+        # The bound keeps a rising curve finite far beyond its end.
+        values |= {
+            rank: start * math.exp(min(power * math.log(rank / last), _LARGEST_LOG_PROPENSITY)) for rank in deeper
+        }
+    return values, [f"{'rank' if len(r) == 1 else 'ranks'} {_format_ranks(r)}: {why}" for why, r in missing.items()]
 
 
 def last_rank(curve: Curve) -> int:
-    """Return the last rank that has a number."""
+    """Return the last rank with a number."""
     return max((p.position for p in curve.positions if p.propensity is not None), default=1)
 
 
 def _power(known: Mapping[int, float]) -> float:
-    """Return the power of the rank that fits a curve best: least squares of log p on log k through rank 1."""
+    """Return the power of the rank that fits a curve best, by least squares of log p on log k through rank 1."""
     points = [(rank, p) for rank, p in known.items() if rank > 1 and p > 0]
     if not points:
-        raise CurveError(
-            "The curve has no rank but the first with a number above 0, from which it could be extrapolated."
-        )
+        raise CurveError("The curve cannot be extrapolated: no rank but the first has a number above 0.")
     x, y = (np.log(np.array(values, dtype=np.float64)) for values in zip(*points, strict=True))
     return float((x * y).sum() / (x * x).sum())
 
 
-def _ranks(ranks: list[int]) -> str:
+def _format_ranks(ranks: list[int]) -> str:
     return format_ranges(ranks) if len(ranks) < 20 else f"{min(ranks):,} to {max(ranks):,}"
 
 
-def _refusal(curve: Curve, refused: Mapping[str, list[Segment]], further: bool) -> str:
-    lines = [f"{reason}{f' (in {_named(keys)})' if curve.by else ''}." for reason, keys in refused.items()]
+def _missing_ranks_message(curve: Curve, missing: Mapping[str, list[Segment]], deeper: bool) -> str:
+    lines = [f"{reason}{f' (in {_format_segments(keys)})' if curve.by else ''}." for reason, keys in missing.items()]
     choices = (
-        " Ranks beyond the curve can also be taken for its last one (clip), or the curve be continued (extrapolate)."
-        if further
+        " Ranks beyond the curve can also take its last number (clip), or the curve can be continued (extrapolate)."
+        if deeper
         else ""
     )
-    only = further and len(refused) == 1
-    remedy = "Estimate the curve to a lower rank (max_rank)" if only else "Estimate from more data"
+    only_deeper = deeper and len(missing) == 1
+    remedy = "Estimate the curve to a lower rank (max_rank)" if only_deeper else "Estimate from more data"
     return (
-        f"The log shows results at ranks for which the estimate has no number: {' '.join(lines)} {remedy}, or leave "
-        f"rows of these ranks out (sql).{choices}"
+        f"The log has results at ranks for which the estimate has no number: {' '.join(lines)} {remedy}, or leave rows "
+        f"of these ranks out (sql).{choices}"
     )
 
 
-def _worth(
+def _rank_weights(
     propensities: Mapping[Segment, Mapping[int, float]], curve: Curve, cap: float | None, *, candidates: bool
 ) -> list[RankWeight]:
-    """Return what results are worth at each rank shown, by segment."""
+    """Return the exposure of an impression and the weight of a click at each rank shown, by segment."""
     floor = 0.0 if cap is None else 1 / cap
-    worth = []
+    rank_weights = []
     for segment, values in propensities.items():
         part = curve.segments[segment] if curve.by else curve
-        # A curve that goes on beyond its end has its last rank where the log has.
+        # A curve that is continued ends at the last rank of the log.
         deepest = max(values, default=0)
         last = values[deepest] if deepest > part.max_rank else float(part.propensity[last_rank(part) - 1])
         last = max(last, floor)
         for rank, p in values.items():
-            worth.append(RankWeight(segment, rank, max(p, floor) if candidates else p, _inverse(max(p, floor)), last))
-    return worth
+            rank_weights.append(
+                RankWeight(segment, rank, max(p, floor) if candidates else p, _inverse(max(p, floor)), last)
+            )
+    return rank_weights
 
 
 def _inverse(p: float) -> float:
     return 1 / p if p > 0 else math.inf
 
 
-def refuse_uncapped(worth: Sequence[RankWeight], profile: WeightProfile, cap: float | None) -> None:
-    """Refuse clicks at a rank whose propensity is 0, which without a cap would weigh infinitely much."""
+def _check_uncapped(rank_weights: Sequence[RankWeight], profile: WeightProfile, cap: float | None) -> None:
+    """Reject clicks at a rank with propensity 0, whose weight would be infinite without a cap."""
     if cap is not None:
         return
-    zero = {(one.segment, one.position) for one in worth if not math.isfinite(one.weight)}
-    clicked = sorted({cell.position for cell in profile.cells if cell.clicks and (cell.segment, cell.position) in zero})
+    zero = {(each.segment, each.position) for each in rank_weights if not math.isfinite(each.weight)}
+    clicked = sorted(
+        {each.position for each in profile.counts if each.clicks and (each.segment, each.position) in zero}
+    )
     if clicked:
         raise CurveError(
-            f"The estimate says that rank {clicked[0]} is never seen, p = 0, and the log has clicks there, which would "
-            "weigh infinitely much. Set a cap, or estimate from more data.",
+            f"The estimated propensity of rank {clicked[0]} is 0, but the log has clicks there, whose weight would be "
+            "infinite. Set a cap, or estimate from more data.",
         )
 
 
-def refuse_candidates(opened: OpenLog, plan: QueryPlan, candidates: Columns) -> None:
-    """Refuse candidates without an id, or with ids of another kind than the log's."""
-    [(rows, missing)] = opened.rows(unreadable_candidates(plan, candidates), "Looking at candidates")
+# ---- Candidates
+
+
+def _check_candidates(opened: OpenLog, plan: QueryPlan, candidates: Columns) -> None:
+    """Reject candidates without an id, or with ids that are not written as in the log."""
+    [(rows, missing)] = opened.rows(unreadable_candidates(plan, candidates), "Checking candidates")
     if not rows:
-        raise LogError("The candidates are empty: they have their columns but no row.")
+        raise LogError("The candidates are empty: the table has columns but no rows.")
     if missing:
         types = f"{plan.schema.types[plan.schema.query]} and {plan.schema.types[plan.schema.doc]}"
         raise LogError(
             f"{missing:,} of {rows:,} rows of the candidates have no value in {plan.schema.query!r} or "
-            f"{plan.schema.doc!r}, or one that is not written as an id of the log, where they are {types}: 007 is "
-            "not 7. Leave such rows out, or write ids alike."
+            f"{plan.schema.doc!r}, or one that is not written as an id of the log, where the types are {types} (007 is "
+            "not 7). Leave such rows out, or write ids the same way in both."
         )
 
 
-def _find_apart(opened: OpenLog, plan: QueryPlan, candidates: Columns, rows: int) -> list[Finding]:
-    """Return queries and documents that only the log or only the candidates have, documents in a sample of queries."""
+def _compare_candidates(opened: OpenLog, plan: QueryPlan, candidates: Columns, rows: int) -> list[Finding]:
+    """Find queries and documents that only the log or only the candidates have; documents in a sample of queries."""
     [(shown, listed, common)] = opened.rows(queries_in_common(plan, candidates), "Comparing queries")
-    refuse_other_queries(shown, listed, common)
-    sql = shown_candidates(plan, candidates, _sample(plan, rows))
-    [documents] = opened.rows(sql, "Comparing documents")
-    return [*find_queries_apart(shown, listed, common), *find_documents_apart(*documents)]
-
-
-def refuse_other_queries(shown: int, listed: int, common: int) -> None:
-    """Refuse candidates of which no query is in the log: they are of something else, or ids are written otherwise."""
     if not common:
         raise LogError(
-            f"None of the {listed:,} queries of the candidates is among the {shown:,} of the log. Check that queries "
-            "have the same ids in both."
+            f"None of the {listed:,} queries of the candidates is among the {shown:,} queries of the log. Check that "
+            "queries have the same ids in both."
         )
+    sql = shown_candidates(plan, candidates, _sample_condition(plan, rows))
+    [documents] = opened.rows(sql, "Comparing documents")
+    return [*find_unmatched_queries(shown, listed, common), *find_unlisted_documents(*documents)]
 
 
-def _sample(plan: QueryPlan, rows: int) -> str:
-    """Return a condition that all rows of some queries fulfil, of many millions about as many as are worth a look."""
-    few = sampling_interval(rows, _MANY)
-    return f"{plan.dialect.hash('query')} & {few - 1} = 0" if few > 1 else "TRUE"
+def _sample_condition(plan: QueryPlan, rows: int) -> str:
+    """Return an SQL condition that selects all rows of a sample of the queries, or all rows of a smaller log."""
+    every = sampling_interval(rows, _MAX_EXACT_ROWS)
+    return f"{plan.dialect.hash('query')} & {every - 1} = 0" if every > 1 else "TRUE"
 
 
-def find_queries_apart(shown: int, listed: int, common: int) -> list[Finding]:
-    """Return candidates of queries that the log does not have, and queries of the log without candidates."""
-    found = []
+def find_unmatched_queries(shown: int, listed: int, common: int) -> list[Finding]:
+    """Find queries of the candidates that the log does not have, and queries of the log without candidates."""
+    findings = []
     if listed > common:
-        found.append(
+        findings.append(
             Finding(
-                "candidates-left-out",
+                "candidate-queries-not-in-log",
                 "info",
-                "{count} of {queries} queries of the candidates are not in the log, and were left out",
+                "{count} of {queries} queries of the candidates are not in the log; they are left out",
                 listed - common,
                 evidence={"queries": listed},
             )
         )
     if shown > common:
-        found.append(
+        findings.append(
             Finding(
                 "queries-without-candidates",
                 "warning",
-                "{count} of {queries} queries of the log have no candidates: of these there are only documents that "
+                "{count} of {queries} queries of the log have no candidates; the table has only their documents that "
                 "were shown",
                 shown - common,
                 evidence={"queries": shown},
-                remedy="Give the candidates of all queries, or leave these out.",
+                remedy="Give the candidates of all queries, or leave these queries out.",
             )
         )
-    return found
+    return findings
 
 
-def find_documents_apart(shown: int, listed: int) -> list[Finding]:
-    """Return documents that were shown and are not among the candidates."""
+def find_unlisted_documents(shown: int, listed: int) -> list[Finding]:
+    """Find documents that were shown but are not among the candidates."""
     if listed == shown:
         return []
     return [
         Finding(
-            "shown-without-candidates",
+            "shown-documents-not-in-candidates",
             "warning",
-            "{count} of {documents} documents shown are not among the candidates of their query: what only the "
-            "candidates tell of them is missing",
+            "{count} of {documents} documents shown are not among the candidates of their query; columns that only the "
+            "candidates have are missing for them",
             shown - listed,
             evidence={"documents": shown},
-            remedy="Check that documents have the same ids in both, and give all that could have been shown.",
+            remedy="Check that documents have the same ids in both, and give all documents that could have been shown.",
         )
     ]
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What the rows that were made are: how many, and of how many queries."""
+class _TableSize:
+    """Rows, queries and columns of the table that was made."""
 
     rows: int
     queries: int
     columns: tuple[str, ...]
 
     @classmethod
-    def of(cls, opened: OpenLog, plan: QueryPlan, table: Any, draft: str | None) -> _Answer:
+    def of(cls, opened: OpenLog, plan: QueryPlan, table: Any, draft: str | None) -> _TableSize:
         query = plan.schema.query
         if table is not None:
             import pyarrow.compute as pc
@@ -703,95 +739,100 @@ class _Answer:
         source = f"read_parquet({d.literal(escape_glob(draft or ''))})"
         columns = tuple(row[0] for row in opened.rows(f"DESCRIBE SELECT * FROM {source}"))
         [(rows,)] = opened.rows(f"SELECT COUNT(*) FROM {source}")
-        distinct = "APPROX_COUNT_DISTINCT({})" if rows > _MANY else "COUNT(DISTINCT {})"
+        distinct = "APPROX_COUNT_DISTINCT({})" if rows > _MAX_EXACT_ROWS else "COUNT(DISTINCT {})"
         [(queries,)] = opened.rows(f"SELECT {distinct.format(d.quote(query))} FROM {source}")
         return cls(rows, queries, columns)
 
 
-def _find_varying(
+# ---- Findings
+
+
+def _check_kept_columns(
     opened: OpenLog, plan: QueryPlan, candidates: Columns | None, keep: Sequence[str], rows: int
 ) -> list[Finding]:
-    """Return columns that came along though pairs have several values of them, in a sample of queries."""
+    """Find kept columns with several values for one pair, in a sample of queries."""
     if not keep:
         return []
-    sql = varying(plan, _sample(plan, rows), candidates, keep)
-    [(pairs, *several)] = opened.rows(sql, "Looking at kept columns")
+    sql = varying(plan, _sample_condition(plan, rows), candidates, keep)
+    [(pairs, *several)] = opened.rows(sql, "Checking kept columns")
     both = [name for name in plan.keep if candidates is not None and name in candidates.types]
-    return find_varying(pairs, dict(zip(keep, map(int, several), strict=True)), both)
+    return find_varying_columns(pairs, dict(zip(keep, map(int, several), strict=True)), both)
 
 
-def find_varying(pairs: int, several: Mapping[str, int], both: Sequence[str] = ()) -> list[Finding]:
-    """Return columns that came along though pairs have several values of them; `both` are of log and candidates."""
+def find_varying_columns(pairs: int, several: Mapping[str, int], both: Sequence[str] = ()) -> list[Finding]:
+    """Find kept columns with several values for one pair; `both` are in the log and in the candidates."""
     return [
         Finding(
-            "kept-varies",
+            "kept-column-varies",
             "warning",
-            f"{{count}} of {{pairs}} (query, document) pairs have several values in column {name!r}: the least was "
-            f"kept{', of the log before those of the candidates' if name in both else ''}",
+            f"{{count}} of {{pairs}} (query, document) pairs have several values in column {name!r}; the smallest one "
+            f"is kept{', from the log before the candidates' if name in both else ''}",
             count,
             evidence={"pairs": pairs, "column": name},
-            remedy="Put into the query id what it depends on, or join it to the rows afterwards."
+            remedy="Make what it depends on a part of the query id, or join it to the rows afterwards."
             if name not in both
-            else "Leave it out of the log or of the candidates, or write the same in both.",
+            else "Leave it out of the log or of the candidates, or give it the same values in both.",
         )
         for name, count in several.items()
         if count
     ]
 
 
-def find_never_seen(cells: Sequence[Cell], rows: int, cap: float | None, *, by: Sequence[str]) -> list[Finding]:
-    """Return ranks at which the log has rows and p is 0: `cells` are those, of so many rows in all."""
-    if not cells:
+def find_zero_propensity(
+    counts: Sequence[RankCounts], rows: int, cap: float | None, *, by: Sequence[str]
+) -> list[Finding]:
+    """Find ranks with rows but propensity 0: `counts` are those, of `rows` in all."""
+    if not counts:
         return []
-    ranks = sorted({cell.position for cell in cells})
-    clicks = sum(cell.clicks for cell in cells)
-    named = f"{format_ranks(ranks)} {'are' if len(ranks) > 1 else 'is'}"
-    clicked = f"{clicks:,} clicks, which count for the cap of {cap or 0:g} each" if clicks else "no click"
+    ranks = sorted({each.position for each in counts})
+    clicks = sum(each.clicks for each in counts)
+    clicked = f"with {clicks:,} clicks, whose weight is the cap of {cap or 0:g} each" if clicks else "without a click"
     return [
         Finding(
-            "rank-never-seen",
+            "zero-propensity-rank",
             "warning",
-            f"The estimate says that {named} never seen, p = 0{f', in some {listed(by)}' if by else ''}: {{count}} of "
-            f"{{rows}} rows were shown there, with {clicked}, and have no exposure",
-            sum(cell.rows for cell in cells),
+            f"The estimated propensity of {format_ranks(ranks)} is 0{f' in some {listed(by)}' if by else ''}, but "
+            f"{{count}} of {{rows}} rows were shown there, {clicked}; they have no exposure",
+            sum(each.rows for each in counts),
             evidence={"rows": rows, "ranks": ranks, "clicks": clicks},
-            remedy=f"Estimate from more data, or leave such rows out (position < {ranks[0]}, by sql). With all "
-            "candidates of a query (candidates) no p is taken for less than 1 / cap; without, exposure Poisson refuses "
-            "clicks that have no exposure.",
+            remedy=f"Estimate from more data, or leave such rows out (position < {ranks[0]}, with sql). With all "
+            "candidates of a query (candidates), no p is below 1 / cap; without them, the Poisson objective rejects "
+            "clicks without exposure.",
         )
     ]
 
 
 def find_capped(share: float, cap: float | None) -> list[Finding]:
-    """Return that a cap took off much of the weight."""
-    if cap is None or share < _MUCH:
+    """Find a cap that removed much of the weight."""
+    if cap is None or share < _MUCH_CAPPED:
         return []
     return [
         Finding(
             "much-weight-capped",
             "warning",
-            f"The cap of {cap:g} took off {share:.0%} of the weight: clicks at low ranks are corrected in part only",
+            f"The cap of {cap:g} removed {share:.0%} of the weight: clicks at low ranks are only partly corrected",
             evidence={"share": share, "cap": cap},
-            remedy="A larger cap removes more bias and adds more noise; exposure and clicks need none "
+            remedy="A larger cap removes more bias and adds more noise. Learning from clicks and exposure needs no cap "
             "(posbias.objectives.poisson_exposure).",
         )
     ]
 
 
 def find_few_clicks(queries: int, page_views: int, clicks: int) -> list[Finding]:
-    """Return that there are too few page views or clicks a query for inverse propensities."""
-    views, each = page_views / max(queries, 1), clicks / max(queries, 1)
-    if views >= FEWEST_VIEWS and each >= FEWEST_CLICKS:
+    """Find logs with too few page views or clicks per query for inverse propensity weights."""
+    views_per_query, clicks_per_query = page_views / max(queries, 1), clicks / max(queries, 1)
+    if views_per_query >= MIN_VIEWS_PER_QUERY and clicks_per_query >= MIN_CLICKS_PER_QUERY:
         return []
     return [
         Finding(
             "few-clicks-for-ips",
             "warning",
-            f"There are {views:.1f} page views and {each:.1f} clicks a query, which is too few for the column weight: "
-            f"with fewer than {FEWEST_VIEWS} of either, IPS lost to no correction at all",
+            f"There are {views_per_query:.1f} page views and {clicks_per_query:.1f} clicks per query, too few to learn "
+            f"from the column weight: with fewer than {MIN_VIEWS_PER_QUERY} of either, IPS was worse than no "
+            "correction",
             evidence={"queries": queries, "page_views": page_views, "clicks": clicks},
-            remedy="Do not learn from weight alone: add three rankers (posbias.objectives.cautious_factors), or learn "
-            "from clicks and exposure by the Poisson likelihood (posbias.objectives.poisson_exposure), with all "
+            remedy="Do not learn from weight alone. Blend three rankers (posbias.objectives.cautious_factors), or "
+            "learn from clicks and exposure by the Poisson likelihood (posbias.objectives.poisson_exposure), with all "
             "candidates of a query if they are known (candidates).",
         )
     ]
