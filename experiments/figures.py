@@ -1,4 +1,4 @@
-"""The pictures of the experiments, drawn as the paper draws them."""
+"""Figures of the experiments, drawn as in the paper."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from experiments.outcomes import mean_and_spread
 from posbias._arrays import FloatArray
-from posbias._plotstyle import COLORS, MARKERS, TRUTH, draw_interval, draw_legend, new_axes, over_ranks
+from posbias._charts import MARKERS, Chart, Series, number_axis, rank_axis
+from posbias._matplotlib import COLORS, draw, draw_series, new_axes
 
-# In inches: two stand beside each other on a page.
-_SIZE = 5.6, 3.9
+# The height and width in inches: two stand beside each other on a page.
+_SIZE = 3.9, 5.6
 # Each has its colour and its marker in all pictures, those that stand side by side in a report as they have them there.
 _PLACES = {
     "CrossFit": 0,
@@ -29,20 +30,17 @@ _PLACES = {
 
 def draw_curves(lines: Sequence[Line], *, bands: bool, truth: FloatArray | None = None) -> Any:
     """Draw propensity curves over ranks, with bands or with error bars."""
-    figure, axes = new_axes(*_SIZE)
+    ranks = range(1, len(lines[0].y) + 1)
+    series = []
     if truth is not None:
-        ranks = np.arange(1.0, len(truth) + 1)
-        axes.plot(ranks, truth, label="True propensities", **TRUTH)
+        series.append(Series("True propensities", "ink", range(1, len(truth) + 1), truth.tolist(), line="dashed"))
     for number, line in enumerate(lines):
-        ranks = np.arange(1.0, len(line.y) + 1)
-        style = style_of(line.label, number) | {"markersize": 4}
-        if line.low is None or line.high is None:
-            axes.plot(ranks, line.y, label=line.label, **style)
-        else:
-            draw_interval(axes, ranks, line.y, line.low, line.high, band=bands, label=line.label, **style)
-    over_ranks(axes, [*range(1, len(lines[0].y) + 1)])
-    draw_legend(axes)
-    return figure
+        place = _PLACES.get(line.label, number)
+        low, high = ([] if ends is None else ends.tolist() for ends in (line.low, line.high))
+        band = bands and bool(low)
+        series.append(Series(line.label, place, ranks, line.y.tolist(), low, high, MARKERS[place], band=band, size=4))
+    y = number_axis("Propensity relative to rank 1", (value for one in series for value in one.values), bottom=0.0)
+    return draw(Chart("", rank_axis(ranks), y, series), new_axes(*_SIZE)).figure
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,17 @@ def style_of(name: str, number: int) -> dict[str, Any]:
     return {"color": COLORS[place], "marker": MARKERS[place]}
 
 
-def draw_errors(x: Sequence[float], errors: Mapping[str, FloatArray], axis: Axis, top: Sequence[float] | None) -> Any:
+def draw_errors(
+    x: Sequence[float], errors: Mapping[str, FloatArray], axis: SettingAxis, top: Sequence[float] | None
+) -> Any:
     """Draw the MSE of estimators (points by runs) over a setting, with the standard deviation over the runs."""
-    figure, axes = new_axes(*_SIZE)
+    axes = new_axes(*_SIZE)
+    figure = axes.figure
     for number, (label, values) in enumerate(errors.items()):
         mean, spread = mean_and_spread(values)
-        style = style_of(label, number) | {"markersize": 4.5, "label": label}
-        draw_interval(axes, aside(x, number, axis.log), mean, *log_bars(mean, spread), band=False, **style)
+        place, shifted = _PLACES.get(label, number), aside(x, number, axis.log).tolist()
+        low, high = (ends.tolist() for ends in log_bars(mean, spread))
+        draw_series(axes, Series(label, place, shifted, mean.tolist(), low, high, MARKERS[place]))
     axes.set_yscale("log")
     if axis.log:
         axes.set_xscale("log")
@@ -86,7 +88,7 @@ def draw_errors(x: Sequence[float], errors: Mapping[str, FloatArray], axis: Axis
 
 
 @dataclass(frozen=True)
-class Axis:
+class SettingAxis:
     """How the setting that an experiment varies is drawn."""
 
     label: str
@@ -121,7 +123,8 @@ def draw_settings(
     ends: tuple[float, float] | None = None,
 ) -> Any:
     """Draw a number of each estimator, (value, standard error) by settings, a row for each, with a goal to be in."""
-    figure, axes = new_axes(8.0, 1.2 + 0.32 * len(settings))
+    axes = new_axes(1.2 + 0.32 * len(settings), 8.0)
+    figure = axes.figure
     axes.axvspan(*goal, color="black", alpha=0.08, linewidth=0)
     rows = np.arange(len(settings), dtype=np.float64)
     for number, (name, (value, error)) in enumerate(lines.items()):

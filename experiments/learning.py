@@ -29,8 +29,8 @@ from experiments.learning_trial import (
 )
 from experiments.outcomes import Outcome, Row, Verdict, judged, seed_of
 from posbias._arrays import FloatArray
+from posbias._matplotlib import add_grid
 from posbias._optional import optional
-from posbias._plotstyle import dressed
 from posbias.learning.learners import cautious_factors
 
 # What was aimed at, in nDCG@10.
@@ -422,7 +422,7 @@ def draw_payoffs(payoffs: Payoffs, trees: int) -> Any:
     grid = figure.subplots(len(own), len(payoffs.etas), sharex=True, sharey=True, squeeze=False)
     for row, (learner, other) in zip(grid, own.items(), strict=True):
         for column, axes in enumerate(row):
-            dressed(axes).axhline(0, color="black", linewidth=0.8)
+            add_grid(axes).axhline(0, color="black", linewidth=0.8)
             for place, rule in enumerate((*rules, other)):
                 mean, error = mean_and_error(payoffs.gain(learner, rule)[column, :, number])
                 x = aside(payoffs.views, place, True) if len(payoffs.views) > 1 else payoffs.views

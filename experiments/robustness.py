@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.figures import Axis, draw_errors
+from experiments.figures import SettingAxis, draw_errors
 from experiments.laboratory import Laboratory
 from experiments.outcomes import Outcome, Row, Verdict, judged, mean_and_spread, seed_of
 from experiments.ranking_svm import same_rank_share
@@ -275,7 +275,7 @@ class Study:
     base: LaboratorySetting
     values: tuple[float, ...]
     vary: Callable[[LaboratorySetting, float], LaboratorySetting]
-    axis: Axis
+    axis: SettingAxis
     judge: Callable[[Sequence[float], Mapping[str, FloatArray]], tuple[Verdict, ...]]
     column: str
     similarity_on_top: bool = False
@@ -286,7 +286,7 @@ STUDIES = {
         LaboratorySetting(0.02, 0.8),
         (1, 2, 3, 5, 10, 20, 40),
         lambda base, x: replace(base, sweeps=(x, x)),
-        Axis("Number of sweeps", log=True, ticks=(1, 2, 5, 10, 20, 40)),
+        SettingAxis("Number of sweeps", log=True, ticks=(1, 2, 5, 10, 20, 40)),
         judge_data,
         "sweeps",
     ),
@@ -294,7 +294,7 @@ STUDIES = {
         LaboratorySetting(0.02, 0.8),
         (0.01, 0.2, 0.4, 0.6, 0.8, 0.9, 0.99),
         lambda base, x: replace(base, overlap=x),
-        Axis("Overlap of the training sets", ticks=(0, 0.2, 0.4, 0.6, 0.8, 1)),
+        SettingAxis("Overlap of the training sets", ticks=(0, 0.2, 0.4, 0.6, 0.8, 1)),
         judge_overlap,
         "overlap",
         similarity_on_top=True,
@@ -303,7 +303,7 @@ STUDIES = {
         LaboratorySetting(0.02, 0.8),
         (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5),
         lambda base, x: replace(base, frac=x),
-        Axis("Fraction of the training data", log=True, ticks=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5)),
+        SettingAxis("Fraction of the training data", log=True, ticks=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5)),
         judge_fraction,
         "frac",
     ),
@@ -311,7 +311,7 @@ STUDIES = {
         LaboratorySetting(0.5, 0.5),
         (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5),
         lambda base, x: replace(base, noise=x),
-        Axis("Noise $\\epsilon_-$"),
+        SettingAxis("Noise $\\epsilon_-$"),
         judge_noise,
         "eps_minus",
     ),
@@ -319,7 +319,7 @@ STUDIES = {
         LaboratorySetting(0.5, 0.5),
         (0.25, 0.5, 1.0, 1.5, 2.0),
         lambda base, x: replace(base, eta=x),
-        Axis("Severity of bias $\\eta$"),
+        SettingAxis("Severity of bias $\\eta$"),
         judge_severity,
         "eta",
     ),
@@ -327,7 +327,7 @@ STUDIES = {
         LaboratorySetting(0.02, 0.5),
         (0.5, 1, 2, 3, 4, 5, 5.5),
         lambda base, x: replace(base, sweeps=(x, _ALL_SWEEPS - x)),
-        Axis("Sweeps of $f_1$ (of 6 in all)"),
+        SettingAxis("Sweeps of $f_1$ (of 6 in all)"),
         judge_imbalance,
         "sweeps_1",
     ),

@@ -118,3 +118,9 @@ def shares(name: str, value: object, example: str, error: type[PosbiasError] = P
     if any(item is None or item < 0 for item in found.values()) or not math.isfinite(sum(told.values())):
         raise error(f"{name} must give a share of 0 or more by name, such as {example}, not {value!r}.")
     return told
+
+
+def check_type(name: str, value: object, kind: type, error: type[PosbiasError] = PosbiasError) -> None:
+    """Reject a value of another type."""
+    if not isinstance(value, kind):
+        raise error(f"{name} must be of type {kind.__name__}, not {type(value).__name__}.")

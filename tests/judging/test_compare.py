@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import posbias
 from experiments.simulated_logs import as_segments, buckets_of, draw_periods
-from posbias._plotstyle import new_axes
+from posbias._matplotlib import new_axes
 from posbias._stats import t_quantile
 from posbias.cli import cli
 from posbias.judging.compare import ComparedCurve, compare_curves, wrapped
@@ -223,9 +223,9 @@ def test_names_of_estimators_and_tests_stay_whole(weeks: list[posbias.Harvest]) 
         assert any("p = 0.678" in line for line in lines)
 
 
-@pytest.mark.parametrize("size", [(), (4.8, 3.3)])
+@pytest.mark.parametrize("size", [(), (3.3, 4.8)])
 def test_the_legend_hides_no_ratio_nor_the_line_at_1(weeks: list[posbias.Harvest], size: tuple[float, ...]) -> None:
-    axes = posbias.compare(*weeks).plot(new_axes(*size)[1])
+    axes = posbias.compare(*weeks).plot(new_axes(*size))
     axes.figure.canvas.draw()
     box = axes.get_legend().get_window_extent()
     assert axes.bbox.x0 <= box.x0 < box.x1 <= axes.bbox.x1

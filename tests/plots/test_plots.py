@@ -11,9 +11,11 @@ from matplotlib.figure import Figure
 
 import posbias
 from posbias import plots
-from posbias._plotstyle import COLORS, MARKERS, legible
+from posbias._charts import MARKERS
+from posbias._matplotlib import COLORS, draw, legible
 from posbias.learning.evaluate import Estimate, Evaluation, Judged
-from posbias.plots.evidence import draw_graph, draw_sets
+from posbias.plots.evidence import graph_chart, sets_chart
+from posbias.progress import short
 
 
 @pytest.fixture(scope="module")
@@ -84,22 +86,22 @@ def test_what_is_drawn_is_what_was_estimated(harvest: posbias.Harvest, fitted: p
     shown = axes.collections[0].get_array().filled(0)
     np.testing.assert_array_equal(shown, harvest.pair_clicks())
     written = {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in axes.texts}
-    assert written[1, 2] == plots.evidence.short(shown[0, 1])
+    assert written[1, 2] == short(shown[0, 1])
     axes = plots.influence(fitted)
-    changes = np.concatenate([line.get_ydata() for line in axes.lines if set(line.get_xdata()) == {2}])
+    changes = np.concatenate([line.get_ydata()[np.equal(line.get_xdata(), 2)] for line in axes.lines[:-1]])
     expected = 100 * (fitted.deletions_[:, 1] / fitted.propensity_[1] - 1)
     np.testing.assert_allclose(np.sort(changes), np.sort(expected))
 
 
 def test_pairs_that_contradict_the_curve_stand_out(harvest: posbias.Harvest) -> None:
     names = lambda axes: {text.get_text() for text in axes.get_legend().get_texts()}  # noqa: E731
-    assert "off by over three standard errors" not in names(plots.pair_ratios(harvest))
+    assert "differs by over three standard errors" not in names(plots.pair_ratios(harvest))
     wrong = posbias.CrossFit().fit(harvest).curve()
     positions = tuple(
         p if p.position != 2 else type(p)(**{**p.__dict__, "propensity": 0.9, "low": 0.85, "high": 0.95})
         for p in wrong.positions
     )
-    assert "off by over three standard errors" in names(
+    assert "differs by over three standard errors" in names(
         plots.pair_ratios(harvest, type(wrong)(**{**wrong.__dict__, "positions": positions}))
     )
 
@@ -165,7 +167,7 @@ def test_a_rank_that_little_links_has_an_arc() -> None:
     clicks[:9, :9] = 10_000
     np.fill_diagonal(clicks, 0)
     clicks[8, 9:] = clicks[9:, 8] = 1
-    axes = draw_graph(clicks)
+    axes = draw(graph_chart(clicks))
     # Each of the last is linked to rank 9 alone, by next to nothing.
     ends = [arc.get_path().vertices[[0, -1], 0].round().tolist() for arc in axes.patches]
     assert {far for far, near in ends if near == 9} >= {*range(10, 31)}
@@ -174,7 +176,7 @@ def test_a_rank_that_little_links_has_an_arc() -> None:
 
 def test_scales_have_numbers_beside_them() -> None:
     for low, high in ((18, 86), (31, 38), (1, 90_000)):
-        axes = draw_sets(np.array([[0.0, low], [high, 0.0]]))
+        axes = draw(sets_chart(np.array([[0.0, low], [high, 0.0]])))
         _, bar = axes.figure.axes
         axes.figure.canvas.draw()
         inside = [t.get_text() for t in bar.get_yticklabels() if low <= t.get_position()[1] <= high]
@@ -216,7 +218,7 @@ WRONG_AXES = ("x", 7, [1])
 def test_what_is_no_axes_is_refused(
     name: str, ax: object, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History
 ) -> None:
-    with pytest.raises(posbias.PosbiasError, match="ax must be of the kind Axes"):
+    with pytest.raises(posbias.PosbiasError, match="ax must be of type Axes"):
         drawn(name, harvest, fitted, kept, ax)
 
 
@@ -232,14 +234,14 @@ def test_nothing_but_what_a_picture_is_of_is_drawn(name: str, wrong: object, tmp
     "truth", ["abc", 7, [1, 0.5], [1, "x", 0.3, 0.2, 0.1], [[1], [2]], {1: 1.0}, [1.0] * 4 + [None]]
 )
 def test_a_truth_has_a_number_for_each_rank(truth: object, fitted: posbias.CrossFit) -> None:
-    for draw in (
+    for drawing in (
         lambda: plots.curve(fitted, truth=truth),
         lambda: plots.curves({"it": fitted}, truth=truth),
         lambda: fitted.plot(truth=truth),
         lambda: fitted.curve().to_text(truth=truth),
     ):
         with pytest.raises(posbias.CurveError, match="one for each rank from 1 to 5"):
-            draw()
+            drawing()
 
 
 def test_a_joint_band_is_wanted_or_not(fitted: posbias.CrossFit) -> None:

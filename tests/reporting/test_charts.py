@@ -1,4 +1,4 @@
-"""Pictures of reports: what is drawn is what was computed, wherever numbers are missing or beyond all bounds."""
+"""Figures of reports: they draw what was computed, also where numbers are missing or very large."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import posbias
-from posbias.reporting.charts import counts_map, curve_chart, curves_chart, segment_curves
-from posbias.reporting.drawing import Series, number_axis, plotted, rank_axis, round_numbers, round_ratios
-from posbias.reporting.page import history_chart
+from posbias._charts import Chart, Series, number_axis, rank_axis, round_numbers, round_ratios
+from posbias.plots.evidence import sets_chart
+from posbias.reporting.charts import curve_figure, curves_figure, history_figure, segment_curves
+from posbias.reporting.drawing import draw_svg
 
 numbers = st.floats(1e-9, 1e9)
 
@@ -34,13 +35,22 @@ def path(svg: str, kind: str, color: str = "c0") -> str:
     return found[1]
 
 
+def svg(chart: Chart) -> str:
+    return draw_svg(chart, [], key="k", title="A chart", text="What it shows.")
+
+
+def drawn_area(svg: str) -> str:
+    """Return what is drawn within the axes."""
+    return svg.split("clip-path=", 1)[1].split('<g class="marks">')[0]
+
+
 def ticks(svg: str) -> dict[str, float]:
     """Return how far down the words beside a picture stand."""
     return {word: float(y) - 3.5 for y, word in re.findall(r'<text class="end" x="[^"]*" y="([^"]*)">([^<]*)<', svg)}
 
 
 def test_a_curve_is_drawn_where_its_numbers_are(curve: posbias.Curve) -> None:
-    svg = curve_chart("p0-curve", curve).svg
+    svg = curve_figure("p0-curve", curve).svg
     at = ticks(svg)
     low, high = at["0.0"], at["1.0"]
     drawn = [float(y) for _, y in re.findall(r"M([\d.]+) ([\d.]+)a", path(svg.split("clip-path=", 1)[1], "dot"))]
@@ -53,7 +63,7 @@ def test_a_curve_is_drawn_where_its_numbers_are(curve: posbias.Curve) -> None:
 def test_a_rank_without_a_number_is_a_gap(curve: posbias.Curve) -> None:
     gone = replace(curve.positions[2], propensity=None, low=None, high=None, reason="too thin")
     torn = replace(curve, positions=(*curve.positions[:2], gone, *curve.positions[3:]), covariance=None)
-    drawn = curves_chart("p0-curves", "Curves", "Two of them.", {"whole": curve, "torn": torn}).svg
+    drawn = curves_figure("p0-curves", "Curves", "Two of them.", {"whole": curve, "torn": torn}).svg
     area = drawn.split("clip-path=", 1)[1]
     assert path(area, "line").count("M") == 1
     assert path(area, "line", "c1").count("M") == 2
@@ -78,14 +88,14 @@ def test_segments_that_have_numbers_are_drawn_before_others(curve: posbias.Curve
 
 def test_an_interval_without_bounds_makes_nothing_flat(curve: posbias.Curve) -> None:
     wide = tuple(replace(p, high=1e12) if p.position == 4 else p for p in curve.positions)
-    at = ticks(curve_chart("p0-curve", replace(curve, positions=wide, covariance=None)).svg)
+    at = ticks(curve_figure("p0-curve", replace(curve, positions=wide, covariance=None)).svg)
     assert {*at} >= {"0.0", "0.5", "1.0"}
     assert at["0.0"] - at["1.0"] > 100
 
 
 def test_days_without_a_curve_are_gaps_and_findings_are_lines(curve: posbias.Curve) -> None:
     kept = posbias.History().add(curve, "2026-02-27").add(curve, "2026-02-28").add(curve, "2026-03-02", ["drift"])
-    svg = history_chart(kept).svg
+    svg = history_figure(kept).svg
     area = svg.split("clip-path=", 1)[1]
     assert path(area, "line").count("M") == 2
     assert path(area, "dot").count("M") == 3
@@ -99,8 +109,8 @@ def test_a_map_has_the_more_light_the_more_there_is(ranks: int) -> None:
     from matplotlib.image import imread
 
     counts = np.random.default_rng(0).integers(0, 4, (ranks, ranks)).astype(float) ** 6
-    drawn = counts_map(counts, "x", "y")
-    data = re.search(r'class="cells"[^>]*base64,([^"]*)"', drawn.within)
+    area = drawn_area(svg(sets_chart(counts)))
+    data = re.search(r'class="cells"[^>]*base64,([^"]*)"', area)
     assert data is not None
     assert len(data[1]) < 200_000
     pixels = imread(io.BytesIO(base64.b64decode(data[1])))
@@ -112,13 +122,13 @@ def test_a_map_has_the_more_light_the_more_there_is(ranks: int) -> None:
     means = [light[shown == count].mean() for count in (1, 64, 729)]
     assert means == sorted(means)
     assert all(np.ptp(light[shown == count]) == 0 for count in (1, 64, 729))
-    assert ("<text" in drawn.within) == (ranks == 3)
+    assert ("<text" in area) == (ranks == 3)
 
 
 def test_a_map_of_nothing_is_empty() -> None:
-    drawn = counts_map(np.zeros((4, 4)), "x", "y")
-    assert drawn.within == ""
-    assert "<image" not in drawn.around
+    drawn = svg(sets_chart(np.zeros((4, 4))))
+    assert drawn_area(drawn) == '"url(#k-area)"></g></g>'
+    assert "<image" not in drawn
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=5), st.booleans())
@@ -128,7 +138,7 @@ def test_an_axis_holds_all_numbers_there_are(values: list[float], log: bool) -> 
     assert axis.low < axis.high
     held = [v for v in values if math.isfinite(v) and (not log or v > 1e-6)]
     assert all(-0.001 <= axis.share(place) <= 1.001 for place in (*held, *axis.ticks))
-    plotted([Series("all", "c0", range(len(values)), values, values, values, "o")], rank_axis([1, 2]), axis)
+    svg(Chart("", rank_axis([1, 2]), axis, [Series("all", 0, range(len(values)), values, values, values, "o")]))
 
 
 @given(numbers, numbers)

@@ -24,7 +24,7 @@ from posbias.cli.report import report as command
 from posbias.errors import CurveError, HarvestError, PosbiasError
 from posbias.harvesting import harvest as harvests
 from posbias.judging.diagnose import diagnose_harvest
-from posbias.reporting.report import Report, weigh
+from posbias.reporting.report import Report, click_weights
 from tests.support.pages import elements, table
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`&{{7*7}}{%x%}$x^2$\u202e\x1b[2J\ufffe漢字🎉"
@@ -314,21 +314,21 @@ def test_whether_segments_differ_is_one_question_of_all(files: dict[str, str], r
 def test_weights_are_those_of_each_segments_own_curve(files: dict[str, str], report: Report) -> None:
     weights, curve = report.parts[0].weights, report.parts[0].curve
     log = posbias.ClickLog(files["log.parquet"])
-    for cap, ours in ((20, weights), (2, weigh(curve, cap=2))):
+    for cap, ours in ((20, weights), (2, click_weights(curve, cap=2))):
         made = posbias.ips_weights(log, curve, cap=cap)
         assert ours.clicks == made.clicks
         assert ours.effective_clicks == pytest.approx(made.effective_clicks)
         assert ours.capped_share == pytest.approx(made.capped_share, abs=1e-12)
     second = [(p.clicks, 1 / p.propensity) for part in curve.segments.values() for p in part.positions[1:2]]  # type: ignore[operator]
     assert weights.ranks[1].weight == pytest.approx(sum(n * w for n, w in second) / sum(n for n, _ in second))
-    assert weigh(replace(curve, segments=dict([*curve.segments.items()][:1]))).without == sum(
+    assert click_weights(replace(curve, segments=dict([*curve.segments.items()][:1]))).without == sum(
         p.clicks for p in [*curve.segments.values()][1].positions
     )
 
 
 def test_weights_are_one_over_the_propensity(files: dict[str, str], report: Report) -> None:
     curve = replace(report.parts[0].curve, by=(), segments={})
-    weights = weigh(curve)
+    weights = click_weights(curve)
     held = {p.position: (p.clicks, 1 / p.propensity) for p in curve.positions if p.propensity}
     every = [weight for clicks, weight in held.values() for _ in range(clicks)]
     assert weights.clicks == len(every)
@@ -339,7 +339,7 @@ def test_weights_are_one_over_the_propensity(files: dict[str, str], report: Repo
     log = posbias.ClickLog(files["log.parquet"])
     made = posbias.ips_weights(log, curve)
     assert made.effective_clicks == pytest.approx(weights.effective_clicks)
-    tight = weigh(curve, cap=2)
+    tight = click_weights(curve, cap=2)
     cut = sum(min(weight, 2) for weight in every)
     assert tight.capped_share == pytest.approx(1 - cut / sum(every))
     capped = posbias.ips_weights(log, curve, cap=2)
@@ -366,7 +366,9 @@ def test_ranks_without_a_number_are_said_to_have_none() -> None:
     assert part.worst == "warning"
     shown = made.to_html()
     assert [row[1] for row in table(shown, "The curve")[4:]] == ["–", "–"]
-    assert [row[1] for row in table(shown, "Numbers of: What links the ranks")[1:]] == ["yes"] * 3 + ["no"] * 2
+    assert [row[1] for row in table(shown, "Numbers of: Comparisons that link the ranks")[1:]] == ["yes"] * 3 + [
+        "no"
+    ] * 2
     assert part.weights.without == sum(p.clicks for p in part.curve.positions[3:])
     assert 'float("nan")' in shown.replace("&#34;", '"')
 

@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from posbias._charts import MARKERS, Chart, Series, known, number_axis, rank_axis
 from posbias._json import checksum
+from posbias._matplotlib import draw
+from posbias._matplotlib import save as save_picture
 from posbias._optional import Columns, pandas_frame, polars_frame
-from posbias._plotstyle import (
-    COLORS,
-    MARKERS,
-    TRUTH,
-    axes_of,
-    draw_interval,
-    draw_legend,
-    dressed,
-    legible,
-    over_ranks,
-    save_picture,
-)
 from posbias._text import Column, folded, format_ranges, html_table, label, printable, table
 from posbias._validate import number, share
 from posbias._validate import truth as truth_value
@@ -121,7 +112,6 @@ class Curve:
     @property
     def propensity(self) -> FloatArray:
         """p_k / p_1 by rank, as (M,); NaN where it is not known."""
-        import numpy as np
 
         values = np.full(self.max_rank, np.nan)
         values[self._places()] = [np.nan if p.propensity is None else p.propensity for p in self.positions]
@@ -130,7 +120,6 @@ class Curve:
     @property
     def interval(self) -> FloatArray:
         """The ends of the interval by rank, as (M, 2); NaN where there is none, infinite where it has no bound."""
-        import numpy as np
 
         ends = np.full((self.max_rank, 2), np.nan)
         for place, p in zip(self._places(), self.positions, strict=True):
@@ -141,7 +130,6 @@ class Curve:
     @property
     def covariance_matrix(self) -> FloatArray:
         """The covariance of log p by ranks, as (M, M); NaN where it is not known."""
-        import numpy as np
 
         values = np.full((self.max_rank, self.max_rank), np.nan)
         if self.covariance is not None:
@@ -154,7 +142,6 @@ class Curve:
 
         Bonferroni: t quantiles at 1 − α / (2 (m − 1)) where m ranks, the first among them, have an interval.
         """
-        import numpy as np
 
         from posbias._stats import t_quantile
 
@@ -411,34 +398,37 @@ def curve_html(curve: Curve) -> str:
 
 
 def save_plot(curve: Curve, path: str, *, truth: Sequence[float] | None = None, joint: bool = False) -> None:
-    """Write the picture of a curve as PNG, SVG or PDF, whole or not at all."""
-    figure: Any = draw_curve(curve, truth=truth, joint=joint).figure
-    save_picture(figure, path)
+    """Write the picture of a curve as PNG, SVG or PDF."""
+    save_picture(draw_curve(curve, truth=truth, joint=joint), path)
 
 
 def draw_curve(
     curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] | Any = None, joint: bool = False
 ) -> Axes:
-    """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth where it is known."""
+    """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth if it is known."""
+    return draw(curve_chart(curve, truth=truth, joint=joint), ax)
+
+
+def curve_chart(curve: Curve, *, truth: Sequence[float] | Any = None, joint: bool = False) -> Chart:
+    """Return the chart of a curve and its segments."""
     truth_value("joint", joint, CurveError)
-    ax = axes_of(ax)
-    axes = dressed(ax)
-    shown = list(telling_segments(curve, _MOST_SEGMENTS).items())
-    draw_line(axes, curve, "all" if shown else curve.estimator, COLORS[0])
+    segments = telling_segments(curve, _MOST_SEGMENTS)
+    series = [curve_series(curve, "all" if segments else curve.estimator, band=True)]
     if joint:
-        ends = curve.joint()
-        every = np.arange(1, curve.max_rank + 1)
-        for side, name in zip(ends.T, (f"joint {100 * (curve.level or 0):g}% band", None), strict=True):
-            axes.plot(every, side, color=COLORS[0], linestyle=":", linewidth=1.1, label=name)
-    for i, (key, part) in enumerate(shown, start=1):
-        draw_line(axes, part, label(key), COLORS[i], marker=MARKERS[i], beside=0.08 * i, band=False)
-    if truth is not None:
-        draw_truth(axes, truth, [curve])
-    over_ranks(axes, [p.position for p in curve.positions])
-    axes.set_title(legible(f"Examination by rank: {curve.estimator}, {curve.interval_name}"), fontsize="medium")
-    rest = len(curve.segments) - len(shown)
-    draw_legend(axes, title=f"{rest} more segments not drawn" if rest else None)
-    return ax
+        ranks = [p.position for p in curve.positions]
+        low, high = (known(ends) for ends in zip(*curve.joint_ends(), strict=True))
+        series.append(Series(f"joint {100 * (curve.level or 0):g}% band", 0, ranks, low, line="dotted"))
+        series.append(Series("", 0, ranks, high, line="dotted"))
+    for place, (key, part) in enumerate(segments.items(), start=1):
+        series.append(curve_series(part, label(key), place, shift=0.08 * place))
+    rest = len(curve.segments) - len(segments)
+    return propensity_chart(
+        f"Examination by rank: {curve.estimator}, {curve.interval_name}",
+        series,
+        [curve],
+        truth=truth,
+        note=f"{rest} more segments not drawn" if rest else "",
+    )
 
 
 def telling_segments(curve: Curve, most: int) -> dict[Segment, Curve]:
@@ -456,21 +446,30 @@ def telling_segments(curve: Curve, most: int) -> dict[Segment, Curve]:
     return {key: part for key, part in curve.segments.items() if key in chosen}
 
 
-def draw_line(
-    axes: Any, curve: Curve, name: str, color: str, *, marker: str = "o", beside: float = 0.0, band: bool = True
-) -> None:
-    """Draw one curve with its intervals, so far beside its ranks."""
-
-    def column(name: str) -> Any:
-        values = [getattr(p, name) for p in curve.positions]
-        return np.array([np.nan if v is None else v for v in values], dtype=float)
-
-    style: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4.5, "label": legible(name)}
-    ranks = column("position") + beside
-    draw_interval(axes, ranks, column("propensity"), column("low"), column("high"), band=band, **style)
+def curve_series(curve: Curve, name: str, color: int = 0, *, shift: float = 0.0, band: bool = False) -> Series:
+    """Return a curve with its intervals, shifted by a part of a rank so that several do not hide each other."""
+    ranks = [p.position + shift for p in curve.positions]
+    y, low, high = (known(getattr(p, field) for p in curve.positions) for field in ("propensity", "low", "high"))
+    return Series(name, color, ranks, y, low, high, MARKERS[color], band=band)
 
 
-def draw_truth(axes: Any, truth: object, curves: Sequence[Curve]) -> None:
-    """Draw the truth beside curves."""
-    known = known_truth(truth, curves)
-    axes.plot(np.arange(1, len(known) + 1), known, label="truth", **TRUTH)
+def propensity_chart(
+    title: str,
+    series: Sequence[Series],
+    curves: Sequence[Curve],
+    *,
+    truth: object = None,
+    label: str = "Propensity relative to rank 1",
+    note: str = "",
+) -> Chart:
+    """Return a chart of series over the ranks of curves, with the truth if it is known."""
+    ranks = {p.position for curve in curves for p in curve.positions}
+    if truth is not None:
+        true = known_truth(truth, curves)
+        ranks |= {*range(1, len(true) + 1)}
+        series = [*series, Series("truth", "ink", range(1, len(true) + 1), true, line="dashed")]
+    # Intervals and joint bands (dotted) may be so wide that all else would look flat.
+    highest = max((y for one in series if one.line != "dotted" for y in one.y if y == y), default=0.0)
+    values = [value for one in series for value in one.values]
+    y = number_axis(label, values, bottom=0.0, top=1.5 * highest or 1.0)
+    return Chart(title, rank_axis(sorted(ranks)), y, series, note=note)

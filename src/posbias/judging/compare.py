@@ -11,21 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray
-from posbias._optional import optional
-from posbias._plotstyle import (
-    ALARM,
-    COLORS,
-    axes_of,
-    draw_interval,
-    draw_legend,
-    dressed,
-    legible,
-    rank_ticks,
-    refuse_other,
-)
+from posbias._charts import Chart, Rule, Series, known, number_axis, rank_axis, short_names
+from posbias._matplotlib import draw, save
 from posbias._stats import t_quantile
 from posbias._text import format_p_value, format_ranks, listed, printable
-from posbias._validate import DEFAULT_LEVEL, share, texts
+from posbias._validate import DEFAULT_LEVEL, check_type, share, texts
 from posbias.curves.curve import Curve
 from posbias.errors import CurveError
 from posbias.estimators import FROM_HARVESTS, estimator_class
@@ -48,8 +38,6 @@ _NAME, _LONGEST = 10, 14
 _HELD = re.compile(r"F\(\d+, \d+\) = |p [<=] ")
 ALONE = "each interval is of one {what} alone; p allows for there being several"
 _MOST_NAMED = 4
-# The height of the legend's row, as a share of that of the ratios.
-_ROW = 0.15
 # What is moved by less than this, in log p, is the same.
 _SAME = 1e-9
 
@@ -206,15 +194,11 @@ class Comparison:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the ratio by rank with its intervals, and return the Axes."""
-        pass
-
         return draw_comparison(self, ax)
 
     def save_plot(self, path: str) -> None:
-        """Write the picture as PNG, SVG or PDF, whole or not at all."""
-        from posbias._plotstyle import save_picture
-
-        save_picture(self.plot().figure, path)
+        """Write the picture as PNG, SVG or PDF."""
+        save(self.plot(), path)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -493,44 +477,32 @@ def format_change(ratio: float | None) -> str:
 
 
 def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Draw the ratio of two curves by rank, ranks that differ as diamonds; on the scale half and double are alike."""
-    refuse_other("comparison", comparison, Comparison)
-    ax = axes_of(ax)
-    axes: Any = dressed(ax)
-    first, second = (legible(name) for name in comparison.names)
-    known = [d for d in comparison.differences if d.ratio is not None]
-    looks = (False, COLORS[0], "o", "no difference beyond chance"), (True, ALARM, "D", "differs")
-    for differs, color, marker, name in looks:
-        own = [d for d in known if d.differs == differs]
-        if not own:
-            continue
-        ranks, ratio, low, high = (
-            np.array([[d.rank, d.ratio, d.low, d.high] for d in own], dtype=float).reshape(-1, 4).T
-        )
-        style: dict[str, Any] = {
-            "color": color,
-            "marker": marker,
-            "markersize": 4.5,
-            "linestyle": "none",
-            "label": name,
-        }
-        draw_interval(axes, ranks, ratio, low, high, band=False, **style)
-    axes.axhline(1, color="black", linestyle="--", linewidth=1.1)
-    axes.set_yscale("log")
-    if known:
-        # In a row of its own above the ratios, where it hides neither these nor the line at 1.
-        low, high = axes.get_ylim()
-        axes.set_ylim(low, high * (high / low) ** _ROW)
-        draw_legend(axes, loc="upper center", ncol=2, columnspacing=1.2, handletextpad=0.4)
-    # Ratios near 1 lie between the powers of ten at which such a scale has its ticks.
-    ticker = optional("matplotlib.ticker", "Pictures need")
-    axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_minor_locator(ticker.NullLocator())
-    axes.yaxis.set_major_formatter("{x:g}")
-    rank_ticks(axes, [d.rank for d in comparison.differences])
-    axes.set_xlabel("Rank")
-    axes.set_ylabel(f"Propensity, {second} / {first}")
+    """Draw the ratio of two curves by rank with its intervals; ranks that differ are diamonds."""
+    check_type("comparison", comparison, Comparison)
+    return draw(comparison_chart(comparison), ax)
+
+
+def comparison_chart(comparison: Comparison) -> Chart:
+    """Return the chart of the ratio of two curves, on a scale where half and double are equally far from 1."""
+    series = []
+    for differs, color, marker, name in (
+        (False, 0, "o", "no difference beyond chance"),
+        (True, "alarm", "D", "differs"),
+    ):
+        rows = [d for d in comparison.differences if d.ratio is not None and d.differs == differs]
+        if rows:
+            ratio, low, high = (known(getattr(d, field) for d in rows) for field in ("ratio", "low", "high"))
+            series.append(Series(name, color, [d.rank for d in rows], ratio, low, high, marker, line=""))
+    first, second = comparison.names
     p = format_p_value(comparison.p_value)
-    said = f"differ, {p}" if comparison.differs else f"do not differ beyond chance, {p}"
-    axes.set_title(f"{first} and {second} {'are the same' if comparison.same else said}", fontsize="medium")
-    return ax
+    result = f"differ, {p}" if comparison.differs else f"do not differ beyond chance, {p}"
+    values = [1.0, *(value for one in series for value in one.values)]
+    below, above = short_names(comparison.names)
+    return Chart(
+        f"{first} and {second} {'are the same' if comparison.same else result}",
+        rank_axis([d.rank for d in comparison.differences]),
+        number_axis(f"Propensity, {above} / {below}", values, log=True),
+        series,
+        [Rule("y", 1.0)],
+        legend="top",
+    )

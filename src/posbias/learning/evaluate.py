@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from posbias._arrays import FloatArray
-from posbias._plotstyle import ALARM, COLORS, axes_of, dressed, legible, refuse_other
+from posbias._charts import Chart, Color, Rule, Series, known, named_axis, number_axis
+from posbias._matplotlib import draw, save
 from posbias._stats import t_quantile
 from posbias._text import Column, folded, listed, printable, table
-from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, share
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, check_type, share
 from posbias.engines import EngineChoice, OpenLog, choose_engine, open_log
 from posbias.engines.files import COMPRESSED_ENDINGS
 from posbias.engines.spark import Spark
@@ -62,10 +63,10 @@ _FEW_VACANT = 0.01
 _MOST_RANKINGS = 100
 _NO_NUMBERS = ("BOOLEAN", "DATE", "BLOB", "INTERVAL", "UUID", "BIT")
 # What is told of a ranking: its colour, its marker, by which it is known in grey, and its name.
-_LOOKS: dict[str | None, tuple[str, str, str]] = {
-    "better": (COLORS[2], "^", "better"),
-    "worse": (ALARM, "v", "worse"),
-    None: (COLORS[0], "o", "not told apart from the log"),
+_LOOKS: dict[str | None, tuple[Color, str, str]] = {
+    "better": (2, "^", "better"),
+    "worse": ("alarm", "v", "worse"),
+    None: (0, "o", "not told apart from the log"),
 }
 
 
@@ -264,15 +265,11 @@ class Evaluation:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the ratio of each ranking to the log with its interval, and return the Axes."""
-        pass
-
         return draw_evaluation(self, ax)
 
     def save_plot(self, path: str) -> None:
-        """Write the picture as PNG, SVG or PDF, whole or not at all."""
-        from posbias._plotstyle import save_picture
-
-        save_picture(self.plot().figure, path)
+        """Write the picture as PNG, SVG or PDF."""
+        save(self.plot(), path)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -846,28 +843,30 @@ def _weak(one: Judged) -> str | None:
 
 
 def draw_evaluation(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
-    """Draw the ratio of each ranking to the log, a row for each, with its interval."""
-    pass
+    """Draw the ratio of each ranking to the log with its interval, in rows."""
+    check_type("evaluation", evaluation, Evaluation)
+    return draw(evaluation_chart(evaluation), ax)
 
-    refuse_other("evaluation", evaluation, Evaluation)
-    ax = axes_of(ax, 5.6, 1.9 + 0.3 * len(evaluation.rankings))
-    axes: Any = dressed(ax)
+
+def evaluation_chart(evaluation: Evaluation) -> Chart:
+    """Return the chart of the ratio of each ranking to the log."""
+    series = []
     for verdict, (color, marker, name) in _LOOKS.items():
-        own = [
-            (row, one.ratio.value, one.ratio.low, one.ratio.high)
+        rows = {
+            row: one.ratio
             for row, one in enumerate(evaluation.rankings)
             if one.ratio is not None and one.verdict(evaluation.rises) == verdict
-        ]
-        if own:
-            rows, value, low, high = np.array(own, dtype=float).T
-            style = {"color": color, "marker": marker, "markersize": 6, "linestyle": "none", "capsize": 3}
-            axes.errorbar(value, rows, xerr=np.stack([value - low, high - value]), label=name, **style)
-    axes.axvline(1, color="black", linestyle="--", linewidth=1.1, label="as the log")
-    axes.set_yticks(range(len(evaluation.rankings)), [legible(one.name) for one in evaluation.rankings])
-    axes.set_ylim(len(evaluation.rankings) - 0.5, -0.5)
-    axes.set_xlabel(f"{evaluation.metric}, in terms of the log's")
-    axes.set_title(f"Rankings against the log, {100 * evaluation.level:g}% interval", fontsize="medium")
-    axes.legend(
-        frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, borderaxespad=3.5
+        }
+        if rows:
+            value, low, high = (known(getattr(r, field) for r in rows.values()) for field in ("value", "low", "high"))
+            series.append(Series(name, color, value, [*rows], low, high, marker, line="", size=6, across=True))
+    values = [1.0, *(value for one in series for value in one.values)]
+    return Chart(
+        f"Rankings against the log, {100 * evaluation.level:g}% interval",
+        number_axis(f"{evaluation.metric}, relative to the log", values),
+        named_axis([one.name for one in evaluation.rankings]),
+        series,
+        [Rule("x", 1.0, name="as the log")],
+        legend="below",
+        height=1.9 + 0.3 * len(evaluation.rankings),
     )
-    return ax

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posbias._arrays import FloatArray
-from posbias._optional import Columns, optional, pandas_frame, polars_frame
-from posbias._plotstyle import COLORS, MARKERS, axes_of, draw_legend, dressed, legible, refuse_other, save_picture
+from posbias._charts import MARKERS, Chart, Rule, Series, number_axis
+from posbias._matplotlib import draw, save
+from posbias._optional import Columns, pandas_frame, polars_frame
 from posbias._text import Column, folded, printable, table
-from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, number, one_of, share, shares, texts, whole
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, check_type, number, one_of, share, shares, texts, whole
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import FROM_HARVESTS, CrossFit
@@ -76,8 +77,6 @@ _COLUMN_TYPES: dict[str, type[int] | type[float] | type[str]] = {
 _MAX_LINES = 6
 # The widest half-width that the plot shows.
 _WIDEST = 100.0
-# Axes over a larger factor have ticks at powers of ten alone.
-_DENSE_TICKS_SPAN = 1e4
 # Page views of each simulated log, and the number of logs: a few seconds in all.
 _SIMULATED_PAGE_VIEWS, _SIMULATED_LOGS = 30_000, 4
 _FEWEST_SIMULATED_QUERIES = 500
@@ -546,10 +545,13 @@ def _no_scenarios_reason(harvest: Harvest) -> str | None:
 
 
 def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
-    """Draw the half-width at some ranks against queries, or against page views where queries were not counted."""
-    refuse_other("plan", plan, Plan)
-    ax = axes_of(ax)
-    dressed(ax)
+    """Draw how the intervals of some ranks narrow with more queries, or page views if queries were not counted."""
+    check_type("plan", plan, Plan)
+    return draw(plan_chart(plan), ax)
+
+
+def plan_chart(plan: Plan) -> Chart:
+    """Return the chart of the half-width of intervals against the amount of data."""
     first = plan.forecasts[0]
     known = [each for each in first.requirements if each.times_high is not None and each.precision is not None]
     if not known:
@@ -562,38 +564,30 @@ def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
     least = min(0.25, 0.5 * min(each.times or each.times_low or 1.0 for each in known))
     # Two parts, so that one point lies at the present data, which is marked.
     times = np.r_[np.geomspace(least, 1, 20), np.geomspace(1, 3 * max(most, 1.0), 40)[1:]]
-    for i, place in enumerate(chosen):
+    x, series = (count * times).tolist(), []
+    for color, place in enumerate(chosen):
         requirement = known[place]
         se, degrees = np.array([requirement.standard_error]), np.array([requirement.degrees_of_freedom])
         half_width = precision_at(times, se, degrees, plan.level, first.buckets, plan.queries)
-        style: dict[str, Any] = {"color": COLORS[i], "marker": MARKERS[i], "markersize": 5, "markevery": [19]}
-        rough = requirement.times is None
-        label = f"rank {requirement.rank}" + (", roughly" if rough else "")
-        drawn = np.where(half_width < _WIDEST, 100 * half_width, np.nan)
-        ax.plot(count * times, drawn, label=label, linestyle="--" if rough else "-", **style)
-    ax.axhline(100 * plan.precision, color="black", linestyle=":", linewidth=1.2)
-    ax.annotate(f"±{100 * plan.precision:g}%", (count * times[-1], 100 * plan.precision), ha="right", va="bottom")
-    ax.axvline(count, color="grey", linewidth=0.8, alpha=0.6)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    # Ticks at 1, 2 and 5 of each power of ten, and at powers alone where these would overlap.
-    ticker = optional("matplotlib.ticker", "Plots need")
-    for axis, form in ((ax.xaxis, lambda x, _: format_compact(x)), (ax.yaxis, "{x:g}%")):
-        low, high = sorted(axis.get_view_interval())
-        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < _DENSE_TICKS_SPAN * low else (1,)))
-        axis.set_major_formatter(form)
-        axis.set_minor_formatter(ticker.NullFormatter())
-    ax.set_xlabel("Page views" if plan.queries is None else "Queries")
-    ax.set_ylabel(f"{100 * plan.level:g}% interval, ±")
-    ax.set_title(legible(f"How intervals narrow with more data: {first.estimator}"), fontsize="medium")
-    draw_legend(ax)
-    return ax
+        y = np.where(half_width < _WIDEST, 100 * half_width, np.nan).tolist()
+        name, line = f"rank {requirement.rank}", "solid"
+        if requirement.times is None:
+            name, line = f"{name}, roughly", "dashed"
+        series.append(Series(name, color, x, y, marker=MARKERS[color], marked=[19], line=line, size=5))
+    wanted = 100 * plan.precision
+    values = [wanted, *(value for one in series for value in one.values)]
+    return Chart(
+        f"How intervals narrow with more data: {first.estimator}",
+        number_axis("Page views" if plan.queries is None else "Queries", x, log=True, text=format_compact),
+        number_axis(f"{100 * plan.level:g}% interval, ±", values, log=True, text=lambda percent: f"{percent:g}%"),
+        series,
+        [Rule("y", wanted, "dotted", note=f"±{wanted:g}%"), Rule("x", count, "solid", "grey")],
+    )
 
 
 def save_plan(plan: Plan, path: str) -> None:
     """Write the plot of a plan as PNG, SVG or PDF, completely or not at all."""
-    figure: Any = draw_plan(plan).figure
-    save_picture(figure, path)
+    save(draw_plan(plan), path)
 
 
 def _wrap(text: str) -> str:

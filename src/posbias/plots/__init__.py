@@ -1,4 +1,6 @@
-"""Pictures of everything that is worth looking at. Each function draws into an Axes, or a new one, and returns it.
+"""Draw curves, the evidence behind them, comparisons and plans with matplotlib.
+
+Each function draws into the Axes that it is given, or into a new one, and returns it.
 
 Example:
     >>> import posbias

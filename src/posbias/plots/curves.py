@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posbias._optional import optional
-from posbias._plotstyle import (
-    ALARM,
-    COLORS,
-    MARKERS,
-    axes_of,
-    draw_legend,
-    dressed,
-    legible,
-    over_ranks,
-    refuse_other,
-    save_picture,
-)
-from posbias._validate import whole
-from posbias.curves.curve import Curve, draw_curve, draw_line, draw_truth
+from posbias._charts import MARKERS, Axis, Chart, Rule, Series, known, number_axis
+from posbias._matplotlib import checked_axes, draw
+from posbias._matplotlib import save as save_picture
+from posbias._validate import check_type, whole
+from posbias.curves.curve import Curve, curve_series, draw_curve, propensity_chart
 from posbias.errors import CurveError
 from posbias.estimators.base import CurveEstimator
 from posbias.judging.history import History
@@ -31,14 +22,24 @@ from posbias.learning.weights import curve_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# More lines than these would hide each other.
-_MOST_CURVES, _MOST_RANKS = 8, 5
+# More lines would hide each other.
+_MOST_RANKS, MOST_CURVES = 5, len(MARKERS)
+# Days are numbered from here, as matplotlib does.
+_EPOCH = date(1970, 1, 1)
+# The largest number of dates below a chart but one, and the number of days from which they have a year but no day.
+_MOST_DATES, _MANY_DAYS = 5, 300
 
 
 def save(ax: Axes, path: str | os.PathLike[str]) -> None:
-    """Write the picture that an Axes is in as .png, .svg or .pdf, whole or not at all, the same each time."""
-    refuse_other("ax", ax, optional("matplotlib.axes", "Pictures need").Axes)
-    save_picture(ax.figure, path)
+    """Write the picture that an Axes is part of as a file.
+
+    The file is written as a whole or not at all, and has the same bytes each time.
+
+    Arguments:
+        ax (Axes): the Axes that a function of this module returned.
+        path (str or path): the file, which ends in .png, .svg or .pdf.
+    """
+    save_picture(checked_axes(ax), path)
 
 
 def curve(
@@ -48,76 +49,110 @@ def curve(
     truth: Sequence[float] | None = None,
     joint: bool = False,
 ) -> Axes:
-    """Draw a curve with its intervals, those of its segments, its joint band if asked for, and the truth if known."""
+    """Draw a curve with its confidence intervals, and those of its segments.
+
+    Arguments:
+        estimate (Curve or fitted estimator): the curve.
+        ax (Axes, default None): where to draw; None for a new figure.
+        truth (sequence of float, default None): the true propensities from rank 1 on, if they are known.
+        joint (bool, default False): whether to draw the band that holds the whole curve at once.
+    """
     return draw_curve(curve_of(estimate), ax, truth=truth, joint=joint)
 
 
 def curves(
     estimates: Mapping[str, CurveEstimator | Curve], ax: Axes | None = None, *, truth: Sequence[float] | None = None
 ) -> Axes:
-    """Draw several curves over each other, by name: of estimators, segments or days."""
+    """Draw several curves over each other, for example of estimators, segments or days.
+
+    Arguments:
+        estimates (mapping of str to Curve or fitted estimator): 1 to 8 curves by name.
+        ax (Axes, default None): where to draw; None for a new figure.
+        truth (sequence of float, default None): the true propensities from rank 1 on, if they are known.
+    """
     if not isinstance(estimates, Mapping) or not all(isinstance(name, str) for name in estimates):
         raise CurveError(f"curves draws estimates by name, as in {{'today': ...}}, not a {type(estimates).__name__}.")
-    if not 0 < len(estimates) <= _MOST_CURVES:
-        raise CurveError(f"From 1 to {_MOST_CURVES} curves can be told apart in one picture, not {len(estimates)}.")
-    ax = axes_of(ax)
-    axes = dressed(ax)
-    found = {name: curve_of(estimate) for name, estimate in estimates.items()}
-    for number, (name, one) in enumerate(found.items()):
-        # Side by side, so that intervals of one rank do not hide each other.
-        beside = 0.12 * (number - (len(found) - 1) / 2)
-        draw_line(axes, one, name, COLORS[number], marker=MARKERS[number], beside=beside, band=False)
-    if truth is not None:
-        draw_truth(axes, truth, [*found.values()])
-    over_ranks(axes, sorted({p.position for one in found.values() for p in one.positions}))
-    names = dict.fromkeys(one.interval_name for one in found.values())
-    axes.set_title(f"Examination by rank, {' and '.join(names)}", fontsize="medium")
-    draw_legend(axes)
-    return ax
+    if not 0 < len(estimates) <= MOST_CURVES:
+        raise CurveError(f"From 1 to {MOST_CURVES} curves can be told apart in one picture, not {len(estimates)}.")
+    return draw(curves_chart({name: curve_of(estimate) for name, estimate in estimates.items()}, truth=truth), ax)
+
+
+def curves_chart(curves: Mapping[str, Curve], *, truth: Sequence[float] | None = None) -> Chart:
+    """Return the chart of several curves, side by side so that the intervals of a rank do not hide each other."""
+    series = [
+        curve_series(one, name, place, shift=0.12 * (place - (len(curves) - 1) / 2))
+        for place, (name, one) in enumerate(curves.items())
+    ]
+    intervals = dict.fromkeys(one.interval_name for one in curves.values())
+    title = f"Examination by rank, {' and '.join(intervals)}"
+    return propensity_chart(title, series, [*curves.values()], truth=truth)
 
 
 def history(kept: History, ax: Axes | None = None, *, ranks: Sequence[int] | None = None) -> Axes:
-    """Draw the propensities of some ranks over the days, with their intervals; days with findings are marked."""
-    refuse_other("history", kept, History, CurveError)
+    """Draw the propensities of some ranks by day, with their confidence intervals; days with findings are marked.
+
+    Arguments:
+        kept (History): the curves of the days.
+        ax (Axes, default None): where to draw; None for a new figure.
+        ranks (sequence of int, default None): 1 to 8 ranks; None for some from the second to the last.
+    """
+    check_type("history", kept, History, CurveError)
     if not kept.days:
         raise CurveError("The history has no day yet: add one with History.add, or posbias history add.")
-    ax = axes_of(ax)
-    axes: Any = dressed(ax)
-    every = sorted({p.position for day in kept.days for p in day.positions if p.position > 1})
     if ranks is not None and not isinstance(ranks, Sequence | np.ndarray):
         raise CurveError(f"ranks must be a list of ranks, such as ranks=[2, 5], not {ranks!r}.")
-    chosen = [whole("ranks", rank, 1, error=CurveError) for rank in ranks] if ranks is not None else _spread(every)
-    if not chosen or len(chosen) > len(COLORS):
-        raise CurveError(f"From 1 to {len(COLORS)} ranks can be drawn over days, not {len(chosen)}.")
-    days = np.array([np.datetime64(day.date) for day in kept.days])
-    every_day = np.arange(days[0], days[-1] + 1)
-    place = np.searchsorted(every_day, days)
-    for number, rank in enumerate(chosen):
-        # A day without a curve is a gap.
-        values = np.full((3, len(every_day)), np.nan)
-        for at, day in zip(place, kept.days, strict=True):
-            found = next((p for p in day.positions if p.position == rank), None)
-            if found is not None:
-                values[:, at] = [np.nan if v is None else v for v in (found.propensity, found.low, found.high)]
-        axes.fill_between(every_day, values[1], values[2], color=COLORS[number], alpha=0.18, linewidth=0)
-        style = {"color": COLORS[number], "marker": MARKERS[number], "markersize": 4, "linewidth": 1.3}
-        axes.plot(every_day, values[0], label=f"rank {rank}", **style)
-    told = [day for day, one in zip(days, kept.days, strict=True) if one.findings]
-    for number, day in enumerate(told):
-        axes.axvline(day, color=ALARM, linestyle=":", linewidth=1.1, label=None if number else "something was found")
-    dates = optional("matplotlib.dates", "Pictures need")
-    # Days, however few there are: never hours.
-    locator = dates.AutoDateLocator(minticks=1, maxticks=8)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-    axes.set_ylabel("Propensity relative to rank 1")
-    axes.set_ylim(bottom=0)
-    axes.set_title(legible(f"Examination by day: {kept.days[-1].estimator}"), fontsize="medium")
-    draw_legend(axes, loc="center left", bbox_to_anchor=(1, 0.5))
-    return ax
+    chosen = [whole("ranks", rank, 1, error=CurveError) for rank in ranks] if ranks is not None else some_ranks(kept)
+    if not 0 < len(chosen) <= len(MARKERS):
+        raise CurveError(f"From 1 to {len(MARKERS)} ranks can be drawn over days, not {len(chosen)}.")
+    return draw(history_chart(kept, chosen), ax)
 
 
-def _spread(ranks: list[int]) -> list[int]:
-    """Return some ranks from the first to the last."""
+def some_ranks(kept: History) -> list[int]:
+    """Return some ranks of a history, from the second to the last."""
+    ranks = sorted({p.position for day in kept.days for p in day.positions if p.position > 1})
     places = np.unique(np.linspace(0, len(ranks) - 1, min(_MOST_RANKS, len(ranks))).round().astype(int))
     return [ranks[place] for place in places]
+
+
+def history_chart(kept: History, ranks: Sequence[int]) -> Chart:
+    """Return the chart of some ranks by day; a day without a curve is a gap."""
+    positions = {day_number(day.date): {p.position: p for p in day.positions} for day in kept.days}
+    days = range(min(positions), max(positions) + 1)
+    series = []
+    for color, rank in enumerate(ranks):
+        row = [positions.get(day, {}).get(rank) for day in days]
+        y, low, high = (known(getattr(p, field, None) for p in row) for field in ("propensity", "low", "high"))
+        marker = MARKERS[color]
+        series.append(Series(f"rank {rank}", color, days, y, low, high, marker, band=True, bars=False, size=4))
+    alarms = [day_number(day.date) for day in kept.days if day.findings]
+    names = ["something was found", *[""] * len(alarms)]
+    return Chart(
+        f"Examination by day: {kept.days[-1].estimator}",
+        _day_axis(days[0], days[-1]),
+        number_axis("Propensity relative to rank 1", (v for one in series for v in one.values), bottom=0.0),
+        series,
+        [Rule("x", day, "dotted", "alarm", name) for day, name in zip(alarms, names, strict=False)],
+        legend="right",
+    )
+
+
+def day_number(day: date) -> int:
+    """Return the number of a day on the axis of a history."""
+    return (day - _EPOCH).days
+
+
+def _day_axis(first: int, last: int) -> Axis:
+    years = sorted({(_EPOCH + timedelta(day)).year for day in (first, last)})
+    return Axis(" to ".join(map(str, years)), first - 0.5, last + 0.5, _day_ticks)
+
+
+def _day_ticks(low: float, high: float) -> dict[float, str]:
+    """Return ticks at days, never at hours, however few days there are.
+
+    >>> [*_day_ticks(day_number(date(2026, 2, 27)) - 0.5, day_number(date(2026, 3, 1)) + 0.5).values()]
+    ['Feb 27', 'Feb 28', 'Mar 1']
+    """
+    first, last = int(np.ceil(low)), int(np.floor(high))
+    form = "{day:%b %Y}" if last - first > _MANY_DAYS else "{day:%b} {day.day}"
+    step = 1 + (last - first) // _MOST_DATES
+    return {day: form.format(day=_EPOCH + timedelta(day)) for day in range(first, last + 1, step)}

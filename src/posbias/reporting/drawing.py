@@ -1,21 +1,30 @@
-"""SVG charts."""
+"""Draw charts as SVG that stands in a page, whose style sheet (`page.css`) sets colours and lines.
+
+Marks are invisible areas of a chart that show their numbers to a pointer, a finger, the keyboard and screen readers.
+Lengths are in points. On a phone a chart is about as wide as it is drawn, so that its texts are as large as the others.
+"""
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import NamedTuple
 
-from posbias._plotstyle import round_ranks
+import numpy as np
+import numpy.typing as npt
+
+from posbias._charts import ARC_HEIGHT, SHADES, Axis, Cells, Chart, Color, Rule, Series
 from posbias._text import printable
-from posbias.curves.curve import Curve
 
 Point = tuple[float, float]
-# Spikes, how deep it is cut between them, and by how much of a spike it is turned; a square is cut down to its sides.
-_STARS = {
+# The shape of each marker: the number of its spikes, how far out it is cut between them, and by how much of a spike it
+# is turned.
+_SHAPES = {
     "s": (4, math.sqrt(0.5), 0.5),
     "^": (3, 0.5, 0.0),
     "D": (4, math.sqrt(0.5), 0.0),
@@ -24,210 +33,66 @@ _STARS = {
     "X": (4, 0.4, 0.5),
     "*": (5, 0.45, 0.0),
 }
-# So many numbers are written beside a picture, and such a part of what is drawn is left free at both ends.
-_MOST, _MARGIN = 7, 0.05
-# Numbers that are closer to each other than this, or to nothing, are not told apart.
-_LEAST = 1e-6
-# In points: on a phone a picture is about as wide as it was drawn, so that its words are as large as those beside it.
-WIDTH, HEIGHT = 345.6, 237.6
-LEFT, RIGHT, ABOVE, BELOW = 43.2, 5.8, 5.8, 34.0
-# Ticks and their words, how far from the axes the words beside and below them stand, and half the width of a cap.
-_TICK, _GAP, _BESIDE, _UNDER, _CAP = 3.5, 3.5, 29.5, 29.5, 3.0
-# The legend: its rows, the width of a sample, and of a character, about.
+_WIDTH = 345.6
+# A chart that is one inch high in matplotlib has this height here.
+_INCH = 66.0
+# The space around the frame, and the length of the sides of a map.
+_LEFT, _RIGHT, _ABOVE, _BELOW, _MAP = 43.2, 5.8, 5.8, 34.0, 250.0
+# The length of ticks, the gap to their texts, the distance of axis labels, and half the width of the cap of a bar.
+_TICK, _GAP, _LABEL, _CAP = 3.5, 3.5, 29.5, 3.0
+# The legend: the height of a row, the width of a sample, and about that of a character.
 _ROW, _SAMPLE, _CHARACTER = 15.0, 18.0, 5.8
-# A point is too small for a finger.
+# How far the mark of a point reaches: a point itself is too small for a finger.
 _REACH = 6.0
-# The outline of a place that tells its numbers, and these.
-Mark = tuple[str, str]
-
-
-def rank_axis(ranks: Sequence[int], label: str = "Rank") -> Axis:
-    """Return an axis of ranks, with half a rank more on either side."""
-    return Axis(label, ranks[0] - 0.5, ranks[-1] + 0.5, {rank: f"{rank}" for rank in round_ranks(ranks[0], ranks[-1])})
+# The largest number of cells in a row of a map that a screen can show, and the place and width of the scale beside it.
+_MOST_CELLS, _SCALE_GAP, _SCALE_WIDTH = 500, 10.0, 11.0
 
 
 @dataclass(frozen=True)
-class Axis:
-    """What a picture is drawn over in one direction: from a number to another, and what is written beside some.
+class Mark:
+    """A part of a chart that shows a text: a column at x, a row at y, or the surroundings of a point."""
 
-    Where numbers are compared by their ratios, `log` has equal ones equally far apart.
+    text: str
+    x: float | None = None
+    y: float | None = None
+
+
+def draw_svg(chart: Chart, marks: Sequence[Mark], *, key: str, title: str, text: str) -> str:
+    """Return a chart as SVG.
+
+    Arguments:
+        chart (Chart): the chart.
+        marks (sequence of Mark): the parts that show their numbers.
+        key (str): what its ids in the page begin with.
+        title, text (str): what a screen reader says of the chart.
     """
-
-    label: str
-    low: float
-    high: float
-    ticks: Mapping[float, str]
-    log: bool = False
-
-    def share(self, value: float) -> float:
-        """Return where a number lies, from 0 at the one end to 1 at the other; nowhere if it has no ratio to others."""
-        if self.log and value <= 0:
-            return -math.inf
-        low, high, own = (math.log(v) if self.log else v for v in (self.low, self.high, value))
-        return (own - low) / (high - low)
-
-
-def number_axis(
-    label: str, values: Iterable[float], *, bottom: float | None = None, top: float = math.inf, log: bool = False
-) -> Axis:
-    """Return an axis that holds all of the finite values up to the top, and begins at the bottom if there is one."""
-    found = [v for v in values if math.isfinite(v) and (v > _LEAST or not log)] or [1.0]
-    low, high = min(found) if bottom is None else bottom, max(found)
-    if log:
-        beyond = (high / low) ** _MARGIN if high > low * (1 + _LEAST) else 1.1
-        low, high = low / beyond, high * beyond
-    else:
-        size = max(abs(low), abs(high), 1.0)
-        beyond = _MARGIN * (high - low) if high - low > _LEAST * size else 0.1 * size
-        low, high = low - beyond, high + beyond
-    low, high = low if bottom is None else bottom, min(high, top)
-    ticks = round_ratios(low, high) if log else round_numbers(low, high)
-    return Axis(label, low, high, ticks, log)
-
-
-def round_ratios(low: float, high: float) -> dict[float, str]:
-    """Return round numbers between two that are compared by their ratio.
-
-    >>> for low, high in ((0.09, 1.2), (0.6, 2.1), (0.8, 1.3)):
-    ...     print(*round_ratios(low, high).values())
-    0.1 0.2 0.5 1
-    0.7 1 1.5 2
-    0.8 0.9 1.0 1.1 1.2 1.3
-    """
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
-        found = [float(f"{step}e{power}") for power in powers for step in steps]
-        held = [value for value in found if low <= value <= high]
-        if len(held) > 2:
-            return {value: f"{value:g}" for value in held[:: math.ceil(len(held) / _MOST)]}
-    return round_numbers(low, high)
-
-
-def round_numbers(low: float, high: float) -> dict[float, str]:
-    """Return round numbers between two, with as many decimals as all of them need.
-
-    >>> for low, high in ((0, 1.04), (0.913, 1.21), (0, 42)):
-    ...     print(*round_numbers(low, high).values())
-    0.0 0.2 0.4 0.6 0.8 1.0
-    0.95 1.00 1.05 1.10 1.15 1.20
-    0 10 20 30 40
-    """
-    power = math.floor(math.log10((high - low) / _MOST))
-    for factor in (1, 2, 5, 10, 20):
-        step = factor * 10.0**power
-        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-        if last - first < _MOST:
-            break
-    decimals = max(0, -power - (factor >= 10))
-    return {float(f"{i * step:.{decimals}f}"): f"{i * step:.{decimals}f}" for i in range(first, last + 1)}
-
-
-def curve_series(
-    curve: Curve, name: str, color: str, marker: str = "o", *, beside: float = 0.0, band: bool = False
-) -> Series:
-    """Return a curve with its intervals, so far beside its ranks."""
-    ranks = [p.position + beside for p in curve.positions]
-    y, low, high = (known(getattr(p, of) for p in curve.positions) for of in ("propensity", "low", "high"))
-    return Series(printable(name), color, ranks, y, low, high, marker, band=band)
-
-
-@dataclass(frozen=True)
-class Series:
-    """Numbers in a row.
-
-    Attributes:
-        name: as the legend has it; without one it is not there.
-        color: "c0" to "c7", "alarm" or "ink", of which a page has another shade in the dark.
-        x, y: where they are; NaN where they are not known.
-        low, high: the ends of their intervals, where they have any.
-        marker: of each number, as `posbias.pictures` has them, if any; hollow if it says so.
-        line: through them, "solid", "dashed" or "dotted", if any.
-        band: whether the intervals are filled.
-        bars: whether they are bars with caps, which a narrow one needs to be seen.
-        size: of a marker, in points.
-    """
-
-    name: str
-    color: str
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
-    marker: str = ""
-    line: str = "solid"
-    band: bool = False
-    bars: bool = True
-    hollow: bool = False
-    size: float = 4.5
-
-    @property
-    def values(self) -> Iterator[float]:
-        """All numbers that are to be seen."""
-        yield from (*self.y, *self.low, *self.high)
-
-
-def line(points: Iterable[Point]) -> str:
-    """Return a line through points, broken where one of them is not known.
-
-    >>> line([(0, 1), (2, 3), (math.nan, 0), (4, 5), (6, 7)])
-    'M0 1L2 3M4 5L6 7'
-    """
-    return "".join("M" + "L".join(f"{short(x)} {short(y)}" for x, y in part) for part in _unbroken(points))
-
-
-def short(number: float) -> str:
-    """Return a length with no more decimals than an eye sees.
-
-    >>> short(58.004), short(-129.34), short(-0.01)
-    ('58', '-129.3', '0')
-    """
-    return f"{round(number, 1) + 0.0:.1f}".removesuffix(".0")
-
-
-def _unbroken(points: Iterable[tuple[float, ...]]) -> list[list[tuple[float, ...]]]:
-    return [[*part] for known, part in groupby(points, key=lambda point: all(map(math.isfinite, point))) if known]
-
-
-def known(values: Iterable[float | None]) -> list[float]:
-    """Return numbers, NaN where there are none."""
-    return [math.nan if value is None else value for value in values]
-
-
-def band(lower: Sequence[Point], upper: Sequence[Point]) -> str:
-    """Return what lies between two lines over the same places, broken where one of them is not known."""
-    both = [
-        (low[0], low[1], high[1]) if math.isfinite(high[1]) else (low[0], math.nan, math.nan)
-        for low, high in zip(lower, upper, strict=True)
+    legend, rows = _legend(chart)
+    top = _ABOVE + rows * _ROW
+    width, height = (_MAP, _MAP) if chart.cells is not None else (_WIDTH - _LEFT - _RIGHT, 0.0)
+    frame = Frame(chart.x, chart.y, _LEFT, _LEFT + width, top, top + (height or _INCH * chart.height - _ABOVE - _BELOW))
+    inside = [
+        _cells(chart.cells, frame) if chart.cells is not None else "",
+        _group(0, [_arc(*ends, width, frame) for ends, width in chart.arcs.items()]) if chart.arcs else "",
+        *(_series(one, frame) for one in chart.series),
+        *(_rule(rule, frame) for rule in chart.rules),
     ]
-    return "".join(
-        line([(x, low) for x, low, _ in part] + [(x, high) for x, _, high in reversed(part)]) + "z"
-        for part in _unbroken(both)
+    scale = chart.cells.scale if chart.cells is not None else None
+    outside = _axes(frame, grid=chart.grid) + legend + (_shades(scale, frame) if scale is not None else "")
+    area = _box(frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top)
+    # A pointer shows the title of a mark even without the script.
+    shown = [f'<path d="{_outline(mark, frame)}"><title>{escape(mark.text)}</title></path>' for mark in marks]
+    return (
+        f'<svg viewBox="0 0 {_short(_WIDTH)} {_short(frame.bottom + _BELOW)}" role="group" '
+        f'aria-labelledby="{key}-title {key}-text" class="chart"><title id="{key}-title">{escape(title)}</title>'
+        f'<desc id="{key}-text">{escape(text)}</desc><g aria-hidden="true">'
+        f'<clipPath id="{key}-area"><path d="{area}"/></clipPath>{outside}'
+        f'<g clip-path="url(#{key}-area)">{"".join(inside)}</g></g><g class="marks">{"".join(shown)}</g></svg>'
     )
 
 
-def plotted(
-    series: Sequence[Series],
-    x: Axis,
-    y: Axis,
-    *,
-    height: float = HEIGHT,
-    grid: bool = True,
-    behind: Callable[[Frame], str] = lambda frame: "",
-) -> Drawing:
-    """Return series drawn over axes, under a legend of those that have names, which makes the picture higher.
-
-    What is `behind` them is drawn into the frame that they get.
-    """
-    samples, rows = _legend([one for one in series if one.name])
-    top = ABOVE + rows * _ROW
-    frame = Frame(x, y, LEFT, WIDTH - RIGHT, top, top + height - ABOVE - BELOW)
-    return Drawing(
-        frame, "".join([behind(frame), *(_drawn(one, frame) for one in series)]), axes(frame, grid=grid) + samples
-    )
-
-
-class Frame(NamedTuple):
-    """The axes of a picture, and where they lie in it, in points from the upper left."""
+@dataclass(frozen=True)
+class Frame:
+    """The axes of a chart and where they lie, in points from the upper left."""
 
     x: Axis
     y: Axis
@@ -236,209 +101,275 @@ class Frame(NamedTuple):
     top: float
     bottom: float
 
-    @property
-    def height(self) -> float:
-        """How high a picture is whose frame this is."""
-        return self.bottom + BELOW
-
     def at(self, x: float, y: float) -> Point:
-        """Return the place of two numbers."""
+        """Return the place of a pair of numbers."""
         return (
             self.left + self.x.share(x) * (self.right - self.left),
             self.bottom + self.y.share(y) * (self.top - self.bottom) if math.isfinite(y) else math.nan,
         )
 
     def points(self, x: Iterable[float], y: Iterable[float]) -> list[Point]:
-        """Return the places of a row of numbers."""
-        return [self.at(*both) for both in zip(x, y, strict=True)]
+        """Return the places of pairs of numbers."""
+        return [self.at(*pair) for pair in zip(x, y, strict=True)]
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A frame, with what is drawn in it, clipped to it, and around it."""
-
-    frame: Frame
-    within: str
-    around: str
-
-
-def _legend(named: Sequence[Series]) -> tuple[str, int]:
-    """Return samples of series with their names, one after the other, and how many rows they take."""
-    shapes, x, row = [], LEFT, 0
-    for one in named:
-        wide = _SAMPLE + 5 + _CHARACTER * len(one.name)
-        if x > LEFT and x + wide > WIDTH - RIGHT:
-            x, row = LEFT, row + 1
-        y = ABOVE + row * _ROW + 4
-        middle = x + _SAMPLE / 2
-        sample = (
-            path(f"line {one.line}".removesuffix(" solid"), line([(x, y), (x + _SAMPLE, y)])) if one.line else "",
-            path("whisker", _bar(middle, y - 4, y + 4)) if one.bars and one.low else "",
-            path("hollow" if one.hollow else "dot", dots([(middle, y)], one.marker, one.size)) if one.marker else "",
-        )
-        shapes += [group(one.color, sample), text(one.name, x + _SAMPLE + 5, y + 3.5)]
-        x += wide + 12
-    return "".join(shapes), row + 1 if named else 0
+def _outline(mark: Mark, frame: Frame) -> str:
+    if mark.x is not None and mark.y is not None:
+        x, y = frame.at(mark.x, mark.y)
+        return _box(x - _REACH, y - _REACH, 2 * _REACH, 2 * _REACH)
+    left, right, top, bottom = frame.left, frame.right, frame.top, frame.bottom
+    if mark.x is not None:
+        ends = [frame.at(mark.x + half, frame.y.low)[0] for half in (-0.5, 0.5)]
+        left, right = max(ends[0], left), min(ends[1], right)
+    if mark.y is not None:
+        top, bottom = sorted(frame.at(frame.x.low, mark.y + half)[1] for half in (-0.5, 0.5))
+    return _box(left, top, right - left, bottom - top)
 
 
-def path(kind: str, outline: str, **attributes: object) -> str:
-    """Return an outline, filled or drawn as its kind is."""
-    return f'<path class="{kind}" d="{outline}"{_written(attributes)}/>' if outline else ""
+# ---- Parts of a chart
 
 
-def _written(attributes: dict[str, object]) -> str:
+def _axes(frame: Frame, *, grid: bool) -> str:
+    texts, lines, ticks = [], "", ""
+    for value, word in frame.x.ticks.items():
+        place = frame.at(value, frame.y.low)[0]
+        lines += _line([(place, frame.bottom), (place, frame.top)])
+        ticks += _line([(place, frame.bottom), (place, frame.bottom + _TICK)])
+        texts.append(_text(word, place, frame.bottom + _TICK + _GAP + 7.5, "mid"))
+    for value, word in frame.y.ticks.items():
+        place = frame.at(frame.x.low, value)[1]
+        lines += _line([(frame.left, place), (frame.right, place)])
+        ticks += _line([(frame.left, place), (frame.left - _TICK, place)])
+        texts.append(_text(word, frame.left - _TICK - _GAP, place + 3.5, "end"))
+    corner = (frame.left, frame.bottom)
+    edges = _line([(frame.left, frame.top) if frame.y.ticks else corner, corner, (frame.right, frame.bottom)])
+    across, down = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
+    texts += [
+        _text(frame.x.label, across, frame.bottom + _LABEL, "mid"),
+        _text(frame.y.label, -down, frame.left - _LABEL, "mid", transform="rotate(-90)"),
+    ]
+    return "".join([_path("grid", lines) if grid else "", _path("axis", edges + ticks), *texts])
+
+
+def _legend(chart: Chart) -> tuple[str, int]:
+    """Return samples of the series and rules with their names, and the number of rows that they take."""
+    entries: list[tuple[str, str]] = []
+    for one in chart.series:
+        if one.name:
+            entries.append((one.name, _group(one.color, _shapes(one, *_sample(one)), one.opacity)))
+    for rule in chart.rules:
+        if rule.name:
+            entries.append((rule.name, _group(rule.color, [_stroke(rule.line, [(0, 0), (_SAMPLE, 0)])])))
+    if chart.note:
+        entries.append((chart.note, ""))
+    shapes, x, row = [], _LEFT, 0
+    for name, sample in entries:
+        words = printable(name)
+        width = _SAMPLE + 5 + _CHARACTER * len(words)
+        if x > _LEFT and x + width > _WIDTH - _RIGHT:
+            x, row = _LEFT, row + 1
+        y = _ABOVE + row * _ROW + 4
+        place = f"translate({_short(x)} {_short(y)})"
+        shapes += [f'<g transform="{place}">{sample}</g>', _text(words, x + _SAMPLE + 5, y + 3.5)]
+        x += width + 12
+    return "".join(shapes), row + 1 if entries else 0
+
+
+def _sample(series: Series) -> tuple[list[Point], list[Point], list[Point], list[Point]]:
+    """Return the line, the points with a marker and the ends of the interval of a sample in a legend."""
+    middle = _SAMPLE / 2
+    low, high = ([(middle, 4.0)], [(middle, -4.0)]) if series.low else ([], [])
+    return [(0.0, 0.0), (_SAMPLE, 0.0)], [(middle, 0.0)], low, high
+
+
+def _series(one: Series, frame: Frame) -> str:
+    points = frame.points(one.x, one.y)
+    if one.columns:
+        outlines = ""
+        for x, y in zip(one.x, one.y, strict=True):
+            (left, bottom), (right, top) = frame.at(x - 0.35, 0), frame.at(x + 0.35, y)
+            outlines += _box(left, top, right - left, bottom - top)
+        return _group(one.color, [_path("dot", outlines)])
+    marked = points if one.marked is None else [points[place] for place in one.marked]
+    low, high = (
+        [] if not ends else frame.points(ends, one.y) if one.across else frame.points(one.x, ends)
+        for ends in (one.low, one.high)
+    )
+    band = _path("band", _band(low, high)) if one.band else ""
+    return _group(one.color, [band, *_shapes(one, points, marked, low, high)], one.opacity)
+
+
+def _shapes(
+    one: Series, points: Sequence[Point], marked: Sequence[Point], low: Sequence[Point], high: Sequence[Point]
+) -> list[str]:
+    """Return the line, bars and markers of a series."""
+    bars = ""
+    if one.bars and low:
+        # In a legend there is one bar, in the middle of the line.
+        middles = points if len(points) == len(low) else marked
+        bars = "".join(_bar(*ends, one.across) for ends in zip(middles, low, high, strict=True))
+    places = [(x, y) for x, y in marked if math.isfinite(x + y)] if one.marker else []
+    return [
+        _stroke(one.line, points) if one.line else "",
+        _path("whisker", bars),
+        _path("hollow" if one.hollow else "dot", "".join(_marker(*at, one.marker, one.size / 2) for at in places)),
+    ]
+
+
+def _bar(middle: Point, low: Point, high: Point, across: bool) -> str:
+    (x, y), (x_low, y_low), (x_high, y_high) = middle, low, high
+    if not math.isfinite(sum((*middle, *low, *high))):
+        return ""
+    # The percentiles of a low level may both lie on one side of the estimate.
+    if across:
+        ends = [(min(x, x_low), y), (max(x, x_high), y)]
+        caps = (_line([(end, y - _CAP), (end, y + _CAP)]) for end, _ in ends)
+    else:
+        ends = [(x, max(y, y_low)), (x, min(y, y_high))]
+        caps = (_line([(x - _CAP, end), (x + _CAP, end)]) for _, end in ends)
+    return "".join([_line(ends), *caps])
+
+
+def _rule(rule: Rule, frame: Frame) -> str:
+    x, y = frame.at(rule.value if rule.axis == "x" else frame.x.low, rule.value if rule.axis == "y" else frame.y.low)
+    ends = [(x, frame.bottom), (x, frame.top)] if rule.axis == "x" else [(frame.left, y), (frame.right, y)]
+    note = _text(rule.note, frame.right, y - 3, "end") if rule.note else ""
+    return _group(rule.color, [_stroke(rule.line, ends)]) + note
+
+
+def _arc(first: int, last: int, width: float, frame: Frame) -> str:
+    (left, bottom), (right, _), (_, top) = (
+        frame.at(*place) for place in ((first, 0), (last, 0), (first, ARC_HEIGHT * (last - first)))
+    )
+    radii = f"A{_short((right - left) / 2)} {_short(bottom - top)} 0 0 1"
+    outline = f"M{_short(left)} {_short(bottom)}{radii} {_short(right)} {_short(bottom)}"
+    return _path("arc", outline, stroke_width=_short(width))
+
+
+def _cells(cells: Cells, frame: Frame) -> str:
+    scale, counts = cells.scale, cells.counts
+    if scale is None:
+        return ""
+    kept = np.unique(np.linspace(0, len(counts) - 1, _MOST_CELLS).astype(int))
+    shown = counts[np.ix_(kept, kept)]
+    shares = np.log(np.clip(shown, scale.low, scale.high) / scale.low) / math.log(scale.high / scale.low)
+    levels = np.where(shown > 0, 1 + np.rint(254 * shares), 0).astype(np.uint8)
+    texts = []
+    for row, column, text, light in cells.texts:
+        x, y = frame.at(column, row)
+        texts.append(_text(text, x, y + 2.6, "on-light" if light else "on-dark"))
+    return _image(levels, frame.left, frame.top, _MAP, _MAP, "cells") + "".join(texts)
+
+
+def _shades(scale: Axis, frame: Frame) -> str:
+    """Return the scale beside a map: its shades and some of the counts that they stand for."""
+    left, height = frame.right + _SCALE_GAP, frame.bottom - frame.top
+    ticks, texts = "", ""
+    for count, word in scale.ticks.items():
+        y = frame.bottom - scale.share(count) * height
+        ticks += _line([(left + _SCALE_WIDTH, y), (left + _SCALE_WIDTH + _TICK, y)])
+        texts += _text(word, left + _SCALE_WIDTH + 6, y + 3.5)
+    levels = np.arange(255, 0, -1, dtype=np.uint8)[:, None]
+    return _image(levels, left, frame.top, _SCALE_WIDTH, height, "shades") + _path("axis", ticks) + texts
+
+
+def _image(levels: npt.NDArray[np.uint8], x: float, y: float, width: float, height: float, kind: str) -> str:
+    data = base64.b64encode(_png(levels)).decode()
+    return (
+        f'<image class="{kind}" x="{_short(x)}" y="{_short(y)}" width="{_short(width)}" height="{_short(height)}" '
+        f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>'
+    )
+
+
+def _png(levels: npt.NDArray[np.uint8]) -> bytes:
+    """Return shades, (rows, columns), as a PNG of one pixel each; 0 is transparent.
+
+    >>> _png(np.array([[0, 255]], dtype=np.uint8))[:8]
+    b'\\x89PNG\\r\\n\\x1a\\n'
+    """
+    anchors = np.array([[*bytes.fromhex(shade[1:])] for shade in SHADES])
+    places = np.linspace(0, len(anchors) - 1, 255)
+    colors = np.stack([np.interp(places, np.arange(len(anchors)), anchors[:, i]) for i in range(3)], axis=1)
+    palette = bytes(3) + np.rint(colors).astype(np.uint8).tobytes()
+    # Each row begins with the number of its filter, 0 for none.
+    rows = np.pad(levels, ((0, 0), (1, 0))).tobytes()
+    head = struct.pack(">IIBBBBB", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"PLTE", palette), (b"tRNS", b"\0"), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
+    )
+
+
+# ---- Shapes
+
+
+def _line(points: Iterable[Point]) -> str:
+    """Return a line through points, broken where one is not known.
+
+    >>> _line([(0, 1), (2, 3), (math.nan, 0), (4, 5), (6, 7)])
+    'M0 1L2 3M4 5L6 7'
+    """
+    return "".join("M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in part) for part in _unbroken(points))
+
+
+def _unbroken(points: Iterable[tuple[float, ...]]) -> list[list[tuple[float, ...]]]:
+    return [[*part] for finite, part in groupby(points, key=lambda point: all(map(math.isfinite, point))) if finite]
+
+
+def _band(lower: Sequence[Point], upper: Sequence[Point]) -> str:
+    """Return the area between two lines over the same places, broken where one is not known."""
+    both = [(x, low, high) for (x, low), (_, high) in zip(lower, upper, strict=True)]
+    return "".join(
+        _line([(x, low) for x, low, _ in part] + [(x, high) for x, _, high in reversed(part)]) + "z"
+        for part in _unbroken(both)
+    )
+
+
+def _box(x: float, y: float, width: float, height: float) -> str:
+    return f"M{_short(x)} {_short(y)}h{_short(width)}v{_short(height)}h{_short(-width)}z"
+
+
+def _marker(x: float, y: float, marker: str, radius: float) -> str:
+    if marker == "o":
+        r = round(radius, 1)
+        half, across = f"a{_short(r)} {_short(r)} 0 0 0", _short(2 * r)
+        return f"M{_short(x - r)} {_short(y)}{half} {across} 0{half} -{across} 0z"
+    spikes, cut, turned = _SHAPES[marker]
+    corners = []
+    for i in range(2 * spikes):
+        # A little larger, to look as large as a circle.
+        far, angle = radius * 1.3 * (cut if i % 2 else 1), (i / 2 + turned) * 2 * math.pi / spikes
+        corners.append((x + far * math.sin(angle), y - far * math.cos(angle)))
+    return f"{_line(corners)}z"
+
+
+def _short(number: float) -> str:
+    """Return a length with as many decimals as can be seen.
+
+    >>> _short(58.004), _short(-129.34), _short(-0.01)
+    ('58', '-129.3', '0')
+    """
+    return f"{round(number, 1) + 0.0:.1f}".removesuffix(".0")
+
+
+def _stroke(line: str, points: Iterable[Point]) -> str:
+    return _path(f"line {line}".removesuffix(" solid"), _line(points))
+
+
+def _path(kind: str, outline: str, **attributes: object) -> str:
+    return f'<path class="{kind}" d="{outline}"{_attributes(attributes)}/>' if outline else ""
+
+
+def _attributes(attributes: Mapping[str, object]) -> str:
     return "".join(f' {name.replace("_", "-")}="{escape(str(value))}"' for name, value in attributes.items())
 
 
-def _bar(x: float, low: float, high: float) -> str:
-    caps = (line([(x - _CAP, y), (x + _CAP, y)]) for y in (low, high))
-    return "".join([line([(x, low), (x, high)]), *caps])
+def _group(color: Color, shapes: Iterable[str], opacity: float = 1.0) -> str:
+    kind = f"c{color}" if isinstance(color, int) else color
+    faint = {} if opacity == 1 else {"opacity": opacity}
+    return f'<g class="{kind}"{_attributes(faint)}>{"".join(shapes)}</g>'
 
 
-def dots(points: Iterable[Point], marker: str, size: float) -> str:
-    """Return a mark at each of the points that are known: "o" is round, others are as `posbias.pictures` has them."""
-    return "".join(_dot(x, y, marker, size / 2) for x, y in points if math.isfinite(x) and math.isfinite(y))
-
-
-def _dot(x: float, y: float, marker: str, radius: float) -> str:
-    if marker == "o":
-        r = round(radius, 1)
-        half, across = f"a{short(r)} {short(r)} 0 0 0", short(2 * r)
-        return f"M{short(x - r)} {short(y)}{half} {across} 0{half} -{across} 0z"
-    spikes, cut, turned = _STARS[marker]
-    corners = []
-    for i in range(2 * spikes):
-        # As large to the eye as what is round.
-        far, angle = radius * 1.3 * (cut if i % 2 else 1), (i / 2 + turned) * 2 * math.pi / spikes
-        corners.append((x + far * math.sin(angle), y - far * math.cos(angle)))
-    return f"{line(corners)}z"
-
-
-def group(kind: str, shapes: Iterable[str], **attributes: object) -> str:
-    """Return shapes that have something in common."""
-    return f'<g class="{kind}"{_written(attributes)}>{"".join(shapes)}</g>'
-
-
-def text(words: str, x: float, y: float, kind: str = "", **attributes: object) -> str:
-    """Return words at a place."""
+def _text(words: str, x: float, y: float, kind: str = "", **attributes: object) -> str:
     named = f' class="{kind}"' if kind else ""
-    return f'<text{named} x="{short(x)}" y="{short(y)}"{_written(attributes)}>{escape(words)}</text>'
-
-
-def _drawn(one: Series, frame: Frame) -> str:
-    points = frame.points(one.x, one.y)
-    lower, upper = (frame.points(one.x, ends) if ends else [] for ends in (one.low, one.high))
-    # Percentiles of a narrow level may lie beside the estimate.
-    ends = zip(points, lower, upper, strict=True) if one.bars and lower else ()
-    bars = [(x, max(y, low), min(y, high)) for (x, y), (_, low), (_, high) in ends if math.isfinite(y + low + high)]
-    shapes = (
-        path("band", band(lower, upper)) if one.band else "",
-        path(f"line {one.line}".removesuffix(" solid"), line(points)) if one.line else "",
-        path("whisker", "".join(_bar(*one) for one in bars)),
-        path("hollow" if one.hollow else "dot", dots(points, one.marker, one.size)) if one.marker else "",
-    )
-    return group(one.color, shapes)
-
-
-def axes(frame: Frame, *, grid: bool = True) -> str:
-    """Return the two axes of a frame with their numbers and words."""
-    shapes, lines, ticks = [], "", ""
-    for value, word in frame.x.ticks.items():
-        place = frame.at(value, frame.y.low)[0]
-        lines += line([(place, frame.bottom), (place, frame.top)])
-        ticks += line([(place, frame.bottom), (place, frame.bottom + _TICK)])
-        shapes.append(text(word, place, frame.bottom + _TICK + _GAP + 7.5, "mid"))
-    for value, word in frame.y.ticks.items():
-        place = frame.at(frame.x.low, value)[1]
-        lines += line([(frame.left, place), (frame.right, place)])
-        ticks += line([(frame.left, place), (frame.left - _TICK, place)])
-        shapes.append(text(word, frame.left - _TICK - _GAP, place + 3.5, "end"))
-    corner = (frame.left, frame.bottom)
-    edges = line([(frame.left, frame.top) if frame.y.ticks else corner, corner, (frame.right, frame.bottom)])
-    across, down = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
-    return "".join(
-        [
-            path("grid", lines) if grid else "",
-            path("axis", edges + ticks),
-            *shapes,
-            text(frame.x.label, across, frame.bottom + _UNDER, "mid"),
-            text(frame.y.label, -down, frame.left - _BESIDE, "mid", transform="rotate(-90)"),
-        ]
-    )
-
-
-def chart(key: str, title: str, text: str, table: Table, drawn: Drawing, marks: Placed) -> Chart:
-    """Return a drawing with its words, as SVG to stand in a page; all of its ids begin with the key."""
-    frame = drawn.frame
-    area = box(frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top)
-    # A pointer shows the title of a mark even where there is no script.
-    told = [f'<path d="{outline}"><title>{escape(said)}</title></path>' for outline, said in marks(frame)]
-    svg = (
-        f'<svg viewBox="0 0 {short(WIDTH)} {short(frame.height)}" role="group" '
-        f'aria-labelledby="{key}-title {key}-text" class="chart"><title id="{key}-title">{escape(title)}</title>'
-        f'<desc id="{key}-text">{escape(text)}</desc><g aria-hidden="true">'
-        f'<clipPath id="{key}-area"><path d="{area}"/></clipPath>{drawn.around}'
-        f'<g clip-path="url(#{key}-area)">{drawn.within}</g></g>{group("marks", told)}</svg>'
-    )
-    return Chart(key, title, text, svg, table)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Heads and rows, all of them words, as they stand in a page."""
-
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-Placed = Callable[[Frame], Iterator[Mark]]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A picture as SVG, what it is and shows in words, and its numbers."""
-
-    key: str
-    title: str
-    text: str
-    svg: str
-    table: Table
-
-
-def box(x: float, y: float, width: float, height: float) -> str:
-    """Return a rectangle, from its upper left."""
-    return f"M{short(x)} {short(y)}h{short(width)}v{short(height)}h{short(-width)}z"
-
-
-def at_ranks(ranks: Sequence[float], texts: Sequence[str]) -> Placed:
-    """Return marks over the whole height of a picture, one for each rank."""
-
-    def placed(frame: Frame) -> Iterator[Mark]:
-        for rank, text in zip(ranks, texts, strict=True):
-            ends = [frame.at(rank + side, frame.y.low)[0] for side in (-0.5, 0.5)]
-            left, right = max(ends[0], frame.left), min(ends[1], frame.right)
-            yield box(left, frame.top, right - left, frame.bottom - frame.top), text
-
-    return placed
-
-
-def at_rows(rows: Sequence[int], texts: Sequence[str]) -> Placed:
-    """Return marks over the whole width of a picture, one for each row of a map."""
-
-    def placed(frame: Frame) -> Iterator[Mark]:
-        for row, text in zip(rows, texts, strict=True):
-            low, high = sorted(frame.at(frame.x.low, row + side)[1] for side in (-0.5, 0.5))
-            yield box(frame.left, low, frame.right - frame.left, high - low), text
-
-    return placed
-
-
-def at_points(points: Sequence[tuple[float, float]], texts: Sequence[str]) -> Placed:
-    """Return marks around points."""
-
-    def placed(frame: Frame) -> Iterator[Mark]:
-        for point, text in zip(points, texts, strict=True):
-            x, y = frame.at(*point)
-            yield box(x - _REACH, y - _REACH, 2 * _REACH, 2 * _REACH), text
-
-    return placed
+    return f'<text{named} x="{_short(x)}" y="{_short(y)}"{_attributes(attributes)}>{escape(words)}</text>'

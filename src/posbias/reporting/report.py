@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from posbias._arrays import FloatArray, begun
-from posbias._text import as_python, format_ranks, printable
+from posbias._text import as_python, format_ranks
 from posbias._validate import DEFAULT_CAP, DEFAULT_LEVEL, DEFAULT_MAX_RANK, share, texts
 from posbias._validate import names as segment_columns
 from posbias.curves.curve import Curve, Position
@@ -39,8 +39,6 @@ PURPOSES = {
     "diagnose": "what speaks against the curve, again",
     "plan": "how much more data it needs, and what other traffic would bring",
 }
-# So many characters of a name fit a legend.
-_NAME = 22
 # So many rankers are named in a sentence.
 _MOST_NAMED = 4
 FORMAT = 1
@@ -175,8 +173,6 @@ class Report:
     @property
     def next_steps(self) -> list[tuple[Part, Mapping[str, str]]]:
         """The parts, each with what to type next, by what it is for."""
-        pass
-
         steps = self.steps if self.steps is not None else [in_python(part) for part in self.parts]
         return list(zip(self.parts, steps, strict=True))
 
@@ -237,7 +233,7 @@ class Part:
     ratios: tuple[PairRatio, ...]
     estimators: Mapping[str, Curve | str]
     segments: SegmentComparison | str | None
-    weights: Weights
+    weights: ClickWeights
     origin: Origin
 
     @property
@@ -385,7 +381,7 @@ def _part(fitted: Estimator[Any], beside: _Beside, pages: PageClicks | None, ori
         | {fitted.name: replace(curve, by=(), segments={})}
         | {other: made.curve() for other, made in beside.fits.items()},
         segments=segments,
-        weights=weigh(curve),
+        weights=click_weights(curve),
         origin=origin,
     )
 
@@ -436,29 +432,6 @@ class Origin:
         return asdict(self) | {"facts": dict(self.facts), "page_views": dict(self.page_views)}
 
 
-def told(p: Position, level: float | None) -> str:
-    """Return what there is to know of one rank of a curve, in a few lines."""
-    lines = [f"Rank {p.position}"]
-    if p.propensity is None:
-        lines.append("no number")
-    else:
-        lines.append(f"seen {p.propensity:.3f} times as often as rank 1")
-    if p.low is not None and p.position > 1:
-        lines.append(f"{100 * (level or 0):g}% interval {interval(p)}")
-    lines.append(f"{p.impressions:,} impressions, {p.clicks:,} clicks")
-    return "\n".join([*lines, *([p.reason] if p.reason else [])])
-
-
-def interval(p: Position) -> str:
-    """Return the interval of a rank; that of rank 1 is 1 by definition."""
-    return "" if p.position == 1 else between(p.low, p.high)
-
-
-def between(low: float | None, high: float | None) -> str:
-    """Return the ends of an interval as a table shows them."""
-    return "" if low is None else f"{low:.3f} – {'∞' if high is None else f'{high:.3f}'}"
-
-
 def _fact(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
@@ -506,12 +479,12 @@ def _unnamed(finding: Finding) -> Finding:
     return replace(finding, example=None)
 
 
-def weigh(curve: Curve, cap: float = DEFAULT_CAP) -> Weights:
+def click_weights(curve: Curve, cap: float = DEFAULT_CAP) -> ClickWeights:
     """Return the weights of a curve's own clicks.
 
     >>> from posbias.curves.curve import Position
     >>> at = [Position(1, 1.0, None, None, 50, 30, None), Position(2, 0.5, None, None, 50, 10, None)]
-    >>> found = weigh(Curve("x", 2, None, None, None, tuple(at), {}))
+    >>> found = click_weights(Curve("x", 2, None, None, None, tuple(at), {}))
     >>> [one.weight for one in found.ranks], round(found.effective_clicks, 2)
     ([1.0, 2.0], 35.71)
     """
@@ -530,7 +503,7 @@ def weigh(curve: Curve, cap: float = DEFAULT_CAP) -> Weights:
     clicks = sum(n for n, _, _ in known)
     total, squares = sum(n * w for n, w, _ in known), sum(n * w * w for n, w, _ in known)
     uncapped = sum(n * w for n, _, w in known)
-    return Weights(
+    return ClickWeights(
         cap=cap,
         ranks=ranks,
         clicks=clicks,
@@ -543,7 +516,7 @@ def weigh(curve: Curve, cap: float = DEFAULT_CAP) -> Weights:
 
 
 @dataclass(frozen=True)
-class Weights:
+class ClickWeights:
     """The inverse propensity weights of the clicks that a curve was made of, of each segment by its own curve.
 
     Attributes:
@@ -699,30 +672,3 @@ def basis_sentence(curve: Curve) -> str:
         f"It comes from {sum(curve.page_views.values()):,} page views with {clicks:,} clicks"
         f"{'' if [*curve.page_views] == [ANY_RANKER] else served}."
     )
-
-
-def short_names(names: Iterable[str]) -> list[str]:
-    """Return names as a legend has room for them, no two alike.
-
-    >>> short_names(["phone", "a very long name of a segment", "a very long name of a segment too"])
-    ['phone', 'a very long name of a…', 'a very long name … (2)']
-    """
-    found: list[str] = []
-    for name in map(printable, names):
-        own = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-        count = 1
-        while own in found:
-            count += 1
-            own = f"{name[: _NAME - 5]}… ({count})"
-        found.append(own)
-    return found
-
-
-def number(value: float | None) -> str:
-    """Return a number as a table shows it."""
-    return "–" if value is None or value != value else f"{value:.3f}"
-
-
-def bracketed(p: Position) -> str:
-    """Return the interval of a rank after its number, in brackets."""
-    return f" ({between(p.low, p.high)})" if p.low is not None and p.position > 1 else ""
