@@ -389,7 +389,7 @@ def test_estimators_side_by_side_are_counted_once(files: dict[str, str], monkeyp
     first = harvest.interventions()
     assert posbias.PivotOne().count(harvest) is posbias.AdjacentChain().count(harvest) is first
     # But where that would be much to hold.
-    monkeypatch.setattr(harvests, "_MOST_KEPT", first.clicks.size - 1)
+    monkeypatch.setattr(harvests, "_MAX_CACHED", first.clicks.size - 1)
     again = posbias.Harvest.load(files["two.harvest"])
     assert again.interventions() is not again.interventions()
 

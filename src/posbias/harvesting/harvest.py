@@ -1,4 +1,16 @@
-"""Harvest the interventions of a log."""
+"""Harvest the interventions of a log: the first step of everything that estimates a curve.
+
+`harvest` opens the log on an engine, runs one aggregation over its rows, checks what was counted, and returns a
+`Harvest`: a table of kilobytes to a few megabytes that holds all that estimators need. The log is not needed again.
+
+    1. Validate the arguments.
+    2. Open the log on DuckDB or Spark, and learn its layout (wide, long or replay).
+    3. Count impressions and clicks: by signature where ranks are known, by observed exposure otherwise.
+    4. Check the counts and a sample of page views for damage, and stop if the log cannot be used.
+    5. Return the counts as a `Harvest`.
+
+Reference: Agarwal et al., WSDM 2019, section 3.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +59,7 @@ from posbias.harvesting.tables import (
     PairSums,
     Strata,
     busiest_rank_index,
+    count_positions,
     strata_from_cells,
 )
 from posbias.logs.click_log import WEIGHTINGS, ClickLog, Weighting
@@ -55,18 +68,15 @@ from posbias.progress import Progress, silent
 from posbias.sql.plan import QueryPlan
 from posbias.version import __version__
 
-# What is counted -> how. A new kind is a file of SQL, a file of counting and a line here.
+# The function that counts each kind of table. A new kind needs its SQL, its function and a line here.
 _COUNTERS = {"signatures": count_signatures, "exposures": count_exposures}
+# The values of the segment columns that make one segment.
 Segment = tuple[str | None, ...]
 CountAxis = Literal["segment", "bucket", "ranker", "rank"]
-# So many rankers are named in a line about a harvest.
-_MOST_SHOWN = 6
-# Interventions of more numbers than these are made anew each time, in place of memory that is held: 16 MB, twice.
-_MOST_KEPT = 2 * 10**6
-
-
-# NumPy is imported only when the engine has answered: it takes as long as harvesting a million rows, and the command
-# imports it meanwhile.
+# The repr of a harvest names at most this many rankers.
+_MAX_NAMED_RANKERS = 6
+# Interventions with more numbers than this (16 MB, twice) are computed anew each time instead of kept in memory.
+_MAX_CACHED = 2 * 10**6
 
 
 def harvest(
@@ -81,24 +91,33 @@ def harvest(
     max_strata: int = MAX_STRATA,
     force: bool = False,
 ) -> Harvest:
-    """Harvest the interventions of a log: one aggregation, after which the log is no longer needed.
+    """Harvest the interventions of a log in one aggregation.
 
     Arguments:
-        log: the click log.
-        max_rank: M; results shown or ranked beyond it are not counted.
-        by: segment columns; each segment gets its own counts in the same pass. In replay a document is compared with
-            itself only within a segment, for the curve of all as well.
-        weighting: how much each (query, document) pair counts. "traffic" is the paper's and the default where ranks
-            are known (wide, long); "harmonic" is the default in replay; "uniform" counts each pair once. The last
-            two compare a pair only with itself, where it was shown at both ranks.
-        non_functional: in replay, a ranker that showed a document at several ranks for one query counts at each by
-            its "share" of impressions, or is "refuse"d with an error.
-        engine: "duckdb" (embedded, the default) or "spark"; or a value with settings of its own, such as
-            `posbias.DuckDB(memory_limit="2GB")` or `posbias.Spark(master="yarn")`.
-        progress: called with what is being done and the share done.
-        max_strata: beyond this many rows, sums over interventional sets are kept in place of strata.
-        force: go on where the log was found to be damaged (a page view logged twice, nothing but clicks); what was
-            found is kept with the harvest. Rows that cannot be counted are refused all the same.
+        log (ClickLog): the click log.
+        max_rank (int, default 10): M, the number of top ranks. Results shown or ranked below it are not counted.
+        by (sequence of str, default ()): segment columns. Each segment gets its own counts in the same pass. In replay
+            a document is compared with itself only within a segment, for the curve of all segments as well.
+        weighting ("traffic", "harmonic" or "uniform", default None): how much each (query, document) pair counts.
+            "traffic" is the weighting of the paper, and the default where ranks are known (wide, long). "harmonic" is
+            the default in replay. "uniform" counts each pair once. The last two compare a pair only with itself, where
+            it was shown at both ranks.
+        non_functional ("share" or "refuse", default "share"): what to do in replay with a ranker that showed a document
+            at several ranks for one query. "share" counts each rank by its share of the impressions; "refuse" raises an
+            error.
+        engine (str, DuckDB or Spark, default None): "duckdb" (embedded, the default) or "spark", or an engine with its
+            own settings, such as `posbias.DuckDB(memory_limit="2GB")` or `posbias.Spark(master="yarn")`.
+        progress (callable, default silent): called with the name of the current step and the share that is done.
+        max_strata (int, default 2,000,000): with more strata than this, the harvest keeps sums over interventional
+            sets instead of strata.
+        force (bool, default False): go on if the log is damaged (a page view logged twice, only clicks). The findings
+            are kept with the harvest. Rows that cannot be counted still raise an error.
+
+    Returns:
+        Harvest: the counts, with findings about the rows.
+
+    Raises:
+        LogError: the log cannot be read, or has rows that cannot be counted.
 
     Example:
         >>> import posbias
@@ -113,25 +132,24 @@ def harvest(
     with open_log(log, engine, progress) as opened:
         check_segment_columns(opened, by)
         layout = opened.schema.layout
-        chosen = weighting or layout.weighting
-        check_window(opened, table_kind(layout, chosen))
-        settings = HarvestSettings(max_rank, tuple(by), chosen, non_functional, max_strata)
+        weighting = weighting or layout.weighting
+        kind = table_kind(layout, weighting)
+        check_window(opened, kind)
+        settings = HarvestSettings(max_rank, tuple(by), weighting, non_functional, max_strata)
         if opened.schema.drop_duplicates:
             check_page_view_ids(opened, settings.plan(opened, ()))
-        counted = _COUNTERS[table_kind(layout, chosen)](opened, settings)
-        pass
-        from posbias.harvesting.tables import count_positions
-
+        counted = _COUNTERS[kind](opened, settings)
         plan = settings.plan(opened, counted.rankers)
         repeats = find_repeats(opened, plan, small_sample(opened, counted.rows.rows))
-        findings = [*opened.findings, *counted.findings, *find_click_defects(count_positions(counted.table)), *repeats]
+        click_defects = find_click_defects(count_positions(counted.table))
+        findings = [*opened.findings, *counted.findings, *click_defects, *repeats]
         check_findings(findings, force=force)
         return Harvest(
             max_rank=max_rank,
             rankers=counted.rankers,
             layout=layout,
-            weighting=chosen,
-            by=tuple(by),
+            weighting=weighting,
+            by=settings.by,
             segments=tuple(counted.segments),
             kind=counted.kind,
             table=counted.table,
@@ -148,23 +166,33 @@ def harvest(
 
 @dataclass(frozen=True, eq=False)
 class Harvest:
-    """Impressions and clicks by bucket, stratum and ranker: what every estimator is computed from.
+    """Impressions and clicks by bucket, stratum and ranker: the input of every estimator.
 
-    Made by `posbias.harvest`, joined by `posbias.merge`, kept by `save` and `Harvest.load`, which also reads what a
-    warehouse answered to the query of `posbias.harvest_sql`.
+    `posbias.harvest` makes it from a log, and `posbias.merge` adds up several. `save` writes it to a file, and
+    `Harvest.load` reads it back; `load` also reads the exported result of the query of `posbias.harvest_sql`.
 
     Attributes:
-        max_rank: M, the number of top ranks harvested.
-        rankers: the rankers' names, sorted.
-        layout: how the ranks were known: wide, long or replay.
-        weighting: the weighting of pairs that estimators use unless told otherwise.
-        by: the segment columns.
-        segments: the segments found, each a tuple of values.
-        kind: what the table holds: strata by "signatures" or by "exposures", or sums over "pairs" of ranks.
-        table: the counts themselves, as `Cells` or, where those would not compress, as `PairSums`.
-        about: row counts, when and from what it was made.
-        findings: what the user should know about the rows that were and were not counted.
-        traffic: page views by bucket and ranker where the table itself does not tell them: in a segment of documents.
+        max_rank (int): M, the number of top ranks.
+        rankers (tuple of str): the names of the rankers, sorted.
+        layout (Layout): how the ranks were known: wide, long or replay.
+        weighting (str): the weighting of (query, document) pairs that estimators use by default.
+        by (tuple of str): the segment columns.
+        segments (tuple of tuples): the segments, each a tuple of one value for each column of `by`.
+        kind (str): what the table holds: strata by "signatures" or by "exposures", or sums over "pairs" of ranks.
+        table (Cells or PairSums): the counts. They are `Cells`, or `PairSums` if there are too many strata.
+        about (mapping): the number of rows by use, and when, how and from what the harvest was made.
+        findings (tuple of Finding): what the user should know about rows that were counted or left out.
+        traffic (array or None): page views by bucket and ranker, if the table does not have them. That is so in the
+            harvest of a segment that groups documents.
+
+    Example:
+        >>> import posbias
+        >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200)))
+        >>> found = posbias.harvest(log, max_rank=3)
+        >>> found.page_views
+        {'a': 1008, 'b': 992}
+        >>> found.impressions
+        array([2000, 2000, 2000])
 
     Reference: Agarwal et al., WSDM 2019, section 3.
     """
@@ -183,16 +211,24 @@ class Harvest:
 
     @cached_property
     def buckets(self) -> IntArray:
-        """The buckets that hold anything."""
+        """The numbers of the buckets that have data. A bucket is a group of queries, by a hash of the query id."""
         return distinct(self.table.bucket, int(self.table.bucket.max(initial=-1)) + 1)
 
     @cached_property
     def _shown(self) -> Cells | PairSums:
-        """The rows that tell what was shown, whether or not it intervenes."""
+        """The rows with plain impressions and clicks: all cells, or the pair sums without a second rank."""
         return self.table if isinstance(self.table, Cells) else self.table.where(self.table.other == 0)
 
     def counts(self, *by: CountAxis) -> IntArray:
-        """Impressions and clicks by some of segment, bucket (as in `buckets`), ranker and rank, in the order given."""
+        """Count impressions and clicks by any of segment, bucket, ranker and rank.
+
+        Arguments:
+            by ("segment", "bucket", "ranker" or "rank"): the axes of the result, in this order. Buckets are those of
+                `buckets`.
+
+        Returns:
+            array: impressions first, then clicks, each with one dimension for each axis.
+        """
         cells = self._shown
         axes: dict[CountAxis, tuple[IntArray, int]] = {
             "segment": (cells.segment, len(self.segments)),
@@ -208,12 +244,12 @@ class Harvest:
 
     @cached_property
     def _busiest(self) -> IntArray:
-        """The rank (from 0), by ranker, at which its page views are counted."""
+        """The rank of each ranker (from 0) at which its page views are counted."""
         return busiest_rank_index(self.counts("ranker", "rank")[0])
 
     @cached_property
     def views(self) -> FloatArray:
-        """Page views by bucket and ranker: what was shown at the busiest position; in whole pages, the first."""
+        """Page views by bucket and ranker, (B, m): impressions at the busiest rank, which on whole pages is rank 1."""
         if self.traffic is not None:
             return self.traffic
         cells = self._shown.where(self._shown.rank - 1 == self._busiest[self._shown.ranker])
@@ -224,7 +260,7 @@ class Harvest:
 
     @property
     def page_views(self) -> dict[str, int]:
-        """n_i: the page views that each ranker served."""
+        """The page views of each ranker: n_i in the paper."""
         return {name: int(n) for name, n in zip(self.rankers, self.views.sum(axis=0), strict=True)}
 
     @cached_property
@@ -242,61 +278,74 @@ class Harvest:
         return np.asarray(self._by_rank[1])
 
     def interventions(self, weighting: Weighting | None = None) -> Interventions:
-        """Return ĉ and ¬ĉ by bucket, ready to be resampled."""
+        """Return ĉ and ¬ĉ of every interventional set by bucket, so that buckets can be resampled.
+
+        Arguments:
+            weighting (str, default None): "traffic", "harmonic" or "uniform"; by default that of the harvest.
+
+        Raises:
+            HarvestError: the harvest does not have the counts that this weighting needs.
+        """
         weighting = self.weighting if weighting is None else weighting
         if weighting not in WEIGHTINGS:
             raise HarvestError(f"The weighting {weighting!r} is not known. Use one of {listed(WEIGHTINGS)}.")
         if isinstance(self.table, PairSums):
             if weighting != self.weighting:
                 raise HarvestError(
-                    f"This harvest keeps sums weighted by {self.weighting!r}, because strata did not compress, and "
-                    f"cannot be weighted anew by {weighting!r}. Harvest the log again.",
+                    f"This harvest cannot be weighted by {weighting!r}: it had too many strata to keep, and holds only "
+                    f"sums weighted by {self.weighting!r}. Harvest the log again.",
                     {"weighting": weighting},
                 )
             return interventions_from_pair_sums(self.table, weighting, self.max_rank, self.buckets, self.views)
         if weighting != "traffic" and self.kind == "signatures":
             raise HarvestError(
-                f"This harvest counts by signature and cannot tell (query, document) pairs apart, which the weighting "
-                f"{weighting!r} needs. Harvest the log again.",
+                f"This harvest cannot be weighted by {weighting!r}: that needs separate counts for each (query, "
+                "document) pair, and this harvest counts by signature. Harvest the log again.",
                 {"weighting": weighting},
             )
-        made = self._kept.get(weighting) or interventions_from_cells(
+        cached = self._cached_interventions
+        interventions = cached.get(weighting) or interventions_from_cells(
             self.table, weighting, self.max_rank, self.buckets, self.views
         )
-        if made.clicks.size <= _MOST_KEPT:
-            self._kept[weighting] = made
-        return made
+        if interventions.clicks.size <= _MAX_CACHED:
+            cached[weighting] = interventions
+        return interventions
 
     @cached_property
-    def _kept(self) -> dict[Weighting, Interventions]:
-        """What was made by weighting: estimators side by side ask for the same."""
+    def _cached_interventions(self) -> dict[Weighting, Interventions]:
+        """Interventions by weighting, because several estimators use the same ones."""
         return {}
 
     def pairs(self, weighting: Weighting | None = None) -> PairTable:
-        """Return ĉ and ¬ĉ of every interventional set."""
+        """Return ĉ and ¬ĉ of every interventional set over all buckets; `weighting` is as in `interventions`."""
         return PairTable(*self.interventions(weighting).total())
 
     def pair_clicks(self) -> FloatArray:
-        """Return the clicks at k on documents that are at k' too, as they were counted, not weighted: (M, M).
+        """Return the unweighted clicks at rank k on documents that are also ranked at k', as an (M, M) table.
 
-        A harvest that keeps sums over interventional sets gives these, which are weighted.
+        A harvest of pair sums holds only weighted clicks, and returns those.
         """
         if isinstance(self.table, Cells) and self.weighting == "traffic":
-            made = self.interventions()
-            # Made for estimators anyway, and not weighted yet.
-            if made.shares is not None:
-                return made.counted()
+            interventions = self.interventions()
+            # Estimators need these anyway, and with `shares` their clicks are not weighted yet.
+            if interventions.shares is not None:
+                return interventions.unweighted_clicks()
         return count_pair_clicks(self.table, self.weighting, self.max_rank, self.views)
 
     def strata(self, *, by_ranker: bool = False) -> Strata:
-        """Return impressions and clicks by stratum and bucket, strata numbered the same in every bucket.
+        """Return impressions and clicks by stratum and bucket, with strata numbered the same in every bucket.
 
-        In replay it does not matter who showed a document, and rankers are told apart only if asked for (`by_ranker`).
+        Arguments:
+            by_ranker (bool, default False): in replay, keep the rankers apart. By default they are added up, because it
+                does not matter which ranker showed a document.
+
+        Raises:
+            HarvestError: the harvest holds sums over pairs of ranks instead of strata.
         """
         if isinstance(self.table, PairSums):
             raise HarvestError(
-                "This harvest keeps sums over interventional sets, because strata did not compress, and has none. "
-                "Take an estimator on pair tables, such as AllPairs ('all-pairs'), or harvest the log again "
+                "This harvest has no strata: there were too many to keep, and it holds sums over interventional sets "
+                "instead. Take an estimator on pair tables, such as AllPairs ('all-pairs'), or harvest the log again "
                 "with a smaller max_rank or a larger max_strata."
             )
         if by_ranker and self.kind != "signatures":
@@ -313,15 +362,18 @@ class Harvest:
 
     @cached_property
     def expected_impressions(self) -> ExpectedImpressions:
-        """What rankers showed, of strata, beside what their traffic promised."""
+        """What each ranker showed, and what is expected from its share of traffic."""
         assert isinstance(self.table, Cells)
         return ExpectedImpressions.of(self.table, self.views.sum(axis=0))
 
     def segment(self, key: Segment | str) -> Harvest:
-        """Return the harvest of one segment alone.
+        """Return the harvest of one segment.
 
-        Its n_i are the page views of the segment; where a segment is a property of the document, so that one page
-        shows several, they are those of the whole log.
+        Its n_i are the page views of the segment. If the segment is a property of the document, so that one page view
+        shows several segments, n_i are the page views of the whole log.
+
+        Arguments:
+            key (str or tuple): the value of the segment, or one value for each segment column.
         """
         wanted = (key,) if isinstance(key, str) else tuple(key)
         if wanted not in self.segments:
@@ -335,38 +387,43 @@ class Harvest:
 
     @cached_property
     def segments_hold_whole_pages(self) -> bool:
-        """Whether every page view lies in one segment: then none shows more at a lower rank than at the first."""
+        """Whether each page view lies in one segment.
+
+        Then no segment has more impressions at any rank than at the rank where its page views are counted.
+        """
         cells = self._shown
         first, which = group([cells.segment, cells.ranker, cells.rank])
         impressions = cells.impressions if isinstance(cells, Cells) else cells.clicks + cells.skips
         shown = np.rint(tally(which, impressions, len(first)))
         ranker, rank = cells.ranker[first], cells.rank[first] - 1
-        # Beside what the same ranker showed in the same segment where its page views are counted.
         own, pages = group([cells.segment[first], ranker])
         views = tally(pages, np.where(rank == self._busiest[ranker], shown, 0), len(own))
         return bool(np.all(shown <= views[pages]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the harvest to one Parquet file, whole or not at all."""
+        """Write the harvest to one Parquet file; if writing fails, no file is left behind."""
         from posbias.harvesting.files import save
 
         save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
-        """Read a harvest that `save` wrote, or the exported answer to a query of `harvest_sql`.
+        """Read a harvest that `save` wrote, or the exported result of a query of `harvest_sql`.
 
         Arguments:
-            path: the file.
-            force: go on where an export shows that the log is damaged (no click at all, or nothing but clicks), as
-                with `posbias.harvest`; what was found is kept. A harvest that was saved has passed that door.
+            path (str or path): the file.
+            force (bool, default False): go on if an exported result shows that the log is damaged (no clicks, or only
+                clicks). A harvest that was saved has passed this check.
+
+        Raises:
+            HarvestError: the file is not a harvest, or it is damaged.
         """
         from posbias.harvesting.files import load
 
         return load(path, force=force)
 
     def __repr__(self) -> str:
-        shown = sorted(self.page_views.items(), key=lambda item: -item[1])[:_MOST_SHOWN]
+        shown = sorted(self.page_views.items(), key=lambda item: -item[1])[:_MAX_NAMED_RANKERS]
         more = len(self.rankers) - len(shown)
         traffic = ", ".join(f"{printable(name)}: {n:,}" for name, n in sorted(shown))
         traffic += f" and {more:,} more rankers" if more else ""
@@ -379,34 +436,39 @@ class Harvest:
 
 @dataclass(frozen=True)
 class PairTable:
-    """ĉ and ¬ĉ of every interventional set: `clicks[k-1, k'-1]` is ĉ_k^{k,k'}, `skips` likewise ¬ĉ."""
+    """ĉ and ¬ĉ of every interventional set: `clicks[k-1, k'-1]` is ĉ_k^{k,k'}, `skips[k-1, k'-1]` is ¬ĉ_k^{k,k'}."""
 
     clicks: FloatArray
     skips: FloatArray
 
 
 def check_rows(opened: OpenLog, max_rank: int, *, force: bool) -> list[Finding]:
-    """Refuse rows that cannot be counted and logs that are damaged, and return what else was found."""
+    """Validate the rows of a log before they are counted, and return the findings.
+
+    Rows that cannot be counted raise an error, and so does a damaged log unless `force` is true.
+    """
     plan = QueryPlan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
     profile, counts = count_rows(opened, plan)
     check_usable(opened, plan, counts.rows, counts.rows_unusable)
     sample = small_sample(opened, profile.rows)
     repeats = find_repeats(opened, plan, sample)
-    left_out = find_interleaved(opened, plan, counts, sample) or find_contradicted_ranks(counts)
-    findings = [*left_out, *find_click_defects(profile.positions), *repeats]
+    contradicted = find_interleaved(opened, plan, counts, sample) or find_contradicted_ranks(counts)
+    findings = [*contradicted, *find_click_defects(profile.positions), *repeats]
     check_findings(findings, force=force)
     return findings
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentStrata:
-    """The strata of a harvest, numbered as in `harvest.strata()`, where each *part* is a bucket of one segment.
+    """The strata of a harvest by segment, for estimators that fit all segments together.
+
+    Strata are numbered as in `harvest.strata()`. A *part* is one bucket of one segment; it takes the place of a bucket.
 
     Attributes:
-        strata: with parts in place of buckets.
-        segment: of each part.
-        bucket: of each part, as in `harvest.buckets`.
-        traffic: page views by segment and ranker, (S, m).
+        strata (Strata): the strata, with parts in place of buckets.
+        segment (array): the segment of each part.
+        bucket (array): the bucket of each part, as an index into `harvest.buckets`.
+        traffic (array): page views by segment and ranker, (S, m).
     """
 
     strata: Strata
@@ -416,26 +478,30 @@ class SegmentStrata:
 
     @classmethod
     def of(cls, harvest: Harvest) -> SegmentStrata:
-        """Return the strata of a harvest by segment."""
+        """Split the strata of a harvest by segment."""
         by_design = harvest.strata().by_design
         table = harvest.table
         assert isinstance(table, Cells)
         place = places(table.bucket, harvest.buckets)
         parts, part = np.unique(table.segment * len(harvest.buckets) + place, return_inverse=True)
         segment, bucket = np.divmod(parts, len(harvest.buckets))
-        views = _views(harvest, table, part, len(parts)) if harvest.segments_hold_whole_pages else harvest.views[bucket]
+        views = (
+            _page_views_by_part(harvest, table, part, len(parts))
+            if harvest.segments_hold_whole_pages
+            else harvest.views[bucket]
+        )
         cells = type(table)(**table.columns() | {"bucket": part})
         strata = strata_from_cells(cells, harvest.max_rank, np.arange(len(parts)), views, by_design=by_design)
         traffic = np.stack([tally(segment, n, len(harvest.segments)) for n in views.T], axis=1)
         return cls(strata, segment, bucket, traffic)
 
     def within(self, buckets: BoolArray) -> BoolArray:
-        """Return which parts are of some of the buckets."""
+        """Return the mask of the parts that belong to the masked buckets."""
         return np.asarray(buckets[self.bucket])
 
 
-def _views(harvest: Harvest, table: Cells, part: IntArray, parts: int) -> FloatArray:
-    """Return page views by part and ranker: what the segment was shown at its busiest position."""
+def _page_views_by_part(harvest: Harvest, table: Cells, part: IntArray, parts: int) -> FloatArray:
+    """Return page views by part and ranker: the impressions at the busiest rank of the segment."""
     shown = harvest.counts("segment", "ranker", "rank")[0]
     counted = table.rank - 1 == busiest_rank_index(shown)[table.segment, table.ranker]
     where = part[counted] * len(harvest.rankers) + table.ranker[counted]

@@ -1,7 +1,11 @@
-"""From strata to ĉ and ¬ĉ of every interventional set, for the log as it is and for resamples of it.
+"""Compute ĉ and ¬ĉ of every interventional set from the tables of a harvest, for the log and for resamples of it.
 
-Sections 3.3 and 4.2 of the paper: ĉ_k^{k,k'} sums the clicks at rank k over the (query, document) pairs that are also
-ranked at k' by another ranker, each divided by w(q,d,k); ¬ĉ likewise sums the skips.
+The interventional set S_{k,k'} holds the (query, document) pairs that rankers put at rank k and at rank k'.
+ĉ_k^{k,k'} is the sum of the clicks at rank k over the pairs of S_{k,k'}, each divided by its weight w(q,d,k), and
+¬ĉ_k^{k,k'} is the same sum of impressions without a click (skips). With the weighting "traffic",
+w(q,d,k) = Σ_i n_i·1[rank(d|f_i(q)) = k], where n_i is the number of page views of ranker i.
+
+Reference: Agarwal et al., WSDM 2019, sections 3.3 and 4.2.
 """
 
 from __future__ import annotations
@@ -14,19 +18,28 @@ from posbias._arrays import FloatArray, IntArray, distinct, group, places, tally
 from posbias.harvesting.tables import Cells, PairSums
 from posbias.logs.click_log import Weighting
 
-# Above this many numbers (buckets x groups) the n_i of the whole log serve every resample.
-_MOST_GROUPED = 2 * 10**7
+# With more numbers than this (buckets x groups), every resample uses the n_i of the whole log, to save memory.
+_MAX_GROUPED = 2 * 10**7
 
 
 def interventions_from_cells(
     cells: Cells, weighting: Weighting, max_rank: int, buckets: IntArray, views: FloatArray
 ) -> Interventions:
-    """Return the interventions of strata; `views` holds the page views by bucket (of `buckets`) and ranker."""
-    ranked = _Ranked.of(_placed(cells, weighting, views), max_rank, views.shape[1], shared=weighting == "traffic")
+    """Return the interventions of cells.
+
+    Arguments:
+        cells (Cells): the counts by stratum, ranker and rank.
+        weighting (str): "traffic", "harmonic" or "uniform".
+        max_rank (int): M.
+        buckets (array): the numbers of the buckets.
+        views (array): page views by bucket and ranker, (B, m).
+    """
+    ranked = _RankTotals.of(_ranked_cells(cells, weighting, views), views.shape[1], shared=weighting == "traffic")
     a, b = ranked.ordered_pairs()
     clicks, skips = ranked.clicks[a], ranked.impressions[a] - ranked.clicks[a]
     if weighting == "harmonic":
-        # Own click rate times N_k N_k' / (N_k + N_k'), summed over the stratum's pairs.
+        # The pair's own click rate times N_k N_k' / (N_k + N_k'), summed over the pairs of the stratum
+        # (Magnani and Xie, CIKM 2026: a surrogate for inverse variances).
         factor = ranked.impressions[b] / (ranked.impressions[a] + ranked.impressions[b])
     elif weighting == "uniform":
         factor = ranked.pairs[a] / ranked.impressions[a]
@@ -35,29 +48,38 @@ def interventions_from_cells(
     pair = (ranked.rank[a] - 1) * max_rank + ranked.rank[b] - 1
     shares: FloatArray | None = None
     if weighting == "traffic":
-        if len(buckets) * len(ranked.shares) * len(distinct(pair, max_rank**2)) <= _MOST_GROUPED:
+        if len(buckets) * len(ranked.shares) * len(distinct(pair, max_rank**2)) <= _MAX_GROUPED:
             pair, shares = pair * len(ranked.shares) + ranked.share[a], ranked.shares
         else:
             factor = 1 / (ranked.shares @ views.sum(axis=0))[ranked.share[a]]
     first, column = group([pair])
-    found = pair[first]
+    groups = pair[first]
     row = places(ranked.bucket[a], buckets)
-    size = (len(buckets), len(found))
+    size = (len(buckets), len(groups))
 
-    def summed(values: FloatArray) -> FloatArray:
-        return tally(row * len(found) + column, values * factor, size[0] * size[1]).reshape(size)
+    def by_group(values: FloatArray) -> FloatArray:
+        return tally(row * len(groups) + column, values * factor, size[0] * size[1]).reshape(size)
 
-    each = None if shares is None else shares[found % len(shares)]
-    ranks = found if shares is None else found // len(shares)
-    return Interventions(max_rank, ranks, summed(clicks), summed(skips), views, each)
+    group_shares = None if shares is None else shares[groups % len(shares)]
+    ranks = groups if shares is None else groups // len(shares)
+    return Interventions(max_rank, ranks, by_group(clicks), by_group(skips), views, group_shares)
 
 
 @dataclass(frozen=True)
 class Interventions:
-    """Clicks and skips by bucket and group, and what each group is divided by: w = `shares` · n.
+    """Clicks and skips by bucket and group, from which ĉ and ¬ĉ are computed for any weights of the buckets.
 
-    A group is an ordered pair of ranks (k, k') together with the rankers that put a document at k, so that n_i is
-    applied after resampling. Where nothing depends on n_i, `shares` is None.
+    A group is an ordered pair of ranks (k, k') together with the rankers that put a document at k. Its weight is
+    w = `shares` · n, so n_i can be computed from the resampled buckets.
+
+    Attributes:
+        max_rank (int): M.
+        group (array): the ordered pair of ranks of each group, as (k - 1)·M + k' - 1, sorted.
+        clicks (array): clicks at rank k by bucket and group.
+        skips (array): impressions without a click at rank k by bucket and group.
+        views (array): page views by bucket and ranker, (B, m).
+        shares (array or None): for each group, which share of the page views of each ranker puts the document at k.
+            None if `clicks` and `skips` are weighted already.
     """
 
     max_rank: int
@@ -69,35 +91,35 @@ class Interventions:
 
     @property
     def buckets(self) -> int:
-        """How many buckets hold anything, whether or not it intervenes."""
+        """The number of buckets that have data, in an interventional set or not."""
         return len(self.clicks)
 
     @property
     def clicked(self) -> bool:
-        """Whether there is a click in any interventional set."""
+        """Whether any interventional set has a click."""
         return bool(np.any(self.clicks))
 
     def tables(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return ĉ and ¬ĉ as (..., M, M) for buckets counted `weights` (..., buckets) times."""
+        """Return ĉ and ¬ĉ, each (..., M, M), where each bucket counts `weights` (..., B) times."""
         weights = np.asarray(weights, dtype=np.float64)
         clicks, skips = weights @ self.clicks, weights @ self.skips
         if self.shares is not None:
             w = (weights @ self.views) @ self.shares.T
-            # 0/0 := 0, as in the paper: a resample may have left a ranker without traffic.
+            # 0/0 := 0, as in the paper, section 3.3: a resample may leave a ranker without traffic.
             inverse = np.divide(1.0, w, out=np.zeros_like(w), where=w > 0)
             clicks, skips = clicks * inverse, skips * inverse
-        return self._spread(clicks), self._spread(skips)
+        return self._by_rank_pair(clicks), self._by_rank_pair(skips)
 
     def total(self) -> tuple[FloatArray, FloatArray]:
-        """Return ĉ and ¬ĉ of the log as it is."""
+        """Return ĉ and ¬ĉ of the log itself, where each bucket counts once."""
         return self.tables(np.ones(self.buckets))
 
-    def counted(self) -> FloatArray:
-        """Return the clicks at k of every interventional set as they were counted, where there are shares."""
-        return self._spread(self.clicks.sum(axis=0))
+    def unweighted_clicks(self) -> FloatArray:
+        """Return the number of clicks at k in every interventional set, (M, M). It needs `shares`."""
+        return self._by_rank_pair(self.clicks.sum(axis=0))
 
-    def _spread(self, grouped: FloatArray) -> FloatArray:
-        """Sum the groups of each (k, k'); they are sorted by it."""
+    def _by_rank_pair(self, grouped: FloatArray) -> FloatArray:
+        """Sum the groups of each pair of ranks (k, k'); groups are sorted by it."""
         m = self.max_rank
         table = np.zeros((*grouped.shape[:-1], m * m))
         if len(self.group):
@@ -107,8 +129,11 @@ class Interventions:
 
 
 @dataclass(frozen=True)
-class _Ranked:
-    """One row for each stratum and rank, all rankers together, sorted by stratum."""
+class _RankTotals:
+    """Counts by stratum and rank over all rankers, sorted by stratum.
+
+    `share` is the row of `shares` that belongs to each stratum and rank.
+    """
 
     stratum: IntArray
     bucket: IntArray
@@ -120,7 +145,7 @@ class _Ranked:
     shares: FloatArray
 
     @classmethod
-    def of(cls, cells: Cells, max_rank: int, rankers: int, *, shared: bool) -> _Ranked:
+    def of(cls, cells: Cells, rankers: int, *, shared: bool) -> _RankTotals:
         first, row = group([cells.stratum, cells.rank])
         if shared and len(cells):
             share, shares = ranker_shares(cells, row, len(first), rankers)
@@ -138,7 +163,7 @@ class _Ranked:
         )
 
     def ordered_pairs(self) -> tuple[IntArray, IntArray]:
-        """Return all ordered pairs of rows of one stratum: the pairs (k, k') its documents are in."""
+        """Return all ordered pairs of rows of the same stratum: the pairs (k, k') of its documents."""
         left, right = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for step in range(1, len(self.stratum)):
             first = np.flatnonzero(self.stratum[step:] == self.stratum[:-step])
@@ -150,14 +175,20 @@ class _Ranked:
 
 
 def ranker_shares(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple[IntArray, FloatArray]:
-    """Return, for each row, which distinct vector of shares it has, and those vectors.
+    """Return the distinct vectors of ranker shares, and which of them each row has.
 
-    share_i is 1 where ranker i puts the document at this rank; a ranker that showed it at several ranks counts at
-    each by its share of impressions.
+    share_i is 1 if ranker i puts the document at the rank of the row. A ranker that showed the document at several
+    ranks counts at each by its share of the impressions.
+
+    Arguments:
+        cells (Cells): counts by stratum, ranker and rank.
+        row (array): the row that each cell belongs to.
+        rows (int): the number of rows.
+        rankers (int): the number of rankers.
     """
     owner, ranker_of = group([cells.stratum, cells.ranker])
-    seen = tally(ranker_of, cells.impressions, len(owner))[ranker_of]
-    share = np.where(seen > 0, cells.impressions / np.maximum(seen, 1), 1.0)
+    total = tally(ranker_of, cells.impressions, len(owner))[ranker_of]
+    share = np.where(total > 0, cells.impressions / np.maximum(total, 1), 1.0)
     if rankers <= 62 and np.all(share == 1.0):
         masks = np.zeros(rows, dtype=np.int64)
         np.add.at(masks, row, np.int64(1) << cells.ranker)
@@ -169,21 +200,21 @@ def ranker_shares(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple
     return which.reshape(-1), shares
 
 
-def _placed(cells: Cells, weighting: Weighting, views: FloatArray) -> Cells:
-    """Return the cells that put a document at a rank."""
+def _ranked_cells(cells: Cells, weighting: Weighting, views: FloatArray) -> Cells:
+    """Return the cells that put a document at a rank under this weighting."""
     if weighting == "traffic":
-        # A ranker without traffic puts no document anywhere: w counts only page views that were served.
+        # w counts only page views that were served, so a ranker without traffic puts no document at any rank.
         return cells.where(views.sum(axis=0)[cells.ranker] > 0)
     return cells.where(cells.impressions > 0)
 
 
 def count_pair_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: int, views: FloatArray) -> FloatArray:
-    """Return the clicks at k of every interventional set, as they were counted or, of sums, as these weigh: (M, M)."""
+    """Return the clicks at k of every interventional set, (M, M): unweighted from cells, weighted from pair sums."""
     if isinstance(table, PairSums):
         sums = table.where(table.other > 0)
         rank, other, clicks = sums.rank, sums.other, sums.clicks
     else:
-        ranked = _Ranked.of(_placed(table, weighting, views), max_rank, views.shape[1], shared=False)
+        ranked = _RankTotals.of(_ranked_cells(table, weighting, views), views.shape[1], shared=False)
         a, b = ranked.ordered_pairs()
         rank, other, clicks = ranked.rank[a], ranked.rank[b], ranked.clicks[a]
     return tally((rank - 1) * max_rank + other - 1, clicks, max_rank**2).reshape(max_rank, max_rank)
@@ -192,12 +223,12 @@ def count_pair_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: i
 def interventions_from_pair_sums(
     sums: PairSums, weighting: Weighting, max_rank: int, buckets: IntArray, views: FloatArray
 ) -> Interventions:
-    """Return the interventions of a harvest that kept only sums; the weighting was applied when it was made."""
+    """Return the interventions of a harvest of pair sums; its weighting was applied when the log was counted."""
     sums = sums.where(sums.other > 0)
     pairs, column = np.unique((sums.rank - 1) * max_rank + sums.other - 1, return_inverse=True)
     cell = places(sums.bucket, buckets) * len(pairs) + column
     size = (len(buckets), len(pairs))
-    # Sums by traffic are kept per share of page views, so that days add up.
+    # Sums weighted by traffic are stored relative to the share of page views, so that days can be added up.
     scale = 1 / views.sum() if weighting == "traffic" else 1.0
     clicks, skips = (
         tally(cell, values * scale, size[0] * size[1]).reshape(size) for values in (sums.clicks, sums.skips)
