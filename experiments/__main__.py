@@ -46,7 +46,7 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     from experiments.registry import run
     from posbias._files import writable
     from posbias.errors import PosbiasError
-    from posbias.progress import bar
+    from posbias.progress import show_progress
 
     if not output:
         raise PosbiasError("The folder to write to is empty. Name one with --output.")
@@ -60,7 +60,7 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     held = claims = undecided = 0
     done: list[str] = []
     try:
-        with bar() as progress:
+        with show_progress() as progress:
             for outcome in run(chosen, quick=quick, data=data, seed=seed, progress=progress):
                 outcome.save(folder)
                 done.append(outcome.name)

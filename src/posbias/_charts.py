@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from posbias._arrays import FloatArray
-from posbias._text import printable
-from posbias.progress import short
+from posbias._text import format_count, printable
 
 # The markers of the eight colours of a chart, so that series can be told apart in grey too.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -184,7 +183,7 @@ class Cells:
             return []
         # On the shade at 0.35 of the scale, black and white are equally legible.
         places = [(int(k), int(j), float(self.counts[k, j])) for k, j in zip(*self.counts.nonzero(), strict=True)]
-        return [(k + 1, j + 1, short(count), scale.share(count) > 0.35) for k, j, count in places]
+        return [(k + 1, j + 1, format_count(count), scale.share(count) > 0.35) for k, j, count in places]
 
 
 def rank_axis(ranks: Sequence[int], label: str = "Rank") -> Axis:
@@ -299,7 +298,7 @@ def round_numbers(low: float, high: float) -> dict[float, str]:
 
 
 def _count_ticks(low: float, high: float) -> dict[float, str]:
-    return {n: text if n < 1000 else short(n).replace(".0", "") for n, text in round_ratios(low, high).items()}
+    return {n: text if n < 1000 else format_count(n).replace(".0", "") for n, text in round_ratios(low, high).items()}
 
 
 def known(values: Iterable[float | None]) -> list[float]:

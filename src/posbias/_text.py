@@ -45,6 +45,18 @@ def format_p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
+def format_count(count: float) -> str:
+    """Return a count in a few characters.
+
+    >>> format_count(950), format_count(84_200), format_count(3_140_000), format_count(99_960_000)
+    ('950', '84k', '3.1M', '100M')
+    """
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.1f}{unit}" if count < 9.95 * size else f"{count / size:.0f}{unit}"
+    return f"{count:.0f}"
+
+
 def format_ranks(ranks: Sequence[int]) -> str:
     """Return increasing ranks as text.
 
@@ -310,6 +322,15 @@ def folded(text: str, first: str = "", rest: str = "  ", *, breaking: bool = Tru
         break_on_hyphens=False,
     )
     return lines or [first.rstrip()]
+
+
+def terminal_width(fileno: int) -> int:
+    """Return the width of text on a terminal: its columns, at most 80; 80 if it does not know them or has too few."""
+    try:
+        columns = os.get_terminal_size(fileno).columns
+    except OSError:
+        columns = 0
+    return min(columns, WIDTH) if columns >= WIDTH // 4 else WIDTH
 
 
 def html_table(

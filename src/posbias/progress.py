@@ -1,85 +1,104 @@
-"""Progress of long work: a bar on a terminal, silence in a pipe."""
+"""Progress of long work: a bar on a terminal, nothing in a pipe.
+
+Functions that may take long have the argument `progress`: a function that is called with the name of the current step
+and the share of it that is done, such as `progress("Harvesting", 0.25)`.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 
+from posbias._text import bar, format_count, terminal_width
+
 Progress = Callable[[str, float], None]
-# What is left is not foretold from less: the first moments go into opening files.
-_SHARE, _SECONDS = 0.02, 0.5
+# The time left is not estimated from less than this: the first moments go into opening files.
+_LEAST_SHARE, _LEAST_SECONDS = 0.02, 0.5
+_NARROWEST_BAR, _WIDEST_BAR = 4, 40
 
 
 @contextmanager
-def bar() -> Iterator[Progress]:
-    """Yield a function that draws a bar on stderr while it is a terminal, and does nothing otherwise."""
+def show_progress() -> Iterator[Progress]:
+    """Yield a progress function that draws a bar on stderr if that is a terminal, and does nothing otherwise."""
     if not sys.stderr.isatty():
         yield silent
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-    from rich.progress import Progress as RichProgress
-    from rich.table import Column
-
-    # The bar gives way to words where a terminal is narrow.
-    drawn_bar = BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4, max_width=40))
-    columns = (TextColumn("{task.description}"), drawn_bar, TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
-    with RichProgress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task("Starting", total=1.0, pace="")
-        yield Bar(lambda doing, share, pace: drawn.update(task, description=doing, completed=share, pace=pace))
+    line = _TerminalLine()
+    try:
+        yield ProgressBar(line.draw)
+    finally:
+        line.erase()
 
 
-def silent(doing: str, share: float) -> None:
+def silent(step: str, share: float) -> None:
     """Report nothing."""
 
 
-class Bar:
-    """A bar that is told what is being done and the share done, and tells the pace and the time left.
+class ProgressBar:
+    """A progress function that adds the rows a second and the time left, and draws them.
+
+    Arguments:
+        draw (function): called with the step, the share that is done and the pace as text.
+        clock (function, default time.monotonic): the time in seconds.
 
     Attributes:
-        rows: of the log that is read, where they are known.
+        rows: the number of rows of the log that is read, or None if it is not known.
     """
 
     def __init__(self, draw: Callable[[str, float, str], None], clock: Callable[[], float] = monotonic) -> None:
         self.rows: int | None = None
         self._draw, self._clock = draw, clock
-        self._doing, self._since, self._share = "", clock(), 0.0
+        self._step, self._started, self._share = "", clock(), 0.0
 
-    def __call__(self, doing: str, share: float) -> None:
+    def __call__(self, step: str, share: float) -> None:
         """Draw the bar; within one step it never goes back."""
-        if doing != self._doing or share == 0:
-            self._doing, self._since, self._share = doing, self._clock(), 0.0
+        if step != self._step or share == 0:
+            self._step, self._started, self._share = step, self._clock(), 0.0
         self._share = max(self._share, min(share, 1.0))
-        self._draw(doing, self._share, self._pace())
+        self._draw(step, self._share, self._pace())
 
     def _pace(self) -> str:
-        """Return rows a second, where they are known, and the time left of this step."""
-        spent = self._clock() - self._since
-        if self._share < _SHARE or spent < _SECONDS:
+        """Return the rows a second, if the number of rows is known, and the time left of this step."""
+        seconds = self._clock() - self._started
+        if self._share < _LEAST_SHARE or seconds < _LEAST_SECONDS:
             return ""
-        rate = [] if self.rows is None else [f"{short(self.rows * self._share / spent)} rows/s"]
-        left = spent * (1 - self._share) / self._share
-        return ", ".join([*rate, f"{duration(left)} left"])
+        rate = [] if self.rows is None else [f"{format_count(self.rows * self._share / seconds)} rows/s"]
+        left = seconds * (1 - self._share) / self._share
+        return ", ".join([*rate, f"{format_duration(left)} left"])
 
 
-def short(count: float) -> str:
-    """Return a count in a few characters.
+class _TerminalLine:
+    """The line of a terminal on which the bar is drawn again and again."""
 
-    >>> short(950), short(84_200), short(3_140_000), short(99_960_000)
-    ('950', '84k', '3.1M', '100M')
-    """
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
-            return f"{count / size:.1f}{unit}" if count < 9.95 * size else f"{count / size:.0f}{unit}"
-    return f"{count:.0f}"
+    def __init__(self) -> None:
+        self._drawn = ""
+
+    def draw(self, step: str, share: float, pace: str) -> None:
+        # A line as wide as the terminal would wrap on some of them.
+        room = terminal_width(sys.stderr.fileno()) - 1
+        width = min(max(room - len(f"{step}  100% {pace}"), _NARROWEST_BAR), _WIDEST_BAR)
+        self._replace(f"{step} {bar(share, width):<{width}} {share:>4.0%} {pace}"[:room].rstrip())
+
+    def erase(self) -> None:
+        self._replace("")
+
+    def _replace(self, line: str) -> None:
+        if line == self._drawn:
+            return
+        blank = " " * len(self._drawn)
+        self._drawn = line
+        # The terminal may be gone.
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"\r{blank}\r{line}")
+            sys.stderr.flush()
 
 
-def duration(seconds: float) -> str:
-    """Return a time as one would say it.
+def format_duration(seconds: float) -> str:
+    """Return a duration as text.
 
-    >>> duration(0.4), duration(59), duration(200), duration(9000)
+    >>> format_duration(0.4), format_duration(59), format_duration(200), format_duration(9000)
     ('1 s', '59 s', '3 min', '2 h 30 min')
     """
     if seconds < 60:

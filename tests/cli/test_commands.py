@@ -441,7 +441,7 @@ def test_a_reader_that_has_seen_enough(log: str) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = ["numpy", "duckdb", "pyarrow", "rich", "scipy", "pandas", "polars", "matplotlib"]
+    heavy = ["numpy", "duckdb", "pyarrow", "scipy", "pandas", "polars", "matplotlib"]
     code = (
         "import sys\nfrom posbias.cli import main\n"
         f"for args in ([], ['-h'], ['--version'], *([c, '--help'] for c in {list(COMMANDS)})):\n"

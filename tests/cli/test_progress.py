@@ -14,15 +14,15 @@ import pytest
 
 import posbias
 from posbias.engines import open_log
-from posbias.progress import Bar
+from posbias.progress import ProgressBar
 from posbias.simulation import write
 
 COMMAND = [sys.executable, "-c", "from posbias.cli import script; script()"]
 
 SLOW = """
 from time import sleep
-from posbias.progress import bar
-with bar() as drawn:
+from posbias.progress import show_progress
+with show_progress() as drawn:
     drawn.rows = 20_000_000
     drawn("Harvesting", 0.0)
     sleep(1)
@@ -94,7 +94,7 @@ def test_a_function_of_ones_own_is_told_shares_on_the_way(log: Path) -> None:
 def test_the_pace_is_that_of_the_step_and_the_bar_never_goes_back() -> None:
     now = [0.0]
     drawn: list[tuple[str, float, str]] = []
-    bar = Bar(lambda *seen: drawn.append(seen), clock=lambda: now[0])
+    bar = ProgressBar(lambda *seen: drawn.append(seen), clock=lambda: now[0])
     bar.rows = 20_000_000
     for at, doing, share in [
         (0.0, "Reading", 0.0),
@@ -116,7 +116,7 @@ def test_the_pace_is_that_of_the_step_and_the_bar_never_goes_back() -> None:
 
 def test_the_rows_are_told_where_nothing_must_be_read_for_them(tmp_path: Path) -> None:
     def known(ending: str, **more: str) -> int | None:
-        bar = Bar(lambda *seen: None)
+        bar = ProgressBar(lambda *seen: None)
         log = posbias.ClickLog(tmp_path / f"log.{ending}", **more)
         with open_log(log, progress=bar) as opened, opened.reporting_progress("Looking"):
             return bar.rows

@@ -211,7 +211,7 @@ def test_what_is_said_of_several_rows_is_said_once() -> None:
     columns = [Column("rank", [f"{k}" for k in range(1, 7)]), Column("propensity", ["–"] * 6)]
     drawn = table(columns, remarks=["", why, why, why, "", why])
     assert drawn.count("no document") == 1
-    assert "ranks 2 to 4, 6: no document at this rank" in drawn
+    assert "ranks 2 to 4 and 6: no document at this rank" in drawn
     # A short one stands on its line.
     assert table([Column("rank", ["1", "2"])], remarks=["", "thin"]).splitlines()[-1] == "   2  thin"
 

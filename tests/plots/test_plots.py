@@ -13,9 +13,9 @@ import posbias
 from posbias import plots
 from posbias._charts import MARKERS
 from posbias._matplotlib import COLORS, draw, legible
+from posbias._text import format_count
 from posbias.learning.evaluate import Estimate, Evaluation, Judged
 from posbias.plots.evidence import graph_chart, sets_chart
-from posbias.progress import short
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_what_is_drawn_is_what_was_estimated(harvest: posbias.Harvest, fitted: p
     shown = axes.collections[0].get_array().filled(0)
     np.testing.assert_array_equal(shown, harvest.pair_clicks())
     written = {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in axes.texts}
-    assert written[1, 2] == short(shown[0, 1])
+    assert written[1, 2] == format_count(shown[0, 1])
     axes = plots.influence(fitted)
     changes = np.concatenate([line.get_ydata()[np.equal(line.get_xdata(), 2)] for line in axes.lines[:-1]])
     expected = 100 * (fitted.deletions_[:, 1] / fitted.propensity_[1] - 1)

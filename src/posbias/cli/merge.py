@@ -25,13 +25,13 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
     from posbias.engines.files import refuse_overwriting
     from posbias.harvesting.harvest import Harvest
     from posbias.harvesting.merge import merge as merge_harvests
-    from posbias.progress import bar
+    from posbias.progress import show_progress
 
     writable(output)
     refuse_overwriting(output, harvests)
     refuse_other(output, HARVEST)
     _refuse_duplicates(harvests)
-    with bar() as progress:
+    with show_progress() as progress:
 
         def load(number: int) -> Harvest:
             progress("Merging", number / len(harvests))

@@ -329,7 +329,7 @@ def engine_from_flags(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     A progress bar is shown on a terminal, and a Spark session is kept, until the end of the `with` block.
     """
-    from posbias.progress import bar
+    from posbias.progress import show_progress
 
     name, memory_limit, threads = (flags.pop(flag) for flag in ("engine", "memory_limit", "threads"))
     master, conf = flags.pop("spark_master"), flags.pop("spark_conf")
@@ -338,7 +338,7 @@ def engine_from_flags(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
         if master is not None or conf:
             raise click.UsageError("--spark-master and --spark-conf need --engine spark.")
-        with bar() as progress:
+        with show_progress() as progress:
             yield {"engine": DuckDB(memory_limit, threads), "progress": progress}
         return
     from posbias.engines.spark import Spark, start_session
@@ -348,7 +348,7 @@ def engine_from_flags(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "--memory-limit and --threads are for DuckDB only. Limit Spark by its own settings, such as "
             "spark.executor.memory and spark.executor.cores, with --spark-conf NAME=VALUE."
         )
-    with bar() as progress:
+    with show_progress() as progress:
         progress("Starting Spark", 0.0)
         session = start_session(master, conf)
         try:
@@ -472,27 +472,13 @@ def format_for_stderr(text: str) -> str:
     """Return text with its control characters escaped, wrapped between words if stderr is a terminal."""
     import sys
 
-    from posbias._text import folded
+    from posbias._text import folded, terminal_width
 
     lines = printable_lines(text).split("\n")
     if not sys.stderr.isatty():
         return "\n".join(lines)
-    width = _terminal_width(sys.stderr.fileno())
+    width = terminal_width(sys.stderr.fileno())
     split = ((line[: len(line) - len(line.lstrip())], line.lstrip()) for line in lines)
     return "\n".join(
         part for margin, words in split for part in folded(words, margin, f"{margin}  ", breaking=False, width=width)
     )
-
-
-def _terminal_width(terminal: int) -> int:
-    """Return the width for text on a terminal: its own, but at most one that is easy to read."""
-    import os
-
-    from posbias._text import WIDTH
-
-    try:
-        columns = os.get_terminal_size(terminal).columns
-    except OSError:
-        columns = 0
-    # A terminal that does not know its width reports 0, and text in very few columns is unreadable.
-    return min(columns, WIDTH) if columns >= WIDTH // 4 else WIDTH

@@ -193,7 +193,7 @@ def _plan_for_world(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
     """Plan for the world that the flags describe."""
     from posbias.planning.forecast import shares_of
     from posbias.planning.plan import plan, read_curve
-    from posbias.progress import bar
+    from posbias.progress import show_progress
     from posbias.simulation import World
 
     if len(flags["traffic"]) > 1:
@@ -203,14 +203,14 @@ def _plan_for_world(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
     names = ("eta", "similarity", "quality", "repeats", "relevant", "noise", "max_rank")
     world = World(rankers=rankers, traffic=traffic, **{name: flags[name] for name in names})
     curve = None if flags["curve"] is None else read_curve(flags["curve"])
-    with bar() as progress:
+    with show_progress() as progress:
         return plan(world, queries=flags["queries"], curve=curve, progress=progress, **settings)
 
 
 def _plan_from_log(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
     """Plan from the given harvest, or from the harvest of the log."""
     from posbias.planning.plan import plan
-    from posbias.progress import bar
+    from posbias.progress import show_progress
 
     queries, traffic, scenarios = (flags.pop(name) for name in ("queries", "traffic", "scenarios"))
     for name in (*_WORLD_FLAGS, "assume"):
@@ -219,7 +219,7 @@ def _plan_from_log(settings: dict[str, Any], flags: dict[str, Any]) -> Plan:
     if harvest is None:
         harvest, counted = _harvest_and_count_queries(flags)
         queries = counted if queries is None else queries
-    with bar() as progress:
+    with show_progress() as progress:
         return plan(harvest, queries=queries, traffic=traffic, scenarios=scenarios, progress=progress, **settings)
 
 

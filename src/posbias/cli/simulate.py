@@ -103,7 +103,7 @@ def simulate(
     OUTPUT ends in .parquet, .csv, .csv.gz or .jsonl. The true curve is written next to it as <name>.truth.json, and in
     the long layout the rankings as <name>.rankings.<ending>.
     """
-    from posbias.progress import bar
+    from posbias.progress import show_progress
     from posbias.simulation import World, write
 
     quality = settings.pop("quality")
@@ -113,7 +113,7 @@ def simulate(
         segments=dict(_parse_segment(text) for text in segment),
         **settings,
     )
-    with bar() as progress:
+    with show_progress() as progress:
         written = write(
             world,
             output,

@@ -15,7 +15,7 @@ from posbias._arrays import AnyArray, BoolArray, IntArray
 from posbias.errors import PosbiasError
 from posbias.findings import Finding, unusable
 from posbias.logs.schema import Columns, Schema
-from posbias.progress import Bar, Progress, silent
+from posbias.progress import Progress, ProgressBar, silent
 from posbias.sql.dialects import Dialect
 
 # Where SQL has NULL, a whole number is 0, another number NaN and a text None.
@@ -185,7 +185,7 @@ class OpenLog(ABC):
             while not stop.wait(0.1):
                 self.progress(doing, self.done())
 
-        if isinstance(self.progress, Bar) and self.progress.rows is None:
+        if isinstance(self.progress, ProgressBar) and self.progress.rows is None:
             self.progress.rows = self.known_rows()
         self.progress(doing, 0.0)
         # Joined before the query's answer is used: a thread alive at exit makes DuckDB print leak warnings.
