@@ -164,8 +164,8 @@ def measure(world: World, setting: EvaluationSetting, buckets: IntArray) -> dict
     shown, every = log.truth()
     return {
         "ratio": _table([joint.ratio(one, LOG) for one in lists]),
-        "value": _table([joint.of_list(one) for one in lists]),
-        "fixed": _table([fixed.of_list(one) for one in lists]),
+        "value": _table([joint.value_of(one) for one in lists]),
+        "fixed": _table([fixed.value_of(one) for one in lists]),
         "shown": shown,
         "every": every,
         "ours": joint.value[LOG:],

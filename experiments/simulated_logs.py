@@ -15,7 +15,7 @@ from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import Observations
 from posbias.harvesting.tables import Cells, renumber_strata
 from posbias.judging.diagnostics import PageClicks
-from posbias.learning.evaluate import Credits, Refits
+from posbias.learning.evaluate import ClickCredits, JackknifeValues
 from posbias.logs.click_log import Weighting
 from posbias.logs.layouts import Layout
 from posbias.simulation.simulate import Block, Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
@@ -26,7 +26,7 @@ from posbias.sql.dialects import DuckDBDialect
 # The column that a guess of relevance would be in.
 GUESS = "guess"
 _FEWEST_QUERIES = 300
-# The lists of `Credits`: what is relevant, the log, and from here on the rankings.
+# The lists of `ClickCredits`: what is relevant, the log, and from here on the rankings.
 RELEVANT, LOG, FIRST = 0, 1, 2
 
 
@@ -378,7 +378,7 @@ class JudgedLog:
         drawn = self.drawn
         return self._by_document(drawn.impressions * self.worth[drawn.rank - 1]) / drawn.views[:, None]
 
-    def credits(self, p: FloatArray) -> Credits:
+    def credits(self, p: FloatArray) -> ClickCredits:
         """Return the worth of clicks by bucket and rank, as the engine answers it."""
         drawn = self.drawn
         held = np.unique(drawn.buckets)
@@ -391,17 +391,17 @@ class JudgedLog:
         key = bucket[query] * width + rank
         worth = np.stack([tally(key, weight * gain[query, candidate], len(held) * width) for gain in gains])
         views = tally(bucket, drawn.views, len(held))
-        return Credits(worth.reshape(len(gains), len(held), width), views, np.asarray(p))
+        return ClickCredits(worth.reshape(len(gains), len(held), width), views, np.asarray(p))
 
-    def judge(self, layout: Layout) -> tuple[Refits, Refits]:
+    def judge(self, layout: Layout) -> tuple[JackknifeValues, JackknifeValues]:
         """Return the values of all lists with propensities estimated anew for each bucket left out, and held fixed."""
         fitted = CrossFit().fit(self.drawn.harvest(layout))
         found = self.credits(fitted.propensity_)
         refitted = fitted.deletions_
         fixed = None if refitted is None else np.broadcast_to(fitted.propensity_, refitted.shape)
         most = np.inf if fitted.jackknife_ is None else fitted.jackknife_.max_degrees
-        refits = Refits.of(found, fitted.propensity_, refitted, 0.95, most)
-        return refits, Refits.of(found, fitted.propensity_, fixed, 0.95, most)
+        refits = JackknifeValues.of(found, fitted.propensity_, refitted, 0.95, most)
+        return refits, JackknifeValues.of(found, fitted.propensity_, fixed, 0.95, most)
 
     def raw(self) -> FloatArray:
         """Return the DCG of raw clicks in the log and each ranking: what is chosen by where nobody thinks of bias."""

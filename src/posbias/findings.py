@@ -266,7 +266,7 @@ CODES: dict[str, str] = {
     "zero-propensity-rank": "The estimated propensity of a rank with results is 0.",
     "shown-documents-not-in-candidates": "Documents that were shown are not among the candidates of their query.",
     # ---- Evaluation of rankings
-    "never-shown": "The top of a ranking holds documents that were never shown for that query.",
+    "documents-never-shown": "The top of a ranking holds documents that were never shown for that query.",
     "ranking-lacks-documents": "A ranking lacks some of the clicked documents.",
-    "vacant-ranks": "Page views leave a rank empty above other results.",
+    "empty-ranks": "Page views leave a rank empty above other results.",
 }

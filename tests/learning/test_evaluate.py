@@ -1,4 +1,4 @@
-"""Rankings judged offline: the formula in loops, the truth of simulated worlds, and what cannot be judged."""
+"""Evaluation of rankings: the formula in loops, the truth of simulated worlds, and invalid input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.estimators.base import ONE_BUCKET_REASON, explain_few_buckets
 from posbias.judging.compare import fit_harvest
-from posbias.learning.evaluate import Credits, Metric, Refits
+from posbias.learning.evaluate import ClickCredits, JackknifeValues, Metric
 from posbias.simulation import rank
 from posbias.simulation.simulate import blocks_of, draw_rankings
 from tests.support import oracle
@@ -38,11 +38,11 @@ GAINS: dict[str, Gain] = {
 WORLD = posbias.World(queries=60, repeats=4, quality=(0.5, 2.0), similarity=0.3, candidates=18, seed=3)
 
 
-# ---- The formula, slowly. A log is a list of dicts as `tests/support/oracle.py` has them.
+# ---- The formula, slowly. A log is a list of dicts as in `tests/support/oracle.py`.
 
 
 def gains_of(documents: list[Any], scores: dict[Any, float], gain: Gain) -> dict[Any, float]:
-    """What each of the documents of a query is worth: those of one score share their ranks, those of none are last."""
+    """Return the gain of each document of a query: those with one score share ranks, those without are last."""
     groups: dict[float, list[Any]] = defaultdict(list)
     for doc in documents:
         groups[scores.get(doc, -math.inf)].append(doc)
@@ -70,7 +70,7 @@ def judge(
                 pages[row["position"]] += oracle.impressions(row)
         n = max(pages.values())
         views = {row.get("impression_id") for own in documents.values() for row in own}
-        # By their ids where they are told; no rank need be on every page view.
+        # By their ids where these are known; no rank need be on every page view.
         n = n if None in views else len(views)
         N += n
         worth = (
@@ -83,7 +83,7 @@ def judge(
 
 
 def as_shown(documents: dict[Any, list[Row]], n: int, gain: Gain) -> dict[Any, float]:
-    """What each document of a query was worth in its n page views: those that a page leaves out share ranks below."""
+    """Return the gain of each document in its n page views: those that a page leaves out share the ranks below."""
     rows = [row for own in documents.values() for row in own]
     if all("impression_id" in row for row in rows):
         worth: dict[Any, float] = dict.fromkeys(documents, 0.0)
@@ -92,7 +92,7 @@ def as_shown(documents: dict[Any, list[Row]], n: int, gain: Gain) -> dict[Any, f
             pages[row["impression_id"]].append(row)
         for page in pages.values():
             order = [row["doc"] for row in sorted(page, key=lambda row: row["position"])]
-            # As with scores: who is not on the page is not told apart below it.
+            # As with scores: documents that are not on the page are tied below it.
             for doc, mean in gains_of([*documents], {doc: -k for k, doc in enumerate(order)}, gain).items():
                 worth[doc] += mean / n
         return worth
@@ -144,7 +144,7 @@ OTHERS = [(layout, metric) for layout in ("wide", "replay") for metric in GAINS 
     ("layout", "aggregated", "metric"),
     [*((*form, "dcg") for form in FORMS), *((layout, False, metric) for layout, metric in OTHERS)],
 )
-def test_values_are_those_of_the_formula(layout: str, aggregated: bool, metric: str) -> None:
+def test_values_equal_the_formula(layout: str, aggregated: bool, metric: str) -> None:
     log = click_log(layout, aggregated=aggregated)
     wide = posbias.simulate(WORLD, "wide", aggregated=aggregated)
     ranking = made_up(wide, seed=1)
@@ -159,7 +159,7 @@ def test_values_are_those_of_the_formula(layout: str, aggregated: bool, metric: 
     assert found["new"].ratio.value == pytest.approx(found["new"].value.value / found["the log"].value.value)
 
 
-def test_a_ranker_of_the_log_is_what_its_ranks_say() -> None:
+def test_a_ranker_of_the_log_has_its_logged_ranks() -> None:
     log, wide = click_log("wide"), posbias.simulate(WORLD, "wide")
     p = fit_harvest(posbias.harvest(log)).propensity_.tolist()
     found = evaluate(log, ["ranker:a", "ranker:b"])
@@ -181,10 +181,10 @@ def test_in_replay_a_ranker_of_the_log_ranks_where_it_showed() -> None:
     assert found["b"].value.value == pytest.approx(found["file"].value.value, rel=1e-9)
 
 
-# ---- The maths by itself.
+# ---- The arithmetic
 
 
-def test_refits_are_those_of_the_formula_to_the_first_order() -> None:
+def test_refits_equal_the_formula_to_first_order() -> None:
     log, wide = click_log("wide"), posbias.simulate(WORLD, "wide")
     ranking = made_up(wide, seed=2)
     rows, scores = rows_of(wide), scores_of(ranking)
@@ -197,7 +197,7 @@ def test_refits_are_those_of_the_formula_to_the_first_order() -> None:
     moved = []
     for p, bucket in zip(deletions.tolist(), harvest.buckets.tolist(), strict=True):
         kept = [row for row in rows if of[row["query"]] != bucket]
-        new, old = (judge(kept, told, p, GAINS["dcg"]) for told in (scores, None))
+        new, old = (judge(kept, given, p, GAINS["dcg"]) for given in (scores, None))
         moved.append(math.log(new / old / ratio.value))
     error = math.sqrt((len(moved) - 1) / len(moved) * sum(d * d for d in moved))
     half = stdtrit(ratio.degrees_of_freedom, 0.975) * error
@@ -205,36 +205,36 @@ def test_refits_are_those_of_the_formula_to_the_first_order() -> None:
     assert ratio.low * ratio.high == pytest.approx(ratio.value**2)
 
 
-def test_a_click_counts_less_where_it_was_likelier() -> None:
-    credits_ = Credits(np.ones((1, 2, 3)) * [1, 1, 0], np.full(2, 5.0), np.array([1.0, 0.5, 0.0]))
+def test_a_click_counts_less_where_it_was_more_likely() -> None:
+    credits_ = ClickCredits(np.ones((1, 2, 3)) * [1, 1, 0], np.full(2, 5.0), np.array([1.0, 0.5, 0.0]))
     ones = np.ones(2)
     assert credits_.values(ones, np.array([1.0, 0.5, np.nan])).tolist() == [0.4]
-    # p_2 a quarter higher: what stands at rank 2 counts a fifth less. Without it, the other ranks still do.
+    # p_2 a quarter higher: rank 2 counts a fifth less. Without rank 2, the other ranks still count.
     assert credits_.values(ones, np.array([1.0, 0.625, 0.0])).tolist() == pytest.approx([0.36])
     assert credits_.values(ones, np.array([1.0, 0.0, 0.0])).tolist() == pytest.approx([1.0])
     curves = np.array([[1.0, 0.5, 0.0]] * 2)
     assert credits_.values(np.array([[1.0, 0.0], [2.0, 1.0]]), curves).tolist() == [[0.4], [0.4]]
 
 
-def test_too_few_buckets_and_lone_ones_have_no_interval() -> None:
-    few = Credits(np.ones((2, 3, 1)), np.ones(3), np.ones(1))
-    told = Refits.of(few, np.ones(1), np.ones((3, 1)), 0.95, np.inf).ratio(0, 1)
-    assert (told.low, told.reason) == (None, explain_few_buckets(3))
+def test_too_few_buckets_or_a_single_one_with_clicks_give_no_interval() -> None:
+    few = ClickCredits(np.ones((2, 3, 1)), np.ones(3), np.ones(1))
+    estimate = JackknifeValues.of(few, np.ones(1), np.ones((3, 1)), 0.95, np.inf).ratio(0, 1)
+    assert (estimate.low, estimate.reason) == (None, explain_few_buckets(3))
     one = np.zeros((2, 9, 1))
     one[:, 4] = 1
-    alone = Credits(one, np.ones(9), np.ones(1))
-    told = Refits.of(alone, np.ones(1), np.ones((9, 1)), 0.95, np.inf).ratio(0, 1)
-    assert (told.value, told.low, told.reason) == (1.0, None, ONE_BUCKET_REASON)
+    alone = ClickCredits(one, np.ones(9), np.ones(1))
+    estimate = JackknifeValues.of(alone, np.ones(1), np.ones((9, 1)), 0.95, np.inf).ratio(0, 1)
+    assert (estimate.value, estimate.low, estimate.reason) == (1.0, None, ONE_BUCKET_REASON)
 
 
-def test_metrics_are_named_and_others_refused() -> None:
-    assert [Metric.named(name, 10).title for name in GAINS] == ["DCG@10", "DCG@3", "precision@5", "average rank"]
+def test_metrics_are_parsed_and_unknown_ones_raise() -> None:
+    assert [Metric.parse(name, 10).title for name in GAINS] == ["DCG@10", "DCG@3", "precision@5", "average rank"]
     for bad in ("ndcg", "dcg@0", "dcg@", "rank@3", "dcg@11", "", None, 5):
         with pytest.raises(posbias.PosbiasError, match="metric"):
-            Metric.named(bad, 10)  # type: ignore[arg-type]
+            Metric.parse(bad, 10)  # type: ignore[arg-type]
 
 
-# ---- Truth.
+# ---- The truth of simulated worlds
 
 
 def truths(world: posbias.World) -> dict[str, float]:
@@ -248,13 +248,13 @@ def truths(world: posbias.World) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("layout", ["wide", "replay"])
-def test_intervals_hold_the_truth(layout: str) -> None:
+def test_intervals_cover_the_truth(layout: str) -> None:
     world = posbias.World(queries=3000, repeats=20, quality=(0.5, 1.5), similarity=0.5, seed=5)
     true = truths(world)
     found = evaluate(click_log(layout, world), ["ranker:a", "ranker:b"])
     for name in "ab":
         one = found[name]
-        # The queries are the very ones whose truth is known, so that intervals are wide for it.
+        # The truth is that of these very queries, so intervals are wide for it.
         assert one.value.low < true[name] < one.value.high
         assert one.ratio.low < true[name] / ((true["a"] + true["b"]) / 2) < one.ratio.high
         assert one.value.value == pytest.approx(true[name], rel=0.05)
@@ -295,14 +295,14 @@ LEFT_OUT: dict[str, Callable[[Row], bool]] = {
 
 
 @pytest.mark.parametrize("left_out", LEFT_OUT)
-def test_pages_of_any_shape_rank_what_they_show(left_out: str, wide: pa.Table, ranking: pa.Table) -> None:
+def test_pages_of_any_shape_rank_their_results(left_out: str, wide: pa.Table, ranking: pa.Table) -> None:
     table = pa.Table.from_pylist([row for row in wide.to_pylist() if not LEFT_OUT[left_out](row)])
     found = evaluate(posbias.ClickLog(table), ranking, metric="dcg")
     p = fit_harvest(posbias.harvest(posbias.ClickLog(table)), None, 0.95).propensity_.tolist()
     assert found.log.value.value == pytest.approx(judge(rows_of(table), None, p, GAINS["dcg"]), rel=1e-9)
     value = judge(rows_of(table), scores_of(ranking), p, GAINS["dcg"])
     assert found.rankings[0].value.value == pytest.approx(value, rel=1e-9)
-    # Rows of no page view are no page.
+    # Rows without a page view are not a page.
     some = [
         row | {"impression_id": row["impression_id"] if row["impression_id"] % 4 else None} for row in table.to_pylist()
     ]
@@ -311,7 +311,7 @@ def test_pages_of_any_shape_rank_what_they_show(left_out: str, wide: pa.Table, r
 
 
 @pytest.mark.parametrize("metric", ["dcg", "rank"])
-def test_a_page_ranks_what_it_shows_whatever_it_leaves_vacant(metric: str, wide: pa.Table, ranking: pa.Table) -> None:
+def test_a_page_ranks_its_results_whatever_ranks_are_empty(metric: str, wide: pa.Table, ranking: pa.Table) -> None:
     odd = pc.equal(pc.bit_wise_and(wide["impression_id"], 1), 1)
     vacant = pc.or_(pc.equal(wide["position"], 1), pc.equal(wide["position"], 4))
     table = wide.filter(pc.invert(pc.and_(odd, vacant)))
@@ -322,15 +322,15 @@ def test_a_page_ranks_what_it_shows_whatever_it_leaves_vacant(metric: str, wide:
     assert found.rankings[0].value.value == pytest.approx(
         judge(rows_of(table), scores_of(ranking), p, GAINS[metric]), rel=1e-9
     )
-    assert [f.severity for f in found.findings if f.code == "vacant-ranks"] == ["info"]
-    # Where pages are not known they are taken to be alike, and that is said.
+    assert [f.severity for f in found.findings if f.code == "empty-ranks"] == ["info"]
+    # Where pages are not known they are assumed to be alike, and a warning says so.
     nearly = evaluate(posbias.ClickLog(table.drop_columns(["impression_id"])), ranking, metric=metric)
     assert nearly.log.value.value == pytest.approx(found.log.value.value, rel=0.01)
-    assert [f.severity for f in nearly.findings if f.code == "vacant-ranks"] == ["warning"]
-    assert "vacant-ranks" not in [f.code for f in evaluate(posbias.ClickLog(wide), ranking).findings]
+    assert [f.severity for f in nearly.findings if f.code == "empty-ranks"] == ["warning"]
+    assert "empty-ranks" not in [f.code for f in evaluate(posbias.ClickLog(wide), ranking).findings]
 
 
-# ---- What a ranking may be, and what it may not.
+# ---- Rankings as input
 
 
 @pytest.fixture(scope="module")
@@ -367,7 +367,7 @@ def test_a_ranking_may_be_any_table_by_score_or_rank(wide: pa.Table, ranking: pa
     assert value(wide, by_rank.append_column("score", pa.array(np.arange(len(ranking)))), score="none") == expected
 
 
-def test_what_has_no_score_is_put_last(wide: pa.Table, ranking: pa.Table) -> None:
+def test_documents_without_a_score_are_ranked_last(wide: pa.Table, ranking: pa.Table) -> None:
     half = pc.greater(ranking["score"], 60.0)
     missing = ranking.filter(half)
     empty = ranking.set_column(2, "score", pc.if_else(half, ranking["score"], None))
@@ -384,37 +384,37 @@ def first_score(table: pa.Table, value: Any) -> pa.Table:
     return table.set_column(2, "score", [[value, *(map(str, scores) if isinstance(value, str) else scores)]])
 
 
-REFUSED = {
-    "have NaN or what is no number in column 'score'": lambda t: first_score(t, math.nan),
-    "have NaN or what is no number": lambda t: first_score(t, "high"),
+INVALID = {
+    "have NaN or a value that is not a number in column 'score'": lambda t: first_score(t, math.nan),
+    "have NaN or a value that is not a number": lambda t: first_score(t, "high"),
     "1 of ": lambda t: first_score(t, "NaN"),
     "has 1 documents of a query more than once": lambda t: pa.concat_tables([t, t.slice(0, 1)]),
     "have no query or no document": lambda t: t.set_column(1, "doc_id", [[None, *t["doc_id"].to_pylist()[1:]]]),
-    "has no row": lambda t: t.slice(0, 0),
+    "has no rows": lambda t: t.slice(0, 0),
     "has no value in column 'score'": lambda t: t.set_column(2, "score", [pa.nulls(len(t), pa.float64())]),
-    "has no column 'doc_id', the doc as the log calls it. Did you mean 'item'": lambda t: t.rename_columns(
+    "has no column 'doc_id' (the doc, named as in the log). Did you mean 'item'": lambda t: t.rename_columns(
         ["query_id", "item", "score"]
     ),
     "neither a column 'score' nor a column 'rank'": lambda t: t.rename_columns(["query_id", "doc_id", "s"]),
     "both a score ('score') and a rank ('rank')": lambda t: t.append_column("rank", t["score"]),
-    "is BOOLEAN, where numbers": lambda t: t.set_column(2, "score", [pc.greater(t["score"], 1)]),
-    "where single values were expected": lambda t: t.set_column(2, "score", [[[1.0]] * len(t)]),
+    "is BOOLEAN; numbers to rank by were expected": lambda t: t.set_column(2, "score", [pc.greater(t["score"], 1)]),
+    "single values were expected": lambda t: t.set_column(2, "score", [[[1.0]] * len(t)]),
     "only 0.0% of the clicked documents": lambda t: t.set_column(1, "doc_id", [pc.add(t["doc_id"], 10**12)]),
     "An id that became a fraction": lambda t: t.set_column(1, "doc_id", [t["doc_id"].cast(pa.float64())]),
 }
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_what_is_no_ranking_is_refused(said: str, wide: pa.Table, ranking: pa.Table) -> None:
+@pytest.mark.parametrize("message", INVALID)
+def test_an_invalid_ranking_raises(message: str, wide: pa.Table, ranking: pa.Table) -> None:
     with pytest.raises(posbias.PosbiasError) as error:
-        value(wide, REFUSED[said](ranking))
-    assert said in " ".join(str(error.value).split())
+        value(wide, INVALID[message](ranking))
+    assert message in " ".join(str(error.value).split())
 
 
 @pytest.mark.parametrize(
-    ("given", "settings", "said"),
+    ("given", "settings", "message"),
     [
-        ([], {}, "no ranking to judge"),
+        ([], {}, "no ranking to evaluate"),
         ([""], {}, "is empty"),
         ({"": "ranker:a"}, {}, "cannot be called ''"),
         ({"the log": "ranker:a"}, {}, "cannot be called 'the log'"),
@@ -425,24 +425,24 @@ def test_what_is_no_ranking_is_refused(said: str, wide: pa.Table, ranking: pa.Ta
         (["ranker:a"], {"metric": "dcg@11"}, "larger max_rank"),
         (["ranker:a"], {"level": 1.0}, "level"),
         (["ranker:a"], {"estimator": "naive-ctr"}, "not made of a harvest"),
-        (["ranker:a"], {"engine": "spark"}, "DuckDB alone"),
+        (["ranker:a"], {"engine": "spark"}, "Only DuckDB can join rankings"),
         ([5], {}, "cannot be read from a int"),
     ],
 )
-def test_what_cannot_be_judged_is_refused(given: Any, settings: Any, said: str, wide: pa.Table) -> None:
-    with pytest.raises(posbias.PosbiasError, match="(?s)" + said):
+def test_invalid_arguments_raise(given: Any, settings: Any, message: str, wide: pa.Table) -> None:
+    with pytest.raises(posbias.PosbiasError, match="(?s)" + message):
         evaluate(posbias.ClickLog(wide), given, **settings)
 
 
-def test_a_stream_that_is_gone_is_refused(wide: pa.Table) -> None:
+def test_a_stream_raises_because_it_is_read_twice(wide: pa.Table) -> None:
     with pytest.raises(posbias.LogError, match="a stream can be read only once"):
         evaluate(posbias.ClickLog(wide.to_reader()), ["ranker:a"])
 
 
-def test_ranks_without_a_number_are_refused_with_the_reason() -> None:
+def test_ranks_without_a_propensity_raise_with_the_reason() -> None:
     world = posbias.World(queries=40, similarity=1.0)
     rows = posbias.simulate(world).to_pylist()
-    # Two rankers that agree but on the first two ranks.
+    # Two rankers that differ only at the first two ranks.
     for row in rows:
         if row["ranker"] == "b" and row["position"] < 3:
             row["position"] = 3 - row["position"]
@@ -450,19 +450,19 @@ def test_ranks_without_a_number_are_refused_with_the_reason() -> None:
             row["rank_b"] = 3 - row["rank_b"]
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
     with pytest.raises(
-        posbias.EstimateError, match=r"8 ranks, the first of them rank 3, which has no propensity: .*max_rank=2"
+        posbias.EstimateError, match=r"8 ranks, the first of them rank 3, have no propensity \(.*max_rank=2"
     ):
         evaluate(log, ["ranker:a"])
     assert evaluate(log, ["ranker:a"], max_rank=2)["a"].ratio.value > 0
 
 
-def test_what_was_never_shown_is_said(wide: pa.Table, ranking: pa.Table) -> None:
+def test_documents_that_were_never_shown_are_reported(wide: pa.Table, ranking: pa.Table) -> None:
     found = evaluate(posbias.ClickLog(wide), {"new": ranking}, metric="dcg@5")
     # By the page views of each query. Each document is tied with one that is made up, and shares its place.
     assert found["new"].never_shown == pytest.approx(0.5)
-    [finding] = [finding for finding in found.findings if finding.code == "never-shown"]
+    [finding] = [finding for finding in found.findings if finding.code == "documents-never-shown"]
     assert finding.severity == "warning"
-    assert "of the top 5 of 'new' was never shown to anyone for that query, at ranks 1 to 10" in finding.message
+    assert "of the top 5 of 'new' was never shown at ranks 1 to 10 for that query" in finding.message
     real = ranking.filter(pc.less(ranking["doc_id"], 10**9))
     assert evaluate(posbias.ClickLog(wide), {"new": real})["new"].never_shown == 0
     # Two documents of every query, of which the log has one.
@@ -475,7 +475,7 @@ def test_what_was_never_shown_is_said(wide: pa.Table, ranking: pa.Table) -> None
     assert evaluate(posbias.ClickLog(wide), {"new": tops}, metric="dcg@2")["new"].never_shown == pytest.approx(0.5)
 
 
-def test_names_and_ids_are_data(tmp_path: Any) -> None:
+def test_odd_names_and_ids_are_handled_as_data(tmp_path: Any) -> None:
     odd = {"query_id": 'q"; DROP', "doc_id": "d'oc", "ranker": "r r", "position": "po;s", "clicked": "--c"}
     table = posbias.simulate(WORLD, ids="str").rename_columns(odd | {"rank_a": "rank_a", "rank_b": "rank_b"})
     log = posbias.ClickLog(table, query='q"; DROP', doc="d'oc", ranker="r r", position="po;s", click="--c")
@@ -518,7 +518,7 @@ def test_rows_logged_twice_and_rows_out_of_place(wide: pa.Table, ranking: pa.Tab
     assert found.clicks == sum(row["clicked"] for row in rows)
 
 
-def test_events_make_a_log_that_is_judged() -> None:
+def test_a_log_from_events_can_be_evaluated() -> None:
     table = posbias.simulate(WORLD, "wide").to_pandas()
     taps = table[table.clicked == 1][["impression_id", "doc_id"]]
     log = posbias.ClickLog.from_events(table.drop(columns=["clicked"]), taps)
@@ -537,14 +537,14 @@ def test_tables_of_a_database_are_rankings_too(wide: pa.Table, ranking: pa.Table
     assert evaluate(log, ["model"])["model"].value.value == pytest.approx(value(wide, ranking))
 
 
-# ---- The command.
+# ---- The command
 
 
 def run(*words: Any) -> Any:
     return CliRunner().invoke(cli, ["evaluate", *map(str, words)])
 
 
-def test_the_command_prints_what_the_library_finds(wide: pa.Table, ranking: pa.Table, tmp_path: Any) -> None:
+def test_the_command_prints_the_evaluation(wide: pa.Table, ranking: pa.Table, tmp_path: Any) -> None:
     log, new, picture = (tmp_path / name for name in ("log.parquet", "new.parquet", "ratios.png"))
     pq.write_table(wide, log)
     pq.write_table(ranking, new)
@@ -555,26 +555,26 @@ def test_the_command_prints_what_the_library_finds(wide: pa.Table, ranking: pa.T
     assert done.stdout == found.to_text() + "\n"
     assert "was never shown" in done.stderr
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    told = json.loads(run(*words, "--json").stdout)
-    assert [*told] == [*found.to_dict()]
-    assert told["rankings"][0]["ratio"] == pytest.approx(vars(found.rankings[0].ratio))
-    assert told["rankings"][1]["name"] == "b"
-    assert [*told["rankings"][0]["ratio"]] == ["value", "low", "high", "degrees_of_freedom", "reason"]
+    printed = json.loads(run(*words, "--json").stdout)
+    assert [*printed] == [*found.to_dict()]
+    assert printed["rankings"][0]["ratio"] == pytest.approx(vars(found.rankings[0].ratio))
+    assert printed["rankings"][1]["name"] == "b"
+    assert [*printed["rankings"][0]["ratio"]] == ["value", "low", "high", "degrees_of_freedom", "reason"]
 
 
-def test_the_command_refuses_in_a_line(wide: pa.Table, tmp_path: Any) -> None:
+def test_the_command_reports_errors_without_a_traceback(wide: pa.Table, tmp_path: Any) -> None:
     log = tmp_path / "log.parquet"
     pq.write_table(wide, log)
-    for words, said in (
+    for words, message in (
         ((log,), "Missing option '--ranking'"),
         ((log, "--ranking", tmp_path / "none.parquet"), "none.parquet"),
         ((log, "--ranking", "ranker:z"), "no ranker 'z'"),
         ((log, "--ranking", "ranker:a", "--metric", "map"), "metric 'map'"),
         ((log, "--ranking", "ranker:a", "--plot", log), "a plot can be written as"),
-        ((log, "--ranking", "ranker:a", "--engine", "spark", "--spark-conf", "x=y"), "DuckDB alone"),
+        ((log, "--ranking", "ranker:a", "--engine", "spark", "--spark-conf", "x=y"), "Only DuckDB can join rankings"),
         ((log, "--ranking", log), "neither a column 'score' nor a column 'rank'"),
     ):
         done = run(*words)
         assert done.exit_code == 2, words
-        assert said in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.output

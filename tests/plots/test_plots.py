@@ -14,7 +14,7 @@ from posbias import plots
 from posbias._charts import MARKERS
 from posbias._matplotlib import COLORS, draw, legible
 from posbias._text import format_count
-from posbias.learning.evaluate import Estimate, Evaluation, Judged
+from posbias.learning.evaluate import Estimate, Evaluation, RankingResult
 from posbias.plots.evidence import graph_chart, sets_chart
 
 
@@ -39,8 +39,8 @@ def judged() -> Evaluation:
     """An evaluation of which one ranking is better, one worse, and of one nothing can be told."""
     known = {"value": Estimate(1.0), "normalised": Estimate(1.0)}
     ratios = {"new": Estimate(1.2, 1.1, 1.3), "_$old$": Estimate(0.8, 0.7, 0.9), "thin": Estimate(1.1)}
-    rankings = tuple(Judged(name=name, ratio=ratio, **known) for name, ratio in ratios.items())
-    return Evaluation("dcg", True, 0.95, "cross-fit", 10, 5, Judged(name="the log", **known), rankings)
+    rankings = tuple(RankingResult(name=name, ratio=ratio, **known) for name, ratio in ratios.items())
+    return Evaluation("dcg", True, 0.95, "cross-fit", 10, 5, RankingResult(name="the log", **known), rankings)
 
 
 def drawn(name: str, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History, ax):
