@@ -348,7 +348,7 @@ def _count(opened: OpenLog, settings: HarvestSettings, look: FirstScan) -> Count
             return _sum_exposures(opened, plan, settings, counts)
         tables.append(more)
     digits = pack_by_ranker(plan, look.most) if plan.dialect.has_int128 else None
-    if digits and not look.sure and not strata.no_digit_overflowed(tables, digits, counts.rows_counted):
+    if digits and not look.sure and not strata.packed_counts_fit(tables, digits, counts.rows_counted):
         return None
     segment, segments = segment_numbers(stack_columns(tables, ["bucket", *plan.segments]), plan.segments)
 
@@ -402,7 +402,7 @@ def count_natural(
         check_usable(opened, plan, counts.rows, int(answer["pairs"][nameless].sum()))
     still = filter_rows(answer, bucket >= 0)
     segment, segments = segment_numbers(still, plan.segments)
-    cells = begun(lambda: strata.cells_from_digits(still, segment, digits))
+    cells = begun(lambda: strata.cells_from_packed_ranks(still, segment, digits))
     busy = answer["packed_impressions_0"][bucket == TOO_FREQUENT]
     more = None
     if len(busy):

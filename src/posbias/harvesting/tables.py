@@ -1,4 +1,18 @@
-"""The tables that a harvest holds."""
+"""The tables of a harvest: cells, pair sums and strata, and how they are made from the answers of an engine.
+
+A harvest is one aggregation of the log. Its data model:
+
+- The **signature** of a (query, document) pair is the vector of ranks that the m rankers give it, up to rank M.
+- A **stratum** is a group of pairs that the rankers treat alike: the same signature or, in replay,
+  the same ranks and the same impressions at each rank. Sums over pairs depend on a pair only through its stratum.
+- A **bucket** is a group of queries, by a hash of the query id. Intervals delete one bucket at a time.
+- A **cell** holds the impressions and clicks of one stratum by one ranker at one rank (`Cells`).
+- If there are too many strata, a harvest keeps ĉ and ¬ĉ of each pair of ranks and bucket instead (`PairSums`).
+
+The **page views** n_i of ranker i are its impressions at its busiest rank, which on whole pages is rank 1.
+
+Reference: Agarwal et al., WSDM 2019, section 3.
+"""
 
 from __future__ import annotations
 
@@ -13,51 +27,19 @@ from posbias._arrays import AnyArray, BoolArray, FloatArray, IntArray, at_once, 
 from posbias.engines.base import Answer, Segments, row_count, segment_numbers, stack_columns
 from posbias.sql.plan import PackedCounts, RankMasks, SignatureCoding
 
-# With fewer page views than this, what a ranker compares is chance.
+# With fewer page views than this, comparisons with a ranker are mostly noise.
 MIN_PAGE_VIEWS = 30
 # The rank, pairs, impressions and clicks of some cells.
-_Filling = tuple[AnyArray | int, IntArray | int, IntArray, IntArray]
-# Less than so much of what was promised is short, if chance, by which queries went to which ranker, would not do it.
-_SHORT, _SIGMAS = 0.9, 5.0
-# Over all ranks together, what pages leave out by their length evens out.
-_UNEVEN = 0.85
-
-
-def count_page_views(impressions: AnyArray, at: IntArray | None = None) -> AnyArray:
-    """Return the page views of each ranker from impressions by ranker and rank: (..., m, M) -> (..., m).
-
-    They are counted at the busiest rank of all, or `at` other ranks: those of the log that a part belongs to.
-    """
-    if at is None:
-        at = busiest_rank_index(impressions.sum(axis=tuple(range(impressions.ndim - 2))))
-    place = np.broadcast_to(at[:, None], (*impressions.shape[:-1], 1))
-    return np.take_along_axis(impressions, place, axis=-1)[..., 0]
-
-
-def busiest_rank_index(impressions: AnyArray) -> IntArray:
-    """Return, by ranker, where (from 0) most was shown; from impressions by ranker and rank: (m, M) -> (m,)."""
-    return np.asarray(np.argmax(impressions, axis=-1))
-
-
-def cells_from_signatures(answer: Answer, segment: IntArray, coding: SignatureCoding) -> Cells:
-    """Return the cells of a wide or long harvest: every ranker's rank of every signature, seen or not."""
-    bucket, shown = answer["bucket"], answer["ranker"]
-    first, stratum = group([segment, bucket, *(answer[name] for name in coding.names)])
-    ranks = list(coding.read_ranks({name: answer[name][first] for name in coding.names}))
-    # Every row is the only one of its signature and ranker.
-    own = shown * len(first) + stratum
-    impressions, clicks = np.zeros((2, len(ranks), len(first)), dtype=np.int64)
-    impressions.reshape(-1)[own] = answer["impressions"]
-    clicks.reshape(-1)[own] = answer["clicks"]
-
-    def fill(ranker: int, row: IntArray) -> _Filling:
-        return ranks[ranker][row], 0, impressions[ranker][row], clicks[ranker][row]
-
-    return _filled(len(ranks), segment[first], bucket[first], lambda ranker, rows: ranks[ranker][rows], fill)
+_CellValues = tuple[AnyArray | int, IntArray | int, IntArray, IntArray]
+# A ranker has a shortfall at a rank if it showed less than this share of the expected impressions, and if the
+# difference exceeds this many standard errors.
+_RANK_SHARE, _STANDARD_ERRORS = 0.9, 5.0
+# The same share over all ranks together, where pages of different length matter less.
+_RANKER_SHARE = 0.85
 
 
 class _Table:
-    """What all tables share: equal columns that are selected and joined together."""
+    """A table of columns of equal length, which are filtered and concatenated together."""
 
     def __len__(self) -> int:
         return len(self.bucket)  # type: ignore[attr-defined]
@@ -67,14 +49,14 @@ class _Table:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def where(self, mask: BoolArray) -> Self:
-        """Return the rows where the mask holds; the table itself where that is all of them."""
+        """Return the rows where the mask is true; the table itself if all are."""
         if mask.dtype == np.bool_ and mask.all():
             return self
         return type(self)(**{name: column[mask] for name, column in self.columns().items()})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """Return the rows of all parts."""
+        """Return the rows of all parts in one table."""
         if len(parts) == 1:
             return parts[0]
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
@@ -83,11 +65,20 @@ class _Table:
 
 @dataclass(frozen=True)
 class Cells(_Table):
-    """One row for each stratum, ranker and rank, with all the impressions and clicks there.
+    """Impressions and clicks by stratum, ranker and rank.
 
-    A stratum is a group of (query, document) pairs that the rankers treat alike: the same signature, or in
-    replay the same ranks and impressions. A ranker known to rank the pair without having shown it has a cell of no
-    impressions. `pairs` is 0 where the pairs of a stratum were not counted (signatures).
+    A ranker that ranks the pairs of a stratum without having shown them has a cell with no impressions.
+
+    Attributes:
+        segment (array): the number of the segment.
+        bucket (array): the bucket of queries, 0 to 255.
+        stratum (array): the number of the stratum. Each stratum lies in one segment and one bucket.
+        pairs (array): how many (query, document) pairs the stratum has; 0 for strata by signature, which do not count
+            them.
+        ranker (array): the number of the ranker.
+        rank (array): the rank that the ranker gives to the pairs, from 1.
+        impressions (array): impressions of all pairs of the stratum by this ranker at this rank.
+        clicks (array): clicks on them.
     """
 
     segment: IntArray
@@ -100,114 +91,172 @@ class Cells(_Table):
     clicks: IntArray
 
     def renumber_segments(self, segments: Segments, among: Segments) -> Cells:
-        """Return the cells with their segments numbered as among others."""
+        """Return the cells with segments, which are numbered as in `segments`, numbered as in `among`."""
         if segments == among[: len(segments)]:
             return self
         number = {key: i for i, key in enumerate(among)}
         return replace(self, segment=np.array([number[key] for key in segments], dtype=np.int64)[self.segment])
 
 
-def _filled(
-    rankers: int,
-    segment: IntArray,
-    bucket: IntArray,
-    held: Callable[[int, slice], AnyArray],
-    fill: Callable[[int, IntArray], _Filling],
-) -> Cells:
-    """Return a cell for each ranker and stratum where `held` is not 0, with what `fill` gives for some of a ranker's.
+@dataclass(frozen=True)
+class PairSums(_Table):
+    """ĉ and ¬ĉ by bucket and pair of ranks: what a harvest keeps if it has too many strata.
 
-    There may be millions, and each copy of them costs as much as counting them did.
-    """
-    parts = blocks(len(bucket))
+    Rows with `other` 0 hold the plain clicks and skips of one ranker at one rank, over all documents.
 
-    def count(ranker: int) -> int:
-        return sum(int(np.count_nonzero(held(ranker, part))) for part in parts)
-
-    sizes = at_once(count, range(rankers))
-    cells = Cells(*(np.zeros(sum(sizes), dtype=np.int64) for _ in fields(Cells)))
-    segmented = segment.any()
-
-    def make(ranker: int) -> None:
-        end = sum(sizes[:ranker])
-        for part in parts:
-            row = np.flatnonzero(held(ranker, part)) + part.start
-            end, own = end + len(row), slice(end, end + len(row))
-            cells.stratum[own], cells.bucket[own], cells.ranker[own] = row, bucket[row], ranker
-            if segmented:
-                cells.segment[own] = segment[row]
-            cells.rank[own], cells.pairs[own], cells.impressions[own], cells.clicks[own] = fill(ranker, row)
-
-    at_once(make, range(rankers))
-    return cells
-
-
-def cells_from_exposures(answer: Answer, segment: IntArray, masks: RankMasks, digits: PackedCounts | None) -> Cells:
-    """Return the cells of a replay harvest in which each ranker shows a pair at one rank, given as a bit of a mask.
-
-    Counts come as digits, or one by one.
+    Attributes:
+        segment (array): the number of the segment.
+        bucket (array): the bucket of queries, 0 to 255.
+        ranker (array): the number of the ranker where `other` is 0, and -1 elsewhere.
+        rank (array): k, the rank at which clicks are counted.
+        other (array): k', the other rank of the interventional set S_{k,k'}; 0 for plain counts.
+        clicks (array): ĉ_k^{k,k'}, or plain clicks.
+        skips (array): ¬ĉ_k^{k,k'}, or plain impressions without a click.
     """
 
-    def counts(of: str, ranker: int, rows: IntArray) -> IntArray:
-        return digits.read(answer, of, ranker, rows) if digits else answer[f"{of}_{ranker}"][rows]
+    segment: IntArray
+    bucket: IntArray
+    ranker: IntArray
+    rank: IntArray
+    other: IntArray
+    clicks: FloatArray
+    skips: FloatArray
 
-    def fill(ranker: int, row: IntArray) -> _Filling:
-        # Below the bit after it there are as many as the rank.
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Cells whose strata have the same number in every bucket.
+
+    Strata of different buckets are the same if they have the same signature or, in replay, the same ranks and the same
+    impressions for each pair. Estimators that fit a relevance to each stratum use them.
+
+    Attributes:
+        cells (Cells): the counts by stratum, bucket, ranker and rank, sorted by them, of all segments together.
+            `stratum` counts from 0 without gaps, and `bucket` is the row of `views`. With observed exposure, all
+            rankers are added up as ranker 0, because it does not matter which ranker showed a pair.
+        views (array): page views by bucket and ranker, (B, m). n_i is `weights @ views`.
+        max_rank (int): M.
+        by_design (bool): whether exposure follows from traffic. Then the pairs of a stratum are at rank k on n_i page
+            views, for each ranker i with a cell there, whether or not it showed them. Otherwise exposure is observed:
+            each of the `pairs` of a stratum has `impressions / pairs` impressions in a cell, the same in every bucket.
+
+    Example:
+        >>> import posbias
+        >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200, max_rank=3)))
+        >>> strata = posbias.harvest(log, max_rank=3).strata()
+        >>> strata.size, strata.buckets, strata.by_design
+        (15, 140, True)
+    """
+
+    cells: Cells
+    views: FloatArray
+    max_rank: int
+    by_design: bool
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets that have data."""
+        return len(self.views)
+
+    @property
+    def size(self) -> int:
+        """The number of strata."""
+        return int(self.cells.stratum.max(initial=-1)) + 1
+
+    @cached_property
+    def clicked(self) -> bool:
+        """Whether any stratum with several ranks has a click."""
+        high, low = np.zeros(self.size, dtype=np.int64), np.full(self.size, self.max_rank)
+        np.maximum.at(high, self.cells.stratum, self.cells.rank)
+        np.minimum.at(low, self.cells.stratum, self.cells.rank)
+        return bool(np.any(self.cells.clicks[(high > low)[self.cells.stratum]]))
+
+
+# ---- Cells from the answers of an engine
+
+
+def cells_from_signatures(answer: Answer, segment: IntArray, coding: SignatureCoding) -> Cells:
+    """Return the cells of a wide or long harvest: one for each signature and ranker that ranks it, shown or not."""
+    bucket, shown_by = answer["bucket"], answer["ranker"]
+    first, stratum = group([segment, bucket, *(answer[name] for name in coding.names)])
+    ranks = list(coding.read_ranks({name: answer[name][first] for name in coding.names}))
+    # The answer has one row for each signature and ranker, so values can be assigned instead of added.
+    place = shown_by * len(first) + stratum
+    impressions, clicks = np.zeros((2, len(ranks), len(first)), dtype=np.int64)
+    impressions.reshape(-1)[place] = answer["impressions"]
+    clicks.reshape(-1)[place] = answer["clicks"]
+
+    def values(ranker: int, row: IntArray) -> _CellValues:
+        return ranks[ranker][row], 0, impressions[ranker][row], clicks[ranker][row]
+
+    return _fill_cells(len(ranks), segment[first], bucket[first], lambda ranker, rows: ranks[ranker][rows], values)
+
+
+def cells_from_exposures(answer: Answer, segment: IntArray, masks: RankMasks, packed: PackedCounts | None) -> Cells:
+    """Return the cells of a replay in which each ranker shows a pair at one rank.
+
+    The rank is a bit of a mask. Counts are packed into integers, or have a column for each ranker.
+    """
+
+    def counts(name: str, ranker: int, rows: IntArray) -> IntArray:
+        return packed.read(answer, f"packed_{name}", ranker, rows) if packed else answer[f"{name}_{ranker}"][rows]
+
+    def values(ranker: int, row: IntArray) -> _CellValues:
+        # Rank k is bit k - 1: the number of bits up to and including it is k.
         rank = np.bitwise_count((masks.read(answer, ranker, row) << 1) - 1)
         pairs = answer["pairs"][row]
-        shown = counts("packed_impressions" if digits else "impressions", ranker, row) * pairs
-        return rank, pairs, shown, counts("packed_clicks" if digits else "clicks", ranker, row)
+        return rank, pairs, counts("impressions", ranker, row) * pairs, counts("clicks", ranker, row)
 
-    return _filled(
-        masks.rankers, segment, answer["bucket"], lambda ranker, rows: masks.read(answer, ranker, rows), fill
+    return _fill_cells(
+        masks.rankers, segment, answer["bucket"], lambda ranker, rows: masks.read(answer, ranker, rows), values
     )
 
 
-def no_digit_overflowed(answers: Sequence[Answer], digits: PackedCounts, rows: int) -> bool:
-    """Return whether digits held all that they counted: of pairs in the first answer, one by one in the others.
+def packed_counts_fit(answers: Sequence[Answer], packed: PackedCounts, rows: int) -> bool:
+    """Return whether no packed count overflowed.
 
-    A digit that overflows adds one to the next and loses many, so that fewer rows are found than there are.
+    A count that overflows adds 1 to the next one and loses many, so that the sum is less than the number of rows. The
+    first answer has packed counts of pairs; the others have plain counts.
     """
     first, *others = answers
 
     def count(slot: int) -> tuple[int, int]:
-        shown = digits.read(first, "packed_impressions", slot) * first["pairs"]
-        return int(shown.sum()), int(shown.max(initial=0))
+        impressions = packed.read(first, "packed_impressions", slot) * first["pairs"]
+        return int(impressions.sum()), int(impressions.max(initial=0))
 
-    counted = at_once(count, range(digits.slots))
-    found = sum(shown for shown, _ in counted)
-    found += sum(int((other["impressions"] * other["pairs"]).sum()) for other in others)
-    # Clicks of pairs alike are no more than their impressions: where those fit together, so do these.
-    return found == rows and all(most < 1 << digits.bits for _, most in counted)
+    counted = at_once(count, range(packed.slots))
+    total = sum(impressions for impressions, _ in counted)
+    total += sum(int((other["impressions"] * other["pairs"]).sum()) for other in others)
+    # Equal pairs have no more clicks than impressions, so if the impressions fit, the clicks do too.
+    return total == rows and all(largest < 1 << packed.bits for _, largest in counted)
 
 
-def cells_from_digits(answer: Answer, segment: IntArray, digits: PackedCounts) -> Cells:
-    """Return the cells of a replay that names no ranker: its counts are by rank, pair by pair, as digits."""
-    order, starts = runs([segment, answer["bucket"], *(answer[name] for name in digits.names("packed_impressions"))])
+def cells_from_packed_ranks(answer: Answer, segment: IntArray, packed: PackedCounts) -> Cells:
+    """Return the cells of a replay that names no ranker, whose counts by rank are packed into integers."""
+    names = packed.names("packed_impressions")
+    order, starts = runs([segment, answer["bucket"], *(answer[name] for name in names)])
     first = order[starts]
-    held = {name: answer[name][first] for name in digits.names("packed_impressions")}
-    clicked = {name: answer[name][order] for name in digits.names("packed_clicks")}
+    impressions = {name: answer[name][first] for name in names}
+    clicks = {name: answer[name][order] for name in packed.names("packed_clicks")}
     pairs = answer["pairs"][order]
-    alike = np.add.reduceat(pairs, starts)
-
-    sums = [
-        np.add.reduceat(digits.read(clicked, "packed_clicks", place) * pairs, starts) for place in range(digits.slots)
+    pairs_of_stratum = np.add.reduceat(pairs, starts)
+    clicks_at = [
+        np.add.reduceat(packed.read(clicks, "packed_clicks", place) * pairs, starts) for place in range(packed.slots)
     ]
 
-    def fill(place: int, row: IntArray) -> _Filling:
-        return place + 1, alike[row], digits.read(held, "packed_impressions", place, row) * alike[row], sums[place][row]
+    def impressions_at(place: int, rows: IntArray | slice) -> IntArray:
+        return packed.read(impressions, "packed_impressions", place, rows)
 
-    cells = _filled(
-        digits.slots,
-        segment[first],
-        answer["bucket"][first],
-        lambda place, rows: digits.read(held, "packed_impressions", place, rows),
-        fill,
-    )
+    def values(place: int, row: IntArray) -> _CellValues:
+        pairs_here = pairs_of_stratum[row]
+        return place + 1, pairs_here, impressions_at(place, row) * pairs_here, clicks_at[place][row]
+
+    cells = _fill_cells(packed.slots, segment[first], answer["bucket"][first], impressions_at, values)
     return replace(cells, ranker=np.zeros_like(cells.ranker))
 
 
 def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:
-    """Return the cells of a replay harvest that the engine already gives one by one."""
+    """Return the cells of a replay whose answer has one row for each cell."""
     bucket, pairs = answer["bucket"], answer["pairs"]
     texts = {text: i for i, text in enumerate(dict.fromkeys(answer["stratum"]))}
     text = np.array([texts[text] for text in answer["stratum"]], dtype=np.int64)
@@ -224,49 +273,72 @@ def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:
     )
 
 
+def _fill_cells(
+    rankers: int,
+    segment: IntArray,
+    bucket: IntArray,
+    present: Callable[[int, slice], AnyArray],
+    values: Callable[[int, IntArray], _CellValues],
+) -> Cells:
+    """Return a cell for each ranker and stratum where `present` is not 0, filled in place with `values`.
+
+    There may be millions of cells, and each copy of them would take as long as counting them did.
+    """
+    parts = blocks(len(bucket))
+
+    def count(ranker: int) -> int:
+        return sum(int(np.count_nonzero(present(ranker, part))) for part in parts)
+
+    sizes = at_once(count, range(rankers))
+    cells = Cells(*(np.zeros(sum(sizes), dtype=np.int64) for _ in fields(Cells)))
+    segmented = segment.any()
+
+    def fill(ranker: int) -> None:
+        end = sum(sizes[:ranker])
+        for part in parts:
+            row = np.flatnonzero(present(ranker, part)) + part.start
+            end, at = end + len(row), slice(end, end + len(row))
+            cells.stratum[at], cells.bucket[at], cells.ranker[at] = row, bucket[row], ranker
+            if segmented:
+                cells.segment[at] = segment[row]
+            cells.rank[at], cells.pairs[at], cells.impressions[at], cells.clicks[at] = values(ranker, row)
+
+    at_once(fill, range(rankers))
+    return cells
+
+
+# ---- Page views, positions and pairs
+
+
+def count_page_views(impressions: AnyArray, at: IntArray | None = None) -> AnyArray:
+    """Return the page views of each ranker from impressions by ranker and rank: (..., m, M) -> (..., m).
+
+    Arguments:
+        impressions (array): impressions by ranker and rank.
+        at (array, default None): the rank (from 0) at which to count each ranker. By default the busiest rank of all
+            impressions; for a part of a log, give the busiest ranks of the whole log.
+    """
+    if at is None:
+        at = busiest_rank_index(impressions.sum(axis=tuple(range(impressions.ndim - 2))))
+    place = np.broadcast_to(at[:, None], (*impressions.shape[:-1], 1))
+    return np.take_along_axis(impressions, place, axis=-1)[..., 0]
+
+
+def busiest_rank_index(impressions: AnyArray) -> IntArray:
+    """Return the rank (from 0) with the most impressions of each ranker: (..., m, M) -> (..., m)."""
+    return np.asarray(np.argmax(impressions, axis=-1))
+
+
 def busiest_ranks(totals: Answer, rankers: int) -> list[int]:
-    """Return the rank, for each ranker, at which its page views are counted."""
+    """Return the rank of each ranker (from 1) at which its page views are counted."""
     ranker, rank = totals["ranker"], totals["rank"]
     shown = np.zeros((rankers, int(rank.max(initial=1))))
     np.add.at(shown, (ranker, rank - 1), totals["impressions"])
     return [int(k) + 1 for k in busiest_rank_index(shown)]
 
 
-def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairSums, list[tuple[str | None, ...]]]:
-    """Return what was shown at each rank and the sums over interventional sets as one table, and its segments."""
-    labels = stack_columns([totals, sums], ["bucket", *names])
-    segment, segments = segment_numbers(labels, names)
-    none = np.zeros(row_count(totals), dtype=np.int64)
-    impressions, clicks = totals["impressions"], totals["clicks"]
-    return PairSums(
-        segment=segment,
-        bucket=labels["bucket"],
-        ranker=np.concatenate([totals["ranker"], np.full(row_count(sums), -1)]),
-        rank=np.concatenate([t["rank"] for t in (totals, sums)]),
-        other=np.concatenate([none, sums["other"]]),
-        clicks=np.concatenate([clicks, sums["clicks"]]),
-        skips=np.concatenate([impressions - clicks, sums["skips"]]),
-    ), segments
-
-
-@dataclass(frozen=True)
-class PairSums(_Table):
-    """ĉ and ¬ĉ by bucket, k and k' (`rank`, `other`), for when strata do not compress.
-
-    Rows with `other` 0 hold the plain clicks and skips of a ranker at a rank, in every set or none.
-    """
-
-    segment: IntArray
-    bucket: IntArray
-    ranker: IntArray
-    rank: IntArray
-    other: IntArray
-    clicks: FloatArray
-    skips: FloatArray
-
-
 def count_positions(table: Cells | PairSums) -> tuple[PositionCounts, ...]:
-    """Return what was shown at each rank at which anything was."""
+    """Return impressions and clicks of each rank that has impressions."""
     impressions: AnyArray
     if isinstance(table, PairSums):
         table = table.where(table.other == 0)
@@ -284,7 +356,7 @@ def count_positions(table: Cells | PairSums) -> tuple[PositionCounts, ...]:
 
 
 class PositionCounts(NamedTuple):
-    """What was shown at one position."""
+    """Impressions and clicks at one position."""
 
     position: int
     impressions: int
@@ -292,97 +364,78 @@ class PositionCounts(NamedTuple):
 
 
 def count_non_functional(cells: Cells) -> int:
-    """Return how many pairs a ranker showed at several ranks."""
+    """Return how many (query, document) pairs one ranker showed at several ranks."""
     size = int(cells.ranker.max(initial=0)) + 1
-    own, seen = np.unique(cells.stratum * size + cells.ranker, return_counts=True)
-    several = np.unique(own[seen > 1] // size)
-    return count_pairs(cells.where(np.isin(cells.stratum, several)))
+    key, ranks = np.unique(cells.stratum * size + cells.ranker, return_counts=True)
+    non_functional = np.unique(key[ranks > 1] // size)
+    return count_pairs(cells.where(np.isin(cells.stratum, non_functional)))
 
 
 def count_pairs(cells: Cells) -> int:
-    """Return how many (query, document) pairs the strata hold."""
+    """Return how many (query, document) pairs the strata have."""
     _, first = np.unique(cells.stratum, return_index=True)
     return int(cells.pairs[first].sum())
 
 
-def renumber_strata(parts: Sequence[Cells]) -> list[Cells]:
-    """Return the parts with strata numbered apart, so that joining them merges none."""
-    shifted, start = [], 0
-    for part in parts:
-        shifted.append(replace(part, stratum=part.stratum + start) if start else part)
-        start += int(part.stratum.max(initial=-1)) + 1
-    return shifted
+# ---- Pair sums
+
+
+def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairSums, list[tuple[str | None, ...]]]:
+    """Return plain counts by rank (`totals`) and sums over interventional sets as one table, and its segments."""
+    labels = stack_columns([totals, sums], ["bucket", *names])
+    segment, segments = segment_numbers(labels, names)
+    none = np.zeros(row_count(totals), dtype=np.int64)
+    impressions, clicks = totals["impressions"], totals["clicks"]
+    return PairSums(
+        segment=segment,
+        bucket=labels["bucket"],
+        ranker=np.concatenate([totals["ranker"], np.full(row_count(sums), -1)]),
+        rank=np.concatenate([t["rank"] for t in (totals, sums)]),
+        other=np.concatenate([none, sums["other"]]),
+        clicks=np.concatenate([clicks, sums["clicks"]]),
+        skips=np.concatenate([impressions - clicks, sums["skips"]]),
+    ), segments
+
+
+def merge_equal_sums(sums: PairSums) -> PairSums:
+    """Return the sums with one row for each bucket and interventional set."""
+    # Sums over all rankers have ranker -1, and `group` takes no negative numbers.
+    first, which = group([sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
+    columns = {name: column[first] for name, column in sums.columns().items()}
+    columns |= {name: tally(which, getattr(sums, name), len(first)) for name in ("clicks", "skips")}
+    return PairSums(**columns)
+
+
+# ---- Equal strata
 
 
 def strata_from_cells(
     cells: Cells, max_rank: int, buckets: IntArray, views: FloatArray, *, by_design: bool, by_ranker: bool = False
 ) -> Strata:
-    """Return the strata of cells; `views` holds the page views by bucket (of `buckets`) and ranker.
+    """Return the strata of cells, numbered the same in every bucket.
 
-    Where exposure is what was observed, rankers are one unless they are to be told apart (`by_ranker`).
+    Arguments:
+        cells (Cells): the counts by stratum, ranker and rank.
+        max_rank (int): M.
+        buckets (array): the numbers of the buckets.
+        views (array): page views by bucket and ranker, (B, m).
+        by_design (bool): whether exposure follows from traffic (ranks are known) instead of observed impressions.
+        by_ranker (bool, default False): with observed exposure, keep the rankers apart instead of adding them up.
     """
     if by_design:
-        # A ranker without traffic puts no document anywhere: nothing was promised there.
+        # Exposure is the page views of a ranker, so a ranker without traffic exposes no document.
         served = views.sum(axis=0) > 0
         cells = cells if served.all() else cells.where(served[cells.ranker])
     elif not by_ranker:
-        cells = _whoever_showed(cells)
+        cells = _add_up_rankers(cells)
     cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=places(cells.bucket, buckets))
-    alike = _EqualStrata.of(cells)
-    joined, one = alike.joined([alike.number, alike.cells.bucket[alike.first]])
-    return Strata(replace(joined, stratum=alike.number[one]), views, max_rank, by_design)
+    equal = _EqualStrata.of(cells)
+    merged, source = equal.merge([equal.number, equal.cells.bucket[equal.first]])
+    return Strata(replace(merged, stratum=equal.number[source]), views, max_rank, by_design)
 
 
-@dataclass(frozen=True, eq=False)
-class Strata:
-    """Cells whose strata have the same number in every bucket: equal signatures, or equal ranks and impressions a pair.
-
-    What estimators are made from that fit a relevance to each stratum, in each bucket or across them.
-
-    Attributes:
-        cells: one row for each stratum, bucket, ranker and rank, sorted by them, all segments together. `stratum`
-            counts from 0 without gaps, and `bucket` says which row of `views`. Where exposure is what was observed it
-            does not matter who showed a pair, and all rankers are one, with the number 0.
-        views: page views by bucket and ranker (B × m), from which n_i is made: `weights @ views`.
-        max_rank: M.
-        by_design: whether exposure is what traffic promised. Then the pairs of a stratum are at rank k in n_i of the
-            page views, for each ranker i with a cell there, whether or not it showed them. Otherwise it is what was
-            observed: each of the stratum's `pairs` had `impressions / pairs` of a cell, in every bucket the same.
-
-    Example:
-        >>> import posbias
-        >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200, max_rank=3)))
-        >>> strata = posbias.harvest(log, max_rank=3).strata()
-        >>> strata.size, strata.buckets, strata.by_design
-        (15, 140, True)
-    """
-
-    cells: Cells
-    views: FloatArray
-    max_rank: int
-    by_design: bool
-
-    @property
-    def buckets(self) -> int:
-        """How many buckets hold anything."""
-        return len(self.views)
-
-    @property
-    def size(self) -> int:
-        """How many strata there are."""
-        return int(self.cells.stratum.max(initial=-1)) + 1
-
-    @cached_property
-    def clicked(self) -> bool:
-        """Whether there is a click on a stratum that is at several ranks."""
-        high, low = np.zeros(self.size, dtype=np.int64), np.full(self.size, self.max_rank)
-        np.maximum.at(high, self.cells.stratum, self.cells.rank)
-        np.minimum.at(low, self.cells.stratum, self.cells.rank)
-        return bool(np.any(self.cells.clicks[(high > low)[self.cells.stratum]]))
-
-
-def _whoever_showed(cells: Cells) -> Cells:
-    """Return cells in which all rankers are one: a stratum at a rank once."""
+def _add_up_rankers(cells: Cells) -> Cells:
+    """Return the cells with the counts of all rankers added up as ranker 0."""
     first, which = group([cells.stratum, cells.rank])
     counts = [tally(which, column, len(first)) for column in (cells.impressions, cells.clicks)]
     impressions, clicks = np.rint(counts).astype(np.int64)
@@ -390,11 +443,28 @@ def _whoever_showed(cells: Cells) -> Cells:
     return replace(kept, ranker=np.zeros_like(kept.ranker), impressions=impressions, clicks=clicks)
 
 
+def renumber_strata(parts: Sequence[Cells]) -> list[Cells]:
+    """Return the parts with distinct numbers of strata, so that they can be concatenated."""
+    shifted, start = [], 0
+    for part in parts:
+        shifted.append(replace(part, stratum=part.stratum + start) if start else part)
+        start += int(part.stratum.max(initial=-1)) + 1
+    return shifted
+
+
+def merge_equal_strata(cells: Cells) -> Cells:
+    """Return the cells with equal strata of the same segment and bucket merged."""
+    equal = _EqualStrata.of(cells)
+    segment, bucket = (column[equal.first] for column in (equal.cells.segment, equal.cells.bucket))
+    return equal.merge([equal.size, segment, bucket, equal.number])[0]
+
+
 @dataclass(frozen=True)
 class _EqualStrata:
-    """Cells sorted by stratum, ranker and rank; where each stratum begins, how many it has, and which ones it is like.
+    """Cells sorted by stratum, ranker and rank, and which of their strata are equal.
 
-    Strata of one `number` have the same ranks by the same rankers, and the same impressions a pair where those count.
+    `first` is the first cell of each stratum and `size` its number of cells. Strata with the same `number` are equal:
+    they have the same ranks by the same rankers and, if pairs are counted, the same impressions for each pair.
     """
 
     cells: Cells
@@ -410,20 +480,22 @@ class _EqualStrata:
             cells = cells.where(np.argsort(key, kind="stable"))  # type: ignore[arg-type]
         first = np.flatnonzero(np.diff(cells.stratum, prepend=-1))
         size = np.diff(first, append=len(cells))
-        each = np.where(cells.pairs > 0, cells.impressions // np.maximum(cells.pairs, 1), 0)
+        per_pair = np.where(cells.pairs > 0, cells.impressions // np.maximum(cells.pairs, 1), 0)
         number, start = np.zeros(len(first), dtype=np.int64), 0
         for length in np.unique(size):
-            own = size == length
-            rows = first[own][:, None] + np.arange(length)
-            found, which = group([c[rows[:, i]] for c in (cells.ranker, cells.rank, each) for i in range(length)])
-            number[own] = which + start
-            start += len(found)
+            same_size = size == length
+            rows = first[same_size][:, None] + np.arange(length)
+            keys = [column[rows[:, i]] for column in (cells.ranker, cells.rank, per_pair) for i in range(length)]
+            distinct_strata, which = group(keys)
+            number[same_size] = which + start
+            start += len(distinct_strata)
         return cls(cells, first, size, number)
 
-    def joined(self, by: list[IntArray]) -> tuple[Cells, IntArray]:
-        """Return the cells with strata made one that agree in the columns `by`, their number among them.
+    def merge(self, by: list[IntArray]) -> tuple[Cells, IntArray]:
+        """Merge strata that agree in the columns `by`, one of which is their `number`.
 
-        They are sorted by these columns. With each cell comes one of the strata that its own was made of.
+        Returns:
+            tuple: the cells, sorted by these columns, and for each cell one of the strata merged into its own.
         """
         index, which = group(by)
         size = self.size[index]
@@ -433,7 +505,7 @@ class _EqualStrata:
         number = np.repeat(np.arange(len(index)), size)
         if len(index) == len(self.first):
             return replace(self.cells.where(kept), stratum=number), np.repeat(index, size)
-        # The i-th cell of a stratum is added to the i-th of the one it becomes.
+        # The i-th cell of a stratum is added to the i-th cell of the merged stratum.
         where = np.arange(len(self.cells)) + np.repeat(begin[which] - self.first, self.size)
 
         def summed(values: IntArray) -> IntArray:
@@ -452,80 +524,76 @@ class _EqualStrata:
         return cells, np.repeat(index, size)
 
 
-def merge_equal_sums(sums: PairSums) -> PairSums:
-    """Return the same sums with those of one set in one row."""
-    # Rows over all rankers carry ranker -1.
-    first, which = group([sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
-    columns = {name: column[first] for name, column in sums.columns().items()}
-    columns |= {name: tally(which, getattr(sums, name), len(first)) for name in ("clicks", "skips")}
-    return PairSums(**columns)
-
-
-def merge_equal_strata(cells: Cells) -> Cells:
-    """Return the same cells with equal strata of a bucket made one."""
-    alike = _EqualStrata.of(cells)
-    segment, bucket = (column[alike.first] for column in (alike.cells.segment, alike.cells.bucket))
-    return alike.joined([alike.size, segment, bucket, alike.number])[0]
+# ---- Observed and expected impressions
 
 
 class ExpectedImpressions(NamedTuple):
-    """What was shown and what was promised, of strata that several rankers rank, by bucket, ranker and rank from 0.
+    """Observed and expected impressions by bucket, ranker and rank, of strata that several rankers rank.
 
-    Promised is what the pairs of a stratum had in all, shared by traffic among the rankers that rank them.
+    The impressions of a stratum are expected to be split among its rankers in proportion to their page views. A ranker
+    falls short at some ranks if its pages end above a rank or begin below it. It falls short at all ranks together if
+    its share of traffic changed: it replaced another ranker, or its ranks were not logged at first.
+
+    Attributes:
+        bucket (array): the bucket of queries.
+        ranker (array): the number of the ranker.
+        rank (array): the rank, from 0.
+        shown (array): observed impressions.
+        expected (array): expected impressions.
     """
 
     bucket: IntArray
     ranker: IntArray
     rank: IntArray
     shown: FloatArray
-    promised: FloatArray
+    expected: FloatArray
 
     @classmethod
     def of(cls, cells: Cells, views: FloatArray) -> ExpectedImpressions:
-        """Return them of cells; `views` are the page views of each ranker."""
+        """Compute them from cells and the page views of each ranker."""
         strata = int(cells.stratum.max(initial=-1)) + 1
         total = tally(cells.stratum, cells.impressions, strata)
         traffic = tally(cells.stratum, views[cells.ranker], strata)
-        each = np.divide(total, traffic, out=np.zeros(strata), where=traffic > 0)
+        rate = np.divide(total, traffic, out=np.zeros(strata), where=traffic > 0)
         several = np.bincount(cells.stratum, minlength=strata)[cells.stratum] > 1
         first, which = group([cells.bucket, cells.ranker, cells.rank])
         shown = tally(which, np.where(several, cells.impressions, 0), len(first))
-        promised = tally(which, np.where(several, each[cells.stratum] * views[cells.ranker], 0.0), len(first))
-        return cls(cells.bucket[first], cells.ranker[first], cells.rank[first] - 1, shown, promised)
+        expected = tally(which, np.where(several, rate[cells.stratum] * views[cells.ranker], 0.0), len(first))
+        return cls(cells.bucket[first], cells.ranker[first], cells.rank[first] - 1, shown, expected)
 
     def shortfalls(self) -> list[Shortfall]:
-        """Return where rankers showed too little, the shortest first."""
+        """Return the rankers and ranks with too few impressions, the largest shortfall first."""
         ranks = int(self.rank.max(initial=0)) + 1
         found = [
-            Shortfall(place // ranks, place % ranks + 1, int(shown), promised)
-            for place, shown, promised in self._short(self.ranker * ranks + self.rank, _SHORT)
+            Shortfall(place // ranks, place % ranks + 1, int(shown), expected)
+            for place, shown, expected in self._short(self.ranker * ranks + self.rank, _RANK_SHARE)
         ]
-        return sorted(found, key=lambda one: one.shown / one.expected)
+        return sorted(found, key=lambda shortfall: shortfall.shown / shortfall.expected)
 
     def largest_shortfall(self) -> RankerShortfall | None:
-        """Return the ranker that showed least of what its traffic promised, over all ranks, if that is too little."""
+        """Return the ranker with the largest shortfall over all ranks together, or None."""
         found = (
-            RankerShortfall(ranker, int(shown), promised)
-            for ranker, shown, promised in self._short(self.ranker, _UNEVEN)
+            RankerShortfall(ranker, int(shown), expected)
+            for ranker, shown, expected in self._short(self.ranker, _RANKER_SHARE)
         )
-        return min(found, key=lambda one: one.shown / max(one.expected, 1), default=None)
+        return min(found, key=lambda shortfall: shortfall.shown / max(shortfall.expected, 1), default=None)
 
     def _short(self, where: IntArray, share: float) -> list[tuple[int, float, float]]:
-        """Return the places where less than a share of what was promised was shown, by more than chance, with both.
+        """Return the places with significantly less than a share of the expected impressions, with both numbers.
 
-        What a bucket is off by is chance: its queries may have gone to one ranker.
+        The standard error comes from the differences of the buckets, because a query may go to one ranker only.
         """
         size = int(where.max(initial=-1)) + 1
-        shown, promised = (tally(where, values, size) for values in (self.shown, self.promised))
+        shown, expected = (tally(where, values, size) for values in (self.shown, self.expected))
         first, which = group([self.bucket, where])
-        off = tally(which, self.shown - self.promised, len(first))
-        chance = np.sqrt(tally(where[first], off**2, size))
-        short = np.flatnonzero((shown < share * promised) & (promised - shown > _SIGMAS * chance))
-        return [(int(place), float(shown[place]), float(promised[place])) for place in short]
+        difference = tally(which, self.shown - self.expected, len(first))
+        standard_error = np.sqrt(tally(where[first], difference**2, size))
+        short = np.flatnonzero((shown < share * expected) & (expected - shown > _STANDARD_ERRORS * standard_error))
+        return [(int(place), float(shown[place]), float(expected[place])) for place in short]
 
 
 class Shortfall(NamedTuple):
-    """What a ranker, by number, showed at a rank, and what was promised."""
+    """Observed and expected impressions of a ranker, by its number, at one rank."""
 
     ranker: int
     rank: int
@@ -534,7 +602,7 @@ class Shortfall(NamedTuple):
 
 
 class RankerShortfall(NamedTuple):
-    """What a ranker, by number, showed of all that others rank too, and what was promised."""
+    """Observed and expected impressions of a ranker, by its number, on documents that other rankers rank too."""
 
     ranker: int
     shown: int
