@@ -16,7 +16,7 @@ from experiments import coverage, diagnosis, drift, evaluation, planning, poolin
 from experiments import estimators as bounds
 from experiments import estimators as comparison
 from experiments.__main__ import _OURS, _PAPER, command
-from experiments.figures import Axis, draw_errors
+from experiments.figures import SettingAxis, draw_errors
 from experiments.judgments import Judgments, generate_judgments
 from experiments.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
 from experiments.outcomes import Outcome, Verdict, seed_of
@@ -395,7 +395,7 @@ def test_no_bar_falls_off_a_logarithmic_axis() -> None:
         "AllPairs": np.array([[1e-3, 1.0], [0.5, 0.6]]),
         "AdjacentChain": np.array([[np.nan, 3.0], [1e-6, 9.0]]),
     }
-    axes = draw_errors([1, 2], errors, Axis("x"), None).axes[0]
+    axes = draw_errors([1, 2], errors, SettingAxis("x"), None).axes[0]
     low, high = axes.get_ylim()
     bars = [segment for lines in axes.collections for segment in lines.get_segments() if len(segment)]
     assert len(bars) == 3
