@@ -30,7 +30,7 @@ _MOST_TICKS, _MARGIN = 7, 0.05
 _TOLERANCE = 1e-6
 # The longest name in a legend, in characters.
 _LONGEST_NAME = 22
-# Cells show their counts if there are at most this many ranks.
+# CellMap show their counts if there are at most this many ranks.
 _MOST_RANKS_WRITTEN = 12
 
 
@@ -43,7 +43,7 @@ class Chart:
         x, y (Axis): the axes; one whose `low` is above its `high` runs the other way.
         series (sequence of Series): series of numbers, drawn in this order.
         rules (sequence of Rule): straight lines across the chart.
-        cells (Cells, default None): counts for pairs of ranks, drawn as a map.
+        cells (CellMap, default None): counts for pairs of ranks, drawn as a map.
         arcs (mapping, default empty): the width in points of an arc between two numbers of the x axis.
         note (str, default ""): what the legend says besides the names of the series.
         legend (str, default "best"): where the legend goes if it stands within the picture.
@@ -55,7 +55,7 @@ class Chart:
     y: Axis
     series: Sequence[Series] = ()
     rules: Sequence[Rule] = ()
-    cells: Cells | None = None
+    cells: CellMap | None = None
     arcs: Mapping[tuple[int, int], float] = field(default_factory=dict)
     note: str = ""
     legend: Literal["best", "top", "right", "below"] = "best"
@@ -161,7 +161,7 @@ class Rule:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class CellMap:
     """Counts for pairs of ranks, (M, M), as a map with the first rank in the upper left; cells of 0 are empty."""
 
     counts: FloatArray

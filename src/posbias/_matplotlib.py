@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posbias._charts import ARC_HEIGHT, SHADES, Axis, Cells, Chart, Color, Rule, Series
+from posbias._charts import ARC_HEIGHT, SHADES, Axis, CellMap, Chart, Color, Rule, Series
 from posbias._files import PICTURE, written_whole
 from posbias._optional import optional
 from posbias._text import printable
@@ -126,7 +126,7 @@ def legible(name: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def _draw_cells(axes: Any, cells: Cells) -> None:
+def _draw_cells(axes: Any, cells: CellMap) -> None:
     colors = optional("matplotlib.colors", "Pictures need")
     scale, edges = cells.scale, np.arange(len(cells.counts) + 1) + 0.5
     shades = colors.LinearSegmentedColormap.from_list("posbias", SHADES)

@@ -63,7 +63,14 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     report = made(request.param)
     page = folder / f"{request.param}.html"
     report.save(page)
-    words = ["node", str(ROOT / "tests" / "browser" / "drive.mjs"), str(NODE), chromium, pictures, str(page)]
+    words = [
+        "node",
+        str(ROOT / "tests" / "support" / "browser" / "drive.mjs"),
+        str(NODE),
+        chromium,
+        pictures,
+        str(page),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout)[request.param]

@@ -289,8 +289,8 @@ def test_segments_that_differ_are_a_warning(files: dict[str, str], report: Repor
     assert warning.evidence["p"] == pytest.approx(found.joint.p_value, rel=1e-3)
     # However sure it is: an average of curves can be used.
     assert warning.evidence["p_corrected"] < 0.001
-    assert part.worst == "warning"
-    assert part.sentences[1].startswith("Read it with ")
+    assert part.severity == "warning"
+    assert part.sentences[1].startswith("Use this curve with care: there ")
     said = CliRunner().invoke(cli, ["report", files["one.harvest"], "-o", str(tmp_path / "r.html")])
     assert part.sentences[1] in said.stderr
 
@@ -308,7 +308,7 @@ def test_whether_segments_differ_is_one_question_of_all(files: dict[str, str], r
         # The page says in words what it finds.
         said = " ".join(part.sentences)
         assert ("The curves of the 2 segments by device differ" in said) == bool(codes)
-        assert ("Chance does as much where so many questions are asked" in said) == (p == 0.04)
+        assert ("With this number of tests, chance alone may cause such a difference" in said) == (p == 0.04)
 
 
 def test_weights_are_those_of_each_segments_own_curve(files: dict[str, str], report: Report) -> None:
@@ -321,7 +321,7 @@ def test_weights_are_those_of_each_segments_own_curve(files: dict[str, str], rep
         assert ours.capped_share == pytest.approx(made.capped_share, abs=1e-12)
     second = [(p.clicks, 1 / p.propensity) for part in curve.segments.values() for p in part.positions[1:2]]  # type: ignore[operator]
     assert weights.ranks[1].weight == pytest.approx(sum(n * w for n, w in second) / sum(n for n, _ in second))
-    assert click_weights(replace(curve, segments=dict([*curve.segments.items()][:1]))).without == sum(
+    assert click_weights(replace(curve, segments=dict([*curve.segments.items()][:1]))).clicks_without_weight == sum(
         p.clicks for p in [*curve.segments.values()][1].positions
     )
 
@@ -362,14 +362,14 @@ def test_ranks_without_a_number_are_said_to_have_none() -> None:
     made = posbias.report(broken())
     part = made.parts[0]
     assert [p.propensity is None for p in part.curve.positions] == [False, False, False, True, True]
-    assert "Ranks 4 and 5 have no number: no document at this rank" in " ".join(part.sentences)
-    assert part.worst == "warning"
+    assert "Ranks 4 and 5 have no estimate: no document at this rank" in " ".join(part.sentences)
+    assert part.severity == "warning"
     shown = made.to_html()
     assert [row[1] for row in table(shown, "The curve")[4:]] == ["–", "–"]
     assert [row[1] for row in table(shown, "Numbers of: Comparisons that link the ranks")[1:]] == ["yes"] * 3 + [
         "no"
     ] * 2
-    assert part.weights.without == sum(p.clicks for p in part.curve.positions[3:])
+    assert part.weights.clicks_without_weight == sum(p.clicks for p in part.curve.positions[3:])
     assert 'float("nan")' in shown.replace("&#34;", '"')
 
 
@@ -430,7 +430,7 @@ def typed(page: str) -> dict[str, str]:
     return dict(zip(found[::2], found[1::2], strict=True))
 
 
-CURVE, WEIGHTS = "the curve in a file, with its covariance", "weights and exposure to learn from"
+CURVE, WEIGHTS = "Save the curve with its covariance", "Compute weights for learning to rank"
 
 
 @pytest.mark.long
@@ -465,7 +465,7 @@ def test_next_steps_in_python_make_the_same_curve(
     made = posbias.report(posbias.ClickLog(files["log.parquet"]), max_rank=3, by=["device"], level=0.9)
     said = made.to_dict()["parts"][0]["next"]
     names: dict[str, object] = {"posbias": posbias}
-    exec("\n".join([said["the harvest"], said[CURVE], said[WEIGHTS].replace(")", ", beyond='clip')")]), names)
+    exec("\n".join([said["Get the harvest"], said[CURVE], said[WEIGHTS].replace(")", ", beyond='clip')")]), names)
     assert posbias.Curve.load("curve.json") == made.parts[0].curve
     assert pq.read_table("weights.parquet").num_rows
 
@@ -473,7 +473,7 @@ def test_next_steps_in_python_make_the_same_curve(
 def test_what_comes_next_is_in_the_page(files: dict[str, str], report: Report, page: str) -> None:
     said = report.to_dict()["parts"][0]["next"]
     assert typed(page) == said
-    assert said["the harvest"] == f"harvest = posbias.Harvest.load({files['one.harvest']!r})"
+    assert said["Get the harvest"] == f"harvest = posbias.Harvest.load({files['one.harvest']!r})"
     assert said[CURVE] == "posbias.CrossFit().fit(harvest).curve().save('curve.json')"
 
 
@@ -547,5 +547,5 @@ def test_every_kind_of_harvest_has_a_report(kind: str) -> None:
     made = posbias.report(harvest)
     assert made.parts[0].curve.estimator == ("all-pairs" if kind == "sums" else "cross-fit")
     if kind == "one query":
-        assert "Some ranks have no number, or no interval." in made.parts[0].sentences[1]
+        assert "Some ranks have no estimate or no interval." in made.parts[0].sentences[1]
     assert len(elements(made.to_html())) > 200

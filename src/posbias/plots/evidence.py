@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posbias._arrays import FloatArray, IntArray
-from posbias._charts import ARC_HEIGHT, Axis, Cells, Chart, Rule, Series, number_axis, rank_axis
+from posbias._charts import ARC_HEIGHT, Axis, CellMap, Chart, Rule, Series, number_axis, rank_axis
 from posbias._matplotlib import draw
 from posbias.curves.curve import Curve, curve_series, propensity_chart
 from posbias.errors import EstimateError, HarvestError
@@ -177,7 +177,7 @@ def sets_chart(counts: FloatArray, *, of_pairs: bool = False) -> Chart:
         f"{'Sizes of' if of_pairs else 'Clicks in'} the interventional sets",
         rank_axis(ranks, "Its other rank, k'"),
         replace(y, low=y.high, high=y.low),
-        cells=Cells(counts, "Pairs" if of_pairs else "Clicks"),
+        cells=CellMap(counts, "Pairs" if of_pairs else "Clicks"),
         height=4.5,
     )
 

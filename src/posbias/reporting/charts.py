@@ -269,7 +269,7 @@ def click_rates_figure(key: str, curve: Curve) -> Figure:
 
 def sets_figure(key: str, part: Part) -> Figure:
     """Return the figure of the clicks in the interventional sets."""
-    clicks = part.sets
+    clicks = part.pair_clicks
     ranks = [place + 1 for place in spread(len(clicks))]
     texts = [_describe_sets(clicks[k - 1], k) for k in ranks]
     if len(ranks) <= _MOST_RANKS_IN_TABLE:
@@ -299,11 +299,11 @@ def _describe_sets(clicks: Any, rank: int) -> str:
 
 def graph_figure(key: str, part: Part) -> Figure:
     """Return the figure of the comparisons that link the ranks."""
-    connected = connected_ranks(part.sets > 0)
-    known = information(part.sets)
+    connected = connected_ranks(part.pair_clicks > 0)
+    known = information(part.pair_clicks)
     share = known / np.maximum(known.sum(axis=1, keepdims=True), 1e-300)
     rows, marks = [], []
-    for k in spread(len(part.sets)):
+    for k in spread(len(part.pair_clicks)):
         order = [int(j) for j in np.argsort(-share[k], kind="stable")[:3] if share[k, j] > 0]
         links = ", ".join(f"{j + 1} ({share[k, j]:.0%})" for j in order)
         rows.append((f"{k + 1}", "yes" if connected[k] else "no", f"{int((share[k] > 0).sum())}", links or "–"))
@@ -316,7 +316,7 @@ def graph_figure(key: str, part: Part) -> Figure:
         "Comparisons that link the ranks",
         "An arc links two ranks that show the same documents. The wider the arc, the more precise the comparison; the "
         f"faintest are left out. {linked} linked to rank 1.",
-        graph_chart(part.sets),
+        graph_chart(part.pair_clicks),
         marks,
         Table(("rank", "compared with rank 1", "linked ranks", "most information from ranks"), tuple(rows)),
     )
@@ -324,7 +324,7 @@ def graph_figure(key: str, part: Part) -> Figure:
 
 def pair_ratios_figure(key: str, part: Part) -> Figure:
     """Return the figure of pairs of ranks against the curve."""
-    shown = part.ratios[:_MOST_PAIRS]
+    shown = part.pair_ratios[:_MOST_PAIRS]
     rows, marks = [], []
     for one in shown:
         ends = interval(one.low, one.high)
@@ -332,15 +332,15 @@ def pair_ratios_figure(key: str, part: Part) -> Figure:
         rows.append((f"{one.rank}", f"{one.other_rank}", number(one.ratio), ends, number(one.expected), note))
         text = f"{one.ratio:.3f} ({ends}) by their clicks\n{one.expected:.3f} by the curve"
         marks.append(Mark(f"Rank {one.other_rank} against {one.rank}\n{text}", x=one.expected, y=one.ratio))
-    differ, rest = sum(one.off_curve for one in part.ratios), len(part.ratios) - len(shown)
+    differ, rest = sum(one.off_curve for one in part.pair_ratios), len(part.pair_ratios) - len(shown)
     verdict = "No pair differs" if not differ else "1 pair differs" if differ == 1 else f"{differ:,} pairs differ"
     return _figure(
         key,
         "Pairs of ranks against the curve",
-        f"The ratio of propensities by the clicks of each of {len(part.ratios):,} pairs of ranks, against the ratio by "
-        f"the curve. If one curve fits all pairs, they lie on the line. {verdict} by more than three standard errors."
-        + (f" The {rest:,} least precise are not drawn." if rest else ""),
-        pair_ratios_chart(part.ratios, _MOST_PAIRS),
+        f"The ratio of propensities by the clicks of each of {len(part.pair_ratios):,} pairs of ranks, against the "
+        f"ratio by the curve. If one curve fits all pairs, they lie on the line. {verdict} by more than three standard "
+        "errors." + (f" The {rest:,} least precise are not drawn." if rest else ""),
+        pair_ratios_chart(part.pair_ratios, _MOST_PAIRS),
         marks,
         Table(("rank k", "rank k'", "p_k'/p_k by clicks", "interval", "by the curve", "note"), tuple(rows)),
     )

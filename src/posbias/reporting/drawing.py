@@ -18,7 +18,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from posbias._charts import ARC_HEIGHT, SHADES, Axis, Cells, Chart, Color, Rule, Series
+from posbias._charts import ARC_HEIGHT, SHADES, Axis, CellMap, Chart, Color, Rule, Series
 from posbias._text import printable
 
 Point = tuple[float, float]
@@ -246,7 +246,7 @@ def _arc(first: int, last: int, width: float, frame: Frame) -> str:
     return _path("arc", outline, stroke_width=_short(width))
 
 
-def _cells(cells: Cells, frame: Frame) -> str:
+def _cells(cells: CellMap, frame: Frame) -> str:
     scale, counts = cells.scale, cells.counts
     if scale is None:
         return ""

@@ -109,7 +109,7 @@ def _page_part(part: Part, key: str, steps: Mapping[str, str]) -> PagePart:
             click_rates_figure(f"{key}-rates", curve),
             sets_figure(f"{key}-sets", part),
             graph_figure(f"{key}-graph", part),
-            *([pair_ratios_figure(f"{key}-ratios", part)] if part.ratios else []),
+            *([pair_ratios_figure(f"{key}-ratios", part)] if part.pair_ratios else []),
         ),
         estimators=curves_figure(
             f"{key}-estimators",

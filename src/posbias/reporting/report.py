@@ -1,4 +1,7 @@
-"""A report."""
+"""Report on one or two harvests: the curve, whether to trust it, the evidence, the weights, and the origin of the data.
+
+A `Report` is a value with everything that its page shows, as plain data. `posbias.reporting.page` renders it.
+"""
 
 from __future__ import annotations
 
@@ -32,42 +35,47 @@ from posbias.logs.schema import ANY_RANKER
 from posbias.progress import Progress, silent
 from posbias.version import __version__
 
-# The commands, with what each is for.
+# The purposes of the commands that come after a report.
 PURPOSES = {
-    "estimate": "the curve in a file, with its covariance",
-    "weights": "weights and exposure to learn from",
-    "diagnose": "what speaks against the curve, again",
-    "plan": "how much more data it needs, and what other traffic would bring",
+    "estimate": "Save the curve with its covariance",
+    "weights": "Compute weights for learning to rank",
+    "diagnose": "Diagnose the curve again",
+    "plan": "Plan how much more data you need",
 }
-# So many rankers are named in a sentence.
-_MOST_NAMED = 4
+_HARVEST_PURPOSE = "Get the harvest"
 FORMAT = 1
-# What is kept with a harvest, as it is called on the page; the last of them only where there are any.
-_TOLD = {
+# The largest number of rankers that a sentence names.
+_MOST_NAMED = 4
+# More segments take too long to compare in a report.
+_MOST_SEGMENTS = 100
+# Facts that a harvest has about itself, as the page names them; counts of 0 are left out.
+_FACTS = {
     "made": "harvested",
     "engine": "engine",
     "posbias": "harvested by posbias",
     "rows": "rows of the log",
     "rows_counted": "rows counted",
 }
-_COUNTED = {
+_COUNTS = {
     "parts": "harvests merged",
     "rows_beyond": "rows beyond the top ranks",
-    "rows_contradicted": "rows shown where their ranker does not put them",
-    "non_functional_pairs": "pairs with several ranks by one ranker",
+    "rows_contradicted": "rows shown at another rank than their ranker gave them",
+    "non_functional_pairs": "pairs of query and document to which a ranker gave several ranks",
 }
 _COLUMNS = ("query", "doc", "ranker", "position", "click", "impressions", "clicks", "impression", "ranks", "window")
 _LAYOUTS = {
-    "wide": "in columns of the log",
-    "long": "in a second table",
-    "replay": "as shown when queries recurred",
+    "wide": "from columns of the log",
+    "long": "from a second table",
+    "replay": "from the ranks shown when queries recurred",
 }
 Source = Harvest | ClickLog | str | os.PathLike[str]
-# Side by side, the one to start with first.
-# Of a harvest.
-_DEFAULTS = {"max_rank": 10, "by": (), "weighting": None, "force": False, "non_functional": "share"}
-# Whether more segments than this have one curve takes longer to tell than a report may.
-_MOST_SEGMENTS = 100
+_HARVEST_DEFAULTS = {
+    "max_rank": DEFAULT_MAX_RANK,
+    "by": (),
+    "weighting": None,
+    "force": False,
+    "non_functional": "share",
+}
 
 
 def report(
@@ -87,36 +95,41 @@ def report(
     force: bool = False,
     command: str | None = None,
 ) -> Report:
-    """Tell of a log or a harvest in one page: the curve, whether to trust it, on what grounds, and what to do with it.
+    """Report on a log or a harvest in one page: the curve, whether to trust it, the evidence, and how to use it.
 
     Arguments:
-        source: a harvest, or the file of one; or a log, of which the clicks of each page view are looked at too.
-        other: a second one, which is compared with the first.
-        names: what they are called on the page; by default as their files are.
-        estimator: of the curve, by its name, such as "all-pairs"; by default the best for the harvest.
-        level: of the intervals.
-        history: the curves of many days, or the file of them.
-        max_rank, by, weighting, non_functional, engine, progress, force: of the harvest of a log, as `posbias.harvest`
-            takes them.
-        command: what makes the report again, to be shown in it.
+        source (Harvest, ClickLog or path): a harvest, the file of one, or a log. Of a log, the clicks of each page view
+            are examined too.
+        other (Harvest, ClickLog or path, default None): a second source, to compare with the first.
+        names (sequence of str, default None): the names of the sources on the page; None for the names of their files.
+        estimator (str, default None): the name of the estimator, such as "all-pairs"; None for the best one for the
+            harvest.
+        level (float, default 0.95): the level of the confidence intervals.
+        history (History or path, default None): the curves of many days, or the file of them.
+        max_rank, by, weighting, non_functional, engine, progress, force: settings of the harvest of a log, as in
+            `posbias.harvest`.
+        command (str, default None): the command that creates the report, to be shown in it.
+
+    Returns:
+        A `Report`.
 
     Example:
         >>> import posbias
         >>> harvest = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=500, max_rank=5))))
-        >>> made = posbias.report(harvest, names=["spring"])
-        >>> made.title, made.sound
+        >>> report = posbias.report(harvest, names=["spring"])
+        >>> report.title, report.sound
         ('Position bias: spring', True)
-        >>> made.save("report.html")  # doctest: +SKIP
+        >>> report.save("report.html")  # doctest: +SKIP
     """
     share("level", level, CurveError)
     sources = [source] if other is None else [source, other]
-    called = _names(sources) if names is None else texts("names", names, error=HarvestError)
-    if len(called) != len(sources):
-        raise HarvestError(f"{len(called)} names were given for {len(sources)} to report on. Give one for each.")
-    if len(set(called)) < len(called):
-        raise HarvestError(f"Both are called {called[0]!r}. Give each a name of its own.")
-    kept = history if isinstance(history, History | None) else History.load(history)
-    if kept is not None and not kept.days:
+    source_names = _default_names(sources) if names is None else texts("names", names, error=HarvestError)
+    if len(source_names) != len(sources):
+        raise HarvestError(f"{len(source_names)} names were given for {len(sources)} to report on. Give one for each.")
+    if len(set(source_names)) < len(source_names):
+        raise HarvestError(f"Both are called {source_names[0]!r}. Give each a name of its own.")
+    days = history if isinstance(history, History | None) else History.load(history)
+    if days is not None and not days.days:
         raise CurveError("The history has no day yet: add one with History.add, or leave it out.")
     settings: dict[str, Any] = {
         "max_rank": max_rank,
@@ -126,31 +139,32 @@ def report(
         "force": force,
     }
     fits, parts = [], []
-    for given, name in zip(sources, called, strict=True):
-        harvest, pages = _harvested(given, settings, engine, progress)
+    for one, name in zip(sources, source_names, strict=True):
+        harvest, page_clicks = _get_harvest(one, settings, engine, progress)
         chosen = choose_estimator(harvest, estimator)
-        # What each takes longest for is not the other's, and NumPy lets both work at once.
-        beside = begun(partial(_beside, harvest, chosen, level))
+        # NumPy lets both run at the same time.
+        evidence = begun(partial(_measure_evidence, harvest, chosen, level))
         fits.append(fit_harvest(harvest, chosen, level))
-        parts.append(_part(fits[-1], beside.result(), pages, _origin(harvest, given, settings), name))
+        parts.append(_part(fits[-1], evidence.result(), page_clicks, _origin(harvest, one, settings), name))
     comparison = None
     if len(fits) == 2:
         comparison = compare(*fits, level=level, names=[part.name for part in parts])
-    return Report(tuple(parts), comparison, kept, command)
+    return Report(tuple(parts), comparison, days, command)
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """One or two harvests, told for someone who has five minutes.
+    """A report on one or two harvests, as returned by `posbias.report`.
 
-    Made by `posbias.report`. `save` writes it as one HTML file that needs nothing else, `to_dict` gives what is in it.
+    `save` writes it as one HTML file that needs nothing else, `to_dict` returns what is in it.
 
     Attributes:
-        parts: what is told of each harvest.
-        comparison: of the two, where there are two.
-        history: the curves of many days.
-        command: what makes the report again, as one would type it.
-        steps: what to type next, by what it is for, of each part; None for what one types in Python.
+        parts (tuple of Part): the results of each harvest.
+        comparison (Comparison or None): the comparison of two harvests.
+        history (History or None): the curves of many days.
+        command (str or None): the command that creates the report.
+        steps (tuple of mapping or None): the commands to run next by purpose, for each part; None for Python code.
+        version (str): the version of posbias.
     """
 
     parts: tuple[Part, ...]
@@ -162,22 +176,22 @@ class Report:
 
     @property
     def title(self) -> str:
-        """What it is a report of."""
+        """The title, with the names of the harvests."""
         return f"Position bias: {' and '.join(part.name for part in self.parts)}"
 
     @property
     def sound(self) -> bool:
-        """Whether no assumption was found not to hold."""
+        """Whether there is no finding of severity "error"."""
         return all(part.sound for part in self.parts)
 
     @property
     def next_steps(self) -> list[tuple[Part, Mapping[str, str]]]:
-        """The parts, each with what to type next, by what it is for."""
-        steps = self.steps if self.steps is not None else [in_python(part) for part in self.parts]
+        """The parts, each with what to run next by purpose."""
+        steps = self.steps if self.steps is not None else [steps_in_python(part) for part in self.parts]
         return list(zip(self.parts, steps, strict=True))
 
     def to_dict(self, spell: Spelling = as_python) -> dict[str, Any]:
-        """Return all that is shown as plain data."""
+        """Return everything in the report as plain data."""
         return {
             "format": FORMAT,
             "title": self.title,
@@ -189,13 +203,13 @@ class Report:
         }
 
     def to_html(self, spell: Spelling = as_python) -> str:
-        """Return the page, which holds all that it needs and asks nothing of any network."""
+        """Return the report as an HTML page that contains everything it needs and loads nothing."""
         from posbias.reporting.page import render
 
         return render(self, spell)
 
     def save(self, path: str | os.PathLike[str], spell: Spelling = as_python) -> None:
-        """Write the page to a file, whole or not at all."""
+        """Write the report to an HTML file, as a whole or not at all."""
         from posbias._files import REPORT, writable, written_whole
 
         writable(path, REPORT)
@@ -204,33 +218,34 @@ class Report:
             file.write(page)
 
     def __repr__(self) -> str:
-        found = sum(f.severity != "info" for part in self.parts for f in part.findings)
-        return f"<Report of {' and '.join(repr(part.name) for part in self.parts)}, {found} found to look at>"
+        problems = sum(f.severity != "info" for part in self.parts for f in part.findings)
+        return f"<Report of {' and '.join(repr(part.name) for part in self.parts)}, {problems} problems found>"
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What is told of one harvest.
+    """The results of one harvest.
 
     Attributes:
-        name: what it is called on the page.
-        curve: the answer, with those of segments.
-        diagnosis: how far it is to be trusted.
-        findings: all that was found, of the log and of the curve, without examples: these would be rows of the log.
-        sets: the clicks at k on documents that are at k' too, (M, M).
-        ratios: what each two ranks say by themselves.
-        estimators: the curve of each estimator, or why it has none, by name.
-        segments: whether segments have one curve, or why that cannot be told.
-        weights: of the clicks.
-        origin: what it was made of, and how.
+        name (str): its name on the page.
+        curve (Curve): the curve, with those of segments.
+        diagnosis (Diagnosis): whether to trust the curve.
+        findings (tuple of Finding): the findings about the log and the curve, without examples, which are rows of the
+            log.
+        pair_clicks (array): the clicks at rank k on documents that are at rank k' too, (M, M).
+        pair_ratios (tuple of PairRatio): the ratio of propensities by the clicks of each pair of ranks.
+        estimators (mapping of str to Curve or str): the curve of each estimator, or the reason why it has none.
+        segments (SegmentComparison, str or None): the comparison of segments, or the reason why there is none.
+        weights (ClickWeights): the weights of the clicks.
+        origin (Origin): the data and settings.
     """
 
     name: str
     curve: Curve
     diagnosis: Diagnosis
     findings: tuple[Finding, ...]
-    sets: FloatArray
-    ratios: tuple[PairRatio, ...]
+    pair_clicks: FloatArray
+    pair_ratios: tuple[PairRatio, ...]
     estimators: Mapping[str, Curve | str]
     segments: SegmentComparison | str | None
     weights: ClickWeights
@@ -238,34 +253,34 @@ class Part:
 
     @property
     def sound(self) -> bool:
-        """Whether there is no error among what was found."""
+        """Whether there is no finding of severity "error"."""
         return not any_error(self.findings)
 
     @property
-    def worst(self) -> Severity:
-        """How grave the gravest is of what was found; a rank without a number or interval is a warning."""
-        found = {f.severity for f in self.findings}
-        if "error" in found:
+    def severity(self) -> Severity:
+        """The highest severity of the findings; a rank without an estimate or interval counts as a warning."""
+        severities = {f.severity for f in self.findings}
+        if "error" in severities:
             return "error"
-        return "warning" if "warning" in found or is_incomplete(self.curve) else "info"
+        return "warning" if "warning" in severities or _is_incomplete(self.curve) else "info"
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The answer in words: what the curve says, whether to trust it, what is missing, what it comes from."""
+        """The answer in words: the curve, whether to trust it, what is missing, and the data."""
         return (
-            curve_sentence(self.curve),
-            trust_sentence(self.curve, self.diagnosis, self.findings),
-            *missing_sentences(self.curve),
+            _curve_sentence(self.curve),
+            _trust_sentence(self.curve, self.diagnosis, self.findings),
+            *_missing_sentences(self.curve),
             *(
-                [segments_sentence(self.segments, self.diagnosis)]
+                [_segments_sentence(self.segments, self.diagnosis)]
                 if isinstance(self.segments, SegmentComparison)
                 else []
             ),
-            basis_sentence(self.curve),
+            _data_sentence(self.curve),
         )
 
     def to_dict(self, spell: Spelling = as_python) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the results as plain data."""
         return {
             "name": self.name,
             "sentences": list(self.sentences),
@@ -276,11 +291,11 @@ class Part:
                 | {"add": spell(f.arguments)}
                 for f in self.findings
             ],
-            "support": [one.to_dict() for one in self.diagnosis.support],
-            "sets": self.sets.tolist(),
-            "pair_ratios": [asdict(one) for one in self.ratios],
+            "support": [support.to_dict() for support in self.diagnosis.support],
+            "pair_clicks": self.pair_clicks.tolist(),
+            "pair_ratios": [asdict(ratio) for ratio in self.pair_ratios],
             "estimators": {
-                name: made if isinstance(made, str) else made.to_dict() for name, made in self.estimators.items()
+                name: curve if isinstance(curve, str) else curve.to_dict() for name, curve in self.estimators.items()
             },
             "segments": self.segments.to_dict() if isinstance(self.segments, SegmentComparison) else self.segments,
             "weights": self.weights.to_dict(),
@@ -288,25 +303,25 @@ class Part:
         }
 
 
-def _names(sources: Sequence[Any]) -> list[str]:
-    """Return what sources are called: by their files, or by letters where these have no names, or the same."""
-    paths = [_path(given) for given in sources]
+def _default_names(sources: Sequence[Any]) -> list[str]:
+    """Return the names of files, or letters if sources are not files or two files have the same name."""
+    paths = [_path(source) for source in sources]
     names = [os.path.splitext(os.path.basename(path))[0] for path in paths if path is not None]
     if len({*filter(None, names)}) == len(sources):
         return names
     return ["this log"] if len(sources) == 1 else ["A", "B"]
 
 
-def _path(given: Any) -> str | None:
+def _path(source: Any) -> str | None:
     """Return the path of a source, if it is one file or folder."""
-    found = given.source if isinstance(given, ClickLog) else given
-    return os.fspath(found) if isinstance(found, str | os.PathLike) else None
+    path = source.source if isinstance(source, ClickLog) else source
+    return os.fspath(path) if isinstance(path, str | os.PathLike) else None
 
 
-def _harvested(
+def _get_harvest(
     source: Any, settings: dict[str, Any], engine: EngineChoice | None, progress: Progress
 ) -> tuple[Harvest, PageClicks | None]:
-    """Return the harvest of what was given, and the clicks of its page views where that is a log."""
+    """Return the harvest of a source, and the clicks of its page views if it is a log."""
     decided = [name for name in ("by", "weighting") if settings[name]]
     if decided and not isinstance(source, ClickLog):
         raise HarvestError(
@@ -325,61 +340,59 @@ def _harvested(
         return harvest, count_page_clicks(opened, harvest.rankers, harvest.max_rank)
 
 
-def _beside(harvest: Harvest, chosen: str, level: float) -> _Beside:
-    fits, refused = _others(harvest, chosen, level)
-    return _Beside(fits, refused, ranker_pairs_of(harvest), harvest.pair_clicks())
-
-
-class _Beside(NamedTuple):
-    """What a report needs of a harvest beside its curve.
+class _Evidence(NamedTuple):
+    """What a report shows beside the curve of the chosen estimator.
 
     Attributes:
-        fits: other estimators, by name.
-        refused: why some have no curve.
-        ranker_pairs: of its rankers, where the harvest tells them apart.
-        sets: the clicks of its interventional sets.
+        fits: the other estimators by name, fitted.
+        failed: the reasons why some have no curve.
+        ranker_pairs: the pairs of rankers, if the harvest has them.
+        pair_clicks: the clicks in the interventional sets.
     """
 
     fits: dict[str, Estimator[Any]]
-    refused: dict[str, str]
+    failed: dict[str, str]
     ranker_pairs: RankerPairs | None
-    sets: FloatArray
+    pair_clicks: FloatArray
 
 
-def _others(harvest: Harvest, chosen: str, level: float) -> tuple[dict[str, Estimator[Any]], dict[str, str]]:
-    """Return the other estimators of a harvest, fitted, and why some have no curve."""
-    # Without segments, which the chosen one has the curves of.
-    harvest = replace(harvest, by=()) if harvest.by else harvest
-    made: dict[str, Estimator[Any]] = {}
-    refused: dict[str, str] = {}
+def _measure_evidence(harvest: Harvest, chosen: str, level: float) -> _Evidence:
+    # The chosen estimator has the curves of segments.
+    whole = replace(harvest, by=()) if harvest.by else harvest
+    fits: dict[str, Estimator[Any]] = {}
+    failed: dict[str, str] = {}
     for name in FROM_HARVESTS:
         if name == chosen or (name == "cross-fit" and harvest.kind == "pairs"):
             continue
         try:
-            made[name] = fit_harvest(harvest, name, level)
+            fits[name] = fit_harvest(whole, name, level)
         except EstimateError as error:
-            refused[name] = str(error)
-    return made, refused
+            failed[name] = str(error)
+    return _Evidence(fits, failed, ranker_pairs_of(harvest), harvest.pair_clicks())
 
 
-def _part(fitted: Estimator[Any], beside: _Beside, pages: PageClicks | None, origin: Origin, name: str) -> Part:
+def _part(
+    fitted: Estimator[Any], evidence: _Evidence, page_clicks: PageClicks | None, origin: Origin, name: str
+) -> Part:
     harvest, curve, level = fitted.harvest_, fitted.curve(), fitted.parameters()["level"]
-    segments = _segments(harvest, fitted.name, level)
-    compared = segments if isinstance(segments, SegmentComparison) else None
-    curves = _refitted([fitted, *beside.fits.values()])
+    segments = _compare_segments(harvest, fitted.name, level)
     diagnosis = diagnose_harvest(
-        harvest, pages=pages, curves=curves, ranker_pairs=beside.ranker_pairs, segments=compared
+        harvest,
+        pages=page_clicks,
+        curves=_refitted([fitted, *evidence.fits.values()]),
+        ranker_pairs=evidence.ranker_pairs,
+        segments=segments if isinstance(segments, SegmentComparison) else None,
     )
+    curves = {other: fit.curve() for other, fit in evidence.fits.items()}
     return Part(
         name=name,
         curve=curve,
         diagnosis=diagnosis,
-        findings=sort_by_severity([_unnamed(finding) for finding in (*diagnosis.findings, *harvest.findings)]),
-        sets=beside.sets,
-        ratios=measure_pair_ratios(harvest.interventions(), curve.propensity),
-        estimators=beside.refused
-        | {fitted.name: replace(curve, by=(), segments={})}
-        | {other: made.curve() for other, made in beside.fits.items()},
+        # An example names a row of the log.
+        findings=sort_by_severity([replace(f, example=None) for f in (*diagnosis.findings, *harvest.findings)]),
+        pair_clicks=evidence.pair_clicks,
+        pair_ratios=measure_pair_ratios(harvest.interventions(), curve.propensity),
+        estimators=evidence.failed | {fitted.name: replace(curve, by=(), segments={})} | curves,
         segments=segments,
         weights=click_weights(curve),
         origin=origin,
@@ -388,14 +401,14 @@ def _part(fitted: Estimator[Any], beside: _Beside, pages: PageClicks | None, ori
 
 @dataclass(frozen=True)
 class Origin:
-    """What a harvest was made of.
+    """The data and settings of a harvest.
 
     Attributes:
-        facts: what is known of the log and of the harvest, in the order of the page.
-        page_views: n_i, by ranker.
-        path: of the file; None where it was none.
-        kind: "log" or "harvest": what that file is.
-        python: how it is had in Python, as far as that can be written: lines that make `log` and `harvest`.
+        facts (mapping of str to str): facts about the log and the harvest, in the order of the page.
+        page_views (mapping of str to int): the page views of each ranker.
+        path (str or None): the file, if the source is one.
+        kind (str): "log" or "harvest".
+        python (tuple of str): lines of Python that make `log` and `harvest`, as far as they can be written.
     """
 
     facts: Mapping[str, str]
@@ -406,15 +419,15 @@ class Origin:
 
     @classmethod
     def of(cls, harvest: Harvest, path: str | None, log: ClickLog | None, settings: str = "") -> Origin:
-        """Return where a harvest comes from: a file, if it is one, and a log, if that is known, harvested so."""
+        """Return the origin of a harvest, with its file, its log and its settings as Python where these are known."""
         about = harvest.about
-        told = {name: _fact(about[key]) for key, name in _TOLD.items() if about.get(key) is not None}
-        told |= {name: _fact(about[key]) for key, name in _COUNTED.items() if about.get(key)}
+        known = {name: _fact(about[key]) for key, name in _FACTS.items() if about.get(key) is not None}
+        known |= {name: _fact(about[key]) for key, name in _COUNTS.items() if about.get(key)}
         named = harvest.rankers != (ANY_RANKER,)
         facts = {
             "log": str(about.get("source", "not known")),
-            "columns": "as named above, the others by their default names" if log is None else _columns(log),
-            **told,
+            "columns": "as given with the log, the others with their default names" if log is None else _columns(log),
+            **known,
             "ranks known": _LAYOUTS.get(harvest.layout.value, harvest.layout.value),
             "ranks compared": f"1 to {harvest.max_rank}",
             "weighting of pairs": harvest.weighting,
@@ -424,11 +437,15 @@ class Origin:
             "buckets of queries": f"{len(harvest.buckets):,}",
         }
         return cls(
-            facts, dict(harvest.page_views), path, "harvest" if log is None else "log", _lines(path, log, settings)
+            facts,
+            dict(harvest.page_views),
+            path,
+            "harvest" if log is None else "log",
+            _python_lines(path, log, settings),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the origin as plain data."""
         return asdict(self) | {"facts": dict(self.facts), "page_views": dict(self.page_views)}
 
 
@@ -437,121 +454,122 @@ def _fact(value: Any) -> str:
 
 
 def _columns(log: ClickLog) -> str:
-    """Return what the columns of a log are called."""
-    named = {name: getattr(log, name) for name in _COLUMNS}
+    """Return the column of each role in a log."""
+    columns = {name: getattr(log, name) for name in _COLUMNS}
     if log.clicks is not None:
-        named.pop("click")
-    return ", ".join(f"{name}: {column}" for name, column in named.items() if isinstance(column, str))
+        columns.pop("click")
+    return ", ".join(f"{name}: {column}" for name, column in columns.items() if isinstance(column, str))
 
 
-def _lines(path: str | None, log: ClickLog | None, settings: str) -> tuple[str, ...]:
+def _python_lines(path: str | None, log: ClickLog | None, settings: str) -> tuple[str, ...]:
     if log is None:
         return () if path is None else (f"harvest = posbias.Harvest.load({path!r})",)
     return (f"log = posbias.{log!r}", f"harvest = posbias.harvest(log{settings and f', {settings}'})")
 
 
-def _segments(harvest: Harvest, estimator: str, level: float) -> SegmentComparison | str | None:
+def _compare_segments(harvest: Harvest, estimator: str, level: float) -> SegmentComparison | str | None:
     if not harvest.by:
         return None
     if len(harvest.segments) > _MOST_SEGMENTS:
-        return f"There are {len(harvest.segments):,} segments, more than are compared with each other here."
+        count = len(harvest.segments)
+        return f"Not tested: whether {count:,} segments share one curve (a report compares up to {_MOST_SEGMENTS})."
     with suppress(EstimateError):
         try:
             return compare_segments(harvest, estimator=estimator, level=level)
         except CurveError as error:
             return str(error)
-    return "No two segments have a curve to compare."
+    return "Not tested: whether segments share one curve (fewer than two segments have a curve)."
 
 
 def _refitted(fits: list[Estimator[Any]]) -> list[Refitted] | None:
-    """Return the curves with their deletions as a diagnosis takes them; None where there are none, to be made there."""
-    by_name = {one.name: one for one in fits}
-    found = [
+    """Return the curves with their deletions for a diagnosis; None if one has no deletions and must be fitted again."""
+    by_name = {fit.name: fit for fit in fits}
+    curves = [
         Refitted.of(name, by_name[name].propensity_, deleted)
         for name in FROM_HARVESTS
         if name in by_name and (deleted := by_name[name].deletions_) is not None
     ]
-    return found if len(found) == len(fits) else None
-
-
-def _unnamed(finding: Finding) -> Finding:
-    """Return a finding without its example, which names a row of the log."""
-    return replace(finding, example=None)
+    return curves if len(curves) == len(fits) else None
 
 
 def click_weights(curve: Curve, cap: float = DEFAULT_CAP) -> ClickWeights:
-    """Return the weights of a curve's own clicks.
+    """Return the inverse propensity weights of the clicks of a curve, p_1 / p_k up to a cap.
 
     >>> from posbias.curves.curve import Position
-    >>> at = [Position(1, 1.0, None, None, 50, 30, None), Position(2, 0.5, None, None, 50, 10, None)]
-    >>> found = click_weights(Curve("x", 2, None, None, None, tuple(at), {}))
-    >>> [one.weight for one in found.ranks], round(found.effective_clicks, 2)
+    >>> positions = [Position(1, 1.0, None, None, 50, 30, None), Position(2, 0.5, None, None, 50, 10, None)]
+    >>> weights = click_weights(Curve("x", 2, None, None, None, tuple(positions), {}))
+    >>> [rank.weight for rank in weights.ranks], round(weights.effective_clicks, 2)
     ([1.0, 2.0], 35.71)
     """
-    parts = curve.segments.values() if curve.by else (curve,)
-    at: dict[int, list[tuple[int, float]]] = {p.position: [] for p in curve.positions}
-    for part in parts:
+    all_clicks = {p.position: p.clicks for p in curve.positions}
+    by_rank: dict[int, list[tuple[int, float]]] = {rank: [] for rank in all_clicks}
+    for part in curve.segments.values() if curve.by else (curve,):
         for p in part.positions:
             if p.propensity:
-                at[p.position].append((p.clicks, 1 / p.propensity))
-    every = {p.position: p.clicks for p in curve.positions}
-    ranks = tuple(
-        RankWeight(rank, _mean([(n, min(w, cap)) for n, w in own]), every[rank], any(w > cap for _, w in own))
-        for rank, own in at.items()
-    )
-    known = [(n, min(w, cap), w) for own in at.values() for n, w in own]
-    clicks = sum(n for n, _, _ in known)
-    total, squares = sum(n * w for n, w, _ in known), sum(n * w * w for n, w, _ in known)
-    uncapped = sum(n * w for n, _, w in known)
+                by_rank[p.position].append((p.clicks, 1 / p.propensity))
+    pairs = [pair for of_rank in by_rank.values() for pair in of_rank]
+    capped = [(n, min(weight, cap)) for n, weight in pairs]
+    clicks = sum(n for n, _ in pairs)
+    total, squares = sum(n * w for n, w in capped), sum(n * w * w for n, w in capped)
+    uncapped = sum(n * w for n, w in pairs)
     return ClickWeights(
         cap=cap,
-        ranks=ranks,
+        ranks=tuple(
+            ClickWeight(
+                rank,
+                _mean_weight([(n, min(weight, cap)) for n, weight in of_rank]),
+                all_clicks[rank],
+                any(weight > cap for _, weight in of_rank),
+            )
+            for rank, of_rank in by_rank.items()
+        ),
         clicks=clicks,
+        # Kish's effective sample size.
         effective_clicks=total**2 / squares if squares else 0.0,
         capped_share=1 - total / uncapped if uncapped else 0.0,
-        # Those of a segment without a curve are among them.
-        without=sum(every.values()) - clicks,
+        # Clicks of segments without a curve count here too.
+        clicks_without_weight=sum(all_clicks.values()) - clicks,
         by=curve.by,
     )
 
 
 @dataclass(frozen=True)
 class ClickWeights:
-    """The inverse propensity weights of the clicks that a curve was made of, of each segment by its own curve.
+    """The inverse propensity weights of the clicks of a curve; each segment has the weights of its own curve.
 
     Attributes:
-        cap: the most that a click counts.
-        ranks: the weight of a click at each rank.
-        clicks: those that have a weight.
-        effective_clicks: as many clicks of equal weight would be as good: (Σ w)² / Σ w².
-        capped_share: the share of the weight that the cap took off.
-        without: clicks at ranks without a weight.
-        by: the segment columns, if any.
+        cap (float): the largest weight.
+        ranks (tuple of ClickWeight): the weight of a click at each rank.
+        clicks (int): the number of clicks that have a weight.
+        effective_clicks (float): their effective sample size, (Σ w)² / Σ w².
+        capped_share (float): the share of the total weight that the cap removes.
+        clicks_without_weight (int): the number of clicks at ranks without an estimate.
+        by (tuple of str): the segment columns.
     """
 
     cap: float
-    ranks: tuple[RankWeight, ...]
+    ranks: tuple[ClickWeight, ...]
     clicks: int
     effective_clicks: float
     capped_share: float
-    without: int
+    clicks_without_weight: int
     by: tuple[str, ...] = ()
 
     @property
-    def share(self) -> float:
-        """How much of the clicks is left: the effective ones among those that have a weight."""
+    def effective_share(self) -> float:
+        """The effective sample size as a share of the clicks that have a weight."""
         return self.effective_clicks / self.clicks if self.clicks else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them as plain data."""
-        return asdict(self) | {"ranks": [asdict(one) for one in self.ranks]}
+        """Return the weights as plain data."""
+        return asdict(self) | {"ranks": [asdict(rank) for rank in self.ranks]}
 
 
 @dataclass(frozen=True)
-class RankWeight:
-    """The weight of a click at one rank: p_1 / p_k, no more than the cap; None where p_k is not known or 0.
+class ClickWeight:
+    """The weight of a click at a rank, p_1 / p_k up to the cap; None if p_k is 0 or not known.
 
-    Where there are segments, it is the mean over clicks, and `capped` if any of them was.
+    With segments it is the mean over clicks, and `capped` if the weight of any segment was.
     """
 
     rank: int
@@ -560,60 +578,63 @@ class RankWeight:
     capped: bool
 
 
-def _mean(weights: list[tuple[int, float]]) -> float | None:
-    """Return the mean weight over clicks, or where there are none over segments."""
+def _mean_weight(weights: list[tuple[int, float]]) -> float | None:
+    """Return the mean weight over clicks, or over segments if there are no clicks."""
     clicks = sum(n for n, _ in weights)
     if clicks:
         return sum(n * w for n, w in weights) / clicks
     return sum(w for _, w in weights) / len(weights) if weights else None
 
 
-def _origin(harvest: Harvest, given: Any, settings: dict[str, Any]) -> Origin:
-    chosen = {name: value for name, value in settings.items() if value != _DEFAULTS[name]}
-    return Origin.of(harvest, _path(given), given if isinstance(given, ClickLog) else None, as_python(chosen))
+def _origin(harvest: Harvest, source: Any, settings: dict[str, Any]) -> Origin:
+    chosen = {name: value for name, value in settings.items() if value != _HARVEST_DEFAULTS[name]}
+    return Origin.of(harvest, _path(source), source if isinstance(source, ClickLog) else None, as_python(chosen))
 
 
-def in_python(part: Part) -> dict[str, str]:
-    """Return what to type for each purpose, from what the curve of a part was made of."""
+def steps_in_python(part: Part) -> dict[str, str]:
+    """Return the Python code of the next steps by purpose."""
     curve = part.curve
     name = "".join(word.capitalize() for word in curve.estimator.split("-"))
     level = "" if curve.level in (None, DEFAULT_LEVEL) else f"level={curve.level:g}"
-    typed = {
+    code = {
         "estimate": f"posbias.{name}({level}).fit(harvest).curve().save('curve.json')",
         "weights": "posbias.ips_weights(log, 'curve.json', 'weights.parquet')",
         "diagnose": "print(posbias.diagnose(harvest))",
         "plan": "print(posbias.plan(harvest))",
     }
-    made = {"the harvest": "\n".join(part.origin.python)} if part.origin.python else {}
-    return made | {purpose: typed[command] for command, purpose in PURPOSES.items()}
+    harvest = {_HARVEST_PURPOSE: "\n".join(part.origin.python)} if part.origin.python else {}
+    return harvest | {purpose: code[command] for command, purpose in PURPOSES.items()}
 
 
-def is_incomplete(curve: Curve) -> bool:
-    """Return whether any rank has no number or, but for the first, no interval."""
+# ---- Sentences
+
+
+def _is_incomplete(curve: Curve) -> bool:
+    """Return whether a rank has no estimate or, beyond the first, no interval."""
     return any(p.propensity is None or (p.position > 1 and p.low is None) for p in curve.positions)
 
 
-def curve_sentence(curve: Curve) -> str:
-    """Return what a curve says, at its second rank, one in the middle and its last."""
+def _curve_sentence(curve: Curve) -> str:
+    """Return the curve in words, at its second rank, one in the middle and its last."""
     known = [p for p in curve.positions if p.propensity and p.position > 1]
     middle = (1 + known[-1].position) / 2
     chosen = {known[0], min(known, key=lambda p: abs(p.position - middle)), known[-1]}
     first, *others = sorted(chosen, key=lambda p: p.position)
-    named = "".join(f"; at rank {p.position}, {_share(p)}" for p in others)
+    more = "".join(f"; at rank {p.position}, {_share(p)}" for p in others)
     level = "" if curve.level is None else f"{100 * curve.level:g}% interval "
     return (
-        f"A result at rank {first.position} is seen {_share(first, level)} as often as one at rank 1{named}. "
+        f"A result at rank {first.position} is seen {_share(first, level)} as often as one at rank 1{more}. "
         "This is how often people look at a rank, whatever is shown there."
     )
 
 
 def _share(p: Position, level: str = "") -> str:
-    ends = f" ({level}{_percent(p.low)} to {_percent(p.high)})" if p.low is not None and p.high is not None else ""
-    return f"{_percent(p.propensity)}{ends}"
+    interval = f" ({level}{_percent(p.low)} to {_percent(p.high)})" if p.low is not None and p.high is not None else ""
+    return f"{_percent(p.propensity)}{interval}"
 
 
 def _percent(value: float | None) -> str:
-    """Return a share of rank 1 as people say it.
+    """Return a share as percent.
 
     >>> _percent(0.4912), _percent(0.0412), _percent(1.2)
     ('49%', '4.1%', '120%')
@@ -622,53 +643,50 @@ def _percent(value: float | None) -> str:
     return f"{share:.0f}%" if share >= 9.95 else f"{share:.1f}%"
 
 
-def trust_sentence(curve: Curve, diagnosis: Diagnosis, findings: Sequence[Finding]) -> str:
-    """Return whether to trust a curve, in a sentence."""
+def _trust_sentence(curve: Curve, diagnosis: Diagnosis, findings: Sequence[Finding]) -> str:
+    """Return whether to trust a curve."""
     warnings = sum(finding.severity == "warning" for finding in findings)
-    if not diagnosis.sound or any(finding.severity == "error" for finding in findings):
+    if not diagnosis.sound or any_error(findings):
         return "Do not use this curve yet: an assumption behind it does not hold."
     if warnings:
-        return f"Read it with {'a warning' if warnings == 1 else f'{warnings} warnings'}."
-    if is_incomplete(curve):
-        return "Some ranks have no number, or no interval. Nothing was found that speaks against the others."
-    return "Nothing was found that speaks against it."
+        return f"Use this curve with care: there {'is 1 warning' if warnings == 1 else f'are {warnings} warnings'}."
+    if _is_incomplete(curve):
+        return "Some ranks have no estimate or no interval. No other problems found."
+    return "No problems found."
 
 
-def missing_sentences(curve: Curve) -> list[str]:
-    """Return which ranks have no number or a weak one, and why, each reason once."""
-    found: dict[tuple[bool, str], list[int]] = {}
+def _missing_sentences(curve: Curve) -> list[str]:
+    """Return the ranks with no estimate, or with a weak one, for each reason."""
+    by_reason: dict[tuple[bool, str], list[int]] = {}
     for p in curve.positions:
         if p.reason is not None:
-            found.setdefault((p.propensity is None, p.reason), []).append(p.position)
-    return [
-        f"{format_ranks(ranks).capitalize()} {_has(none, len(ranks))}: {reason}."
-        for (none, reason), ranks in found.items()
-    ]
+            by_reason.setdefault((p.propensity is None, p.reason), []).append(p.position)
+    sentences = []
+    for (missing, reason), ranks in by_reason.items():
+        have = "have" if len(ranks) > 1 else "has"
+        estimate = "no estimate" if missing else "a weak estimate"
+        sentences.append(f"{format_ranks(ranks).capitalize()} {have} {estimate}: {reason}.")
+    return sentences
 
 
-def _has(none: bool, several: int) -> str:
-    verb = "have" if several > 1 else "has"
-    return f"{verb} no number" if none else f"{verb} a number to be read with care"
-
-
-def segments_sentence(segments: SegmentComparison, diagnosis: Diagnosis) -> str:
-    """Return whether segments have curves of their own, in a sentence or two, as the diagnosis finds it."""
+def _segments_sentence(segments: SegmentComparison, diagnosis: Diagnosis) -> str:
+    """Return whether segments have different curves, as the diagnosis finds it."""
     differ = any(finding.code == DIFFER for finding in diagnosis.findings)
     if differ:
-        more = " The curve of all is their average."
+        more = " The curve of all data is their average."
     else:
-        more = " Chance does as much where so many questions are asked." if segments.differs else ""
+        more = " With this number of tests, chance alone may cause such a difference." if segments.differs else ""
     return f"{segments.told(differ)}{more}"
 
 
-def basis_sentence(curve: Curve) -> str:
-    """Return what a curve comes from, in a sentence."""
+def _data_sentence(curve: Curve) -> str:
+    """Return the data behind a curve."""
     busiest = sorted(curve.page_views.items(), key=lambda item: -item[1])[:_MOST_NAMED]
     clicks = sum(p.clicks for p in curve.positions)
     more = f" and {len(curve.page_views) - _MOST_NAMED} more" if len(curve.page_views) > _MOST_NAMED else ""
     names = ", ".join(f"{name} ({n:,})" for name, n in sorted(busiest))
     served = f", served by ranker{'s'[: len(curve.page_views) > 1]} {names}{more}"
     return (
-        f"It comes from {sum(curve.page_views.values()):,} page views with {clicks:,} clicks"
+        f"The curve comes from {sum(curve.page_views.values()):,} page views with {clicks:,} clicks"
         f"{'' if [*curve.page_views] == [ANY_RANKER] else served}."
     )
