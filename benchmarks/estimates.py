@@ -21,7 +21,7 @@ def measure(millions: int, layout: str, kind: str, repeats: int) -> tuple[Ratio,
         # Cells grow no further where harvests do: a quarter is promised of a log of 100 million rows.
         promise="0.25" if millions >= 100 else "1",
     )
-    return ratio, len(posbias.CrossFit().count(harvest).rows.bucket)
+    return ratio, len(posbias.CrossFit().count(harvest).rows.cell_bucket)
 
 
 def to_markdown(millions: list[int], repeats: int) -> str:

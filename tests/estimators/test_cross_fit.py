@@ -22,7 +22,7 @@ from posbias.estimators.base import (
     percentile_intervals,
     resample_weights,
 )
-from posbias.estimators.cross_fit import Guess, Rows, Score
+from posbias.estimators.cross_fit import CellRows, RelevanceGuess, ScoreTerms
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells
 from posbias.logs.layouts import Layout
@@ -104,8 +104,8 @@ def test_the_score_is_that_of_each_view(harvest, a):
     strata = harvest.strata()
     rng = np.random.default_rng(0)
     x, relevance = np.log(rng.uniform(0.1, 1.4, 4)), rng.uniform(0.05, 0.95, strata.size)
-    rows = Rows.of(strata, by_design=strata.by_design)
-    found = Score.at(x, rows, strata.views.sum(axis=0), Guess(relevance, 1 / a)).gradient().sum(axis=0)
+    rows = CellRows.of(strata, by_design=strata.by_design)
+    found = ScoreTerms.at(x, rows, strata.views.sum(axis=0), RelevanceGuess(relevance, 1 / a)).by_bucket().sum(axis=0)
     np.testing.assert_allclose(found, score_by_views(strata, x, relevance, a, strata.by_design), rtol=1e-9, atol=1e-8)
 
 
@@ -114,32 +114,32 @@ def test_slopes_are_derivatives(harvest, trust):
     strata = harvest.strata()
     rng = np.random.default_rng(1)
     x, n = np.log(rng.uniform(0.1, 1.0, 4)), strata.views.sum(axis=0)
-    guess = None if trust is None else Guess(rng.uniform(0.05, 0.95, strata.size), trust)
-    rows = Rows.of(strata, by_design=strata.by_design).weighted(rng.integers(0, 3, strata.buckets).astype(float))
+    guess = None if trust is None else RelevanceGuess(rng.uniform(0.05, 0.95, strata.size), trust)
+    rows = CellRows.of(strata, by_design=strata.by_design).weighted(rng.integers(0, 3, strata.buckets).astype(float))
 
     def gradient(x, n):
-        return Score.at(x, rows, n, guess).gradient().sum(axis=0)
+        return ScoreTerms.at(x, rows, n, guess).by_bucket().sum(axis=0)
 
     def difference(along, step):
         return (gradient(*along(step)) - gradient(*along(-step))) / (2 * step)
 
-    score = Score.at(x, rows, n, guess)
+    score = ScoreTerms.at(x, rows, n, guess)
     slope = np.stack([-difference(lambda h, e=e: (x + h * e, n), 1e-5) for e in np.eye(4)], axis=1)
-    np.testing.assert_allclose(score.slope(), slope, rtol=1e-5, atol=1e-5 * np.abs(slope).max())
-    np.testing.assert_allclose(score.slope(by_bucket=True).sum(axis=0), slope, atol=1e-5 * np.abs(slope).max())
+    np.testing.assert_allclose(score.jacobian(), slope, rtol=1e-5, atol=1e-5 * np.abs(slope).max())
+    np.testing.assert_allclose(score.jacobian(by_bucket=True).sum(axis=0), slope, atol=1e-5 * np.abs(slope).max())
     traffic = np.stack([difference(lambda h, e=e: (x, n + h * e), 1e-2) for e in np.eye(3)], axis=1)
-    np.testing.assert_allclose(score.traffic_slope(len(n)), traffic, atol=1e-6 * np.abs(slope).max())
+    np.testing.assert_allclose(score.traffic_jacobian(len(n)), traffic, atol=1e-6 * np.abs(slope).max())
 
 
 def test_rows_go_in_parts_of_whole_cells(harvest, monkeypatch):
     strata = harvest.strata()
-    whole = Rows.of(strata, by_design=strata.by_design)
-    assert len(whole.parts) == 1
-    monkeypatch.setattr("posbias.estimators.cross_fit._PART", 64)
-    parts = Rows.of(strata, by_design=strata.by_design).parts
+    whole = CellRows.of(strata, by_design=strata.by_design)
+    assert len(whole.chunks) == 1
+    monkeypatch.setattr("posbias.estimators.cross_fit._CHUNK_ROWS", 64)
+    parts = CellRows.of(strata, by_design=strata.by_design).chunks
     assert len(parts) > 5
     assert sum(map(len, parts)) == len(whole)
-    assert sum(len(part.bucket) for part in parts) == len(whole.bucket)
+    assert sum(len(part.cell_bucket) for part in parts) == len(whole.cell_bucket)
 
 
 @pytest.mark.parametrize("relevance", [0.02, 0.9])
@@ -149,22 +149,22 @@ def test_no_guess_biases_a_cell(relevance):
     p, r, share, times = np.array([1.0, 0.4, 0.2]), 0.5, np.array([0.7, 0.2, 0.1]), 20_000
     shown = rng.choice(3, size=(times, 3), p=share)
     clicked = rng.random((times, 3)) < r * p[shown]
-    rows = Rows(
+    rows = CellRows(
         cell=np.repeat(np.arange(times), 3),
         rank=np.tile(np.arange(3), times),
         views=(shown[:, :, None] == np.arange(3)).sum(axis=1).ravel().astype(float),
         clicks=((shown[:, :, None] == np.arange(3)) & clicked[:, :, None]).sum(axis=1).ravel().astype(float),
-        share=np.tile(np.arange(3), times),
-        shares=np.eye(3),
-        bucket=np.arange(times),
-        stratum=np.zeros(times, dtype=np.int64),
-        times=np.ones(times),
-        alike=True,
+        design_row=np.tile(np.arange(3), times),
+        design=np.eye(3),
+        cell_bucket=np.arange(times),
+        cell_stratum=np.zeros(times, dtype=np.int64),
+        cell_weight=np.ones(times),
+        mergeable=True,
         buckets=times,
         ranks=3,
     )
     for trust in (0.0, 0.5, 2.0):
-        score = Score.at(np.log(p), rows, share, Guess(np.array([relevance]), trust)).gradient()
+        score = ScoreTerms.at(np.log(p), rows, share, RelevanceGuess(np.array([relevance]), trust)).by_bucket()
         error = score.std(axis=0) / np.sqrt(times)
         assert np.all(np.abs(score.mean(axis=0)) < 4 * error)
 
@@ -177,12 +177,12 @@ def test_without_a_guess_it_is_conditional_poisson_regression(exposure):
     """The maximum of Σ C log(D p / Σ D p), as another solver finds it."""
     harvest = harvest_of(WORLD)
     fitted = posbias.CrossFit(relevance="none", exposure=exposure, interval=None).fit(harvest)
-    rows = Rows.of(harvest.strata(), by_design=exposure == "design")
+    rows = CellRows.of(harvest.strata(), by_design=exposure == "design")
     promised = rows.promised(harvest.views.sum(axis=0))
 
     def loss(x):
         expected = promised * np.exp(np.append(0, x))[rows.rank]
-        return -(rows.clicks @ np.log(expected / rows.summed(expected)))
+        return -(rows.clicks @ np.log(expected / rows.cell_sum(expected)))
 
     best = optimize.minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-6})
     np.testing.assert_allclose(np.log(fitted.propensity_[1:]), best.x, atol=1e-5)
@@ -192,7 +192,7 @@ def test_the_curve_is_a_root_of_its_score(harvest):
     counts = posbias.CrossFit().count(harvest)
     root, lost = counts._fit
     assert lost is None
-    score = Score.at(root.x, counts.rows, counts.traffic, root.guess).gradient().sum(axis=0)
+    score = ScoreTerms.at(root.x, counts.rows, counts.traffic, root.guess).by_bucket().sum(axis=0)
     assert np.abs(score).max() < 1e-6 * counts.rows.clicks.sum()
     assert counts.notes == ()
 
@@ -200,11 +200,11 @@ def test_the_curve_is_a_root_of_its_score(harvest):
 def test_a_second_root_is_found_out(monkeypatch):
     harvest = harvest_of(WORLD)
     plain = posbias.CrossFit(relevance="none", interval=None).fit(harvest).propensity_
-    monkeypatch.setattr(cross_fitting, "unique", lambda *_: False)
+    monkeypatch.setattr(cross_fitting, "is_only_root", lambda *_: False)
     fitted = posbias.CrossFit().fit(harvest)
     np.testing.assert_allclose(fitted.propensity_, plain, rtol=1e-9)
     assert "a second root" in fitted.curve().notes[0]
-    assert "! With guesses of relevance the equations have a second root" in str(fitted.curve())
+    assert "! The estimating equations with guessed relevance have a second root" in str(fitted.curve())
 
 
 def test_a_second_root_is_looked_for(monkeypatch):
@@ -213,18 +213,18 @@ def test_a_second_root_is_looked_for(monkeypatch):
     ranks = np.ones(4, dtype=bool)
     elsewhere = np.append(root.x[:3], root.x[3] + 1)
     for found, alone in ((root.x, True), (None, True), (elsewhere, False)):
-        monkeypatch.setattr(score_roots, "newton", lambda *_, found=found, **__: found)
-        assert score_roots.unique(root.x, root.x, counts.rows, counts.traffic, root.guess, ranks) is alone
+        monkeypatch.setattr(score_roots, "solve_score", lambda *_, found=found, **__: found)
+        assert score_roots.is_only_root(root.x, root.x, counts.rows, counts.traffic, root.guess, ranks) is alone
 
 
 def test_a_lost_newton_falls_back_on_what_has_one_root(monkeypatch):
-    harvest, newton = harvest_of(WORLD), cross_fitting.newton
+    harvest, newton = harvest_of(WORLD), cross_fitting.solve_score
     plain = posbias.CrossFit(relevance="none", interval=None).fit(harvest).propensity_
 
     def lost(x, rows, traffic, guess, ranks, **how):
         return None if guess is not None else newton(x, rows, traffic, guess, ranks, **how)
 
-    monkeypatch.setattr(cross_fitting, "newton", lost)
+    monkeypatch.setattr(cross_fitting, "solve_score", lost)
     fitted = posbias.CrossFit().fit(harvest)
     np.testing.assert_allclose(fitted.propensity_, plain, rtol=1e-6)
     assert "no root near the start" in fitted.curve().notes[0]
@@ -237,10 +237,12 @@ def test_a_lost_newton_falls_back_on_what_has_one_root(monkeypatch):
 def test_cells_that_are_alike_may_be_one(harvest, relevance):
     counts = posbias.CrossFit(relevance=relevance).count(harvest)
     root, guess = counts._fit[0]
-    assert len(counts.rows.merged.bucket) < len(counts.rows.bucket)
-    if relevance == "signature" and counts.rows.shares is not None:
+    assert len(counts.rows.merged.cell_bucket) < len(counts.rows.cell_bucket)
+    if relevance == "signature" and counts.rows.design is not None:
         return
-    whole, merged = (Score.at(root, rows, counts.traffic, guess).slope() for rows in (counts.rows, counts.rows.merged))
+    whole, merged = (
+        ScoreTerms.at(root, rows, counts.traffic, guess).jacobian() for rows in (counts.rows, counts.rows.merged)
+    )
     np.testing.assert_allclose(whole, merged, rtol=1e-9, atol=1e-9 * np.abs(whole).max())
 
 
@@ -265,7 +267,7 @@ def test_a_rank_without_a_click_is_0_without_an_interval():
     assert fitted.propensity_[2] == 0
     assert np.isnan(fitted.interval_[2]).all()
     assert "no click at rank 3" in fitted.reasons_[2]
-    assert "no document at this rank" in fitted.reasons_[3]
+    assert "no document that appears at this rank" in fitted.reasons_[3]
 
 
 def test_propensities_may_exceed_one():
@@ -401,7 +403,7 @@ def test_queries_as_unequal_as_they_come_are_all_counted(sticky):
         harvest = harvest_of(replace(world, seed=seed))
         counts = posbias.CrossFit().count(harvest)
         assert counts.buckets == len(harvest.buckets)
-        assert counts.left_out is None
+        assert counts.left_out_note is None
 
 
 def test_queries_given_whole_to_rankers_have_no_more_degrees_than_they_are():
@@ -437,7 +439,7 @@ def test_deletions_by_one_step_are_those_of_full_fits(harvest):
     """Standard errors agree within 1% with those of fits that see the rest alone, n anew, from the same guesses."""
     counts = posbias.CrossFit().count(harvest)
     weights = deletion_weights(counts.buckets)
-    steps, fits = counts.refits(weights), np.array([counts._refit(each) for each in weights])
+    steps, fits = counts.refits(weights), np.array([counts._refit_fully(each) for each in weights])
     one, other = (np.sqrt((np.log(refits / counts.estimate) ** 2).sum(axis=0))[1:] for refits in (steps, fits))
     np.testing.assert_allclose(one, other, rtol=0.01)
 
@@ -449,13 +451,13 @@ def test_a_fit_without_a_bucket_is_the_fit_of_the_rest():
     for place in (0, 7, 100):
         rest = replace(harvest, table=harvest.table.where(harvest.table.bucket != harvest.buckets[place]))
         anew = posbias.CrossFit(relevance="none", interval=None).fit(rest).propensity_
-        np.testing.assert_allclose(counts._refit(deletion_weights(counts.buckets)[place]), anew, rtol=1e-9)
+        np.testing.assert_allclose(counts._refit_fully(deletion_weights(counts.buckets)[place]), anew, rtol=1e-9)
 
 
 def test_weights_by_one_step_are_those_of_all_steps(harvest):
     counts = posbias.CrossFit().count(harvest)
     weights = resample_weights(counts.buckets, 20, seed=1)
-    steps, fits = counts.refits(weights), np.array([counts._refit(each) for each in weights])
+    steps, fits = counts.refits(weights), np.array([counts._refit_fully(each) for each in weights])
     assert np.abs(np.log(steps / fits)).max() < 0.15 * np.log(fits[:, 1:]).std(axis=0).min()
 
 
@@ -570,8 +572,8 @@ def test_a_million_cells():
 def test_one_slope_serves_all_where_those_of_buckets_would_fill_the_memory(monkeypatch):
     harvest = harvest_of(replace(WORLD, queries=2000))
     own = posbias.CrossFit().fit(harvest)
-    monkeypatch.setattr(cross_fitting, "_MOST_SLOPES", 1000)
+    monkeypatch.setattr(cross_fitting, "_MAX_JACOBIAN_NUMBERS", 1000)
     counts = posbias.CrossFit().count(harvest)
-    assert counts._nearby.slopes.ndim == 2
+    assert counts._expansion.jacobian.ndim == 2
     shared = posbias.CrossFit().fit(harvest)
     np.testing.assert_allclose(np.diag(shared.covariance_)[1:], np.diag(own.covariance_)[1:], rtol=0.02)

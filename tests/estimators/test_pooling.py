@@ -14,7 +14,7 @@ import posbias
 from experiments.pooling import SETTINGS, PoolingSetting, measure
 from posbias._arrays import FloatArray
 from posbias.estimators import pooling as pooled_segments
-from posbias.estimators.cross_fit import Rows, Score
+from posbias.estimators.cross_fit import CellRows, ScoreTerms
 from posbias.estimators.pooling import MixedNormals, Pooled, Scores, _Around, kinds, pool
 from posbias.harvesting.harvest import SegmentStrata
 
@@ -188,26 +188,26 @@ def harvest(request: pytest.FixtureRequest) -> posbias.Harvest:
 def test_the_score_of_a_segment_is_that_of_its_harvest_alone(harvest: posbias.Harvest) -> None:
     by_segment = SegmentStrata.of(harvest)
     by_design = by_segment.strata.by_design
-    rows = Rows.of(by_segment.strata, by_design=by_design)
-    rows = replace(rows, bucket=by_segment.segment[rows.bucket], buckets=len(harvest.segments))
+    rows = CellRows.of(by_segment.strata, by_design=by_design)
+    rows = replace(rows, cell_bucket=by_segment.segment[rows.cell_bucket], buckets=len(harvest.segments))
     x = -np.linspace(0.5, 1.5, 3)[:, None] * np.log(np.arange(1, 6))
-    together = Score.at(x, rows, by_segment.traffic, None)
+    together = ScoreTerms.at(x, rows, by_segment.traffic, None)
     for number, key in enumerate(harvest.segments):
         alone = harvest.segment(key)
         np.testing.assert_allclose(by_segment.traffic[number], alone.views.sum(axis=0))
-        own = Score.at(x[number], Rows.of(alone.strata(), by_design=by_design), alone.views.sum(axis=0), None)
-        np.testing.assert_allclose(together.gradient()[number], own.gradient().sum(axis=0), atol=1e-8)
+        own = ScoreTerms.at(x[number], CellRows.of(alone.strata(), by_design=by_design), alone.views.sum(axis=0), None)
+        np.testing.assert_allclose(together.by_bucket()[number], own.by_bucket().sum(axis=0), atol=1e-8)
         np.testing.assert_allclose(together.information(by_bucket=True)[number], own.information(), atol=1e-8)
         # Without a guess this is the slope itself.
-        np.testing.assert_allclose(own.information(), own.slope(), atol=1e-8)
+        np.testing.assert_allclose(own.information(), own.jacobian(), atol=1e-8)
 
 
 def test_noise_is_what_parts_of_a_segment_make_of_its_score(harvest: posbias.Harvest) -> None:
     by_segment = SegmentStrata.of(harvest)
-    parts = Rows.of(by_segment.strata, by_design=by_segment.strata.by_design)
-    rows = replace(parts, bucket=by_segment.segment[parts.bucket], buckets=3)
+    parts = CellRows.of(by_segment.strata, by_design=by_segment.strata.by_design)
+    rows = replace(parts, cell_bucket=by_segment.segment[parts.cell_bucket], buckets=3)
     x = -np.linspace(0.5, 1.5, 3)[:, None] * np.log(np.arange(1, 6))
-    score, free = Score.at(x, rows, by_segment.traffic, None), np.arange(1, 5)
+    score, free = ScoreTerms.at(x, rows, by_segment.traffic, None), np.arange(1, 5)
     information = score.information(by_bucket=True)[:, 1:, 1:]
     squares = np.zeros((4, 4))
     for segment, traffic in enumerate(by_segment.traffic):
@@ -218,10 +218,11 @@ def test_noise_is_what_parts_of_a_segment_make_of_its_score(harvest: posbias.Har
             views = by_segment.strata.views[part]
             off = 1e-3 * (views - views.sum() * traffic / traffic.sum())
             ahead, behind = (
-                Score.at(x, rows, by_segment.traffic + sign * off * np.eye(3)[:, [segment]], None) for sign in (1, -1)
+                ScoreTerms.at(x, rows, by_segment.traffic + sign * off * np.eye(3)[:, [segment]], None)
+                for sign in (1, -1)
             )
-            slope = (ahead.gradient()[segment] - behind.gradient()[segment]) / 2e-3
-            moved.append(parts.by_bucket(score.value)[part] + slope)
+            slope = (ahead.by_bucket()[segment] - behind.by_bucket()[segment]) / 2e-3
+            moved.append(parts.sum_by_bucket(score.score)[part] + slope)
         squares += len(own) * np.cov(np.array(moved)[:, 1:].T)
     expected = np.trace(np.linalg.solve(information.sum(axis=0), squares)) / 4
     found = pooled_segments._dispersion(score, information, parts, by_segment, free)

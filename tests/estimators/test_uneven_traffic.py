@@ -51,13 +51,13 @@ def test_a_ranker_that_took_the_place_of_another_is_noticed(kind, merged):
 def test_guesses_of_relevance_bear_it_as_is_said(relevance, merged):
     fitted = posbias.CrossFit(relevance=relevance).fit(merged)
     assert np.all(off(fitted) < 3)
-    assert "Guesses of relevance make up for most of it" in fitted.notes_[-1]
+    assert "Guesses of relevance correct most of the bias" in fitted.notes_[-1]
 
 
 def test_without_a_guess_nothing_bears_it_and_that_is_said(merged):
     fitted = posbias.CrossFit(relevance="none").fit(merged)
     assert np.all(off(fitted) > 4)
-    assert fitted.notes_[-1].endswith("Without guesses of relevance the curve is wrong then.")
+    assert fitted.notes_[-1].endswith("Without guesses of relevance the curve is biased in this case.")
 
 
 def test_each_period_by_itself_is_right_and_has_no_note():

@@ -16,7 +16,7 @@ from posbias._text import listed
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.errors import EstimateError
 from posbias.estimators.base import Interval, LogEstimator, Reasons, ReportedCounts, no_intervals, reachable_ranks
-from posbias.estimators.cross_fit import Rows
+from posbias.estimators.cross_fit import CellRows
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import (
     Columns,
@@ -35,7 +35,7 @@ _REACH, _HALVINGS = 2.0, 30
 # A refit that is further away than this in log p is not left to one step.
 _FAR = 0.1
 _MOST_PRIOR = 1_000_000
-# Rows of a log times refits that take under a minute.
+# CellRows of a log times refits that take under a minute.
 _MOST_REFITTED = 4 * 10**8
 # The curve must stand still for so many iterations: one step may be small by chance, and long before EM is done.
 _WINDOW = 5
@@ -211,7 +211,7 @@ class PBMEM(LogEstimator):
     def _refits(self, shown: ShownItems, likelihood: PairLikelihood, summit: Summit, weights: FloatArray) -> FloatArray:
         """Return the curves of buckets counted so often."""
         curves = likelihood.refits(summit, weights, self.iterations, self.tolerance)
-        linked = [shown.linked(times[likelihood.rows.bucket] > 0) for times in weights]
+        linked = [shown.linked(times[likelihood.rows.cell_bucket] > 0) for times in weights]
         return np.where(linked, curves, np.nan)
 
 
@@ -420,7 +420,7 @@ class PairLikelihood:
     `free` are the ranks whose p is to be found: without a prior, those with a click.
     """
 
-    rows: Rows
+    rows: CellRows
     prior: float
     free: BoolArray
 
@@ -428,17 +428,17 @@ class PairLikelihood:
     def of(cls, shown: ShownItems, bucket: IntArray, prior: float) -> PairLikelihood:
         """Return that of items, each of a bucket."""
         buckets, number = np.unique(bucket, return_inverse=True)
-        rows = Rows(
+        rows = CellRows(
             cell=shown.item,
             rank=shown.rank,
             views=shown.clicks + shown.skips,
             clicks=shown.clicks,
-            share=np.zeros(len(shown.item), dtype=np.int64),
-            shares=None,
-            bucket=number,
-            stratum=np.zeros(shown.items, dtype=np.int64),
-            times=np.ones(shown.items),
-            alike=False,
+            design_row=np.zeros(len(shown.item), dtype=np.int64),
+            design=None,
+            cell_bucket=number,
+            cell_stratum=np.zeros(shown.items, dtype=np.int64),
+            cell_weight=np.ones(shown.items),
+            mergeable=False,
             buckets=len(buckets),
             ranks=shown.ranks,
         )
@@ -446,17 +446,17 @@ class PairLikelihood:
 
     def weighted(self, times: FloatArray) -> PairLikelihood:
         """Return that of buckets counted so many times."""
-        rows = replace(self.rows, times=times[self.rows.bucket])
+        rows = replace(self.rows, cell_weight=times[self.rows.cell_bucket])
         return replace(self, rows=rows, free=_free(rows, self.prior))
 
     def start(self) -> FloatArray:
         """Return log p from the click rates of the ranks: somewhere to start from."""
-        clicks, views = self.rows.by_rank(self.rows.clicks) + 0.5, self.rows.by_rank(self.rows.views) + 1
+        clicks, views = self.rows.sum_by_rank(self.rows.clicks) + 0.5, self.rows.sum_by_rank(self.rows.views) + 1
         return np.asarray(np.log(clicks / views) - np.log(clicks / views).max() - 0.1)
 
     def relative(self, x: FloatArray) -> FloatArray:
         """Return p_k / p_1; 0 where a rank without a click has no prior, NaN where nothing was shown."""
-        seen = self.rows.by_rank(self.rows.views) > 0
+        seen = self.rows.sum_by_rank(self.rows.views) > 0
         return np.where(self.free, np.exp(x - x[0]), np.where(seen & self.free[0], 0.0, np.nan))
 
     def climb(self, x: FloatArray, steps: int, tolerance: float, relevance: FloatArray | None = None) -> Summit:
@@ -464,7 +464,7 @@ class PairLikelihood:
         x = np.where(self.free, np.minimum(x, 0.0), 0.0)
         if self.prior:
             x = np.where(self.free, np.minimum(x, -1e-6), 0.0)
-        here = self.at(x, np.full(len(self.rows.bucket), 0.5) if relevance is None else relevance)
+        here = self.at(x, np.full(len(self.rows.cell_bucket), 0.5) if relevance is None else relevance)
         for step in range(1, steps + 1):
             moving = self.moving(x, here)
             ahead = self._direction(here, moving)
@@ -515,16 +515,16 @@ class PairLikelihood:
         logs += np.where(skips > 0, skips * np.log1p(-t), 0.0)
         pull = skips * t / (1 - t)
         q = pull / (1 - t)
-        total = tally(rows.cell, q, len(rows.bucket))
-        value, gradient = rows.counted(logs).sum(), rows.by_rank(rows.clicks - pull)
+        total = tally(rows.cell, q, len(rows.cell_bucket))
+        value, gradient = rows.weigh(logs).sum(), rows.sum_by_rank(rows.clicks - pull)
         if prior:
             inner = np.clip(r, _TINY, 1 - 1e-16)
-            value += prior * (rows.times @ (np.log(inner) + np.log1p(-inner)))
+            value += prior * (rows.cell_weight @ (np.log(inner) + np.log1p(-inner)))
             total = total + prior * inner / (1 - inner) ** 2
             shown = p[self.free]
             value += prior * (np.log(shown) + np.log1p(-shown)).sum()
         share = np.where((r < 1)[rows.cell], q / np.maximum(total, _TINY)[rows.cell], 0.0)
-        information = np.diag(rows.by_rank(q)) - rows.products((share, q), by_bucket=False)
+        information = np.diag(rows.sum_by_rank(q)) - rows.cross_products((share, q), by_bucket=False)
         if prior:
             gradient = gradient + np.where(self.free, prior * (1 - 2 * p) / np.maximum(1 - p, _TINY), 0.0)
             information += np.diag(np.where(self.free, prior * p / np.maximum(1 - p, _TINY) ** 2, 0.0))
@@ -535,8 +535,8 @@ class PairLikelihood:
         rows, here = self.rows, self.at(summit.x, summit.relevance)
         push, q, share = here.parts
         moving, index = self.moving(summit.x, here), np.arange(rows.ranks)
-        gradients, slopes = rows.by_bucket(push), -rows.products((share, q), by_bucket=True)
-        slopes[:, index, index] += rows.by_bucket(q)
+        gradients, slopes = rows.sum_by_bucket(push), -rows.cross_products((share, q), by_bucket=True)
+        slopes[:, index, index] += rows.sum_by_bucket(q)
         # What is left is the prior's, whatever the weights.
         gradient = weights @ gradients + here.gradient - gradients.sum(axis=0)
         slope = np.tensordot(weights, slopes, axes=1) + here.information - slopes.sum(axis=0)
@@ -559,7 +559,7 @@ class PairLikelihood:
     def _relevance(self, p: FloatArray, r: FloatArray) -> FloatArray:
         """Return the best r of each item given p at its rows, from r near it: Σ n p r / (1 − p r) + … = Σ c + …"""
         rows, prior = self.rows, self.prior
-        wanted = tally(rows.cell, rows.clicks, len(rows.bucket)) + prior
+        wanted = tally(rows.cell, rows.clicks, len(rows.cell_bucket)) + prior
         skips = rows.views - rows.clicks
         low, high = np.zeros(len(r)), np.ones(len(r))
         r = np.clip(r, 1e-9, 1 - 1e-9)
@@ -590,8 +590,8 @@ class PairLikelihood:
         return tally(cell, pull, len(wanted)) <= wanted
 
 
-def _free(rows: Rows, prior: float) -> BoolArray:
-    return (rows.by_rank(rows.clicks) > 0) | ((rows.by_rank(rows.views) > 0) & (prior > 0))
+def _free(rows: CellRows, prior: float) -> BoolArray:
+    return (rows.sum_by_rank(rows.clicks) > 0) | ((rows.sum_by_rank(rows.views) > 0) & (prior > 0))
 
 
 class Summit(NamedTuple):

@@ -1,4 +1,20 @@
-"""The default estimator."""
+"""CrossFit, the default estimator: compare views within cells, given a guess of relevance that leaves each view out.
+
+A *cell* c is the documents of one bucket of queries that all rankers put at the same ranks (one stratum). At rank k it
+has N_k views and C_k clicks, and D_k = Σ n_i is the traffic of the rankers that put it there. With x = log p,
+E = Σ_k N_k p_k, and a guess t of the documents' relevance from all other views of the cell, the estimate solves
+g(x) = 0 with p_1 = 1::
+
+    t_y = (C_c − y + a r0) / (E_c − p_k + a)         the guess, for a view with click y at rank k
+    f_k = 1 / (1 − min(p_k r0, 0.9))                 the inverse variance of its click, up to p r0
+    w_k = D_k p_k f_k / Σ_j D_j p_j f_j              the expected share of rank k in the clicks of the cell
+    R_k = f_k [C_k (1 − p_k t_1) − (N_k − C_k) p_k t_0]        the residual: clicks less expected clicks
+    g_k = Σ_c (R_ck − w_ck Σ_j R_cj)                 the score
+
+The score has mean 0 at the true curve for every guess t, because which ranker served a view is random; a better guess
+only makes it more precise. r0 is the click rate of documents with similar ranks, and a how many views it counts for. In
+replay D = N, t cancels, and R = f C. `docs/theory.md` derives all this (section "CrossFit").
+"""
 
 from __future__ import annotations
 
@@ -15,6 +31,8 @@ from posbias._text import listed
 from posbias._validate import DEFAULT_LEVEL
 from posbias.errors import EstimateError
 from posbias.estimators.base import (
+    DEFAULT_INTERVAL,
+    DEFAULT_RESAMPLES,
     Estimator,
     Interval,
     Reasons,
@@ -29,328 +47,94 @@ from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import ranker_shares
 from posbias.harvesting.tables import Strata
 
-# So many rows are worked on at once: they should stay in the cache.
-_PART = 1 << 15
-# Up to so many ranks a cell with all of them is faster to multiply than one with those that it has.
-_DENSE = 64
-# Without the buckets that are left out, traffic is off by no more than this factor.
-_EVEN = 2.0
-# So large a share of the buckets may be left out, one at the least; where that does not mend it, nothing is.
-_MOST_LEFT_OUT = 0.05
-# What is left out because traffic hangs on it has more than this share of the page views.
-_MOST_VIEWS = 0.5
-# Bins of strata that are guessed to be of one relevance, and the clicks that each of them needs to be guessed from.
-_BINS, _CLICKS_OF_BIN = 100, 50
-# b = 1 / a, where a says how many views, each sure to be examined, the relevance of the bin counts for beside those of
-# the cell; so that a = ∞ is a number.
-_PRIORS = 1 / np.array([0.5, 1, 2, 4, 8, 16, 32, 64, 256, np.inf])
-# Of more rows some parts are enough to choose one of them by.
-_ROWS_TO_CHOOSE_BY = 2**18
-# The most steps, the furthest that one goes in log p, how often it is halved.
-_STEPS, _REACH, _HALVINGS = 50, 1.0, 10
-# The size of the last step: what it leaves is of the order of its square. Where only the neighbourhood matters, less.
-_END, NEAR = 1e-6, 1e-3
-# Roots of one score that are further apart than this in log p are two.
-_APART = 1e-2
-# So many cells show whether there is one.
-_CELLS_TO_LOOK_AT = 20_000
-# Beyond this p r the variance of a click is no longer believed to vanish.
-_MOST_CERTAIN = 0.9
-# The steps in which r0 and a are made anew; after them they stand.
-_GUESSES, _CHOICES = 3, 2
-# A refit that is further away than this in log p is not left to one step.
-_FAR = 0.1
-# So many numbers of slopes by bucket are kept; beyond, one slope serves all.
-_MOST_SLOPES = 4 * 10**7
-# From here on, rankers are not drawn anew for each view: a query with its views has one for several.
-STICKY_DISPERSION = 2.0
-# Traffic that is off by this factor and hangs on a few buckets is taken from the others; by the lesser one where the
-# equations fail besides. Sticky assignment of queries as unequal as they come stays below.
-_LOPSIDED, _LOPSIDED_AND_LOST = 30.0, 3.0
-# From as many queries of equal say a ranker on, the deletions alone tell how sure a standard error is.
-_FEW_ASSIGNED = 25
-_STICKY_NOTE = (
-    "Views of one query were given to rankers together, not each by itself (dispersion {:.1f} where chance makes 1): "
-    "relevance is guessed from how documents are ranked, not from their own clicks, which would bias the curve."
-)
-_LOST_NOTE = (
-    "With guesses of relevance the equations have {}: this is the curve without them (relevance none). It is "
-    "less precise, and if a few documents have most of the impressions, or rankers were not drawn by chance, not to be "
-    "trusted: compare it with AllPairs."
-)
 Exposure = Literal["design", "observed"]
 Relevance = Literal["guessed", "signature", "none"]
 _EXPOSURES: tuple[Exposure, ...] = ("design", "observed")
 _RELEVANCES: tuple[Relevance, ...] = ("guessed", "signature", "none")
 
+# A dispersion above this means that rankers were assigned to queries, not to each page view.
+STICKY_DISPERSION = 2.0
+# Newton's last step where an approximate root is enough.
+ROUGH_TOLERANCE = 1e-3
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """All that can be compared in a harvest, and the curve that comes of it.
+# p r0 is capped here, so that the variance of a click is never taken to vanish.
+_MAX_CLICK_CHANCE = 0.9
+# The number of bins of strata with similar relevance, and the clicks that each bin needs.
+_R0_BINS, _CLICKS_PER_BIN = 100, 50
+# The values of b = 1 / a that are tried; b makes a = ∞ a number.
+_B_GRID = 1 / np.array([0.5, 1, 2, 4, 8, 16, 32, 64, 256, np.inf])
+# With more rows than this, a sample of them is enough to choose b.
+_ROWS_TO_CHOOSE_B = 2**18
+# r0 is refreshed in the first Newton steps, b in fewer of them; then both are fixed.
+_R0_STEPS, _B_STEPS = 3, 2
 
-    Attributes:
-        rows: of all cells at two ranks or more.
-        views: page views by bucket and ranker, (B, m).
-        signatures: by which strata are guessed to be alike.
-        relevance: how it is guessed, as `CrossFit` takes it.
-        left_out: what is to be said of buckets that were left out, if any were.
-        kept: which buckets of the harvest were not.
-    """
+# Newton: the most steps, the largest step in log p, the most halvings of a step, and the last step. What the last step
+# leaves is of the order of its square.
+_MAX_STEPS, _MAX_STEP, _MAX_HALVINGS, _TOLERANCE = 50, 1.0, 10, 1e-6
+# Two roots differ if they are further apart than this in log p.
+_ROOT_DISTANCE = 1e-2
+# A second root is looked for in about this many cells.
+_CELLS_FOR_UNIQUENESS = 20_000
+# A refit that is further away than this in log p takes all Newton steps, not one.
+_MAX_ONE_STEP = 0.1
+# Jacobians by bucket are kept if they hold no more numbers than this; otherwise one Jacobian serves all buckets.
+_MAX_JACOBIAN_NUMBERS = 4 * 10**7
 
-    rows: Rows
-    views: FloatArray
-    signatures: Signatures
-    relevance: str
-    kept: BoolArray
-    left_out: str | None = None
+# Rows are processed in chunks of this size, which stay in the processor's cache.
+_CHUNK_ROWS = 1 << 15
+# With up to this many ranks, multiplying cells as dense matrices is faster.
+_MAX_DENSE_RANKS = 64
 
-    @classmethod
-    def of(cls, strata: Strata, *, by_design: bool, relevance: str) -> Comparison:
-        """Return what can be compared in the strata of a harvest, without the few buckets that belie its traffic."""
-        every = np.ones(strata.buckets, dtype=np.bool_)
-        whole = cls(Rows.of(strata, by_design=by_design), strata.views, Signatures.of(strata), relevance, every)
-        return whole._evened() if by_design else whole
+# Traffic that is distorted by the first factor is corrected; by the second one if the equations have no solution
+# besides. The most unequal queries with sticky assignment stay below.
+_IMBALANCE, _IMBALANCE_WITHOUT_ROOT = 30.0, 3.0
+# Without the buckets that are left out, traffic is distorted by no more than this factor.
+_BALANCED = 2.0
+# At most this share of the buckets is left out, and they must have more than this share of the page views.
+_MAX_LEFT_OUT_SHARE, _MIN_LEFT_OUT_VIEWS = 0.05, 0.5
+# If each ranker has at least this many effective queries, the jackknife alone determines the degrees of freedom.
+_FEW_ASSIGNED_QUERIES = 25
 
-    def _evened(self) -> Comparison:
-        """Return the same without the buckets that the traffic hangs on, where that would make the curve theirs.
-
-        One row with most of the impressions says of every other document that only its ranker would have shown it.
-        """
-        factor = lopsidedness(self.views)
-        if factor <= _LOPSIDED_AND_LOST or (kept := even_buckets(self.views)) is None:
-            return self
-        if factor <= _LOPSIDED and np.isfinite(self._fit[0].x).all():
-            return self
-        note = say_left_out(self.views, kept)
-        return replace(self, rows=self.rows.within(kept), views=self.views[kept], kept=kept, left_out=note)
-
-    @property
-    def buckets(self) -> int:
-        """How many buckets hold anything."""
-        return len(self.views)
-
-    @property
-    def clicked(self) -> bool:
-        """Whether there is a click on anything that can be compared."""
-        return bool(self.rows.clicks.any())
-
-    @cached_property
-    def traffic(self) -> FloatArray:
-        """n_i of the whole log."""
-        return np.asarray(self.views.sum(axis=0))
-
-    @cached_property
-    def dispersion(self) -> float:
-        """Pearson's χ² of the views against what traffic promised, over its degrees of freedom; NaN if observed."""
-        rows = self.rows
-        if rows.shares is None or not len(rows):
-            return float("nan")
-        promised = rows.promised(self.traffic)
-        expected = rows.summed(rows.views) * promised / np.maximum(rows.summed(promised), 1e-300)
-        seen = expected > 0
-        degrees = np.count_nonzero(seen) - np.count_nonzero(tally(rows.cell, seen, len(rows.bucket)))
-        squares = (rows.views[seen] - expected[seen]) ** 2 / expected[seen]
-        return float(squares.sum() / degrees) if degrees else float("nan")
-
-    @property
-    def sticky(self) -> bool:
-        """Whether rankers were not drawn view by view, though a guess from the clicks of other views needs that."""
-        return self.relevance == "guessed" and self.dispersion > STICKY_DISPERSION
-
-    @cached_property
-    def max_degrees(self) -> float:
-        """As many as the ranker with the fewest has queries of equal say, if those are few and were given to it whole.
-
-        A deletion moves the curve little by each of many queries; the luck of a few, to which ranker they went, is one.
-        """
-        few = effective_buckets(self.views) if self.dispersion > STICKY_DISPERSION else np.inf
-        return few if few < _FEW_ASSIGNED else np.inf
-
-    @cached_property
-    def notes(self) -> tuple[str, ...]:
-        """What is to be known of the curve."""
-        lost = self._fit[1]
-        said = (
-            self.left_out,
-            _STICKY_NOTE.format(self.dispersion) if self.sticky and not lost else None,
-            _LOST_NOTE.format(lost) if lost else None,
-        )
-        return tuple(note for note in said if note)
-
-    @cached_property
-    def estimate(self) -> FloatArray:
-        """p_k / p_1; NaN where nothing connects k to rank 1, 0 where it was never clicked."""
-        return identified_curve(self._fit[0].x, self.links)
-
-    @property
-    def root(self) -> Root:
-        """Where the score is 0, with what was guessed of relevance; NaN if there is no such place."""
-        return self._fit[0]
-
-    @cached_property
-    def excess(self) -> float:
-        """φ = tr(J⁻¹ Σ_b g_b g_bᵀ) / (M−1): how much more scores vary between buckets than information says."""
-        ranks = connected_ranks(self.links)
-        root, free = self.root, np.flatnonzero(ranks)[1:]
-        score = Score.at(root.x, self.rows.where(ranks[self.rows.rank]), self.traffic, root.guess)
-        gradient, information = score.gradient()[:, free], score.information()[np.ix_(free, free)]
-        return float(np.trace(np.linalg.pinv(information, hermitian=True) @ (gradient.T @ gradient)) / len(free))
-
-    @cached_property
-    def links(self) -> BoolArray:
-        """Whether something was clicked at one rank that is at another too: (M, M)."""
-        return link_matrix(self.rows.links[0], self.rows.ranks)
-
-    @cached_property
-    def _fit(self) -> tuple[Root, str | None]:
-        """The root, and what went wrong on the way to a better one."""
-        ranks = connected_ranks(self.links)
-        root, lost = self._fitted(self.rows.where(ranks[self.rows.rank]), ranks)
-        # Without a guess all depends on traffic: no curve is better than that of a traffic that is none.
-        return (Root(np.full(len(ranks), np.nan), None), None) if lost and self._lopsided else (root, lost)
-
-    @cached_property
-    def _lopsided(self) -> bool:
-        return self.rows.shares is not None and lopsidedness(self.views) > _LOPSIDED_AND_LOST
-
-    def _fitted(self, rows: Rows, ranks: BoolArray) -> tuple[Root, str | None]:
-        plain = rows.merged if rows.alike else rows
-        if rows.shares is None:
-            # What is guessed cancels, and only weighs.
-            rows = plain
-        start = newton(naive(plain, ranks), plain, self.traffic, None, ranks, end=NEAR)
-        if start is None:
-            return Root(np.full(len(ranks), np.nan), None), None
-        if self.relevance == "none":
-            return self._without(start, plain, ranks), None
-        x, trust = start, 0.0
-        for step in range(_GUESSES):
-            relevance = guess_relevance(rows, x, self.signatures)
-            if step < _CHOICES and self.relevance == "guessed" and not self.sticky:
-                trust = choose_trust(x, rows, relevance)
-            guess = Guess(relevance, trust)
-            ahead = newton(x, rows, self.traffic, guess, ranks, steps=1)
-            if ahead is None:
-                return self._without(start, plain, ranks), "no root near the start"
-            x = ahead
-        root = newton(x, rows, self.traffic, guess, ranks)
-        if root is None:
-            return self._without(start, plain, ranks), "no root near the start"
-        if not unique(root, start, rows, self.traffic, guess, ranks):
-            return self._without(start, plain, ranks), "a second root"
-        return Root(root, guess), None
-
-    def _without(self, start: FloatArray, rows: Rows, ranks: BoolArray) -> Root:
-        """Return the root without a guess, from near it: that score is a concave function's and has one root."""
-        x = newton(start, rows, self.traffic, None, ranks)
-        return Root(np.full(len(ranks), np.nan) if x is None else x, None)
-
-    @cached_property
-    def _nearby(self) -> Nearby:
-        ranks = connected_ranks(self.links)
-        rows = self.rows.where(ranks[self.rows.rank])
-        by_bucket = self.buckets * len(ranks) ** 2 <= _MOST_SLOPES
-        return Nearby.of(self.root.x, rows, self.traffic, self.root.guess, by_bucket=by_bucket)
-
-    def refits(self, weights: FloatArray) -> FloatArray:
-        """Return the curves of buckets counted `weights` (n, B) times, r0 and a as they are.
-
-        One step of Newton, unless it goes far, or the weights leave a rank or a ranker without what compared it.
-        """
-        answer = np.tile(self.estimate, (len(weights), 1))
-        root = self._fit[0]
-        if not np.isfinite(root.x).all():
-            return answer
-        near, traffic, free = self._nearby, weights @ self.views, np.flatnonzero(connected_ranks(self.links))[1:]
-        changed = self._unlinked(weights > 0) | np.any((traffic > 0) != (self.traffic > 0), axis=1)
-        # Only the shares of traffic matter.
-        shares = traffic / traffic.sum(axis=1, keepdims=True) * self.traffic.sum() - self.traffic
-        scores = (weights @ near.gradient + weights.mean(axis=1, keepdims=True) * (shares @ near.by_traffic.T))[:, free]
-        if near.slopes.ndim == 3:
-            slopes = np.tensordot(weights, near.slopes[:, free[:, None], free], axes=1)
-        else:
-            slopes = weights.mean(axis=1)[:, None, None] * near.slopes[free[:, None], free]
-        # These are fitted anew: a batch with a singular slope in it would be lost.
-        slopes[changed] = np.eye(len(free))
-        steps = np.linalg.solve(slopes, scores[:, :, None])[:, :, 0]
-        with np.errstate(over="ignore"):
-            answer[:, free] = np.exp(root.x[free] + steps)
-        for i in np.flatnonzero(changed | ~(np.abs(steps).max(axis=1) <= _FAR)):
-            answer[i] = self._refit(weights[i])
-        return answer
-
-    def _unlinked(self, counted: BoolArray) -> BoolArray:
-        """Return whether the buckets that count, (n, B), compare other ranks than all of them do."""
-        keys, buckets = self.rows.links
-        found, link = np.unique(keys, return_inverse=True)
-        whole = connected_ranks(self.links)
-        changed = np.zeros(len(counted), dtype=np.bool_)
-        # What more buckets hold than are ever left out stays.
-        rare = np.bincount(link, minlength=len(found)) <= (~counted).sum(axis=1).max(initial=0)
-        link, buckets = link[rare[link]], buckets[rare[link]]
-        for i, held in enumerate(counted if rare.any() else ()):
-            left = (np.bincount(link[held[buckets]], minlength=len(found)) > 0) | ~rare
-            if not left.all():
-                changed[i] = not np.array_equal(connected_ranks(link_matrix(found[left], len(self.links))), whole)
-        return changed
-
-    def _refit(self, weights: FloatArray) -> FloatArray:
-        """Return the curve of weights of the buckets, by all the steps that it takes."""
-        traffic = weights @ self.views
-        rows = self.rows.weighted(weights)
-        rows = rows.where(rows.promised(traffic) > 0)
-        links = link_matrix(rows.links[0], rows.ranks)
-        ranks = connected_ranks(links)
-        root = self._fit[0]
-        start = np.where(ranks, root.x, 0.0)
-        x = newton(start, rows.where(ranks[rows.rank]), traffic, root.guess, ranks)
-        return identified_curve(np.full(len(ranks), np.nan) if x is None else x, links)
-
-    def reasons(self) -> list[str | None]:
-        """Return, for each rank, why it cannot be compared with rank 1."""
-        links = self.links
-        if not links[0].any():
-            return ["no click at rank 1 on a document that is also at another rank"] * len(links)
-        if connected_ranks(links).any() and np.isnan(self._fit[0].x).any():
-            lopsided = say_lopsided(self.views) if self._lopsided else None
-            return [lopsided or "no curve fits: the equations have no root"] * len(links)
-        ahead, back = reachable_ranks(links), reachable_ranks(links.T)
-        return [
-            "no document at this rank is at another rank by another ranker, with clicks"
-            if not (links[k].any() or links[:, k].any())
-            else "no chain of documents with clicks connects it to rank 1"
-            if not (ahead[k] or back[k])
-            else "what connects it to rank 1 is clicked on one side only"
-            for k in range(len(links))
-        ]
+_STICKY_NOTE = (
+    "Rankers were assigned to queries, not to each page view (dispersion {:.1f}, where independent assignment gives "
+    "1). Relevance is therefore guessed from the ranks of a document alone: guesses from its own clicks would bias "
+    "the curve."
+)
+_NO_ROOT_NOTE = (
+    "The estimating equations with guessed relevance have {}, so this is the curve without guesses (relevance none). "
+    "It is less precise. It is biased if a few documents have most of the impressions, or if rankers were not "
+    "assigned at random: compare it with AllPairs."
+)
 
 
-class CrossFit(Estimator[Comparison]):
-    """Each view's click against what is expected there, given a guess of relevance from all other views of its kind.
+class CrossFit(Estimator["CrossFitCounts"]):
+    """Estimate p_k / p_1 from the residual of each view, given a guess of relevance from all other views of its cell.
 
-    Views are compared within a bucket and stratum: documents that all rankers treat alike. There, where a view was
-    shown is decided by which ranker was drawn, so that the guess may be wrong without harm; the better it is, the
-    narrower the interval. It needs no bound on p, and each view must have drawn its ranker independently.
+    Views are compared within a bucket of queries and a stratum: documents that all rankers put at the same ranks.
+    Within such a cell the ranker that was drawn decides at which rank a view was shown, so that wrong guesses do not
+    bias the curve; better guesses make the intervals narrower. The estimator needs no bound on p. It assumes that the
+    ranker of each page view was drawn independently; if it was not, `dispersion_` shows it and a note says so.
 
-    Where the rankers' ranks are not known (replay), exposure is as observed, and the guess only weighs the views.
+    Where the ranks by all rankers are not known (replay), exposure is as observed and the guess only weights the views.
 
     Arguments:
-        exposure: "design", what traffic promised each rank, or "observed", the impressions it had. By default the
-            design where ranks are known.
-        relevance: "guessed" from the clicks of the stratum and of those that rankers treat likewise; by "signature",
-            from the latter alone, which sticky assignment needs; or "none". With none, exposure by design and as
-            observed give the two forms of conditional Poisson regression.
-        pool: estimate segments together. Each is drawn toward the curve of all as far as the data say that they are
-            alike, and has a number at every rank that any of them tells. Their intervals allow for both.
-        level: the coverage of the intervals.
-        interval: "jackknife", which leaves out each of the harvest's buckets, the percentiles of a "bootstrap" over
-            them, or None for no interval.
-        bootstrap: the number of resamples of the bootstrap.
-        seed: of the resamples. Nothing else is drawn.
+        exposure (str or None, default None): "design", the traffic of the rankers that put a document at a rank, or
+            "observed", its impressions there. By default "design" where ranks are known.
+        relevance (str, default "guessed"): "guessed" from the clicks of the cell and of similar strata; "signature"
+            from similar strata alone, which sticky assignment needs; or "none". With "none", the two exposures give the
+            two forms of conditional Poisson regression.
+        pool (bool, default False): whether to estimate segments together. Each is shrunk toward the common curve as far
+            as the data say that segments are alike, and has an estimate at every rank that any segment identifies.
+        level (float, default 0.95): the coverage of the intervals.
+        interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
+            takes percentiles of resampled buckets, None computes no intervals.
+        bootstrap (int, default 1000): the number of bootstrap resamples.
+        seed (int, default 0): the random seed of the resamples. Nothing else is random.
 
-    After `fit`, `dispersion_` says how much more unequally than by chance views were assigned to rankers: about 1 where
-    each was drawn independently, about as many as a query has views where one ranker served them all. It is NaN
-    where exposure is as observed.
+    Attributes:
+        dispersion_ (float): how much more unequally than by chance views were assigned to rankers. It is about 1 if
+            each view drew its ranker independently, and about the number of views of a query if one ranker served all
+            of them. NaN if exposure is as observed.
 
     Example:
         >>> import posbias
@@ -360,7 +144,7 @@ class CrossFit(Estimator[Comparison]):
     """
 
     name = "cross-fit"
-    no_click_reason = "no click at rank {rank} on documents that are also at others"
+    no_click_reason = "no click at rank {rank} on documents that also appear at other ranks"
 
     dispersion_: float
 
@@ -371,14 +155,49 @@ class CrossFit(Estimator[Comparison]):
         relevance: Relevance = "guessed",
         pool: bool = False,
         level: float = DEFAULT_LEVEL,
-        interval: Interval | None = "jackknife",
-        bootstrap: int = 1000,
+        interval: Interval | None = DEFAULT_INTERVAL,
+        bootstrap: int = DEFAULT_RESAMPLES,
         seed: int = 0,
     ) -> None:
         super().__init__(level=level, interval=interval, bootstrap=bootstrap, seed=seed)
         self.exposure = exposure
         self.relevance = relevance
         self.pool = pool
+
+    def count(self, harvest: Harvest) -> CrossFitCounts:
+        """Return the views, clicks and traffic of each cell by rank."""
+        strata = harvest.strata()
+        if self.exposure == "design" and not strata.by_design:
+            raise EstimateError(
+                "There is no exposure by design in replay: the log does not say where the other rankers would have "
+                "put a document. Leave exposure out, or log every ranker's rank (ranks or rankings)."
+            )
+        by_design = strata.by_design and self.exposure != "observed"
+        return CrossFitCounts.of(strata, by_design=by_design, relevance=self.relevance)
+
+    def curves(self, counts: CrossFitCounts, weights: FloatArray) -> FloatArray:
+        """Return the curve for each row of bucket weights; refits take one Newton step from the estimate."""
+        weights = np.asarray(weights, dtype=np.float64)
+        if weights.ndim == 1 and np.all(weights == 1):
+            self.dispersion_, self.notes_ = counts.dispersion, counts.notes
+            return counts.estimate
+        return np.asarray(counts.refits(np.atleast_2d(weights)).reshape(*weights.shape[:-1], -1))
+
+    def reasons(self, counts: CrossFitCounts) -> Reasons:
+        """Return, for each rank, why it cannot be compared with rank 1, or None."""
+        return counts.reasons()
+
+    def max_degrees(self, counts: CrossFitCounts) -> float:
+        """Return an upper bound on the degrees of freedom where rankers were assigned to few queries."""
+        return counts.max_degrees
+
+    def assumption_notes(self, harvest: Harvest, counts: CrossFitCounts) -> tuple[str, ...]:
+        """Return a note if traffic changed within the harvest, and how far guesses of relevance correct for it."""
+        if counts.rows.design is None or counts.left_out_note or (uneven := explain_uneven_traffic(harvest)) is None:
+            return ()
+        if self.relevance == "none":
+            return (f"{uneven} Without guesses of relevance the curve is biased in this case.",)
+        return (f"{uneven} Guesses of relevance correct most of the bias. To be sure, fit each period separately.",)
 
     def _check(self) -> None:
         super()._check()
@@ -389,179 +208,403 @@ class CrossFit(Estimator[Comparison]):
         if not isinstance(self.pool, bool):
             raise EstimateError(f"pool must be True or False, not {self.pool!r}.")
 
-    def count(self, harvest: Harvest) -> Comparison:
-        """Return the views and clicks of each bucket and stratum by rank, and what traffic promised there."""
-        strata = harvest.strata()
-        if self.exposure == "design" and not strata.by_design:
-            raise EstimateError(
-                "In replay it is not known where the rankers that were not shown would have put a document, so that "
-                "there is no exposure by design. Leave it out, or log every ranker's rank (ranks or rankings)."
-            )
-        by_design = strata.by_design and self.exposure != "observed"
-        return Comparison.of(strata, by_design=by_design, relevance=self.relevance)
-
-    def curves(self, counts: Comparison, weights: FloatArray) -> FloatArray:
-        """Return the curve, and those of other weights of the buckets by one step from it."""
-        weights = np.asarray(weights, dtype=np.float64)
-        if weights.ndim == 1 and np.all(weights == 1):
-            self.dispersion_, self.notes_ = counts.dispersion, counts.notes
-            return counts.estimate
-        return np.asarray(counts.refits(np.atleast_2d(weights)).reshape(*weights.shape[:-1], -1))
-
-    def _fit_segments(self, harvest: Harvest, counts: Comparison) -> Self:
-        """Estimate the curve of each segment, all together if they are to be pooled."""
+    def _fit_segments(self, harvest: Harvest, counts: CrossFitCounts) -> Self:
+        """Estimate the curve of each segment, together if they are pooled."""
         if not (self.pool and harvest.by):
             return super()._fit_segments(harvest, counts)
         from posbias.estimators.pooling import PooledSegments
 
         self.by_ = harvest.by
         pooled, reasons = PooledSegments.of(harvest, counts), self.reasons(counts)
-        level, given = None if self.interval is None else self.level, self.parameters()
+        level, parameters = None if self.interval is None else self.level, self.parameters()
         intervals = pooled.intervals(level, self.degrees_of_freedom_)
-        told = zip(harvest.segments, intervals, pooled.notes(), strict=True)
-        for i, (key, own, note) in enumerate(told):
-            part = type(self)(**given)
-            traffic = dict(zip(harvest.rankers, map(int, pooled.traffic[i]), strict=True))
-            seen = ReportedCounts(pooled.impressions[i], pooled.clicks[i], traffic, None)
-            curve = np.exp(pooled.log_propensity[i])
-            part._store(seen, curve, reasons, own)
-            part.dispersion_, part.notes_ = self.dispersion_, (note,)
-            self.segments_[key] = part
+        for i, (key, interval, note) in enumerate(zip(harvest.segments, intervals, pooled.notes(), strict=True)):
+            segment = type(self)(**parameters)
+            page_views = dict(zip(harvest.rankers, map(int, pooled.traffic[i]), strict=True))
+            reported = ReportedCounts(pooled.impressions[i], pooled.clicks[i], page_views, None)
+            segment._store(reported, np.exp(pooled.log_propensity[i]), reasons, interval)
+            segment.dispersion_, segment.notes_ = self.dispersion_, (note,)
+            self.segments_[key] = segment
         return self
 
-    def max_degrees(self, counts: Comparison) -> float:
-        """Return as many as the ranker that fewest queries tell of has queries of equal say, if they were assigned."""
-        return counts.max_degrees
 
-    def assumption_notes(self, harvest: Harvest, counts: Comparison) -> tuple[str, ...]:
-        """Say where traffic was not what it is in all, which a guess of relevance bears."""
-        if counts.rows.shares is None or counts.left_out or (uneven := explain_uneven_traffic(harvest)) is None:
-            return ()
-        if self.relevance == "none":
-            return (f"{uneven} Without guesses of relevance the curve is wrong then.",)
-        return (f"{uneven} Guesses of relevance make up for most of it; to be sure, estimate each period by itself.",)
-
-    def reasons(self, counts: Comparison) -> Reasons:
-        """Say what keeps a rank from being compared with rank 1."""
-        return counts.reasons()
+# ---- The counts of a harvest, their curve and its refits
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """One row for each cell and rank that can be compared, sorted by cell.
+class CrossFitCounts:
+    """The cells of a harvest that can be compared between ranks, with their curve.
 
     Attributes:
-        cell: counts from 0 without gaps; each has two rows or more.
-        rank: from 0.
-        views: N.
-        clicks: C.
-        share: which of the `shares` the row has. `shares @ n` are the page views D that would show the cell there;
-            without shares D is N, what was observed.
-        bucket: of each cell.
-        stratum: of each cell, numbered alike in all buckets.
-        times: how often each cell counts.
-        alike: whether all cells of a stratum share their exposure in the same way, so that they could be one.
-        buckets: B.
-        ranks: M.
+        rows (CellRows): the rows of all cells with two ranks or more.
+        views (array of shape B × m): page views by bucket and ranker.
+        signatures (StratumSignatures): the ranks of each stratum, from which r0 is estimated.
+        relevance (str): how relevance is guessed, as in `CrossFit`.
+        used_buckets (array of bool): which buckets of the harvest are used.
+        left_out_note (str or None): why some buckets were left out, if any were.
+    """
+
+    rows: CellRows
+    views: FloatArray
+    signatures: StratumSignatures
+    relevance: str
+    used_buckets: BoolArray
+    left_out_note: str | None = None
+
+    @classmethod
+    def of(cls, strata: Strata, *, by_design: bool, relevance: str) -> CrossFitCounts:
+        """Return the counts of a harvest's strata, without the few buckets that distort its traffic."""
+        every = np.ones(strata.buckets, dtype=np.bool_)
+        rows, signatures = CellRows.of(strata, by_design=by_design), StratumSignatures.of(strata)
+        whole = cls(rows, strata.views, signatures, relevance, every)
+        return whole._without_dominant_buckets() if by_design else whole
+
+    def _without_dominant_buckets(self) -> CrossFitCounts:
+        """Return the counts without the few buckets that dominate the traffic, if they would determine the curve.
+
+        One row with most of the impressions makes it look as if its ranker had shown nearly all other documents, too.
+        """
+        factor = traffic_imbalance(self.views)
+        if factor <= _IMBALANCE_WITHOUT_ROOT or (used := balanced_buckets(self.views)) is None:
+            return self
+        if factor <= _IMBALANCE and np.isfinite(self.solution.x).all():
+            return self
+        note = _explain_left_out(self.views, used)
+        rows = self.rows.in_buckets(used)
+        return replace(self, rows=rows, views=self.views[used], used_buckets=used, left_out_note=note)
+
+    @property
+    def buckets(self) -> int:
+        """B, the number of buckets that are used."""
+        return len(self.views)
+
+    @property
+    def clicked(self) -> bool:
+        """Whether there is a click in any cell."""
+        return bool(self.rows.clicks.any())
+
+    @cached_property
+    def traffic(self) -> FloatArray:
+        """n_i, the page views of each ranker."""
+        return np.asarray(self.views.sum(axis=0))
+
+    @cached_property
+    def dispersion(self) -> float:
+        """Pearson's χ² of the views of cells against their traffic, over its degrees of freedom; NaN if observed."""
+        rows = self.rows
+        if rows.design is None or not len(rows):
+            return float("nan")
+        promised = rows.promised(self.traffic)
+        expected = rows.cell_sum(rows.views) * promised / np.maximum(rows.cell_sum(promised), 1e-300)
+        seen = expected > 0
+        degrees = np.count_nonzero(seen) - np.count_nonzero(tally(rows.cell, seen, len(rows.cell_bucket)))
+        squares = (rows.views[seen] - expected[seen]) ** 2 / expected[seen]
+        return float(squares.sum() / degrees) if degrees else float("nan")
+
+    @property
+    def sticky(self) -> bool:
+        """Whether rankers were assigned to queries, although guesses from clicks need assignment view by view."""
+        return self.relevance == "guessed" and self.dispersion > STICKY_DISPERSION
+
+    @cached_property
+    def max_degrees(self) -> float:
+        """The fewest effective queries of any ranker, if queries were assigned to rankers and are few; else infinity.
+
+        The jackknife does not show how far the luck of a few large queries, to which ranker they went, moves the curve.
+        """
+        few = effective_buckets(self.views) if self.dispersion > STICKY_DISPERSION else np.inf
+        return few if few < _FEW_ASSIGNED_QUERIES else np.inf
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know about the curve."""
+        failure = self._fit[1]
+        notes = (
+            self.left_out_note,
+            _STICKY_NOTE.format(self.dispersion) if self.sticky and not failure else None,
+            _NO_ROOT_NOTE.format(failure) if failure else None,
+        )
+        return tuple(note for note in notes if note)
+
+    @cached_property
+    def estimate(self) -> FloatArray:
+        """p_k / p_1; NaN where k is not connected to rank 1, 0 where it was never clicked."""
+        return identified_curve(self.solution.x, self.links)
+
+    @property
+    def solution(self) -> Solution:
+        """The root of the score with its guess of relevance; NaN if there is no root."""
+        return self._fit[0]
+
+    @cached_property
+    def score_dispersion(self) -> float:
+        """φ = tr(J⁻¹ Σ_b g_b g_bᵀ) / (M−1): the variance of scores between buckets over their information."""
+        ranks = connected_ranks(self.links)
+        solution, free = self.solution, np.flatnonzero(ranks)[1:]
+        terms = ScoreTerms.at(solution.x, self.rows.where(ranks[self.rows.rank]), self.traffic, solution.guess)
+        score, information = terms.by_bucket()[:, free], terms.information()[np.ix_(free, free)]
+        return float(np.trace(np.linalg.pinv(information, hermitian=True) @ (score.T @ score)) / len(free))
+
+    @cached_property
+    def links(self) -> BoolArray:
+        """Whether a document was clicked at rank k and is also ranked at l: (M, M)."""
+        return link_matrix(self.rows.links[0], self.rows.ranks)
+
+    def reasons(self) -> Reasons:
+        """Return, for each rank, why it cannot be compared with rank 1."""
+        links = self.links
+        if not links[0].any():
+            return ["no click at rank 1 on a document that also appears at another rank"] * len(links)
+        if connected_ranks(links).any() and np.isnan(self.solution.x).any():
+            why = _explain_imbalance(self.views) if self._imbalanced else None
+            return [why or "no curve fits: the estimating equations have no solution; use AllPairs"] * len(links)
+        ahead, back = reachable_ranks(links), reachable_ranks(links.T)
+        return [
+            "no document that appears at this rank and at another was clicked; use more data"
+            if not (links[k].any() or links[:, k].any())
+            else "no chain of clicked documents connects it to rank 1; use more data"
+            if not (ahead[k] or back[k])
+            else "the documents that connect it to rank 1 were clicked on one side only; use more data or AllPairs"
+            for k in range(len(links))
+        ]
+
+    # -- The estimate
+
+    @cached_property
+    def _fit(self) -> tuple[Solution, str | None]:
+        """The solution, and why it is one without guesses of relevance, if it is."""
+        ranks = connected_ranks(self.links)
+        solution, failure = self._solve(self.rows.where(ranks[self.rows.rank]), ranks)
+        # Without a guess the curve depends on traffic alone: distorted traffic gives no curve.
+        return (_no_solution(len(ranks)), None) if failure and self._imbalanced else (solution, failure)
+
+    @cached_property
+    def _imbalanced(self) -> bool:
+        return self.rows.design is not None and traffic_imbalance(self.views) > _IMBALANCE_WITHOUT_ROOT
+
+    def _solve(self, rows: CellRows, ranks: BoolArray) -> tuple[Solution, str | None]:
+        merged = rows.merged if rows.mergeable else rows
+        if rows.design is None:
+            # As observed, the guess cancels and only weights the views.
+            rows = merged
+        rates = click_rate_start(merged, ranks)
+        start = solve_score(rates, merged, self.traffic, None, ranks, tolerance=ROUGH_TOLERANCE)
+        if start is None:
+            return _no_solution(len(ranks)), None
+        if self.relevance == "none":
+            return self._solve_without_guess(start, merged, ranks), None
+        x, b = start, 0.0
+        for step in range(_R0_STEPS):
+            r0 = estimate_r0(rows, x, self.signatures)
+            if step < _B_STEPS and self.relevance == "guessed" and not self.sticky:
+                b = choose_b(x, rows, r0)
+            guess = RelevanceGuess(r0, b)
+            next_x = solve_score(x, rows, self.traffic, guess, ranks, steps=1)
+            if next_x is None:
+                return self._solve_without_guess(start, merged, ranks), "no root near the start"
+            x = next_x
+        root = solve_score(x, rows, self.traffic, guess, ranks)
+        if root is None:
+            return self._solve_without_guess(start, merged, ranks), "no root near the start"
+        if not is_only_root(root, start, rows, self.traffic, guess, ranks):
+            return self._solve_without_guess(start, merged, ranks), "a second root"
+        return Solution(root, guess), None
+
+    def _solve_without_guess(self, start: FloatArray, rows: CellRows, ranks: BoolArray) -> Solution:
+        """Return the root without a guess, which is unique: the score is the gradient of a concave function."""
+        x = solve_score(start, rows, self.traffic, None, ranks)
+        return _no_solution(len(ranks)) if x is None else Solution(x, None)
+
+    # -- Refits
+
+    def refits(self, weights: FloatArray) -> FloatArray:
+        """Return the curves with buckets counted `weights` (n, B) times; r0 and a stay as they are.
+
+        A refit takes one Newton step: x + (Σ ω_b J_b)⁻¹ Σ ω_b g_b. It takes all steps if that one is long, or if the
+        weights leave a rank or a ranker without its comparisons.
+        """
+        curves = np.tile(self.estimate, (len(weights), 1))
+        solution = self.solution
+        if not np.isfinite(solution.x).all():
+            return curves
+        near, traffic, free = self._expansion, weights @ self.views, np.flatnonzero(connected_ranks(self.links))[1:]
+        changed = self._changes_connections(weights > 0) | np.any((traffic > 0) != (self.traffic > 0), axis=1)
+        # Only the shares of traffic matter.
+        shift = traffic / traffic.sum(axis=1, keepdims=True) * self.traffic.sum() - self.traffic
+        by_traffic = weights.mean(axis=1, keepdims=True) * (shift @ near.traffic_jacobian.T)
+        scores = (weights @ near.score + by_traffic)[:, free]
+        if near.jacobian.ndim == 3:
+            jacobians = np.tensordot(weights, near.jacobian[:, free[:, None], free], axes=1)
+        else:
+            jacobians = weights.mean(axis=1)[:, None, None] * near.jacobian[free[:, None], free]
+        # These take all steps below; a singular matrix among them would fail the whole batch.
+        jacobians[changed] = np.eye(len(free))
+        steps = np.linalg.solve(jacobians, scores[:, :, None])[:, :, 0]
+        with np.errstate(over="ignore"):
+            curves[:, free] = np.exp(solution.x[free] + steps)
+        for i in np.flatnonzero(changed | ~(np.abs(steps).max(axis=1) <= _MAX_ONE_STEP)):
+            curves[i] = self._refit_fully(weights[i])
+        return curves
+
+    @cached_property
+    def _expansion(self) -> ScoreExpansion:
+        ranks = connected_ranks(self.links)
+        rows = self.rows.where(ranks[self.rows.rank])
+        by_bucket = self.buckets * len(ranks) ** 2 <= _MAX_JACOBIAN_NUMBERS
+        return ScoreExpansion.at(self.solution, rows, self.traffic, by_bucket=by_bucket)
+
+    def _changes_connections(self, counted: BoolArray) -> BoolArray:
+        """Return whether the buckets that count, (n, B), connect other ranks with rank 1 than all buckets do."""
+        keys, buckets = self.rows.links
+        links, link = np.unique(keys, return_inverse=True)
+        whole = connected_ranks(self.links)
+        changed = np.zeros(len(counted), dtype=np.bool_)
+        # A link that more buckets have than are ever left out always remains.
+        rare = np.bincount(link, minlength=len(links)) <= (~counted).sum(axis=1).max(initial=0)
+        link, buckets = link[rare[link]], buckets[rare[link]]
+        for i, used in enumerate(counted if rare.any() else ()):
+            left = (np.bincount(link[used[buckets]], minlength=len(links)) > 0) | ~rare
+            if not left.all():
+                changed[i] = not np.array_equal(connected_ranks(link_matrix(links[left], len(self.links))), whole)
+        return changed
+
+    def _refit_fully(self, weights: FloatArray) -> FloatArray:
+        """Return the curve of weighted buckets by all Newton steps."""
+        traffic = weights @ self.views
+        rows = self.rows.weighted(weights)
+        rows = rows.where(rows.promised(traffic) > 0)
+        links = link_matrix(rows.links[0], rows.ranks)
+        ranks = connected_ranks(links)
+        solution = self.solution
+        start = np.where(ranks, solution.x, 0.0)
+        x = solve_score(start, rows.where(ranks[rows.rank]), traffic, solution.guess, ranks)
+        return identified_curve(np.full(len(ranks), np.nan) if x is None else x, links)
+
+
+# ---- Cells as columns
+
+
+@dataclass(frozen=True, eq=False)
+class CellRows:
+    """One row for each cell and rank, sorted by cell. Each cell has two rows or more.
+
+    Attributes:
+        cell (array of int): the cell of each row, from 0 without gaps.
+        rank (array of int): the rank of each row, from 0.
+        views (array): N.
+        clicks (array): C.
+        design_row (array of int): the row of `design` that belongs to each row.
+        design (array of shape n × m, or None): `design @ n` is D, the traffic that shows the cell at the rank. None if
+            D is N, what was observed.
+        cell_bucket (array of int): the bucket of each cell.
+        cell_stratum (array of int): the stratum of each cell, with the same number in all buckets.
+        cell_weight (array): how often each cell counts.
+        mergeable (bool): whether cells of one stratum have proportional exposure, so that they may be merged.
+        buckets (int): B.
+        ranks (int): M.
     """
 
     cell: IntArray
     rank: IntArray
     views: FloatArray
     clicks: FloatArray
-    share: IntArray
-    shares: FloatArray | None
-    bucket: IntArray
-    stratum: IntArray
-    times: FloatArray
-    alike: bool
+    design_row: IntArray
+    design: FloatArray | None
+    cell_bucket: IntArray
+    cell_stratum: IntArray
+    cell_weight: FloatArray
+    mergeable: bool
     buckets: int
     ranks: int
 
     @classmethod
-    def of(cls, strata: Strata, *, by_design: bool) -> Rows:
-        """Return the rows of a harvest's strata; D is N unless exposure is taken `by_design`."""
+    def of(cls, strata: Strata, *, by_design: bool) -> CellRows:
+        """Return the rows of a harvest's strata; D is N unless exposure is `by_design`."""
         cells = strata.cells if by_design else strata.cells.where(strata.cells.impressions > 0)
         first, number = group([cells.bucket, cells.stratum])
-        begins, row = group([number, cells.rank])
-        share, shares = np.zeros(len(begins), dtype=np.int64), None
-        if by_design and len(begins):
-            share, shares = ranker_shares(replace(cells, stratum=number), row, len(begins), strata.views.shape[1])
+        first_of_row, row = group([number, cells.rank])
+        design_row, design = np.zeros(len(first_of_row), dtype=np.int64), None
+        if by_design and len(first_of_row):
+            numbered = replace(cells, stratum=number)
+            design_row, design = ranker_shares(numbered, row, len(first_of_row), strata.views.shape[1])
         rows = cls(
-            cell=number[begins],
-            rank=cells.rank[begins] - 1,
-            views=tally(row, cells.impressions, len(begins)),
-            clicks=tally(row, cells.clicks, len(begins)),
-            share=share,
-            shares=shares,
-            bucket=cells.bucket[first],
-            stratum=cells.stratum[first],
-            times=np.ones(len(first)),
-            alike=by_design or not strata.by_design,
+            cell=number[first_of_row],
+            rank=cells.rank[first_of_row] - 1,
+            views=tally(row, cells.impressions, len(first_of_row)),
+            clicks=tally(row, cells.clicks, len(first_of_row)),
+            design_row=design_row,
+            design=design,
+            cell_bucket=cells.bucket[first],
+            cell_stratum=cells.stratum[first],
+            cell_weight=np.ones(len(first)),
+            mergeable=by_design or not strata.by_design,
             buckets=strata.buckets,
             ranks=strata.max_rank,
         )
-        return rows.where(np.ones(len(begins), dtype=np.bool_))
-
-    def where(self, kept: BoolArray) -> Rows:
-        """Return some of the rows, of the cells that have two of them or more."""
-        several = tally(self.cell, kept, len(self.bucket)) > 1
-        kept = kept & several[self.cell]
-        if kept.all():
-            return self
-        number = np.cumsum(several) - 1
-        return replace(
-            self,
-            cell=number[self.cell[kept]],
-            rank=self.rank[kept],
-            views=self.views[kept],
-            clicks=self.clicks[kept],
-            share=self.share[kept],
-            bucket=self.bucket[several],
-            stratum=self.stratum[several],
-            times=self.times[several],
-        )
-
-    @cached_property
-    def merged(self) -> Rows:
-        """The same with the cells of a stratum made one, in no bucket: as good where no click tells of another."""
-        begins, row = group([self.kind, self.rank])
-        strata, cell = np.unique(self.kind[begins], return_inverse=True)
-        counts = [tally(row, self.counted(values), len(begins)) for values in (self.views, self.clicks)]
-        return replace(
-            self,
-            cell=cell,
-            rank=self.rank[begins],
-            views=counts[0],
-            clicks=counts[1],
-            share=self.share[begins],
-            bucket=np.zeros(len(strata), dtype=np.int64),
-            stratum=strata,
-            times=np.ones(len(strata)),
-        )
-
-    def weighted(self, weights: FloatArray) -> Rows:
-        """Return the rows of the buckets that have a weight, each counted so often."""
-        kept = self.where((weights > 0)[self.bucket][self.cell])
-        return replace(kept, times=kept.times * weights[kept.bucket])
-
-    def within(self, kept: BoolArray) -> Rows:
-        """Return the rows of some of the buckets, which are numbered anew."""
-        rows, number = self.where(kept[self.bucket][self.cell]), np.cumsum(kept) - 1
-        return replace(rows, bucket=number[rows.bucket], buckets=int(kept.sum()))
+        return rows.where(np.ones(len(first_of_row), dtype=np.bool_))
 
     def __len__(self) -> int:
         return len(self.cell)
 
+    # -- Selecting rows
+
+    def where(self, mask: BoolArray) -> CellRows:
+        """Return the rows of a mask, without cells that have only one of them."""
+        several = tally(self.cell, mask, len(self.cell_bucket)) > 1
+        mask = mask & several[self.cell]
+        if mask.all():
+            return self
+        number = np.cumsum(several) - 1
+        return replace(
+            self,
+            cell=number[self.cell[mask]],
+            rank=self.rank[mask],
+            views=self.views[mask],
+            clicks=self.clicks[mask],
+            design_row=self.design_row[mask],
+            cell_bucket=self.cell_bucket[several],
+            cell_stratum=self.cell_stratum[several],
+            cell_weight=self.cell_weight[several],
+        )
+
+    def weighted(self, weights: FloatArray) -> CellRows:
+        """Return the rows of buckets with a positive weight, each cell counted by the weight of its bucket."""
+        rows = self.where((weights > 0)[self.cell_bucket][self.cell])
+        return replace(rows, cell_weight=rows.cell_weight * weights[rows.cell_bucket])
+
+    def in_buckets(self, used: BoolArray) -> CellRows:
+        """Return the rows of some buckets, and number these buckets anew."""
+        rows, number = self.where(used[self.cell_bucket][self.cell]), np.cumsum(used) - 1
+        return replace(rows, cell_bucket=number[rows.cell_bucket], buckets=int(used.sum()))
+
     @cached_property
-    def parts(self) -> list[Rows]:
-        """The rows in parts that stay in the processor's cache, each of whole cells."""
-        if len(self) <= _PART:
+    def merged(self) -> CellRows:
+        """The rows with all cells of a stratum merged into one; the score without a guess stays the same."""
+        first, row = group([self.stratum, self.rank])
+        strata, cell = np.unique(self.stratum[first], return_inverse=True)
+        counts = [tally(row, self.weigh(values), len(first)) for values in (self.views, self.clicks)]
+        return replace(
+            self,
+            cell=cell,
+            rank=self.rank[first],
+            views=counts[0],
+            clicks=counts[1],
+            design_row=self.design_row[first],
+            cell_bucket=np.zeros(len(strata), dtype=np.int64),
+            cell_stratum=strata,
+            cell_weight=np.ones(len(strata)),
+        )
+
+    @cached_property
+    def chunks(self) -> list[CellRows]:
+        """The rows in chunks of whole cells that stay in the processor's cache."""
+        if len(self) <= _CHUNK_ROWS:
             return [self]
-        ends = self.starts[np.searchsorted(self.starts, np.arange(_PART, len(self), _PART)) - 1]
+        starts = np.flatnonzero(np.diff(self.cell, prepend=-1))
+        ends = starts[np.searchsorted(starts, np.arange(_CHUNK_ROWS, len(self), _CHUNK_ROWS)) - 1]
         return [self._between(*rows) for rows in pairwise([0, *ends.tolist(), len(self)]) if rows[0] < rows[1]]
 
-    def _between(self, start: int, stop: int) -> Rows:
+    def _between(self, start: int, stop: int) -> CellRows:
         rows, cells = slice(start, stop), slice(int(self.cell[start]), int(self.cell[stop - 1]) + 1)
         return replace(
             self,
@@ -569,186 +612,515 @@ class Rows:
             rank=self.rank[rows],
             views=self.views[rows],
             clicks=self.clicks[rows],
-            share=self.share[rows],
-            bucket=self.bucket[cells],
-            stratum=self.stratum[cells],
-            times=self.times[cells],
+            design_row=self.design_row[rows],
+            cell_bucket=self.cell_bucket[cells],
+            cell_stratum=self.cell_stratum[cells],
+            cell_weight=self.cell_weight[cells],
         )
 
-    def held_buckets(self) -> tuple[slice, Rows]:
-        """Return the buckets from the first to the last that have a cell, and the rows with these alone."""
-        first, last = int(self.bucket[0]), int(self.bucket[-1])
-        return slice(first, last + 1), replace(self, bucket=self.bucket - first, buckets=last + 1 - first)
+    def own_buckets(self) -> tuple[slice, CellRows]:
+        """Return the range of buckets that the cells have, and the rows with only these buckets."""
+        first, last = int(self.cell_bucket[0]), int(self.cell_bucket[-1])
+        rows = replace(self, cell_bucket=self.cell_bucket - first, buckets=last + 1 - first)
+        return slice(first, last + 1), rows
+
+    # -- Values of rows
 
     @cached_property
-    def starts(self) -> IntArray:
-        """Where each cell begins."""
-        return np.flatnonzero(np.diff(self.cell, prepend=-1))
-
-    @cached_property
-    def place(self) -> IntArray:
-        """Bucket and rank of each row as one number."""
-        return self.bucket[self.cell] * self.ranks + self.rank
-
-    @cached_property
-    def kind(self) -> IntArray:
+    def stratum(self) -> IntArray:
         """The stratum of each row."""
-        return self.stratum[self.cell]
-
-    def summed(self, values: FloatArray) -> FloatArray:
-        """Return the sum of values over each cell, at each of its rows."""
-        return np.asarray(tally(self.cell, values, len(self.bucket))[self.cell])
-
-    def counted(self, values: FloatArray) -> FloatArray:
-        """Return values of rows, each as often as it counts."""
-        return values * self.times[self.cell]
+        return self.cell_stratum[self.cell]
 
     @cached_property
-    def all_clicks(self) -> FloatArray:
+    def cell_clicks(self) -> FloatArray:
         """C_c, at each row of the cell."""
-        return self.summed(self.clicks)
+        return self.cell_sum(self.clicks)
 
     def promised(self, traffic: FloatArray) -> FloatArray:
-        """Return D for page views n_i by ranker, or by bucket and ranker: what they promised, or what was observed."""
-        if self.shares is None:
+        """Return D for page views n_i by ranker, (m,), or by bucket and ranker, (B, m); N if exposure is observed."""
+        if self.design is None:
             return self.views
         if traffic.ndim == 1:
-            return np.asarray((self.shares @ traffic)[self.share])
-        return np.asarray(np.einsum("ij,ij->i", self.shares[self.share], traffic[self.bucket[self.cell]]))
+            return np.asarray((self.design @ traffic)[self.design_row])
+        return np.asarray(np.einsum("ij,ij->i", self.design[self.design_row], traffic[self.cell_bucket[self.cell]]))
 
     def at_ranks(self, values: FloatArray) -> FloatArray:
         """Return, at each row, the value of its rank, (M,), or of its bucket and rank, (B, M)."""
-        return np.asarray(values[self.rank] if values.ndim == 1 else values[self.bucket[self.cell], self.rank])
+        return np.asarray(values[self.rank] if values.ndim == 1 else values[self.cell_bucket[self.cell], self.rank])
 
-    def by_rank(self, values: FloatArray) -> FloatArray:
-        """Return the sum of values by rank: (M,)."""
-        return tally(self.rank, self.counted(values), self.ranks)
+    def weigh(self, values: FloatArray) -> FloatArray:
+        """Return values of rows times the weights of their cells."""
+        return values * self.cell_weight[self.cell]
 
-    def by_bucket(self, values: FloatArray) -> FloatArray:
-        """Return the sum of values by bucket and rank: (B, M)."""
-        return tally(self.place, self.counted(values), self.buckets * self.ranks).reshape(self.buckets, self.ranks)
+    # -- Sums of rows
 
-    def products(self, *terms: tuple[FloatArray, FloatArray], by_bucket: bool) -> FloatArray:
-        """Return Σ_c left_ck right_cl, summed over terms, for each two ranks: (M, M), or (B, M, M) by bucket."""
-        if not by_bucket and self.ranks <= _DENSE:
-            tables = [self._table(self.counted(left)).T @ self._table(right) for left, right in terms]
+    def cell_sum(self, values: FloatArray) -> FloatArray:
+        """Return, at each row, the unweighted sum of values over its cell."""
+        return np.asarray(tally(self.cell, values, len(self.cell_bucket))[self.cell])
+
+    def sum_by_rank(self, values: FloatArray) -> FloatArray:
+        """Return the weighted sum of values by rank: (M,)."""
+        return tally(self.rank, self.weigh(values), self.ranks)
+
+    def sum_by_bucket(self, values: FloatArray) -> FloatArray:
+        """Return the weighted sum of values by bucket and rank: (B, M)."""
+        sums = tally(self._bucket_and_rank, self.weigh(values), self.buckets * self.ranks)
+        return sums.reshape(self.buckets, self.ranks)
+
+    def cross_products(self, *terms: tuple[FloatArray, FloatArray], by_bucket: bool) -> FloatArray:
+        """Return Σ_c left_ck right_cl, summed over the terms, for all ranks k and l: (M, M), or (B, M, M) by bucket."""
+        if not by_bucket and self.ranks <= _MAX_DENSE_RANKS:
+            tables = [self._dense(self.weigh(left)).T @ self._dense(right) for left, right in terms]
             return np.asarray(np.sum(tables, axis=0))
-        place = self.place if by_bucket else self.rank
+        place = self._bucket_and_rank if by_bucket else self.rank
         size = (self.buckets if by_bucket else 1) * self.ranks**2
-        counted = [(self.counted(left), right) for left, right in terms]
-        answer = tally(place * self.ranks + self.rank, _added([left * right for left, right in counted]), size)
-        for one, two in self.pairs():
-            values = _added([left[one] * right[two] for left, right in counted])
-            answer += tally(place[one] * self.ranks + self.rank[two], values, size)
-        return answer.reshape(-1, self.ranks, self.ranks) if by_bucket else answer.reshape(self.ranks, self.ranks)
+        weighed = [(self.weigh(left), right) for left, right in terms]
+        sums = tally(place * self.ranks + self.rank, _add_up([left * right for left, right in weighed]), size)
+        for one, two in self.row_pairs():
+            values = _add_up([left[one] * right[two] for left, right in weighed])
+            sums += tally(place[one] * self.ranks + self.rank[two], values, size)
+        return sums.reshape(-1, self.ranks, self.ranks) if by_bucket else sums.reshape(self.ranks, self.ranks)
 
-    def pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield all ordered pairs of different rows of one cell, a part at a time."""
-        for step in range(1, len(self)):
-            # Rows that are so many apart.
-            upper = np.flatnonzero(self.cell[step:] == self.cell[:-step])
-            if not len(upper):
+    def row_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield all ordered pairs of different rows of one cell, some at a time."""
+        for distance in range(1, len(self)):
+            first = np.flatnonzero(self.cell[distance:] == self.cell[:-distance])
+            if not len(first):
                 break
-            yield upper, upper + step
-            yield upper + step, upper
+            yield first, first + distance
+            yield first + distance, first
 
     @cached_property
     def links(self) -> tuple[IntArray, IntArray]:
-        """(k, l) as k M + l, and the bucket, wherever a cell of the bucket was clicked at k and is at l too."""
+        """Keys k M + l, and buckets, wherever a cell of the bucket was clicked at k and is also at l."""
         size = self.ranks**2
         parts = [np.zeros(0, dtype=np.int64)]
-        for one, two in self.pairs():
+        for one, two in self.row_pairs():
             clicked = self.clicks[one] > 0
             one, two = one[clicked], two[clicked]
-            parts.append(distinct(self.place[one] * self.ranks + self.rank[two], self.buckets * size))
-        found = distinct(np.concatenate(parts), self.buckets * size)
-        return found % size, found // size
+            parts.append(distinct(self._bucket_and_rank[one] * self.ranks + self.rank[two], self.buckets * size))
+        keys = distinct(np.concatenate(parts), self.buckets * size)
+        return keys % size, keys // size
 
-    def _table(self, values: FloatArray) -> FloatArray:
+    @cached_property
+    def _bucket_and_rank(self) -> IntArray:
+        """The bucket and the rank of each row as one number."""
+        return self.cell_bucket[self.cell] * self.ranks + self.rank
+
+    def _dense(self, values: FloatArray) -> FloatArray:
         """Return values by cell and rank, 0 where there is no row."""
-        table = np.zeros(len(self.bucket) * self.ranks)
-        table[self._where] = values
+        table = np.zeros(len(self.cell_bucket) * self.ranks)
+        table[self._cell_and_rank] = values
         return table.reshape(-1, self.ranks)
 
     @cached_property
-    def _where(self) -> IntArray:
+    def _cell_and_rank(self) -> IntArray:
         return self.cell * self.ranks + self.rank
 
 
-def _added(parts: list[FloatArray]) -> FloatArray:
+def _add_up(parts: list[FloatArray]) -> FloatArray:
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     return total
 
 
-def lopsidedness(views: FloatArray) -> float:
-    """Return by which factor the odds of two rankers' page views, (B, m), are off their odds in a bucket as it comes.
+# ---- The guess of relevance
 
-    All buckets have the same say in the latter, so that no query can move it far. It is about 1 where each view draws
-    its ranker, however few queries have most of the views; in sticky assignment it is off by the luck of those few.
+
+@dataclass(frozen=True)
+class RelevanceGuess:
+    """The guess of relevance before the views of the cell, and how much these count.
+
+    Attributes:
+        r0 (array): the relevance of each stratum.
+        b (float): 1 / a, the weight of one view of the cell itself relative to the whole of r0.
+        bucket_level (array or None): a factor of r0 for each bucket, where buckets differ in relevance.
+    """
+
+    r0: FloatArray
+    b: float
+    bucket_level: FloatArray | None = None
+
+    def at(self, rows: CellRows) -> FloatArray:
+        """Return r0 of each row."""
+        r0 = self.r0[rows.stratum]
+        return np.asarray(r0 if self.bucket_level is None else r0 * self.bucket_level[rows.cell_bucket[rows.cell]])
+
+
+def estimate_r0(rows: CellRows, x: FloatArray, signatures: StratumSignatures) -> FloatArray:
+    """Return r0 of each stratum: ΣC / ΣE of its bin of strata with similar signatures.
+
+    Strata are sorted by the score of their signature and cut into bins of equal exposure E = Σ N p.
+    """
+    exposure = rows.views * np.exp(x)[rows.rank]
+    size = signatures.size
+    clicks, exposures = tally(rows.stratum, rows.clicks, size), tally(rows.stratum, exposure, size)
+    rate = clicks.sum() / max(exposures.sum(), 1e-300)
+    order = np.argsort(signatures.scores(clicks, exposures, rate), kind="stable")
+    bins = int(np.clip(clicks.sum() // _CLICKS_PER_BIN, 1, _R0_BINS))
+    cumulative = np.cumsum(exposures[order])
+    bin_of = np.empty(size, dtype=np.int64)
+    # A stratum belongs to the bin in which the middle of its exposure lies.
+    middle = cumulative - exposures[order] / 2
+    bin_of[order] = np.minimum(bins * middle // max(cumulative[-1], 1e-300), bins - 1)
+    bin_clicks, bin_exposures = tally(bin_of, clicks, bins), tally(bin_of, exposures, bins)
+    rates = np.divide(bin_clicks, bin_exposures, out=np.full(bins, rate), where=bin_exposures > 0)
+    return np.asarray(rates[bin_of])
+
+
+@dataclass(frozen=True)
+class StratumSignatures:
+    """The ranks that the rankers give to each stratum, as entries (stratum, ranker and rank).
+
+    Attributes:
+        stratum (array of int): the stratum of each entry.
+        entry (array of int): its ranker and rank as one number.
+        size (int): the number of strata.
+        rankers (int): m.
+        ranks (int): M.
+    """
+
+    stratum: IntArray
+    entry: IntArray
+    size: int
+    rankers: int
+    ranks: int
+
+    @classmethod
+    def of(cls, strata: Strata) -> StratumSignatures:
+        """Return the signatures of a harvest's strata."""
+        cells = strata.cells
+        rankers = strata.views.shape[1]
+        first, _ = group([cells.stratum, cells.ranker, cells.rank])
+        entry = cells.ranker[first] * strata.max_rank + cells.rank[first] - 1
+        return cls(cells.stratum[first], entry, strata.size, rankers, strata.max_rank)
+
+    def scores(self, clicks: FloatArray, exposures: FloatArray, rate: float) -> FloatArray:
+        """Return, for each stratum, the sum over rankers of the log click rate of all strata at the same rank.
+
+        A ranker that does not rank the stratum contributes the log click rate of all strata that it does not rank.
+        """
+        size = self.rankers * self.ranks
+        counts = [(tally(self.entry, c[self.stratum], size), c.sum()) for c in (clicks, exposures)]
+        # Half a click at the overall rate keeps all logarithms finite.
+        ranked = [part + 0.5 / scale for (part, _), scale in zip(counts, (1, rate or 1), strict=True)]
+        unranked = [
+            np.maximum(total - part.reshape(self.rankers, self.ranks).sum(axis=1), 0) + 0.5 / scale
+            for (part, total), scale in zip(counts, (1, rate or 1), strict=True)
+        ]
+        gain = np.log(ranked[0] / ranked[1]) - np.repeat(np.log(unranked[0] / unranked[1]), self.ranks)
+        return tally(self.stratum, gain[self.entry], self.size)
+
+
+def choose_b(x: FloatArray, rows: CellRows, r0: FloatArray) -> float:
+    """Return the b = 1 / a with the least leave-one-out error Σ C (1 − p t_1)² + (N − C) (p t_0)²."""
+    errors = np.zeros(len(_B_GRID))
+    # Chunks are of different buckets, into which queries fall at random.
+    for part in rows.chunks[:: max(1, len(rows) // _ROWS_TO_CHOOSE_B)]:
+        p, r = np.exp(x)[part.rank], r0[part.stratum]
+        others = np.maximum(part.cell_sum(part.views * p) - p, 0)
+        for i, b in enumerate(_B_GRID):
+            scale = p / (b * others + 1)
+            pt_1, pt_0 = scale * (b * (part.cell_clicks - 1) + r), scale * (b * part.cell_clicks + r)
+            errors[i] += part.clicks @ (1 - pt_1) ** 2 + (part.views - part.clicks) @ pt_0**2
+    return float(_B_GRID[int(np.argmin(errors))])
+
+
+# ---- The score
+
+
+@dataclass(frozen=True)
+class ScoreTerms:
+    """The terms of the score at one x, by row; the symbols are those of the module's docstring.
+
+    Attributes:
+        rows (CellRows): the rows.
+        score (array): g = R − w Σ R.
+        w (array): w.
+        residual_sum (array): Σ_j R_j of the cell.
+        log_f_slope (array): ∂ log f_k / ∂x_k.
+        own_slope (array): ∂R_k / ∂x_k, without the part by E.
+        exposure_slope (array or None): ∂R_k / ∂E; None where the guess cancels.
+        exposure (array): N p, which is ∂E / ∂x_k.
+        pf (array): p f.
+        f (array): f.
+        promised (array): D.
+    """
+
+    rows: CellRows
+    score: FloatArray
+    w: FloatArray
+    residual_sum: FloatArray
+    log_f_slope: FloatArray
+    own_slope: FloatArray
+    exposure_slope: FloatArray | None
+    exposure: FloatArray
+    pf: FloatArray
+    f: FloatArray
+    promised: FloatArray
+
+    @classmethod
+    def at(cls, x: FloatArray, rows: CellRows, traffic: FloatArray, guess: RelevanceGuess | None) -> ScoreTerms:
+        """Return the score at x = log p; without a guess that of conditional Poisson regression, t = 0 and f = 1.
+
+        Both x and the traffic may be the same for all buckets, (M,) and (m,), or differ by bucket, (B, M) and (B, m).
+        """
+        p = rows.at_ranks(np.exp(x))
+        promised = rows.promised(traffic)
+        exposure = rows.views * p
+        r0 = np.zeros(len(rows))
+        f, log_f_slope = np.ones(len(rows)), np.zeros(len(rows))
+        if guess is not None:
+            r0 = guess.at(rows)
+            chance = p * r0
+            f = 1 / (1 - np.minimum(chance, _MAX_CLICK_CHANCE))
+            log_f_slope = np.where(chance < _MAX_CLICK_CHANCE, chance * f, 0.0)
+        if guess is None or rows.design is None:
+            # With exposure as observed, the terms of the guess cancel.
+            residual, own_slope, exposure_slope = f * rows.clicks, log_f_slope * f * rows.clicks, None
+        else:
+            b = guess.b
+            # C p t_1 + (N − C) p t_0, with numerator and denominator of t divided by a.
+            denominator = b * np.maximum(rows.cell_sum(exposure) - p, 0) + 1
+            expected = p * (rows.views * (b * rows.cell_clicks + r0) - b * rows.clicks) / denominator
+            residual, exposure_slope = f * (rows.clicks - expected), f * expected * b / denominator
+            own_slope = log_f_slope * residual - f * expected - p * exposure_slope
+        residual_sum = rows.cell_sum(residual)
+        pf = p * f
+        w = promised * pf
+        w = w / np.maximum(rows.cell_sum(w), 1e-300)
+        score = residual - w * residual_sum
+        return cls(rows, score, w, residual_sum, log_f_slope, own_slope, exposure_slope, exposure, pf, f, promised)
+
+    def by_bucket(self) -> FloatArray:
+        """Return the score by bucket and rank: (B, M)."""
+        return self.rows.sum_by_bucket(self.score)
+
+    def jacobian(self, *, by_bucket: bool = False) -> FloatArray:
+        """Return J = −∂g/∂x: (M, M), or (B, M, M) by bucket."""
+        rows, w = self.rows, self.w
+        w_slope = w * (1 + self.log_f_slope) * self.residual_sum
+        diagonal = (rows.sum_by_bucket if by_bucket else rows.sum_by_rank)(w_slope - self.own_slope)
+        terms = [(w, self.own_slope - w_slope)]
+        if self.exposure_slope is not None:
+            terms.append((w * rows.cell_sum(self.exposure_slope) - self.exposure_slope, self.exposure))
+        jacobian = rows.cross_products(*terms, by_bucket=by_bucket)
+        index = np.arange(rows.ranks)
+        jacobian[..., index, index] += diagonal
+        return jacobian
+
+    def information(self, *, by_bucket: bool = False) -> FloatArray:
+        """Return Σ_c (Σ C f)(diag w − w wᵀ): (M, M), or (B, M, M) by bucket.
+
+        It is close to the Jacobian, and unlike it always positive semidefinite.
+        """
+        rows, w = self.rows, self.w
+        clicks = rows.cell_sum(rows.clicks * self.f)
+        information = -rows.cross_products((w * clicks, w), by_bucket=by_bucket)
+        index = np.arange(rows.ranks)
+        information[..., index, index] += (rows.sum_by_bucket if by_bucket else rows.sum_by_rank)(w * clicks)
+        return information
+
+    def traffic_jacobian(self, rankers: int, *, by_bucket: bool = False) -> FloatArray:
+        """Return ∂g/∂n, by rank and ranker: (M, m), or (B, M, m) by bucket."""
+        rows = self.rows
+        jacobian = np.zeros((*([rows.buckets] if by_bucket else []), rows.ranks, rankers))
+        if rows.design is None:
+            return jacobian
+        total = np.maximum(rows.cell_sum(self.promised * self.pf), 1e-300)
+        for ranker in range(rankers):
+            gain = rows.design[:, ranker][rows.design_row] * self.pf
+            change = -self.residual_sum * (gain - self.w * rows.cell_sum(gain)) / total
+            jacobian[..., ranker] = (rows.sum_by_bucket if by_bucket else rows.sum_by_rank)(change)
+        return jacobian
+
+
+def score_and_jacobian(
+    x: FloatArray, rows: CellRows, traffic: FloatArray, guess: RelevanceGuess | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return the score g, (M,), and J = −∂g/∂x, (M, M)."""
+
+    def of_chunk(chunk: CellRows) -> tuple[FloatArray, FloatArray]:
+        terms = ScoreTerms.at(x, chunk, traffic, guess)
+        return chunk.sum_by_rank(terms.score), terms.jacobian()
+
+    score, jacobian = np.zeros(rows.ranks), np.zeros((rows.ranks, rows.ranks))
+    for chunk_score, chunk_jacobian in at_once(of_chunk, rows.chunks):
+        score += chunk_score
+        jacobian += chunk_jacobian
+    return score, jacobian
+
+
+class ScoreExpansion(NamedTuple):
+    """The score and its derivatives at the solution, from which refits take one Newton step."""
+
+    score: FloatArray  # g_b by bucket and rank, (B, M)
+    jacobian: FloatArray  # J_b by bucket, (B, M, M), or the sum of all, (M, M)
+    traffic_jacobian: FloatArray  # (M, m)
+
+    @classmethod
+    def at(cls, solution: Solution, rows: CellRows, traffic: FloatArray, *, by_bucket: bool) -> ScoreExpansion:
+        """Return the expansion at a solution."""
+
+        def of_chunk(chunk: CellRows) -> ScoreExpansion:
+            terms = ScoreTerms.at(solution.x, chunk, traffic, solution.guess)
+            jacobian = terms.jacobian(by_bucket=by_bucket)
+            return cls(terms.by_bucket(), jacobian, terms.traffic_jacobian(len(traffic)))
+
+        whole = cls(
+            np.zeros((rows.buckets, rows.ranks)),
+            np.zeros((*([rows.buckets] if by_bucket else []), rows.ranks, rows.ranks)),
+            np.zeros((rows.ranks, len(traffic))),
+        )
+        ranges, chunks = zip(*(chunk.own_buckets() for chunk in rows.chunks), strict=True)
+        for buckets, part in zip(ranges, at_once(of_chunk, chunks), strict=True):
+            whole.score[buckets] += part.score
+            whole.jacobian[buckets if by_bucket else ...] += part.jacobian
+            whole.traffic_jacobian[:] += part.traffic_jacobian
+        return whole
+
+
+# ---- The root of the score
+
+
+class Solution(NamedTuple):
+    """The root x = log p of the score, with the guess of relevance that it has."""
+
+    x: FloatArray
+    guess: RelevanceGuess | None
+
+
+def _no_solution(ranks: int) -> Solution:
+    return Solution(np.full(ranks, np.nan), None)
+
+
+def solve_score(
+    x: FloatArray,
+    rows: CellRows,
+    traffic: FloatArray,
+    guess: RelevanceGuess | None,
+    ranks: BoolArray,
+    steps: int = _MAX_STEPS,
+    tolerance: float = _TOLERANCE,
+) -> FloatArray | None:
+    """Return the root of the score of some ranks near x by Newton's method, with x = 0 at rank 1.
+
+    A step is halved until it makes the next step, by the same Jacobian, smaller. Returns None if Newton fails. With
+    fewer than the maximal number of steps it returns the last x, root or not.
+    """
+    free = np.flatnonzero(ranks)[1:]
+    if not len(free):
+        return None
+    inner = np.ix_(free, free)
+    score, jacobian = score_and_jacobian(x, rows, traffic, guess)
+    for _ in range(steps):
+        try:
+            inverse = np.linalg.inv(jacobian[inner])
+        except np.linalg.LinAlgError:
+            return None
+        step = inverse @ score[free]
+        size = np.abs(step).max()
+        if not np.isfinite(size):
+            return None
+        scale = min(1.0, _MAX_STEP / size) if size else 1.0
+        for _ in range(_MAX_HALVINGS):
+            next_x = x.copy()
+            next_x[free] += scale * step
+            if size < tolerance:
+                return next_x
+            score, jacobian = score_and_jacobian(next_x, rows, traffic, guess)
+            if np.abs(inverse @ score[free]).max() < (1 - scale / 4) * size:
+                break
+            scale /= 2
+        else:
+            return None
+        x = next_x
+    return x if steps < _MAX_STEPS else None
+
+
+def click_rate_start(rows: CellRows, ranks: BoolArray) -> FloatArray:
+    """Return log click rates relative to rank 1, as the start of Newton's method."""
+    clicks, views = rows.sum_by_rank(rows.clicks), rows.sum_by_rank(rows.views)
+    rate = np.divide(clicks, views, out=np.ones(len(ranks)), where=ranks & (clicks > 0))
+    return np.where(ranks, np.log(rate / rate[0]), 0.0)
+
+
+def is_only_root(
+    root: FloatArray, start: FloatArray, rows: CellRows, traffic: FloatArray, guess: RelevanceGuess, ranks: BoolArray
+) -> bool:
+    """Return whether Newton's method from a flatter and from a steeper curve finds no other root.
+
+    In a large log it uses some of the buckets, whose score has the same shape.
+    """
+    every = max(1, len(rows.cell_bucket) // _CELLS_FOR_UNIQUENESS)
+    if every > 1:
+        rows = rows.weighted((np.arange(rows.buckets) % every == 0).astype(np.float64))
+        nearby = solve_score(root, rows, traffic, guess, ranks, tolerance=ROUGH_TOLERANCE)
+        if nearby is None:
+            return True
+        root = nearby
+    for factor in (0.5, 1.5):
+        other = solve_score(factor * start, rows, traffic, guess, ranks, tolerance=ROUGH_TOLERANCE)
+        if other is not None and np.abs(other - root)[ranks].max() > _ROOT_DISTANCE:
+            return False
+    return True
+
+
+# ---- Traffic that a few queries distort
+
+
+def traffic_imbalance(views: FloatArray) -> float:
+    """Return the factor by which the odds of two rankers' page views differ from their odds in an average bucket.
+
+    All buckets count equally in that average, so that no query can move it far. The factor is about 1 where each view
+    draws its ranker, even if few queries have most of the views. With sticky assignment it reflects the luck of these
+    few.
+
+    Arguments:
+        views (array of shape B × m): page views by bucket and ranker.
 
     Example:
         >>> views = np.array([[9.0, 11.0], [11.0, 9.0], [10.0, 10.0], [10.0, 10.0]])
-        >>> lopsidedness(views), lopsidedness(views + [[0, 0], [0, 0], [0, 0], [960, 0]]).__round__(1)
+        >>> traffic_imbalance(views), traffic_imbalance(views + [[0, 0], [0, 0], [0, 0], [960, 0]]).__round__(1)
         (1.0, 15.2)
     """
-    return float(_factors(views.sum(axis=0)[None], _usual(views))[0]) if views.any() else 1.0
+    return float(_imbalances(views.sum(axis=0)[None], _average_shares(views))[0]) if views.any() else 1.0
 
 
-def _factors(traffic: FloatArray, usual: FloatArray) -> FloatArray:
-    """Return the largest factor between odds of traffic, (n, m), and usual odds; infinite where a ranker has none."""
-    seen = usual > 0
+def _imbalances(traffic: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return the largest factor between the odds of traffic, (n, m), and of shares; infinite if a ranker has none."""
+    served = shares > 0
     with np.errstate(divide="ignore"):
-        off = np.log(traffic[:, seen]) - np.log(usual[seen])
+        off = np.log(traffic[:, served]) - np.log(shares[served])
     with np.errstate(invalid="ignore"):
         factor = np.exp(off.max(axis=1) - off.min(axis=1))
     return np.asarray(np.where(np.isnan(factor), np.inf, factor))
 
 
-def _usual(views: FloatArray) -> FloatArray:
-    """Return the mean over buckets of each ranker's share of the views, (m,)."""
+def _average_shares(views: FloatArray) -> FloatArray:
+    """Return the mean over buckets of each ranker's share of the page views, (m,)."""
     served = views[views.sum(axis=1) > 0]
     return np.asarray((served / served.sum(axis=1, keepdims=True)).mean(axis=0))
 
 
-def even_buckets(views: FloatArray) -> BoolArray | None:
-    """Return which buckets are left without the few that have most of the views and make traffic lopsided.
+def balanced_buckets(views: FloatArray) -> BoolArray | None:
+    """Return which buckets remain without the few that distort the traffic.
 
-    None if it does not hang on a few: it stays lopsided without them, or they have not most of the views.
+    None if leaving out a few does not balance it, or if these few do not have most of the page views.
     """
-    kept = np.ones(len(views), dtype=np.bool_)
-    for _ in range(max(1, int(_MOST_LEFT_OUT * len(views)))):
-        # Without one more bucket, each of those that are left in turn.
-        factors = _factors(views[kept].sum(axis=0) - views[kept], _usual(views))
-        worst = np.flatnonzero(kept)[int(np.argmin(factors))]
-        kept[worst] = False
-        if factors.min() <= _EVEN:
-            return kept if views[~kept].sum() > _MOST_VIEWS * views.sum() else None
+    used = np.ones(len(views), dtype=np.bool_)
+    for _ in range(max(1, int(_MAX_LEFT_OUT_SHARE * len(views)))):
+        factors = _imbalances(views[used].sum(axis=0) - views[used], _average_shares(views))
+        worst = np.flatnonzero(used)[int(np.argmin(factors))]
+        used[worst] = False
+        if factors.min() <= _BALANCED:
+            return used if views[~used].sum() > _MIN_LEFT_OUT_VIEWS * views.sum() else None
     return None
 
 
-def say_left_out(views: FloatArray, kept: BoolArray) -> str:
-    """Say which part of the buckets was left out, and why."""
-    share = int(100 - 100 * views[kept].sum() / views.sum())
-    return (
-        f"{np.count_nonzero(~kept)} of {len(kept)} buckets of queries, with {share}% of the page views, left out: "
-        "rankers served them in other proportions than the rest, so that traffic was off by a factor of "
-        f"{lopsidedness(views):,.0f}. Look for a query, or an aggregated row, with most of the impressions."
-    )
-
-
-def say_lopsided(views: FloatArray) -> str:
-    """Say why there is no curve where traffic hangs on more buckets than may be left out."""
-    return (
-        "no curve fits the traffic: queries with many page views were served by rankers in other proportions than the "
-        f"rest, by a factor of {lopsidedness(views):,.0f}, and are too many to be left out; compare with AllPairs, or "
-        "with exposure as observed"
-    )
-
-
 def effective_buckets(views: FloatArray) -> float:
-    """Return how many buckets of equal views the page views of a ranker are as good as, of the one with the fewest.
+    """Return the effective number of buckets, (Σ n)² / Σ n², of the ranker with the fewest.
 
     Example:
         >>> effective_buckets(np.array([[5.0, 9.0], [5.0, 1.0], [5.0, 0.0], [5.0, 0.0]])).__round__(2)
@@ -758,299 +1130,20 @@ def effective_buckets(views: FloatArray) -> float:
     return float((served.sum(axis=0) ** 2 / (served**2).sum(axis=0)).min(initial=len(views)))
 
 
-@dataclass(frozen=True)
-class Guess:
-    """What is guessed of relevance: r0 by stratum, and b = 1 / a, how much more a view of the cell itself tells.
-
-    Where buckets are known to be more or less relevant on the whole, `level` has a factor of r0 for each.
-    """
-
-    relevance: FloatArray
-    trust: float
-    level: FloatArray | None = None
-
-    def at(self, rows: Rows) -> FloatArray:
-        """Return r0 of each row."""
-        own = self.relevance[rows.kind]
-        return np.asarray(own if self.level is None else own * self.level[rows.bucket[rows.cell]])
+def _explain_left_out(views: FloatArray, used: BoolArray) -> str:
+    """Return which buckets were left out, and why."""
+    share = int(100 - 100 * views[used].sum() / views.sum())
+    return (
+        f"{np.count_nonzero(~used)} of {len(used)} buckets of queries, with {share}% of the page views, were left out: "
+        "rankers served them in other proportions than the rest, which distorted the traffic by a factor of "
+        f"{traffic_imbalance(views):,.0f}. Look for a query, or an aggregated row, with most of the impressions."
+    )
 
 
-def guess_relevance(rows: Rows, x: FloatArray, signatures: Signatures) -> FloatArray:
-    """Return r0 of each stratum: the click rate per examination of those that its signature says are alike."""
-    exposure = rows.views * np.exp(x)[rows.rank]
-    size = signatures.size
-    clicks, exposures = tally(rows.kind, rows.clicks, size), tally(rows.kind, exposure, size)
-    rate = clicks.sum() / max(exposures.sum(), 1e-300)
-    order = np.argsort(signatures.scores(clicks, exposures, rate), kind="stable")
-    bins = int(np.clip(clicks.sum() // _CLICKS_OF_BIN, 1, _BINS))
-    reached = np.cumsum(exposures[order])
-    which = np.empty(size, dtype=np.int64)
-    # The bin in which the middle of a stratum's exposure lies.
-    middle = reached - exposures[order] / 2
-    which[order] = np.minimum(bins * middle // max(reached[-1], 1e-300), bins - 1)
-    found, among = tally(which, clicks, bins), tally(which, exposures, bins)
-    rates = np.divide(found, among, out=np.full(bins, rate), where=among > 0)
-    return np.asarray(rates[which])
-
-
-@dataclass(frozen=True)
-class Signatures:
-    """Where the rankers put each stratum: a number of ranker and rank for each of its entries."""
-
-    stratum: IntArray
-    entry: IntArray
-    size: int
-    rankers: int
-    ranks: int
-
-    @classmethod
-    def of(cls, strata: Strata) -> Signatures:
-        """Return the signatures of a harvest's strata."""
-        cells = strata.cells
-        rankers = strata.views.shape[1]
-        first, _ = group([cells.stratum, cells.ranker, cells.rank])
-        entry = cells.ranker[first] * strata.max_rank + cells.rank[first] - 1
-        return cls(cells.stratum[first], entry, strata.size, rankers, strata.max_rank)
-
-    def scores(self, clicks: FloatArray, exposures: FloatArray, rate: float) -> FloatArray:
-        """Return, for each stratum, the sum over rankers of the log click rate of all that they rank as they rank it.
-
-        A ranker that does not rank it counts too, by the rate of all that it does not rank.
-        """
-        size = self.rankers * self.ranks
-        counts = [(tally(self.entry, c[self.stratum], size), c.sum()) for c in (clicks, exposures)]
-        # Half a click more at the rate of all, so that none is without.
-        ranked = [part + 0.5 / scale for (part, _), scale in zip(counts, (1, rate or 1), strict=True)]
-        elsewhere = [
-            np.maximum(total - part.reshape(self.rankers, self.ranks).sum(axis=1), 0) + 0.5 / scale
-            for (part, total), scale in zip(counts, (1, rate or 1), strict=True)
-        ]
-        gain = np.log(ranked[0] / ranked[1]) - np.repeat(np.log(elsewhere[0] / elsewhere[1]), self.ranks)
-        return tally(self.stratum, gain[self.entry], self.size)
-
-
-def choose_trust(x: FloatArray, rows: Rows, relevance: FloatArray) -> float:
-    """Return the b = 1 / a whose guesses of each view, from all others of its cell, are off by the least squares."""
-    errors = np.zeros(len(_PRIORS))
-    # Parts are of buckets, to which queries came by chance.
-    for part in rows.parts[:: max(1, len(rows) // _ROWS_TO_CHOOSE_BY)]:
-        p, r = np.exp(x)[part.rank], relevance[part.kind]
-        others = np.maximum(part.summed(part.views * p) - p, 0)
-        for i, b in enumerate(_PRIORS):
-            seen = p / (b * others + 1)
-            clicked, skipped = (1 - seen * (b * (part.all_clicks - 1) + r)), seen * (b * part.all_clicks + r)
-            errors[i] += part.clicks @ clicked**2 + (part.views - part.clicks) @ skipped**2
-    return float(_PRIORS[int(np.argmin(errors))])
-
-
-def newton(
-    x: FloatArray,
-    rows: Rows,
-    traffic: FloatArray,
-    guess: Guess | None,
-    ranks: BoolArray,
-    steps: int = _STEPS,
-    end: float = _END,
-) -> FloatArray | None:
-    """Return the x near this one at which the score of some ranks is 0, x = 0 at rank 1; None if Newton is lost.
-
-    A step must bring the next one down, measured by this one's slope, or it is halved. After `steps` fewer than all
-    it returns how far it came.
-    """
-    free = np.flatnonzero(ranks)[1:]
-    if not len(free):
-        return None
-    inner = np.ix_(free, free)
-    gradient, slope = score_and_slope(x, rows, traffic, guess)
-    for _ in range(steps):
-        try:
-            inverse = np.linalg.inv(slope[inner])
-        except np.linalg.LinAlgError:
-            return None
-        step = inverse @ gradient[free]
-        size = np.abs(step).max()
-        if not np.isfinite(size):
-            return None
-        scale = min(1.0, _REACH / size) if size else 1.0
-        for _ in range(_HALVINGS):
-            ahead = x.copy()
-            ahead[free] += scale * step
-            if size < end:
-                return ahead
-            gradient, slope = score_and_slope(ahead, rows, traffic, guess)
-            if np.abs(inverse @ gradient[free]).max() < (1 - scale / 4) * size:
-                break
-            scale /= 2
-        else:
-            return None
-        x = ahead
-    return x if steps < _STEPS else None
-
-
-def score_and_slope(
-    x: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess | None
-) -> tuple[FloatArray, FloatArray]:
-    """Return the score of log p, (M,), and −∂score/∂x, (M, M)."""
-
-    def of(part: Rows) -> tuple[FloatArray, FloatArray]:
-        score = Score.at(x, part, traffic, guess)
-        return part.by_rank(score.value), score.slope()
-
-    gradient, slope = np.zeros(rows.ranks), np.zeros((rows.ranks, rows.ranks))
-    for by_rank, by_ranks in at_once(of, rows.parts):
-        gradient += by_rank
-        slope += by_ranks
-    return gradient, slope
-
-
-@dataclass(frozen=True)
-class Score:
-    """The terms of the score at one x, by row."""
-
-    rows: Rows
-    value: FloatArray
-    weight: FloatArray
-    total: FloatArray
-    steep: FloatArray
-    diagonal: FloatArray
-    pull: FloatArray | None
-    exposure: FloatArray
-    odds: FloatArray
-    certainty: FloatArray
-    promised: FloatArray
-
-    @classmethod
-    def at(cls, x: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess | None) -> Score:
-        """Return the score at x = log p; without a guess, that of ConditionalPoisson: t = 0 and f = 1.
-
-        Both x and the traffic may be one for all buckets, or each bucket's own.
-        """
-        p = rows.at_ranks(np.exp(x))
-        promised = rows.promised(traffic)
-        exposure = rows.views * p
-        relevance = np.zeros(len(rows))
-        f, steep = np.ones(len(rows)), np.zeros(len(rows))
-        if guess is not None:
-            relevance = guess.at(rows)
-            chance = p * relevance
-            f = 1 / (1 - np.minimum(chance, _MOST_CERTAIN))
-            steep = np.where(chance < _MOST_CERTAIN, chance * f, 0.0)
-        if guess is None or rows.shares is None:
-            # As observed, what is guessed cancels.
-            residual, diagonal, pull = f * rows.clicks, steep * f * rows.clicks, None
-        else:
-            b = guess.trust
-            seen = b * np.maximum(rows.summed(exposure) - p, 0) + 1
-            expected = p * (rows.views * (b * rows.all_clicks + relevance) - b * rows.clicks) / seen
-            residual, pull = f * (rows.clicks - expected), f * expected * b / seen
-            diagonal = steep * residual - f * expected - p * pull
-        total = rows.summed(residual)
-        odds = p * f
-        weight = promised * odds
-        weight = weight / np.maximum(rows.summed(weight), 1e-300)
-        return cls(rows, residual - weight * total, weight, total, steep, diagonal, pull, exposure, odds, f, promised)
-
-    def gradient(self) -> FloatArray:
-        """Return the score of log p by bucket and rank: (B, M)."""
-        return self.rows.by_bucket(self.value)
-
-    def slope(self, *, by_bucket: bool = False) -> FloatArray:
-        """Return −∂score/∂x: (M, M), or (B, M, M) by bucket."""
-        rows, w = self.rows, self.weight
-        scaled = w * (1 + self.steep) * self.total
-        own = (rows.by_bucket if by_bucket else rows.by_rank)(scaled - self.diagonal)
-        terms = [(w, self.diagonal - scaled)]
-        if self.pull is not None:
-            terms.append((w * rows.summed(self.pull) - self.pull, self.exposure))
-        spread = rows.products(*terms, by_bucket=by_bucket)
-        index = np.arange(rows.ranks)
-        spread[..., index, index] += own
-        return spread
-
-    def information(self, *, by_bucket: bool = False) -> FloatArray:
-        """Return what is known of log p by the clicks alone, Σ_c (Σ C f)(diag w − w wᵀ): (M, M), or (B, M, M).
-
-        It is about the slope, and other than that never negative.
-        """
-        rows, w = self.rows, self.weight
-        clicked = rows.summed(rows.clicks * self.certainty)
-        spread = -rows.products((w * clicked, w), by_bucket=by_bucket)
-        index = np.arange(rows.ranks)
-        spread[..., index, index] += (rows.by_bucket if by_bucket else rows.by_rank)(w * clicked)
-        return spread
-
-    def traffic_slope(self, rankers: int, *, by_bucket: bool = False) -> FloatArray:
-        """Return ∂score/∂n: how the score of a rank moves with the page views of a ranker, (M, m) or (B, M, m)."""
-        rows = self.rows
-        answer = np.zeros((*([rows.buckets] if by_bucket else []), rows.ranks, rankers))
-        if rows.shares is None:
-            return answer
-        expected = np.maximum(rows.summed(self.promised * self.odds), 1e-300)
-        for ranker in range(rankers):
-            gain = rows.shares[:, ranker][rows.share] * self.odds
-            moved = -self.total * (gain - self.weight * rows.summed(gain)) / expected
-            answer[..., ranker] = (rows.by_bucket if by_bucket else rows.by_rank)(moved)
-        return answer
-
-
-def naive(rows: Rows, ranks: BoolArray) -> FloatArray:
-    """Return log click rates relative to that of rank 1: somewhere to start from."""
-    clicks, views = rows.by_rank(rows.clicks), rows.by_rank(rows.views)
-    rate = np.divide(clicks, views, out=np.ones(len(ranks)), where=ranks & (clicks > 0))
-    return np.where(ranks, np.log(rate / rate[0]), 0.0)
-
-
-def unique(
-    root: FloatArray, start: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess, ranks: BoolArray
-) -> bool:
-    """Return whether Newton from other places, a flatter curve and a steeper one, finds no other root.
-
-    On a large log it looks at some of the buckets, whose score has the same shape.
-    """
-    every = max(1, len(rows.bucket) // _CELLS_TO_LOOK_AT)
-    if every > 1:
-        rows = rows.weighted((np.arange(rows.buckets) % every == 0).astype(np.float64))
-        nearby = newton(root, rows, traffic, guess, ranks, end=NEAR)
-        if nearby is None:
-            return True
-        root = nearby
-    for factor in (0.5, 1.5):
-        other = newton(factor * start, rows, traffic, guess, ranks, end=NEAR)
-        if other is not None and np.abs(other - root)[ranks].max() > _APART:
-            return False
-    return True
-
-
-class Nearby(NamedTuple):
-    """The score around an x, for refits of the buckets."""
-
-    gradient: FloatArray  # by bucket and rank, (B, M)
-    slopes: FloatArray  # by bucket, (B, M, M), or of the whole log, (M, M)
-    by_traffic: FloatArray  # (M, m)
-
-    @classmethod
-    def of(cls, x: FloatArray, rows: Rows, traffic: FloatArray, guess: Guess | None, *, by_bucket: bool) -> Nearby:
-        """Return it at x, for page views and a guess that are those of all buckets."""
-
-        def around(part: Rows) -> Nearby:
-            score = Score.at(x, part, traffic, guess)
-            return cls(score.gradient(), score.slope(by_bucket=by_bucket), score.traffic_slope(len(traffic)))
-
-        whole = cls(
-            np.zeros((rows.buckets, rows.ranks)),
-            np.zeros((*([rows.buckets] if by_bucket else []), rows.ranks, rows.ranks)),
-            np.zeros((rows.ranks, len(traffic))),
-        )
-        held, parts = zip(*(part.held_buckets() for part in rows.parts), strict=True)
-        for buckets, part in zip(held, at_once(around, parts), strict=True):
-            whole.gradient[buckets] += part.gradient
-            whole.slopes[buckets if by_bucket else ...] += part.slopes
-            whole.by_traffic[:] += part.by_traffic
-        return whole
-
-
-class Root(NamedTuple):
-    """Where Newton ended, and with which guess."""
-
-    x: FloatArray
-    guess: Guess | None
+def _explain_imbalance(views: FloatArray) -> str:
+    """Return why there is no curve where more buckets distort the traffic than may be left out."""
+    return (
+        "no curve fits the traffic: rankers served queries with many page views in other proportions than the rest, "
+        f"by a factor of {traffic_imbalance(views):,.0f}, and these queries are too many to leave out; compare with "
+        "AllPairs, or use observed exposure"
+    )

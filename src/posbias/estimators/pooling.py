@@ -12,7 +12,7 @@ from posbias._arrays import BoolArray, FloatArray, IntArray, tally
 from posbias._stats import normal_tail, t_quantile
 from posbias.errors import EstimateError
 from posbias.estimators.base import MIN_BUCKETS, Intervals, connected_ranks, no_intervals
-from posbias.estimators.cross_fit import Comparison, Guess, Rows, Score
+from posbias.estimators.cross_fit import CellRows, CrossFitCounts, RelevanceGuess, ScoreTerms
 from posbias.harvesting.harvest import Harvest, SegmentStrata
 
 # Halvings of what is left to search, which is never more than some times the answer.
@@ -72,7 +72,7 @@ class PooledSegments:
     differ: float
 
     @classmethod
-    def of(cls, harvest: Harvest, counts: Comparison) -> PooledSegments:
+    def of(cls, harvest: Harvest, counts: CrossFitCounts) -> PooledSegments:
         """Return the curves of a harvest's segments, given what was fitted on all of it."""
         segments, ranks = len(harvest.segments), harvest.max_rank
         if segments * ranks**2 > _MOST_NUMBERS:
@@ -80,20 +80,20 @@ class PooledSegments:
                 f"{segments:,} segments of {ranks} ranks are too many to pool: {_MOST_NUMBERS // ranks**2:,} are the "
                 "most. Harvest by fewer columns, or fewer ranks (max_rank)."
             )
-        root = counts.root
+        root = counts.solution
         if not np.isfinite(root.x).all():
             raise EstimateError(f"Segments cannot be pooled without a curve of them all: {counts.reasons()[1]}.")
         strata = SegmentStrata.of(harvest)
-        rows = Rows.of(strata.strata, by_design=counts.rows.shares is not None)
-        parts = rows.where(strata.within(counts.kept)[rows.bucket][rows.cell])
-        alone = _alone(replace(parts, bucket=strata.segment[parts.bucket], buckets=segments))
+        rows = CellRows.of(strata.strata, by_design=counts.rows.design is not None)
+        parts = rows.where(strata.within(counts.used_buckets)[rows.cell_bucket][rows.cell])
+        alone = _alone(replace(parts, cell_bucket=strata.segment[parts.cell_bucket], buckets=segments))
         held = connected_ranks(counts.links)
         free = np.flatnonzero(held)[1:]
         parts = parts.where(held[parts.rank])
         at = root.x[free]
         x, tried = np.tile(root.x, (segments, 1)), None
         for _ in range(_TIMES):
-            scores = _scores(x, parts, strata, root.guess, free, counts.excess)
+            scores = _scores(x, parts, strata, root.guess, free, counts.score_dispersion)
             found = pool(scores, at, (free + 1).astype(np.float64), tried)
             tried = found.tried
             x[:, free] += np.clip(found.x - x[:, free], -_REACH, _REACH)
@@ -177,7 +177,7 @@ class MixedNormals:
         return np.asarray(high)
 
 
-def _alone(rows: Rows) -> BoolArray:
+def _alone(rows: CellRows) -> BoolArray:
     """Return which ranks each segment connects to rank 1 by itself, there and back, (S, M)."""
     keys, segments = rows.links
     flat = np.zeros((rows.buckets, rows.ranks**2), dtype=np.bool_)
@@ -199,12 +199,12 @@ def _reached(links: BoolArray) -> BoolArray:
 
 
 def _scores(
-    x: FloatArray, parts: Rows, strata: SegmentStrata, guess: Guess | None, free: IntArray, excess: float
+    x: FloatArray, parts: CellRows, strata: SegmentStrata, guess: RelevanceGuess | None, free: IntArray, excess: float
 ) -> Scores:
     """Return the scores of segments at x, (S, M), from the rows of their parts."""
-    rows = replace(parts, bucket=strata.segment[parts.bucket], buckets=len(x))
-    score = Score.at(x, rows, strata.traffic, None if guess is None else _levelled(guess, x, rows))
-    gradient, information = score.gradient()[:, free], score.information(by_bucket=True)[:, free[:, None], free]
+    rows = replace(parts, cell_bucket=strata.segment[parts.cell_bucket], buckets=len(x))
+    score = ScoreTerms.at(x, rows, strata.traffic, None if guess is None else _levelled(guess, x, rows))
+    gradient, information = score.by_bucket()[:, free], score.information(by_bucket=True)[:, free[:, None], free]
     dispersion = _dispersion(score, information, parts, strata, free)
     dispersion = excess if np.isnan(dispersion) else dispersion
     # Of few buckets it is not known, and one alone has none.
@@ -229,21 +229,23 @@ class Scores(NamedTuple):
     of_mean: float
 
 
-def _levelled(guess: Guess, x: FloatArray, rows: Rows) -> Guess:
+def _levelled(guess: RelevanceGuess, x: FloatArray, rows: CellRows) -> RelevanceGuess:
     """Return the guess with as much more or less relevance in each segment as its clicks, and some at r0, say."""
-    expected = rows.by_bucket(guess.at(rows) * rows.views * rows.at_ranks(np.exp(x))).sum(axis=1)
-    return replace(guess, level=(rows.by_bucket(rows.clicks).sum(axis=1) + _STEADY) / (expected + _STEADY))
+    expected = rows.sum_by_bucket(guess.at(rows) * rows.views * rows.at_ranks(np.exp(x))).sum(axis=1)
+    return replace(guess, bucket_level=(rows.sum_by_bucket(rows.clicks).sum(axis=1) + _STEADY) / (expected + _STEADY))
 
 
-def _dispersion(score: Score, information: FloatArray, parts: Rows, strata: SegmentStrata, free: IntArray) -> float:
+def _dispersion(
+    score: ScoreTerms, information: FloatArray, parts: CellRows, strata: SegmentStrata, free: IntArray
+) -> float:
     """Return φ = tr((Σ J)⁻¹ Σ h hᵀ) / (M−1), h what a part adds to the score of its segment, less their mean.
 
     A part moves the segment's traffic too. That takes off part of what chance does: with it left in, noise would be
     thought larger than it is, and the segments more alike. NaN if no segment has two parts.
     """
     segment, size = strata.segment, strata.traffic.sum(axis=1)
-    own = parts.by_bucket(score.value)[:, free]
-    slope = score.traffic_slope(strata.traffic.shape[1], by_bucket=True)[:, free]
+    own = parts.sum_by_bucket(score.score)[:, free]
+    slope = score.traffic_jacobian(strata.traffic.shape[1], by_bucket=True)[:, free]
     views = strata.strata.views
     off = views - views.sum(axis=1, keepdims=True) * (strata.traffic / np.maximum(size, 1)[:, None])[segment]
     for ranker in range(off.shape[1]):
