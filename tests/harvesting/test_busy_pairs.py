@@ -10,7 +10,7 @@ import pytest
 
 import posbias
 from posbias.harvesting import count as natural_variation
-from posbias.sql import exposures as rank_digits
+from posbias.sql import exposures
 
 CELL = ("stratum", "bucket", "rank", "pairs", "impressions", "clicks")
 IDS = {
@@ -36,7 +36,7 @@ def test_pairs_that_were_shown_often_count_like_others(ids: str, max_rank: int, 
     for most, rows in ((20_000, 2**26), (0, 2**26), (20_000, 0)):
         monkeypatch.setattr(natural_variation, "_MOST_NAMED", most)
         # With more rows than their number counts, they are counted beside it.
-        monkeypatch.setattr(rank_digits, "_MOST_ROWS", rows)
+        monkeypatch.setattr(exposures, "_MOST_ROWS", rows)
         found = posbias.harvest(posbias.ClickLog(log, ranker="none"), max_rank=max_rank)
         assert strata_of(found) == strata_of(wanted)
 
@@ -47,7 +47,7 @@ def test_digits_hold_what_they_can(views: int, monkeypatch: Any) -> None:
     rows = [("q", "d", 10)] * (views - 1) + [("q", "d", 1)]
     log = pa.Table.from_pylist([{"query_id": q, "doc_id": d, "position": p, "clicked": 1} for q, d, p in rows])
     for most in (2**26, 0):
-        monkeypatch.setattr(rank_digits, "_MOST_ROWS", most)
+        monkeypatch.setattr(exposures, "_MOST_ROWS", most)
         table = posbias.harvest(posbias.ClickLog(log, ranker="none"), force=True).table
         assert sorted(zip(table.rank, table.impressions, table.clicks, strict=True)) == [
             (1, 1, 1),

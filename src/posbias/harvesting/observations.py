@@ -27,7 +27,8 @@ from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import require
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import INTEGERS
-from posbias.sql.observations import MISSING_ID, NO_RANK, feature_positions, pair_positions, random_order, swaps, totals
+from posbias.sql.exposures import MISSING_ID
+from posbias.sql.observations import NO_RANK, feature_positions, pair_positions, random_order, swaps, totals
 from posbias.sql.plan import QueryPlan
 
 # With fewer pairs that were shown again nothing is said of their order.
@@ -310,17 +311,17 @@ class RankAgreement:
     @classmethod
     def of_rows(cls, rows: Mapping[str, AnyArray]) -> Self:
         """Return that of pairs that a log's engine saw again: the mean correlation of places on two page views."""
-        pairs, again, alike = (float(rows[name].sum()) for name in ("pairs", "again", "alike"))
-        freely, together = (float(rows[name].sum()) for name in ("freely", "together"))
+        pairs, repeats, product = (float(rows[name].sum()) for name in ("pairs", "repeats", "product"))
+        independent, exclusive = (float(rows[f"variance_{name}"].sum()) for name in ("independent", "exclusive"))
         # Friedman's statistic, query by query: results / (results - 1) times chi squared less its degrees of freedom,
         # made normal by its cube root (Wilson and Hilferty).
         sure = 0.0
-        if freely:
-            scale = together / freely
-            degrees = freely / scale
+        if independent:
+            scale = exclusive / independent
+            degrees = independent / scale
             mean, spread = 1 - 2 / (9 * degrees), np.sqrt(2 / (9 * degrees))
-            sure = float((np.cbrt(max(0.0, 1 + alike / (scale * degrees))) - mean) / spread)
-        return cls(_PAIRS, int(pairs), alike / max(again, 1.0), sure)
+            sure = float((np.cbrt(max(0.0, 1 + product / (scale * degrees))) - mean) / spread)
+        return cls(_PAIRS, int(pairs), product / max(repeats, 1.0), sure)
 
     @classmethod
     def of_harvest(cls, harvest: Harvest, ranker: int) -> Self | None:

@@ -50,7 +50,15 @@ from posbias.judging.significance import Contrasts, ratio_from_log
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import NESTED, guess, refuse_fraction
 from posbias.progress import Progress, silent
-from posbias.sql.evaluation import EvaluatedRanking, Pages, credit_sums, page_shapes, ranking_rows, repeated, unseen
+from posbias.sql.evaluation import (
+    EvaluatedRanking,
+    PageKnowledge,
+    credit_sums,
+    never_shown,
+    page_shapes,
+    ranking_rows,
+    repeated_pairs,
+)
 from posbias.sql.plan import QueryPlan
 from posbias.version import __version__
 
@@ -501,7 +509,7 @@ def _check_rows(opened: OpenLog, name: str, ranking: EvaluatedRanking) -> None:
             f"All {scores:,} scores of the ranking {name!r}, in column {ranking.score!r}, are the same: it ranks no "
             "document above another. Name the column to rank by (score or rank)."
         )
-    [(several, example, times)] = opened.rows(repeated(opened.dialect, ranking), "Checking rankings")
+    [(several, example, times)] = opened.rows(repeated_pairs(opened.dialect, ranking), "Checking rankings")
     if several:
         raise PosbiasError(
             f"The ranking {name!r} has {several:,} documents of a query more than once; for example, one of query "
@@ -548,7 +556,7 @@ def _propensity_where_shown(harvest: Harvest, fitted: Estimator[Any]) -> list[fl
     return [float(value) for value in p]
 
 
-def _page_shapes(opened: OpenLog, plan: QueryPlan, impressions: Iterable[float]) -> tuple[Pages, float]:
+def _page_shapes(opened: OpenLog, plan: QueryPlan, impressions: Iterable[float]) -> tuple[PageKnowledge, float]:
     """Return what is known of the ranks that page views show, and the share of them with an empty rank above others.
 
     Where rows do not have their page view, the share is estimated from the impressions of all ranks.
@@ -580,12 +588,12 @@ def _never_shown_shares(
     """Return the share of each ranking's top ranks that was never shown; None for a ranker of the log."""
     shares: list[float | None] = [None] * len(rankings)
     if any(ranking.table for ranking in rankings):
-        for number, total, never in opened.rows(unseen(plan, rankings, top), "Looking for documents never shown"):
+        for number, total, never in opened.rows(never_shown(plan, rankings, top), "Looking for documents never shown"):
             shares[number] = float(never) / float(total) if total else None
     return shares
 
 
-def find_empty_ranks(pages: Pages, share: float) -> list[Finding]:
+def find_empty_ranks(pages: PageKnowledge, share: float) -> list[Finding]:
     """Find page views that leave a rank empty above other results, as an advertisement there does."""
     if share < _LEAST_EMPTY:
         return []

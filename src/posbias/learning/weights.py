@@ -50,7 +50,7 @@ from posbias.sql.weights import (
     queries_in_common,
     shown_candidates,
     unreadable_candidates,
-    varying,
+    varying_columns,
 )
 
 # What to do with ranks beyond the last rank of the curve.
@@ -753,7 +753,7 @@ def _check_kept_columns(
     """Find kept columns with several values for one pair, in a sample of queries."""
     if not keep:
         return []
-    sql = varying(plan, _sample_condition(plan, rows), candidates, keep)
+    sql = varying_columns(plan, _sample_condition(plan, rows), candidates, keep)
     [(pairs, *several)] = opened.rows(sql, "Checking kept columns")
     both = [name for name in plan.keep if candidates is not None and name in candidates.types]
     return find_varying_columns(pairs, dict(zip(keep, map(int, several), strict=True)), both)

@@ -1,4 +1,23 @@
-"""SQL dialects."""
+"""SQL dialects: everything in which engines and warehouses differ, as a small class of hooks for each.
+
+The queries of this package are portable text; where engines differ they call a hook. `Dialect` has a default for each
+hook, which is SQL as most engines speak it. `DuckDBDialect` and `SparkDialect` are run by the engines of posbias;
+`DIALECTS` has those that `posbias sql` prints for a warehouse.
+
+To add a dialect that is printed:
+
+1. Write a subclass of `Warehouse`. Start from `BackslashEscaping` if a backslash escapes inside string literals, and
+   from `BacktickQuoting` if names stand in backticks as well.
+2. Set `name`, and `hash_template`: a function from text to a 64-bit integer. It decides the buckets of queries.
+3. Override what differs: most often `types`, `string_agg_template`, `unnest_template` and `bucket_of_hash`.
+4. Add one line to `DIALECTS`, and the name to the list in `cli/sql.py`.
+5. Run `tests/sql/test_queries.py`. It parses every query with sqlglot; list there the functions that sqlglot does not
+   know. If the engine runs on your machine, add it to `EXECUTORS` in `tests/support/warehouses.py`: then the tests
+   execute the queries too.
+6. Add the dialect to the table at the end of `docs/warehouse.md`.
+
+Types are called by DuckDB's names throughout (VARCHAR, BIGINT, DOUBLE, ...); `types` translates them.
+"""
 
 from __future__ import annotations
 
@@ -8,79 +27,104 @@ from collections.abc import Mapping, Sequence
 from posbias.logs.schema import INTEGERS as INTEGERS
 from posbias.logs.schema import NESTED
 
+# Queries are hashed into so many buckets, from which confidence intervals are computed.
 BUCKETS = 256
-# Room for 2^31 impressions and as many clicks of one (query, document, ranker) in one packed 64-bit sum.
+# Two counters share one 64-bit sum: room for 2^31 impressions and as many clicks of one (query, document, ranker).
 PACK = 2**32
-# What stands for a missing number in texts.
-_MISSING_TEXTS = ("", "null", "nan", "none", "na", "<na>")
 FLOATS = frozenset(["DOUBLE", "FLOAT", "REAL"])
 _UP_TO_64_BITS = INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
-# Of these Spark makes no number, or one that is none: a time becomes seconds.
-_NO_NUMBERS = ("DATE", "TIME", "INTERVAL", "BINARY")
+# Texts that stand for a missing number.
+_MISSING_TEXTS = ("", "null", "nan", "none", "na", "<na>")
+# Types that Spark cannot cast to a number, or casts to a misleading one: a timestamp becomes seconds.
+_SPARK_NOT_NUMBERS = ("DATE", "TIME", "INTERVAL", "BINARY")
+
+
+def double_literal(value: float) -> str:
+    """Return a number as a literal of type DOUBLE; without an exponent it would be a DECIMAL.
+
+    Example:
+        >>> double_literal(0.05), double_literal(1e-30)
+        ('0.05e0', '1e-30')
+    """
+    text = repr(float(value))
+    return text if "e" in text else f"{text}e0"
 
 
 class Dialect:
-    """The hooks of a dialect; those defined here are SQL as most engines speak it."""
+    """The hooks of a dialect. A hook takes expressions as SQL and returns SQL.
+
+    Attributes:
+        name (str): the name of the dialect, which an export carries.
+        hash_template (str): a 64-bit hash of one or several columns.
+        string_agg_template (str): an aggregate that joins texts {0} with spaces, in the order of {1}.
+        types (mapping, default {}): what the dialect calls a type, where not by DuckDB's name.
+        packed_keys (tuple of str): keys of a harvest by signature that become one number. It is grouped faster, but is
+            harder to read.
+        has_int128 (bool, default False): whether there are 128-bit integers with shifts (see `PackedCounts`).
+        bucket_type (str, default "SMALLINT"): the narrowest type that holds a bucket.
+        unnest_template (str): a table `t` with a row for each element of an {array} of its.
+        item, place (str): the element of such a row, and its place counted from 1.
+        parse_array_template (str): an array from a text that holds JSON, NULL where it holds none.
+        array_length_template (str): the number of elements of an array.
+        to_json_template (str): a structure or an array as a text that holds JSON.
+    """
 
     name: str
-    # A 64-bit hash of columns, and an aggregate that joins texts with spaces in a fixed order.
     hash_template: str
     string_agg_template = "LISTAGG({0}, ' ') WITHIN GROUP (ORDER BY {1})"
-    # What the dialect calls a type, where not by DuckDB's name.
     types: Mapping[str, str] = {}
-    # Keys of a harvest by signature that become one number, which is grouped faster but is harder to read.
     packed_keys: tuple[str, ...] = ("ranker", "code_0")
-    # Whether there are whole numbers of 128 bits with shifts, in which counts can be added up side by side.
     has_int128 = False
-    # The narrowest type that holds a bucket.
     bucket_type = "SMALLINT"
-    # A table `t` with a row for each element of an array, the element and its place from 1 on.
     unnest_template = "{table} t, UNNEST({array}) WITH ORDINALITY AS u(item, place)"
     item, place = "u.item", "u.place"
-    # An array from JSON in a text, NULL where it holds none; how long an array is; a structure or array as JSON.
     parse_array_template = "TRY(from_json({}, '[\"VARCHAR\"]'))"
     array_length_template = "LEN({})"
     to_json_template = "CAST(to_json({}) AS VARCHAR)"
 
+    # ---- Names, literals, casts
+
     def quote(self, identifier: str) -> str:
-        """Return a column or table name as an identifier, whatever characters it has."""
+        """Return a column or table name as a quoted identifier, whatever characters it has."""
         return '"' + identifier.replace('"', '""') + '"'
 
     def literal(self, value: str) -> str:
         """Return a string as a literal."""
         return "'" + value.replace("'", "''") + "'"
 
+    def typed_literal(self, text: str, type_: str) -> str:
+        """Return the value of a column type that prints as `text`, NULL if there is none."""
+        return self.literal(text) if type_ == "VARCHAR" else self.try_cast(self.literal(text), type_)
+
     def cast(self, expression: str, type_: str) -> str:
-        """Return a value as another type, failing where it cannot be."""
+        """Return a value as another type; the query fails if it does not fit."""
         return f"CAST({expression} AS {self.types.get(type_, type_)})"
+
+    def try_cast(self, expression: str, type_: str) -> str:
+        """Return a value as another type, NULL if it does not fit."""
+        return f"TRY_{self.cast(expression, type_)}"
 
     def as_text(self, expression: str) -> str:
         """Return any value as text."""
         return self.cast(expression, "VARCHAR")
 
-    def try_cast(self, expression: str, type_: str) -> str:
-        """Return a value as another type, or NULL where it cannot be."""
-        return f"TRY_{self.cast(expression, type_)}"
-
-    def typed_literal(self, text: str, type_: str) -> str:
-        """Return what a value of this column type is when it prints as `text`; NULL if nothing does."""
-        return self.literal(text) if type_ == "VARCHAR" else self.try_cast(self.literal(text), type_)
+    # ---- Columns of a log
 
     def nan_to_null(self, expression: str, type_: str) -> str:
-        """Return an id, NULL where it is missing: a NaN names nothing, though in SQL it equals every other."""
+        """Return an id, NULL where it is NaN: NaN stands for a missing id, though in SQL it equals every other NaN."""
         return f"CASE WHEN NOT {self.is_nan(expression)} THEN {expression} END" if type_ in FLOATS else expression
 
     def is_nan(self, expression: str) -> str:
         """Return whether a number, or a text for one, is NaN."""
-        # By its text: there is no function that all know it by, and to SQL a NaN is a number that equals every other.
+        # By its text, because no function for it is the same in all engines.
         return f"(LOWER({self.as_text(expression)}) = 'nan')"
 
     def integer(self, expression: str, type_: str) -> str:
-        """Return a whole number, or NULL where the value is not one."""
+        """Return a position or a count as a whole number, NULL where the value is not one."""
         if type_ in _UP_TO_64_BITS:
             return expression
         if type_ in INTEGERS:
-            # Sums and bits of wider ones would be fractions; what 64 bits do not hold is neither position nor count.
+            # Sums and bits of wider types would be fractions; no position or count needs more than 64 bits.
             return self.try_cast(expression, "BIGINT")
         if type_ == "BOOLEAN":
             return self.cast(expression, "INTEGER")
@@ -89,37 +133,39 @@ class Dialect:
         return f"CASE WHEN {whole} = {number} THEN {whole} END"
 
     def rank(self, expression: str, type_: str) -> str:
-        """Return a rank as a whole number: NULL where there is none, 0 where the value is no rank."""
+        """Return a rank as a whole number: NULL where the value is missing, 0 where it is not a rank."""
         if type_ in _UP_TO_64_BITS:
             return expression
         number = self.integer(expression, type_)
         if type_ in INTEGERS:
             return f"CASE WHEN {expression} < 1 THEN 0 ELSE {number} END"
-        nothing = ", ".join(map(self.literal, _MISSING_TEXTS))
-        # What stands for nothing is looked for only where there is no number: to make texts of all values costs much.
+        missing = ", ".join(map(self.literal, _MISSING_TEXTS))
+        # Only values that are not numbers are compared as texts: converting all values to text is slow.
         return (
             f"CASE WHEN {expression} IS NULL THEN NULL WHEN {number} IS NOT NULL THEN {number} "
-            f"WHEN LOWER(TRIM({self.as_text(expression)})) IN ({nothing}) THEN NULL ELSE 0 END"
+            f"WHEN LOWER(TRIM({self.as_text(expression)})) IN ({missing}) THEN NULL ELSE 0 END"
         )
 
     def as_double(self, expression: str, type_: str) -> str:
-        """Return a value of a type that is no integer as a double, NULL where it is none."""
+        """Return a value that is not of an integer type as a DOUBLE, NULL where it is not a number."""
         return self.try_cast(expression, "DOUBLE")
 
     def click(self, expression: str, type_: str) -> str:
-        """Return a click as a whole number; text may also say true or false."""
+        """Return a click as a whole number; a text may also be 'true' or 'false'."""
         if type_ != "VARCHAR":
             return self.integer(expression, type_)
         truth = f"LOWER(TRIM({expression}))"
         number = self.integer(expression, type_)
         return f"CASE {truth} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {number} END"
 
+    # ---- Arrays and JSON
+
     def unnest(self, table: str, array: str) -> str:
-        """Return what to select from for each element of an array of `t`, as `item` and `place` say."""
+        """Return a FROM item with a row for each element of an array of `t`: see `item` and `place`."""
         return self.unnest_template.format(table=table, array=array)
 
     def as_array(self, expression: str, type_: str) -> str:
-        """Return an array; of a text that holds one as JSON, NULL where it holds none."""
+        """Return an array; from a text that holds JSON, NULL where it holds no array."""
         return self.parse_array_template.format(expression) if type_ in ("VARCHAR", "JSON") else expression
 
     def array_length(self, array: str) -> str:
@@ -127,26 +173,28 @@ class Dialect:
         return self.array_length_template.format(array)
 
     def as_json(self, expression: str) -> str:
-        """Return a structure or an array as JSON in a text."""
+        """Return a structure or an array as a text that holds JSON."""
         return self.to_json_template.format(expression)
 
     def json_field(self, expression: str, type_: str, path: Sequence[str]) -> str:
         """Return a part of a structure, or of JSON in a text, as text; an array as JSON."""
         json = expression if type_ in ("VARCHAR", "JSON") else self.as_json(expression)
-        return f"TRY(json_extract_string({json}, {self.literal(json_path(path))}))"
+        return f"TRY(json_extract_string({json}, {self.literal(json_pointer(path))}))"
+
+    # ---- Buckets and sums
 
     def hash(self, columns: str) -> str:
         """Return a 64-bit hash of one or several columns."""
         return self.hash_template.format(columns)
 
     def bucket(self, expression: str, type_: str) -> str:
-        """Return the bucket of a query: the same id lands in the same one, whatever integer width held it."""
+        """Return the bucket of a query: the same id has the same bucket, whatever integer type holds it."""
         if type_ in _UP_TO_64_BITS:
             expression = self.cast(expression, "BIGINT")
         return self.cast(f"{self.hash(expression)} & {BUCKETS - 1}", self.bucket_type)
 
     def total(self, expression: str) -> str:
-        """Return a sum as a 64-bit integer, failing rather than wrapping where it does not fit."""
+        """Return a sum as a 64-bit integer; the query fails if it does not fit."""
         return self.cast(f"SUM({expression})", "BIGINT")
 
     def string_agg(self, expression: str, order: str) -> str:
@@ -154,23 +202,25 @@ class Dialect:
         return self.string_agg_template.format(expression, order)
 
     def select_replacing(self, columns: Mapping[str, str]) -> str:
-        """Return a SELECT of all columns of `source`, with some (by their quoted names) replaced."""
+        """Return a SELECT of all columns of `source`, with some (by their quoted names) replaced by expressions."""
         return f"SELECT * REPLACE ({', '.join(f'{e} AS {c}' for c, e in columns.items())}) FROM source"
 
     def quotient(self, expression: str, divisor: int) -> str:
         """Return a whole number divided by another, rounded down."""
         return f"({expression} // {divisor})"
 
+    # ---- Bits
+
     def upper_half(self, packed: str) -> str:
-        """Return the upper counter of a packed sum."""
+        """Return the upper counter of a packed 64-bit sum."""
         return self.cast(f"{packed} >> 32", "INTEGER")
 
     def lower_half(self, packed: str) -> str:
-        """Return the lower counter of a packed sum."""
+        """Return the lower counter of a packed 64-bit sum."""
         return self.cast(f"{packed} & {PACK - 1}", "INTEGER")
 
     def bit(self, place: str, *, wide: bool) -> str:
-        """Return a number with one bit set, the one at a place counted from 0."""
+        """Return a number with one bit set, at a place counted from 0; `wide` for more than 31 bits."""
         return f"({self.cast('1', 'BIGINT' if wide else 'INTEGER')} << ({place}))"
 
     def bit_or(self, bits: str) -> str:
@@ -182,49 +232,17 @@ class Dialect:
         return f"(({bits} >> {start}) & {2**length - 1})"
 
 
-def json_path(names: Sequence[str]) -> str:
-    """Return the path to a part of JSON as a pointer (RFC 6901), in which every name can be said.
+def json_pointer(names: Sequence[str]) -> str:
+    """Return the path to a part of JSON as a pointer (RFC 6901), which can hold any name.
 
-    >>> json_path(["event_attributes", "it's 3/4"])
-    "/event_attributes/it's 3~14"
+    Example:
+        >>> json_pointer(["event_attributes", "it's 3/4"])
+        "/event_attributes/it's 3~14"
     """
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 
 
-class Warehouse(Dialect):
-    """The hooks of a query that is printed: plain casts, which fail in the warehouse where a value does not fit."""
-
-    # A printed query is read by people too.
-    packed_keys: tuple[str, ...] = ()
-    # What a printed query ends with.
-    query_suffix = ""
-
-    def quote_exactly(self, identifier: str) -> str:
-        """Return an identifier in quotes, letter by letter."""
-        return self.quote(identifier)
-
-    def typed_literal(self, text: str, type_: str) -> str:  # noqa: D102
-        return self.literal(text)
-
-    def integer(self, expression: str, type_: str) -> str:  # noqa: D102
-        # A cast would round 1.5 to a rank.
-        whole = self.cast(expression, "BIGINT")
-        return f"CASE WHEN {whole} = {expression} THEN {whole} END"
-
-    def rank(self, expression: str, type_: str) -> str:  # noqa: D102
-        whole = self.cast(expression, "BIGINT")
-        return f"CASE WHEN {whole} = {expression} THEN {whole} WHEN {expression} IS NOT NULL THEN 0 END"
-
-    def click(self, expression: str, type_: str) -> str:  # noqa: D102
-        # PostgreSQL makes INTEGER of a boolean, but not BIGINT.
-        return self.cast(expression, "INTEGER")
-
-    def bucket(self, expression: str, type_: str) -> str:  # noqa: D102
-        return self.cast(self.bucket_of_hash(self.hash(self.as_text(expression))), "SMALLINT")
-
-    def bucket_of_hash(self, hashed: str) -> str:
-        """Return a hash modulo the number of buckets, never negative."""
-        return f"{hashed} & {BUCKETS - 1}"
+# ---- Dialects that posbias runs itself
 
 
 class DuckDBDialect(Dialect):
@@ -240,23 +258,17 @@ class DuckDBDialect(Dialect):
     item, place = 't."posbias: item"', 't."posbias: place"'
     string_agg_template = "STRING_AGG({0}, ' ' ORDER BY {1})"
     has_int128 = True
-    # One byte: a table of all groups there can be stays small.
+    # One byte keeps the table of all possible groups small.
     bucket_type = "UTINYINT"
 
     def as_double(self, expression: str, type_: str) -> str:  # noqa: D102
         number = super().as_double(expression, type_)
-        # DuckDB reads 1_0 as 10, as it is written in programs.
+        # DuckDB reads 1_0 as 10, as programming languages do.
         return f"CASE WHEN NOT CONTAINS({expression}, '_') THEN {number} END" if type_ == "VARCHAR" else number
 
 
-class PrintedDuckDB(Warehouse, DuckDBDialect):
-    """DuckDB, by a hash of the query's text: other buckets than those of the engine."""
-
-    name = "duckdb sql"
-
-
 class SparkDialect(Dialect):
-    """The hooks of Spark 4, and of Databricks, which speaks the same."""
+    """The hooks of Spark 4, and of Databricks, which speaks the same SQL."""
 
     name = "spark"
     hash_template = "xxhash64({})"
@@ -272,15 +284,15 @@ class SparkDialect(Dialect):
         return "`" + identifier.replace("`", "``") + "`"
 
     def literal(self, value: str) -> str:  # noqa: D102
-        # Two quotes inside a literal are none at all, and a backslash escapes.
+        # Spark drops two quotes in a row, and a backslash escapes.
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
     def typed_literal(self, text: str, type_: str) -> str:  # noqa: D102
-        # A column without a single value has a type of its own, of which nothing can be made.
+        # A column of nothing but NULLs is of type VOID, to which nothing can be cast.
         return self.literal(text) if type_ == "VOID" else super().typed_literal(text, type_)
 
     def as_double(self, expression: str, type_: str) -> str:  # noqa: D102
-        if NESTED.search(type_) or type_.startswith(_NO_NUMBERS):
+        if NESTED.search(type_) or type_.startswith(_SPARK_NOT_NUMBERS):
             return "CAST(NULL AS DOUBLE)"
         number = super().as_double(expression, type_)
         if type_ != "VARCHAR":
@@ -289,29 +301,77 @@ class SparkDialect(Dialect):
         return f"CASE WHEN RIGHT(LOWER({expression}), 1) NOT IN ('d', 'f') THEN {number} END"
 
     def select_replacing(self, columns: Mapping[str, str]) -> str:  # noqa: D102
-        named = ", ".join(f"{expression} AS {column}" for column, expression in columns.items())
-        return f"SELECT * EXCEPT ({', '.join(columns)}), {named} FROM source"
+        replaced = ", ".join(f"{expression} AS {column}" for column, expression in columns.items())
+        return f"SELECT * EXCEPT ({', '.join(columns)}), {replaced} FROM source"
 
     def quotient(self, expression: str, divisor: int) -> str:  # noqa: D102
         return f"({expression} DIV {divisor})"
 
     def json_field(self, expression: str, type_: str, path: Sequence[str]) -> str:  # noqa: D102
         json = expression if type_ == "VARCHAR" else self.as_json(expression)
-        # Its paths know no quotes but those in brackets, and none inside them.
-        where = "$" + "".join(f".{name}" if "'" in name else f"['{name}']" for name in path)
-        return f"get_json_object({json}, {self.literal(where)})"
+        # Spark's paths have quotes only in brackets, and no quote inside them.
+        json_path = "$" + "".join(f".{name}" if "'" in name else f"['{name}']" for name in path)
+        return f"get_json_object({json}, {self.literal(json_path)})"
+
+
+# ---- Dialects that are printed for a warehouse
+
+
+class Warehouse(Dialect):
+    """The hooks of a query that is printed. No table is opened, so columns are expected to have the right types.
+
+    Attributes:
+        query_suffix (str, default ""): what every printed query ends with.
+    """
+
+    # People read a printed query, so its keys are not packed.
+    packed_keys: tuple[str, ...] = ()
+    query_suffix = ""
+
+    def quote_exactly(self, identifier: str) -> str:
+        """Return an identifier that the user gave in quotes, in exactly the same letters."""
+        return self.quote(identifier)
+
+    def bucket_of_hash(self, hashed: str) -> str:
+        """Return a hash modulo the number of buckets, never negative."""
+        return f"{hashed} & {BUCKETS - 1}"
+
+    def typed_literal(self, text: str, type_: str) -> str:  # noqa: D102
+        return self.literal(text)
+
+    def integer(self, expression: str, type_: str) -> str:  # noqa: D102
+        # A cast alone would round 1.5 to a rank.
+        whole = self.cast(expression, "BIGINT")
+        return f"CASE WHEN {whole} = {expression} THEN {whole} END"
+
+    def rank(self, expression: str, type_: str) -> str:  # noqa: D102
+        whole = self.cast(expression, "BIGINT")
+        return f"CASE WHEN {whole} = {expression} THEN {whole} WHEN {expression} IS NOT NULL THEN 0 END"
+
+    def click(self, expression: str, type_: str) -> str:  # noqa: D102
+        # PostgreSQL casts a boolean to INTEGER, but not to BIGINT.
+        return self.cast(expression, "INTEGER")
+
+    def bucket(self, expression: str, type_: str) -> str:  # noqa: D102
+        return self.cast(self.bucket_of_hash(self.hash(self.as_text(expression))), "SMALLINT")
+
+
+class PrintedDuckDB(Warehouse, DuckDBDialect):
+    """DuckDB. It hashes the query as text, so its buckets are not those of the engine."""
+
+    name = "duckdb sql"
 
 
 class PrintedSpark(Warehouse, SparkDialect):
     """Spark 3 and 4."""
 
     name = "spark sql"
-    # LISTAGG is not there before Spark 4 and Databricks Runtime 16.4.
+    # LISTAGG is missing before Spark 4 and Databricks Runtime 16.4.
     string_agg_template = "ARRAY_JOIN(SORT_ARRAY(COLLECT_LIST({0})), ' ')"
 
 
 class Databricks(PrintedSpark):
-    """Databricks SQL, and Databricks Runtime."""
+    """Databricks SQL and Databricks Runtime."""
 
     name = "databricks"
 
@@ -324,11 +384,21 @@ class Postgres(Warehouse):
     string_agg_template = DuckDBDialect.string_agg_template
 
 
+class Trino(Warehouse):
+    """Trino, Starburst and Amazon Athena."""
+
+    name = "trino"
+    hash_template = "FROM_BIG_ENDIAN_64(XXHASH64(TO_UTF8({})))"
+
+    def bucket_of_hash(self, hashed: str) -> str:  # noqa: D102
+        return f"BITWISE_AND({hashed}, {BUCKETS - 1})"
+
+
 class BackslashEscaping(Warehouse):
-    """One in which a backslash escapes inside quotes."""
+    """A warehouse in which a backslash escapes inside string literals."""
 
     def literal(self, value: str) -> str:  # noqa: D102
-        return _escaped(value, "'")
+        return _escape(value, "'")
 
 
 class Redshift(BackslashEscaping):
@@ -349,7 +419,7 @@ class Snowflake(BackslashEscaping):
     item, place = "u.value", "u.index + 1"
 
     def quote(self, identifier: str) -> str:  # noqa: D102
-        # A name that was created without quotes is kept in capitals.
+        # Snowflake stores a name that was created without quotes in capitals.
         plain = re.fullmatch("[a-z_][a-z0-9_]*", identifier)
         return self.quote_exactly(identifier.upper() if plain else identifier)
 
@@ -361,10 +431,10 @@ class Snowflake(BackslashEscaping):
 
 
 class BacktickQuoting(BackslashEscaping):
-    """And in which names stand in backticks."""
+    """A warehouse in which a backslash escapes inside string literals, and names stand in backticks."""
 
     def quote(self, identifier: str) -> str:  # noqa: D102
-        return _escaped(identifier, "`")
+        return _escape(identifier, "`")
 
 
 class BigQuery(BacktickQuoting):
@@ -379,16 +449,6 @@ class BigQuery(BacktickQuoting):
 
     def try_cast(self, expression: str, type_: str) -> str:  # noqa: D102
         return f"SAFE_{self.cast(expression, type_)}"
-
-
-class Trino(Warehouse):
-    """Trino, Starburst and Amazon Athena."""
-
-    name = "trino"
-    hash_template = "FROM_BIG_ENDIAN_64(XXHASH64(TO_UTF8({})))"
-
-    def bucket_of_hash(self, hashed: str) -> str:  # noqa: D102
-        return f"BITWISE_AND({hashed}, {BUCKETS - 1})"
 
 
 class ClickHouse(BacktickQuoting):
@@ -410,10 +470,10 @@ class ClickHouse(BacktickQuoting):
         return f"bitAnd({hashed}, {BUCKETS - 1})"
 
 
-def _escaped(value: str, quote: str) -> str:
-    """Return a text in quotes, all on one line."""
-    for character, written in (("\\", "\\\\"), (quote, f"\\{quote}"), ("\n", "\\n"), ("\r", "\\r")):
-        value = value.replace(character, written)
+def _escape(value: str, quote: str) -> str:
+    """Return a text in quotes on one line, with backslashes before what must be escaped."""
+    for character, escaped in (("\\", "\\\\"), (quote, f"\\{quote}"), ("\n", "\\n"), ("\r", "\\r")):
+        value = value.replace(character, escaped)
     return f"{quote}{value}{quote}"
 
 

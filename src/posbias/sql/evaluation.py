@@ -1,4 +1,10 @@
-"""Queries that judge rankings."""
+"""Queries that estimate what rankings are worth from the clicks of a log.
+
+A click is divided by the probability that its document was examined, and multiplied by the gain of the rank that an
+evaluated ranking gives the document (inverse propensity scoring). `credit_sums` returns these sums by bucket and rank.
+The other queries find problems first: rows of a ranking that cannot be used, repeated documents, documents that the log
+never showed, and page views with vacant ranks (such as a rank taken by an advertisement).
+"""
 
 from __future__ import annotations
 
@@ -6,75 +12,87 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from posbias.sql.dialects import Dialect
+from posbias.sql.dialects import Dialect, double_literal
 from posbias.sql.exposures import in_top_ranks
 from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 
-# Whether page views show all ranks down to one that is the same for all, and else whether each row tells its own.
-Pages = Literal["whole", "known", "unknown"]
+# "whole": every page view shows all ranks down to the same one. Otherwise, whether each row names its page view.
+PageKnowledge = Literal["whole", "known", "unknown"]
 
 
 def credit_sums(
     plan: QueryPlan,
-    ranked: Sequence[EvaluatedRanking],
+    rankings: Sequence[EvaluatedRanking],
     propensity: Sequence[float],
     gain: Callable[[str], str],
     *,
-    pages: Pages,
+    pages: PageKnowledge,
 ) -> str:
-    """Return, by bucket and rank, clicks and what they are worth: `worth` itself, in the log, and in each ranking.
+    """Return the query of clicks and what they are worth, by bucket and rank.
 
-    The page views of a bucket stand at rank 0. `propensity` is p_k / p_1 from rank 1 on, `gain` says what a rank is
-    worth. `pages` says whether page views show all ranks down to one ("whole"), and else whether each is "known".
+    The columns are `worth` (each click divided by its propensity), `worth_log` (times the gain in the pages that were
+    shown) and `worth_<j>` (times the gain in ranking j). Rank 0 has the page views of a bucket.
+
+    Arguments:
+        plan (QueryPlan): what is asked of the log.
+        rankings (sequence of EvaluatedRanking): what is evaluated.
+        propensity (sequence of float): p_k / p_1 from rank 1 on.
+        gain (callable): from SQL for a rank to SQL for what a relevant document is worth there.
+        pages (str): "whole", "known" or "unknown": see `PageKnowledge`.
     """
     joins = [
-        f"LEFT JOIN ({one.scored(plan.dialect)} FROM {one.table}) t_{j} ON {same_ids(plan, one, 'd', f't_{j}')}"
-        for j, one in enumerate(ranked)
-        if one.table
+        f"LEFT JOIN ({ranking.select_scores(plan.dialect)} FROM {ranking.table}) t_{j} "
+        f"ON {_same_ids(plan, ranking, 'd', f't_{j}')}"
+        for j, ranking in enumerate(rankings)
+        if ranking.table
     ]
-    scores = [f"{f't_{j}.score' if one.table else f'd.own_{one.ranker}'} AS score_{j}" for j, one in enumerate(ranked)]
-    # What all ranks of a query are worth together is that of its documents in any order.
-    places = {str(j): f"score_{j} DESC NULLS LAST" for j in range(len(ranked))} | {"all": "doc"}
-    orders = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY {by}) AS place_{j}" for j, by in places.items()]
-    means = [f"AVG(one_{j}) OVER (PARTITION BY query, score_{j}) AS gain_{j}" for j in range(len(ranked))]
+    scores = [
+        f"{f't_{j}.score' if ranking.table else f'd.ranker_score_{ranking.ranker}'} AS score_{j}"
+        for j, ranking in enumerate(rankings)
+    ]
+    # "all" ranks the documents of a query in any order: the sum of gains is the same in every order.
+    orders = {str(j): f"score_{j} DESC NULLS LAST" for j in range(len(rankings))} | {"all": "doc"}
+    ranks = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY {order}) AS rank_{j}" for j, order in orders.items()]
+    means = [f"AVG(rank_gain_{j}) OVER (PARTITION BY query, score_{j}) AS gain_{j}" for j in range(len(rankings))]
+    gains = [f"{gain(f'rank_{j}')} AS rank_gain_{j}" for j in orders]
     steps = [
-        *_documents(plan, ranked, propensity, gain, pages),
+        *_documents(plan, rankings, propensity, gain, pages),
         Step(
             "scored",
-            "The score of each document in each ranking: none where a ranking does not have it.",
+            "The score of each document in each ranking, NULL where a ranking does not have it.",
             f"SELECT d.*, {comma(scores)}\nFROM documents d\n" + "\n".join(joins),
         ),
         Step(
-            "ordered",
-            "Its rank among the documents of its query that were shown: those without a score last.",
-            "SELECT *,\n  " + ",\n  ".join(orders) + "\nFROM scored",
+            "reranked",
+            "The rank of each document among those of its query that were shown; documents without a score are last.",
+            "SELECT *,\n  " + ",\n  ".join(ranks) + "\nFROM scored",
         ),
         Step(
-            "gained",
-            "What a relevant document is worth there.",
-            "SELECT *,\n  " + ",\n  ".join(f"{gain(f'place_{j}')} AS one_{j}" for j in places) + "\nFROM ordered",
+            "rank_gains",
+            "The gain of a relevant document at that rank.",
+            "SELECT *,\n  " + ",\n  ".join(gains) + "\nFROM reranked",
         ),
         Step(
-            "meant",
-            "Documents that a ranking does not tell apart share what they are worth.",
+            "gains",
+            "Documents with the same score share their gain; gain_log is the gain in the pages that were shown.",
             "SELECT *,\n  "
-            + ",\n  ".join([*means, f"{_as_shown(by_page=pages == 'known')} AS gain_log"])
-            + "\nFROM gained",
+            + ",\n  ".join([*means, f"{_gain_as_shown(by_page=pages == 'known')} AS gain_log"])
+            + "\nFROM rank_gains",
         ),
     ]
-    return render([*steps, *_credits(plan, len(ranked))])
+    return render([*steps, *_credits(plan, len(rankings))])
 
 
 @dataclass(frozen=True)
 class EvaluatedRanking:
-    """A ranking to be judged: a table of query, document and a score, or a ranker of the log by its number.
+    """A ranking to evaluate: a table of queries, documents and scores, or a ranker of the log.
 
     Attributes:
-        table: what the table is called in queries; none for a ranker of the log.
-        ranker: the number of the log's ranker, where it is one.
-        query, doc, score: the columns of the table.
-        types: of these columns.
-        descending: whether a higher score is better; a lower rank is.
+        table (str, default ""): what queries call the table; empty for a ranker of the log.
+        ranker (int, default -1): the number of the log's ranker, if it is one.
+        query, doc, score (str, default ""): the columns of the table.
+        types (tuple of str): the types of these columns.
+        descending (bool, default True): whether a higher score is better; False for ranks.
     """
 
     table: str = ""
@@ -85,218 +103,223 @@ class EvaluatedRanking:
     types: tuple[str, str, str] = ("", "", "")
     descending: bool = True
 
-    def number(self, d: Dialect) -> str:
-        """Return the score, or the rank, as a double."""
+    def score_as_double(self, d: Dialect) -> str:
+        """Return SQL for the score, or the rank, as a DOUBLE."""
         raw, kind = d.quote(self.score), self.types[2]
         return d.as_double(raw, kind) if kind == "VARCHAR" else d.cast(raw, "DOUBLE")
 
-    def scored(self, d: Dialect) -> str:
-        """Return a SELECT from the table: query, doc and a score of which the higher is the better."""
+    def select_scores(self, d: Dialect) -> str:
+        """Return a SELECT of query, doc and a score of which a higher one is better; FROM is left to the caller."""
         query, doc = (
             d.nan_to_null(d.quote(name), type_) for name, type_ in zip((self.query, self.doc), self.types, strict=False)
         )
-        return f"SELECT {query} AS query, {doc} AS doc, {'' if self.descending else '-'}{self.number(d)} AS score"
+        return (
+            f"SELECT {query} AS query, {doc} AS doc, {'' if self.descending else '-'}{self.score_as_double(d)} AS score"
+        )
 
 
-def same_ids(
-    plan: QueryPlan, one: EvaluatedRanking, left: str, right: str, roles: Sequence[str] = ("query", "doc")
+def _same_ids(
+    plan: QueryPlan, ranking: EvaluatedRanking, left: str, right: str, roles: Sequence[str] = ("query", "doc")
 ) -> str:
-    """Compare ids of the log with those of a ranking, as text where their types differ."""
+    """Return SQL that compares ids of the log with those of a ranking, as text where their types differ."""
     d, schema = plan.dialect, plan.schema
-    told = []
+    conditions = []
     for role in roles:
-        mine, theirs = f"{left}.{role}", f"{right}.{role}"
-        if schema.types[getattr(schema, role)] != one.types[("query", "doc").index(role)]:
-            mine, theirs = d.as_text(mine), d.as_text(theirs)
-        told.append(f"{mine} = {theirs}")
-    return " AND ".join(told)
+        log_id, ranking_id = f"{left}.{role}", f"{right}.{role}"
+        if schema.types[getattr(schema, role)] != ranking.types[("query", "doc").index(role)]:
+            log_id, ranking_id = d.as_text(log_id), d.as_text(ranking_id)
+        conditions.append(f"{log_id} = {ranking_id}")
+    return " AND ".join(conditions)
 
 
 def _documents(
     plan: QueryPlan,
-    ranked: Sequence[EvaluatedRanking],
+    rankings: Sequence[EvaluatedRanking],
     propensity: Sequence[float],
     gain: Callable[[str], str],
-    pages: Pages,
+    pages: PageKnowledge,
 ) -> list[Step]:
-    """Return the steps that end in `documents`: what was shown of each query, where and how often."""
-    # A document is itself in every window: only what is compared for the curve lies within one.
+    """Return the steps that end in `documents`: the documents shown for each query, where and how often."""
+    # A window limits which impressions are compared for the curve. Here a document is the same in every window.
     schema = replace(plan.schema, window=None)
     plan = replace(plan, schema=schema, by=(), keep=(schema.impression or "",) if pages == "known" else ())
     d, known = plan.dialect, plan.schema.layout.ranks_known
-    inside = counted_rows(plan)
-    asked = list(dict.fromkeys(one.ranker for one in ranked if not one.table))
-    p = " ".join(f"WHEN {k} THEN {literal(value)}" for k, value in enumerate(propensity, start=1))
+    counted = _counted_rows(plan)
+    rankers = list(dict.fromkeys(ranking.ranker for ranking in rankings if not ranking.table))
+    p = " ".join(f"WHEN {k} THEN {double_literal(value)}" for k, value in enumerate(propensity, start=1))
     if known:
-        own = [f"MIN(CASE WHEN rank_{i} <= {plan.max_rank} THEN rank_{i} END) AS own_{i}" for i in asked]
-        means = [f"-1e0 * MIN(own_{i}) AS own_{i}" for i in asked]
+        ranks = [f"MIN(CASE WHEN rank_{i} <= {plan.max_rank} THEN rank_{i} END) AS ranker_{i}" for i in rankers]
+        means = [f"-1e0 * MIN(ranker_{i}) AS ranker_score_{i}" for i in rankers]
     else:
-        # Where the ranker showed it, on average.
-        own = [f"SUM(CASE WHEN ranker = {i} THEN impressions ELSE 0 END) AS own_{i}" for i in asked]
-        means = [f"-1e0 * SUM(own_{i} * r.rank) / NULLIF(SUM(own_{i}), 0) AS own_{i}" for i in asked]
-    worth, moved, below, more = gain("r.rank"), "", "", ""
+        # The score of a document is minus the mean rank at which the ranker showed it.
+        ranks = [f"SUM(CASE WHEN ranker = {i} THEN impressions ELSE 0 END) AS ranker_{i}" for i in rankers]
+        means = [f"-1e0 * SUM(ranker_{i} * r.rank) / NULLIF(SUM(ranker_{i}), 0) AS ranker_score_{i}" for i in rankers]
+    worth, join_adjusted, join_remainder, remainder = gain("r.rank"), "", "", ""
     if pages != "whole":
-        worth = f"COALESCE(m.worth, {worth})"
-        moved = "\nLEFT JOIN moved m ON r.query = m.query AND r.doc = m.doc AND r.rank = m.rank"
+        worth = f"COALESCE(a.gain, {worth})"
+        join_adjusted = "\nLEFT JOIN adjusted_gains a ON r.query = a.query AND r.doc = a.doc AND r.rank = a.rank"
     if plan.keep:
-        means += ["SUM(m.slots) AS slots", "SUM(m.above) AS above"]
-        more, below = ", b.slots AS all_slots, b.above AS all_above", "\nLEFT JOIN below b ON e.query = b.query"
+        means += ["SUM(a.slots) AS slots", "SUM(a.above) AS above"]
+        remainder = ", u.slots AS all_slots, u.above AS all_above"
+        join_remainder = "\nLEFT JOIN unshown_ranks u ON e.query = u.query"
     return [
-        *shown_steps(plan, ranks=known and bool(asked)),
+        *shown_steps(plan, ranks=known and bool(rankers)),
         Step(
             "ranks",
-            "Each (query, document) at each rank, whoever put it there.",
+            "Each (query, document) at each rank, whichever ranker put it there.",
             "SELECT "
-            + comma("query", "doc", "position AS rank", f"{d.total('impressions')} AS impressions", own)
+            + comma("query", "doc", "position AS rank", f"{d.total('impressions')} AS impressions", ranks)
             + f",\n  {d.total('clicks')} AS clicks, CASE position {p} ELSE 0e0 END AS p\nFROM shown\n"
-            f"WHERE {inside}\nGROUP BY query, doc, position",
+            f"WHERE {counted}\nGROUP BY query, doc, position",
         ),
         Step(
-            "busy",
+            "rank_impressions",
             "How often each rank of a query was shown.",
             "SELECT query, rank, SUM(impressions) AS n\nFROM ranks\nGROUP BY query, rank",
         ),
         Step(
-            "views",
+            "page_views",
             "The page views of each query.",
-            f"SELECT query, COUNT(DISTINCT kept_0) AS views\nFROM shown\nWHERE {inside}\nGROUP BY query",
+            f"SELECT query, COUNT(DISTINCT kept_0) AS views\nFROM shown\nWHERE {counted}\nGROUP BY query",
         )
         if plan.keep
         else Step(
-            "views",
-            "The page views of each query: what was shown at its busiest rank.",
-            "SELECT query, MAX(n) AS views\nFROM busy\nGROUP BY query",
+            "page_views",
+            "The page views of each query: the impressions at the rank that was shown most often.",
+            "SELECT query, MAX(n) AS views\nFROM rank_impressions\nGROUP BY query",
         ),
-        *(moved_up(inside, gain, by_page=bool(plan.keep)) if pages != "whole" else []),
+        *(_vacant_rank_steps(counted, gain, by_page=bool(plan.keep)) if pages != "whole" else []),
         Step(
             "exposures",
-            "Each (query, document) with its clicks, the exposure that it had, and what it was worth as it was shown.",
+            "Each (query, document) with its clicks, its exposure, and its gain at the ranks at which it was shown.",
             "SELECT "
             + comma("r.query", "r.doc", "SUM(impressions) AS impressions", "SUM(clicks) AS clicks", means)
             + f",\n  SUM(impressions * p) AS exposure,\n"
-            f"  SUM(impressions * {worth}) AS shown_worth\nFROM ranks r{moved}\nGROUP BY r.query, r.doc",
+            f"  SUM(impressions * {worth}) AS shown_gain\nFROM ranks r{join_adjusted}\nGROUP BY r.query, r.doc",
         ),
         Step(
             "documents",
-            "Both together.",
-            f"SELECT e.*, v.views{more}\nFROM exposures e\nJOIN views v ON e.query = v.query{below}",
+            "The same with the page views of the query.",
+            f"SELECT e.*, v.views{remainder}\nFROM exposures e\nJOIN page_views v ON e.query = v.query{join_remainder}",
         ),
     ]
 
 
-def counted_rows(plan: QueryPlan) -> str:
-    """Return which rows of `shown` count."""
+def _counted_rows(plan: QueryPlan) -> str:
+    """Return the condition on rows of `shown` that count."""
     return f"{in_top_ranks(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
 
 
-def literal(value: float) -> str:
-    """Return a number as a literal that is a double in every dialect, to the last digit."""
-    return f"{value:.17e}"
+def _vacant_rank_steps(counted: str, gain: Callable[[str], str], *, by_page: bool) -> list[Step]:
+    """Return the steps that end in `adjusted_gains`: the gain of documents below ranks that page views leave vacant.
 
+    A page view ranks what it shows. Below an advertisement, documents have a rank one higher than their position says.
 
-def moved_up(inside: str, gain: Callable[[str], str], *, by_page: bool) -> list[Step]:
-    """Return the steps that end in `moved`: what documents are worth below ranks that some page views leave vacant.
-
-    A page view ranks what it shows: below an advertisement documents are one rank higher than they stand. `inside` says
-    which rows of `shown` count; `busy` tells how often each rank of a query was shown, `ranks` of which documents, and
-    `views` the page views of a query.
+    Arguments:
+        counted (str): the condition on rows of `shown` that count.
+        gain (callable): from SQL for a rank to SQL for its gain.
+        by_page (bool): whether each row names its page view; otherwise vacant ranks are estimated.
     """
-    counted = Step(
-        "counted",
-        "Which of its ranks each is, and how often one from there on was shown.",
-        "SELECT b.*, v.views, ROW_NUMBER() OVER (PARTITION BY b.query ORDER BY rank) AS nth,\n"
-        "  MAX(n) OVER (PARTITION BY b.query ORDER BY rank DESC) AS later\nFROM busy b\n"
-        "JOIN views v ON b.query = v.query",
+    used_ranks = Step(
+        "used_ranks",
+        "The ranks of a query in order, and how often the busiest rank from there on was shown.",
+        "SELECT i.*, v.views, ROW_NUMBER() OVER (PARTITION BY i.query ORDER BY rank) AS nth,\n"
+        "  MAX(n) OVER (PARTITION BY i.query ORDER BY rank DESC) AS later\nFROM rank_impressions i\n"
+        "JOIN page_views v ON i.query = v.query",
     )
-    return [counted, *(_by_page(inside, gain) if by_page else _on_average(gain))]
+    return [used_ranks, *(_gains_by_page(counted, gain) if by_page else _gains_on_average(gain))]
 
 
-def _by_page(inside: str, gain: Callable[[str], str]) -> list[Step]:
-    """Return the steps where each row tells its page view, as the column that comes along.
+def _gains_by_page(counted: str, gain: Callable[[str], str]) -> list[Step]:
+    """Return the steps of `_vacant_rank_steps` where each row names its page view, in `kept_0`.
 
-    What a page of m documents leaves of all ranks is worth G − Σ_{k≤m} λ(k), and its D − m others share it: `slots` is
-    1 / (D − m), and `above` the sum times that. G is known later.
+    A page of m documents leaves G − Σ_{k≤m} λ(k) of the gain G of all ranks to the D − m documents of the query that it
+    does not show, in equal parts: `slots` is 1 / (D − m), and `above` is Σ_{k≤m} λ(k) / (D − m). G is known later.
     """
     page = "OVER (PARTITION BY s.query, page)"
     return [
         Step(
-            "stood",
-            "Where documents stand among those of their page, for queries of which some page lacks a rank of others.",
+            "page_ranks",
+            "The rank of documents among those of their page, for queries of which some page lacks a rank of another.",
             "SELECT query, doc, position AS rank, kept_0 AS page,\n"
-            "  DENSE_RANK() OVER (PARTITION BY query, kept_0 ORDER BY position) AS place\nFROM shown\n"
-            f"WHERE {inside} AND query IN (SELECT query FROM counted WHERE n < views OR nth <> rank)",
+            "  DENSE_RANK() OVER (PARTITION BY query, kept_0 ORDER BY position) AS page_rank\nFROM shown\n"
+            f"WHERE {counted} AND query IN (SELECT query FROM used_ranks WHERE n < views OR nth <> rank)",
         ),
         Step(
-            "paged",
-            "What they are worth there, and what their page leaves to others.",
-            f"SELECT s.*, {gain('place')} AS worth, SUM({gain('place')}) {page} AS page_worth,\n"
+            "page_gains",
+            "Their gain at that rank, and the gain that their page leaves to documents that it does not show.",
+            f"SELECT s.*, {gain('page_rank')} AS gain, SUM({gain('page_rank')}) {page} AS page_gain,\n"
             f"  1e0 / COUNT(*) {page} AS part, COALESCE(1e0 / NULLIF(z.docs - COUNT(*) {page}, 0), 0e0) AS slots\n"
-            "FROM stood s\nJOIN (SELECT query, COUNT(DISTINCT doc) AS docs FROM ranks GROUP BY query) z "
+            "FROM page_ranks s\nJOIN (SELECT query, COUNT(DISTINCT doc) AS docs FROM ranks GROUP BY query) z "
             "ON s.query = z.query",
         ),
         Step(
-            "moved",
-            "By document and rank.",
-            "SELECT query, doc, rank, AVG(worth) AS worth, SUM(slots) AS slots, SUM(slots * page_worth) AS above\n"
-            "FROM paged\nGROUP BY query, doc, rank",
+            "adjusted_gains",
+            "The same by document and rank.",
+            "SELECT query, doc, rank, AVG(gain) AS gain, SUM(slots) AS slots, SUM(slots * page_gain) AS above\n"
+            "FROM page_gains\nGROUP BY query, doc, rank",
         ),
         Step(
-            "below",
+            "unshown_ranks",
             "What all pages of a query leave, each page once.",
-            "SELECT query, SUM(part * slots) AS slots, SUM(part * slots * page_worth) AS above\nFROM paged\n"
+            "SELECT query, SUM(part * slots) AS slots, SUM(part * slots * page_gain) AS above\nFROM page_gains\n"
             "GROUP BY query",
         ),
     ]
 
 
-def _on_average(gain: Callable[[str], str]) -> list[Step]:
-    """Return the steps where page views are not known: min(1, n_j / n_k) of those with a rank k are taken to have j."""
-    between = "place - FLOOR(place)"
+def _gains_on_average(gain: Callable[[str], str]) -> list[Step]:
+    """Return the steps of `_vacant_rank_steps` where page views are unknown.
+
+    Of the page views with a rank k, a share of min(1, n_j / n_k) is assumed to have a rank j above it.
+    """
+    fraction = "page_rank - FLOOR(page_rank)"
     return [
         Step(
-            "vacant",
-            "The documents that are missing above a rank, on average.",
-            "SELECT c.query, c.rank, SUM(1e0 - 1e0 * v.n / c.n) AS missing\nFROM counted v\n"
-            "JOIN counted c ON v.query = c.query AND v.rank < c.rank AND v.n < c.n\nWHERE v.n < v.later\n"
+            "vacant_ranks",
+            "The mean number of ranks above a rank that are vacant.",
+            "SELECT c.query, c.rank, SUM(1e0 - 1e0 * v.n / c.n) AS missing\nFROM used_ranks v\n"
+            "JOIN used_ranks c ON v.query = c.query AND v.rank < c.rank AND v.n < c.n\nWHERE v.n < v.later\n"
             "GROUP BY c.query, c.rank",
         ),
         Step(
-            "places",
-            "Ranks that are higher than they stand.",
-            "SELECT c.query, c.rank, c.nth - COALESCE(v.missing, 0e0) AS place\nFROM counted c\n"
-            "LEFT JOIN vacant v ON c.query = v.query AND c.rank = v.rank\n"
+            "page_ranks",
+            "The mean rank among the documents of a page, where it is not the position.",
+            "SELECT c.query, c.rank, c.nth - COALESCE(v.missing, 0e0) AS page_rank\nFROM used_ranks c\n"
+            "LEFT JOIN vacant_ranks v ON c.query = v.query AND c.rank = v.rank\n"
             "WHERE c.nth <> c.rank OR v.missing IS NOT NULL",
         ),
         Step(
-            "moved",
-            "What they are worth there; between two ranks, a part of each.",
-            f"SELECT r.query, r.doc, r.rank, (1e0 - ({between})) * {gain('FLOOR(place)')}\n"
-            f"    + ({between}) * {gain('(FLOOR(place) + 1)')} AS worth\nFROM places m\n"
+            "adjusted_gains",
+            "The gain at that rank, interpolated between two ranks.",
+            f"SELECT r.query, r.doc, r.rank, (1e0 - ({fraction})) * {gain('FLOOR(page_rank)')}\n"
+            f"    + ({fraction}) * {gain('(FLOOR(page_rank) + 1)')} AS gain\nFROM page_ranks m\n"
             "JOIN ranks r ON m.query = r.query AND m.rank = r.rank",
         ),
     ]
 
 
-def _as_shown(*, by_page: bool) -> str:
-    """Return what a document was worth in the page views of its query: where it was shown, and below them elsewhere.
+def _gain_as_shown(*, by_page: bool) -> str:
+    """Return SQL for the mean gain of a document in the page views of its query.
 
-    Each page view ranks all documents of the query, those that it does not show in any order below: a document gets its
-    even part of what is left of the worth of all ranks.
+    Each page view ranks all documents of the query: first those that it shows, then the others in any order. Those
+    share the gain of the remaining ranks in equal parts.
     """
     of_query = "OVER (PARTITION BY query)"
-    left = f"SUM(one_all * views - shown_worth) {of_query} / NULLIF(SUM(views - impressions) {of_query}, 0)"
+    left = f"SUM(rank_gain_all * views - shown_gain) {of_query} / NULLIF(SUM(views - impressions) {of_query}, 0)"
     elsewhere = f"(views - impressions) * COALESCE({left}, 0e0)"
     if by_page:
-        # Where pages differ in how many they show, each leaves something else.
-        parts = f"SUM(one_all) {of_query} * (all_slots - slots) - (all_above - above)"
+        # Pages with different numbers of documents leave different gains.
+        parts = f"SUM(rank_gain_all) {of_query} * (all_slots - slots) - (all_above - above)"
         elsewhere = f"CASE WHEN all_slots IS NULL THEN {elsewhere} ELSE {parts} END"
-    return f"(shown_worth + {elsewhere}) / views"
+    return f"(shown_gain + {elsewhere}) / views"
 
 
 def _credits(plan: QueryPlan, rankings: int) -> list[Step]:
-    """Return the steps that end in the answer."""
+    """Return the last steps, which end in the sums of what clicks are worth."""
     bucket = plan.dialect.bucket("query", plan.schema.types[plan.schema.query])
-    # ρ of a document is its exposure by page view, and each rank at which it was shown has a part in it.
+    # ρ, the propensity of a document, is its exposure for each page view. Each rank at which it was shown has a part
+    # in it, and gets that part of the clicks.
     part = "clicks * part"
     sums = {
         "clicks": part,
@@ -309,124 +332,135 @@ def _credits(plan: QueryPlan, rankings: int) -> list[Step]:
     return [
         Step(
             "clicked",
-            "Each that was clicked once for every rank at which it was shown, with the part that has in its exposure.",
-            "SELECT m.*, r.rank, r.impressions * r.p / m.exposure AS part, m.exposure / m.views AS rho\nFROM meant m\n"
-            "JOIN ranks r ON m.query = r.query AND m.doc = r.doc\nWHERE m.clicks > 0 AND m.exposure > 0",
+            "Each clicked document once for every rank at which it was shown, with that rank's part of its exposure.",
+            "SELECT g.*, r.rank, r.impressions * r.p / g.exposure AS part, g.exposure / g.views AS rho\nFROM gains g\n"
+            "JOIN ranks r ON g.query = r.query AND g.doc = r.doc\nWHERE g.clicks > 0 AND g.exposure > 0",
         ),
         Step(
             "credits",
-            "Each click weighed by the exposure of its document, and split by where that comes from; page views.",
+            "Clicks divided by the propensity of their document, by rank; the page views of each bucket at rank 0.",
             f"SELECT {bucket} AS bucket, rank, 0e0 AS views,\n  "
             + ",\n  ".join(f"SUM({text}) AS {name}" for name, text in sums.items())
             + f"\nFROM clicked\nGROUP BY {bucket}, rank\nUNION ALL\n"
-            f"SELECT {bucket} AS bucket, 0 AS rank, 1e0 * SUM(views) AS views, {none}\nFROM views\nGROUP BY {bucket}",
+            f"SELECT {bucket} AS bucket, 0 AS rank, 1e0 * SUM(views) AS views, {none}\nFROM page_views\n"
+            f"GROUP BY {bucket}",
         ),
     ]
 
 
-def ranking_rows(d: Dialect, one: EvaluatedRanking) -> str:
-    """Return how many rows a ranking has: in all, without an id, with no number for a score, with one; and its ends."""
-    raw = d.as_text(d.quote(one.score))
-    # By its text, as ids are: to SQL a NaN is a number like any other, and above all of them.
-    odd = f"{d.is_nan(d.quote(one.score))} OR ({one.number(d)} IS NULL AND TRIM({raw}) <> '')"
+# ---- Problems of rankings and pages
+
+
+def ranking_rows(d: Dialect, ranking: EvaluatedRanking) -> str:
+    """Return the query of how many rows a ranking has: all, without an id, without a number, with a score.
+
+    The least and the greatest score follow.
+    """
+    raw = d.as_text(d.quote(ranking.score))
+    # A NaN is found by its text: in SQL it is a number, and greater than all others.
+    not_a_number = f"{d.is_nan(d.quote(ranking.score))} OR ({ranking.score_as_double(d)} IS NULL AND TRIM({raw}) <> '')"
     return render(
         [
             Step(
-                "told",
+                "scores",
                 "The rows of the ranking.",
-                f"{one.scored(d)}, CASE WHEN {odd} THEN 1 END AS odd\nFROM {one.table}",
+                f"{ranking.select_scores(d)}, CASE WHEN {not_a_number} THEN 1 END AS not_a_number\n"
+                f"FROM {ranking.table}",
             ),
             Step(
                 "ranking_rows",
                 "How many can be used.",
-                "SELECT COUNT(*), COUNT(CASE WHEN query IS NULL OR doc IS NULL THEN 1 END), COUNT(odd), COUNT(score),\n"
-                "  MIN(score), MAX(score)\nFROM told",
+                "SELECT COUNT(*), COUNT(CASE WHEN query IS NULL OR doc IS NULL THEN 1 END), COUNT(not_a_number), "
+                "COUNT(score),\n  MIN(score), MAX(score)\nFROM scores",
             ),
         ]
     )
 
 
-def repeated(d: Dialect, one: EvaluatedRanking) -> str:
-    """Return the (query, document) pairs that a ranking has several times: how many, and one of them."""
+def repeated_pairs(d: Dialect, ranking: EvaluatedRanking) -> str:
+    """Return the query of how many (query, document) pairs a ranking has several times, and an example."""
     return render(
         [
             Step(
                 "pairs",
-                "How often each is there.",
-                f"SELECT query, doc, COUNT(*) AS times\nFROM ({one.scored(d)} FROM {one.table}) t\n"
+                "Pairs that the ranking has several times.",
+                f"SELECT query, doc, COUNT(*) AS times\nFROM ({ranking.select_scores(d)} FROM {ranking.table}) t\n"
                 "GROUP BY query, doc\nHAVING COUNT(*) > 1",
             ),
             Step(
-                "repeated",
-                "How many are there several times, and an example.",
+                "repeated_pairs",
+                "How many there are, and an example.",
                 f"SELECT COUNT(*), MIN({d.as_text('query')}), MIN(times)\nFROM pairs",
             ),
         ]
     )
 
 
-def unseen(plan: QueryPlan, ranked: Sequence[EvaluatedRanking], top: int) -> str:
-    """Return what rankings that are tables have in their top ranks, by page views of their queries.
+def never_shown(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int) -> str:
+    """Return the query of how much of the top ranks of each ranking the log never showed, weighted by page views.
 
-    By the number of a ranking: what would be shown there, and what of it never was.
+    A row has the number of a ranking that is a table, the impressions that its top ranks would get, and how many of
+    them would go to documents that were never shown.
     """
     plan = replace(plan, schema=replace(plan.schema, window=None), by=())
-    inside = f"{in_top_ranks(plan)} AND query IS NOT NULL AND doc IS NOT NULL"
+    counted = _counted_rows(plan)
     steps, answers = [], []
-    for j, one in enumerate(ranked):
-        if not one.table:
+    for j, ranking in enumerate(rankings):
+        if not ranking.table:
             continue
         steps += [
             Step(
-                f"placed_{j}",
-                "Whether a document stands in the top of a ranking, by all documents that it has.",
+                f"ranked_{j}",
+                "Whether a document is in the top of the ranking, among all documents that the ranking has.",
                 f"SELECT query, doc, score,\n  CASE WHEN ROW_NUMBER() OVER (PARTITION BY query ORDER BY score DESC) "
-                f"<= {top} THEN 1e0 ELSE 0e0 END AS inside\n"
-                f"FROM ({one.scored(plan.dialect)} FROM {one.table}) r\nWHERE score IS NOT NULL",
+                f"<= {top} THEN 1e0 ELSE 0e0 END AS in_top\n"
+                f"FROM ({ranking.select_scores(plan.dialect)} FROM {ranking.table}) r\nWHERE score IS NOT NULL",
             ),
             Step(
                 f"top_{j}",
-                "Documents that a ranking does not tell apart share the places that they have in its top.",
-                f"SELECT query, doc, AVG(inside) OVER (PARTITION BY query, score) AS part\nFROM placed_{j}",
+                "Documents with the same score share their ranks in the top.",
+                f"SELECT query, doc, AVG(in_top) OVER (PARTITION BY query, score) AS part\nFROM ranked_{j}",
             ),
         ]
         answers.append(
             f"SELECT {j} AS ranking, SUM(v.views * t.part) AS views,\n"
             "  SUM(CASE WHEN s.doc IS NULL THEN v.views * t.part ELSE 0e0 END) AS never\n"
-            f"FROM top_{j} t\nJOIN views v ON {same_ids(plan, one, 'v', 't', ['query'])}\n"
-            f"LEFT JOIN seen s ON {same_ids(plan, one, 's', 't')}\nWHERE t.part > 0"
+            f"FROM top_{j} t\nJOIN page_views v ON {_same_ids(plan, ranking, 'v', 't', ['query'])}\n"
+            f"LEFT JOIN documents s ON {_same_ids(plan, ranking, 's', 't')}\nWHERE t.part > 0"
         )
     return render(
         [
             *shown_steps(plan, ranks=False),
-            Step("seen", "What was shown.", f"SELECT DISTINCT query, doc\nFROM shown\nWHERE {inside}"),
+            Step("documents", "The documents shown.", f"SELECT DISTINCT query, doc\nFROM shown\nWHERE {counted}"),
             Step(
-                "views",
-                "The page views of each query: what was shown at its busiest rank.",
+                "page_views",
+                "The page views of each query: the impressions at the rank that was shown most often.",
                 "SELECT query, MAX(shown) AS views\nFROM (\n  SELECT query, position, SUM(impressions) AS shown "
-                f"FROM shown WHERE {inside} GROUP BY query, position\n) r\nGROUP BY query",
+                f"FROM shown WHERE {counted} GROUP BY query, position\n) r\nGROUP BY query",
             ),
             *steps,
-            Step("unseen", "What would be shown, and what of it never was.", "\nUNION ALL\n".join(answers)),
+            Step("never_shown", "What would be shown, and how much of it never was.", "\nUNION ALL\n".join(answers)),
         ]
     )
 
 
 def page_shapes(plan: QueryPlan) -> str:
-    """Return the results of no page view, the page views, those with a vacant rank, and how few and many they show."""
+    """Return the query of how many results name no page view, how many page views there are, how many of them have a
+    vacant rank, and how few and how many results they show.
+    """
     paged = replace(plan, schema=replace(plan.schema, window=None), by=(), keep=(plan.schema.impression or "",))
     return render(
         [
             *shown_steps(paged, ranks=False),
             Step(
                 "pages",
-                "What each page view shows, and how far down.",
-                f"SELECT kept_0 AS page, COUNT(*) AS n, MAX(position) AS last\nFROM shown\nWHERE {counted_rows(plan)}\n"
-                "GROUP BY query, kept_0",
+                "How many results each page view shows, and its last position.",
+                f"SELECT kept_0 AS page, COUNT(*) AS n, MAX(position) AS last\nFROM shown\n"
+                f"WHERE {_counted_rows(plan)}\nGROUP BY query, kept_0",
             ),
             Step(
                 "shapes",
-                "Of all of them.",
+                "All page views together.",
                 "SELECT COALESCE(SUM(CASE WHEN page IS NULL THEN n ELSE 0 END), 0), COUNT(*), "
                 "COALESCE(SUM(CASE WHEN n < last THEN 1 ELSE 0 END), 0), MIN(n), MAX(n)\nFROM pages",
             ),
