@@ -163,14 +163,16 @@ def measure(world: World, setting: DiagnosisSetting, buckets: IntArray) -> tuple
     pages = draw_page_clicks(world, buckets, user=setting.user, leaning=setting.leaning)
     split = dict(zip(world.rankers, world.shares, strict=True))
     harvest = log.harvest_by_guess(_RIGHT) if setting.proxy else log.harvest(setting.layout)
-    return diagnose_harvest(harvest, split=split, proxy=GUESS if setting.proxy else None, pages=pages).findings
+    return diagnose_harvest(harvest, split=split, proxy=GUESS if setting.proxy else None, page_clicks=pages).findings
 
 
 def _row(name: str, found: Sequence[tuple[Finding, ...]]) -> Row:
     codes = [{finding.code for finding in findings} for findings in found]
     row: dict[str, object] = {"setting": name, "logs": len(found), "any": float(np.mean([_any(f) for f in found]))}
     row |= {code: float(np.mean([code in one for one in codes])) for code in (*ALARMS, "one-curve-not-tested")}
-    tried = [finding.evidence["p_directions"] for findings in found for finding in findings if finding.code in _TRIED]
+    tried = [
+        finding.evidence["p_value_directions"] for findings in found for finding in findings if finding.code in _TRIED
+    ]
     known = [p for p in tried if p is not None]
     row |= {"median_p_of_directions": float(np.median(known)) if known else float("nan")}
     return row

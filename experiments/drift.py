@@ -117,7 +117,7 @@ def measure(world: World, setting: DriftSetting, buckets: IntArray) -> tuple[flo
         curves = [world.propensity] * setting.segments
         of_segments = compare_segments(as_segments(draw_periods(world, buckets, curves, world.seed)), level=_LEVEL)
         joint = float("nan") if of_segments.joint is None else float(of_segments.joint.p_value < 1 - _LEVEL)
-        least = 1.0 if of_segments.p_each is None else of_segments.p_each
+        least = 1.0 if of_segments.min_rank_p_value is None else of_segments.min_rank_p_value
         return float(least < 1 - _LEVEL), joint, float("nan"), float("nan"), float("nan"), least
     risen = world.propensity
     risen[_RANK - 1] *= 1 + setting.rise
@@ -131,7 +131,7 @@ def measure(world: World, setting: DriftSetting, buckets: IntArray) -> tuple[flo
         ]
     one, other = (ComparedCurve.of(period.harvest(setting.layout), None, _LEVEL) for period in periods)
     found = compare_curves(one, other, _LEVEL, ("first", "second"))
-    apart = compare_curves(replace(one, deletions=None), other, _LEVEL, ("first", "second"))
+    apart = compare_curves(replace(one, jackknife=None), other, _LEVEL, ("first", "second"))
     joint = float("nan") if found.joint is None else float(found.joint.p_value < 1 - _LEVEL)
     named = {d.rank for d in found.differences if d.differs}
     others = float(bool(named - {_RANK}))

@@ -135,10 +135,10 @@ CALLS: list[Call] = [
     *each(report, "names", "names must be a list of texts", "x", 7, [1], [None], b"x"),
     *each(report, "names", "2 names were given for 1", ["x", "y"]),
     *each(report, "history", "path must be a path", 7, TWO, CURVE, b"x", "a\0b"),
-    *each(report, "estimator", "is not made of a harvest", "", "x", 7, TWO, []),
+    *each(report, "estimator", "does not fit on a harvest", "", "x", 7, TWO, []),
     *each(report, "level", "level must lie between 0 and 1", *NUMBERS),
     *each(compare, "names", "names must be a list of 2 texts", "ab", "x", 7, ["x"], ["x", "y", "z"], [1, 2], None),
-    *each(compare, "estimator", "is not made of a harvest", "", "naive-ctr", 7, TWO),
+    *each(compare, "estimator", "does not fit on a harvest", "", "naive-ctr", 7, TWO),
     *each(compare, "level", "level must lie between 0 and 1", *NUMBERS),
     *each(
         weights, "cap", "cap must be a number of 1 or more", 0, -1, 0.5, NAN, float("inf"), HUGE, "20", True, TWO, [20]

@@ -91,12 +91,31 @@ def satterthwaite_of_squares(squares: FloatArray) -> FloatArray:
 
 
 class FTest(NamedTuple):
-    """The outcome of an F test."""
+    """The outcome of an F test.
+
+    Attributes:
+        statistic (float): F, which is the square of t if one direction was tested; NaN if not tested.
+        numerator (int): degrees of freedom of the numerator, which is the number of directions tested.
+        denominator (float): degrees of freedom of the denominator.
+        p_value (float): NaN if not tested.
+        reason (str): why it was not tested.
+    """
 
     statistic: float
     numerator: int
     denominator: float
     p_value: float
+    reason: str = ""
+
+    @property
+    def tested(self) -> bool:
+        """Whether there was enough data for the test."""
+        return math.isfinite(self.p_value)
+
+
+def not_tested(reason: str, numerator: int = 0, denominator: float = math.nan) -> FTest:
+    """Return the outcome of a test that could not be made, with the reason."""
+    return FTest(math.nan, numerator, denominator, math.nan, reason)
 
 
 def hotelling_test(t_squared: float, directions: int, degrees: float) -> FTest:

@@ -286,9 +286,9 @@ def test_segments_that_differ_are_a_warning(files: dict[str, str], report: Repor
     warning = next(f for f in part.findings if f.code == "segments-differ")
     assert (warning.severity, warning.count) == ("warning", 2)
     assert warning.evidence["statistic"] == pytest.approx(found.joint.statistic, rel=1e-3)
-    assert warning.evidence["p"] == pytest.approx(found.joint.p_value, rel=1e-3)
+    assert warning.evidence["p_value"] == pytest.approx(found.joint.p_value, rel=1e-3)
     # However sure it is: an average of curves can be used.
-    assert warning.evidence["p_corrected"] < 0.001
+    assert warning.evidence["p_value_corrected"] < 0.001
     assert part.severity == "warning"
     assert part.sentences[1].startswith("Use this curve with care: there ")
     said = CliRunner().invoke(cli, ["report", files["one.harvest"], "-o", str(tmp_path / "r.html")])
@@ -301,7 +301,7 @@ def test_whether_segments_differ_is_one_question_of_all(files: dict[str, str], r
     found = posbias.compare_segments(harvest)
     assert found.joint is not None
     for p, codes in ((0.04, set()), (0.001, {"segments-differ"}), (0.4, set())):
-        chance = replace(found, joint=replace(found.joint, p_value=p))
+        chance = replace(found, joint=found.joint._replace(p_value=p))
         part = replace(report.parts[0], segments=chance, diagnosis=diagnose_harvest(harvest, segments=chance))
         assert chance.differs == (p < 0.05)
         assert {f.code for f in part.diagnosis.findings if f.code == "segments-differ"} == codes
@@ -531,7 +531,7 @@ def test_what_python_refuses(files: dict[str, str]) -> None:
         posbias.report(files["one.harvest"], files["two.harvest"], names=["a", "a"])
     with pytest.raises(CurveError, match="The history has no day yet"):
         posbias.report(files["one.harvest"], history=posbias.History())
-    with pytest.raises(CurveError, match="is not made of a harvest"):
+    with pytest.raises(CurveError, match="does not fit on a harvest"):
         posbias.report(files["one.harvest"], estimator="naive-ctr")
     with pytest.raises(PosbiasError, match="level"):
         posbias.report(files["one.harvest"], level=95)

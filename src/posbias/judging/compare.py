@@ -1,25 +1,31 @@
-"""Compare two curves, rank by rank and as a whole."""
+"""Compare two curves, rank by rank and as a whole.
+
+The difference of two curves is x' − x with x = log p, so exp of it is the ratio of their propensities. If both curves
+come from harvests with the same buckets of queries, the same bucket is left out of both, and the spread of the
+differences over buckets measures chance. Queries that are in both harvests then cancel. Otherwise the curves are
+treated as independent, and the covariance of the difference is the sum of both.
+"""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray
 from posbias._charts import Chart, Rule, Series, known, number_axis, rank_axis, short_names
 from posbias._matplotlib import draw, save
-from posbias._stats import t_quantile
+from posbias._stats import FTest, t_quantile
 from posbias._text import format_p_value, format_ranks, listed, printable
 from posbias._validate import DEFAULT_LEVEL, check_type, share, texts
 from posbias.curves.curve import Curve
 from posbias.errors import CurveError
 from posbias.estimators import FROM_HARVESTS, estimator_class
-from posbias.estimators.base import CurveEstimator, Estimator
+from posbias.estimators.base import CurveEstimator, Estimator, Jackknife
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.row_checks import MIXED_ENGINES
 from posbias.judging.significance import Contrasts, joint_test, ratio_from_log, simultaneous_p_values
@@ -28,18 +34,16 @@ from posbias.version import __version__
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from posbias.judging.significance import JointTest
-
 FORMAT = 1
+# Differences of log p below this are rounding errors: the curves are identical.
+_ROUNDING = 1e-9
+INTERVAL_NOTE = "each interval is for one {what}; p-values allow for the number of {what}s"
+_MAX_NAMED_RANKS = 4
 _WIDTH = 80
-# A name's column is so wide at least, and at most: an estimator's own name fits.
-_NAME, _LONGEST = 10, 14
-# What stays on one line.
-_HELD = re.compile(r"F\(\d+, \d+\) = |p [<=] ")
-ALONE = "each interval is of one {what} alone; p allows for there being several"
-_MOST_NAMED = 4
-# What is moved by less than this, in log p, is the same.
-_SAME = 1e-9
+# The least and the largest width of the column of a curve; the name of any estimator fits.
+_MIN_COLUMN, _MAX_COLUMN = 10, 14
+# These must not be broken at a line end.
+_UNBROKEN = re.compile(r"F\(\d+, \d+\) = |p [<=] ")
 
 
 def compare(
@@ -50,80 +54,220 @@ def compare(
     level: float = DEFAULT_LEVEL,
     names: Sequence[str] = ("A", "B"),
 ) -> Comparison:
-    """Compare two curves: as a whole, and rank by rank, with the ratio of the second to the first.
+    """Compare two curves, as a whole and rank by rank, with the ratio of the second to the first.
 
-    Each is a `Harvest`, a fitted estimator or a `Curve`. Of two harvests, or estimators of harvests, queries that are
-    in both make their errors alike, and the difference surer: it is measured by leaving out the same bucket of both. Of
-    curves alone it is not known what they share, and they are taken for independent; where they share queries, that
-    makes the test cautious.
+    Two harvests, or estimators fitted on harvests, are paired by bucket of queries: leaving the same bucket out of both
+    shows how much their difference varies. That finds smaller differences if they share queries. Curves alone are
+    treated as independent, which makes the test cautious if they share queries.
 
     Arguments:
-        first: what is compared with.
-        second: what is compared.
-        estimator: of harvests, by its name, such as "all-pairs".
-        level: of the intervals; a rank differs where its p-value, allowing for all ranks, is below 1 − level.
-        names: of the two, for the table.
+        first (Harvest, fitted estimator or Curve): the curve to compare with.
+        second (Harvest, fitted estimator or Curve): the curve to compare.
+        estimator (str, optional): the name of the estimator for harvests, such as "all-pairs"; by default CrossFit, or
+            AllPairs for a harvest of sums.
+        level (float, default 0.95): the level of the intervals. A rank differs if its p-value, corrected for the number
+            of ranks, is below 1 − level.
+        names (sequence of str, default ("A", "B")): the names of the two curves in the table.
+
+    Returns:
+        Comparison: the ratio at each rank with its interval and p-value, and a joint test.
 
     Example:
         >>> import posbias
         >>> log = posbias.simulate(posbias.World(queries=3000, max_rank=5, segments={"phone": 1.5, "desktop": 0.8}))
         >>> harvest = posbias.harvest(posbias.ClickLog(log), max_rank=5, by=["device"])
-        >>> found = compare(harvest.segment("desktop"), harvest.segment("phone"), names=["desktop", "phone"])
-        >>> found.differs, [d.rank for d in found.differences if d.differs]
+        >>> comparison = compare(harvest.segment("desktop"), harvest.segment("phone"), names=["desktop", "phone"])
+        >>> comparison.differs, [difference.rank for difference in comparison.differences if difference.differs]
         (True, [2, 3, 4, 5])
     """
     share("level", level, CurveError)
-    called = texts("names", names, 2, CurveError)
-    one, other = (ComparedCurve.of(given, estimator, level) for given in (first, second))
-    return compare_curves(one, other, level, (called[0], called[1]))
+    first_name, second_name = texts("names", names, 2, CurveError)
+    return compare_curves(
+        ComparedCurve.of(first, estimator, level),
+        ComparedCurve.of(second, estimator, level),
+        level,
+        (first_name, second_name),
+    )
+
+
+def compare_curves(first: ComparedCurve, second: ComparedCurve, level: float, names: tuple[str, str]) -> Comparison:
+    """Compare two curves over the ranks that both have."""
+    ranks = min(first.max_rank, second.max_rank)
+    value = (second.log_propensity[:ranks] - first.log_propensity[:ranks])[1:]
+    contrasts, paired = _contrasts(first, second, value)
+    error = contrasts.standard_error
+    known = np.isfinite(value) & np.isfinite(error)
+    identical = known & (error < _ROUNDING) & (np.abs(np.nan_to_num(value)) < _ROUNDING)
+    tested = known & (error >= _ROUNDING)
+    if not known.any():
+        raise CurveError("No rank but the first has an interval in both curves: there is nothing to compare.")
+    testable = contrasts.where(tested)
+    p_values = np.full(len(value), np.nan)
+    p_values[tested] = simultaneous_p_values(testable)
+    p_values[identical] = 1.0
+    half = np.zeros(len(value))
+    half[tested] = t_quantile(testable.degrees, (1 + level) / 2) * testable.standard_error
+    joint = joint_test(testable)
+    return Comparison(
+        names=names,
+        estimators=(first.curve.estimator, second.curve.estimator),
+        level=level,
+        paired=paired,
+        joint=joint if joint.tested else None,
+        differences=tuple(
+            _difference(k + 2, first.curve, second.curve, value[k], half[k], contrasts.degrees[k], p_values[k], level)
+            for k in range(len(value))
+            if _shows(first.curve, k + 2) or _shows(second.curve, k + 2)
+        ),
+        page_views=(sum(first.curve.page_views.values()), sum(second.curve.page_views.values())),
+        notes=_notes(first, second, paired),
+    )
+
+
+def _contrasts(first: ComparedCurve, second: ComparedCurve, value: FloatArray) -> tuple[Contrasts, bool]:
+    """Return the differences from rank 2 on with their errors, and whether these were paired by bucket."""
+    ranks = len(value) + 1
+    if first.jackknife is None or second.jackknife is None or first.engine != second.engine:
+        covariances = first.covariance[1:ranks, 1:ranks], second.covariance[1:ranks, 1:ranks]
+        degrees = first.degrees[1:ranks], second.degrees[1:ranks]
+        return Contrasts.from_independent(value, covariances, degrees), False
+    buckets = np.union1d(first.buckets, second.buckets)
+    changes = (second.scaled_changes(buckets)[:, :ranks] - first.scaled_changes(buckets)[:, :ranks])[:, 1:]
+    unknown = ~np.isfinite(changes).all(axis=0) | ~np.isfinite(value)
+    max_degrees = min(first.jackknife.max_degrees, second.jackknife.max_degrees)
+    contrasts = Contrasts.from_deletions(value, np.where(unknown, 0.0, changes), max_degrees)
+    covariance = np.where(unknown[:, None] | unknown, np.nan, contrasts.covariance)
+    return replace(contrasts, covariance=covariance), True
+
+
+def _difference(
+    rank: int, first: Curve, second: Curve, value: float, half: float, degrees: float, p_value: float, level: float
+) -> Difference:
+    before, after = (_propensity(curve, rank) for curve in (first, second))
+    reason = _reason(first, rank) or _reason(second, rank)
+    if np.isnan(p_value):
+        reason = reason or "no interval in both curves"
+        return Difference(rank, before, after, None, None, None, None, None, False, reason)
+    return Difference(
+        rank=rank,
+        before=before,
+        after=after,
+        ratio=ratio_from_log(value),
+        low=ratio_from_log(value - half),
+        high=ratio_from_log(value + half),
+        degrees_of_freedom=float(degrees),
+        p_value=float(p_value),
+        differs=bool(p_value < 1 - level),
+        reason=reason,
+    )
+
+
+def _propensity(curve: Curve, rank: int) -> float | None:
+    value = curve.propensity[rank - 1] if rank <= curve.max_rank else np.nan
+    return float(value) if np.isfinite(value) else None
+
+
+def _reason(curve: Curve, rank: int) -> str | None:
+    return next((p.reason for p in curve.positions if p.position == rank), None)
+
+
+def _shows(curve: Curve, rank: int) -> bool:
+    return any(p.position == rank for p in curve.positions)
+
+
+def _notes(first: ComparedCurve, second: ComparedCurve, paired: bool) -> tuple[str, ...]:
+    """Return what limits the comparison, and the notes of both curves."""
+    notes = []
+    if first.curve.estimator != second.curve.estimator:
+        notes.append(
+            f"The curves come from different estimators, {first.curve.estimator} and {second.curve.estimator}, which "
+            "may explain a difference."
+        )
+    if not paired and first.jackknife is not None and second.jackknife is not None:
+        notes.append(
+            "The engines of the harvests put queries into different buckets, so the curves are treated as independent."
+        )
+    if first.max_rank != second.max_rank:
+        notes.append(f"Ranks beyond {min(first.max_rank, second.max_rank)} are in one curve only, and are left out.")
+    unshared = {*first.curve.page_views} ^ {*second.curve.page_views}
+    if unshared:
+        notes.append(f"The curves have different rankers. In one of them only: {', '.join(sorted(unshared))}.")
+    return (*notes, *dict.fromkeys((*first.curve.notes, *second.curve.notes)))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two curves side by side, and whether they differ by more than chance.
+    """The result of `compare`: two curves side by side, and whether they differ.
 
     Attributes:
-        names: of the first and of the second.
-        estimators: of both.
-        level: of the intervals and of the test.
-        paired: whether errors were paired by bucket of queries, or the curves taken for independent.
-        joint: an F test of all ranks at once; None where there are too few queries for one.
-        differences: rank by rank, from the second.
-        page_views: of both.
-        notes: what is to be known of the comparison.
+        names (pair of str): the names of the first and of the second curve.
+        estimators (pair of str): the estimators of both.
+        level (float): the level of the intervals and of the test.
+        paired (bool): whether the errors were paired by bucket of queries; if not, the curves count as independent.
+        joint (FTest or None): an F test of all ranks at once; None if there are too few queries for it.
+        differences (tuple of Difference): the difference at each rank from the second on.
+        page_views (pair of int): the page views of both.
+        notes (tuple of str): what limits the comparison.
     """
 
     names: tuple[str, str]
     estimators: tuple[str, str]
     level: float
     paired: bool
-    joint: JointTest | None
+    joint: FTest | None
     differences: tuple[Difference, ...]
     page_views: tuple[int, int]
     notes: tuple[str, ...] = ()
 
     @property
     def p_value(self) -> float:
-        """How often chance alone would make the curves differ as much, at the rank where they differ most."""
+        """The smallest p-value of any rank, corrected for the number of ranks."""
         return min((d.p_value for d in self.differences if d.p_value is not None), default=1.0)
 
     @property
     def differs(self) -> bool:
-        """Whether any rank differs by more than chance, allowing for there being several."""
+        """Whether any rank differs significantly, after correction for the number of ranks."""
         return any(d.differs for d in self.differences)
 
     @property
-    def same(self) -> bool:
-        """Whether both are one and the same: whatever queries are left out, no rank ever differs."""
+    def identical(self) -> bool:
+        """Whether both curves are the same, and stay the same whichever queries are left out."""
         tested = [d for d in self.differences if d.p_value is not None]
-        rest = [d for d in self.differences if d.p_value is None]
-        return bool(tested) and all(d.low == d.high for d in tested) and all(d.before == d.after for d in rest)
+        untested = [d for d in self.differences if d.p_value is None]
+        return bool(tested) and all(d.low == d.high for d in tested) and all(d.before == d.after for d in untested)
 
     @property
-    def alone(self) -> str:
-        """Why an interval may leave 1 out where the p-value finds no difference, if there are several ranks."""
+    def interval_note(self) -> str:
+        """Why an interval may exclude 1 although the p-value shows no difference; empty if there is one rank only."""
         several = sum(d.p_value is not None for d in self.differences) > 1
-        return ALONE.format(what="rank") if several and not self.same else ""
+        return INTERVAL_NOTE.format(what="rank") if several and not self.identical else ""
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        first, second = self.names
+        if self.identical:
+            return f"{first} and {second} have identical curves: there is nothing to test."
+        differing = sorted((d for d in self.differences if d.differs), key=lambda d: d.p_value or 0.0)
+        p_value = format_p_value(self.p_value)
+        if not differing:
+            return f"No significant difference from {first} to {second} at any rank ({p_value})."
+        named = [f"rank {d.rank} by {format_change(d.ratio)}" for d in differing[:_MAX_NAMED_RANKS]]
+        more = f" and {len(differing) - _MAX_NAMED_RANKS} more" if len(differing) > _MAX_NAMED_RANKS else ""
+        return f"The curves differ ({p_value}): from {first} to {second}, {', '.join(named)}{more}."
+
+    @property
+    def method(self) -> str:
+        """How the curves were compared, in one line."""
+        parts = [
+            f"{' and '.join(dict.fromkeys(self.estimators))}, "
+            + ("paired by bucket of queries" if self.paired else "treated as independent")
+        ]
+        if self.joint is not None:
+            parts.append(f"all ranks at once {format_f_test(self.joint)}, {format_p_value(self.joint.p_value)}")
+        elif not self.identical:
+            parts.append("too few queries for a test of all ranks at once")
+        return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as `--json` prints it."""
@@ -135,7 +279,7 @@ class Comparison:
             "paired": self.paired,
             "differs": self.differs,
             "p_value": self.p_value,
-            "joint": None if self.joint is None else asdict(self.joint) | {"degrees": list(self.joint.degrees)},
+            "joint": f_test_to_dict(self.joint),
             "differences": [asdict(d) for d in self.differences],
             "page_views": list(self.page_views),
             "notes": list(self.notes),
@@ -143,61 +287,39 @@ class Comparison:
         }
 
     def to_text(self) -> str:
-        """Return the comparison as a table, after what comes of it."""
-        first, second = (_cut(name) for name in self.names)
-        wide = max(_NAME, len(first), len(second))
-        lines = [wrapped(self.verdict), wrapped(self.how)]
-        lines.append(f"rank {first:>{wide}} {second:>{wide}}    ratio  {f'{100 * self.level:g}% interval':<16}    p")
-        lines += [_line(d, wide) for d in self.differences]
-        if self.alone:
-            lines.append(self.alone)
-        lines += [wrapped(f"! {note}") for note in (*self._weak, *self.notes)]
+        """Return the verdict, and a table with a line for each rank."""
+        first, second = (_shorten(name) for name in self.names)
+        width = max(_MIN_COLUMN, len(first), len(second))
+        interval = f"{100 * self.level:g}% interval"
+        lines = [wrap(self.verdict), wrap(self.method)]
+        lines.append(f"rank {first:>{width}} {second:>{width}}    ratio  {interval:<16}    p")
+        lines += [_table_row(d, width) for d in self.differences]
+        if self.interval_note:
+            lines.append(self.interval_note)
+        lines += [wrap(f"! {note}") for note in (*self._weak_ranks(), *self.notes)]
         return "\n".join(lines)
 
-    @property
-    def verdict(self) -> str:
-        """What comes of it, in a sentence."""
-        if self.same:
-            return f"{self.names[0]} and {self.names[1]} have one and the same curve: there is nothing to test."
-        found = sorted((d for d in self.differences if d.differs), key=lambda d: d.p_value or 0.0)
-        if not found:
-            p = format_p_value(self.p_value)
-            return f"No rank differs beyond chance from {self.names[0]} to {self.names[1]} ({p})."
-        named = [f"rank {d.rank} by {format_change(d.ratio)}" for d in found[:_MOST_NAMED]]
-        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        return (
-            f"The curves differ ({format_p_value(self.p_value)}): from {self.names[0]} to {self.names[1]}, "
-            f"{', '.join(named)}{more}."
-        )
-
-    @property
-    def _weak(self) -> list[str]:
-        """What makes ranks that have an answer weak, said once of all that have the same."""
+    def _weak_ranks(self) -> list[str]:
+        """Return what makes tested ranks weak, once for all ranks with the same reason."""
         ranks: dict[str, list[int]] = {}
         for d in self.differences:
             if d.ratio is not None and d.reason is not None:
                 ranks.setdefault(d.reason, []).append(d.rank)
-        return [f"{format_ranks(own).capitalize()}: {reason}." for reason, own in ranks.items()]
-
-    @property
-    def how(self) -> str:
-        """How it was found, in a line."""
-        how = "paired by bucket of queries" if self.paired else "taken for independent"
-        joint = "; too few queries for a test of all ranks at once" if not self.same else ""
-        if self.joint is not None:
-            degrees = f"{self.joint.degrees[0]}, {self.joint.degrees[1]:.0f}"
-            joint = (
-                f"; all ranks at once F({degrees}) = {self.joint.statistic:.2f}, {format_p_value(self.joint.p_value)}"
-            )
-        estimators = " and ".join(dict.fromkeys(self.estimators))
-        return f"{estimators}, {how}{joint}"
+        return [f"{format_ranks(group).capitalize()}: {reason}." for reason, group in ranks.items()]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the ratio by rank with its intervals, and return the Axes."""
+        """Draw the ratio by rank with its intervals.
+
+        Arguments:
+            ax (matplotlib Axes, optional): where to draw; by default a new figure.
+
+        Returns:
+            matplotlib Axes: the axes with the plot.
+        """
         return draw_comparison(self, ax)
 
     def save_plot(self, path: str) -> None:
-        """Write the picture as PNG, SVG or PDF."""
+        """Save the plot as PNG, SVG or PDF."""
         save(self.plot(), path)
 
     def __str__(self) -> str:
@@ -206,191 +328,19 @@ class Comparison:
     __repr__ = __str__
 
 
-@dataclass(frozen=True, eq=False)
-class ComparedCurve:
-    """A curve by rank: log p, its covariance and degrees of freedom, NaN where there is no interval."""
-
-    x: FloatArray
-    covariance: FloatArray
-    degrees: FloatArray
-    curve: Curve
-    deletions: Deletions | None = None
-
-    @classmethod
-    def of(cls, given: Any, estimator: str | None, level: float) -> ComparedCurve:
-        """Return the side that a curve, a fitted estimator or a harvest makes."""
-        if isinstance(given, Harvest):
-            given = fit_harvest(given, estimator, level)
-        if isinstance(given, Curve):
-            return cls._of_curve(given)
-        if not isinstance(given, CurveEstimator):
-            raise CurveError(
-                f"A {type(given).__name__} cannot be compared. Give a Harvest, a fitted estimator or a Curve."
-            )
-        side = cls._of_curve(given.curve())
-        return cls(side.x, side.covariance, side.degrees, side.curve, _deletions(given))
-
-    @classmethod
-    def _of_curve(cls, curve: Curve) -> ComparedCurve:
-        covariance, degrees = curve.covariance_matrix, np.full(curve.max_rank, np.nan)
-        # A percentile interval takes no quantile of t: it is taken for one of many degrees of freedom.
-        for p in curve.positions:
-            degrees[p.position - 1] = np.inf if p.degrees_of_freedom is None else p.degrees_of_freedom
-        known = np.isfinite(curve.interval[:, 0]) & np.isfinite(np.diagonal(covariance)) & (curve.propensity > 0)
-        known[0] = True
-        x = np.log(np.where(known, curve.propensity, np.nan))
-        if not known[1:].any():
-            raise CurveError(
-                f"The curve of {curve.estimator!r} has no interval at any rank but the first, and without one there is "
-                "no telling a difference from chance. Estimate it with intervals, from more queries."
-            )
-        return cls(x, covariance, np.where(known, degrees, np.nan), curve)
-
-
-@dataclass(frozen=True, eq=False)
-class Deletions:
-    """What leaving out each of some buckets moves log p by, (B, M), scaled so that the sum of squares is a variance.
-
-    `engine` put queries into these buckets; another may have put them into others.
-    """
-
-    buckets: IntArray
-    moved: FloatArray
-    engine: object
-    most_degrees: float
-
-    def within(self, every: IntArray) -> FloatArray:
-        """Return them for all of some buckets: one that this side does not have moves nothing."""
-        moved = np.zeros((len(every), self.moved.shape[1]))
-        moved[np.searchsorted(every, self.buckets)] = self.moved
-        return moved
-
-
-def fit_harvest(harvest: Harvest, estimator: str | None = None, level: float = DEFAULT_LEVEL) -> Estimator[Any]:
-    """Return the estimator of a name, fitted; by default the best for the harvest."""
-    kind: Any = estimator_class(choose_estimator(harvest, estimator))
-    return kind(level=level).fit(harvest)  # type: ignore[no-any-return]
-
-
-def choose_estimator(harvest: Harvest, estimator: str | None) -> str:
-    """Return the estimator that is asked for, by default the best for the harvest, if it is made of one."""
-    name = ("all-pairs" if harvest.kind == "pairs" else "cross-fit") if estimator is None else estimator
-    fitting = list(FROM_HARVESTS)
-    if not isinstance(name, str) or name not in fitting:
-        raise CurveError(f"The estimator {name!r} is not made of a harvest. Use one of {listed(fitting)}.")
-    return name
-
-
-def _deletions(fitted: CurveEstimator) -> Deletions | None:
-    """Return the deletions of an estimator of a harvest, if its buckets can be told apart from those of another."""
-    if not isinstance(fitted, Estimator) or fitted.jackknife_ is None:
-        return None
-    harvest, jackknife = fitted.harvest_, fitted.jackknife_
-    mixed = any(finding.code == MIXED_ENGINES.code for finding in harvest.findings)
-    # An estimator may have left buckets out.
-    if mixed or jackknife.buckets != len(harvest.buckets):
-        return None
-    moved = jackknife.changes * np.sqrt((jackknife.buckets - 1) / jackknife.buckets)
-    return Deletions(harvest.buckets, moved, harvest.about.get("engine"), jackknife.max_degrees)
-
-
-def compare_curves(one: ComparedCurve, other: ComparedCurve, level: float, names: tuple[str, str]) -> Comparison:
-    """Compare two sides over the ranks that both have."""
-    ranks = min(len(one.x), len(other.x))
-    value = (other.x[:ranks] - one.x[:ranks])[1:]
-    contrasts, paired = _contrasts(one, other, value)
-    known = np.isfinite(value) & np.isfinite(contrasts.standard_error)
-    # Estimates that never part are one and the same: there is nothing to test.
-    same = known & (contrasts.standard_error < _SAME) & (np.abs(np.nan_to_num(value)) < _SAME)
-    tested = known & (contrasts.standard_error >= _SAME)
-    found = contrasts.where(tested)
-    p_values = np.full(len(value), np.nan)
-    p_values[tested] = simultaneous_p_values(found)
-    p_values[same] = 1.0
-    half = np.zeros(len(value))
-    half[tested] = t_quantile(found.degrees, (1 + level) / 2) * found.standard_error
-    differences = tuple(
-        _difference(k, one.curve, other.curve, value, half, contrasts.degrees, p_values, level)
-        for k in range(len(value))
-        if _shown(one.curve, k) or _shown(other.curve, k)
-    )
-    if not known.any():
-        raise CurveError("No rank but the first has an interval on both sides: there is nothing to compare.")
-    return Comparison(
-        names=names,
-        estimators=(one.curve.estimator, other.curve.estimator),
-        level=level,
-        paired=paired,
-        joint=joint_test(found),
-        differences=differences,
-        page_views=(sum(one.curve.page_views.values()), sum(other.curve.page_views.values())),
-        notes=_notes(one, other, paired),
-    )
-
-
-def _contrasts(one: ComparedCurve, other: ComparedCurve, value: FloatArray) -> tuple[Contrasts, bool]:
-    """Return the differences with their errors, and whether these were paired by bucket."""
-    ranks = len(value) + 1
-    mine, theirs = one.deletions, other.deletions
-    if mine is not None and theirs is not None and mine.engine == theirs.engine:
-        every = np.union1d(mine.buckets, theirs.buckets)
-        moved = (theirs.within(every)[:, :ranks] - mine.within(every)[:, :ranks])[:, 1:]
-        unknown = ~np.isfinite(moved).all(axis=0) | ~np.isfinite(value)
-        made = Contrasts.from_deletions(
-            value, np.where(unknown, 0.0, moved), min(mine.most_degrees, theirs.most_degrees)
-        )
-        return replace(made, covariance=_hidden(made.covariance, unknown)), True
-    covariances = one.covariance[1:ranks, 1:ranks], other.covariance[1:ranks, 1:ranks]
-    return Contrasts.from_independent(value, covariances, (one.degrees[1:ranks], other.degrees[1:ranks])), False
-
-
-def _hidden(covariance: FloatArray, unknown: BoolArray) -> FloatArray:
-    return np.where(unknown[:, None] | unknown, np.nan, covariance)
-
-
-def _difference(
-    k: int,
-    one: Curve,
-    other: Curve,
-    value: FloatArray,
-    half: FloatArray,
-    degrees: FloatArray,
-    p_values: FloatArray,
-    level: float,
-) -> Difference:
-    before, after = (_propensity(curve, k + 1) for curve in (one, other))
-    if np.isnan(p_values[k]):
-        reason = _reason(one, k + 2) or _reason(other, k + 2) or "no interval on both sides"
-        return Difference(k + 2, before, after, None, None, None, None, None, False, reason)
-    ratio, low, high = (ratio_from_log(x) for x in (value[k], value[k] - half[k], value[k] + half[k]))
-    weak = _reason(one, k + 2) or _reason(other, k + 2)
-    p_value = float(p_values[k])
-    return Difference(
-        rank=k + 2,
-        before=before,
-        after=after,
-        ratio=ratio,
-        low=low,
-        high=high,
-        degrees_of_freedom=float(degrees[k]),
-        p_value=p_value,
-        differs=p_value < 1 - level,
-        reason=weak,
-    )
-
-
 @dataclass(frozen=True)
 class Difference:
-    """What one rank did; what is not known is None, and `reason` says why, or what makes it weak.
+    """The difference of two curves at one rank; what is not known is None.
 
     Attributes:
-        rank: k.
-        before, after: p_k / p_1 of the first and of the second.
-        ratio: after / before, with its interval from `low` to `high`.
-        degrees_of_freedom: of the interval.
-        p_value: how often chance alone would make any rank differ as much as this one.
-        differs: whether that is less than 1 − level.
-        reason: why there is no answer, or what makes it a weak one.
+        rank (int): k.
+        before, after (float or None): p_k / p_1 of the first and of the second curve.
+        ratio (float or None): after / before.
+        low, high (float or None): the confidence interval of the ratio.
+        degrees_of_freedom (float or None): of the interval.
+        p_value (float or None): corrected for the number of ranks.
+        differs (bool): whether the p-value is below 1 − level.
+        reason (str or None): why there is no result, or what makes it weak.
     """
 
     rank: int
@@ -405,69 +355,132 @@ class Difference:
     reason: str | None = None
 
 
-def _propensity(curve: Curve, k: int) -> float | None:
-    found = curve.propensity[k] if k < curve.max_rank else np.nan
-    return float(found) if np.isfinite(found) else None
+@dataclass(frozen=True, eq=False)
+class ComparedCurve:
+    """A curve with the errors that a comparison needs, by rank; NaN where there is no interval.
+
+    Attributes:
+        log_propensity (array of length M): x = log p.
+        covariance (array of shape M × M): the covariance of x.
+        degrees (array of length M): degrees of freedom.
+        curve (Curve): the curve itself.
+        jackknife (Jackknife or None): the refits without each bucket, if they can be paired with another curve's.
+        buckets (array of int): the bucket that each refit leaves out.
+        engine (object): the engine that put queries into buckets; another engine may use other buckets.
+    """
+
+    log_propensity: FloatArray
+    covariance: FloatArray
+    degrees: FloatArray
+    curve: Curve
+    jackknife: Jackknife | None = None
+    buckets: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    engine: object = None
+
+    @classmethod
+    def of(cls, source: Any, estimator: str | None, level: float) -> ComparedCurve:
+        """Return the curve of a harvest, a fitted estimator or a `Curve`."""
+        if isinstance(source, Harvest):
+            source = fit_harvest(source, estimator, level)
+        if isinstance(source, Curve):
+            return cls._of_curve(source)
+        if not isinstance(source, CurveEstimator):
+            raise CurveError(
+                f"A {type(source).__name__} cannot be compared. Give a Harvest, a fitted estimator or a Curve."
+            )
+        compared = cls._of_curve(source.curve())
+        if not isinstance(source, Estimator) or source.jackknife_ is None:
+            return compared
+        harvest, jackknife = source.harvest_, source.jackknife_
+        mixed = any(finding.code == MIXED_ENGINES.code for finding in harvest.findings)
+        # If the estimator left buckets out, it is not known which bucket each refit leaves out.
+        if mixed or jackknife.buckets != len(harvest.buckets):
+            return compared
+        return replace(compared, jackknife=jackknife, buckets=harvest.buckets, engine=harvest.about.get("engine"))
+
+    @classmethod
+    def _of_curve(cls, curve: Curve) -> ComparedCurve:
+        covariance, degrees = curve.covariance_matrix, np.full(curve.max_rank, np.nan)
+        # A percentile interval has no degrees of freedom; infinitely many stand for a normal quantile.
+        for p in curve.positions:
+            degrees[p.position - 1] = np.inf if p.degrees_of_freedom is None else p.degrees_of_freedom
+        known = np.isfinite(curve.interval[:, 0]) & np.isfinite(np.diagonal(covariance)) & (curve.propensity > 0)
+        known[0] = True
+        x = np.log(np.where(known, curve.propensity, np.nan))
+        if not known[1:].any():
+            raise CurveError(
+                f"The curve of {curve.estimator!r} has no interval at any rank but the first, so a difference cannot "
+                "be told from chance. Estimate it with intervals, from more queries."
+            )
+        return cls(x, covariance, np.where(known, degrees, np.nan), curve)
+
+    @property
+    def max_rank(self) -> int:
+        """M."""
+        return len(self.log_propensity)
+
+    def scaled_changes(self, buckets: IntArray) -> FloatArray:
+        """Return the change of x without each of some buckets, scaled so that the sum of squares is its variance.
+
+        A bucket that is not in the harvest changes nothing.
+        """
+        scaled = np.zeros((len(buckets), self.max_rank))
+        if self.jackknife is not None:
+            own = self.jackknife.buckets
+            scaled[np.searchsorted(buckets, self.buckets)] = self.jackknife.changes * np.sqrt((own - 1) / own)
+        return scaled
 
 
-def _reason(curve: Curve, rank: int) -> str | None:
-    return next((p.reason for p in curve.positions if p.position == rank), None)
+def fit_harvest(harvest: Harvest, estimator: str | None = None, level: float = DEFAULT_LEVEL) -> Estimator[Any]:
+    """Fit the named estimator on a harvest; by default CrossFit, or AllPairs for a harvest of sums."""
+    kind: Any = estimator_class(choose_estimator(harvest, estimator))
+    return kind(level=level).fit(harvest)  # type: ignore[no-any-return]
 
 
-def _shown(curve: Curve, k: int) -> bool:
-    return any(p.position == k + 2 for p in curve.positions)
+def choose_estimator(harvest: Harvest, estimator: str | None) -> str:
+    """Return the name of the estimator to fit on a harvest, and refuse one that does not fit on harvests."""
+    name = ("all-pairs" if harvest.kind == "pairs" else "cross-fit") if estimator is None else estimator
+    if not isinstance(name, str) or name not in FROM_HARVESTS:
+        raise CurveError(f"The estimator {name!r} does not fit on a harvest. Use one of {listed(FROM_HARVESTS)}.")
+    return name
 
 
-def _notes(one: ComparedCurve, other: ComparedCurve, paired: bool) -> tuple[str, ...]:
-    """Say what is to be known of a comparison."""
-    said = []
-    if one.curve.estimator != other.curve.estimator:
-        said.append(
-            f"The curves come from two estimators, {one.curve.estimator} and {other.curve.estimator}: a difference may "
-            "be theirs."
-        )
-    if not paired and one.deletions is not None and other.deletions is not None:
-        said.append(
-            "The harvests come from engines that put queries into different buckets: they are taken for independent."
-        )
-    if len(one.x) != len(other.x):
-        said.append(f"Ranks beyond {min(len(one.x), len(other.x))} are on one side only, and are left out.")
-    gone = {*one.curve.page_views} ^ {*other.curve.page_views}
-    if gone:
-        said.append(f"Not the same rankers on both sides: {', '.join(sorted(gone))} on one only.")
-    return (*said, *dict.fromkeys((*one.curve.notes, *other.curve.notes)))
+# ---- Text
 
 
-def _cut(name: str) -> str:
-    """Return a name as a column's head, its end where it is long: files differ there."""
-    shown = printable(name)
-    return shown if len(shown) <= _LONGEST else f"…{shown[1 - _LONGEST :]}"
+def format_f_test(test: FTest) -> str:
+    """Return an F test as text.
+
+    >>> format_f_test(FTest(0.7312, 9, 183.4, 0.678))
+    'F(9, 183) = 0.73'
+    """
+    return f"F({test.numerator}, {test.denominator:.0f}) = {test.statistic:.2f}"
 
 
-def wrapped(text: str) -> str:
-    """Return a text as lines within the width of a terminal."""
-    held = _HELD.sub(lambda found: found[0].replace(" ", "\xa0"), printable(text))
-    return textwrap.fill(held, _WIDTH, subsequent_indent="  ", break_on_hyphens=False).replace("\xa0", " ")
+def f_test_to_dict(test: FTest | None) -> dict[str, Any] | None:
+    """Return an F test as `--json` prints it."""
+    if test is None:
+        return None
+    return {
+        "statistic": test.statistic,
+        "degrees_of_freedom": [test.numerator, test.denominator],
+        "p_value": test.p_value,
+    }
 
 
-def _line(d: Difference, wide: int) -> str:
-    before, after = (f"{'–' if p is None else f'{p:.3f}':>{wide}}" for p in (d.before, d.after))
-    if d.ratio is None:
-        return wrapped(f"{d.rank:>4} {before} {after}        –  {d.reason or ''}")
-    ends = f"{d.low:.3f} – {d.high:.3f}"
-    mark = "  differs" if d.differs else ""
-    return f"{d.rank:>4} {before} {after} {d.ratio:>8.3f}  {ends:<16} {number(d.p_value)}{mark}"
+def p_value_cell(p_value: float | None) -> str:
+    """Return a p-value as a cell of a table.
 
-
-def number(p_value: float | None) -> str:
-    """Return a p-value as a table shows it."""
+    >>> p_value_cell(0.0312), p_value_cell(1e-9), p_value_cell(None)
+    ('0.031', '<.001', '–')
+    """
     if p_value is None:
         return "–"
     return "<.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def format_change(ratio: float | None) -> str:
-    """Return a ratio as what it adds.
+    """Return a ratio as a change in percent.
 
     >>> format_change(1.1), format_change(0.934)
     ('+10%', '−6.6%')
@@ -476,8 +489,37 @@ def format_change(ratio: float | None) -> str:
     return f"{'−' if change < 0 else '+'}{float(f'{abs(change):.2g}'):g}%"
 
 
+def wrap(text: str) -> str:
+    """Return a text as lines of at most 80 characters, without breaking a test statistic or a p-value."""
+    unbroken = _UNBROKEN.sub(lambda found: found[0].replace(" ", "\xa0"), printable(text))
+    return textwrap.fill(unbroken, _WIDTH, subsequent_indent="  ", break_on_hyphens=False).replace("\xa0", " ")
+
+
+def _shorten(name: str) -> str:
+    """Return a name as the head of a column; of a long one the end, where names of files differ."""
+    name = printable(name)
+    return name if len(name) <= _MAX_COLUMN else f"…{name[1 - _MAX_COLUMN :]}"
+
+
+def _table_row(d: Difference, width: int) -> str:
+    before, after = (f"{'–' if p is None else f'{p:.3f}':>{width}}" for p in (d.before, d.after))
+    if d.ratio is None:
+        return wrap(f"{d.rank:>4} {before} {after}        –  {d.reason or ''}")
+    interval = f"{d.low:.3f} – {d.high:.3f}"
+    mark = "  differs" if d.differs else ""
+    return f"{d.rank:>4} {before} {after} {d.ratio:>8.3f}  {interval:<16} {p_value_cell(d.p_value)}{mark}"
+
+
+# ---- Plot
+
+
 def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Draw the ratio of two curves by rank with its intervals; ranks that differ are diamonds."""
+    """Draw the ratio of two curves by rank with its intervals; ranks that differ are diamonds.
+
+    Arguments:
+        comparison (Comparison): the result of `compare`.
+        ax (matplotlib Axes, optional): where to draw; by default a new figure.
+    """
     check_type("comparison", comparison, Comparison)
     return draw(comparison_chart(comparison), ax)
 
@@ -485,21 +527,21 @@ def draw_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
 def comparison_chart(comparison: Comparison) -> Chart:
     """Return the chart of the ratio of two curves, on a scale where half and double are equally far from 1."""
     series = []
-    for differs, color, marker, name in (
-        (False, 0, "o", "no difference beyond chance"),
+    for differs, color, marker, title in (
+        (False, 0, "o", "no significant difference"),
         (True, "alarm", "D", "differs"),
     ):
         rows = [d for d in comparison.differences if d.ratio is not None and d.differs == differs]
         if rows:
-            ratio, low, high = (known(getattr(d, field) for d in rows) for field in ("ratio", "low", "high"))
-            series.append(Series(name, color, [d.rank for d in rows], ratio, low, high, marker, line=""))
+            ratio, low, high = (known(getattr(d, name) for d in rows) for name in ("ratio", "low", "high"))
+            series.append(Series(title, color, [d.rank for d in rows], ratio, low, high, marker, line=""))
     first, second = comparison.names
-    p = format_p_value(comparison.p_value)
-    result = f"differ, {p}" if comparison.differs else f"do not differ beyond chance, {p}"
+    result = "differ" if comparison.differs else "do not differ significantly"
+    result = "are identical" if comparison.identical else f"{result}, {format_p_value(comparison.p_value)}"
     values = [1.0, *(value for one in series for value in one.values)]
     below, above = short_names(comparison.names)
     return Chart(
-        f"{first} and {second} {'are the same' if comparison.same else result}",
+        f"{first} and {second} {result}",
         rank_axis([d.rank for d in comparison.differences]),
         number_axis(f"Propensity, {above} / {below}", values, log=True),
         series,

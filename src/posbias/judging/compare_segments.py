@@ -1,110 +1,242 @@
-"""Compare the curves of the segments of a harvest."""
+"""Compare the curves of the segments of a harvest, such as devices or markets.
+
+Each segment is compared with the precision-weighted mean of all segments, rank by rank. Segments share buckets of
+queries, so the same bucket is left out of all of them to measure chance. A joint F test asks whether all segments have
+the same curve. If there are too many segments for that, one mean over the ranks of each segment is tested.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray
-from posbias._stats import t_quantile
+from posbias._stats import FTest, t_quantile
 from posbias._text import format_p_value, format_ranges, label, listed, printable
 from posbias._validate import DEFAULT_LEVEL, share
 from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest, Segment
-from posbias.judging.compare import ALONE, ComparedCurve, choose_estimator, number, wrapped
-from posbias.judging.significance import Contrasts, Question, Trial, joint_test, ratio_from_log, simultaneous_p_values
+from posbias.judging.compare import (
+    INTERVAL_NOTE,
+    ComparedCurve,
+    choose_estimator,
+    f_test_to_dict,
+    format_f_test,
+    p_value_cell,
+    wrap,
+)
+from posbias.judging.significance import (
+    AssumptionTest,
+    Contrasts,
+    joint_test,
+    ratio_from_log,
+    simultaneous_p_values,
+)
 from posbias.version import __version__
 
-if TYPE_CHECKING:
-    from posbias.judging.significance import JointTest
-
 FORMAT = 1
-DIFFER = "segments-differ"
-_NAME = 24
-# More than this many differences at once would fill the memory with their covariance.
-_MOST = 3_000
+SEGMENTS_DIFFER = "segments-differ"
+# The covariance of more differences than this would take too much memory.
+_MAX_DIFFERENCES = 3_000
+_NAME_WIDTH = 24
 
 
 def compare_segments(
     harvest: Harvest, *, estimator: str | None = None, level: float = DEFAULT_LEVEL
 ) -> SegmentComparison:
-    """Test whether the segments of a harvest have the same curve, and say which differ, and where.
+    """Test whether the segments of a harvest have the same curve, and report which differ, and at which ranks.
 
     Arguments:
-        harvest: made with segment columns, `by`.
-        estimator: by its name, such as "all-pairs".
-        level: of the intervals and of the test.
+        harvest (Harvest): a harvest with segment columns (`by`).
+        estimator (str, optional): the name of the estimator, such as "all-pairs"; by default CrossFit, or AllPairs for
+            a harvest of sums.
+        level (float, default 0.95): the level of the intervals and of the test.
 
-    Reference: Fang, Agarwal and Joachims, SIGIR 2019 (curves that depend on context).
+    Returns:
+        SegmentComparison: each segment against the mean of all, and a joint test.
+
+    Example:
+        >>> import posbias
+        >>> log = posbias.simulate(posbias.World(queries=3000, max_rank=5, segments={"phone": 1.5, "desktop": 0.8}))
+        >>> harvest = posbias.harvest(posbias.ClickLog(log), max_rank=5, by=["device"])
+        >>> posbias.compare_segments(harvest).differs
+        True
+
+    Reference:
+        Z. Fang, A. Agarwal and T. Joachims, Intervention harvesting for context-dependent examination-bias estimation,
+        SIGIR 2019.
     """
     share("level", level, CurveError)
     if not isinstance(harvest, Harvest):
         raise HarvestError(f"compare_segments takes a Harvest, not a {type(harvest).__name__}.")
     if not harvest.by:
-        raise HarvestError(
-            "The harvest has no segments. Harvest the log by the columns that make them.", {"by": "COLUMN"}
-        )
-    if len(harvest.segments) > _MOST:
+        raise HarvestError("The harvest has no segments. Harvest the log by one or more columns.", {"by": "COLUMN"})
+    if len(harvest.segments) > _MAX_DIFFERENCES:
         raise CurveError(
-            f"The harvest has {len(harvest.segments):,} segments, and up to {_MOST:,} can be compared. Harvest by "
-            "fewer columns, or by coarser ones."
+            f"The harvest has {len(harvest.segments):,} segments, and at most {_MAX_DIFFERENCES:,} can be compared. "
+            "Harvest by fewer columns, or by coarser ones."
         )
     name = choose_estimator(harvest, estimator)
-    sides: dict[Segment, ComparedCurve] = {}
+    curves: dict[Segment, ComparedCurve] = {}
     for key in harvest.segments:
-        # Without a curve, or where queries cannot be told apart by bucket, it is left out.
+        # A segment without a curve, or without refits by bucket, is left out.
         with suppress(EstimateError, CurveError):
-            side = ComparedCurve.of(harvest.segment(key), name, level)
-            if side.deletions is not None:
-                sides[key] = side
-    if len(sides) < 2:
+            curve = ComparedCurve.of(harvest.segment(key), name, level)
+            if curve.jackknife is not None:
+                curves[key] = curve
+    if len(curves) < 2:
         raise CurveError(
-            f"Of {len(harvest.segments):,} segments, {'only one' if sides else 'none'} has a curve with intervals by "
-            "bucket of queries: "
-            "nothing to compare. It takes more data, fewer segments, or a harvest by one engine."
+            f"Nothing to compare: of {len(harvest.segments):,} segments, {'only one' if curves else 'none'} has a "
+            "curve with intervals by bucket of queries. Use more data, fewer segments, or a harvest by one engine."
         )
-    without = [label(key) for key in harvest.segments if key not in sides]
-    note = f"No curve with intervals, and left out: {listed(without)}." if without else None
-    return _compared(harvest, sides, level, note)
+    without = [label(key) for key in harvest.segments if key not in curves]
+    notes = (f"Left out, because they have no curve with intervals: {listed(without)}.",) if without else ()
+    return _compare_with_mean(harvest, curves, level, notes)
+
+
+def _compare_with_mean(
+    harvest: Harvest, curves: dict[Segment, ComparedCurve], level: float, notes: tuple[str, ...]
+) -> SegmentComparison:
+    """Compare each curve with the precision-weighted mean of all."""
+    max_degrees = min(curve.jackknife.max_degrees for curve in curves.values() if curve.jackknife is not None)
+    value, changes, known = _differences_from_mean(harvest, curves)
+    by_rank = None
+    if int(known.sum()) <= _MAX_DIFFERENCES:
+        by_rank = Contrasts.from_deletions(value[known], changes[:, known], max_degrees)
+    means = _mean_over_ranks(value, changes, known, max_degrees)
+    joint, scope = None if by_rank is None else joint_test(by_rank), "all ranks of all segments"
+    if joint is None or not joint.tested:
+        joint, scope = joint_test(means), "the mean of each segment over its ranks"
+    half = t_quantile(means.degrees, (1 + level) / 2) * means.standard_error
+    p_values = simultaneous_p_values(means)
+    p_values_by_rank = np.full(known.shape, np.nan)
+    if by_rank is not None:
+        p_values_by_rank[known] = simultaneous_p_values(by_rank)
+    compared = [(row, key) for row, key in enumerate(curves) if known[row].any()]
+    segments = tuple(
+        SegmentDifference(
+            segment=key,
+            page_views=sum(curves[key].curve.page_views.values()),
+            ratio=ratio_from_log(means.value[i]),
+            low=ratio_from_log(means.value[i] - half[i]),
+            high=ratio_from_log(means.value[i] + half[i]),
+            p_value=float(p_values[i]),
+            differs=bool(p_values[i] < 1 - level),
+            ranks=tuple(int(k) + 2 for k in np.flatnonzero(p_values_by_rank[row] < 1 - level)),
+        )
+        for i, (row, key) in enumerate(compared)
+    )
+    return SegmentComparison(
+        by=harvest.by,
+        estimator=next(iter(curves.values())).curve.estimator,
+        level=level,
+        joint=joint if joint.tested else None,
+        joint_scope=scope,
+        min_rank_p_value=float(np.nanmin(p_values_by_rank)) if np.isfinite(p_values_by_rank).any() else None,
+        segments=segments,
+        notes=notes,
+    )
+
+
+def _differences_from_mean(
+    harvest: Harvest, curves: dict[Segment, ComparedCurve]
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Return x less the mean of all segments, its changes without each bucket, and where both are known.
+
+    The shapes are (S, M − 1), (B, S, M − 1) and (S, M − 1).
+    """
+    x = np.stack([curve.log_propensity[1:] for curve in curves.values()])
+    changes = np.stack([curve.scaled_changes(harvest.buckets) for curve in curves.values()], axis=1)[:, :, 1:]
+    known = np.isfinite(x) & np.isfinite(changes).all(axis=0)
+    # A rank that only one segment has cannot be compared.
+    known &= known.sum(axis=0) > 1
+    if not known.any():
+        raise CurveError("No rank but the first has an interval in two segments: there is nothing to compare.")
+    x, changes = np.where(known, x, 0.0), np.where(known, changes, 0.0)
+    precision = _precision(changes, known)
+    weight = precision / np.maximum(precision.sum(axis=0), 1e-300)
+    return x - (weight * x).sum(axis=0), changes - (weight * changes).sum(axis=1, keepdims=True), known
+
+
+def _mean_over_ranks(value: FloatArray, changes: FloatArray, known: BoolArray, max_degrees: float) -> Contrasts:
+    """Return one number for each segment: the mean over its ranks, weighted by precision."""
+    weight = _precision(changes, known)
+    weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
+    compared = known.any(axis=1)
+    means, mean_changes = (weight * value).sum(axis=1), (weight * changes).sum(axis=2)
+    return Contrasts.from_deletions(means[compared], mean_changes[:, compared], max_degrees)
+
+
+def _precision(changes: FloatArray, known: BoolArray) -> FloatArray:
+    return np.where(known, 1 / np.maximum((changes**2).sum(axis=0), 1e-300), 0.0)
 
 
 @dataclass(frozen=True)
 class SegmentComparison:
-    """Whether the curves of segments differ by more than chance.
+    """The result of `compare_segments`: whether the curves of segments differ.
 
     Attributes:
-        by: the segment columns.
-        estimator: of the curves.
-        level: of the intervals and of the test.
-        joint: an F test that all have one curve; None where there are too few queries for so many segments.
-        joint_of: what it tests: all ranks of all segments or, where these are too many, a mean of each segment.
-        p_each: the least p-value of any rank of any segment, allowing for all of them.
-        segments: each against the mean of all.
-        notes: what is to be known of the comparison.
+        by (tuple of str): the segment columns.
+        estimator (str): the estimator of the curves.
+        level (float): the level of the intervals and of the test.
+        joint (FTest or None): an F test that all segments have one curve; None if there are too few queries for it.
+        joint_scope (str): what it tests: all ranks of all segments or, if these are too many, a mean of each segment.
+        min_rank_p_value (float or None): the smallest p-value of any rank of any segment, corrected for their number.
+        segments (tuple of SegmentDifference): each segment against the mean of all.
+        notes (tuple of str): what limits the comparison.
     """
 
     by: tuple[str, ...]
     estimator: str
     level: float
-    joint: JointTest | None
-    joint_of: str
-    p_each: float | None
+    joint: FTest | None
+    joint_scope: str
+    min_rank_p_value: float | None
     segments: tuple[SegmentDifference, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def p_value(self) -> float:
-        """Of the joint test or, where there is none, of the segment that differs most."""
+        """The p-value of the joint test or, without one, of the segment that differs most."""
         return min(one.p_value for one in self.segments) if self.joint is None else self.joint.p_value
 
     @property
     def differs(self) -> bool:
-        """Whether the segments' curves differ by more than chance."""
+        """Whether the curves of the segments differ significantly."""
         return self.p_value < 1 - self.level
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        return self.sentence(self.differs)
+
+    def sentence(self, differs: bool) -> str:
+        """Return a sentence that the curves differ, or that they do not; a caller may correct for further tests."""
+        segments = f"the {len(self.segments)} segments by {printable(', '.join(self.by))}"
+        p_value = format_p_value(self.p_value)
+        if differs:
+            return f"The curves of {segments} differ ({p_value})."
+        return f"No significant difference between the curves of {segments} ({p_value})."
+
+    @property
+    def assumption_test(self) -> AssumptionTest:
+        """The test whether all segments have one curve, as one of the tests of a diagnosis."""
+        nan = float("nan")
+        violated = Finding(
+            SEGMENTS_DIFFER,
+            "warning",
+            f"{self.sentence(True).rstrip('.')}. The curve of all segments is their average, and fits none of them",
+            len(self.segments),
+            evidence={"segments": len(self.segments)},
+            remedy="Use the curve of each segment, as estimates and weights by segment do.",
+        )
+        # The curve of all segments is meant to be an average, so a difference between them is never an error.
+        result = FTest(nan, 0, nan, self.p_value) if self.joint is None else self.joint
+        return AssumptionTest(result, violated, max_severity="warning")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as `--json` prints it."""
@@ -115,9 +247,9 @@ class SegmentComparison:
             "level": self.level,
             "differs": self.differs,
             "p_value": self.p_value,
-            "joint": None if self.joint is None else asdict(self.joint) | {"degrees": list(self.joint.degrees)},
-            "joint_of": self.joint_of,
-            "p_each": self.p_each,
+            "joint": f_test_to_dict(self.joint),
+            "joint_scope": self.joint_scope,
+            "min_rank_p_value": self.min_rank_p_value,
             "segments": [
                 asdict(one) | {"segment": dict(zip(self.by, one.segment, strict=True)), "ranks": list(one.ranks)}
                 for one in self.segments
@@ -127,64 +259,21 @@ class SegmentComparison:
         }
 
     def to_text(self) -> str:
-        """Return the comparison as a table, after what comes of it."""
-        lines = [wrapped(self.verdict), wrapped(self._how)]
+        """Return the verdict, and a table with a line for each segment."""
+        lines = [wrap(self.verdict), wrap(self._method())]
         interval = f"{100 * self.level:g}% interval"
-        lines.append(f"{'segment':<{_NAME}} page views    ratio  {interval:<16}    p  ranks")
-        for one in self.segments:
-            name = printable(label(one.segment))
-            name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-            ends = f"{one.low:.3f} – {one.high:.3f}"
-            where = format_ranges(one.ranks) if one.ranks else ""
-            line = f"{name:<{_NAME}} {one.page_views:>10,} {one.ratio:>8.3f}  {ends:<16} {number(one.p_value)}  {where}"
-            lines.append(line.rstrip())
-        lines.append("ratio: to the mean of all, over its ranks; ranks: where it differs from it")
-        lines.append(ALONE.format(what="segment"))
-        lines += [wrapped(f"! {note}") for note in self.notes]
+        lines.append(f"{'segment':<{_NAME_WIDTH}} page views    ratio  {interval:<16}    p  ranks")
+        lines += [_table_row(one) for one in self.segments]
+        lines.append("ratio: to the mean of all segments, over its ranks; ranks: where it differs")
+        lines.append(INTERVAL_NOTE.format(what="segment"))
+        lines += [wrap(f"! {note}") for note in self.notes]
         return "\n".join(lines)
 
-    @property
-    def verdict(self) -> str:
-        """What comes of it, in a sentence, where nothing else is asked."""
-        return self.told(self.differs)
-
-    def told(self, differs: bool) -> str:
-        """Return in a sentence that the curves differ, or that they do not by more than chance."""
-        segments, p = (
-            f"the {len(self.segments)} segments by {printable(', '.join(self.by))}",
-            format_p_value(self.p_value),
-        )
-        if differs:
-            return f"The curves of {segments} differ ({p})."
-        return f"No difference beyond chance between {segments} ({p})."
-
-    @property
-    def question(self) -> Question:
-        """Whether one curve is that of all segments, as one question among those of a diagnosis."""
-        joint, nan = self.joint, float("nan")
-        trial = Trial(nan, 0, nan, self.p_value)
-        if joint is not None:
-            trial = Trial(joint.statistic, joint.degrees[0], joint.degrees[1], joint.p_value)
-        alarm = Finding(
-            DIFFER,
-            "warning",
-            f"{self.told(True).rstrip('.')}: the curve of all is their average, and that of none of them",
-            len(self.segments),
-            evidence={"segments": len(self.segments)},
-            remedy="Use each segment's own curve, as estimates and weights by segment do.",
-        )
-        # An average of curves is what the curve of all is meant to be, however sure it is that they differ.
-        return Question(trial, alarm, surely="warning")
-
-    @property
-    def _how(self) -> str:
+    def _method(self) -> str:
+        method = f"{self.estimator}, paired by bucket of queries; "
         if self.joint is None:
-            return f"{self.estimator}, paired by bucket of queries; too few queries for one test of all"
-        degrees = f"{self.joint.degrees[0]}, {self.joint.degrees[1]:.0f}"
-        return (
-            f"{self.estimator}, paired by bucket of queries; {self.joint_of} at once F({degrees}) = "
-            f"{self.joint.statistic:.2f}"
-        )
+            return f"{method}too few queries for a test of all segments at once"
+        return f"{method}{self.joint_scope} at once {format_f_test(self.joint)}"
 
     def __str__(self) -> str:
         return self.to_text()
@@ -192,88 +281,27 @@ class SegmentComparison:
     __repr__ = __str__
 
 
-def _compared(
-    harvest: Harvest, sides: dict[Segment, ComparedCurve], level: float, note: str | None
-) -> SegmentComparison:
-    every = harvest.buckets
-    x = np.stack([side.x[1:] for side in sides.values()])
-    moved = np.stack([side.deletions.within(every) for side in sides.values() if side.deletions is not None], axis=1)[
-        :, :, 1:
-    ]
-    known = np.isfinite(x) & np.isfinite(moved).all(axis=0)
-    # A rank that one segment alone has is not compared.
-    known &= known.sum(axis=0) > 1
-    if not known.any():
-        raise CurveError("No rank but the first has an interval in two segments: there is nothing to compare.")
-    x, moved = np.where(known, x, 0.0), np.where(known, moved, 0.0)
-    precision = np.where(known, 1 / np.maximum((moved**2).sum(axis=0), 1e-300), 0.0)
-    weight = precision / np.maximum(precision.sum(axis=0), 1e-300)
-    # Each against the mean of all, rank by rank.
-    value = x - (weight * x).sum(axis=0)
-    moved = moved - (weight * moved).sum(axis=1, keepdims=True)
-    of_all = _contrasts(value, moved, known, sides) if int(known.sum()) <= _MOST else None
-    # One number for each segment: its mean over ranks, the surest counting most.
-    own = np.where(known, 1 / np.maximum((moved**2).sum(axis=0), 1e-300), 0.0)
-    own /= np.maximum(own.sum(axis=1, keepdims=True), 1e-300)
-    means = _contrasts(
-        (own * value).sum(axis=1, keepdims=True),
-        (own * moved).sum(axis=2, keepdims=True),
-        np.asarray(known.any(axis=1, keepdims=True)),
-        sides,
-    )
-    joint, of = None if of_all is None else joint_test(of_all), "all ranks of all segments"
-    if joint is None:
-        joint, of = joint_test(means), "the mean of each segment over its ranks"
-    half = t_quantile(means.degrees, (1 + level) / 2) * means.standard_error
-    p_means = simultaneous_p_values(means)
-    p_each = np.full(known.shape, np.nan)
-    if of_all is not None:
-        p_each[known] = simultaneous_p_values(of_all)
-    shown = [key for key, ranks in zip(sides, known, strict=True) if ranks.any()]
-    rows = [
-        SegmentDifference(
-            segment=key,
-            page_views=sum(sides[key].curve.page_views.values()),
-            ratio=ratio_from_log(means.value[i]),
-            low=ratio_from_log(means.value[i] - half[i]),
-            high=ratio_from_log(means.value[i] + half[i]),
-            p_value=float(p_means[i]),
-            differs=bool(p_means[i] < 1 - level),
-            ranks=tuple(int(k) + 2 for k in np.flatnonzero(p_each[list(sides).index(key)] < 1 - level)),
-        )
-        for i, key in enumerate(shown)
-    ]
-    return SegmentComparison(
-        by=harvest.by,
-        estimator=next(iter(sides.values())).curve.estimator,
-        level=level,
-        joint=joint,
-        joint_of=of,
-        p_each=float(np.nanmin(p_each)) if np.isfinite(p_each).any() else None,
-        segments=tuple(rows),
-        notes=() if note is None else (note,),
-    )
-
-
-def _contrasts(
-    value: FloatArray, moved: FloatArray, known: BoolArray, sides: dict[Segment, ComparedCurve]
-) -> Contrasts:
-    """Return those that are known, in a row."""
-    most = min(side.deletions.most_degrees for side in sides.values() if side.deletions is not None)
-    return Contrasts.from_deletions(value[known], moved[:, known], most)
+def _table_row(one: SegmentDifference) -> str:
+    name = printable(label(one.segment))
+    name = name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…"
+    interval = f"{one.low:.3f} – {one.high:.3f}"
+    ranks = format_ranges(one.ranks) if one.ranks else ""
+    row = f"{name:<{_NAME_WIDTH}} {one.page_views:>10,} {one.ratio:>8.3f}  {interval:<16} {p_value_cell(one.p_value)}"
+    return f"{row}  {ranks}".rstrip()
 
 
 @dataclass(frozen=True)
 class SegmentDifference:
-    """One segment against the mean of all.
+    """One segment against the mean of all segments.
 
     Attributes:
-        segment: its values of the segment columns.
-        page_views: in it.
-        ratio: of its propensities to the mean of all segments, on average over ranks, from `low` to `high`.
-        p_value: of that ratio, allowing for there being several segments.
-        differs: whether that is less than 1 − level.
-        ranks: where it differs from the mean, allowing for all ranks of all segments.
+        segment (tuple of str or None): its values of the segment columns.
+        page_views (int): its page views.
+        ratio (float): its propensities over the mean of all segments, averaged over ranks.
+        low, high (float): the confidence interval of the ratio.
+        p_value (float): of the ratio, corrected for the number of segments.
+        differs (bool): whether the p-value is below 1 − level.
+        ranks (tuple of int): the ranks that differ from the mean, corrected for all ranks of all segments.
     """
 
     segment: tuple[str | None, ...]

@@ -1,8 +1,12 @@
-"""Diagnose a curve: test the assumptions behind it on the harvest it was estimated from."""
+"""Diagnose a curve: test the assumptions behind it on the harvest that it was estimated from.
+
+`diagnose` harvests a log if one is given, and runs every function in `DIAGNOSTICS`. `docs/trust.md` describes the
+tests, how often they raise false alarms, what they detect, and what no harvest can show.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,48 +17,65 @@ from posbias._text import as_python, format_p_value
 from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import HarvestError, Spelling
+from posbias.estimators.base import Jackknife
 from posbias.findings import Finding, any_error
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
 from posbias.judging.compare_segments import SegmentComparison
 from posbias.judging.diagnostics import (
+    Context,
     PageClicks,
     RankSupport,
-    Refitted,
+    agreement_test,
+    compared_ranks,
     count_page_clicks,
-    find_odd_pages,
-    find_sticky,
-    find_weak_support,
-    links_of,
-    measure_support,
-    question_disagreement,
-    question_independence,
-    question_pages,
-    question_proxy,
-    question_split,
-    refit,
+    find_dominant_buckets,
+    find_few_degrees,
+    find_similar_rankers,
+    find_sticky_traffic,
+    find_unusual_pages,
+    independence_test,
+    note_missing_rankers,
+    one_curve_test,
+    page_clicks_test,
+    proxy_test,
     refuse_proxy,
+    refuse_proxy_column,
+    report_repeated_pairs,
+    report_support,
+    segments_test,
+    split_test,
 )
-from posbias.judging.one_curve import OneCurve, RankerPairs, likeness, question_pairs, sees_trust
-from posbias.judging.significance import Question, answer
+from posbias.judging.one_curve import OneCurve, RankerPairs
+from posbias.judging.significance import AssumptionTest, decide
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import ANY_RANKER
 from posbias.progress import Progress, silent
 from posbias.version import __version__
 
-_ORDER = {"error": 0, "warning": 1, "info": 2}
-# Under every curve that is ever made, less is said than where one asks.
-_ALARM = 0.01
-# So many rankers have ranker_pairs enough, and few enough to be quick about them.
-_MOST_RANKERS = 3
-_NAMELESS = "it takes rankers that are named"
-_SUMS = Finding(
-    "sums-only",
-    "info",
-    "The harvest holds sums over pairs of ranks, in which rankers are not told apart: whether pairs contradict each "
-    "other cannot be tried",
-    remedy="Harvest the log again with a smaller max_rank or a larger max_strata.",
+# Every diagnostic, in the order of the report. To add one, write a function of a `Context` and list it here.
+DIAGNOSTICS: tuple[Callable[[Context], Iterable[Finding | AssumptionTest]], ...] = (
+    report_support,
+    find_few_degrees,
+    find_dominant_buckets,
+    find_similar_rankers,
+    report_repeated_pairs,
+    one_curve_test,
+    independence_test,
+    split_test,
+    proxy_test,
+    agreement_test,
+    segments_test,
+    page_clicks_test,
+    find_sticky_traffic,
+    find_unusual_pages,
+    note_missing_rankers,
 )
+_SEVERITIES = ("error", "warning", "info")
+# The summary below every estimate raises an alarm less easily than a diagnosis that somebody asked for.
+_SUMMARY_ALARM_LEVEL = 0.01
+# The summary compares only this many rankers, to be fast.
+_SUMMARY_RANKERS = 3
 
 
 def diagnose(
@@ -67,20 +88,26 @@ def diagnose(
     progress: Progress = silent,
     force: bool = False,
 ) -> Diagnosis:
-    """Look for what speaks against the curve of a harvest: broken assumptions, odd traffic, thin support.
+    """Test the assumptions behind the curve of a harvest, and report what depends on little data.
 
     Arguments:
-        source: a harvest; or a log, of which the clicks of each page view are looked at too.
-        split: the shares of traffic that were intended, by ranker, such as {"a": 50, "b": 50}.
-        proxy: a column of the log, or the one segment column of the harvest, that tells classes of documents by how
-            relevant they are thought to be, not by these clicks: their curves are compared.
-        max_rank, engine, progress, force: of the harvest of a log, as `posbias.harvest` takes them.
+        source (Harvest or ClickLog): a harvest; or a log, whose clicks per page view are examined too.
+        split (mapping, optional): the intended shares of traffic by ranker, such as {"a": 50, "b": 50}.
+        proxy (str, optional): a column of the log, or the one segment column of the harvest, with classes of documents
+            by expected relevance. It must not be made from these clicks. The curves of its classes are compared.
+        max_rank (int, default 10): the deepest rank to harvest, for a log.
+        engine (engine or str, optional): the engine that harvests a log, as for `posbias.harvest`.
+        progress (callable, optional): is told the progress of the harvest of a log.
+        force (bool, default False): harvest a log in spite of errors in it.
+
+    Returns:
+        Diagnosis: the findings, errors first, and the data behind each rank.
 
     Example:
         >>> import posbias
         >>> world = posbias.World(queries=2000, quality=(0.5, 2.0))
-        >>> found = posbias.diagnose(posbias.harvest(posbias.ClickLog(posbias.simulate(world))))
-        >>> found.sound, [finding.code for finding in found.findings]
+        >>> diagnosis = posbias.diagnose(posbias.harvest(posbias.ClickLog(posbias.simulate(world))))
+        >>> diagnosis.sound, [finding.code for finding in diagnosis.findings]
         (True, ['support', 'one-curve'])
     """
     if isinstance(source, Harvest):
@@ -92,21 +119,56 @@ def diagnose(
     by = () if proxy is None else (proxy,)
     if proxy is not None:
         with open_log(source, engine, progress) as opened:
-            refuse_proxy(opened.schema, proxy)
+            refuse_proxy_column(opened.schema, proxy)
     harvest = make_harvest(source, max_rank=max_rank, by=by, engine=engine, progress=progress, force=force)
     with open_log(source, engine, progress) as opened:
-        pages = count_page_clicks(opened, harvest.rankers, max_rank)
-    return diagnose_harvest(harvest, split=split, proxy=proxy, pages=pages)
+        page_clicks = count_page_clicks(opened, harvest.rankers, max_rank)
+    return diagnose_harvest(harvest, split=split, proxy=proxy, page_clicks=page_clicks)
+
+
+def diagnose_harvest(
+    harvest: Harvest,
+    *,
+    split: Mapping[str, float] | None = None,
+    proxy: str | None = None,
+    page_clicks: PageClicks | None = None,
+    segments: SegmentComparison | None = None,
+    curves: Mapping[str, Jackknife] | None = None,
+    ranker_pairs: RankerPairs | None = None,
+) -> Diagnosis:
+    """Run all diagnostics on a harvest.
+
+    Arguments:
+        harvest (Harvest): the harvest.
+        split, proxy: as for `diagnose`.
+        page_clicks (PageClicks, optional): the clicks of the page views of its log.
+        segments (SegmentComparison, optional): a comparison of its segments, as one more test.
+        curves (mapping, optional): the result of `fit_estimators`, if the curves were fitted already.
+        ranker_pairs (RankerPairs, optional): the result of `count_ranker_pairs`, if it is known already.
+    """
+    context = Context(harvest, split, proxy, page_clicks, segments, curves, ranker_pairs)
+    # Invalid arguments are refused before anything is computed.
+    if split is not None:
+        context.intended_shares  # noqa: B018
+    if proxy is not None:
+        refuse_proxy(harvest, proxy)
+    findings = decide(outcome for diagnostic in DIAGNOSTICS for outcome in diagnostic(context))
+    return Diagnosis(sort_by_severity(findings), context.support)
+
+
+def sort_by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings with errors first, then warnings."""
+    return tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """How far a curve of a harvest is to be trusted.
+    """The result of `diagnose`: how far to trust the curve of a harvest.
 
     Attributes:
-        findings: what speaks against it, and what was looked at without anything being found, each with its `code`,
-            `severity`, `message`, `evidence` and `remedy`; errors first.
-        support: what each rank from the second on hangs on.
+        findings (tuple of Finding): the problems, and the tests that found none, each with its `code`, `severity`,
+            `message`, `evidence` and `remedy`; errors first.
+        support (tuple of RankSupport): the data behind each rank from the second on.
     """
 
     findings: tuple[Finding, ...]
@@ -118,7 +180,7 @@ class Diagnosis:
         return not any_error(self.findings)
 
     def to_dict(self, spell: Spelling = as_python) -> dict[str, Any]:
-        """Return it as `--json` prints it."""
+        """Return the diagnosis as `--json` prints it."""
         return {
             "sound": self.sound,
             "findings": [finding.to_dict(spell) for finding in self.findings],
@@ -126,111 +188,72 @@ class Diagnosis:
         }
 
     def to_text(self, spell: Spelling = as_python) -> str:
-        """Return it for people."""
-        blocks = [self._support(), *(finding.block(spell) for finding in self.findings)]
+        """Return the diagnosis as text."""
+        blocks = [self._support_table(), *(finding.block(spell) for finding in self.findings)]
         return "\n\n".join([*(block for block in blocks if block), self._verdict()])
 
     def __str__(self) -> str:
         return self.to_text()
 
-    def _support(self) -> str:
+    def _support_table(self) -> str:
         if not self.support:
             return ""
-        lines = ["rank  degrees of freedom    largest bucket  compared with ranks"]
+        lines = ["rank  degrees of freedom  largest bucket  compared with ranks"]
         for one in self.support:
             degrees = "–" if one.degrees_of_freedom is None else f"{one.degrees_of_freedom:,.0f}"
-            heaviest = "–" if one.largest_bucket_share is None else f"{one.largest_bucket_share:.1%}"
-            links = ", ".join(f"{rank} ({share:.0%})" for rank, share in one.compared_ranks.items()) or "–"
-            lines.append(f"{one.rank:>4} {degrees:>19} {heaviest:>16}  {links}")
+            share = "–" if one.largest_bucket_share is None else f"{one.largest_bucket_share:.1%}"
+            compared = ", ".join(_with_shares(one.compared_ranks)) or "–"
+            lines.append(f"{one.rank:>4} {degrees:>19} {share:>15}  {compared}")
         return "\n".join(lines)
 
     def _verdict(self) -> str:
         if not self.sound:
-            return "An assumption of the curve does not hold."
+            return "An assumption behind the curve does not hold."
         if any(finding.severity == "warning" for finding in self.findings):
-            return "Read the curve with these warnings."
-        return "Nothing found that speaks against the curve.\nWhat no harvest can show is in docs/trust.md."
+            return "The curve can be used, with these warnings in mind."
+        return "No problems found.\ndocs/trust.md lists what no harvest can show."
 
 
-def diagnose_harvest(
-    harvest: Harvest,
-    *,
-    split: Mapping[str, float] | None = None,
-    proxy: str | None = None,
-    pages: PageClicks | None = None,
-    curves: list[Refitted] | None = None,
-    ranker_pairs: RankerPairs | None = None,
-    segments: SegmentComparison | None = None,
-) -> Diagnosis:
-    """Return the diagnosis of a harvest, with the clicks of its log's page views if they were counted.
-
-    Where its segments were compared, whether they differ is one question more. Where its curves were estimated
-    already, in the order of `refit`, or its ranker_pairs counted, they are not again.
-    """
-    questions: list[Question] = []
-    # Asked first, for they may be refused.
-    if split is not None:
-        questions.append(question_split(harvest, split))
-    if proxy is not None:
-        questions.append(question_proxy(harvest, proxy))
-    curves = refit(harvest) if curves is None else curves
-    ranker_pairs = ranker_pairs_of(harvest) if ranker_pairs is None else ranker_pairs
-    one = None
-    if ranker_pairs is not None:
-        one = OneCurve.of(ranker_pairs)
-        questions = [*question_pairs(one, harvest.rankers), *question_independence(ranker_pairs), *questions]
-    questions += question_disagreement(curves)
-    if segments is not None:
-        questions.append(segments.question)
-    if pages is not None:
-        questions.append(question_pages(pages))
-    support = measure_support(curves[0] if curves else None, one.residuals if one else None, harvest)
-    findings = [*find_weak_support(support, harvest, ranker_pairs), *answer(questions), *find_sticky(harvest)]
-    if pages is not None:
-        findings += find_odd_pages(pages, harvest, questions[-1].trial)
-    if one is None:
-        findings.append(_SUMS)
-    return Diagnosis(sort_by_severity(findings), support)
-
-
-def ranker_pairs_of(harvest: Harvest) -> RankerPairs | None:
-    """Return the ranker_pairs of a harvest, if rankers are told apart in it."""
-    return None if harvest.kind == "pairs" else RankerPairs.of(harvest)
-
-
-def sort_by_severity(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Return findings with errors first, then warnings."""
-    return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
+# ---- The summary below an estimate
 
 
 def summary_lines(harvest: Harvest, degrees: FloatArray) -> list[str]:
-    """Return what a curve hangs on and whether pairs of ranks contradict each other; nothing of sums over pairs.
+    """Return the rank with the least data, and whether pairs of ranks contradict each other, as lines of text.
 
     Arguments:
-        harvest: of which the curve was made.
-        degrees: of freedom of its standard errors by rank; NaN where there is none.
+        harvest (Harvest): the harvest that the curve was estimated from. A harvest of sums gives no line.
+        degrees (array of length M): the degrees of freedom by rank; NaN where there is no standard error.
     """
     if harvest.kind == "pairs":
         return []
-    one = OneCurve.of(RankerPairs.of(harvest, _MOST_RANKERS))
-    named = harvest.rankers != (ANY_RANKER,)
-    return [*_support(one, degrees), *_pairs(one, "rankers are too alike, or data too few" if named else _NAMELESS)]
+    one_curve = OneCurve.of(RankerPairs.of(harvest, _SUMMARY_RANKERS))
+    names_rankers = harvest.rankers != (ANY_RANKER,)
+    return [*_summarize_support(one_curve, degrees), _summarize_one_curve(one_curve, names_rankers)]
 
 
-def _support(one: OneCurve, degrees: FloatArray) -> list[str]:
+def _summarize_support(one_curve: OneCurve, degrees: FloatArray) -> list[str]:
     known = np.where(np.arange(len(degrees)) > 0, degrees, np.nan)
     if not np.isfinite(known).any():
         return []
     least = int(np.nanargmin(known))
-    ranks = ", ".join(f"{rank} ({share:.0%})" for rank, share in links_of(one.residuals)[least].items())
-    hangs = f", and hangs on rank{'s' * (', ' in ranks)} {ranks}" if ranks else ""
-    return [f"Fewest queries decide rank {least + 1}: it has {known[least]:,.0f} degrees of freedom{hangs}."]
+    line = f"Rank {least + 1} has the least data ({known[least]:,.0f} degrees of freedom)"
+    compared = _with_shares(compared_ranks(one_curve.residuals)[least])
+    if compared:
+        ranks = " and ".join([", ".join(compared[:-1]), compared[-1]] if len(compared) > 1 else compared)
+        line += f"; its estimate comes mostly from comparisons with rank{'s' * (len(compared) > 1)} {ranks}"
+    return [f"{line}."]
 
 
-def _pairs(one: OneCurve, untold: str) -> list[str]:
-    trial = one.trial
-    if trial.told and trial.p < _ALARM:
-        return [f"! Pairs of ranks contradict each other ({format_p_value(trial.p)}). It resembles {likeness(one)}."]
-    if trial.told and sees_trust(one):
-        return [f"One curve explains all pairs of ranks ({format_p_value(trial.p)})."]
-    return [f"Whether one curve holds for all pairs of ranks cannot be told: {untold}."]
+def _with_shares(compared: Mapping[int, float]) -> list[str]:
+    return [f"{rank} ({share:.0%})" for rank, share in compared.items()]
+
+
+def _summarize_one_curve(one_curve: OneCurve, names_rankers: bool) -> str:
+    test = one_curve.directions_test
+    p_value = format_p_value(test.p_value)
+    if test.tested and test.p_value < _SUMMARY_ALARM_LEVEL:
+        return f"! Pairs of ranks contradict each other ({p_value}). The pattern resembles {one_curve.resemblance}."
+    if test.tested and one_curve.can_detect_trust_bias:
+        return f"One curve fits all pairs of ranks ({p_value})."
+    reason = "the rankers are too similar, or there is too little data" if names_rankers else "the log names no rankers"
+    return f"Not tested: whether one curve fits all pairs of ranks ({reason})."

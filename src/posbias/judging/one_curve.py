@@ -1,8 +1,25 @@
-"""Test whether one curve explains the clicks of every two rankers on the same documents."""
+"""Test whether one curve explains the clicks of every two rankers on the same documents.
+
+Ranker i puts some documents at rank k, and ranker j puts the same documents at rank k' (k = k' included). Of the T
+clicks on them, A are on pages of i. Under the position-based model A is binomial (Bradley and Terry, 1952):
+
+    A ~ Bin(T, π),    logit π = log(n_i / n_j) + x_k − x_k',    x = log p
+
+with n_i the page views of ranker i. Relevance cancels. One curve x is fitted to all pairs of rankers, and the residuals
+e = A − T π are tested. If they are larger than chance allows, the model is wrong, or traffic depends on the query.
+
+- `directions_test` asks for effects Σ c e along a few directions c: a ranker effect, trust bias and a bend.
+- `misfit_test` asks for any misfit: Q = Σ e²/v, with v = T π (1 − π).
+- `same_rank_test` uses only documents that both rankers put at the same rank, so that no curve is involved.
+
+The unit of randomness is a bucket of queries: E_b = A_b − T_b π − v (n_bi / n_i − n_bj / n_j), projected off the fit.
+
+Rankers that are similar have little power to show any of this: `OneCurve.trust_bias` has a standard error, which says
+how large an effect would have been detected.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,543 +28,585 @@ from typing import Any
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, group, tally
-from posbias._stats import f_tail, round_significant, satterthwaite_of_squares
+from posbias._stats import FTest, f_tail, not_tested, round_significant, satterthwaite_of_squares
 from posbias._text import format_p_value
 from posbias.estimators.base import MIN_BUCKETS
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Strata
-from posbias.judging.significance import NOT_TESTED, Question, Trial, wald
+from posbias.judging.significance import AssumptionTest, wald_test
 
-# The ranker_pairs of so many rankers, the busiest, are looked at: of more there are too many.
-MOST_RANKERS = 8
-_STEPS, _REACH, _FARTHEST, _RIDGE = 50, 2.0, 15.0, 1e-9
-# So many rankers, the busiest, have an effect of their own.
-_MOST_EFFECTS = 3
-_ROUNDS = 20
-_LEAST_READING = 0.05
-# RankerPairs beyond so many numbers by bucket are not looked at all at once.
-_MOST_CELLS = 10**7
-# RankerPairs of so few clicks have squares that are no χ²; and what is left of all by rounding alone.
-_LEAST_VARIANCE, _ROUNDING = 1.0, 1e-6
-# A test sees, in four logs of five, what is so many standard errors from nothing; strong trust bias is about .35.
-_SEEN, BLIND = 2.8, 0.3
-_MOST_PAIRS = 3
+# Only the rankers with most page views are compared: the number of pairs grows with its square.
+MAX_RANKERS = 8
+# An effect of its own is tested for this many rankers.
+_MAX_RANKER_EFFECTS = 3
+# A smaller effect of trust bias is detected in four logs of five if it is this many standard errors from 0.
+_DETECTABLE_ERRORS = 2.8
+# Strong trust bias is about 0.35. If less than this cannot be detected, a test that finds nothing is no evidence.
+_MAX_DETECTABLE = 0.3
+# Newton's method: steps, the longest step, the largest log propensity, and a ridge that keeps the Hessian regular.
+_MAX_STEPS, _MAX_STEP, _MAX_LOG_PROPENSITY, _RIDGE = 50, 2.0, 15.0, 1e-9
+# Rounds of the additive smoothing of relevance.
+_SMOOTHING_ROUNDS = 20
+# In a cascade, the probability of reading on is not taken to be less than this.
+_MIN_READING = 0.05
+# A misfit test of more numbers (buckets × pairs) would take too much memory.
+_MAX_NUMBERS = 10**7
+# Pairs of rankers with a smaller variance have too few clicks for e²/v to be χ²; a smaller trace of it is rounding.
+_MIN_VARIANCE, _ROUNDING = 1.0, 1e-6
+# This many pairs of rankers with the largest residuals are named.
+_MAX_NAMED_PAIRS = 3
 _RESEMBLES = {
-    "trust": "trust bias: the curve is not the same for relevant and for irrelevant documents",
-    "cascade": "cascade users, who stop at a click: what stands above decides whether a rank is read",
-    "neighbours": "results that draw the eye from, or to, their neighbours",
-    "traffic": "a ranker's own effect at all ranks: traffic that leans on the query, or one click a page",
+    "trust": "trust bias: relevant and irrelevant documents have different curves",
+    "cascade": "a cascade: users stop at a click, so the results above decide whether a rank is examined",
+    "neighbours": "neighbours that matter: a result draws clicks to, or from, the results next to it",
+    "traffic": "an effect of the ranker at all ranks: traffic depends on the query, or users click once per page",
 }
 _REMEDIES = {
-    "trust": "Compare the curves of a proxy of relevance (proxy); the weights of one curve are biased.",
-    "cascade": "Give the log itself, with page views, to see how many have several clicks; no one curve fits cascades.",
-    "neighbours": "Compare the curves of rankers that show different neighbours; one curve is an average over them.",
-    "traffic": "Check that each page view draws its ranker by itself, whatever its query and user, and that all "
-    "rankers show the same page but for the order.",
+    "trust": "Compare the curves by a proxy of relevance (proxy). Weights from one curve are biased.",
+    "cascade": "Diagnose the log itself, with page views, to see how many have several clicks. No single curve fits a "
+    "cascade.",
+    "neighbours": "Compare the curves of rankers that show different neighbours. One curve is an average over them.",
+    "traffic": "Check that each page view draws its ranker at random, independently of query and user, and that the "
+    "pages of the rankers differ only in their order.",
 }
 
 
-def question_pairs(one: OneCurve, rankers: Sequence[str]) -> list[Question]:
-    """Return the questions whether one curve holds for all pairs of ranks, and whether a ranker has its own effect."""
-    both = _both(one.trial, one.misfit)
-    evidence = _evidence(one, rankers)
-    resembles = next(iter(one.resembles))
-    alarm = Finding(
+# ---- The tests as findings
+
+
+def assumption_tests(one_curve: OneCurve, rankers: Sequence[str]) -> list[AssumptionTest]:
+    """Return the tests whether one curve fits all pairs of ranks, and whether a ranker has an effect of its own."""
+    result = _smaller_p_value(one_curve.directions_test, one_curve.misfit_test)
+    evidence = _evidence(one_curve, rankers)
+    violated = Finding(
         "contradictory-pairs",
         "warning",
-        f"Pairs of ranks contradict each other: no one curve explains the clicks of all rankers "
-        f"({format_p_value(both.p)}). It resembles {likeness(one)}",
-        len(evidence["pairs"]),
-        example="; ".join(evidence["pairs"]),
+        "Pairs of ranks contradict each other: no single curve explains the clicks of all rankers "
+        f"({format_p_value(result.p_value)}). The pattern resembles {one_curve.resemblance}",
+        len(evidence["largest_residuals"]),
+        example="; ".join(evidence["largest_residuals"]),
         evidence=evidence,
-        remedy=_REMEDIES[resembles],
+        remedy=_REMEDIES[next(iter(one_curve.resembles))],
     )
-    return [Question(both, alarm, _calm(one, both, evidence)), *_level(one)]
+    return [
+        AssumptionTest(result, violated, _one_curve_finding(one_curve, result, evidence)),
+        *_same_rank_tests(one_curve),
+    ]
+
+
+def _smaller_p_value(directions: FTest, misfit: FTest) -> FTest:
+    """Return the first test with the smaller of both p-values, corrected for there being two (Bonferroni)."""
+    if not directions.tested:
+        return directions
+    p_values = [test.p_value for test in (directions, misfit) if test.tested]
+    return directions._replace(p_value=min(1.0, len(p_values) * min(p_values)))
+
+
+def _evidence(one_curve: OneCurve, rankers: Sequence[str]) -> dict[str, Any]:
+    effect, error = one_curve.trust_bias
+    return {
+        "p_value_directions": round_significant(one_curve.directions_test.p_value),
+        "p_value_misfit": round_significant(one_curve.misfit_test.p_value),
+        "p_value_same_rank": round_significant(one_curve.same_rank_test.p_value),
+        "click_rate_ratio": round_significant(one_curve.click_rate_ratio),
+        "trust_bias": round_significant(effect),
+        "trust_bias_standard_error": round_significant(error),
+        "trust_bias_detectable": round_significant(one_curve.detectable_trust_bias),
+        "resembles": {name: round(value, 1) for name, value in one_curve.resembles.items()},
+        "largest_residuals": _describe_largest_residuals(one_curve, rankers),
+    }
+
+
+def _describe_largest_residuals(one_curve: OneCurve, rankers: Sequence[str]) -> list[str]:
+    """Return the pairs of rankers and ranks that add most to Q, as text."""
+    residuals, pairs = one_curve.residuals, one_curve.residuals.pairs
+    first_row = pairs.groups[0]
+    excess, variance, clicks, observed = (
+        pairs.sum_by_group(values) for values in (residuals.excess, residuals.variance, pairs.total, pairs.first_count)
+    )
+    contribution = np.divide(excess**2, variance, out=np.zeros_like(excess), where=variance > 1e-9)
+    texts = []
+    for place in np.argsort(-contribution, kind="stable")[:_MAX_NAMED_PAIRS]:
+        row = first_row[place]
+        if contribution[place] <= 0:
+            break
+        texts.append(
+            f"{rankers[pairs.first_ranker[row]]!r} at {pairs.first_rank[row] + 1} against "
+            f"{rankers[pairs.second_ranker[row]]!r} at {pairs.second_rank[row] + 1}: {observed[place]:,.0f} of "
+            f"{clicks[place]:,.0f} clicks, {observed[place] - excess[place]:,.0f} expected"
+        )
+    return texts
+
+
+def _one_curve_finding(one_curve: OneCurve, result: FTest, evidence: dict[str, Any]) -> Finding:
+    """Return that one curve fits, or that the data could not show that it does not."""
+    ratio = evidence["click_rate_ratio"]
+    rankers = (
+        f"at rank 1 the best ranker is clicked {ratio:.2f} times as often as the worst"
+        if ratio
+        else "how much the rankers differ is not known"
+    )
+    if not result.tested or not one_curve.can_detect_trust_bias:
+        return Finding(
+            "one-curve-not-tested",
+            "info",
+            "Not tested: whether one curve fits all pairs of ranks. The rankers are too similar, or there is too "
+            f"little data, to detect trust bias or a cascade ({rankers})",
+            evidence=evidence,
+            remedy="Compare the curves by a proxy of relevance (proxy), which works with similar rankers too.",
+        )
+    return Finding(
+        "one-curve",
+        "info",
+        f"One curve fits all pairs of ranks ({format_p_value(result.p_value)}). The test would detect trust bias that "
+        f"changes the curve by {one_curve.detectable_trust_bias:.0%} for documents e times as relevant ({rankers})",
+        evidence=evidence,
+    )
+
+
+def _same_rank_tests(one_curve: OneCurve) -> list[AssumptionTest]:
+    result = one_curve.same_rank_test
+    if not result.numerator:
+        return []
+    violated = Finding(
+        "ranker-effect",
+        "warning",
+        "Rankers get different clicks on documents that they put at the same rank "
+        f"({format_p_value(result.p_value)}). No curve explains that",
+        evidence={"resembles": {name: round(value, 1) for name, value in one_curve.resembles.items()}},
+        remedy="Check that traffic is split independently of query and user, that clicks are logged in the same way "
+        "for all rankers, and whether the results around a result matter.",
+    )
+    return [AssumptionTest(result, violated)]
+
+
+# ---- The tests
 
 
 @dataclass(frozen=True, eq=False)
 class OneCurve:
-    """Tests of one curve for all, on the ranker_pairs of a harvest."""
+    """Tests whether one curve fits all pairs of rankers and ranks.
+
+    Attributes:
+        residuals (Residuals): of clicks, from the best-fitting curve.
+    """
 
     residuals: Residuals
 
     @classmethod
-    def of(cls, ranker_pairs: RankerPairs) -> OneCurve:
-        """Return the tests of ranker_pairs, with the curve fitted."""
-        return cls(Residuals.of_clicks(ranker_pairs))
-
-    def along(self, direction: FloatArray) -> FloatArray:
-        """Return what each bucket adds to a direction, taken off the fit."""
-        return self.residuals.by_bucket(self.residuals.off_fit(direction))
+    def of(cls, pairs: RankerPairs) -> OneCurve:
+        """Fit one curve to all pairs of rankers."""
+        return cls(Residuals.of_clicks(pairs))
 
     @cached_property
-    def trial(self) -> Trial:
-        """The test on a ranker effect, trust and a bend together."""
-        s = self.residuals
-        directions = [*ranker_effects(s.ranker_pairs), trust(s), bend(s.ranker_pairs)]
-        return wald([self.along(direction) for direction in directions])
+    def directions_test(self) -> FTest:
+        """The test for a ranker effect, trust bias and a bend together."""
+        residuals, pairs = self.residuals, self.residuals.pairs
+        directions = [*ranker_effects(pairs), trust(residuals), bend(pairs)]
+        return wald_test([self._sum_by_bucket(direction) for direction in directions])
 
     @cached_property
-    def level(self) -> Trial:
-        """The test on documents that both rankers put at the same rank: no curve is in it."""
-        c = self.residuals.ranker_pairs
-        return wald([self.along(effect * c.level) for effect in ranker_effects(c)])
+    def same_rank_test(self) -> FTest:
+        """The test on documents that both rankers put at the same rank, which involves no curve."""
+        pairs = self.residuals.pairs
+        return wald_test([self._sum_by_bucket(effect * pairs.same_rank) for effect in ranker_effects(pairs)])
+
+    def _sum_by_bucket(self, direction: FloatArray) -> FloatArray:
+        return self.residuals.sum_by_bucket(self.residuals.project_off_fit(direction))
 
     @cached_property
-    def misfit(self) -> Trial:
-        """Q = Σ e²/v over all ranker_pairs, as a scaled F."""
-        s, c = self.residuals, self.residuals.ranker_pairs
-        first = c.sets[0]
-        if not len(first) or c.buckets < MIN_BUCKETS or c.buckets * len(first) > _MOST_CELLS:
-            return NOT_TESTED
-        parts = self._by_set()
-        variance = c.by_set(s.variance)
-        told = variance >= _LEAST_VARIANCE
-        scaled = parts[:, told] / np.sqrt(variance[told])
+    def misfit_test(self) -> FTest:
+        """The test of Q = Σ e²/v over all pairs of rankers and ranks, as a scaled F (Satterthwaite's approximation)."""
+        pairs, buckets = self.residuals.pairs, self.residuals.pairs.bucket_count
+        groups = len(pairs.groups[0])
+        if not groups or buckets < MIN_BUCKETS or buckets * groups > _MAX_NUMBERS:
+            return not_tested("there are too few buckets, or too many pairs of rankers")
+        variance = pairs.sum_by_group(self.residuals.variance)
+        enough = variance >= _MIN_VARIANCE
+        scaled = self._sum_by_bucket_and_group()[:, enough] / np.sqrt(variance[enough])
         gram = scaled @ scaled.T
-        own = np.diagonal(gram)
-        buckets = c.buckets
-        trace = own.sum() * buckets / (buckets - 1)
-        # tr(W²) from different buckets alone: those with themselves would add their fourth powers.
-        square = (np.sum(gram**2) - np.sum(own**2)) * buckets / (buckets - 1)
-        # What the curve takes whole leaves nothing but rounding.
-        if trace <= _ROUNDING * told.sum() or square <= 0:
-            return NOT_TESTED
-        degrees = min(trace**2 / square, float(told.sum()))
-        rest = satterthwaite_of_squares(own)
+        squares = np.diagonal(gram)
+        trace = squares.sum() * buckets / (buckets - 1)
+        # tr(W²) from pairs of different buckets alone: a bucket with itself would add fourth powers.
+        trace_of_square = (np.sum(gram**2) - np.sum(squares**2)) * buckets / (buckets - 1)
+        # If the curve fits exactly, only rounding errors are left.
+        if trace <= _ROUNDING * enough.sum() or trace_of_square <= 0:
+            return not_tested("the curve fits exactly")
+        numerator = min(trace**2 / trace_of_square, float(enough.sum()))
+        denominator = float(satterthwaite_of_squares(squares))
         statistic = float((scaled.sum(axis=0) ** 2).sum() / trace)
-        return Trial(statistic, round(degrees), float(rest), f_tail(degrees, float(rest), statistic))
+        return FTest(statistic, round(numerator), denominator, f_tail(numerator, denominator, statistic))
 
-    def _by_set(self) -> FloatArray:
-        """Return what each bucket adds to e of every (i, j, k, k'), taken off the fit: (B, sets)."""
-        s, c = self.residuals, self.residuals.ranker_pairs
-        first, which = c.sets
-        sets = len(first)
-        flat = np.bincount(c.bucket * sets + which, weights=s.excess, minlength=c.buckets * sets)
-        parts = flat.reshape(c.buckets, sets)
-        variance = c.by_set(s.variance)
-        if c.by_design:
-            share = c.views / np.maximum(c.views.sum(axis=0), 1)
-            parts = parts - variance * (share[:, c.first[first]] - share[:, c.second[first]])
-        design = np.zeros((sets, c.ranks))
-        design[np.arange(sets), c.rank[first]] += 1
-        design[np.arange(sets), c.other[first]] -= 1
-        hat = np.linalg.pinv(c.laplacian(s.variance), rcond=1e-9, hermitian=True)
-        return np.asarray(parts - (parts @ design) @ hat @ (design * variance[:, None]).T)
+    def _sum_by_bucket_and_group(self) -> FloatArray:
+        """Return what each bucket adds to e of every (i, j, k, k'), projected off the fit: (B, groups)."""
+        residuals, pairs = self.residuals, self.residuals.pairs
+        first_row, group_of = pairs.groups
+        groups = len(first_row)
+        sums = np.bincount(
+            pairs.bucket * groups + group_of, weights=residuals.excess, minlength=pairs.bucket_count * groups
+        ).reshape(pairs.bucket_count, groups)
+        variance = pairs.sum_by_group(residuals.variance)
+        if pairs.by_design:
+            share = pairs.page_views / np.maximum(pairs.page_views.sum(axis=0), 1)
+            sums = sums - variance * (
+                share[:, pairs.first_ranker[first_row]] - share[:, pairs.second_ranker[first_row]]
+            )
+        design = np.zeros((groups, pairs.max_rank))
+        design[np.arange(groups), pairs.first_rank[first_row]] += 1
+        design[np.arange(groups), pairs.second_rank[first_row]] -= 1
+        inverse = np.linalg.pinv(pairs.laplacian(residuals.variance), rcond=1e-9, hermitian=True)
+        return np.asarray(sums - (sums @ design) @ inverse @ (design * variance[:, None]).T)
 
     @cached_property
-    def trusting(self) -> tuple[float, float]:
-        """How much steeper the curve is for e times as relevant documents, as a share of it, and its standard error."""
-        s = self.residuals
-        left = s.off_fit(trust(s))
-        size = float((left**2 * s.variance).sum())
-        parts = s.by_bucket(left)
-        buckets = len(parts)
-        if size <= 0 or buckets < 2:
+    def trust_bias(self) -> tuple[float, float]:
+        """How much steeper the curve is for documents e times as relevant, as a share of it, and its standard error."""
+        residuals = self.residuals
+        direction = residuals.project_off_fit(trust(residuals))
+        information = float((direction**2 * residuals.variance).sum())
+        sums = residuals.sum_by_bucket(direction)
+        buckets = len(sums)
+        if information <= 0 or buckets < 2:
             return float("nan"), float("nan")
-        return float(parts.sum() / size), float(np.sqrt((parts**2).sum() * buckets / (buckets - 1)) / size)
+        error = np.sqrt((sums**2).sum() * buckets / (buckets - 1)) / information
+        return float(sums.sum() / information), float(error)
+
+    @property
+    def detectable_trust_bias(self) -> float:
+        """The effect of trust bias that would be detected with a statistical power of 80%."""
+        return _DETECTABLE_ERRORS * self.trust_bias[1]
+
+    @property
+    def can_detect_trust_bias(self) -> bool:
+        """Whether trust bias that is large enough to matter would be detected."""
+        return self.detectable_trust_bias <= _MAX_DETECTABLE
 
     @cached_property
-    def unequal(self) -> float:
-        """How many times as often the best ranker is clicked at rank 1 as the worst, which takes no curve; or NaN."""
-        rates = self.residuals.ranker_pairs.rates[:, 0]
+    def click_rate_ratio(self) -> float:
+        """The click rate at rank 1 of the best ranker over that of the worst; NaN if fewer than two are known."""
+        rates = self.residuals.pairs.click_rates[:, 0]
         known = rates[rates > 0]
         return float(known.max() / known.min()) if len(known) > 1 else float("nan")
 
     @cached_property
     def resembles(self) -> dict[str, float]:
-        """How much of the misfit each way to break the model would explain, the largest first."""
-        found = {name: self._explained(direction) for name, direction in self._ways().items()}
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        """How much of Q each violation of the model would explain, by name, the largest first."""
+        residuals, pairs = self.residuals, self.residuals.pairs
+        directions = {"trust": trust(residuals), "cascade": cascade(pairs), "neighbours": neighbours(residuals)}
+        effects = ranker_effects(pairs)
+        if effects:
+            directions["traffic"] = effects[0]
+        explained = {name: self._explained(direction) for name, direction in directions.items()}
+        return dict(sorted(explained.items(), key=lambda item: -item[1]))
 
-    def _ways(self) -> dict[str, FloatArray]:
-        s, c = self.residuals, self.residuals.ranker_pairs
-        ways = {"trust": trust(s), "cascade": above(c), "neighbours": neighbours(s)}
-        effects = ranker_effects(c)
-        return ways | ({"traffic": effects[0]} if effects else {})
+    @property
+    def resemblance(self) -> str:
+        """The violation that explains most of Q, as text."""
+        return _RESEMBLES[next(iter(self.resembles))]
 
     def _explained(self, direction: FloatArray) -> float:
-        """Return by how much Q falls if the direction is added to the model: (Σ c e)² / Σ c² v, c off the fit."""
-        s = self.residuals
-        left = s.off_fit(direction)
-        size = float((left**2 * s.variance).sum())
-        return float((left * s.excess).sum() ** 2 / size) if size > 0 else 0.0
+        """Return by how much Q falls if c is added to the model: (Σ c e)² / Σ c² v, with c projected off the fit."""
+        residuals = self.residuals
+        direction = residuals.project_off_fit(direction)
+        information = float((direction**2 * residuals.variance).sum())
+        return float((direction * residuals.excess).sum() ** 2 / information) if information > 0 else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Residuals:
-    """RankerPairs beside what a curve makes of them.
-
-    Attributes:
-        ranker_pairs: what was counted.
-        curve: x = log p; of impressions, zero.
-        expected: π.
-        fitted: whether the curve was fitted to these counts, so that directions are taken off the fit.
-    """
-
-    ranker_pairs: RankerPairs
-    curve: FloatArray
-    expected: FloatArray
-    fitted: bool
-
-    @classmethod
-    def of_clicks(cls, ranker_pairs: RankerPairs) -> Residuals:
-        """Fit the curve that explains the ranker_pairs best (Bradley and Terry), and return what is left."""
-        curve = _fit(ranker_pairs)
-        return cls(ranker_pairs, curve, _chance(ranker_pairs, curve), fitted=True)
-
-    @classmethod
-    def of_impressions(cls, ranker_pairs: RankerPairs) -> Residuals:
-        """Return what impressions are beside what traffic promised: no curve is in it."""
-        shown = ranker_pairs.of_impressions()
-        none = np.zeros(ranker_pairs.ranks)
-        return cls(shown, none, _chance(shown, none), fitted=False)
-
-    @cached_property
-    def excess(self) -> FloatArray:
-        """e = A − T π, of each row."""
-        return np.asarray(self.ranker_pairs.wins - self.ranker_pairs.total * self.expected)
-
-    @cached_property
-    def variance(self) -> FloatArray:
-        """v = T π (1 − π), of each row."""
-        return np.asarray(self.ranker_pairs.total * self.expected * (1 - self.expected))
-
-    @cached_property
-    def _inverse(self) -> FloatArray:
-        return np.asarray(
-            np.linalg.pinv(self.ranker_pairs.laplacian(self.variance), rcond=1e-9, hermitian=True), dtype=np.float64
-        )
-
-    def off_fit(self, direction: FloatArray) -> FloatArray:
-        """Return a direction less what the curve could take of it, by rows."""
-        if not self.fitted:
-            return direction
-        c = self.ranker_pairs
-        taken = self._inverse @ c.by_rank(self.variance * direction)
-        return np.asarray(direction - (taken[c.rank] - taken[c.other]))
-
-    def by_bucket(self, direction: FloatArray) -> FloatArray:
-        """Return what each bucket adds to Σ c e for a direction c off the fit, traffic counted from it too: (B,)."""
-        c = self.ranker_pairs
-        found = tally(c.bucket, direction * self.excess, c.buckets)
-        if c.by_design:
-            rankers = c.views.shape[1]
-            pull = direction * self.variance
-            net = tally(c.first, pull, rankers) - tally(c.second, pull, rankers)
-            n = c.views.sum(axis=0)
-            found = found - c.views @ np.divide(net, n, out=np.zeros(rankers), where=n > 0)
-        return np.asarray(found)
+# ---- Directions: a number c for each row of `RankerPairs`, so that Σ c e shows one violation of the model
 
 
-@dataclass(frozen=True, eq=False)
-class RankerPairs:
-    """One row for each bucket, stratum and two of its cells; the first of rankers i, j is the lower number.
-
-    Where the odds are those of traffic, the strata of a bucket that i puts at k and j at k' are in one row.
-
-    Attributes:
-        bucket: of each row, a row of `views`.
-        first, second: the rankers i and j.
-        rank, other: k and k', from 0.
-        wins, losses: A and C: counts of i at k and of j at k', clicks or impressions.
-        odds: log of what traffic, or what was observed, promised i against j.
-        shown: impressions of i at k and of j at k', (2, rows).
-        views: page views by bucket and ranker.
-        rates: click rate of each ranker at each rank, of all that it showed: (m, M).
-        ranks: M.
-        by_design: whether the odds are those of n_i.
-    """
-
-    bucket: IntArray
-    first: IntArray
-    second: IntArray
-    rank: IntArray
-    other: IntArray
-    wins: FloatArray
-    losses: FloatArray
-    odds: FloatArray
-    shown: FloatArray
-    views: FloatArray
-    rates: FloatArray
-    ranks: int
-    by_design: bool
-
-    @classmethod
-    def of(cls, harvest: Harvest, most_rankers: int = MOST_RANKERS) -> RankerPairs:
-        """Return the ranker_pairs of the busiest rankers of a harvest that holds strata."""
-        shown, clicks = harvest.counts("ranker", "rank").astype(np.float64)
-        rates = np.divide(clicks, shown, out=np.zeros_like(clicks), where=shown > 0)
-        return cls._of(harvest.strata(by_ranker=True), rates, most_rankers)
-
-    @classmethod
-    def _of(cls, strata: Strata, rates: FloatArray, most_rankers: int) -> RankerPairs:
-        cells = strata.cells
-        if len(rates) > most_rankers:
-            busiest = np.argsort(-strata.views.sum(axis=0), kind="stable")[:most_rankers]
-            cells = cells.where(np.isin(cells.ranker, busiest))
-        # Cells of one stratum and bucket stand together, by ranker and rank.
-        _, own = group([cells.stratum, cells.bucket])
-        left, right = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        for step in range(1, len(own)):
-            one = np.flatnonzero(own[step:] == own[:-step])
-            if not len(one):
-                break
-            left.append(one)
-            right.append(one + step)
-        a, b = np.concatenate(left), np.concatenate(right)
-        shown = cells.impressions.astype(np.float64)
-        promised = strata.views.sum(axis=0)[cells.ranker] if strata.by_design else shown
-        with np.errstate(divide="ignore", invalid="ignore"):
-            odds = np.log(promised[a]) - np.log(promised[b])
-        met = np.isfinite(odds)
-        a, b, odds = a[met], b[met], odds[met]
-        clicks = cells.clicks.astype(np.float64)
-        apart = cls(
-            bucket=cells.bucket[a],
-            first=cells.ranker[a],
-            second=cells.ranker[b],
-            rank=cells.rank[a] - 1,
-            other=cells.rank[b] - 1,
-            wins=clicks[a],
-            losses=clicks[b],
-            odds=odds,
-            shown=np.stack([shown[a], shown[b]]),
-            views=strata.views,
-            rates=rates,
-            ranks=strata.max_rank,
-            by_design=strata.by_design,
-        )
-        return apart._joined() if strata.by_design else apart
-
-    def _joined(self) -> RankerPairs:
-        """Return the same ranker_pairs with those of one bucket, i, j, k and k' in one row."""
-        first, which = group([self.bucket, self.first, self.second, self.rank, self.other])
-        kept = {name: getattr(self, name)[first] for name in ("bucket", "first", "second", "rank", "other", "odds")}
-        wins, losses, *shown = (tally(which, v, len(first)) for v in (self.wins, self.losses, *self.shown))
-        return replace(self, **kept, wins=wins, losses=losses, shown=np.stack(shown))
-
-    def __len__(self) -> int:
-        return len(self.bucket)
-
-    @property
-    def buckets(self) -> int:
-        """How many buckets hold anything."""
-        return len(self.views)
-
-    @cached_property
-    def total(self) -> FloatArray:
-        """T, of each row."""
-        return self.wins + self.losses
-
-    @property
-    def level(self) -> BoolArray:
-        """Where both rankers put the documents at the same rank."""
-        return np.asarray(self.rank == self.other)
-
-    def of_impressions(self) -> RankerPairs:
-        """Return the same ranker_pairs for impressions in place of clicks: what traffic alone decides."""
-        return replace(self, wins=self.shown[0], losses=self.shown[1])
-
-    @cached_property
-    def sets(self) -> tuple[IntArray, IntArray]:
-        """The first row of each (i, j, k, k'), and which of them each row is of."""
-        return group([self.first, self.second, self.rank, self.other])
-
-    def by_set(self, values: FloatArray) -> FloatArray:
-        """Return the sum of values by (i, j, k, k')."""
-        return tally(self.sets[1], values, len(self.sets[0]))
-
-    def by_rank(self, values: FloatArray) -> FloatArray:
-        """Return Σ values (1[k] − 1[k']) by rank."""
-        return tally(self.rank, values, self.ranks) - tally(self.other, values, self.ranks)
-
-    def laplacian(self, weights: FloatArray) -> FloatArray:
-        """Return Σ weights (1[k] − 1[k'])(1[k] − 1[k'])ᵀ."""
-        size = self.ranks
-        across = tally(self.rank * size + self.other, weights, size**2).reshape(size, size)
-        across += across.T
-        return np.asarray(np.diag(across.sum(axis=1)) - across)
-
-
-def _fit(ranker_pairs: RankerPairs) -> FloatArray:
-    """Return the x that maximises Σ A log π + C log(1 − π), by Newton with bounded steps; 0 on average."""
-    x = np.zeros(ranker_pairs.ranks)
-    told = ranker_pairs.total > 0
-    ridge = _RIDGE * max(1.0, ranker_pairs.total.sum())
-    for _ in range(_STEPS):
-        chance = _chance(ranker_pairs, x)
-        push = ranker_pairs.by_rank(np.where(told, ranker_pairs.wins - ranker_pairs.total * chance, 0.0))
-        slope = ranker_pairs.laplacian(ranker_pairs.total * chance * (1 - chance)) + ridge * np.eye(len(x))
-        # It is 0 on average; what rounding leaves, the ridge alone would hold, and no step be the last.
-        step = np.linalg.solve(slope, push - push.mean() - ridge * x)
-        size = float(np.abs(step).max(initial=0))
-        # Where all clicks are on one side, p has no end: that it is far is all there is to know.
-        x = np.clip(x + step * min(1.0, _REACH / max(size, 1e-300)), -_FARTHEST, _FARTHEST)
-        if size < 1e-10:
-            break
-    return np.asarray(x)
-
-
-def _chance(ranker_pairs: RankerPairs, curve: FloatArray) -> FloatArray:
-    return np.asarray(1 / (1 + np.exp(-(ranker_pairs.odds + curve[ranker_pairs.rank] - curve[ranker_pairs.other]))))
-
-
-def ranker_effects(ranker_pairs: RankerPairs) -> list[FloatArray]:
-    """Return, for each ranker but the busiest, what it wins more than the curve and traffic say."""
-    busy = np.argsort(-ranker_pairs.views.sum(axis=0), kind="stable")
+def ranker_effects(pairs: RankerPairs) -> list[FloatArray]:
+    """Return ±1 for the rows of each ranker but the busiest: it gets more clicks than curve and traffic explain."""
+    busiest = np.argsort(-pairs.page_views.sum(axis=0), kind="stable")
     effects = [
-        (ranker_pairs.first == ranker).astype(np.float64) - (ranker_pairs.second == ranker)
-        for ranker in busy[1 : 1 + _MOST_EFFECTS]
+        (pairs.first_ranker == ranker).astype(np.float64) - (pairs.second_ranker == ranker)
+        for ranker in busiest[1 : 1 + _MAX_RANKER_EFFECTS]
     ]
     return [effect for effect in effects if effect.any()]
 
 
 def trust(residuals: Residuals) -> FloatArray:
-    """(x_k − x_k') λ: the curve is steeper or flatter for relevant documents: affine clicks (Vardasbi et al., 2020)."""
-    c, x = residuals.ranker_pairs, residuals.curve
-    return np.asarray((x[c.rank] - x[c.other]) * relevance(residuals))
+    """Return (x_k − x_k') λ: relevant documents have a steeper curve, as under trust bias (Vardasbi et al., 2020)."""
+    pairs, x = residuals.pairs, residuals.log_propensity
+    return np.asarray((x[pairs.first_rank] - x[pairs.second_rank]) * _log_relevance(residuals))
 
 
-def relevance(residuals: Residuals) -> FloatArray:
-    """λ: the log relevance of the set of a contest, 0 on average, smoothed to a term of k and one of k'."""
-    c, p = residuals.ranker_pairs, np.exp(residuals.curve - residuals.curve.max())
-    clicks = c.by_set(c.total)
-    first = c.sets[0]
-    exposed = c.by_set(c.shown[0]) * p[c.rank[first]] + c.by_set(c.shown[1]) * p[c.other[first]]
-    rate = np.log((clicks + 0.5) / (exposed + 0.5))
+def _log_relevance(residuals: Residuals) -> FloatArray:
+    """Return λ, the centred log relevance of each row, smoothed to a term of (i, k) and a term of (j, k')."""
+    pairs = residuals.pairs
+    propensity = np.exp(residuals.log_propensity - residuals.log_propensity.max())
+    first_row, group_of = pairs.groups
+    clicks = pairs.sum_by_group(pairs.total)
+    first_exposure, second_exposure = (pairs.sum_by_group(shown) for shown in pairs.impressions)
+    exposure = (
+        first_exposure * propensity[pairs.first_rank[first_row]]
+        + second_exposure * propensity[pairs.second_rank[first_row]]
+    )
+    rate = np.log((clicks + 0.5) / (exposure + 0.5))
     weight = clicks + 0.5
-    left = c.first[first] * c.ranks + c.rank[first]
-    right = c.second[first] * c.ranks + c.other[first]
-    size = c.views.shape[1] * c.ranks
+    left = pairs.first_ranker[first_row] * pairs.max_rank + pairs.first_rank[first_row]
+    right = pairs.second_ranker[first_row] * pairs.max_rank + pairs.second_rank[first_row]
+    size = pairs.page_views.shape[1] * pairs.max_rank
     a, b = np.zeros(size), np.zeros(size)
-    at_left, at_right = (np.maximum(tally(side, weight, size), 1e-300) for side in (left, right))
-    for _ in range(_ROUNDS):
-        a = tally(left, weight * (rate - b[right]), size) / at_left
-        b = tally(right, weight * (rate - a[left]), size) / at_right
+    left_weight, right_weight = (np.maximum(tally(index, weight, size), 1e-300) for index in (left, right))
+    for _ in range(_SMOOTHING_ROUNDS):
+        a = tally(left, weight * (rate - b[right]), size) / left_weight
+        b = tally(right, weight * (rate - a[left]), size) / right_weight
     smooth = a[left] + b[right]
     smooth -= (weight * smooth).sum() / max(weight.sum(), 1e-300)
-    return np.asarray(smooth[c.sets[1]])
+    return np.asarray(smooth[group_of])
 
 
-def bend(ranker_pairs: RankerPairs) -> FloatArray:
-    """(k − k')|k − k'|: far ranks differ by more, or less, than the steps between them."""
-    apart = (ranker_pairs.rank - ranker_pairs.other).astype(np.float64)
-    return np.asarray(apart * np.abs(apart))
+def bend(pairs: RankerPairs) -> FloatArray:
+    """Return (k − k')|k − k'|: distant ranks differ by more, or less, than the steps between them add up to."""
+    distance = (pairs.first_rank - pairs.second_rank).astype(np.float64)
+    return np.asarray(distance * np.abs(distance))
 
 
-def above(ranker_pairs: RankerPairs) -> FloatArray:
-    """How often a page is still read at i's k, against j's k', by users who stop at their first click (cascade)."""
-    reading = 1 - (np.cumsum(ranker_pairs.rates, axis=1) - ranker_pairs.rates)
-    reached = np.log(np.maximum(reading, _LEAST_READING))
-    return np.asarray(reached[ranker_pairs.first, ranker_pairs.rank] - reached[ranker_pairs.second, ranker_pairs.other])
+def cascade(pairs: RankerPairs) -> FloatArray:
+    """Return the log probability that users who stop at their first click reach i's k, less that for j's k'."""
+    reading = 1 - (np.cumsum(pairs.click_rates, axis=1) - pairs.click_rates)
+    log_reached = np.log(np.maximum(reading, _MIN_READING))
+    return np.asarray(
+        log_reached[pairs.first_ranker, pairs.first_rank] - log_reached[pairs.second_ranker, pairs.second_rank]
+    )
 
 
 def neighbours(residuals: Residuals) -> FloatArray:
-    """The relevance next to i's k less that next to j's k': results that draw the eye from, or to, one another."""
-    c, x = residuals.ranker_pairs, residuals.curve
-    worth = c.rates / np.exp(x - x[0])
-    around = np.zeros_like(worth)
-    around[:, 1:] += worth[:, :-1]
-    around[:, :-1] += worth[:, 1:]
-    around[:, 1:-1] /= 2
-    return np.asarray(around[c.first, c.rank] - around[c.second, c.other])
+    """Return the mean relevance next to i's k less that next to j's k': a result affects the clicks beside it."""
+    pairs, x = residuals.pairs, residuals.log_propensity
+    relevance = pairs.click_rates / np.exp(x - x[0])
+    beside = np.zeros_like(relevance)
+    beside[:, 1:] += relevance[:, :-1]
+    beside[:, :-1] += relevance[:, 1:]
+    beside[:, 1:-1] /= 2
+    return np.asarray(beside[pairs.first_ranker, pairs.first_rank] - beside[pairs.second_ranker, pairs.second_rank])
 
 
-def _both(trial: Trial, misfit: Trial) -> Trial:
-    """Return the directions with Q beside them: the lesser p of the two counts, twice."""
-    if not trial.told:
-        return trial
-    ps = [p for p in (trial.p, misfit.p) if not math.isnan(p)]
-    return Trial(trial.statistic, trial.directions, trial.degrees, min(1.0, len(ps) * min(ps)))
+# ---- Residuals
 
 
-def _evidence(one: OneCurve, rankers: Sequence[str]) -> dict[str, Any]:
-    steeper, error = one.trusting
-    return {
-        "p_directions": round_significant(one.trial.p),
-        "p_misfit": round_significant(one.misfit.p),
-        "p_same_rank": round_significant(one.level.p),
-        "unequal": round_significant(one.unequal),
-        "trust": round_significant(steeper),
-        "trust_error": round_significant(error),
-        "trust_seen": round_significant(_SEEN * error),
-        "resembles": {name: round(value, 1) for name, value in one.resembles.items()},
-        "pairs": _worst(one, rankers),
-    }
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Counts of ranker pairs, less what a curve and traffic lead to expect.
+
+    Attributes:
+        pairs (RankerPairs): the counts.
+        log_propensity (array of length M): x = log p; 0 for impressions.
+        expected_share (array): π, the expected share of the first ranker, for each row.
+        fitted (bool): whether the curve was fitted to these counts. If so, directions are projected off the fit.
+    """
+
+    pairs: RankerPairs
+    log_propensity: FloatArray
+    expected_share: FloatArray
+    fitted: bool
+
+    @classmethod
+    def of_clicks(cls, pairs: RankerPairs) -> Residuals:
+        """Fit the curve that explains the clicks best (Bradley and Terry), and return the residuals."""
+        x = _fit_curve(pairs)
+        return cls(pairs, x, _expected_share(pairs, x), fitted=True)
+
+    @classmethod
+    def of_impressions(cls, pairs: RankerPairs) -> Residuals:
+        """Return the impressions less what traffic leads to expect, which involves no curve."""
+        pairs = pairs.with_impressions()
+        x = np.zeros(pairs.max_rank)
+        return cls(pairs, x, _expected_share(pairs, x), fitted=False)
+
+    @cached_property
+    def excess(self) -> FloatArray:
+        """e = A − T π, of each row."""
+        return np.asarray(self.pairs.first_count - self.pairs.total * self.expected_share)
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        """v = T π (1 − π), of each row."""
+        return np.asarray(self.pairs.total * self.expected_share * (1 - self.expected_share))
+
+    def project_off_fit(self, direction: FloatArray) -> FloatArray:
+        """Return a direction less the part that the fitted curve absorbs."""
+        if not self.fitted:
+            return direction
+        pairs = self.pairs
+        absorbed = self._inverse @ pairs.sum_by_rank(self.variance * direction)
+        return np.asarray(direction - (absorbed[pairs.first_rank] - absorbed[pairs.second_rank]))
+
+    @cached_property
+    def _inverse(self) -> FloatArray:
+        return np.asarray(
+            np.linalg.pinv(self.pairs.laplacian(self.variance), rcond=1e-9, hermitian=True), dtype=np.float64
+        )
+
+    def sum_by_bucket(self, direction: FloatArray) -> FloatArray:
+        """Return what each bucket adds to Σ c e, with the effect that its page views have on n_i: (B,)."""
+        pairs = self.pairs
+        sums = tally(pairs.bucket, direction * self.excess, pairs.bucket_count)
+        if pairs.by_design:
+            rankers = pairs.page_views.shape[1]
+            pull = direction * self.variance
+            net = tally(pairs.first_ranker, pull, rankers) - tally(pairs.second_ranker, pull, rankers)
+            n = pairs.page_views.sum(axis=0)
+            sums = sums - pairs.page_views @ np.divide(net, n, out=np.zeros(rankers), where=n > 0)
+        return np.asarray(sums)
 
 
-def _worst(one: OneCurve, rankers: Sequence[str]) -> list[str]:
-    """Return the ranker_pairs that add most to Q, in words."""
-    s, c = one.residuals, one.residuals.ranker_pairs
-    first = c.sets[0]
-    excess, variance, clicks, wins = (c.by_set(v) for v in (s.excess, s.variance, c.total, c.wins))
-    pull = np.divide(excess**2, variance, out=np.zeros_like(excess), where=variance > 1e-9)
-    found = []
-    for place in np.argsort(-pull, kind="stable")[:_MOST_PAIRS]:
-        row = first[place]
-        if pull[place] <= 0:
+def _fit_curve(pairs: RankerPairs) -> FloatArray:
+    """Return the x that maximises Σ A log π + C log(1 − π), with mean 0, by Newton's method with bounded steps."""
+    x = np.zeros(pairs.max_rank)
+    ridge = _RIDGE * max(1.0, pairs.total.sum())
+    for _ in range(_MAX_STEPS):
+        share = _expected_share(pairs, x)
+        gradient = pairs.sum_by_rank(np.where(pairs.total > 0, pairs.first_count - pairs.total * share, 0.0))
+        hessian = pairs.laplacian(pairs.total * share * (1 - share)) + ridge * np.eye(len(x))
+        # The gradient sums to 0 but for rounding. Only the ridge acts on that sum, so it would keep Newton from ending.
+        step = np.linalg.solve(hessian, gradient - gradient.mean() - ridge * x)
+        size = float(np.abs(step).max(initial=0))
+        # If all clicks are on one rank of a pair, the estimate is infinite; a large number stands for it.
+        x = np.clip(x + step * min(1.0, _MAX_STEP / max(size, 1e-300)), -_MAX_LOG_PROPENSITY, _MAX_LOG_PROPENSITY)
+        if size < 1e-10:
             break
-        one_side, other_side = (
-            f"{rankers[ranker]!r} at {rank + 1}"
-            for ranker, rank in ((c.first[row], c.rank[row]), (c.second[row], c.other[row]))
+    return np.asarray(x)
+
+
+def _expected_share(pairs: RankerPairs, x: FloatArray) -> FloatArray:
+    """Return π = 1 / (1 + exp(−(log odds + x_k − x_k')))."""
+    return np.asarray(1 / (1 + np.exp(-(pairs.log_odds + x[pairs.first_rank] - x[pairs.second_rank]))))
+
+
+# ---- Counts
+
+
+@dataclass(frozen=True, eq=False)
+class RankerPairs:
+    """Clicks of every two rankers on the same documents: a row for each bucket, stratum and two of its cells.
+
+    Where the odds come from traffic, all strata of a bucket with the same i, k, j and k' are one row.
+
+    Attributes:
+        bucket (array of int): the bucket of each row, as an index into the rows of `page_views`.
+        first_ranker, second_ranker (array of int): the rankers i < j.
+        first_rank, second_rank (array of int): k and k', from 0.
+        first_count, second_count (array of float): A and C, the clicks (or impressions) of i at k and of j at k'.
+        log_odds (array of float): the log of exposure by i over that by j.
+        impressions (array of shape 2 × rows): impressions by i at k and by j at k'.
+        page_views (array of shape B × m): page views by bucket and ranker.
+        click_rates (array of shape m × M): the click rate of each ranker at each rank, over all that it showed.
+        max_rank (int): M.
+        by_design (bool): whether the odds are those of n_i, and not of observed impressions.
+    """
+
+    bucket: IntArray
+    first_ranker: IntArray
+    second_ranker: IntArray
+    first_rank: IntArray
+    second_rank: IntArray
+    first_count: FloatArray
+    second_count: FloatArray
+    log_odds: FloatArray
+    impressions: FloatArray
+    page_views: FloatArray
+    click_rates: FloatArray
+    max_rank: int
+    by_design: bool
+
+    @classmethod
+    def of(cls, harvest: Harvest, max_rankers: int = MAX_RANKERS) -> RankerPairs:
+        """Count the pairs of the busiest rankers of a harvest that holds strata."""
+        shown, clicks = harvest.counts("ranker", "rank").astype(np.float64)
+        rates = np.divide(clicks, shown, out=np.zeros_like(clicks), where=shown > 0)
+        return cls._of_strata(harvest.strata(by_ranker=True), rates, max_rankers)
+
+    @classmethod
+    def _of_strata(cls, strata: Strata, click_rates: FloatArray, max_rankers: int) -> RankerPairs:
+        cells = strata.cells
+        if len(click_rates) > max_rankers:
+            busiest = np.argsort(-strata.views.sum(axis=0), kind="stable")[:max_rankers]
+            cells = cells.where(np.isin(cells.ranker, busiest))
+        # Cells of one stratum and bucket are adjacent, ordered by ranker and rank.
+        _, stratum_and_bucket = group([cells.stratum, cells.bucket])
+        left, right = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        for step in range(1, len(stratum_and_bucket)):
+            start = np.flatnonzero(stratum_and_bucket[step:] == stratum_and_bucket[:-step])
+            if not len(start):
+                break
+            left.append(start)
+            right.append(start + step)
+        a, b = np.concatenate(left), np.concatenate(right)
+        shown = cells.impressions.astype(np.float64)
+        exposure = strata.views.sum(axis=0)[cells.ranker] if strata.by_design else shown
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_odds = np.log(exposure[a]) - np.log(exposure[b])
+        known = np.isfinite(log_odds)
+        a, b, log_odds = a[known], b[known], log_odds[known]
+        clicks = cells.clicks.astype(np.float64)
+        pairs = cls(
+            bucket=cells.bucket[a],
+            first_ranker=cells.ranker[a],
+            second_ranker=cells.ranker[b],
+            first_rank=cells.rank[a] - 1,
+            second_rank=cells.rank[b] - 1,
+            first_count=clicks[a],
+            second_count=clicks[b],
+            log_odds=log_odds,
+            impressions=np.stack([shown[a], shown[b]]),
+            page_views=strata.views,
+            click_rates=click_rates,
+            max_rank=strata.max_rank,
+            by_design=strata.by_design,
         )
-        found.append(
-            f"{one_side} against {other_side}: {wins[place]:,.0f} of {clicks[place]:,.0f} clicks, "
-            f"{wins[place] - excess[place]:,.0f} expected"
+        return pairs._merge_strata() if strata.by_design else pairs
+
+    def _merge_strata(self) -> RankerPairs:
+        """Return one row for each bucket, i, j, k and k'."""
+        keys = ("bucket", "first_ranker", "second_ranker", "first_rank", "second_rank")
+        first_row, group_of = group([getattr(self, name) for name in keys])
+        kept = {name: getattr(self, name)[first_row] for name in (*keys, "log_odds")}
+        first, second, *shown = (
+            tally(group_of, values, len(first_row))
+            for values in (self.first_count, self.second_count, *self.impressions)
         )
-    return found
+        return replace(self, **kept, first_count=first, second_count=second, impressions=np.stack(shown))
 
+    def __len__(self) -> int:
+        return len(self.bucket)
 
-def likeness(one: OneCurve) -> str:
-    """Return what contradictions resemble most."""
-    return _RESEMBLES[next(iter(one.resembles))]
+    @property
+    def bucket_count(self) -> int:
+        """The number of buckets that are not empty."""
+        return len(self.page_views)
 
+    @cached_property
+    def total(self) -> FloatArray:
+        """T = A + C, of each row."""
+        return self.first_count + self.second_count
 
-def _calm(one: OneCurve, both: Trial, evidence: dict[str, Any]) -> Finding:
-    _, error = one.trusting
-    seen = _SEEN * error
-    unequal = evidence["unequal"]
-    how = (
-        f"at rank 1 the best ranker is clicked {unequal:.2f} times as often as the worst"
-        if unequal
-        else "how unequal rankers are is not known"
-    )
-    if not both.told or not sees_trust(one):
-        return Finding(
-            "one-curve-not-tested",
-            "info",
-            "That pairs of ranks do not contradict each other is no evidence here: the rankers are too alike, or the "
-            f"data too few, for trust bias or cascades to show ({how})",
-            evidence=evidence,
-            remedy="Compare the curves of a proxy of relevance (proxy): that tells with alike rankers, too.",
-        )
-    return Finding(
-        "one-curve",
-        "info",
-        f"One curve explains all pairs of ranks ({format_p_value(both.p)}): {how}, so that trust bias would show if "
-        f"the curve differed by {seen:.0%} for e times as relevant documents",
-        evidence=evidence,
-    )
+    @property
+    def same_rank(self) -> BoolArray:
+        """Where both rankers put the documents at the same rank."""
+        return np.asarray(self.first_rank == self.second_rank)
 
+    def with_impressions(self) -> RankerPairs:
+        """Return the same pairs with impressions in place of clicks, which depend on traffic alone."""
+        return replace(self, first_count=self.impressions[0], second_count=self.impressions[1])
 
-def sees_trust(one: OneCurve) -> bool:
-    """Whether trust bias that matters would show."""
-    return _SEEN * one.trusting[1] <= BLIND
+    @cached_property
+    def groups(self) -> tuple[IntArray, IntArray]:
+        """The first row of each (i, j, k, k'), and the number of the group of each row."""
+        return group([self.first_ranker, self.second_ranker, self.first_rank, self.second_rank])
 
+    def sum_by_group(self, values: FloatArray) -> FloatArray:
+        """Return the sum of values over buckets, for each (i, j, k, k')."""
+        return tally(self.groups[1], values, len(self.groups[0]))
 
-def _level(one: OneCurve) -> list[Question]:
-    trial = one.level
-    if not trial.directions:
-        return []
-    alarm = Finding(
-        "ranker-effect",
-        "warning",
-        "Rankers get different clicks on documents that they put at the same rank, which no curve of ranks explains "
-        f"({format_p_value(trial.p)})",
-        evidence={"resembles": {name: round(value, 1) for name, value in one.resembles.items()}},
-        remedy="Check that traffic is split independently of query and user, that clicks are logged alike for all "
-        "rankers, and whether what stands around a result matters.",
-    )
-    return [Question(trial, alarm)]
+    def sum_by_rank(self, values: FloatArray) -> FloatArray:
+        """Return Σ values (1[k] − 1[k']), by rank."""
+        return tally(self.first_rank, values, self.max_rank) - tally(self.second_rank, values, self.max_rank)
+
+    def laplacian(self, weights: FloatArray) -> FloatArray:
+        """Return the Laplacian of ranks as nodes: Σ weights (1[k] − 1[k'])(1[k] − 1[k'])ᵀ."""
+        size = self.max_rank
+        adjacency = tally(self.first_rank * size + self.second_rank, weights, size**2).reshape(size, size)
+        adjacency += adjacency.T
+        return np.asarray(np.diag(adjacency.sum(axis=1)) - adjacency)

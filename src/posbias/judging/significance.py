@@ -1,217 +1,159 @@
-"""Tests on estimates that come with leave-one-bucket-out deletions: Wald, Holm, simultaneous p-values."""
+"""Statistical tests whose unit of randomness is a bucket of queries.
+
+A harvest assigns each query to one of 256 buckets. Buckets are independent, so the spread over buckets of what each
+one contributes measures chance. Two kinds of data are tested:
+
+- sums over buckets that are 0 if an assumption holds (`wald_test`);
+- differences of log propensities, with the change of each when one bucket is left out (`Contrasts`): all differences at
+  once (`joint_test`), and each of them among the others (`simultaneous_p_values`).
+
+Both use Hotelling's T² with Satterthwaite's degrees of freedom. `AssumptionTest` joins a test with the findings that
+report its outcome, and `decide` corrects for the number of tests.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray
-from posbias._stats import hotelling_test, round_significant, satterthwaite
+from posbias._stats import FTest, hotelling_test, not_tested, round_significant, satterthwaite
 from posbias.findings import Finding, Severity
 
-# Fewer degrees of freedom than this beyond what is tried tell nothing.
-_FEWEST = 3.0
-# An alarm that chance would raise once in twenty logs, all questions together; and one that it hardly ever would.
-ALARM, GRAVE = 0.05, 0.001
-# Of the largest of several differences by chance; the same every time.
-_DRAWS, _AT_ONCE, _SEED = 20_000, 2_000, 0
-# A joint test of q differences takes at least so many degrees of freedom for each.
-_DEGREES_EACH = 3
-# Less than this in log p is rounding, and more than this no ratio that anyone could tell from another.
-_ROUNDING, _LARGEST = 1e-9, 100.0
+# An assumption is reported as violated below this p-value, after Holm's correction; below the second one as an error.
+ALARM_LEVEL, ERROR_LEVEL = 0.05, 0.001
+# Fewer degrees of freedom in the denominator of a Wald test are too few.
+_MIN_DENOMINATOR = 3.0
+# A joint test of q differences needs this many degrees of freedom for each of them.
+_DEGREES_PER_DIFFERENCE = 3
+# Draws of the largest of several correlated normal errors, drawn in batches; the seed makes p-values reproducible.
+_DRAWS, _BATCH, _SEED = 20_000, 2_000, 0
+# Smaller variances are rounding errors; log ratios beyond the bound would overflow.
+_ROUNDING, _LARGEST_LOG_RATIO = 1e-9, 100.0
 
 
-def answer(questions: Sequence[Question]) -> list[Finding]:
-    """Return what is to be said, with p corrected for the number of questions (Holm)."""
-    corrected = holm([question.trial.p for question in questions])
-    found = []
-    for question, p in zip(questions, corrected, strict=True):
-        alarmed = p < ALARM
-        finding = question.alarm if alarmed else question.calm
+# ---- Findings from tests
+
+
+def decide(outcomes: Iterable[Finding | AssumptionTest]) -> list[Finding]:
+    """Replace each test by the finding that its p-value calls for, and keep the other findings as they are.
+
+    P-values are corrected for the number of tests (Holm).
+    """
+    outcomes = list(outcomes)
+    tests = [outcome for outcome in outcomes if isinstance(outcome, AssumptionTest)]
+    corrected = iter(holm([test.result.p_value for test in tests]))
+    findings = []
+    for outcome in outcomes:
+        finding = outcome.finding(next(corrected)) if isinstance(outcome, AssumptionTest) else outcome
+        if finding is not None:
+            findings.append(finding)
+    return findings
+
+
+@dataclass(frozen=True)
+class AssumptionTest:
+    """A test of an assumption, and the findings that report its outcome.
+
+    Attributes:
+        result (FTest): the outcome of the test.
+        violated (Finding): what to report if the assumption does not hold.
+        passed (Finding or None): what to report if the test found nothing, or could not be made.
+        max_severity (str, default "error"): the severity of `violated` below `ERROR_LEVEL`. It is "warning" where the
+            curve can be used all the same.
+    """
+
+    result: FTest
+    violated: Finding
+    passed: Finding | None = None
+    max_severity: Severity = "error"
+
+    def finding(self, corrected: float) -> Finding | None:
+        """Return the finding for a corrected p-value, with the test's numbers as evidence."""
+        alarm = corrected < ALARM_LEVEL
+        finding = self.violated if alarm else self.passed
         if finding is None:
-            continue
-        severity = (question.surely if p < GRAVE else "warning") if alarmed else finding.severity
-        trial = question.trial
+            return None
+        severity = finding.severity
+        if alarm:
+            severity = self.max_severity if corrected < ERROR_LEVEL else "warning"
         evidence = {
-            "p": round_significant(trial.p),
-            "p_corrected": round_significant(p),
-            "statistic": round_significant(trial.statistic),
-            "degrees": [trial.directions, round_significant(trial.degrees)],
+            "p_value": round_significant(self.result.p_value),
+            "p_value_corrected": round_significant(corrected),
+            "statistic": round_significant(self.result.statistic),
+            "degrees_of_freedom": [self.result.numerator, round_significant(self.result.denominator)],
         }
-        found.append(replace(finding, severity=severity, evidence={**finding.evidence, **evidence}))
-    return found
+        return replace(finding, severity=severity, evidence={**finding.evidence, **evidence})
 
 
-@dataclass(frozen=True)
-class Question:
-    """A trial, and its findings.
-
-    Attributes:
-        trial: what was found, with its p.
-        alarm: what is said if it is more than chance.
-        calm: what is said if it is not, or if there is too little to tell.
-        surely: how grave it is where it can hardly be chance; an error, unless a curve may be used all the same.
-    """
-
-    trial: Trial
-    alarm: Finding
-    calm: Finding | None = None
-    surely: Severity = "error"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The outcome of a test.
-
-    Attributes:
-        statistic: F, or the square of t where one direction was tried.
-        directions: how many were tried.
-        degrees: of freedom of the denominator.
-        p: how often chance alone would do as much; NaN where there is too little to tell.
-    """
-
-    statistic: float
-    directions: int
-    degrees: float
-    p: float
-
-    @property
-    def told(self) -> bool:
-        """Whether there was enough to tell anything."""
-        return bool(np.isfinite(self.p))
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """Return p values corrected for their number; those that are not known do not count.
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number by Holm's method; NaN stays NaN and is not counted.
 
     >>> holm([0.01, 0.04, float("nan"), 0.03])
     [0.03, 0.06, nan, 0.06]
     """
-    known = sorted((p, place) for place, p in enumerate(values) if not math.isnan(p))
-    corrected, highest = list(values), 0.0
+    known = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
+    corrected, highest = list(p_values), 0.0
     for rank, (p, place) in enumerate(known):
         highest = max(highest, min(1.0, (len(known) - rank) * p))
         corrected[place] = highest
     return corrected
 
 
-def joint_test(contrasts: Contrasts) -> JointTest | None:
-    """Return Hotelling's test of all differences, or None where there are too few queries for so many."""
-    scale = contrasts.standard_error
-    values, vectors = np.linalg.eigh(contrasts.covariance / np.outer(scale, scale))
-    # Directions that never move say nothing: one of the differences is a sum of others.
-    free = values > _ROUNDING * len(scale)
-    count = int(free.sum())
-    if not count:
-        return None
-    whitening = vectors[:, free] / np.sqrt(values[free]) / scale[:, None]
-    degrees = contrasts.joint_degrees(whitening)
-    if degrees < _DEGREES_EACH * count:
-        return None
-    wald = float(((contrasts.value @ whitening) ** 2).sum())
-    test = hotelling_test(wald, count, degrees)
-    return JointTest(test.statistic, (count, test.denominator), test.p_value)
+# ---- Sums over buckets
 
 
-@dataclass(frozen=True, eq=False)
-class Contrasts:
-    """Differences of log p, (q,), with their covariance, (q, q), and degrees of freedom, (q,).
-
-    `moved`, (B, q), is what leaving out each bucket moves them by, where that is known.
-    """
-
-    value: FloatArray
-    covariance: FloatArray
-    degrees: FloatArray
-    moved: FloatArray | None = None
-
-    @classmethod
-    def from_deletions(cls, value: FloatArray, moved: FloatArray, most_degrees: float = np.inf) -> Contrasts:
-        """Return differences from what leaving out each bucket moves them by, (B, q), scaled so that squares add up.
-
-        The degrees of freedom are those of Satterthwaite, as of an interval by jackknife.
-        """
-        return cls(value, moved.T @ moved, np.minimum(satterthwaite(moved), max(1.0, most_degrees)), moved)
-
-    @classmethod
-    def from_independent(
-        cls, value: FloatArray, covariances: tuple[FloatArray, FloatArray], degrees: tuple[FloatArray, FloatArray]
-    ) -> Contrasts:
-        """Return differences of two independent estimates; degrees of freedom after Welch."""
-        one, other = (np.diagonal(covariance) for covariance in covariances)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            joint = (one + other) ** 2 / (one**2 / degrees[0] + other**2 / degrees[1])
-        return cls(value, covariances[0] + covariances[1], np.where(np.isfinite(joint), joint, 1.0))
-
-    @property
-    def standard_error(self) -> FloatArray:
-        """The standard error of each."""
-        return np.sqrt(np.diagonal(self.covariance))
-
-    def where(self, mask: BoolArray) -> Contrasts:
-        """Return some of them."""
-        moved = None if self.moved is None else self.moved[:, mask]
-        return Contrasts(self.value[mask], self.covariance[np.ix_(mask, mask)], self.degrees[mask], moved)
-
-    def joint_degrees(self, whitening: FloatArray) -> float:
-        """Return the degrees of freedom of the covariance as a whole, in directions (q, r) in which it is 1.
-
-        As for one difference, from how unequally buckets tell: r (r + 1) / (Σ |u_b|⁴ − r/B), B for normal ones.
-        """
-        if self.moved is None:
-            return float(np.median(self.degrees))
-        buckets, count = len(self.moved), whitening.shape[1]
-        spread = float((((self.moved @ whitening) ** 2).sum(axis=1) ** 2).sum()) - count / buckets
-        most = min(buckets - 1.0, float(self.degrees.max()))
-        return min(count * (count + 1) / spread, most) if spread > 0 else most
-
-
-@dataclass(frozen=True)
-class JointTest:
-    """An F test that several differences are all 0; degrees of freedom of the differences and of their errors."""
-
-    statistic: float
-    degrees: tuple[int, float]
-    p_value: float
-
-
-def wald(parts: Sequence[FloatArray]) -> Trial:
-    """Try whether sums over buckets are all 0: Hotelling's T² with the smallest Satterthwaite degrees of freedom.
+def wald_test(directions: Sequence[FloatArray]) -> FTest:
+    """Test whether sums over buckets are all 0: Hotelling's T² with the smallest of Satterthwaite's degrees of freedom.
 
     Arguments:
-        parts: for each direction, what each bucket adds to it.
+        directions (sequence of array of length B): for each direction, what each bucket adds to its sum.
     """
-    table = np.stack(list(parts), axis=1) if parts else np.zeros((0, 0))
+    table = np.stack(list(directions), axis=1) if directions else np.zeros((0, 0))
     buckets = len(table)
     scale = np.sqrt((table**2).sum(axis=0))
-    moved = scale > 1e-9 * max(1.0, float(scale.max(initial=0)))
-    table = table[:, moved] / scale[moved]
+    varies = scale > 1e-9 * max(1.0, float(scale.max(initial=0)))
+    table = table[:, varies] / scale[varies]
     if buckets < 2 or not table.shape[1]:
-        return NOT_TESTED
-    covariance = table.T @ table * buckets / (buckets - 1)
-    values, vectors = np.linalg.eigh(covariance)
-    kept = values > 1e-6 * values.max()
-    size = int(kept.sum())
-    along = table @ vectors[:, kept] / np.sqrt(values[kept])
+        return not_tested("there is no data on it")
+    values, vectors = np.linalg.eigh(table.T @ table * buckets / (buckets - 1))
+    independent = values > 1e-6 * values.max()
+    size = int(independent.sum())
+    whitened = table @ vectors[:, independent] / np.sqrt(values[independent])
     degrees = float(satterthwaite(table).min())
-    rest = degrees - size + 1
-    if rest < _FEWEST:
-        return Trial(float("nan"), size, rest, float("nan"))
-    test = hotelling_test(float((along.sum(axis=0) ** 2).sum()), size, degrees)
-    return Trial(test.statistic, size, test.denominator, test.p_value)
+    if degrees - size + 1 < _MIN_DENOMINATOR:
+        return not_tested("there are too few queries", size, degrees - size + 1)
+    return hotelling_test(float((whitened.sum(axis=0) ** 2).sum()), size, degrees)
 
 
-NOT_TESTED = Trial(float("nan"), 0, float("nan"), float("nan"))
+# ---- Differences of estimates
+
+
+def joint_test(contrasts: Contrasts) -> FTest:
+    """Test whether all differences are 0 (Hotelling's T²)."""
+    scale = contrasts.standard_error
+    values, vectors = np.linalg.eigh(contrasts.covariance / np.outer(scale, scale))
+    # A difference that is a sum of others adds no direction.
+    independent = values > _ROUNDING * len(scale)
+    size = int(independent.sum())
+    if not size:
+        return not_tested("there is nothing to compare")
+    whitening = vectors[:, independent] / np.sqrt(values[independent]) / scale[:, None]
+    degrees = contrasts.joint_degrees(whitening)
+    if degrees < _DEGREES_PER_DIFFERENCE * size:
+        return not_tested("there are too few queries", size, degrees)
+    return hotelling_test(float(((contrasts.value @ whitening) ** 2).sum()), size, degrees)
 
 
 def simultaneous_p_values(contrasts: Contrasts) -> FloatArray:
-    """Return a p-value for each difference, allowing for there being several: the chance that the largest is as large.
+    """Return a p-value for each difference, corrected for their number.
 
-    Each t is turned into a z of its degrees of freedom, and held against the largest of normal errors with the same
-    correlation; where that is too rare to be drawn, against Bonferroni's bound.
+    It is the probability that the largest of q normal errors with the same correlation exceeds the difference, after
+    its t value is turned into the z value of the same tail probability. Where that is too rare to be drawn,
+    Bonferroni's bound is returned.
     """
     from scipy.special import ndtr, ndtri, stdtr
 
@@ -225,16 +167,75 @@ def simultaneous_p_values(contrasts: Contrasts) -> FloatArray:
     root = vectors * np.sqrt(np.maximum(values, 0))
     rng = np.random.default_rng(_SEED)
     largest = np.concatenate(
-        [np.abs(rng.standard_normal((_AT_ONCE, count)) @ root.T).max(axis=1) for _ in range(_DRAWS // _AT_ONCE)]
+        [np.abs(rng.standard_normal((_BATCH, count)) @ root.T).max(axis=1) for _ in range(_DRAWS // _BATCH)]
     )
-    above = _DRAWS - np.searchsorted(np.sort(largest), z)
-    return np.asarray(np.minimum((1 + above) / (1 + _DRAWS), np.minimum(1.0, count * 2 * ndtr(-z))))
+    exceeding = _DRAWS - np.searchsorted(np.sort(largest), z)
+    return np.asarray(np.minimum((1 + exceeding) / (1 + _DRAWS), np.minimum(1.0, count * 2 * ndtr(-z))))
 
 
-def ratio_from_log(difference: float) -> float:
-    """Return the ratio of which a difference is the logarithm, a number however wide an interval is.
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """Differences of log propensities, with their errors.
+
+    Attributes:
+        value (array of length q): the differences.
+        covariance (array of shape q × q): their covariance.
+        degrees (array of length q): the degrees of freedom of each.
+        changes (array of shape B × q, or None): the change of each difference without each bucket, scaled so that the
+            sum of squares is a variance; None if it is not known.
+    """
+
+    value: FloatArray
+    covariance: FloatArray
+    degrees: FloatArray
+    changes: FloatArray | None = None
+
+    @classmethod
+    def from_deletions(cls, value: FloatArray, changes: FloatArray, max_degrees: float = np.inf) -> Contrasts:
+        """Return differences with the errors that their scaled changes without each bucket show.
+
+        Degrees of freedom are Satterthwaite's, as in a jackknife interval.
+        """
+        return cls(value, changes.T @ changes, np.minimum(satterthwaite(changes), max(1.0, max_degrees)), changes)
+
+    @classmethod
+    def from_independent(
+        cls, value: FloatArray, covariances: tuple[FloatArray, FloatArray], degrees: tuple[FloatArray, FloatArray]
+    ) -> Contrasts:
+        """Return differences of two independent estimates; degrees of freedom are Welch's."""
+        first, second = (np.diagonal(covariance) for covariance in covariances)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            welch = (first + second) ** 2 / (first**2 / degrees[0] + second**2 / degrees[1])
+        return cls(value, covariances[0] + covariances[1], np.where(np.isfinite(welch), welch, 1.0))
+
+    @property
+    def standard_error(self) -> FloatArray:
+        """The standard error of each difference."""
+        return np.sqrt(np.diagonal(self.covariance))
+
+    def where(self, mask: BoolArray) -> Contrasts:
+        """Return the differences that a mask selects."""
+        changes = None if self.changes is None else self.changes[:, mask]
+        return Contrasts(self.value[mask], self.covariance[np.ix_(mask, mask)], self.degrees[mask], changes)
+
+    def joint_degrees(self, whitening: FloatArray) -> float:
+        """Return the degrees of freedom of the covariance matrix as a whole.
+
+        With u_b the changes without bucket b in the r directions of `whitening`, (q, r), in which the covariance is the
+        identity: r (r + 1) / (Σ_b |u_b|⁴ − r/B). That is B for normal changes, and Satterthwaite's formula for r = 1.
+        """
+        if self.changes is None:
+            return float(np.median(self.degrees))
+        buckets, size = len(self.changes), whitening.shape[1]
+        spread = float((((self.changes @ whitening) ** 2).sum(axis=1) ** 2).sum()) - size / buckets
+        most = min(buckets - 1.0, float(self.degrees.max()))
+        return min(size * (size + 1) / spread, most) if spread > 0 else most
+
+
+def ratio_from_log(log_ratio: float) -> float:
+    """Return the ratio with this logarithm, finite for any interval limit.
 
     >>> ratio_from_log(0.0), ratio_from_log(1e9) < float("inf")
     (1.0, True)
     """
-    return float(np.exp(np.clip(difference, -_LARGEST, _LARGEST)))
+    return float(np.exp(np.clip(log_ratio, -_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO)))

@@ -16,8 +16,7 @@ from posbias._charts import Chart, Series, number_axis, rank_axis, short_names
 from posbias._text import label, printable
 from posbias.curves.curve import Curve, Position, curve_chart, telling_segments
 from posbias.estimators.base import connected_ranks
-from posbias.judging.compare import Comparison, comparison_chart, format_change
-from posbias.judging.compare import number as p_number
+from posbias.judging.compare import Comparison, comparison_chart, format_change, p_value_cell
 from posbias.judging.history import Day, History
 from posbias.plots.curves import MOST_CURVES, curves_chart, day_number, history_chart, some_ranks
 from posbias.plots.evidence import click_rates_chart, graph_chart, information, pair_ratios_chart, sets_chart
@@ -187,7 +186,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
             number(d.after),
             number(d.ratio),
             interval(d.low, d.high),
-            p_number(d.p_value),
+            p_value_cell(d.p_value),
             f"differs by {format_change(d.ratio)}" if d.differs else d.reason or "",
         )
         for d in comparison.differences
@@ -196,12 +195,12 @@ def comparison_figure(comparison: Comparison) -> Figure:
         f"Rank {rank}\n{first}: {before}\n{second}: {after}\nratio {ratio} ({ends}), p {p}\n{note}".rstrip()
         for rank, before, after, ratio, ends, p, note in rows
     ]
-    alone = f" ({comparison.alone})" if comparison.alone else ""
+    note = f" ({comparison.interval_note})" if comparison.interval_note else ""
     return _figure(
         "c-ratio",
         f"{second} against {first}",
         f"The ratio of the two curves by rank, {second} to {first}, with {100 * comparison.level:g}% intervals. Red "
-        f"diamonds are ranks that differ beyond chance{alone}.",
+        f"diamonds are ranks that differ significantly{note}.",
         comparison_chart(comparison),
         [Mark(text, x=d.rank) for text, d in zip(texts, comparison.differences, strict=True)],
         Table(("rank", first, second, "ratio", "interval", "p", "note"), tuple(rows)),

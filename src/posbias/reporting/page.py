@@ -17,7 +17,7 @@ from posbias._optional import optional
 from posbias._text import format_ranges, json_text, label, printable_lines
 from posbias.curves.curve import Curve, Position
 from posbias.errors import Spelling
-from posbias.judging.compare import number as p_number
+from posbias.judging.compare import p_value_cell
 from posbias.judging.compare_segments import SegmentComparison
 from posbias.reporting.charts import (
     Figure,
@@ -181,7 +181,7 @@ class PagePart:
                 f"{one.page_views:,}",
                 f"{one.ratio:.3f}",
                 interval(one.low, one.high),
-                p_number(one.p_value),
+                p_value_cell(one.p_value),
                 format_ranges(one.ranks) if one.ranks else "",
             )
             for one in sorted(segments, key=lambda one: -one.page_views)[:_MOST_ROWS]

@@ -20,14 +20,20 @@ from posbias.curves.curve import Curve, Position
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import CurveError, EstimateError, HarvestError, Spelling
 from posbias.estimators import FROM_HARVESTS
-from posbias.estimators.base import Estimator
+from posbias.estimators.base import Estimator, Jackknife
 from posbias.findings import Finding, Severity, any_error
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
 from posbias.judging.compare import Comparison, choose_estimator, compare, fit_harvest
-from posbias.judging.compare_segments import DIFFER, SegmentComparison, compare_segments
-from posbias.judging.diagnose import Diagnosis, diagnose_harvest, ranker_pairs_of, sort_by_severity
-from posbias.judging.diagnostics import PageClicks, PairRatio, Refitted, count_page_clicks, measure_pair_ratios
+from posbias.judging.compare_segments import SEGMENTS_DIFFER, SegmentComparison, compare_segments
+from posbias.judging.diagnose import Diagnosis, diagnose_harvest, sort_by_severity
+from posbias.judging.diagnostics import (
+    PageClicks,
+    PairRatio,
+    count_page_clicks,
+    count_ranker_pairs,
+    measure_pair_ratios,
+)
 from posbias.judging.history import History
 from posbias.judging.one_curve import RankerPairs
 from posbias.logs.click_log import ClickLog, Weighting
@@ -368,7 +374,7 @@ def _measure_evidence(harvest: Harvest, chosen: str, level: float) -> _Evidence:
             fits[name] = fit_harvest(whole, name, level)
         except EstimateError as error:
             failed[name] = str(error)
-    return _Evidence(fits, failed, ranker_pairs_of(harvest), harvest.pair_clicks())
+    return _Evidence(fits, failed, count_ranker_pairs(harvest), harvest.pair_clicks())
 
 
 def _part(
@@ -378,8 +384,8 @@ def _part(
     segments = _compare_segments(harvest, fitted.name, level)
     diagnosis = diagnose_harvest(
         harvest,
-        pages=page_clicks,
-        curves=_refitted([fitted, *evidence.fits.values()]),
+        page_clicks=page_clicks,
+        curves=_jackknives([fitted, *evidence.fits.values()]),
         ranker_pairs=evidence.ranker_pairs,
         segments=segments if isinstance(segments, SegmentComparison) else None,
     )
@@ -481,14 +487,10 @@ def _compare_segments(harvest: Harvest, estimator: str, level: float) -> Segment
     return "Not tested: whether segments share one curve (fewer than two segments have a curve)."
 
 
-def _refitted(fits: list[Estimator[Any]]) -> list[Refitted] | None:
-    """Return the curves with their deletions for a diagnosis; None if one has no deletions and must be fitted again."""
-    by_name = {fit.name: fit for fit in fits}
-    curves = [
-        Refitted.of(name, by_name[name].propensity_, deleted)
-        for name in FROM_HARVESTS
-        if name in by_name and (deleted := by_name[name].deletions_) is not None
-    ]
+def _jackknives(fits: list[Estimator[Any]]) -> dict[str, Jackknife] | None:
+    """Return the curves with their refits for a diagnosis; None if one has no refits and must be fitted again."""
+    by_name = {fit.name: fit.jackknife_ for fit in fits}
+    curves = {name: jackknife for name in FROM_HARVESTS if (jackknife := by_name.get(name)) is not None}
     return curves if len(curves) == len(fits) else None
 
 
@@ -671,12 +673,12 @@ def _missing_sentences(curve: Curve) -> list[str]:
 
 def _segments_sentence(segments: SegmentComparison, diagnosis: Diagnosis) -> str:
     """Return whether segments have different curves, as the diagnosis finds it."""
-    differ = any(finding.code == DIFFER for finding in diagnosis.findings)
+    differ = any(finding.code == SEGMENTS_DIFFER for finding in diagnosis.findings)
     if differ:
         more = " The curve of all data is their average."
     else:
         more = " With this number of tests, chance alone may cause such a difference." if segments.differs else ""
-    return f"{segments.told(differ)}{more}"
+    return f"{segments.sentence(differ)}{more}"
 
 
 def _data_sentence(curve: Curve) -> str:
