@@ -84,7 +84,7 @@ def at(place: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 CURVES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "not relative to rank 1": (at("positions.0.propensity", 0.5), "divide all of them by it"),
+    "not relative to rank 1": (at("positions.0.propensity", 0.5), "divide all of them by that of rank 1"),
     "nearly nothing": (at("positions.3.propensity", 1e-200), "where 0, or a number from 1e-100 to 1e+100"),
     "nearly everything": (at("positions.3.propensity", 1e300), "a number from 1e-100 to 1e+100"),
     "below 0": (at("positions.3.propensity", -0.1), "a finite number of 0 or more"),
@@ -97,11 +97,11 @@ CURVES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "half a covariance": (at("covariance", [[0.0]]), "1 rows of [1] numbers where there are 4 positions"),
     "an unknown interval": (at("interval_by", "guess"), "interval_by is 'guess'"),
     "a list of intervals": (at("interval_by", ["jackknife"]), "interval_by is ['jackknife']"),
-    "no degrees of freedom": (at("positions.1.degrees_of_freedom", None), "for it has an interval by jackknife"),
+    "no degrees of freedom": (at("positions.1.degrees_of_freedom", None), "because it has a jackknife interval"),
     "degrees below 1": (at("positions.1.degrees_of_freedom", 0.5), "a finite number of 1 or more"),
-    "no interval but degrees": (at("positions.0.degrees_of_freedom", 5.0), "it has no interval by jackknife"),
-    "level 95": (at("level", 95), "level is 95.0 where a share between 0 and 1"),
-    "level null": (at("level", None), "both are known, or both are null"),
+    "no interval but degrees": (at("positions.0.degrees_of_freedom", 5.0), "because it has no jackknife interval"),
+    "level 95": (at("level", 95), "level is 95 where a share between 0 and 1"),
+    "level null": (at("level", None), "both are known, or both null"),
     "ranks exchanged": (lambda made: made["positions"].reverse(), "not in increasing order"),
     "a rank beyond the last": (at("positions.3.position", 5), "positions[3].position is 5"),
     "a million ranks": (at("max_rank", 10**6), "max_rank is 1000000"),

@@ -166,7 +166,7 @@ BAD: dict[str, tuple[Callable[[list[Row]], list[Row]], str]] = {
     ),
     "about of depth": (
         lambda rows: [r | {"about": r["about"] and "[" * 10**5} for r in rows],
-        "nested deeper than any",
+        "nested too deeply",
     ),
     "about with a key twice": (
         lambda rows: [r | {"about": r["about"] and '{"version": 1, "version": 1}'} for r in rows],

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import posbias
-from posbias._json import UnfitError
+from posbias._json import RecordError
 from posbias.harvesting import files
 from posbias.harvesting.files import check_harvest
 
@@ -354,7 +354,7 @@ def test_a_finding_that_is_none_is_refused(field: str, value: Any, tmp_path: Pat
         (b"3", "its metadata is 3"),
         (b'{"version": 2, "version": 2}', "it has 'version' twice"),
         (b'{"version": NaN}', "it holds NaN"),
-        (b"[" * 100_000, "nested deeper than any of ours"),
+        (b"[" * 100_000, "nested too deeply"),
         (b'{"version": ' + b"1" * 5000 + b"}", "it is not JSON"),
         (b"\xff\xfe\xfd", "it is not JSON"),
     ],
@@ -404,7 +404,7 @@ def test_what_could_not_be_read_back_is_not_written(column: str, value: float, t
 def test_more_than_can_be_held_is_refused() -> None:
     harvest = HARVESTS["signatures"]
     many = tuple(f"ranker {i}" for i in range(100_000))
-    with pytest.raises(UnfitError, match="more in all than can be held"):
+    with pytest.raises(RecordError, match="more in all than can be held"):
         check_harvest(replace(harvest, rankers=many, max_rank=1000))
 
 

@@ -602,8 +602,8 @@ def test_an_edited_curve_file_has_the_error_of_a_curve_file(folder: Path) -> Non
     found = run("--assume", "--max-rank", "3", "--curve", str(edited))
     assert found.exit_code == 2
     said = " ".join(found.stderr.split())
-    assert "its checksum is not that of what it holds" in said
-    assert "take the field 'checksum' out of it" in said
+    assert "its checksum does not match its content" in said
+    assert "remove the field 'checksum'" in said
     assert "truth" not in said
 
 

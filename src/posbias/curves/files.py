@@ -1,4 +1,7 @@
-"""Curves as JSON and CSV."""
+"""Read and write curves as JSON files, and read the truth of simulated logs.
+
+Every field is checked, because any file may have the name of a curve, and curves may be edited by hand.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +13,42 @@ from typing import Any
 
 from posbias._files import CURVE, odd_kind, written_whole
 from posbias._json import (
-    UnfitError,
-    field,
+    Reader,
+    RecordError,
+    abbreviated,
+    anything,
+    dict_of,
+    integer,
+    list_of,
     mapping,
+    nullable,
     number,
-    optional,
+    one_of,
     parse,
-    prove,
+    read_record,
     sequence,
-    shown,
     text,
-    unfit,
-    whole,
+    unexpected,
+    verify_checksum,
 )
 from posbias._text import json_text, printable
-from posbias._validate import as_path
+from posbias._validate import DEFAULT_LEVEL, as_path
 from posbias.curves.curve import FORMAT, Covariance, Curve, Position, Segment
 from posbias.errors import CurveError, PosbiasError
 
 MOST_RANKS = 10_000
 INTERVALS = ("jackknife", "bootstrap")
-# Ends and entries that were computed on two ways may differ in their last digits.
+# Numbers that were computed in two ways may differ in their last digits.
 _ROUNDING = 1e-9
-# No ratio of counts of 64 bits is larger, nor any that a chain of them is likely to make.
+# No ratio of two 64-bit counts is larger, and hardly any product of such ratios.
 _LARGEST = 1e100
 _LARGEST_COVARIANCE = 1e6
 _MOST_BYTES = 64 * 2**20
-_ANEW = "Write it anew: by Curve.save, or as the JSON of posbias estimate."
+_REWRITE = "Write it again: with Curve.save, or as the JSON of posbias estimate."
 
 
 def save(curve: Curve, path: str | os.PathLike[str]) -> None:
-    """Write a curve to a file, whole or not at all."""
+    """Write a curve to a JSON file, completely or not at all."""
     data = f"{json_text(curve.to_dict())}\n".encode()
     if len(data) > _MOST_BYTES:
         raise CurveError(
@@ -52,199 +60,224 @@ def save(curve: Curve, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Curve:
-    """Read a curve back, checking that it is one and that it is whole."""
+    """Read a curve from a JSON file; raise CurveError if it is none, or is damaged."""
     name = as_path("path", path, CurveError)
     try:
         return read_curve(_read(name))
     except FileNotFoundError:
-        raise CurveError(f"There is no file {name!r}. {_ANEW}") from None
-    except UnfitError as error:
-        raise CurveError(f"{name!r} is not a curve, or is damaged: {_said(error)}. {error.remedy or _ANEW}") from None
+        raise CurveError(f"There is no file {name!r}. {_REWRITE}") from None
+    except RecordError as error:
+        raise CurveError(
+            f"{name!r} is not a curve, or is damaged: {_message(error)}. {error.remedy or _REWRITE}"
+        ) from None
 
 
-def read_curve(record: Any) -> Curve:
-    """Return the curve of a record."""
-    record = mapping(record, "it")
-    version = _format(record.get("format"))
-    max_rank = whole(field(record, "max_rank"), "max_rank", 1, MOST_RANKS)
-    level = optional(number, field(record, "level"), "level")
-    if level is not None and not 0 < level < 1:
-        raise unfit("level", level, "a share between 0 and 1, such as 0.95")
-    weighting = optional(text, field(record, "weighting"), "weighting")
-    interval_by = _interval_by(field(record, "interval_by") if version > 1 else level and "bootstrap", level)
-    setting = text(field(record, "estimator"), "estimator"), max_rank, level, interval_by, weighting
-    by = tuple(text(name, f"by[{i}]") for i, name in enumerate(sequence(record.get("by", []), "by")))
+def read_curve(value: Any) -> Curve:
+    """Return the curve of a record, the JSON object that `Curve.to_dict` makes; raise RecordError if it is none."""
+    record = mapping(value, "it")
+    version = _read_format(record.get("format"))
+    # Files of the first format come from a version that made all intervals by bootstrap.
+    how = {"interval_by": nullable(one_of(INTERVALS))} if version > 1 else {}
+    fields: dict[str, Reader[Any]] = {
+        "max_rank": integer(1, MOST_RANKS),
+        "level": nullable(_level),
+        "weighting": nullable(text),
+        **how,
+        "estimator": text,
+        "by": list_of(text),
+        "segments": list_of(mapping),
+        "rankers": list_of(text),
+        "version": text,
+    }
+    found = read_record(record, "", fields, defaults={"by": [], "segments": []})
+    level, by = found["level"], tuple(found["by"])
+    interval_by = found.get("interval_by", level and "bootstrap")
+    if (interval_by is None) != (level is None):
+        raise RecordError(
+            f"level is {abbreviated(level)} and interval_by {abbreviated(interval_by)}: both are known, or both null"
+        )
+    settings = found["estimator"], found["max_rank"], level, interval_by, found["weighting"]
     segments: dict[Segment, Curve] = {}
-    for i, part in enumerate(sequence(record.get("segments", []), "segments")):
+    for i, part in enumerate(found["segments"]):
         where = f"segments[{i}]"
-        key = _segment(field(mapping(part, where), "segment", where), by, f"{where}.segment")
+        key = read_record(part, where, {"segment": lambda values, place: _read_segment(values, by, place)})["segment"]
         if key in segments:
-            raise UnfitError(f"{where} is the segment {shown(key)} for a second time")
-        segments[key] = Curve(*setting, *_estimate(part, max_rank, f"{where}.", version, interval_by))
-    whole_curve = Curve(*setting, *_estimate(record, max_rank, "", version, interval_by), by, segments)
-    rankers = [text(name, f"rankers[{i}]") for i, name in enumerate(sequence(field(record, "rankers"), "rankers"))]
-    if sorted(rankers) != sorted(whole_curve.page_views):
-        raise unfit("rankers", rankers, f"the names in page_views, {shown(list(whole_curve.page_views))}")
-    text(field(record, "version"), "version")
-    prove(record)
-    return whole_curve
+            raise RecordError(f"{where} is the segment {abbreviated(key)} for a second time")
+        segments[key] = Curve(*settings, *_read_estimate(part, found["max_rank"], where, version, interval_by))
+    curve = Curve(*settings, *_read_estimate(record, found["max_rank"], "", version, interval_by), by, segments)
+    if sorted(found["rankers"]) != sorted(curve.page_views):
+        raise unexpected("rankers", found["rankers"], f"the names in page_views, {abbreviated(list(curve.page_views))}")
+    verify_checksum(record)
+    return curve
 
 
-def _format(found: Any) -> int:
-    if found is None:
-        raise UnfitError("it has no 'format', which every curve has")
-    if whole(found, "format", 1) > FORMAT:
-        raise UnfitError(
-            f"it has format {found} and this posbias reads up to {FORMAT}",
+def _read_format(value: Any) -> int:
+    if value is None:
+        raise RecordError("it has no 'format', which every curve has")
+    version = integer(1)(value, "format")
+    if version > FORMAT:
+        raise RecordError(
+            f"it has format {version} and this posbias reads up to {FORMAT}",
             "Upgrade posbias, or write the curve with this version.",
         )
-    return int(found)
+    return version
 
 
-def _interval_by(found: Any, level: float | None) -> str | None:
-    """Return how intervals were made, which is known where their level is."""
-    if found not in (None, *INTERVALS) or isinstance(found, bool):
-        raise unfit("interval_by", found, f"one of {', '.join(INTERVALS)}, or null")
-    if (found is None) != (level is None):
-        raise UnfitError(f"level is {shown(level)} and interval_by {shown(found)}: both are known, or both are null")
-    return found  # type: ignore[no-any-return]
+def _level(value: Any, where: str) -> float:
+    level = number()(value, where)
+    if not 0 < level < 1:
+        raise unexpected(where, value, f"a share between 0 and 1, such as {DEFAULT_LEVEL}")
+    return level
 
 
-def _segment(values: Any, by: tuple[str, ...], where: str) -> Segment:
+def _read_segment(values: Any, by: tuple[str, ...], where: str) -> Segment:
     values = mapping(values, where)
     if not by or set(values) != set(by):
-        raise unfit(where, values, f"a value for each of the columns in 'by', {shown(list(by))}")
-    return tuple(optional(text, values[name], f"{where}.{name}") for name in by)
+        raise unexpected(where, values, f"a value for each of the columns in 'by', {abbreviated(list(by))}")
+    return tuple(read_record(values, where, dict.fromkeys(by, nullable(text))).values())
 
 
-def _estimate(
+def _read_estimate(
     record: Mapping[str, Any], max_rank: int, where: str, version: int, interval_by: str | None
 ) -> tuple[tuple[Position, ...], dict[str, int], Covariance | None, tuple[str, ...]]:
-    """Return what stands for the whole and for each segment: positions, page views, covariance and notes."""
-    found = sequence(field(record, "positions", where), f"{where}positions")
-    positions = tuple(_position(p, max_rank, f"{where}positions[{i}]", version) for i, p in enumerate(found))
-    for i, position in enumerate(positions):
-        _check_interval(position, interval_by, f"{where}positions[{i}]")
+    """Return what the whole curve and each segment have: positions, page views, covariance and notes."""
+
+    def position(value: Any, place: str) -> Position:
+        found = _read_position(value, max_rank, place, version)
+        _check_interval(found, interval_by, place)
+        return found
+
+    fields: dict[str, Reader[Any]] = {
+        "positions": list_of(position),
+        "page_views": dict_of(integer()),
+        "covariance": anything,
+    }
+    found = read_record(record, where, fields | ({"notes": list_of(text)} if version > 1 else {}))
+    prefix = f"{where}." if where else ""
+    positions = tuple(found["positions"])
     ranks = [p.position for p in positions]
-    if any(rank >= after for rank, after in pairwise(ranks)):
-        raise UnfitError(f"{where}positions are not in increasing order: {shown(ranks)}")
-    if ranks[:1] == [1] and not is_first(positions[0].propensity):
-        raise UnfitError(
-            f"{where}positions[0].propensity is {shown(positions[0].propensity)} where 1 was expected: propensities "
-            "are relative to rank 1, so divide all of them by it"
+    if any(rank >= following for rank, following in pairwise(ranks)):
+        raise RecordError(f"{prefix}positions are not in increasing order: {abbreviated(ranks)}")
+    if ranks[:1] == [1] and not is_one(positions[0].propensity):
+        raise RecordError(
+            f"{prefix}positions[0].propensity is {abbreviated(positions[0].propensity)} where 1 was expected: "
+            "propensities are relative to rank 1, so divide all of them by that of rank 1"
         )
-    views = mapping(field(record, "page_views", where), f"{where}page_views")
-    page_views = {text(name, f"{where}page_views"): whole(n, f"{where}page_views.{name}") for name, n in views.items()}
-    covariance = optional(_covariance, field(record, "covariance", where), f"{where}covariance", len(positions))
+    covariance = found["covariance"]
+    if covariance is not None:
+        covariance = _read_covariance(covariance, f"{prefix}covariance", len(positions))
     if version == 1:
-        return positions, page_views, _of_logs(covariance, positions), ()
-    notes = sequence(field(record, "notes", where), f"{where}notes")
-    return positions, page_views, covariance, tuple(text(note, f"{where}notes[{i}]") for i, note in enumerate(notes))
+        covariance = _of_logs(covariance, positions)
+    return positions, found["page_views"], covariance, tuple(found.get("notes", ()))
 
 
-def _position(record: Any, max_rank: int, where: str, version: int) -> Position:
-    record = mapping(record, where)
-    degrees = None if version == 1 else field(record, "degrees_of_freedom", where)
-    found = Position(
-        position=whole(field(record, "position", where), f"{where}.position", 1, max_rank),
-        propensity=optional(_ratio, field(record, "propensity", where), f"{where}.propensity"),
-        low=optional(_ratio, field(record, "low", where), f"{where}.low"),
-        high=optional(_ratio, field(record, "high", where), f"{where}.high"),
-        impressions=whole(field(record, "impressions", where), f"{where}.impressions"),
-        clicks=whole(field(record, "clicks", where), f"{where}.clicks"),
-        reason=optional(text, field(record, "reason", where), f"{where}.reason"),
-        degrees_of_freedom=optional(number, degrees, f"{where}.degrees_of_freedom", 1),
-    )
+def _read_position(value: Any, max_rank: int, where: str, version: int) -> Position:
+    fields: dict[str, Reader[Any]] = {
+        "position": integer(1, max_rank),
+        "propensity": nullable(_ratio),
+        "low": nullable(_ratio),
+        "high": nullable(_ratio),
+        "impressions": integer(),
+        "clicks": integer(),
+        "reason": nullable(text),
+        "degrees_of_freedom": nullable(number(1)),
+    }
+    if version == 1:
+        del fields["degrees_of_freedom"]
+    found = Position(**read_record(value, where, fields))
     if found.clicks > found.impressions:
-        raise UnfitError(f"{where} has {found.clicks} clicks on {found.impressions} impressions")
+        raise RecordError(f"{where} has {found.clicks} clicks on {found.impressions} impressions")
     return found
 
 
 def _ratio(value: Any, where: str) -> float:
     """Return a propensity relative to rank 1, or an end of its interval."""
-    found = number(value, where, 0)
+    found = number(0)(value, where)
     if not is_ratio(found):
-        raise unfit(where, value, f"0, or a number from {1 / _LARGEST:g} to {_LARGEST:g},")
+        raise unexpected(where, value, f"0, or a number from {1 / _LARGEST:g} to {_LARGEST:g},")
     return found
 
 
 def is_ratio(found: float) -> bool:
-    """Return whether counts can make such a ratio: of others neither inverses nor squares are numbers."""
+    """Return whether a propensity is 0, or so far from 0 and infinity that its inverse and square are numbers too."""
     return found == 0 or 1 / _LARGEST <= found <= _LARGEST
 
 
 def _check_interval(found: Position, interval_by: str | None, where: str) -> None:
-    """Refuse a part of an interval, and one that the curve cannot have."""
+    """Raise an error for half an interval, and for one that the curve cannot have."""
     low, high = found.low, math.inf if found.high is None else found.high
     if low is None:
         if found.high is not None:
-            raise UnfitError(f"{where} has the upper end {found.high} of an interval and no lower one, low")
+            raise RecordError(
+                f"{where} has the upper end of an interval, high is {found.high}, but no lower one: low is null"
+            )
     elif interval_by is None:
-        raise UnfitError(f"{where} has an interval, low is {low}, where interval_by is null")
+        raise RecordError(f"{where} has an interval, low is {low}, where interval_by is null")
     elif found.propensity is None:
-        raise UnfitError(f"{where} has an interval, from {low} to {high}, and no propensity")
+        raise RecordError(f"{where} has an interval, from {low} to {high}, and no propensity")
     elif low > high:
-        raise UnfitError(f"{where} has an interval with low {low} and high {high}: its ends are exchanged")
-    # Percentiles of a narrow level may lie beside the estimate; what lies about it holds it.
+        raise RecordError(f"{where} has an interval whose lower end {low} is above its upper end {high}")
+    # Bootstrap percentiles of a low level may leave the estimate out; a jackknife interval is built around it.
     elif interval_by == "jackknife" and not low * (1 - _ROUNDING) <= found.propensity <= high * (1 + _ROUNDING):
-        raise UnfitError(
-            f"{where} has the propensity {found.propensity}, which its own interval, from {low} to {high}, leaves out: "
-            "who changes one changes the other, or sets low, high and degrees_of_freedom to null"
+        raise RecordError(
+            f"{where} has the propensity {found.propensity} outside its own interval, from {low} to {high}: change "
+            "both, or set low, high and degrees_of_freedom to null"
         )
     by_t = low is not None and interval_by == "jackknife"
     if by_t != (found.degrees_of_freedom is not None):
         wanted = (
-            "a number, for it has an interval by jackknife" if by_t else "null, for it has no interval by jackknife"
+            "a number, because it has a jackknife interval," if by_t else "null, because it has no jackknife interval,"
         )
-        raise unfit(f"{where}.degrees_of_freedom", found.degrees_of_freedom, wanted)
+        raise unexpected(f"{where}.degrees_of_freedom", found.degrees_of_freedom, wanted)
 
 
-def is_first(propensity: float | None) -> bool:
-    """Return whether rank 1 may have this propensity: that of all others is relative to it."""
+def is_one(propensity: float | None) -> bool:
+    """Return whether a propensity is 1, as that of rank 1 must be, or not known."""
     return propensity is None or abs(propensity - 1) <= _ROUNDING
 
 
-def _covariance(rows: Any, where: str, size: int) -> Covariance:
-    """Return a covariance if it could be one: square, symmetric, no negative variance."""
+def _read_covariance(rows: Any, where: str, size: int) -> Covariance:
+    """Return a covariance matrix: square, symmetric, without negative variances."""
     import numpy as np
 
     rows = sequence(rows, where)
     if len(rows) != size or any(len(sequence(row, f"{where}[{i}]")) != size for i, row in enumerate(rows)):
         lengths = sorted({len(row) for row in rows if isinstance(row, Sequence)})
-        raise UnfitError(
-            f"{where} has {len(rows)} rows of {shown(lengths)} numbers where there are {size} positions: expected "
-            "a row, and in it a number or null, for each of them"
+        raise RecordError(
+            f"{where} has {len(rows)} rows of {abbreviated(lengths)} numbers where there are {size} positions: "
+            "expected one row for each position, with one number or null for each"
         )
     checked = tuple(
-        tuple(optional(_covariance_of_logs, value, f"{where}[{i}][{j}]") for j, value in enumerate(row))
+        tuple(nullable(_covariance_of_logs)(value, f"{where}[{i}][{j}]") for j, value in enumerate(row))
         for i, row in enumerate(rows)
     )
     values = np.array(checked, dtype=np.float64).reshape(size, size)
     variances = np.diag(values)
     for i in np.flatnonzero(variances < 0):
-        raise unfit(f"{where}[{i}][{i}]", float(variances[i]), "a variance, which is 0 or more")
+        raise unexpected(f"{where}[{i}][{i}]", float(variances[i]), "a variance, which is 0 or more")
     for i, j in np.argwhere(np.isnan(variances)[:, None] & np.isfinite(values)):
-        raise UnfitError(f"{where}[{i}][{j}] is {shown(checked[i][j])}, and the variance [{i}][{i}] is null")
+        raise RecordError(f"{where}[{i}][{j}] is {abbreviated(checked[i][j])}, and the variance [{i}][{i}] is null")
     scale = np.sqrt(np.nan_to_num(variances))
     slack = _ROUNDING * np.fmax(np.abs(values), scale[:, None] * scale)
     alike = (np.isnan(values) & np.isnan(values.T)) | (np.abs(values - values.T) <= slack)
     for i, j in np.argwhere(~alike):
-        raise UnfitError(
-            f"{where} is not symmetric: [{i}][{j}] is {shown(checked[i][j])} and [{j}][{i}] {shown(checked[j][i])}"
+        raise RecordError(
+            f"{where} is not symmetric: [{i}][{j}] is {abbreviated(checked[i][j])} and [{j}][{i}] is "
+            f"{abbreviated(checked[j][i])}"
         )
     return checked
 
 
 def _covariance_of_logs(value: Any, where: str) -> float:
-    """Return a covariance of log p; beyond bounds, no interval has ends that are numbers."""
-    found = number(value, where)
+    """Return a covariance of log p; beyond the bound, interval ends would be infinite."""
+    found = number()(value, where)
     if abs(found) > _LARGEST_COVARIANCE:
-        raise unfit(where, value, f"a number of at most {_LARGEST_COVARIANCE:g}, a covariance of log p,")
+        raise unexpected(where, value, f"a number of at most {_LARGEST_COVARIANCE:g}, a covariance of log p,")
     return found
 
 
 def _of_logs(covariance: Covariance | None, positions: Sequence[Position]) -> Covariance | None:
-    """Return the covariance of log p, as the delta method makes it of that of p."""
+    """Return the covariance of log p from that of p, by the delta method."""
     if covariance is None:
         return None
     scale = [p.propensity or None for p in positions]
@@ -255,57 +288,56 @@ def _of_logs(covariance: Covariance | None, positions: Sequence[Position]) -> Co
 
 
 def _read(name: str) -> Any:
-    """Return what a file of JSON holds, if it is strictly that."""
+    """Return the content of a JSON file."""
     if (kind := odd_kind(name)) is not None:
-        raise UnfitError(f"it is {kind}")
+        raise RecordError(f"it is {kind}")
     try:
         with open(name, "rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        raise UnfitError(f"it cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        raise RecordError(f"it cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(data) > _MOST_BYTES:
-        raise UnfitError(f"it is larger than {_MOST_BYTES:,} bytes")
+        raise RecordError(f"it is larger than {_MOST_BYTES:,} bytes")
     return parse(data)
 
 
-def _said(error: UnfitError) -> str:
+def _message(error: RecordError) -> str:
     return printable(str(error))
 
 
 def from_record(record: Any) -> Curve:
-    """Return the curve of a record, checking that it is one and that it is whole."""
+    """Return the curve of a record; raise CurveError if it is none, or is damaged."""
     try:
         return read_curve(record)
-    except UnfitError as error:
-        raise CurveError(f"The record is not that of a curve: {_said(error)}. {error.remedy or _ANEW}") from None
+    except RecordError as error:
+        raise CurveError(f"The record is not that of a curve: {_message(error)}. {error.remedy or _REWRITE}") from None
 
 
 def looks_like_curve(path: str) -> bool:
-    """Return whether a file is JSON with positions as a curve has them, be it whole or not."""
+    """Return whether a file is JSON with positions, as a curve has them, even if it is damaged."""
     try:
         record = _read(path)
-    except (FileNotFoundError, UnfitError):
+    except (FileNotFoundError, RecordError):
         return False
     return isinstance(record, dict) and "positions" in record
 
 
 def read_truth(path: str) -> list[float]:
-    """Read the known curve of a simulated log."""
+    """Read the true propensities of a simulated log from the file that `posbias simulate` writes beside it."""
     remedy = "posbias simulate writes one beside the log."
     try:
         record = mapping(_read(path), "it")
-        found = sequence(record.get("propensity"), "propensity")
-        if not 0 < len(found) <= MOST_RANKS:
-            raise UnfitError(f"propensity has {len(found):,} numbers where 1 to {MOST_RANKS:,} were expected")
-        known = [number(p, f"propensity[{i}]", 0) for i, p in enumerate(found)]
-        prove(record)
-        return known
+        propensity = list_of(number(0))(record.get("propensity"), "propensity")
+        if not 0 < len(propensity) <= MOST_RANKS:
+            raise RecordError(f"propensity has {len(propensity):,} numbers where 1 to {MOST_RANKS:,} were expected")
+        verify_checksum(record)
+        return propensity
     except FileNotFoundError:
         raise PosbiasError(f"There is no truth file {path!r}. {remedy}") from None
-    except UnfitError as error:
+    except RecordError as error:
         raise PosbiasError(
-            f'{path!r} is not a truth file, JSON with a list under "propensity", or is damaged: {_said(error)}. '
+            f'{path!r} is not a truth file, JSON with a list under "propensity", or is damaged: {_message(error)}. '
             f"{error.remedy or remedy}"
         ) from None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from posbias._arrays import BoolArray, IntArray, group
-from posbias._json import UnfitError, field, mapping, optional, parse, shown, text, whole
+from posbias._json import Reader, RecordError, abbreviated, integer, mapping, nullable, one_of, parse, read_record, text
 from posbias._text import listed, printable
 from posbias.engines.base import Answer, filter_rows, from_arrow, segment_numbers
 from posbias.errors import HarvestError, LogError
@@ -22,7 +22,6 @@ from posbias.harvesting.files import (
     check_harvest,
     csv_header,
     first_line,
-    one_of,
     open_csv,
     read_parquet,
     read_terms,
@@ -60,6 +59,15 @@ _REASONS = {
     export_sql.NO_ID: "no query or no document",
 }
 _AGAIN = "Export the whole result of the query again, as it is."
+_ABOUT: dict[str, Reader[Any]] = {
+    "table": one_of(("signatures", "exposures")),
+    "non_functional": one_of(("share", "refuse")),
+    "ranker": nullable(text),
+    "window": nullable(text),
+    "posbias": text,
+    "dialect": text,
+    "source": text,
+}
 
 
 def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
@@ -93,7 +101,7 @@ def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest
         check_harvest(harvest)
         check_findings(harvest.findings, force=force)
         return harvest
-    except UnfitError as error:
+    except RecordError as error:
         raise HarvestError(
             f"The export {name!r} cannot be used: {printable(str(error))}. {error.remedy or _AGAIN}"
         ) from None
@@ -107,7 +115,7 @@ def read_columns(path: str | os.PathLike[str]) -> dict[str, Any]:
         parquet = file.read(4) == b"PAR1"
     try:
         table = read_parquet(name) if parquet else _read_csv(name)
-    except UnfitError as error:
+    except RecordError as error:
         raise HarvestError(
             f"The export {name!r} cannot be used: {printable(str(error))}. It may have been cut: export the whole "
             "result again."
@@ -139,7 +147,7 @@ def _read_csv(name: str) -> Any:
             )
     # What readers raise on hostile bytes is anything: errors of Arrow, of zlib, of text, of memory.
     except Exception as error:
-        raise UnfitError(f"it cannot be read as CSV ({first_line(error)})") from None
+        raise RecordError(f"it cannot be read as CSV ({first_line(error)})") from None
 
 
 def read_about(columns: Mapping[str, Any]) -> About:
@@ -147,7 +155,7 @@ def read_about(columns: Mapping[str, Any]) -> About:
     require(columns, ["about", "answer_rows"])
     rows = len(columns["about"])
     if rows == 0:
-        raise UnfitError(
+        raise RecordError(
             "it has columns but no row. Either the log is empty (check the table, and the filter that made it), or the "
             "result was not exported"
         )
@@ -155,20 +163,20 @@ def read_about(columns: Mapping[str, Any]) -> About:
     found = [told for told in texts(columns["about"], "about") if told is not None]
     sizes = sorted({int(n) for n in number[~missing]})
     if len(found) > 1 or len(sizes) > 1:
-        raise UnfitError(
+        raise RecordError(
             f"it mixes several answers (of {' and '.join(f'{n:,}' for n in sizes)} rows; {len(found)} say what they "
             "are). Give each a file of its own, and join them with posbias merge"
         )
     size = sizes[0] if sizes else 0
     if rows < size:
-        raise UnfitError(
+        raise RecordError(
             f"it has {rows:,} of {size:,} rows. Many consoles cut what they show or download, and some write large "
             "results in several files: put all of it into one"
         )
     if rows > size or missing.any():
-        raise UnfitError(f"it has {rows:,} rows where the answer has {size:,}: rows were added or repeated")
+        raise RecordError(f"it has {rows:,} rows where the answer has {size:,}: rows were added or repeated")
     if not found:
-        raise UnfitError("the one row whose column about says what it is has lost that text")
+        raise RecordError("the one row whose column about says what it is has lost that text")
     return _parsed(found[0])
 
 
@@ -191,7 +199,7 @@ def require(columns: Mapping[str, Any], names: Sequence[str]) -> None:
     """Refuse an answer that lacks columns."""
     missing = [name for name in names if name not in columns]
     if missing:
-        raise UnfitError(f"it lacks the columns {', '.join(missing)}. Columns found: {listed(columns)}")
+        raise RecordError(f"it lacks the columns {', '.join(missing)}. Columns found: {listed(columns)}")
 
 
 def numbers(column: Any, name: str) -> tuple[IntArray, BoolArray]:
@@ -203,7 +211,7 @@ def numbers(column: Any, name: str) -> tuple[IntArray, BoolArray]:
         whole = _whole(column)
     except (pa.ArrowException, OverflowError):
         example = next((value for value in texts(column, name) if not _is_whole(value)), column.type)
-        raise UnfitError(f"its column {name} holds {shown(str(example))}, which is not a whole number") from None
+        raise RecordError(f"its column {name} holds {abbreviated(str(example))}, which is not a whole number") from None
     missing = np.zeros(len(whole), dtype=np.bool_)
     if whole.null_count:
         missing[:] = pc.is_null(whole).to_pylist()
@@ -236,7 +244,7 @@ def texts(column: Any, name: str) -> list[str | None]:
     try:
         values = column.to_pylist()
     except UnicodeDecodeError:
-        raise UnfitError(f"its column {name} holds bytes that are not text in UTF-8") from None
+        raise RecordError(f"its column {name} holds bytes that are not text in UTF-8") from None
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return [value if value is None else value.decode("utf-8", "replace") for value in values]
     return [value if value is None else str(value) for value in values]
@@ -253,29 +261,30 @@ def _parsed(told: str) -> About:
     """Return what the query wrote into the answer."""
     try:
         record = mapping(parse(told), "it")
-        version = whole(field(record, "version"), "version", 1)
+        version = read_record(record, "", {"version": integer(1)})["version"]
         if version > FORMAT_VERSION:
-            raise UnfitError(
+            raise RecordError(
                 f"its query has format version {version} and this posbias reads up to {FORMAT_VERSION}",
                 "Upgrade posbias, or print the query with this one.",
             )
+        found = read_record(record, "", _ABOUT, defaults={"ranker": "", "window": None})
         about = About(
-            kind=one_of(field(record, "table"), "table", ("signatures", "exposures")),
+            kind=found["table"],
             terms=read_terms(record),
-            non_functional=one_of(field(record, "non_functional"), "non_functional", ("share", "refuse")),
-            natural=optional(text, record.get("ranker", ""), "ranker") is None,
-            window=optional(text, record.get("window"), "window"),
-            posbias=text(field(record, "posbias"), "posbias"),
-            dialect=text(field(record, "dialect"), "dialect"),
-            source=text(field(record, "source"), "source"),
+            non_functional=found["non_functional"],
+            natural=found["ranker"] is None,
+            window=found["window"],
+            posbias=found["posbias"],
+            dialect=found["dialect"],
+            source=found["source"],
         )
-    except UnfitError as error:
+    except RecordError as error:
         if error.remedy is not None:
             raise
-        raise UnfitError(f"its column about was changed: {error}") from None
+        raise RecordError(f"its column about was changed: {error}") from None
     terms = about.terms
     if about.kind != table_kind(terms.layout, terms.weighting) or bool(terms.rankers) != (about.kind == "signatures"):
-        raise UnfitError(
+        raise RecordError(
             f"its column about was changed: no query counts {about.kind} of {len(terms.rankers):,} named rankers in a "
             f"{terms.layout.value} log weighted by {terms.weighting}"
         )
@@ -321,7 +330,7 @@ def _from_signatures(about: About, columns: Mapping[str, Any]) -> CountedLog:
     segment, segments = segment_numbers(good, labels)
     cells = cells_from_signatures(good, segment, coding)
     if int(cells.impressions.sum()) != int(good["impressions"].sum()):
-        raise UnfitError("its codes hold no rank for rankers that were shown")
+        raise RecordError("its codes hold no rank for rankers that were shown")
     return CountedLog("signatures", rankers, segments, cells, counts, find_contradicted_ranks(counts))
 
 
@@ -339,11 +348,11 @@ def _answer(
         answer[name], missing = numbers(columns[name], name)
         bad = missing if marks is None else missing & ~marks
         if bad.any():
-            raise UnfitError(f"its column {name} has no value in {int(bad.sum()):,} rows")
+            raise RecordError(f"its column {name} has no value in {int(bad.sum()):,} rows")
     for name in labels:
         found = texts(columns[name], name)
         if any(value is not None and not value.startswith(":") for value in found):
-            raise UnfitError(f"its column {name} was changed: every value begins with a colon")
+            raise RecordError(f"its column {name} was changed: every value begins with a colon")
         answer[name] = np.array([*(value and value[1:] for value in found), None], dtype=object)[:-1]
     return answer
 
@@ -352,19 +361,19 @@ def _between(answer: Answer, name: str, low: int, high: int | IntArray, where: B
     outside = ((answer[name] < low) | (answer[name] > high)) & where
     if outside.any():
         limit = high if isinstance(high, int) else "the impressions"
-        raise UnfitError(f"its column {name} holds {answer[name][outside][0]}, which is not within {low} to {limit}")
+        raise RecordError(f"its column {name} holds {answer[name][outside][0]}, which is not within {low} to {limit}")
 
 
 def _check_row_counts(rows: IntArray) -> None:
     _between({"row_count": rows}, "row_count", 1, MAX_COUNT, np.ones_like(rows, dtype=np.bool_))
     if float(rows.sum(dtype=np.float64)) > MAX_COUNT:
-        raise UnfitError(f"its column row_count adds up to more than {MAX_COUNT:,}")
+        raise RecordError(f"its column row_count adds up to more than {MAX_COUNT:,}")
 
 
 def _refuse_repeats(keys: Sequence[IntArray]) -> None:
     first, _ = group([key - key.min(initial=0) for key in keys])
     if len(first) < len(keys[0]):
-        raise UnfitError(f"{len(keys[0]) - len(first):,} of its rows repeat others, so that as many must be missing")
+        raise RecordError(f"{len(keys[0]) - len(first):,} of its rows repeat others, so that as many must be missing")
 
 
 def _refuse_unusable(rows: int, found: Mapping[str, int]) -> None:
@@ -460,13 +469,13 @@ def _cells(text: str, max_rank: int) -> list[tuple[str, int, int, int]]:
     for cell in text[:_LONGEST].split(" "):
         parts = _CELL.fullmatch(cell)
         if parts is None or len(text) > _LONGEST:
-            raise UnfitError(f"its column stratum holds {shown(text)}, which is not what the query wrote")
+            raise RecordError(f"its column stratum holds {abbreviated(text)}, which is not what the query wrote")
         rank, impressions, clicks = (int(part) for part in parts.groups()[:3])
         if not (1 <= rank <= max_rank and 0 <= clicks <= impressions and impressions > 0):
-            raise UnfitError(f"its column stratum holds {shown(text)}, with a rank or clicks that cannot be")
+            raise RecordError(f"its column stratum holds {abbreviated(text)}, with a rank or clicks that cannot be")
         cells.append((_name(parts[4]), rank, impressions, clicks))
     if len({cell[:2] for cell in cells}) < len(cells):
-        raise UnfitError(f"its column stratum holds {shown(text)}, with one rank of a ranker twice")
+        raise RecordError(f"its column stratum holds {abbreviated(text)}, with one rank of a ranker twice")
     return cells
 
 
@@ -481,7 +490,7 @@ def cells_from_texts(answer: Answer, segment: IntArray, text: IntArray, table: P
         np.add.reduceat(table.impressions.astype(np.float64), table.start) if len(table.start) else table.start
     )
     if float(np.sum(shown_times[text] * answer["pairs"].astype(np.float64))) > MAX_COUNT:
-        raise UnfitError(f"its impressions add up to more than {MAX_COUNT:,}")
+        raise RecordError(f"its impressions add up to more than {MAX_COUNT:,}")
     first, stratum = group([segment, answer["bucket"], table.exposure[text]])
     size = table.size[text[first]]
     pairs = np.zeros(len(first), dtype=np.int64)

@@ -15,7 +15,22 @@ import numpy as np
 
 from posbias._arrays import AnyArray, BoolArray, IntArray, begun, group, numbers_to_arrow, texts_to_arrow
 from posbias._files import HARVEST, odd_kind, parquet_footer, written_whole
-from posbias._json import UnfitError, field, mapping, number, optional, parse, sequence, shown, text, unfit, whole
+from posbias._json import (
+    Reader,
+    RecordError,
+    abbreviated,
+    dict_of,
+    integer,
+    list_of,
+    mapping,
+    nullable,
+    number,
+    one_of,
+    parse,
+    read_record,
+    text,
+    unexpected,
+)
 from posbias._text import listed, printable
 from posbias._validate import as_path
 from posbias.engines.base import from_arrow, segment_numbers
@@ -47,21 +62,6 @@ _HEAD = 2**16
 _GZIP = b"\x1f\x8b"
 FORMAT_VERSION = 2
 TABLES: dict[str, type[Cells] | type[PairSums]] = {"cells": Cells, "pair_sums": PairSums}
-_COMMON = (
-    "version",
-    "table",
-    "max_rank",
-    "rankers",
-    "page_views",
-    "layout",
-    "weighting",
-    "by",
-    "buckets",
-    "about",
-    "traffic",
-)
-# All fields of each version: the first had texts in place of findings, and nothing to prove itself by.
-_FIELDS = {1: (*_COMMON, "warnings"), 2: (*_COMMON, "kind", "findings", "checksum")}
 # What merging adds up or repeats.
 _COUNTS = (*(f.name for f in fields(RowCounts)), "parts")
 _TEXTS = ("posbias", "engine", "made", "source")
@@ -80,7 +80,7 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
     try:
         check_harvest(harvest)
         harvest = _as_read(harvest)
-    except UnfitError as error:
+    except RecordError as error:
         raise HarvestError(f"The harvest cannot be saved, for it could not be read back: {_said(error)}.") from None
     columns = harvest.table.columns()
     segment = numbers_to_arrow(columns.pop("segment"))
@@ -114,7 +114,7 @@ def load(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
         return load_export(name, force=force)
     try:
         table = read_parquet(name)
-    except UnfitError as error:
+    except RecordError as error:
         raise HarvestError(f"{name!r} is no harvest, or truncated or damaged: {_said(error)}. {_AGAIN}") from None
     said = (table.schema.metadata or {}).get(METADATA_KEY)
     if said is None:
@@ -123,7 +123,7 @@ def load(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
         )
     try:
         return _read(said, table)
-    except UnfitError as error:
+    except RecordError as error:
         raise HarvestError(
             f"The harvest {name!r} is damaged or was edited: {_said(error)}. {error.remedy or _AGAIN}"
         ) from None
@@ -141,9 +141,9 @@ def check_harvest(harvest: Harvest) -> None:
     else:
         _check_sums(table, harvest)
     if len(harvest.segments) > MAX_SEGMENTS:
-        raise UnfitError(f"it has {len(harvest.segments):,} segments, more than {MAX_SEGMENTS:,}")
+        raise RecordError(f"it has {len(harvest.segments):,} segments, more than {MAX_SEGMENTS:,}")
     if len(harvest.rankers) * max(len(harvest.buckets), harvest.max_rank) > _MOST_SHOWN:
-        raise UnfitError(
+        raise RecordError(
             f"it has {len(harvest.buckets):,} buckets, {len(harvest.rankers):,} rankers and {harvest.max_rank:,} "
             "ranks, more in all than can be held"
         )
@@ -153,9 +153,9 @@ def check_harvest(harvest: Harvest) -> None:
 
 def _check_kind(harvest: Harvest) -> None:
     if (harvest.kind == "pairs") != isinstance(harvest.table, PairSums):
-        raise UnfitError(f"its table does not hold what its kind says, {harvest.kind!r}")
+        raise RecordError(f"its table does not hold what its kind says, {harvest.kind!r}")
     if harvest.kind == "signatures" and not (harvest.layout.ranks_known and harvest.weighting == "traffic"):
-        raise UnfitError(
+        raise RecordError(
             f"it has signatures of a {harvest.layout.value} log weighted by {harvest.weighting}, for which none are "
             "counted"
         )
@@ -168,7 +168,7 @@ def _check_within(name: str, column: IntArray, low: int, high: int) -> None:
 
 def _refuse(name: str, column: AnyArray, wrong: BoolArray, wanted: str) -> None:
     if wrong.any():
-        raise UnfitError(
+        raise RecordError(
             f"its column {name} holds {column[wrong][0]} in {int(wrong.sum()):,} rows, such as row "
             f"{int(np.argmax(wrong)) + 1:,}, where it must be {wanted}"
         )
@@ -198,7 +198,7 @@ def _check_counts(name: str, column: AnyArray) -> None:
     """Refuse counts below 0, and those that add up to more than can be counted exactly."""
     _refuse(name, column, (column < 0) | (column > MAX_COUNT), f"0 to {MAX_COUNT:,}")
     if float(column.sum(dtype=np.float64)) > MAX_COUNT:
-        raise UnfitError(f"its column {name} adds up to more than {MAX_COUNT:,}")
+        raise RecordError(f"its column {name} adds up to more than {MAX_COUNT:,}")
 
 
 def _check_distinct(keys: Sequence[IntArray], otherwise: str) -> None:
@@ -214,7 +214,7 @@ def _check_distinct(keys: Sequence[IntArray], otherwise: str) -> None:
     else:
         distinct = len(group(keys)[0]) == len(keys[0])
     if not distinct:
-        raise UnfitError(otherwise)
+        raise RecordError(otherwise)
 
 
 def _check_sums(sums: PairSums, harvest: Harvest) -> None:
@@ -236,7 +236,7 @@ def _check_traffic(harvest: Harvest) -> None:
     traffic = harvest.views
     wanted = (len(harvest.buckets), len(harvest.rankers))
     if traffic.shape != wanted:
-        raise UnfitError(f"traffic has the shape {traffic.shape} where {wanted} was expected: buckets and rankers")
+        raise RecordError(f"traffic has the shape {traffic.shape} where {wanted} was expected: buckets and rankers")
     _check_counts("traffic", traffic.reshape(-1))
 
 
@@ -250,7 +250,7 @@ def _as_read(harvest: Harvest) -> Harvest:
     columns = {name: column.astype(types[name], copy=False) for name, column in harvest.table.columns().items()}
     for name, column in harvest.table.columns().items():
         if not np.array_equal(columns[name], column):
-            raise UnfitError(f"its column {name} does not hold numbers of the type {types[name]}")
+            raise RecordError(f"its column {name} does not hold numbers of the type {types[name]}")
     columns["segment"] = number[columns["segment"]]
     segments = tuple(used[i] for i in order) if harvest.by else ((),)
     return replace(harvest, segments=segments, table=type(harvest.table)(**columns))
@@ -262,7 +262,7 @@ def _types(table: type[Cells] | type[PairSums]) -> dict[str, str]:
     return {column.name: "float64" if column.name in real else "int64" for column in fields(table)}
 
 
-def _said(error: UnfitError) -> str:
+def _said(error: RecordError) -> str:
     return printable(str(error))
 
 
@@ -372,8 +372,8 @@ def read_parquet(name: str) -> Any:
             rows = file.metadata.num_rows
     # What a reader raises on hostile bytes is anything: errors of Arrow, of memory, of text, of Python.
     except Exception as error:
-        raise UnfitError(f"it cannot be read as Parquet ({first_line(error)})") from None
-    raise UnfitError(f"it claims to have {rows:,} rows where up to {_MOST_ROWS:,} can be held")
+        raise RecordError(f"it cannot be read as Parquet ({first_line(error)})") from None
+    raise RecordError(f"it claims to have {rows:,} rows where up to {_MOST_ROWS:,} can be held")
 
 
 def first_line(error: Exception) -> str:
@@ -406,37 +406,33 @@ def _read(said: bytes, table: Any) -> Harvest:
         check_harvest(harvest)
     finally:
         if metadata.checksum is not None and metadata.checksum != whole.result():
-            raise UnfitError("its checksum is not that of what it holds")
+            raise RecordError("its checksum is not that of what it holds")
     return replace(harvest, table=_numbered(counts)) if isinstance(counts, Cells) else harvest
 
 
-def read_metadata(record: Any) -> Metadata:
-    """Return what a record says, of any version."""
-    record = mapping(record, "its metadata")
-    version = whole(field(record, "version"), "version", 1)
+def read_metadata(value: Any) -> Metadata:
+    """Return the metadata of a harvest file of any format version; unknown fields are an error."""
+    version = read_record(mapping(value, "its metadata"), "", {"version": integer(1)})["version"]
     if version > FORMAT_VERSION:
-        raise UnfitError(
+        raise RecordError(
             f"it has format version {version} and this posbias reads up to {FORMAT_VERSION}", "Upgrade posbias."
         )
-    for name in _FIELDS[version]:
-        field(record, name)
-    unknown = [name for name in record if name not in _FIELDS[version]]
+    fields = _FIELDS[version]
+    found = read_record(value, "", fields)
+    unknown = [name for name in value if name not in fields]
     if unknown:
-        raise UnfitError(f"it has the field {shown(unknown[0])}, which version {version} does not know")
-    terms = read_terms(record)
-    views = mapping(record["page_views"], "page_views")
-    for name, views_of in views.items():
-        whole(views_of, f"page_views[{shown(name)}]")
-    if {*views} != {*terms.rankers}:
-        raise unfit("page_views", list(views), "a number for each of the rankers")
+        raise RecordError(f"it has the field {abbreviated(unknown[0])}, which version {version} does not know")
+    terms = read_terms(value)
+    if {*found["page_views"]} != {*terms.rankers}:
+        raise unexpected("page_views", list(found["page_views"]), "a number for each of the rankers")
     return Metadata(
-        table=TABLES[one_of(record["table"], "table", TABLES)],
+        table=TABLES[found["table"]],
         terms=terms,
-        kind=None if version == 1 else one_of(record["kind"], "kind", get_args(TableKind)),
-        about=_about(record["about"]),
-        findings=_warnings(record["warnings"]) if version == 1 else _findings(record["findings"]),
-        traffic=optional(_traffic, record["traffic"], "traffic"),
-        checksum=None if version == 1 else text(record["checksum"], "checksum"),
+        kind=found.get("kind"),
+        about=found["about"],
+        findings=tuple(found["warnings"] if version == 1 else found["findings"]),
+        traffic=found["traffic"],
+        checksum=found.get("checksum"),
     )
 
 
@@ -466,89 +462,89 @@ class Terms:
 
 def read_terms(record: Mapping[str, Any]) -> Terms:
     """Return the terms that a record names."""
-    if whole(field(record, "buckets"), "buckets") != BUCKETS:
-        raise unfit("buckets", record["buckets"], str(BUCKETS))
+    found = read_record(record, "", _TERMS)
+    if found["buckets"] != BUCKETS:
+        raise unexpected("buckets", found["buckets"], str(BUCKETS))
     return Terms(
-        max_rank=whole(field(record, "max_rank"), "max_rank", 2, MAX_RANKS),
-        rankers=_names(field(record, "rankers"), "rankers"),
-        layout=LAYOUTS[one_of(field(record, "layout"), "layout", LAYOUTS)],
-        weighting=one_of(field(record, "weighting"), "weighting", WEIGHTINGS),
-        by=_names(field(record, "by"), "by"),
+        max_rank=found["max_rank"],
+        rankers=found["rankers"],
+        layout=LAYOUTS[found["layout"]],
+        weighting=found["weighting"],
+        by=found["by"],
     )
 
 
 def _names(value: Any, where: str) -> tuple[str, ...]:
-    names = tuple(text(name, f"{where}[{i}]") for i, name in enumerate(sequence(value, where)))
+    names = tuple(list_of(text)(value, where))
     if len({*names}) < len(names):
-        raise UnfitError(f"{where} has a name twice: {shown(names)}")
+        raise RecordError(f"{where} has a name twice: {abbreviated(names)}")
     if len(names) > MAX_RANKERS:
-        raise UnfitError(f"{where} has {len(names):,} names where up to {MAX_RANKERS:,} were expected")
+        raise RecordError(f"{where} has {len(names):,} names where up to {MAX_RANKERS:,} were expected")
     return names
 
 
-def one_of(value: Any, where: str, known: Any) -> Any:
-    """Return a text that is one of those known."""
-    if not isinstance(value, str) or value not in known:
-        raise unfit(where, value, f"one of {', '.join(map(repr, known))}")
-    return value
-
-
-def _about(value: Any) -> dict[str, Any]:
-    about = dict(mapping(value, "about"))
-    for name, found in about.items():
-        where = f"about[{shown(name)}]"
-        if name in _COUNTS:
-            whole(found, where)
-        elif name in _TEXTS:
-            text(found, where)
-        else:
-            _plain(found, where)
+def _about(value: Any, where: str) -> dict[str, Any]:
+    about = dict(mapping(value, where))
+    readers: dict[str, Reader[Any]] = {**dict.fromkeys(_COUNTS, integer()), **dict.fromkeys(_TEXTS, text)}
+    for name, item in about.items():
+        readers.get(name, _plain)(item, f"{where}[{abbreviated(name)}]")
     return about
 
 
-def _plain(value: Any, where: str) -> None:
-    """Refuse what is neither a text nor a number nor a truth value nor null."""
+def _plain(value: Any, where: str) -> Any:
+    """Return a text, a number, true, false or null."""
     if not (value is None or isinstance(value, str | bool)):
-        number(value, where)
+        number()(value, where)
+    return value
 
 
-def _warnings(value: Any) -> tuple[Finding, ...]:
-    told = [text(warning, f"warnings[{i}]") for i, warning in enumerate(sequence(value, "warnings"))]
-    return tuple(Finding("note", "warning", warning.removesuffix(".")) for warning in told)
-
-
-def _findings(value: Any) -> tuple[Finding, ...]:
-    return tuple(_finding(found, f"findings[{i}]") for i, found in enumerate(sequence(value, "findings")))
+def _warning(value: Any, where: str) -> Finding:
+    return Finding("note", "warning", text(value, where).removesuffix("."))
 
 
 def _finding(value: Any, where: str) -> Finding:
-    record = mapping(value, where)
-    names = [f.name for f in fields(Finding)]
-    if {*record} != {*names}:
-        raise UnfitError(f"{where} has the fields {shown(list(record))} where {', '.join(names)} were expected")
-    evidence, arguments = mapping(record["evidence"], f"{where}.evidence"), mapping(record["arguments"], where)
-    for name, found in evidence.items():
-        _plain(found, f"{where}.evidence[{shown(name)}]")
-    for name, found in arguments.items():
-        for one in found if isinstance(found, list) else [found]:
-            text(one, f"{where}.arguments[{shown(name)}]")
-    return Finding(
-        code=text(record["code"], f"{where}.code"),
-        severity=one_of(record["severity"], f"{where}.severity", MARKS),
-        what=text(record["what"], f"{where}.what"),
-        count=whole(record["count"], f"{where}.count"),
-        example=optional(text, record["example"], f"{where}.example"),
-        evidence=dict(evidence),
-        remedy=text(record["remedy"], f"{where}.remedy"),
-        arguments=dict(arguments),
-    )
+    readers: dict[str, Reader[Any]] = {
+        "code": text,
+        "severity": one_of(MARKS),
+        "what": text,
+        "count": integer(),
+        "example": nullable(text),
+        "evidence": dict_of(_plain),
+        "remedy": text,
+        "arguments": dict_of(_argument),
+    }
+    if {*mapping(value, where)} != {*readers}:
+        raise RecordError(f"{where} has the fields {abbreviated(list(value))} where {', '.join(readers)} were expected")
+    return Finding(**read_record(value, where, readers))
 
 
-def _traffic(value: Any, where: str) -> list[list[float]]:
-    return [
-        [number(views, f"{where}[{i}][{j}]", 0) for j, views in enumerate(sequence(row, f"{where}[{i}]"))]
-        for i, row in enumerate(sequence(value, where))
-    ]
+def _argument(value: Any, where: str) -> Any:
+    for item in value if isinstance(value, list) else [value]:
+        text(item, where)
+    return value
+
+
+_TERMS: dict[str, Reader[Any]] = {
+    "buckets": integer(),
+    "max_rank": integer(2, MAX_RANKS),
+    "rankers": _names,
+    "layout": one_of(LAYOUTS),
+    "weighting": one_of(WEIGHTINGS),
+    "by": _names,
+}
+_COMMON: dict[str, Reader[Any]] = {
+    "version": integer(1),
+    "table": one_of(TABLES),
+    "page_views": dict_of(integer()),
+    "about": _about,
+    "traffic": nullable(list_of(list_of(number(0)))),
+    **_TERMS,
+}
+# The first version had texts in place of findings, and no checksum.
+_FIELDS: dict[int, dict[str, Reader[Any]]] = {
+    1: _COMMON | {"warnings": list_of(_warning)},
+    2: _COMMON | {"kind": one_of(get_args(TableKind)), "findings": list_of(_finding), "checksum": text},
+}
 
 
 def _columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], tuple[Segment, ...]]:
@@ -558,7 +554,7 @@ def _columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], tuple
     labels = _labels(metadata.terms.by)
     names = [column.name for column in fields(metadata.table) if column.name != "segment"]
     if sorted(table.column_names) != sorted([*labels, *names]):
-        raise UnfitError(f"it has the columns {listed(table.column_names)} in place of {listed([*labels, *names])}")
+        raise RecordError(f"it has the columns {listed(table.column_names)} in place of {listed([*labels, *names])}")
     types = _types(metadata.table)
     arrays = {}
     for name in [*labels, *names]:
@@ -568,19 +564,19 @@ def _columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], tuple
             pa.types.is_integer(column.type) or pa.types.is_floating(column.type),
         )
         if not (text if name in labels else numeric):
-            raise UnfitError(f"its column {name} is of type {column.type}")
+            raise RecordError(f"its column {name} is of type {column.type}")
         if column.null_count and name not in labels:
-            raise UnfitError(f"its column {name} has no value in {column.null_count:,} rows")
+            raise RecordError(f"its column {name} has no value in {column.null_count:,} rows")
         try:
             # To cast, even to what it is, imports what takes longer than to read a harvest.
             fits = name in labels or column.type.equals(types[name])
             arrays[name] = column if fits else column.cast(types[name])
         except pa.ArrowException as error:
-            raise UnfitError(f"its column {name} has a number that cannot be ({first_line(error)})") from None
+            raise RecordError(f"its column {name} has a number that cannot be ({first_line(error)})") from None
     try:
         answer = from_arrow(pa.table(arrays))
     except UnicodeDecodeError:
-        raise UnfitError("it has a segment that is not text in UTF-8") from None
+        raise RecordError("it has a segment that is not text in UTF-8") from None
     segment, segments = segment_numbers(answer, labels)
     return {"segment": segment, **{name: answer[name] for name in names}}, tuple(segments)
 
@@ -595,7 +591,7 @@ def _kind(table: Cells | PairSums) -> TableKind:
 def _rows(traffic: list[list[float]]) -> AnyArray:
     lengths = {len(row) for row in traffic}
     if len(lengths) > 1:
-        raise UnfitError(f"traffic has rows of {' and '.join(map(str, sorted(lengths)))} numbers")
+        raise RecordError(f"traffic has rows of {' and '.join(map(str, sorted(lengths)))} numbers")
     return np.array(traffic, dtype=np.float64)
 
 

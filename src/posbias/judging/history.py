@@ -11,11 +11,11 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from posbias._files import HISTORY, odd_kind, written_whole
-from posbias._json import UnfitError
+from posbias._json import RecordError
 from posbias._text import listed, printable
 from posbias._validate import as_path, texts
 from posbias.curves.curve import Curve, Position
-from posbias.curves.files import MOST_RANKS, is_first, is_ratio
+from posbias.curves.files import MOST_RANKS, is_one, is_ratio
 from posbias.errors import CurveError
 from posbias.findings import wrapped
 from posbias.harvesting.files import first_line, read_parquet
@@ -201,9 +201,9 @@ def load(path: str | os.PathLike[str]) -> History:
         raise CurveError(f"There is no file {name!r}. Make it by adding the curve of a day: posbias history add.")
     try:
         if (kind := "a folder" if os.path.isdir(name) else odd_kind(name)) is not None:
-            raise UnfitError(f"it is {kind}")
+            raise RecordError(f"it is {kind}")
         return _read(read_parquet(name))
-    except UnfitError as error:
+    except RecordError as error:
         raise CurveError(
             f"{name!r} is not a history, or is damaged: {printable(str(error))}. Take it from a backup, or begin "
             "another."
@@ -213,39 +213,39 @@ def load(path: str | os.PathLike[str]) -> History:
 def _read(table: Any) -> History:
     version = (table.schema.metadata or {}).get(METADATA_KEY)
     if version is None:
-        raise UnfitError("its metadata does not say that it is one")
+        raise RecordError("its metadata does not say that it is one")
     if not version.isdigit() or not 1 <= int(version) <= FORMAT:
-        raise UnfitError(
+        raise RecordError(
             f"it has format {printable(version.decode('ascii', 'replace'))}, and this posbias reads {FORMAT}"
         )
     found = {field.name: str(field.type) for field in table.schema}
     if found != _COLUMNS:
-        raise UnfitError(f"it has the columns {listed(found)} in place of {listed(_COLUMNS)}, or some of another type")
+        raise RecordError(f"it has the columns {listed(found)} in place of {listed(_COLUMNS)}, or some of another type")
     for name in _NEVER_NULL:
         if table.column(name).null_count:
-            raise UnfitError(f"its column {name} has no value in {table.column(name).null_count:,} rows")
+            raise RecordError(f"its column {name} has no value in {table.column(name).null_count:,} rows")
     try:
         rows = table.to_pylist()
     except UnicodeDecodeError:
-        raise UnfitError("it has a text that is not in UTF-8") from None
+        raise RecordError("it has a text that is not in UTF-8") from None
     except (ValueError, OverflowError) as error:
-        raise UnfitError(f"it has a date that is none ({first_line(error)})") from None
+        raise RecordError(f"it has a date that is none ({first_line(error)})") from None
     days = [_day(on, list(own)) for on, own in groupby(rows, key=lambda row: row["date"])]
     if any(one.date >= after.date for one, after in pairwise(days)):
-        raise UnfitError("its days are not in order, or one is there twice")
+        raise RecordError("its days are not in order, or one is there twice")
     return History(tuple(days))
 
 
 def _day(on: date, rows: list[dict[str, Any]]) -> Day:
     first = rows[0]
     if any(row[name] != first[name] for row in rows for name in _KEYS):
-        raise UnfitError(f"the rows of {on} differ in {', '.join(_KEYS[1:-1])} or {_KEYS[-1]}")
+        raise RecordError(f"the rows of {on} differ in {', '.join(_KEYS[1:-1])} or {_KEYS[-1]}")
     if any(one["rank"] >= after["rank"] for one, after in pairwise(rows)):
-        raise UnfitError(f"the ranks of {on} are not in order, or one is there twice")
+        raise RecordError(f"the ranks of {on} are not in order, or one is there twice")
     if first["level"] is not None and not 0 < first["level"] < 1:
-        raise UnfitError(f"the level of {on} is {first['level']}, which is no share between 0 and 1")
+        raise RecordError(f"the level of {on} is {first['level']}, which is no share between 0 and 1")
     if None in first["findings"]:
-        raise UnfitError(f"what was found on {on} has a text that is not there")
+        raise RecordError(f"what was found on {on} has a text that is not there")
     for row in rows:
         _check(on, row)
     positions = tuple(
@@ -260,20 +260,20 @@ def _check(on: date, row: dict[str, Any]) -> None:
     of = f"rank {row['rank']} of {on}"
     numbers = [row[name] for name in ("propensity", "low", "high", "degrees_of_freedom") if row[name] is not None]
     if not all(math.isfinite(number) and number >= 0 and is_ratio(number) for number in numbers):
-        raise UnfitError(f"{of} has a number that is not one, or cannot be")
+        raise RecordError(f"{of} has a number that is not one, or cannot be")
     if not 1 <= row["rank"] <= MOST_RANKS:
-        raise UnfitError(f"{of} is no rank from 1 to {MOST_RANKS:,}")
+        raise RecordError(f"{of} is no rank from 1 to {MOST_RANKS:,}")
     if not 0 <= row["clicks"] <= row["impressions"]:
-        raise UnfitError(f"{of} has {row['clicks']} clicks on {row['impressions']} impressions")
-    if row["rank"] == 1 and not is_first(row["propensity"]):
-        raise UnfitError(f"{of} has the propensity {row['propensity']}, and those of others are relative to it")
+        raise RecordError(f"{of} has {row['clicks']} clicks on {row['impressions']} impressions")
+    if row["rank"] == 1 and not is_one(row["propensity"]):
+        raise RecordError(f"{of} has the propensity {row['propensity']}, and those of others are relative to it")
     without = row["low"] is None
     if (without and (row["high"], row["degrees_of_freedom"]) != (None, None)) or (
         not without and (row["level"] is None or row["propensity"] is None)
     ):
-        raise UnfitError(f"{of} has a part of an interval, or one without a level or a propensity")
+        raise RecordError(f"{of} has a part of an interval, or one without a level or a propensity")
     if not without and row["high"] is not None and row["low"] > row["high"]:
-        raise UnfitError(f"{of} has an interval with its ends exchanged")
+        raise RecordError(f"{of} has an interval with its ends exchanged")
 
 
 def _chosen(last: int) -> list[int]:
