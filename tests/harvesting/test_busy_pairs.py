@@ -34,7 +34,7 @@ def test_pairs_that_were_shown_often_count_like_others(ids: str, max_rank: int, 
     assert (wanted.table.impressions >= 32 * wanted.table.pairs).any()
     assert (wanted.table.impressions < 32 * wanted.table.pairs).any()
     for most, rows in ((20_000, 2**26), (0, 2**26), (20_000, 0)):
-        monkeypatch.setattr(natural_variation, "_MOST_NAMED", most)
+        monkeypatch.setattr(natural_variation, "_MAX_SELECTED_QUERIES", most)
         # With more rows than their number counts, they are counted beside it.
         monkeypatch.setattr(exposures, "_MOST_ROWS", rows)
         found = posbias.harvest(posbias.ClickLog(log, ranker="none"), max_rank=max_rank)

@@ -73,12 +73,12 @@ def test_a_guess_that_was_wrong_is_not_believed(bits: int, kind: str, tmp_path: 
     wanted = harvested(log)
     guessed: list[Any] = []
     looks: list[Any] = []
-    monkeypatch.setattr(count, "_LIKELY", 2**bits - 1)
+    monkeypatch.setattr(count, "_GUESSED_COUNT", 2**bits - 1)
     monkeypatch.setattr(count, "scan_first", _noted(count.scan_first, guessed, answers=True))
     monkeypatch.setattr(count, "scan_rows", _noted(count.scan_rows, looks))
     assert harvested(str(tmp_path / "log.parquet")) == wanted
     # Of more than eight bits, seven digits do not fit into one number.
-    assert [look.sure for look in guessed] == [bits > 8]
+    assert [scan.exact for scan in guessed] == [bits > 8]
     most = max(wanted[2][-2])
     # Without a guess the rows are looked at at once; after a wrong one, too.
     assert len(looks) == (bits > 8 or most >= 2**bits)

@@ -178,7 +178,7 @@ def test_windows_that_are_none_are_refused() -> None:
     with pytest.raises(posbias.LogError, match="no value in column 'day'"):
         posbias.harvest(posbias.ClickLog(log.append_column("day", pa.nulls(len(log), pa.int32())), window="day"))
     wide = posbias.simulate(posbias.World(queries=20))
-    with pytest.raises(posbias.LogError, match="A window goes with replay"):
+    with pytest.raises(posbias.LogError, match="A window is used only in replay"):
         posbias.harvest(posbias.ClickLog(wide.append_column("day", pa.array([1] * len(wide))), window="day"))
     with pytest.raises(posbias.LogError, match="names no ranker, so that none can be refused"):
         posbias.harvest(posbias.ClickLog(log, ranker="none"), non_functional="refuse")

@@ -805,7 +805,7 @@ def test_columns_but_no_row(ending: str, table: pa.Table, tmp_path: Path) -> Non
         problem = only(found, "empty-log")
         assert not found.usable
         assert "its columns but no row" in problem.message
-        with pytest.raises(posbias.LogError, match="it has its columns but no row"):
+        with pytest.raises(posbias.LogError, match="it has columns but no rows"):
             harvest(source, ranks=ranks)
 
 

@@ -101,7 +101,7 @@ class LogProfile:
         return sum(entry.impressions or 0 for entry in self.entries)
 
     @property
-    def most(self) -> int:
+    def max_impressions(self) -> int:
         """The most impressions that one ranker has at one position of the top M."""
         return max((entry.impressions for entry in self.entries if entry.position > 0), default=0)
 

@@ -144,7 +144,7 @@ def harvest_sql(
     counted = table_kind(schema.layout, chosen)
     check_non_functional_setting(schema.natural, non_functional)
     if window is not None and counted == "signatures":
-        raise LogError("A window goes with replay, and this query knows each ranker's rank. Leave window out.")
+        raise LogError("A window is used only in replay, and this query has the rank of each ranker. Leave window out.")
     named = tuple(sorted(set(rankers)))
     hooks = DIALECTS[dialect]
     plan = ExportPlan(

@@ -52,7 +52,7 @@ _AGAIN = 20
 NO_ROWS = Finding(
     "empty-log",
     "error",
-    "The log is empty: it has its columns but no row",
+    "The log is empty: it has columns but no rows",
     remedy="Check the path, or the filter that made it.",
 )
 # Next to fewer page views in all than so many times its own, a ranker with few is not the odd one out.
