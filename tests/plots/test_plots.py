@@ -1,8 +1,10 @@
-"""Pictures: what is drawn is what was estimated, each file is the same each time, and names do no harm."""
+"""Plots show what was estimated, are deterministic, and survive any name."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +13,23 @@ from matplotlib.figure import Figure
 
 import posbias
 from posbias import plots
-from posbias._charts import MARKERS
+from posbias._charts import MARKERS, Chart
 from posbias._matplotlib import COLORS, draw, legible
 from posbias._text import format_count
-from posbias.learning.evaluate import Estimate, Evaluation, RankingResult
-from posbias.plots.evidence import graph_chart, sets_chart
+from posbias.curves.curve import curve_chart
+from posbias.judging.compare import comparison_chart
+from posbias.judging.diagnostics import measure_pair_ratios
+from posbias.learning.evaluate import Estimate, Evaluation, RankingResult, evaluation_chart
+from posbias.planning.plan import plan_chart
+from posbias.plots.curves import curves_chart, history_chart
+from posbias.plots.evidence import (
+    click_rates_chart,
+    graph_chart,
+    influence_chart,
+    pair_ratios_chart,
+    sets_chart,
+)
+from posbias.reporting.drawing import draw_svg
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +50,7 @@ def kept(fitted: posbias.CrossFit) -> posbias.History:
 
 
 def judged() -> Evaluation:
-    """An evaluation of which one ranking is better, one worse, and of one nothing can be told."""
+    """Return an evaluation with a better ranking, a worse one, and one without an interval."""
     known = {"value": Estimate(1.0), "normalised": Estimate(1.0)}
     ratios = {"new": Estimate(1.2, 1.1, 1.3), "_$old$": Estimate(0.8, 0.7, 0.9), "thin": Estimate(1.1)}
     rankings = tuple(RankingResult(name=name, ratio=ratio, **known) for name, ratio in ratios.items())
@@ -62,7 +76,7 @@ def drawn(name: str, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: p
 
 
 @pytest.mark.parametrize("name", [name for name in plots.__all__ if name != "save"])
-def test_every_picture_takes_and_returns_axes_and_is_the_same_each_time(
+def test_every_plot_returns_the_axes_it_is_given_and_is_deterministic(
     name: str, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History, tmp_path: Path
 ) -> None:
     own = Figure().add_subplot()
@@ -76,7 +90,54 @@ def test_every_picture_takes_and_returns_axes_and_is_the_same_each_time(
     assert len(one) < 250_000
 
 
-def test_what_is_drawn_is_what_was_estimated(harvest: posbias.Harvest, fitted: posbias.CrossFit) -> None:
+def charts(harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History) -> dict[str, Chart]:
+    """Return the chart behind each plot."""
+    curve = fitted.curve()
+    found = {
+        "curve": curve_chart(curve, truth=[1, 0.5, 0.3, 0.2, 0.2], joint=True),
+        "curves": curves_chart({"CrossFit": curve, "_$a$": curve}),
+        "sets": sets_chart(harvest.pair_clicks()),
+        "graph": graph_chart(harvest.pair_clicks()),
+        "pair_ratios": pair_ratios_chart(measure_pair_ratios(harvest.interventions(), curve.propensity), 5),
+        "influence": influence_chart("cross-fit", fitted.propensity_, fitted.deletions_),
+        "click_rates": click_rates_chart(curve),
+        "history": history_chart(kept, [2, 5]),
+        "evaluation": evaluation_chart(judged()),
+        "comparison": comparison_chart(posbias.compare(fitted, fitted.segments_[("phone",)])),
+        "plan": plan_chart(posbias.plan(harvest, scenarios=False)),
+    }
+    assert {*found, "save"} == {*plots.__all__}
+    return found
+
+
+def test_both_renderers_draw_every_chart(
+    harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History
+) -> None:
+    for name, chart in charts(harvest, fitted, kept).items():
+        axes = draw(chart)
+        axes.figure.canvas.draw()
+        svg = draw_svg(chart, [], key="k", title=chart.title, text="")
+        words = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+        low, high = sorted(axes.get_xlim())
+        ticks = [tick.label1 for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+        legend = axes.get_legend()
+        shown = [axes.xaxis.label, axes.yaxis.label, *ticks, *(legend.get_texts() if legend else [])]
+        texts = {escape(text.get_text().replace(r"\$", "$").strip()) for text in shown}
+        assert texts <= {*words, ""}, name
+
+
+def test_a_second_curve_on_the_same_axes_keeps_the_first_in_view(fitted: posbias.CrossFit) -> None:
+    curve = fitted.curve()
+    first = replace(curve, positions=tuple(replace(p, high=5.0, propensity=4.0) for p in curve.positions))
+    axes = plots.curve(first)
+    before = axes.get_ylim()
+    assert plots.curve(replace(curve, positions=curve.positions[:3]), axes) is axes
+    assert axes.get_ylim() == before
+    assert axes.get_xlim() == (0.5, 5.5)
+    assert axes.get_xticks().tolist() == [1, 2, 3, 4, 5]
+
+
+def test_plots_show_the_estimates(harvest: posbias.Harvest, fitted: posbias.CrossFit) -> None:
     axes = plots.curves({"ours": fitted})
     np.testing.assert_allclose(axes.containers[0].lines[0].get_ydata(), fitted.propensity_)
     axes = plots.click_rates(fitted)
@@ -93,7 +154,7 @@ def test_what_is_drawn_is_what_was_estimated(harvest: posbias.Harvest, fitted: p
     np.testing.assert_allclose(np.sort(changes), np.sort(expected))
 
 
-def test_pairs_that_contradict_the_curve_stand_out(harvest: posbias.Harvest) -> None:
+def test_pairs_that_contradict_the_curve_are_marked(harvest: posbias.Harvest) -> None:
     names = lambda axes: {text.get_text() for text in axes.get_legend().get_texts()}  # noqa: E731
     assert "differs by over three standard errors" not in names(plots.pair_ratios(harvest))
     wrong = posbias.CrossFit().fit(harvest).curve()
@@ -113,7 +174,7 @@ def markers(axes) -> dict[str, str]:
     return {label: marker for label, marker in found.items() if marker not in ("None", "")}
 
 
-def test_what_stands_out_does_so_in_grey(
+def test_series_have_different_markers(
     harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History
 ) -> None:
     other = posbias.CrossFit().fit(harvest.segment("phone"))
@@ -137,7 +198,7 @@ def test_what_stands_out_does_so_in_grey(
         assert len({*marked}) == len(marked), name
 
 
-def test_a_plan_marks_what_there_is(harvest: posbias.Harvest) -> None:
+def test_a_plan_marks_the_present_data(harvest: posbias.Harvest) -> None:
     plan = posbias.plan(harvest, scenarios=False)
     requirements = {f"rank {each.rank}": each for each in plan.forecasts[0].requirements}
     drawn = {line.get_label(): line for line in plots.plan(plan).lines if line.get_label() in requirements}
@@ -148,7 +209,7 @@ def test_a_plan_marks_what_there_is(harvest: posbias.Harvest) -> None:
         assert line.get_ydata()[place] == pytest.approx(100 * requirements[name].precision)
 
 
-def test_a_rank_that_nothing_links_is_hollow() -> None:
+def test_a_rank_without_links_is_hollow() -> None:
     world = posbias.World(queries=200, max_rank=3)
     table = posbias.simulate(world)
     clicked = [
@@ -162,7 +223,7 @@ def test_a_rank_that_nothing_links_is_hollow() -> None:
     assert axes.lines[-1].get_xdata().tolist() == [3]
 
 
-def test_a_rank_that_little_links_has_an_arc() -> None:
+def test_the_best_link_of_a_rank_is_drawn_however_weak() -> None:
     clicks = np.zeros((30, 30))
     clicks[:9, :9] = 10_000
     np.fill_diagonal(clicks, 0)
@@ -174,7 +235,7 @@ def test_a_rank_that_little_links_has_an_arc() -> None:
     assert axes.get_xticks().tolist() == [1, 5, 10, 15, 20, 25, 30]
 
 
-def test_scales_have_numbers_beside_them() -> None:
+def test_the_scale_of_a_map_has_tick_labels() -> None:
     for low, high in ((18, 86), (31, 38), (1, 90_000)):
         axes = draw(sets_chart(np.array([[0.0, low], [high, 0.0]])))
         _, bar = axes.figure.axes
@@ -189,7 +250,7 @@ def test_a_missing_day_is_a_gap(kept: posbias.History) -> None:
     assert np.isnan(axes.lines[0].get_ydata()).tolist() == [False, True, False]
 
 
-def test_names_are_text_and_not_mathematics(fitted: posbias.CrossFit) -> None:
+def test_names_are_not_read_as_formulas(fitted: posbias.CrossFit) -> None:
     assert legible("$x_1$") == r"\$x_1\$"
     assert legible("_hidden") == " _hidden"
     axes = plots.curves({"_$\\frac$": fitted})
@@ -197,7 +258,7 @@ def test_names_are_text_and_not_mathematics(fitted: posbias.CrossFit) -> None:
     assert len({*COLORS}) == len({*MARKERS}) == 8
 
 
-def test_what_cannot_be_drawn_is_refused(harvest: posbias.Harvest, fitted: posbias.CrossFit) -> None:
+def test_invalid_arguments_are_rejected(harvest: posbias.Harvest, fitted: posbias.CrossFit) -> None:
     with pytest.raises(posbias.CurveError, match="From 1 to 8 curves"):
         plots.curves({str(n): fitted for n in range(9)})
     with pytest.raises(posbias.CurveError, match="no day yet"):
@@ -215,7 +276,7 @@ WRONG_AXES = ("x", 7, [1])
 
 @pytest.mark.parametrize("ax", WRONG_AXES)
 @pytest.mark.parametrize("name", [name for name in plots.__all__ if name != "save"])
-def test_what_is_no_axes_is_refused(
+def test_an_axes_of_another_type_is_rejected(
     name: str, ax: object, harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.History
 ) -> None:
     with pytest.raises(posbias.PosbiasError, match="ax must be of type Axes"):
@@ -224,7 +285,7 @@ def test_what_is_no_axes_is_refused(
 
 @pytest.mark.parametrize("name", plots.__all__)
 @pytest.mark.parametrize("wrong", [5, None, "nowhere", [1.0, 0.5], {}])
-def test_nothing_but_what_a_picture_is_of_is_drawn(name: str, wrong: object, tmp_path: Path) -> None:
+def test_an_object_of_another_type_is_rejected(name: str, wrong: object, tmp_path: Path) -> None:
     with pytest.raises(posbias.PosbiasError):
         getattr(plots, name)(wrong, *([tmp_path / "x.png"] if name == "save" else []))
     assert not [*tmp_path.iterdir()]
@@ -244,12 +305,12 @@ def test_a_truth_has_a_number_for_each_rank(truth: object, fitted: posbias.Cross
             drawing()
 
 
-def test_a_joint_band_is_wanted_or_not(fitted: posbias.CrossFit) -> None:
+def test_joint_must_be_a_boolean(fitted: posbias.CrossFit) -> None:
     with pytest.raises(posbias.CurveError, match="joint must be True or False, not 'no'"):
         plots.curve(fitted, joint="no")  # type: ignore[arg-type]
 
 
-def test_ranks_of_days_are_ranks(kept: posbias.History) -> None:
+def test_the_ranks_of_a_history_must_be_ranks(kept: posbias.History) -> None:
     for ranks in (3, "12", [0], [1.5], [None]):
         with pytest.raises(posbias.CurveError, match="ranks must be"):
             plots.history(kept, ranks=ranks)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Reports in a real browser, on a phone and on a desk: they show what the library says, and do nothing else."""
+"""Reports in a real browser, on a phone and on a desktop: they show what the library computes, and load nothing."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 Shown = tuple[Report, dict[str, Any]]
 
 
-def test_nothing_happens_that_should_not(shown: Shown) -> None:
+def test_the_page_loads_nothing_and_fits_the_screen(shown: Shown) -> None:
     for view in shown[1].values():
         assert view["console"] == view["requests"] == view["dialogs"] == []
         assert view["images"] == view["handlers"] == 0
@@ -108,7 +108,7 @@ def test_numbers_are_those_of_the_report(shown: Shown) -> None:
             assert copied == told or copied["covariance"] is None
 
 
-def test_a_rank_tells_its_numbers_to_pointer_finger_and_keys(shown: Shown) -> None:
+def test_a_rank_shows_its_numbers_to_pointer_finger_and_keyboard(shown: Shown) -> None:
     seen = shown[1]
     for view in USED:
         for chart in seen[view]["charts"]:
@@ -130,12 +130,12 @@ def test_a_rank_tells_its_numbers_to_pointer_finger_and_keys(shown: Shown) -> No
     assert use["after"] == "summary"
 
 
-def test_axe_finds_nothing(shown: Shown) -> None:
+def test_axe_finds_no_accessibility_problem(shown: Shown) -> None:
     for view in USED:
         assert shown[1][view]["violations"] == []
 
 
-def test_all_is_there_without_the_script_and_on_paper(shown: Shown) -> None:
+def test_the_page_is_complete_without_the_script_and_in_print(shown: Shown) -> None:
     whole, plain = shown[1]["desk"], shown[1]["scriptless"]
     assert [chart["marks"] for chart in plain["charts"]] == [chart["marks"] for chart in whole["charts"]]
     assert [chart["rows"] for chart in plain["charts"]] == [chart["rows"] for chart in whole["charts"]]

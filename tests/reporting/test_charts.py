@@ -86,7 +86,7 @@ def test_segments_that_have_numbers_are_drawn_before_others(curve: posbias.Curve
     assert [*segment_curves(whole, 3)] == ["all", "busy", "b", "rare"]
 
 
-def test_an_interval_without_bounds_makes_nothing_flat(curve: posbias.Curve) -> None:
+def test_a_very_wide_interval_does_not_flatten_the_curve(curve: posbias.Curve) -> None:
     wide = tuple(replace(p, high=1e12) if p.position == 4 else p for p in curve.positions)
     at = ticks(curve_figure("p0-curve", replace(curve, positions=wide, covariance=None)).svg)
     assert {*at} >= {"0.0", "0.5", "1.0"}
@@ -105,7 +105,7 @@ def test_days_without_a_curve_are_gaps_and_findings_are_lines(curve: posbias.Cur
 
 
 @pytest.mark.parametrize("ranks", [3, 1000])
-def test_a_map_has_the_more_light_the_more_there_is(ranks: int) -> None:
+def test_a_map_is_lighter_where_counts_are_larger(ranks: int) -> None:
     from matplotlib.image import imread
 
     counts = np.random.default_rng(0).integers(0, 4, (ranks, ranks)).astype(float) ** 6
@@ -125,14 +125,14 @@ def test_a_map_has_the_more_light_the_more_there_is(ranks: int) -> None:
     assert ("<text" in area) == (ranks == 3)
 
 
-def test_a_map_of_nothing_is_empty() -> None:
+def test_a_map_of_zeros_is_empty() -> None:
     drawn = svg(sets_chart(np.zeros((4, 4))))
     assert drawn_area(drawn) == '"url(#k-area)"></g></g>'
     assert "<image" not in drawn
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=5), st.booleans())
-def test_an_axis_holds_all_numbers_there_are(values: list[float], log: bool) -> None:
+def test_an_axis_contains_all_finite_numbers(values: list[float], log: bool) -> None:
     values = [v if abs(v) < 1e9 else math.inf for v in values]
     axis = number_axis("y", values, log=log)
     assert axis.low < axis.high
@@ -142,7 +142,7 @@ def test_an_axis_holds_all_numbers_there_are(values: list[float], log: bool) -> 
 
 
 @given(numbers, numbers)
-def test_round_numbers_lie_between_and_are_few(one: float, other: float) -> None:
+def test_ticks_lie_within_the_axis_and_are_few(one: float, other: float) -> None:
     low, high = sorted((one, other))
     if high < low * (1 + 1e-6):
         return

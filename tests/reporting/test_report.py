@@ -1,4 +1,4 @@
-"""Reports: the page says what the library says, lets nothing in, gives no row away, and is the same each time."""
+"""Reports: the page shows what the library computes, loads nothing, and contains no row of the log."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run(*words: str) -> str:
     return result.stdout
 
 
-def test_the_numbers_are_those_of_the_estimate(files: dict[str, str], page: str) -> None:
+def test_the_page_shows_the_numbers_of_the_estimate(files: dict[str, str], page: str) -> None:
     estimated = json.loads(run("estimate", files["one.harvest"], "--json"))
     copied = next(one for one in elements(page) if one.attributes.get("id") == "p0-json")
     assert json.loads(copied.text) == estimated
@@ -103,7 +103,7 @@ def test_the_numbers_are_those_of_the_estimate(files: dict[str, str], page: str)
     assert [row[:2] for row in drawn[1:]] == [[row[0], row[1]] for row in rows]
 
 
-def test_evidence_is_that_of_the_harvest(files: dict[str, str], report: Report, page: str) -> None:
+def test_the_evidence_is_computed_from_the_harvest(files: dict[str, str], report: Report, page: str) -> None:
     harvest = posbias.Harvest.load(files["one.harvest"])
     cells = [row[1:] for row in table(page, "Numbers of: Clicks in the interventional sets")[1:]]
     assert cells == [
@@ -143,7 +143,7 @@ def test_findings_are_those_of_the_diagnosis(files: dict[str, str], report: Repo
     assert {f.code for f in found.findings} == others | {"segments-differ"}
 
 
-def test_of_a_log_page_views_are_looked_at_and_columns_named(files: dict[str, str]) -> None:
+def test_a_report_on_a_log_checks_page_views_and_names_columns(files: dict[str, str]) -> None:
     made = posbias.report(posbias.ClickLog(files["log.parquet"]), max_rank=M, by=["device"])
     found = posbias.diagnose(posbias.ClickLog(files["log.parquet"]), max_rank=M)
     codes = {f.code for f in made.parts[0].findings}
@@ -154,7 +154,7 @@ def test_of_a_log_page_views_are_looked_at_and_columns_named(files: dict[str, st
     assert facts["columns"].startswith("query: query_id, doc: doc_id, ranker: ranker, position: position, click:")
 
 
-def test_hostile_names_stay_words(evil: str) -> None:
+def test_hostile_names_stay_text(evil: str) -> None:
     found = elements(evil)
     assert len([one for one in found if one.tag == "script"]) == 1
     assert {one.tag for one in found} <= {
@@ -199,7 +199,7 @@ def test_no_row_of_the_log_is_in_the_page(files: dict[str, str], evil: str) -> N
     assert [f.message for f in made.parts[0].findings if f.code == "contradicted-rank"]
 
 
-def test_the_policy_lets_in_nothing_but_the_page_itself(page: str, evil: str) -> None:
+def test_the_policy_allows_nothing_but_the_page_itself(page: str, evil: str) -> None:
     for one in (page, evil):
         found = elements(one)
         policies = [e.attributes for e in found if "http-equiv" in e.attributes]
@@ -218,7 +218,7 @@ def test_the_policy_lets_in_nothing_but_the_page_itself(page: str, evil: str) ->
         assert not re.search(r"url\((?!#)|@import|https?:", re.search(r"<style>(.*?)</style>", one, re.DOTALL)[1])
 
 
-def test_pictures_have_words_and_tables(page: str) -> None:
+def test_figures_have_texts_and_tables(page: str) -> None:
     found = elements(page)
     pictures = [one for one in found if one.tag == "svg"]
     assert len(pictures) == 9
@@ -239,7 +239,7 @@ def test_pictures_have_words_and_tables(page: str) -> None:
     assert used <= {*ids}
 
 
-def test_it_is_the_same_each_time(files: dict[str, str], report: Report, page: str) -> None:
+def test_a_report_is_deterministic(files: dict[str, str], report: Report, page: str) -> None:
     again = posbias.report(files["one.harvest"], history=posbias.History.load(files["days"]))
     assert again.to_html() == page
     assert again.to_dict() == report.to_dict()
@@ -295,8 +295,10 @@ def test_segments_that_differ_are_a_warning(files: dict[str, str], report: Repor
     assert part.sentences[1] in said.stderr
 
 
-def test_whether_segments_differ_is_one_question_of_all(files: dict[str, str], report: Report) -> None:
-    """Alone it alarms at 1 − level; among the questions of a diagnosis, all of them together do."""
+def test_the_test_of_segments_is_corrected_for_all_tests_of_the_diagnosis(
+    files: dict[str, str], report: Report
+) -> None:
+    """Alone it raises an alarm at 1 − level; in a diagnosis, all tests together do."""
     harvest = posbias.Harvest.load(files["one.harvest"])
     found = posbias.compare_segments(harvest)
     assert found.joint is not None
@@ -358,7 +360,7 @@ def broken() -> posbias.Harvest:
     return posbias.harvest(posbias.ClickLog(pa.Table.from_pylist(rows)), max_rank=M)
 
 
-def test_ranks_without_a_number_are_said_to_have_none() -> None:
+def test_the_report_names_ranks_without_an_estimate() -> None:
     made = posbias.report(broken())
     part = made.parts[0]
     assert [p.propensity is None for p in part.curve.positions] == [False, False, False, True, True]
@@ -374,7 +376,7 @@ def test_ranks_without_a_number_are_said_to_have_none() -> None:
 
 
 @pytest.mark.long
-def test_it_stays_small_with_many_ranks() -> None:
+def test_a_report_with_many_ranks_stays_small() -> None:
     harvest = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=200, max_rank=50))), max_rank=50)
     made = posbias.report(harvest, harvest)
     shown = made.to_html()
@@ -425,7 +427,7 @@ def test_the_command_makes_the_same_page_again(files: dict[str, str], tmp_path: 
 
 
 def typed(page: str) -> dict[str, str]:
-    """Return what a page says to type next, by what it is for."""
+    """Return the next steps in a page by purpose."""
     found = [one.text for one in elements(page) if one.tag in ("dt", "dd")]
     return dict(zip(found[::2], found[1::2], strict=True))
 
@@ -470,14 +472,14 @@ def test_next_steps_in_python_make_the_same_curve(
     assert pq.read_table("weights.parquet").num_rows
 
 
-def test_what_comes_next_is_in_the_page(files: dict[str, str], report: Report, page: str) -> None:
+def test_next_steps_are_in_the_page(files: dict[str, str], report: Report, page: str) -> None:
     said = report.to_dict()["parts"][0]["next"]
     assert typed(page) == said
     assert said["Get the harvest"] == f"harvest = posbias.Harvest.load({files['one.harvest']!r})"
     assert said[CURVE] == "posbias.CrossFit().fit(harvest).curve().save('curve.json')"
 
 
-def test_secrets_of_spark_are_not_told(files: dict[str, str]) -> None:
+def test_secrets_of_spark_are_not_shown(files: dict[str, str]) -> None:
     words = [files["log.parquet"], "-o", "x.html", "--engine", "spark", "--spark-conf", f"fs.s3a.secret.key={SECRET}"]
     told = _command_line(command.make_context("report", [*words, "--force"]))
     assert SECRET not in told
@@ -501,7 +503,7 @@ def test_secrets_of_spark_are_not_told(files: dict[str, str]) -> None:
         (["nowhere.parquet"], "nowhere.parquet"),
     ],
 )
-def test_what_cannot_be_reported_is_refused(words: list[str], said: str, files: dict[str, str], tmp_path: Path) -> None:
+def test_the_command_rejects_invalid_input(words: list[str], said: str, files: dict[str, str], tmp_path: Path) -> None:
     target = tmp_path / "old.html"
     before = '<!DOCTYPE html><meta name="generator" content="posbias 0.1.0">'
     target.write_text(before)
@@ -512,7 +514,7 @@ def test_what_cannot_be_reported_is_refused(words: list[str], said: str, files: 
     assert [*tmp_path.iterdir()] == [target]
 
 
-def test_a_report_does_not_take_the_place_of_what_it_tells_of(files: dict[str, str], tmp_path: Path) -> None:
+def test_a_report_does_not_overwrite_its_input(files: dict[str, str], tmp_path: Path) -> None:
     for words in (["one.harvest", "-o", "one.harvest"], ["one.harvest", "--history", "days", "-o", "days"]):
         result = CliRunner().invoke(cli, ["report", *(files.get(word, word) for word in words)])
         assert result.exit_code == 2
@@ -522,7 +524,7 @@ def test_a_report_does_not_take_the_place_of_what_it_tells_of(files: dict[str, s
     )
 
 
-def test_what_python_refuses(files: dict[str, str]) -> None:
+def test_invalid_arguments_are_rejected(files: dict[str, str]) -> None:
     with pytest.raises(HarvestError, match="report takes a Harvest or a ClickLog, not a dict"):
         posbias.report({})  # type: ignore[arg-type]
     with pytest.raises(HarvestError, match="2 names were given for 1"):

@@ -123,10 +123,11 @@ def influence(fitted: CurveEstimator, ax: Axes | None = None) -> Axes:
     deletions = fitted.deletions_ if isinstance(fitted, CurveEstimator) else None
     if deletions is None:
         raise EstimateError("influence draws a fitted estimator that has intervals, made of buckets of queries.")
-    return draw(_influence_chart(fitted.name, fitted.propensity_, deletions), ax)
+    return draw(influence_chart(fitted.name, fitted.propensity_, deletions), ax)
 
 
-def _influence_chart(name: str, propensity: FloatArray, deletions: FloatArray) -> Chart:
+def influence_chart(name: str, propensity: FloatArray, deletions: FloatArray) -> Chart:
+    """Return the chart of the change of each propensity without each bucket: (buckets, M)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         change = np.log(deletions) - np.log(propensity)
     change[:, 0] = np.nan
