@@ -221,10 +221,10 @@ def test_a_broken_chain_says_where_and_gives_no_number_beyond():
     fitted = posbias.AdjacentChain(bootstrap=10).fit(swaps((1, 2, 400, 200), (2, 3, 300, 200), (3, 4, 90, 60)))
     np.testing.assert_allclose(fitted.propensity_[:4], [1, 1 / 2, 1 / 3, 2 / 9])
     assert np.isnan(fitted.propensity_[4])
-    assert "(4,5)" in fitted.reasons_[4]
+    assert "the chain breaks between ranks 4 and 5" in fitted.reasons_[4]
     fitted = posbias.AdjacentChain(bootstrap=10).fit(swaps((1, 2, 400, 200), (3, 4, 90, 60), (4, 5, 9, 6)))
     assert np.isnan(fitted.propensity_[2:]).all()
-    assert [("(2,3)" in reason) for reason in fitted.reasons_[2:]] == [True] * 3
+    assert [("between ranks 2 and 3" in reason) for reason in fitted.reasons_[2:]] == [True] * 3
 
 
 def test_a_clickless_link_leaves_the_ranks_beyond_it_undefined():
@@ -233,7 +233,7 @@ def test_a_clickless_link_leaves_the_ranks_beyond_it_undefined():
     assert np.isnan(fitted.interval_[2]).all()
     assert "without an interval" in fitted.reasons_[2]
     assert np.isnan(fitted.propensity_[3:]).all()
-    assert "(2,3): no click at rank 3" in fitted.reasons_[3]
+    assert "between ranks 2 and 3: no click at rank 3" in fitted.reasons_[3]
 
 
 def test_pivot_one_names_the_missing_set():

@@ -251,11 +251,11 @@ def test_a_broken_chain_says_where_and_gives_no_number_beyond():
     fitted = SwapAdjacent(max_rank=5, bootstrap=10).fit(log_of(cells(*links, (4, 4, 100, 9), (5, 4, 100, 9))))
     np.testing.assert_allclose(fitted.propensity_[:3], [1, 1 / 2, 1 / 3])
     assert np.isnan(fitted.propensity_[3:]).all()
-    assert all("(3,4): no ranker swapped these ranks" in reason for reason in fitted.reasons_[3:])
+    assert all("between ranks 3 and 4: no ranker swapped them" in reason for reason in fitted.reasons_[3:])
     clickless = [(1, 1, 100, 50), (1, 2, 100, 0), (2, 2, 100, 20), (2, 3, 100, 20)]
     fitted = SwapAdjacent(max_rank=5, bootstrap=10).fit(log_of(cells(*clickless)))
     np.testing.assert_allclose(fitted.propensity_, [1, 0, np.nan, np.nan, np.nan])
-    assert "(1,2): no click at rank 2" in fitted.reasons_[2]
+    assert "between ranks 1 and 2: no click at rank 2" in fitted.reasons_[2]
 
 
 @pytest.mark.parametrize("make", SWAPS)

@@ -1,4 +1,24 @@
-"""Estimators on pairs of ranks."""
+"""The paper's estimators on interventional sets: AllPairs, PivotOne and AdjacentChain.
+
+All three work on the pair tables ĉ[k,k'] and ¬ĉ[k,k'] of section 3.3: weighted clicks and skips at rank k of the
+documents that another ranker puts at k'. PivotOne and AdjacentChain are ratios of clicks (section 4.1). AllPairs
+maximises the likelihood of all sets at once (section 4.2)::
+
+    Σ_{k≠k'}  ĉ[k,k'] log(p_k r_kk') + ¬ĉ[k,k'] log(1 − p_k r_kk'),   p, r ∈ [0, 1],  r_kk' = r_k'k
+
+In x = log p and u = log r this is concave. Two methods share the work, each on a whole batch of tables:
+
+1. **Newton** on M numbers. Given p, each r is the root of a quadratic, or 1 where the root is above 1. Inserting it
+leaves
+   the profile likelihood G(x), concave and continuously differentiable, with x ≤ 0 as its only constraint. The Hessian
+   of −G is a weighted graph Laplacian over the pairs with r < 1, and diagonal over those with r = 1. From least squares
+   on log ratios of click rates, 4 to 6 steps are exact on tables with enough clicks.
+2. **Interior point** in x and u for tables on which Newton fails: thin ones, where some bounds bind, so that G bends
+   sharply. It comes close to the maximum in 10 to 20 steps, and Newton finishes.
+
+Multiplying all p by a factor and dividing all r by it changes no p r, so the largest p may always be set to 1. Arrays
+inside have the shape (M, M, B) or (M, B): the tables run along the last axis, where NumPy is fastest.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +31,45 @@ from posbias._arrays import BoolArray, FloatArray
 from posbias.estimators.base import PairEstimator, Reasons, reachable_ranks
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_NO_CLICK_AT_ONE = "no click at rank 1 in any interventional set; use more data"
 _TINY = float(np.finfo(np.float64).tiny)
-_HALF_ULP = float(np.finfo(np.float64).epsneg)  # the smallest value of 1 − t but zero
-_CELLS, _TABLES = 1 << 15, 64  # worked on at once, whichever is more tables: they should stay in the cache
-_ABSENT = -1e3  # log p of the ranks that are not in a table: p = 0
-_MAX_MOVE = 2.0  # of a log p or log r in one step: beyond it, the quadratic model says nothing
-_RIDGE = 1e-11  # enough to make a Laplacian invertible, too little to slow Newton down
+# The smallest positive value of 1 − t in floating point.
+_HALF_ULP = float(np.finfo(np.float64).epsneg)
+# The size of a batch, in cells of tables and in tables, whichever is more: batches should stay in the processor's
+# cache.
+_BATCH_CELLS, _BATCH_TABLES = 1 << 15, 64
+# log p of ranks that a table does not have: p = 0.
+_ABSENT = -1e3
+# The largest step in log p or log r: the quadratic model is not valid beyond it.
+_MAX_STEP = 2.0
+# Relative ridge: it makes a Laplacian invertible without slowing Newton down.
+_RIDGE = 1e-11
 _NEWTON_STEPS, _INTERIOR_STEPS = 8, 100
-_NEWTON_END = 1e-9  # the last step in log p: Newton is quadratic, so the next would be lost in rounding
-_INTERIOR_ENDS = 1e-9, 1e-14  # slack times multiplier, relative: the second if Newton is lost from the first
-_ROUNDING = 1e-15  # of p r
-_BINDING = 1e-10  # the multiplier, relative, from which a bound is taken to bind
+# The last Newton step in log p. Convergence is quadratic, so the next step would be rounding error.
+_NEWTON_TOLERANCE = 1e-9
+# The last slack times multiplier, relative to the weight; the second value is used if Newton fails from the first.
+_INTERIOR_TOLERANCES = 1e-9, 1e-14
+# The relative rounding error of p r.
+_ROUNDING = 1e-15
+# A bound is taken to bind if its relative multiplier is above this.
+_BINDING = 1e-10
 
 
 class AllPairs(PairEstimator):
-    """argmax over p, r ∈ [0,1] of Σ_{k≠k'} ĉ log(p_k r_{kk'}) + ¬ĉ log(1 − p_k r_{kk'}), with r_{kk'} = r_{k'k}.
+    """Estimate p_k / p_1 by the paper's extremum estimator, from all interventional sets at once.
 
-    Uses every interventional set, so that ranks which no document links directly are linked through others.
-    Deterministic: no learning rate, no epochs, no seed.
+    It maximises Σ_{k≠k'} ĉ log(p_k r_{kk'}) + ¬ĉ log(1 − p_k r_{kk'}) over p, r ∈ [0,1] with r_{kk'} = r_{k'k}. Ranks
+    that no document connects directly are connected through other ranks. The result is deterministic: there is no
+    learning rate, no number of epochs and no seed.
+
+    Arguments:
+        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic" or
+            "uniform"; by default the harvest's own weighting.
+        level (float, default 0.95): the coverage of the intervals.
+        interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
+            takes percentiles of resampled buckets, None computes no intervals.
+        bootstrap (int, default 1000): the number of bootstrap resamples.
+        seed (int, default 0): the random seed of the resamples. Nothing else is random.
 
     Example:
         >>> import posbias
@@ -42,30 +83,39 @@ class AllPairs(PairEstimator):
     name = "all-pairs"
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
-        """Return the maximiser, relative to rank 1."""
+        """Return p_k / p_1 at the maximum of the likelihood."""
         return maximise(clicks, skips)
 
     def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
-        """Say what keeps each rank from being connected to rank 1."""
+        """Return, for each rank, why it is not connected to rank 1, or why its estimate is not unique."""
         seen = clicks + skips > 0
         np.fill_diagonal(seen, False)
         linked = seen & seen.T & (clicks + clicks.T > 0)
         clicked = np.where(seen, clicks, 0).sum(axis=1) > 0
         if not clicked[0]:
-            return ["no click at rank 1 in any interventional set"] * len(clicks)
+            return [_NO_CLICK_AT_ONE] * len(clicks)
         reached = reachable_ranks(linked & clicked[:, None])
         return [
-            "no document at this rank is at another rank by another ranker, with clicks"
+            "no document that appears at this rank and at another was clicked; use more data"
             if not linked[k].any()
-            else "no chain of interventional sets with clicks connects it to rank 1"
+            else "no chain of interventional sets with clicks connects it to rank 1; use more data"
             if not reached[k]
-            else "several values fit equally well: its interventional sets hold hardly a skip"
+            else "several values fit equally well: its interventional sets have almost no result without a click"
             for k in range(len(clicks))
         ]
 
 
 class PivotOne(PairEstimator):
-    """p̂_k / p̂_1 = ĉ_k^{1,k} / ĉ_1^{1,k}: only the documents that some ranker puts first.
+    """Estimate p_k / p_1 = ĉ_k^{1,k} / ĉ_1^{1,k}, from documents that one ranker puts first and another at rank k.
+
+    Arguments:
+        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic" or
+            "uniform"; by default the harvest's own weighting.
+        level (float, default 0.95): the coverage of the intervals.
+        interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
+            takes percentiles of resampled buckets, None computes no intervals.
+        bootstrap (int, default 1000): the number of bootstrap resamples.
+        seed (int, default 0): the random seed of the resamples. Nothing else is random.
 
     Example:
         >>> import posbias
@@ -80,7 +130,7 @@ class PivotOne(PairEstimator):
     compares_clicks = True
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
-        """Return the ratio of clicks at k and at 1 over S_{1,k}."""
+        """Return the ratio of ĉ at k and at 1 in the interventional set S_{1,k}."""
         at_one, at_k = clicks[..., 0, :], clicks[..., :, 0]
         seen = at_k + skips[..., :, 0] > 0
         ratio = np.divide(at_k, at_one, out=np.full(at_k.shape, np.nan), where=(at_one > 0) & seen)
@@ -88,22 +138,31 @@ class PivotOne(PairEstimator):
         return np.asarray(ratio)
 
     def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
-        """Name the set S_{1,k} that is missing or has no clicks at rank 1."""
-        reasons: Reasons = [None if np.any(clicks[0] > 0) else "no click at rank 1 in any interventional set"]
+        """Return, for each rank k, why S_{1,k} gives no ratio, or None."""
+        reasons: Reasons = [None if np.any(clicks[0] > 0) else _NO_CLICK_AT_ONE]
         for k in range(1, len(clicks)):
             if clicks[0, k] + skips[0, k] == 0 or clicks[k, 0] + skips[k, 0] == 0:
-                reasons.append(f"no document shown at rank 1 is shown at rank {k + 1} by another ranker")
+                reasons.append(f"no ranker puts a document of rank 1 at rank {k + 1}; use AllPairs")
             elif clicks[0, k] == 0:
-                reasons.append(f"no click at rank 1 on documents also ranked {k + 1}")
+                reasons.append(f"no click at rank 1 on documents that are also ranked {k + 1}; use AllPairs")
             else:
                 reasons.append(None)
         return reasons
 
 
 class AdjacentChain(PairEstimator):
-    """p̂_k / p̂_1 = Π_{j<k} ĉ_{j+1}^{j,j+1} / ĉ_j^{j,j+1}: only documents that moved by one rank.
+    """Estimate p_k / p_1 = Π_{j<k} ĉ_{j+1}^{j,j+1} / ĉ_j^{j,j+1}, from documents that moved by one rank.
 
-    A missing or clickless link leaves the ranks beyond it undefined.
+    If two adjacent ranks have no common document, or no click on one, the ranks below them have no estimate.
+
+    Arguments:
+        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic" or
+            "uniform"; by default the harvest's own weighting.
+        level (float, default 0.95): the coverage of the intervals.
+        interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
+            takes percentiles of resampled buckets, None computes no intervals.
+        bootstrap (int, default 1000): the number of bootstrap resamples.
+        seed (int, default 0): the random seed of the resamples. Nothing else is random.
 
     Example:
         >>> import posbias
@@ -118,57 +177,78 @@ class AdjacentChain(PairEstimator):
     compares_clicks = True
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
-        """Return the product of the links' ratios, NaN beyond the first broken one."""
-        upper, lower = _links(clicks)
-        seen = lower + _links(skips)[1] > 0
+        """Return the product of the ratios of adjacent ranks; NaN below the first missing one."""
+        upper, lower = _adjacent_entries(clicks)
+        seen = lower + _adjacent_entries(skips)[1] > 0
         ratio = np.divide(lower, upper, out=np.full(upper.shape, np.nan), where=(upper > 0) & seen)
         chain = np.cumprod(ratio, axis=-1)
-        # Behind a link with no click at its lower rank the product is 0 whatever the data say: that is no estimate.
-        behind = np.cumsum(lower == 0, axis=-1) - (lower == 0) > 0
-        chain = np.where(behind, np.nan, chain)
+        # Below a ratio of 0 the product is 0 whatever the data are, which is no estimate.
+        below_zero = np.cumsum(lower == 0, axis=-1) - (lower == 0) > 0
+        chain = np.where(below_zero, np.nan, chain)
         first = np.where(upper[..., :1] > 0, 1.0, np.nan)
         return np.concatenate([first, chain], axis=-1)
 
     def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
-        """Name the link that breaks the chain."""
-        reasons: Reasons = [None]
-        broken: str | None = None
-        for k in range(len(clicks) - 1):
-            here = f"the chain is broken at ({k + 1},{k + 2})"
-            upper, lower = clicks[k, k + 1], clicks[k + 1, k]
-            if broken is None and min(upper + skips[k, k + 1], lower + skips[k + 1, k]) == 0:
-                broken = f"{here}: no document is shown at both ranks"
-            elif broken is None and upper == 0:
-                broken = f"{here}: no click at rank {k + 1} in this set"
-            reasons.append(broken)
-            if broken is None and lower == 0:
-                broken = f"{here}: no click at rank {k + 2} in this set"
-        if reasons[1:] and reasons[1] is not None:
-            reasons[0] = reasons[1]
-        return reasons
+        """Return, for each rank, which adjacent ranks above it break the chain, or None."""
+        upper, lower = _adjacent_entries(clicks)
+        upper_skips, lower_skips = _adjacent_entries(skips)
+        undefined: Reasons = []
+        zero: Reasons = []
+        for k, (c, c_lower) in enumerate(zip(upper, lower, strict=True)):
+            chain = f"the chain breaks between ranks {k + 1} and {k + 2}"
+            no_document = f"{chain}: no document is at both; use AllPairs"
+            no_click = [f"{chain}: no click at rank {rank} in this set; use AllPairs" for rank in (k + 1, k + 2)]
+            missing = min(c + upper_skips[k], c_lower + lower_skips[k]) == 0
+            undefined.append(no_document if missing else no_click[0] if c == 0 else None)
+            zero.append(no_click[1] if c_lower == 0 else None)
+        return explain_chain(undefined, zero)
+
+
+def explain_chain(undefined: Reasons, zero: Reasons) -> Reasons:
+    """Return, for each of M ranks, the first break of a chain of ratios above it, or None.
+
+    Arguments:
+        undefined (list of length M − 1): for each ratio of adjacent ranks, why it is not defined, or None.
+        zero (list of length M − 1): why it is 0, which leaves the ranks below without an estimate, or None.
+    """
+    reasons: Reasons = [None]
+    broken: str | None = None
+    for no_ratio, zero_ratio in zip(undefined, zero, strict=True):
+        broken = broken or no_ratio
+        reasons.append(broken)
+        broken = broken or zero_ratio
+    # Without a click at rank 1 there is nothing to relate the curve to.
+    return [reasons[1], *reasons[1:]] if undefined else reasons
+
+
+# ---- The maximum of the AllPairs likelihood
 
 
 def maximise(clicks: FloatArray, skips: FloatArray) -> FloatArray:
-    """Propensities p_k / p_1 at the maximum of the AllPairs objective, p and r in [0, 1], for a batch of tables.
+    """Return p_k / p_1 at the maximum of the AllPairs likelihood, p and r in [0, 1], for a batch of tables.
 
-    A pair is *informative* when both of its sides were seen, and one at least was clicked. A rank is NaN when
+    A pair of ranks is *informative* if there are results on both sides of it, and a click on at least one. A rank is
+    NaN if
 
-    - no chain of informative pairs leads from it to rank 1 over ranks that were clicked (in any pair), or
-    - such a chain exists, but other values of p_k / p_1 reach the very same maximum. It takes cells without a
-      single skip for this: log(p r) alone is linear in log p, and linear terms can cancel.
+    - no chain of informative pairs connects it with rank 1 over ranks that were clicked (in any pair), or
+    - such a chain exists, but other values of p_k / p_1 reach the same maximum. This requires cells without a single
+      skip: log(p r) alone is linear in log p, and linear terms can cancel.
 
-    A rank that was never clicked, in an informative pair with a rank that such a chain leads to, is 0. All are NaN
-    when rank 1 was never clicked or has no informative pair. A pair seen on one side only connects nothing, but
-    counts: as r ≤ 1, its clicks keep p_k from falling below what they need.
+    A rank without a click, in an informative pair with a connected rank, is 0. All ranks are NaN if rank 1 was never
+    clicked or has no informative pair. A pair with results on one side only connects nothing, but it counts: because
+    r ≤ 1, its clicks bound p_k from below.
 
-    Args:
-        clicks: Clicks at k over the interventional set S_{k,k'}, shape (..., M, M). The diagonal is not read.
-        skips: The same for impressions without a click.
+    Arguments:
+        clicks (array of shape (..., M, M)): ĉ at k in the interventional set S_{k,k'}. The diagonal is not read.
+        skips (array of shape (..., M, M)): ¬ĉ, the same for results without a click.
 
     Returns:
-        Shape (..., M). Values may exceed 1, and need not fall with the rank. The scale of a table does not matter.
+        An array of shape (..., M). Values may exceed 1 and need not fall with the rank. The scale of a table has no
+        effect.
 
-    Example: rank 2 is clicked half as often as rank 1 over the same results, and rank 3 was never seen.
+    Example:
+        Rank 2 is clicked half as often as rank 1 over the same results, and nothing was shown at rank 3.
+
         >>> clicks = np.array([[0.0, 40.0, 0.0], [20.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
         >>> skips = np.array([[0.0, 60.0, 0.0], [80.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
         >>> maximise(clicks, skips)
@@ -184,42 +264,42 @@ def maximise(clicks: FloatArray, skips: FloatArray) -> FloatArray:
     tables = [np.where(diagonal, 0, counts).reshape(-1, ranks, ranks) for counts in (clicks, skips)]
     if not all(((counts >= 0) & (counts < np.inf)).all() for counts in tables):
         raise ValueError("expected finite clicks and skips, none below 0: look for missing values")
-    chunk = max(_TABLES, _CELLS // max(ranks * ranks, 1))
-    starts = range(0, max(len(tables[0]), 1), chunk)
-    parts = [_maximise_chunk(*(counts[start : start + chunk] for counts in tables)) for start in starts]
+    batch = max(_BATCH_TABLES, _BATCH_CELLS // max(ranks * ranks, 1))
+    starts = range(0, max(len(tables[0]), 1), batch)
+    parts = [_maximise_batch(*(counts[start : start + batch] for counts in tables)) for start in starts]
     return np.concatenate(parts).reshape(clicks.shape[:-1])
 
 
-def _maximise_chunk(clicks: FloatArray, skips: FloatArray) -> FloatArray:
-    """`maximise` for a few tables, shape (B, M, M)."""
+def _maximise_batch(clicks: FloatArray, skips: FloatArray) -> FloatArray:
+    """Return p_k / p_1, (B, M), for one batch of tables, (B, M, M)."""
     seen = clicks + skips > 0
     informative = seen & seen.swapaxes(1, 2) & (clicks + clicks.swapaxes(1, 2) > 0)
     clicked = clicks.sum(axis=-1) > 0
-    # p = 0 maximises every term of a rank without clicks. It then says nothing about r, so nothing of its partner.
+    # p = 0 maximises every term of a rank without clicks. Its terms then do not depend on r, so they connect no ranks.
     link = informative & clicked[:, :, None] & clicked[:, None, :]
     first = np.zeros_like(clicked)
     first[:, :1] = clicked[:, :1] & informative[:, :1].any(axis=-1)
-    connected = _reach(link, first)
+    connected = _reachable(link, first)
     never_clicked = ~clicked & (informative & connected[:, None, :]).any(axis=-1)
-    # The objective is a sum over the components of the graph: only that of rank 1 bears on the answer.
-    # Without a click in the pair, r = 0 is best whatever p is: the pair drops out.
+    # The likelihood is a sum over the components of the graph: only that of rank 1 matters.
+    # A pair without a click has its maximum at r = 0 for every p, and drops out.
     clicks = clicks * connected[:, :, None]
     skips = skips * (connected[:, :, None] & (clicks + clicks.swapaxes(1, 2) > 0))
     c, n = (np.ascontiguousarray(counts.transpose(1, 2, 0)) for counts in (clicks, skips))
     tables = _Tables(c, n, c + _mirror(c), np.where(n > 0, c + _mirror(c) + n, 0))
 
-    x, settled = _newton(_start(tables), tables)
-    for end in _INTERIOR_ENDS:
-        if not settled.all():
-            thin = tables.where(~settled)
-            x[:, ~settled], settled[~settled] = _newton(_central_path(thin, end), thin)
-    identified = _reach(_ties(x, tables), first)
+    x, converged = _newton(_least_squares_start(tables), tables)
+    for tolerance in _INTERIOR_TOLERANCES:
+        if not converged.all():
+            failed = tables.where(~converged)
+            x[:, ~converged], converged[~converged] = _newton(_interior_point(failed, tolerance), failed)
+    identified = _reachable(_tied_ranks(x, tables), first)
     ratio = np.exp(np.where(identified, (x - x[:1]).T, 0))
     return np.where(identified, ratio, np.where(never_clicked, 0.0, np.nan))
 
 
-def _reach(link: BoolArray, first: BoolArray) -> BoolArray:
-    """The ranks that chains of links, (B, M, M), lead to from the first, (B, M)."""
+def _reachable(link: BoolArray, first: BoolArray) -> BoolArray:
+    """Return the ranks that chains of links, (B, M, M), lead to from the first ones, (B, M)."""
     while True:
         further = first | (link & first[:, None, :]).any(axis=-1)
         if np.array_equal(further, first):
@@ -228,63 +308,69 @@ def _reach(link: BoolArray, first: BoolArray) -> BoolArray:
 
 
 class _Tables(NamedTuple):
-    """The terms of the objective, (M, M, B)."""
+    """The coefficients of the likelihood, (M, M, B)."""
 
     clicks: FloatArray
     skips: FloatArray
-    both: FloatArray  # clicks on both sides of the pair
-    load: FloatArray  # both + skips, where there are skips
+    both: FloatArray  # C: the clicks on both sides of the pair
+    load: FloatArray  # C + skips, where there are skips
 
-    def where(self, chosen: BoolArray) -> _Tables:
-        return _Tables(*(part[..., chosen] for part in self))
+    def where(self, mask: BoolArray) -> _Tables:
+        return _Tables(*(part[..., mask] for part in self))
 
 
 def _mirror(cells: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
-    """The other side of each pair."""
+    """Return the other side of each pair."""
     return cells.swapaxes(0, 1)
 
 
+# ---- Newton on the profile likelihood
+
+
 def _newton(x: FloatArray, tables: _Tables) -> tuple[FloatArray, BoolArray]:
-    """Projected Newton on G, unguarded: the maximum, or x itself where it was lost, and where it was not."""
-    summit, settled = x.copy(), np.zeros(x.shape[1], dtype=bool)
+    """Maximise G by projected Newton steps from x, (M, B); return the maxima and which tables converged.
+
+    A table that did not converge keeps its start.
+    """
+    maximum, converged = x.copy(), np.zeros(x.shape[1], dtype=bool)
     weight = tables.clicks.sum(axis=1)
     for _ in range(_NEWTON_STEPS):
-        slope = _slope(x, tables)
-        # With all r < 1 the scale is free: the heaviest rank stays, as its gradient has most of the rounding, and the
-        # rest are moved relative to it. The same with the top rank if, with some r = 1, none presses against p = 1.
-        free = slope.inside.all(axis=(0, 1))
-        pressing = (x >= 0) & (slope.gradient > 0) & ~free
-        adrift = ~pressing.any(axis=0)
-        anchor = np.where(free, weight, x).argmax(axis=0)
-        held = pressing | (weight == 0) | (adrift & (np.arange(len(x))[:, None] == anchor))
-        step = _newton_step(slope, held, _RIDGE * weight)
+        slope = _profile_slope(x, tables)
+        # With all r < 1 the scale is free: the heaviest rank is fixed, because its gradient has most of the rounding
+        # error, and the others move relative to it. If some r = 1, but no rank presses against p = 1, the top rank is.
+        free_scale = slope.inside.all(axis=(0, 1))
+        at_bound = (x >= 0) & (slope.gradient > 0) & ~free_scale
+        no_bound = ~at_bound.any(axis=0)
+        anchor = np.where(free_scale, weight, x).argmax(axis=0)
+        fixed = at_bound | (weight == 0) | (no_bound & (np.arange(len(x))[:, None] == anchor))
+        step = _newton_step(slope, fixed, _RIDGE * weight)
 
-        # A flat maximum has steps of pure noise: there, it is the gradient that tells.
-        uphill = np.where(held, 0, np.abs(slope.gradient))
-        level = (uphill <= _ROUNDING * (weight + slope.curvature.sum(axis=1))).all(axis=0)
+        # At a flat maximum steps are rounding errors, so the gradient decides.
+        steepness = np.where(fixed, 0, np.abs(slope.gradient))
+        flat = (steepness <= _ROUNDING * (weight + slope.curvature.sum(axis=1))).all(axis=0)
         size = np.abs(step).max(axis=0)
-        arrived = level | ((size <= _NEWTON_END) & (uphill <= 1e-6 * weight).all(axis=0))
-        x = x + np.where(level, 0, step) * (_MAX_MOVE / np.maximum(size, _MAX_MOVE))
-        x = np.where(adrift, x - x.max(axis=0), np.minimum(x, 0))
+        arrived = flat | ((size <= _NEWTON_TOLERANCE) & (steepness <= 1e-6 * weight).all(axis=0))
+        x = x + np.where(flat, 0, step) * (_MAX_STEP / np.maximum(size, _MAX_STEP))
+        x = np.where(no_bound, x - x.max(axis=0), np.minimum(x, 0))
 
-        climbing = np.flatnonzero(~settled)
-        summit[:, climbing[arrived]], settled[climbing] = x[:, arrived], arrived
+        active = np.flatnonzero(~converged)
+        maximum[:, active[arrived]], converged[active] = x[:, arrived], arrived
         if arrived.all():
             break
         if arrived.any():
             tables, x, weight = tables.where(~arrived), x[:, ~arrived], weight[:, ~arrived]
-    return summit, settled
+    return maximum, converged
 
 
-def _slope(x: FloatArray, tables: _Tables) -> _Slope:
+def _profile_slope(x: FloatArray, tables: _Tables) -> _ProfileSlope:
     p = np.exp(x)
     r = _best_relevance(p, tables)
-    pull, curvature = _pull(p[:, None] * np.minimum(r, 1), tables.skips)
-    return _Slope((tables.clicks - pull).sum(axis=1), curvature, r < 1)
+    pull, curvature = _skip_derivatives(p[:, None] * np.minimum(r, 1), tables.skips)
+    return _ProfileSlope((tables.clicks - pull).sum(axis=1), curvature, r < 1)
 
 
-class _Slope(NamedTuple):
-    """Of G at one x for each table."""
+class _ProfileSlope(NamedTuple):
+    """The derivatives of G at one x for each table."""
 
     gradient: FloatArray  # (M, B)
     curvature: FloatArray  # (M, M, B): −∂²/∂z² of each term in z = log(p_k r_kk')
@@ -292,10 +378,10 @@ class _Slope(NamedTuple):
 
 
 def _best_relevance(p: FloatArray, tables: _Tables) -> FloatArray:
-    """The r_kk' that maximise the objective given p, as if they had no bound: from 1 on, it binds.
+    """Return the r_kk' that maximise the likelihood given p without their bound; where they exceed 1, the bound binds.
 
-    The smaller root of C − r (a + a') + r² p p' (C + n + n') = 0, with C = c + c', a = p (C + n), primes for k', in
-    a form without cancellation. A side without skips has no pole at p r = 1, and so no part in it: a = 0.
+    The smaller root of C − r (a + a') + r² p p' (C + n + n') = 0, with C = c + c', a = p (C + n), primes for k', in a
+    form without cancellation. A side without skips has no pole at p r = 1 and does not enter: a = 0.
     """
     a, skipped = p[:, None] * tables.load, p[:, None] * tables.skips
     root = np.sqrt((a - _mirror(a)) ** 2 + 4 * skipped * _mirror(skipped))
@@ -303,46 +389,50 @@ def _best_relevance(p: FloatArray, tables: _Tables) -> FloatArray:
         return 2 * tables.both / np.maximum(a + _mirror(a) + root, _TINY)
 
 
-def _pull(t: FloatArray, skips: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Of n log(1 − t) with t = p r: minus its first and second derivative in log t."""
+def _skip_derivatives(t: FloatArray, skips: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return minus the first and second derivative of n log(1 − t) in log t, with t = p r."""
     miss = np.maximum(1 - t, _HALF_ULP)
     pull = skips * t / miss
     return pull, pull / miss
 
 
-def _newton_step(slope: _Slope, held: BoolArray, ridge: FloatArray) -> FloatArray:
-    """Solve (H + ridge) step = gradient for the ranks that are not held, with H the Hessian of −G."""
+def _newton_step(slope: _ProfileSlope, fixed: BoolArray, ridge: FloatArray) -> FloatArray:
+    """Solve (H + ridge) step = gradient for the ranks that are not fixed, with H the Hessian of −G."""
     h = slope.curvature
     laplacian: FloatArray = h * _mirror(h) / np.maximum(h + _mirror(h), _TINY)
-    matrix = np.where(slope.inside & ~held & ~held[:, None], -laplacian, 0)
+    matrix = np.where(slope.inside & ~fixed & ~fixed[:, None], -laplacian, 0)
     diagonal = np.where(slope.inside, laplacian, h).sum(axis=1) * (1 + _RIDGE) + ridge
-    return _solve(matrix, np.where(held, 1, diagonal), np.where(held, 0, slope.gradient))
+    return _solve(matrix, np.where(fixed, 1, diagonal), np.where(fixed, 0, slope.gradient))
 
 
 def _solve(matrix: FloatArray, diagonal: FloatArray, vector: FloatArray) -> FloatArray:
-    """(M, M, B) but for its diagonal (M, B), and (M, B), to (M, B)."""
+    """Solve matrix · solution = vector for each table; the matrix, (M, M, B), has its diagonal apart, (M, B)."""
     ranks = np.arange(len(vector))
     matrix[ranks, ranks] = diagonal
     solution = np.linalg.solve(matrix.transpose(2, 0, 1), vector.T[:, :, None])
     return solution[:, :, 0].T.astype(np.float64, copy=False)
 
 
-def _start(tables: _Tables) -> FloatArray:
-    """Least squares on the log ratios of click rates, which is all there is to it when clicks are many."""
+def _least_squares_start(tables: _Tables) -> FloatArray:
+    """Return x by least squares on the log ratios of click rates, close to the maximum if clicks are many."""
     c, weight = tables.clicks, tables.clicks.sum(axis=1)
     log_rate = np.log(np.where(c > 0, c, 1) / np.where(c > 0, c + tables.skips, 1))
     h = c * _mirror(c) / np.maximum(tables.both, _TINY)
-    slope = _Slope((h * (log_rate - _mirror(log_rate))).sum(axis=1), 2 * h, h >= 0)
+    slope = _ProfileSlope((h * (log_rate - _mirror(log_rate))).sum(axis=1), 2 * h, h >= 0)
     x: FloatArray = np.where(weight > 0, _newton_step(slope, weight == 0, 1e-3 * weight), _ABSENT)
     x -= x.max(axis=0)
     return x
 
 
-def _central_path(tables: _Tables, end: float) -> FloatArray:
-    """Primal-dual interior point in x and u: an x near the maximum, NaN for a table on which even this fails.
+# ---- Interior point
 
-    The u of all pairs fill a table whose diagonal is free for the x. Each value is held below 0 by a multiplier, of at
-    most its weight: the clicks that push against the bound. −value · multiplier / weight follows μ down to the end.
+
+def _interior_point(tables: _Tables, tolerance: float) -> FloatArray:
+    """Return an x near the maximum by a primal-dual interior point method in x and u; NaN for tables on which it fails.
+
+    The u of all pairs fill a table whose diagonal holds the x. A multiplier keeps each value below 0; it is at most the
+    weight of the value, the clicks that push against the bound. −value · multiplier / weight follows μ to the
+    tolerance.
     """
     ranks, batch = tables.clicks.shape[1:]
     on_diagonal = np.arange(ranks), np.arange(ranks)
@@ -352,16 +442,16 @@ def _central_path(tables: _Tables, end: float) -> FloatArray:
     seen = np.maximum(tables.both + tables.skips + _mirror(tables.skips), _TINY)
     value = np.minimum(np.log(np.where(tables.both > 0, tables.both, seen) / seen) + 1, -1)
     multiplier, gap, mu = -weight / value, np.ones(batch), np.ones(batch)
-    near, walking = np.full((ranks, batch), np.nan), np.arange(batch)
+    near, active = np.full((ranks, batch), np.nan), np.arange(batch)
     for _ in range(_INTERIOR_STEPS):
-        pull, h = _pull(np.exp(value[on_diagonal][:, None] + value), tables.skips)
+        pull, h = _skip_derivatives(np.exp(value[on_diagonal][:, None] + value), tables.skips)
         push = tables.clicks - pull
         gradient = push + _mirror(push)
         gradient[on_diagonal] += push.sum(axis=1)
-        # Low click rates take the values far down, which a small gap alone does not show.
-        arrived = (gap < end) & ((np.abs(gradient - multiplier) / unit).max(axis=(0, 1)) < 1e-7)
+        # With low click rates the values are far below 0, where a small gap alone does not show convergence.
+        arrived = (gap < tolerance) & ((np.abs(gradient - multiplier) / unit).max(axis=(0, 1)) < 1e-7)
 
-        # Each u is in one pair only: eliminating it leaves M equations for x, as in G.
+        # Each u belongs to one pair only: eliminating it leaves M equations for x, as in G.
         nearness = -1 / value
         target, barrier = mu * weight * nearness, multiplier * nearness
         force, h_other = gradient - target, _mirror(h)
@@ -374,29 +464,33 @@ def _central_path(tables: _Tables, end: float) -> FloatArray:
         step[on_diagonal] = x_step
         multiplier_step = target - multiplier + barrier * step
         loss = np.maximum(step * nearness, -multiplier_step / np.maximum(multiplier, _TINY))
-        factor = 0.99 / np.maximum(loss, np.abs(step) / _MAX_MOVE).max(axis=(0, 1), initial=0.99)
+        factor = 0.99 / np.maximum(loss, np.abs(step) / _MAX_STEP).max(axis=(0, 1), initial=0.99)
         value, multiplier = value + factor * step, multiplier + factor * multiplier_step
         gap = (-value * multiplier / unit).max(axis=(0, 1))
         mu = np.minimum(mu, gap * np.maximum(0.02, (1 - factor) ** 2))
-        near[:, walking[arrived]] = np.where(weight > 0, value, _ABSENT)[on_diagonal][:, arrived]
+        near[:, active[arrived]] = np.where(weight > 0, value, _ABSENT)[on_diagonal][:, arrived]
         if arrived.all():
             break
         if arrived.any():
-            tables, walking, gap, mu = tables.where(~arrived), walking[~arrived], gap[~arrived], mu[~arrived]
+            tables, active, gap, mu = tables.where(~arrived), active[~arrived], gap[~arrived], mu[~arrived]
             weight, unit, value, multiplier = (part[..., ~arrived] for part in (weight, unit, value, multiplier))
     near -= near.max(axis=0)
-    return np.where(near > -(end**0.5), 0, near)  # an interior point comes near a bound, but never on it
+    # An interior point comes close to a bound, but never reaches it.
+    return np.where(near > -(tolerance**0.5), 0, near)
 
 
-def _ties(x: FloatArray, tables: _Tables) -> BoolArray:
-    """Which ranks the maximum ties to each other, (B, M, M): others may move apart while it stays the same.
+# ---- Identification
 
-    All maxima have the same multipliers, and the same p r where there are skips. So two ranks keep their ratio if
-    they share a pair with skips on both sides, or if binding bounds fix both: p_k = 1, or r_kk' = 1 with skips at k.
+
+def _tied_ranks(x: FloatArray, tables: _Tables) -> BoolArray:
+    """Return which ranks have the same ratio at all maxima, (B, M, M).
+
+    All maxima have the same multipliers, and the same p r where there are skips. So two ranks keep their ratio if they
+    share a pair with skips on both sides, or if binding bounds fix both: p_k = 1, or r_kk' = 1 with skips at k.
     """
     p = np.exp(x)
     r = np.minimum(_best_relevance(p, tables), 1)
-    push = tables.clicks - _pull(p[:, None] * r, tables.skips)[0]
+    push = tables.clicks - _skip_derivatives(p[:, None] * r, tables.skips)[0]
     p_binds = push.sum(axis=1) > tables.clicks.sum(axis=1) * np.maximum(1 - p, _BINDING)
     r_binds = push + _mirror(push) > tables.both * np.maximum(1 - r, _BINDING)
     skipped = tables.skips > 0
@@ -405,6 +499,6 @@ def _ties(x: FloatArray, tables: _Tables) -> BoolArray:
     return tied.transpose(2, 0, 1)
 
 
-def _links(table: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the entries [k, k+1] and [k+1, k]."""
+def _adjacent_entries(table: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the entries [k, k+1] and [k+1, k] of a table."""
     return np.diagonal(table, 1, -2, -1), np.diagonal(table, -1, -2, -1)

@@ -13,7 +13,7 @@ from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.errors import EstimateError
 from posbias.estimators.base import Interval, LogEstimator, PairEstimator, Reasons, ReportedCounts
 from posbias.estimators.click_models import ClickRates, shown_by_bucket
-from posbias.estimators.pair_estimators import AdjacentChain, PivotOne
+from posbias.estimators.pair_estimators import AdjacentChain, PivotOne, explain_chain
 from posbias.harvesting.count import check_findings
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import (
@@ -188,20 +188,17 @@ class SwapAdjacent(Swap):
         return np.arange(max_rank - 1), np.arange(1, max_rank)
 
     def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
-        """Name the link that breaks the chain."""
-        reasons: Reasons = [None]
-        broken: str | None = None
+        """Return, for each rank, which adjacent ranks above it break the chain, or None."""
+        undefined: Reasons = []
+        zero: Reasons = []
         for k in range(len(clicks) - 1):
-            here = f"the chain is broken at ({k + 1},{k + 2})"
-            if broken is None and clicks[k, k + 1] + skips[k, k + 1] == 0:
-                broken = f"{here}: no ranker swapped these ranks"
-            elif broken is None and clicks[k, k + 1] == 0:
-                broken = f"{here}: no click at rank {k + 1} on documents of these ranks"
-            reasons.append(broken)
-            if broken is None and clicks[k + 1, k] == 0:
-                broken = f"{here}: no click at rank {k + 2} on documents of these ranks"
-        reasons[0] = reasons[1]
-        return reasons
+            chain = f"the chain breaks between ranks {k + 1} and {k + 2}"
+            no_click = [f"{chain}: no click at rank {rank} on documents of these ranks" for rank in (k + 1, k + 2)]
+            missing = clicks[k, k + 1] + skips[k, k + 1] == 0
+            no_swap = f"{chain}: no ranker swapped them"
+            undefined.append(no_swap if missing else no_click[0] if clicks[k, k + 1] == 0 else None)
+            zero.append(no_click[1] if clicks[k + 1, k] == 0 else None)
+        return explain_chain(undefined, zero)
 
 
 class RandomTraffic(ClickRates):
