@@ -18,7 +18,7 @@ from posbias.judging.diagnostics import PageClicks
 from posbias.learning.evaluate import ClickCredits, JackknifeValues
 from posbias.logs.click_log import Weighting
 from posbias.logs.layouts import Layout
-from posbias.simulation.simulate import Block, Pages, Rankings, add_up, blocks_of, draw_pages, draw_rankings
+from posbias.simulation.simulate import Block, Pages, Rankings, aggregate_pages, blocks_of, draw_pages, draw_rankings
 from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
 from posbias.sql.dialects import DuckDBDialect
@@ -43,7 +43,7 @@ def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leani
     parts = []
     for block in blocks_of(world):
         rankings = draw_rankings(world, block)
-        pages = add_up(world, _draw_views(world, block, rankings, user, leaning))
+        pages = aggregate_pages(world, _draw_views(world, block, rankings, user, leaning))
         parts.append((block.first_query, block.views, rankings, pages))
     width = world.max_rank
     every = [rankings for _, _, rankings, _ in parts]
@@ -224,7 +224,7 @@ def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = Non
         for pages in _draw_views(world, block, rankings, user, leaning):
             clicks = pages.clicks.sum(axis=1)
             every = clicks == world.max_rank
-            alike = add_up(world, [pages])
+            alike = aggregate_pages(world, [pages])
             first, own = group([pages.query, pages.ranker])
             # Those that are alike are sorted by query and ranker, as groups are.
             seen, same = alike.impressions, tally(own, clicks * (clicks - 1), len(first))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from posbias.errors import PosbiasError
-from posbias.simulation import World, Written, agreement, rank, simulate, write
+from posbias.simulation import SimulatedLog, World, agreement, rank, simulate, write
 from posbias.version import __version__
 
 module = import_module("posbias.simulation.simulate")
@@ -124,7 +124,7 @@ def test_the_rank_of_the_ranker_shown_is_the_position() -> None:
     assert beyond == 0
 
 
-def test_wide_and_long_say_the_same() -> None:
+def test_wide_and_long_have_the_same_ranks() -> None:
     world = dataclasses.replace(SMALL, rankers=("a", "b", "c"))
     log, rankings = simulate(world), rank(world)
     assert rankings.num_rows == world.queries * 3 * world.max_rank
@@ -154,7 +154,7 @@ def test_traffic(traffic: tuple[float, ...]) -> None:
         assert_close(found.get(name, 0), 9000, share)
 
 
-def test_similarity() -> None:
+def test_similar_rankers_agree_more() -> None:
     same = [agreement(World(queries=1000, similarity=s))[0, 1] for s in (0, 0.5, 0.9, 1)]
     assert same == sorted(same)
     assert same[0] < 0.15
@@ -180,7 +180,7 @@ def views_by_query(world: World) -> np.ndarray:
     return np.concatenate([block.views for block in module.blocks_of(world)])
 
 
-def test_repeats() -> None:
+def test_repeats_are_the_mean_page_views_of_a_query() -> None:
     assert set(views_by_query(World(queries=50, repeats=7))) == {7}
     half = views_by_query(World(queries=20_000, repeats=2.5))
     assert set(half) == {2, 3}
@@ -194,7 +194,7 @@ def test_repeats() -> None:
 # --- the same log, however it is drawn ----------------------------------------------------------------------
 
 
-def test_the_seed_alone_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch, 100)
     first = write(SMALL, tmp_path / "first.parquet").log.read_bytes()
     monkeypatch.setattr(module, "_THREADS", 5)
@@ -221,7 +221,7 @@ def test_blocks_are_independent_and_complete(monkeypatch: pytest.MonkeyPatch) ->
 def test_one_query_viewed_often_is_drawn_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch, 1000)
     world = World(queries=2, repeats=20_000, quality=0, noise=1)
-    pieces = list(module.draw(world, module.Form()))
+    pieces = list(module.draw_pieces(world, module.LogFormat()))
     assert max(piece.log.num_rows for piece in pieces) <= 2000
     assert sum(piece.queries for piece in pieces) == 2
     log = pa.concat_tables(piece.log for piece in pieces)
@@ -233,7 +233,7 @@ def test_one_query_viewed_often_is_drawn_in_slices(monkeypatch: pytest.MonkeyPat
     assert len({clicks for _, clicks in by_slice}) > 20
 
 
-# --- forms and files ----------------------------------------------------------------------------------------
+# --- formats and files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("segments", [{}, {"desktop": 1, "phone": 0.5}], ids=["plain", "segments"])
@@ -268,7 +268,7 @@ def test_every_layout_and_format_round_trips(layout: module.Layout, suffix: str,
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
-def test_types_are_small() -> None:
+def test_columns_have_small_types() -> None:
     types = dict(zip(simulate(SMALL).schema.names, simulate(SMALL).schema.types, strict=True))
     assert (types["position"], types["rank_a"], types["clicked"]) == (pa.int16(), pa.int16(), pa.int8())
     assert (types["query_id"], types["doc_id"], types["impression_id"]) == (pa.int64(),) * 3
@@ -322,16 +322,16 @@ def test_a_run_that_fails_leaves_everything_as_it_was(
         if done > 30:
             raise error
 
-    def attempt() -> Written:
+    def run() -> SimulatedLog:
         return write(SMALL, tmp_path / f"log{suffix}", "long", progress=fail)
 
     with pytest.raises(error):
-        attempt()
+        run()
     assert list(tmp_path.iterdir()) == []
     write(dataclasses.replace(SMALL, seed=9), tmp_path / f"log{suffix}", "long")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(error):
-        attempt()
+        run()
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert len(before) == 3
 
@@ -368,14 +368,14 @@ def test_a_run_that_fails_leaves_everything_as_it_was(
         ({"traffic": (0, 0)}, "traffic must be"),
         ({"traffic": 5}, "traffic must be a weight"),
         ({"traffic": ()}, "traffic must be a weight"),
-        ({"segments": ["phone"]}, "segments must map names to an eta"),
+        ({"segments": ["phone"]}, r"segments must map names to numbers \(eta\)"),
         ({"traffic": (2, -1)}, "traffic must be"),
         ({"traffic": ("x", 1)}, "traffic must be"),
         ({"segments": {"phone": -1}}, r"segments\['phone'\] must be a number of 0 or more"),
         ({"segments": {"": 1}}, "segments must be names"),
     ],
 )
-def test_a_world_that_cannot_be_is_refused(arguments: dict, message: str) -> None:
+def test_invalid_worlds_are_rejected(arguments: dict, message: str) -> None:
     with pytest.raises(PosbiasError, match=message):
         World(**arguments)
 
@@ -400,7 +400,7 @@ def test_a_world_is_a_value() -> None:
         ("log.parquet", {"ids": "uuid"}, "ids must be one of int, str"),
     ],
 )
-def test_a_file_that_cannot_be_is_refused(name: str, keywords: dict, message: str, tmp_path: Path) -> None:
+def test_invalid_files_are_rejected(name: str, keywords: dict, message: str, tmp_path: Path) -> None:
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(PosbiasError, match=message):
         write(SMALL, tmp_path / name, **keywords)
@@ -410,7 +410,7 @@ def test_a_file_that_cannot_be_is_refused(name: str, keywords: dict, message: st
 def test_a_log_that_was_not_simulated_is_not_replaced(tmp_path: Path) -> None:
     log = tmp_path / "clicks.csv"
     log.write_text("mine")
-    with pytest.raises(PosbiasError, match=r"no clicks\.truth\.json beside it tells that it was simulated"):
+    with pytest.raises(PosbiasError, match=r"there is no clicks\.truth\.json beside it to show that it was simulated"):
         write(World(queries=2, max_rank=2), log)
     assert log.read_text() == "mine"
     log.unlink()

@@ -67,7 +67,7 @@ def test_position_based_users_click_by_rank_and_relevance(eta: float, noise: flo
     np.testing.assert_allclose(user.propensity(4), (1 / np.arange(1, 5)) ** eta)
 
 
-def test_graded_users_click_the_more_the_better() -> None:
+def test_graded_users_click_more_on_better_grades() -> None:
     expected = [(0.1 + 0.9 * (2**g - 1) / 15) / r for r, g in enumerate([4, 0, 3, 2], 1)]
     assert_rates(click_rates(PositionBased(graded=True), PAGE), [*expected, 0])
     assert PositionBased(graded=True, max_grade=2).attractiveness(np.array([[2, 1, 0]])).round(2).tolist() == [
@@ -129,7 +129,7 @@ def test_neighbours_draw_clicks_from_each_other() -> None:
     np.testing.assert_array_equal(plain, click_rates(PositionBased(), PAGE))
 
 
-def test_what_is_relevant_is_examined_further_down() -> None:
+def test_relevant_results_are_examined_further_down() -> None:
     user = AttractionBias(eta=2, noise=0.2, pull=0.25)
     expected = [1, 0.2 / 2**2, 1 / 3**1.5, 0.2 / 4**2, 0]
     assert_rates(click_rates(user, PAGE), expected)
@@ -137,7 +137,7 @@ def test_what_is_relevant_is_examined_further_down() -> None:
     np.testing.assert_array_equal(plain, click_rates(PositionBased(), PAGE))
 
 
-def test_crawlers_click_everything_that_is_there() -> None:
+def test_crawlers_click_every_result() -> None:
     clicks = Crawled(PositionBased(noise=0), 0.3).click(np.tile(PAGE, (VIEWS, 1)), np.random.default_rng(0))
     assert_rates(clicks.mean(axis=0), [1, 0.3, 0.3 + 0.7 / 3, 0.3, 0])
     assert_rates((clicks.sum(axis=1) == 4).mean(), 0.3)
@@ -172,7 +172,7 @@ def test_segments_have_their_own_curves(judgments: Judgments, rankings: dict[str
         lambda: Segmented({}),
     ],
 )
-def test_users_that_cannot_be_are_refused(make) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_users_are_rejected(make) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(PosbiasError, match="must"):
         make()
 
@@ -243,7 +243,7 @@ def test_all_pairs_recovers_the_curve_from_a_simulated_log(
         ({"a": np.zeros((3000, 3), int), "A": np.zeros((3000, 3), int)}, {"a": [0]}, "upper and lower case"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(  # type: ignore[no-untyped-def]
+def test_inconsistent_arguments_are_rejected(  # type: ignore[no-untyped-def]
     judgments: Judgments, rankings_, views, message: str
 ) -> None:
     for simulate in (simulate_sessions, simulate_swaps):
@@ -307,7 +307,7 @@ def test_the_swap_experiment_shows_the_curve(judgments: Judgments, rankings: dic
 
 
 @pytest.mark.parametrize("wrong", [{"kind": "two"}, {"probability": 1.5}, {"probability": -1}])
-def test_swaps_that_cannot_be_are_refused(judgments: Judgments, rankings: dict[str, np.ndarray], wrong: dict) -> None:
+def test_invalid_swaps_are_rejected(judgments: Judgments, rankings: dict[str, np.ndarray], wrong: dict) -> None:
     with pytest.raises(PosbiasError, match="must be"):
         simulate_swaps(judgments, rankings, {"a": sweeps(3)}, PositionBased(), **wrong)
 

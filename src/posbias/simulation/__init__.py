@@ -1,10 +1,11 @@
-"""Click logs with known truth: for a demo, for tests, for benchmarks and for the paper's experiments.
+"""Simulated click logs with known propensities, for tutorials, tests, benchmarks and experiments.
 
-A `World` says how users and rankers behave, `simulate` gives its click log as a table, `write` streams it
-to a file of any size with the truth beside it, and `agreement` says how alike the rankers turned out.
+A `World` says how users and rankers behave. `simulate` returns its click log as a table, `write` streams it to a file
+of any size with the truth beside it, `rank` returns the rankings, and `agreement` measures how similar the rankers are.
+The classes of `users` click on pages by the position-based model, or against one of its assumptions.
 """
 
-from posbias.simulation.simulate import Ids, Layout, Written, agreement, rank, simulate, write
+from posbias.simulation.simulate import Ids, Layout, SimulatedLog, agreement, rank, simulate, write
 from posbias.simulation.users import (
     AtMostOneClick,
     AttractionBias,
@@ -28,10 +29,10 @@ __all__ = [
     "NeighbourBias",
     "PositionBased",
     "Segmented",
+    "SimulatedLog",
     "TrustBias",
     "User",
     "World",
-    "Written",
     "agreement",
     "rank",
     "simulate",

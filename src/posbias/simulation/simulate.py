@@ -1,4 +1,9 @@
-"""Simulate the click log of a world, as a table or a file."""
+"""Simulate the click log of a world, as a table in memory or as a file of any size.
+
+A world is drawn in blocks of queries, each from its own random streams, while the block before is written. How it is
+cut into blocks and slices is part of what the seed means: it depends on the world alone, so neither threads nor row
+groups nor the layout change a single draw.
+"""
 
 from __future__ import annotations
 
@@ -27,38 +32,41 @@ from posbias.errors import PosbiasError
 from posbias.simulation.world import World
 from posbias.version import __version__
 
-# About as many rows as a row group of a Parquet file, and a few dozen megabytes in flight.
+# About as many rows as a row group of a Parquet file: a few dozen megabytes at a time.
 _BLOCK_ROWS = 1_000_000
-# Scores in a block: bounds memory where there are many candidates or rankers.
+# The most scores in a block, which bounds memory with many candidates or rankers.
 _BLOCK_SCORES = 4_000_000
 Layout = Literal["wide", "long", "replay"]
 Ids = Literal["int", "str"]
-# NumPy and Arrow release the GIL in all that takes time; more threads than this outrun any one file.
+# NumPy and Arrow release the GIL where they take time; more threads would be faster than any file is written.
 _THREADS = 2
 _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
 _ROW_GROUP = 1_000_000
 
 
 def simulate(world: World, layout: Layout = "wide", *, aggregated: bool = False, ids: Ids = "int") -> pa.Table:
-    """Simulate the click log of a world, in memory.
+    """Simulate the click log of a world in memory.
 
-    Args:
-        world: The setting.
-        layout: "wide" has a column `rank_<ranker>` for each ranker, null where it has the document beyond M;
-            "long" and "replay" have none, and `rank` gives what goes with "long".
-        aggregated: One row for all views of a document by one ranker (and device), with `impressions` and
-            `clicks` in place of `clicked` and `impression_id`.
-        ids: "int" for 64-bit integers, "str" for strings such as "q17".
+    Arguments:
+        world (World): how users and rankers behave.
+        layout (str, default "wide"): "wide" has a column `rank_<ranker>` for each ranker, null where the ranker has the
+            document beyond the top M. "long" and "replay" have none; `rank` gives the rankings that go with "long".
+        aggregated (bool, default False): whether to have one row for all views of a document by one ranker (and
+            device), with `impressions` and `clicks` in place of `clicked` and `impression_id`.
+        ids (str, default "int"): "int" for 64-bit integers, "str" for strings such as "q17".
+
+    Returns:
+        The log as a `pyarrow.Table`, with a row for each result shown.
 
     Example:
         >>> log = simulate(World(queries=100, repeats=5))
         >>> log.num_rows, log.column_names
         (5000, ['query_id', 'doc_id', 'ranker', 'position', 'clicked', 'impression_id', 'rank_a', 'rank_b'])
     """
-    form = Form(layout, aggregated, ids)
+    log_format = LogFormat(layout, aggregated, ids)
     if not isinstance(world, World):
         raise PosbiasError(f"simulate takes a World, not a {type(world).__name__}.")
-    return pa.concat_tables(piece.log for piece in draw(world, form)).combine_chunks()
+    return pa.concat_tables(piece.log for piece in draw_pieces(world, log_format)).combine_chunks()
 
 
 def write(
@@ -69,20 +77,26 @@ def write(
     aggregated: bool = False,
     ids: Ids = "int",
     progress: Callable[[int, int], None] | None = None,
-) -> Written:
+) -> SimulatedLog:
     """Simulate the click log of a world into a file, in bounded memory.
 
-    The truth goes beside it as `<stem>.truth.json`, for "long" the rankings as `<stem>.rankings.<suffix>`.
-    Files of those names are replaced, all at the end: a run that fails leaves everything as it was. A log without a
-    truth beside it was not simulated, and is not replaced.
+    The truth is written beside the log as `<stem>.truth.json`, and for "long" the rankings as
+    `<stem>.rankings.<suffix>`. Existing files of these names are replaced only at the end, so a run that fails changes
+    nothing. A log without a truth beside it was not simulated, and `write` refuses to replace it.
 
-    Args:
-        world: The setting.
-        path: Where to write; its suffix says how: .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz.
-        layout: As in `simulate`.
-        aggregated: As in `simulate`.
-        ids: As in `simulate`.
-        progress: Called now and then with the queries done and the queries in all.
+    Arguments:
+        world (World): how users and rankers behave.
+        path (str or path): where to write. The suffix decides the format: .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz.
+        layout (str, default "wide"): "wide", "long" or "replay", as in `simulate`.
+        aggregated (bool, default False): as in `simulate`.
+        ids (str, default "int"): "int" or "str", as in `simulate`.
+        progress (callable or None, default None): called now and then with the number of queries done and of all.
+
+    Returns:
+        A `SimulatedLog` with the paths of the files and their sizes.
+
+    Raises:
+        PosbiasError: if an argument is not valid, or the log exists and was not simulated.
 
     Example:
         >>> import json, tempfile
@@ -92,17 +106,17 @@ def write(
         >>> written.log.name, written.truth.name, written.rows, truth["propensity"][:2]
         ('log.parquet', 'log.truth.json', 5000, [1.0, 0.5])
     """
-    form = Form(layout, aggregated, ids)
+    log_format = LogFormat(layout, aggregated, ids)
     log = Path(path)
     stem, suffix = _split(log)
     truth = log.with_name(f"{stem}.truth.json")
     rankings = log.with_name(f"{stem}.rankings{suffix}") if layout == "long" else None
     if log.is_file() and not truth.exists():
         raise PosbiasError(
-            f"{os.fspath(log)!r} is there already, and no {truth.name} beside it tells that it was simulated. Name "
-            "another file, or remove that one."
+            f"{os.fspath(log)!r} exists, and there is no {truth.name} beside it to show that it was simulated. Choose "
+            "another file name, or remove the file."
         )
-    # The log is put in place last: where a new one stands, what belongs to it stands too.
+    # The log is put in place last: where it exists, the files that belong to it exist too.
     paths = [truth, *([rankings] if rankings else []), log]
     with all_written_whole(paths) as written:
         drafts: dict[Path | None, Path] = dict(zip(paths, map(Path, written), strict=True))
@@ -111,7 +125,7 @@ def write(
         with (
             _Sink(drafts[log], suffix) as log_sink,
             _Sink(drafts.get(rankings), suffix) as rankings_sink,
-            closing(draw(world, form)) as pieces,
+            closing(draw_pieces(world, log_format)) as pieces,
         ):
             for piece in pieces:
                 log_sink.add(piece.log)
@@ -123,7 +137,7 @@ def write(
                 same = same + piece.same
                 if progress is not None:
                     progress(queries, world.queries)
-        found = {
+        measured = {
             "same_rank": (same / (world.queries * world.max_rank)).tolist(),
             "layout": layout,
             "aggregated": aggregated,
@@ -132,15 +146,15 @@ def write(
             "page_views": page_views,
             "version": __version__,
         }
-        record = json.loads(json.dumps(world.truth() | found, default=_plain))
+        record = json.loads(json.dumps(world.truth() | measured, default=_plain))
         record["checksum"] = checksum(record)
         drafts[truth].write_text(json.dumps(record, indent=2) + "\n", "utf-8")
-    return Written(log, truth, rankings, rows, page_views)
+    return SimulatedLog(log, truth, rankings, rows, page_views)
 
 
 @dataclass(frozen=True)
-class Form:
-    """The form of a log: where the other rankers' ranks are, whether it is added up, what ids are."""
+class LogFormat:
+    """How a log is written: its layout, whether it is aggregated, and the type of its ids."""
 
     layout: Layout = "wide"
     aggregated: bool = False
@@ -148,18 +162,18 @@ class Form:
 
     def __post_init__(self) -> None:
         for name, allowed in (("layout", get_args(Layout)), ("ids", get_args(Ids))):
-            found = getattr(self, name)
-            if not isinstance(found, str) or found not in allowed:
-                raise PosbiasError(f"{name} must be one of {', '.join(allowed)}, found {found!r}")
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in allowed:
+                raise PosbiasError(f"{name} must be one of {', '.join(allowed)}, found {value!r}")
 
 
-def draw(world: World, form: Form) -> Generator[Piece]:
-    """Draw a world in order, while the piece before is being written, and never far ahead of it."""
-    waiting: deque[Future[Piece]] = deque()
+def draw_pieces(world: World, log_format: LogFormat) -> Generator[LogPiece]:
+    """Yield the pieces of a log in order; a few are drawn ahead while the caller writes."""
+    waiting: deque[Future[LogPiece]] = deque()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="simulate") as pool:
         try:
-            for block, parts in _tasks(world, form):
-                waiting.append(pool.submit(_draw_piece, world, form, block, parts))
+            for block, parts in _tasks(world, log_format):
+                waiting.append(pool.submit(_draw_piece, world, log_format, block, parts))
                 if len(waiting) > _THREADS:
                     yield waiting.popleft().result()
             while waiting:
@@ -170,8 +184,8 @@ def draw(world: World, form: Form) -> Generator[Piece]:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """The tables of a slice of a block, and what it adds to the counts of the whole."""
+class LogPiece:
+    """The tables of a part of the log, and what it adds to the counts of the whole log."""
 
     log: pa.Table
     rankings: pa.Table | None
@@ -180,11 +194,11 @@ class Piece:
     same: IntArray
 
 
-def _tasks(world: World, form: Form) -> Iterator[tuple[Block, range]]:
-    """What is drawn at once: a slice, or all slices of a block where they are to be added up."""
+def _tasks(world: World, log_format: LogFormat) -> Iterator[tuple[Block, range]]:
+    """Yield what is drawn at once: a slice of a block, or all its slices where page views are aggregated."""
     for block in blocks_of(world):
         parts = range(len(block.slices(world)))
-        if form.aggregated:
+        if log_format.aggregated:
             yield block, parts
         else:
             yield from ((block, parts[part : part + 1]) for part in parts)
@@ -192,7 +206,7 @@ def _tasks(world: World, form: Form) -> Iterator[tuple[Block, range]]:
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive queries and how often each is viewed."""
+    """Consecutive queries, and how often each of them is viewed."""
 
     number: int
     first_query: int
@@ -200,20 +214,20 @@ class Block:
     views: IntArray
 
     def rng(self, world: World, stream: _Stream, part: int = 0) -> np.random.Generator:
-        """The generator of one quantity of this block: a spawned seed, without state."""
+        """Return the random generator of one quantity of this block."""
         key = (self.number, int(stream), part)
         return np.random.default_rng(np.random.SeedSequence(world.seed, spawn_key=key))
 
     def slices(self, world: World) -> list[slice]:
-        """The block's page views, cut so that even a query viewed ten million times fits in memory."""
-        # Twice the size aimed at, so that a block drawn a little above its mean stays in one piece.
+        """Return slices of the block's page views; even a query with ten million of them fits in memory."""
+        # Twice the intended size, so that a block with a few more views than expected stays in one piece.
         size = 2 * _views_per_block(world)
         total = int(self.views.sum())
         return [slice(start, min(start + size, total)) for start in range(0, total, size)]
 
 
 class _Stream(IntEnum):
-    """One stream for each quantity, so that how many numbers one takes does not move another."""
+    """One random stream for each quantity: how many numbers one draws does not change another."""
 
     RELEVANCE = 0
     SHARED_NOISE = 1
@@ -232,7 +246,7 @@ def _views_per_block(world: World) -> int:
 
 
 def blocks_of(world: World) -> Iterator[Block]:
-    """Cut a world into blocks and draw how often each query is viewed."""
+    """Yield the blocks of a world, with how often each query is viewed."""
     scores = world.pool * len(world.rankers)
     size = max(1, min(int(_views_per_block(world) / world.repeats), _BLOCK_SCORES // scores))
     first_view = 0
@@ -245,37 +259,38 @@ def blocks_of(world: World) -> Iterator[Block]:
 
 
 def _draw_views(world: World, queries: int, rng: np.random.Generator) -> IntArray:
-    """How often each query is viewed: at least once, and `repeats` on average."""
+    """Draw how often each query is viewed: at least once, and `repeats` times on average."""
     if not world.skew:
-        # A fraction is left to chance, so that the mean holds: 2.5 is 2 or 3.
+        # A fraction is rounded at random, so that the mean holds: 2.5 is 2 or 3.
         return np.floor(world.repeats + rng.random(queries)).astype(np.int64)
     rates = rng.lognormal(-(world.skew**2) / 2, world.skew, queries)
     return 1 + rng.poisson((world.repeats - 1) * rates)
 
 
-def _draw_piece(world: World, form: Form, block: Block, parts: range) -> Piece:
-    # Drawn again for each slice of a block: cheap, for a block has several only if it has few queries.
+def _draw_piece(world: World, log_format: LogFormat, block: Block, parts: range) -> LogPiece:
+    # Drawn again for each slice of a block. This is cheap: a block has several slices only if it has few queries.
     rankings = draw_rankings(world, block)
     drawn = (draw_pages(world, block, rankings, part) for part in parts)
-    pages = add_up(world, drawn) if form.aggregated else next(drawn)
-    columns = _page_columns(world, form, block, rankings, pages)
-    if not form.aggregated:
+    pages = aggregate_pages(world, drawn) if log_format.aggregated else next(drawn)
+    columns = _page_columns(world, log_format, block, rankings, pages)
+    if not log_format.aggregated:
         first_view = block.first_view + block.slices(world)[parts[0]].start
-        views = _ids(form, "v", first_view + np.arange(len(pages.query)))
+        views = _ids(log_format, "v", first_view + np.arange(len(pages.query)))
         columns["impression_id"] = _repeat(views, world.max_rank)
     if world.segments:
         columns["device"] = _repeat(
             texts_to_arrow([*world.segments]).take(numbers_to_arrow(pages.segment)), world.max_rank
         )
-    if form.layout == "wide":
+    if log_format.layout == "wide":
         columns |= _rank_columns(world, rankings, pages)
-    opening = parts[0] == 0
-    return Piece(
+    # The first piece of a block counts its queries and holds its rankings.
+    first = parts[0] == 0
+    return LogPiece(
         log=pa.table(columns),
-        rankings=_rankings_table(world, form, block, rankings) if opening and form.layout == "long" else None,
-        queries=len(block.views) if opening else 0,
+        rankings=_rankings_table(world, log_format, block, rankings) if first and log_format.layout == "long" else None,
+        queries=len(block.views) if first else 0,
         page_views=int(pages.impressions.sum()),
-        same=count_same(world, rankings) * opening,
+        same=count_same(world, rankings) * first,
     )
 
 
@@ -289,14 +304,14 @@ def draw_rankings(world: World, block: Block) -> Rankings:
     scores *= np.float32(np.sqrt(1 - world.similarity))
     scores += np.float32(np.sqrt(world.similarity)) * shared
     scores += np.array(world.qualities, dtype=np.float32)[:, None] * relevant[:, None, :]
-    for i in {*_all(world)} - {*world.ranking}:
-        # What stands for a ranker without a ranking is like no other.
+    for i in {*_all(world)} - {*world.non_random}:
+        # A random ranker has no ranking; this one agrees with no other ranker's.
         scores[:, i] = block.rng(world, _Stream.UNRANKED, i).random((queries, pool), dtype=np.float32)
     # Stable, because the default sort breaks ties differently from one processor to the next.
     order = np.argsort(-scores, axis=-1, kind="stable").astype(np.int16)
     ranks = np.empty(shape, dtype=np.int16)
     np.put_along_axis(ranks, order, np.arange(1, pool + 1, dtype=np.int16)[None, None, :], axis=-1)
-    # Queries share documents, as they do in life: a document alone identifies nothing.
+    # Queries share documents, as in real logs: a document id alone does not identify a pair.
     catalogue = max(world.queries, pool)
     first = block.rng(world, _Stream.DOCUMENTS).integers(0, catalogue, size=(queries, 1))
     documents = (first + np.arange(pool)) % catalogue
@@ -305,7 +320,7 @@ def draw_rankings(world: World, block: Block) -> Rankings:
 
 @dataclass(frozen=True)
 class Rankings:
-    """What all rankers think of a block's queries; the axes are query, ranker, then candidate or rank."""
+    """The rankings of a block's queries by all rankers; the axes are query, ranker, then candidate or rank."""
 
     documents: IntArray  # query, candidate -> document
     relevant: BoolArray  # query, candidate -> relevance
@@ -318,7 +333,7 @@ def _all(world: World) -> range:
 
 
 def draw_pages(world: World, block: Block, rankings: Rankings, part: int) -> Pages:
-    """Draw one slice of a block's page views, in an order in which queries are mixed as in a log."""
+    """Draw one slice of a block's page views, with the queries in random order as in a real log."""
     queries = np.repeat(np.arange(len(block.views)), block.views)
     if len(block.views) > 1:
         block.rng(world, _Stream.ORDER).shuffle(queries)
@@ -329,7 +344,7 @@ def draw_pages(world: World, block: Block, rankings: Rankings, part: int) -> Pag
     else:
         ranker = _draw_rankers(world, len(query), rng)
     shown = rankings.order[query, ranker, : world.max_rank]
-    shuffled = np.flatnonzero(~np.isin(ranker, world.ranking))
+    shuffled = np.flatnonzero(~np.isin(ranker, world.non_random))
     if len(shuffled):
         chance = block.rng(world, _Stream.SHUFFLES, part).random((len(shuffled), world.pool), dtype=np.float32)
         shown[shuffled] = np.argsort(chance, axis=-1, kind="stable")[:, : world.max_rank]
@@ -338,7 +353,7 @@ def draw_pages(world: World, block: Block, rankings: Rankings, part: int) -> Pag
 
 @dataclass(frozen=True)
 class Pages:
-    """Pages shown: single views, or all alike (one query, ranker and segment) added up."""
+    """Pages shown: single page views, or the sums of those with the same query, ranker and segment."""
 
     query: IntArray  # within the block
     ranker: IntArray
@@ -350,7 +365,7 @@ class Pages:
 
 def _draw_rankers(world: World, times: int, rng: np.random.Generator) -> IntArray:
     bounds = np.cumsum(world.shares)
-    # Divided by its end, because shares that sum to 0.999… would leave a gap.
+    # Divided by the last bound, because shares that sum to 0.999… would leave a gap.
     return np.searchsorted(bounds / bounds[-1], rng.random(times), side="right")
 
 
@@ -372,8 +387,8 @@ def _draw_slice(
     return Pages(query, ranker, shown, segment, np.ones(pages, dtype=np.int64), clicks)
 
 
-def add_up(world: World, pages: Iterable[Pages]) -> Pages:
-    """Add up pages of one query, ranker and segment."""
+def aggregate_pages(world: World, pages: Iterable[Pages]) -> Pages:
+    """Sum the page views of each query, ranker and segment."""
     parts = [_group(world, part) for part in pages]
     if len(parts) == 1:
         return parts[0]
@@ -395,9 +410,9 @@ def _group(world: World, pages: Pages) -> Pages:
     key = (pages.query * len(world.rankers) + pages.ranker) * segments + pages.segment
     order = np.argsort(key, kind="stable")
     key = key[order]
-    # No two pages in random order are alike, or so seldom that they stand side by side.
-    alike = np.isin(pages.ranker[order], world.ranking)
-    starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | ~alike[1:]])
+    # Pages in random order differ, so they are not summed.
+    same_page = np.isin(pages.ranker[order], world.non_random)
+    starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | ~same_page[1:]])
     first = order[starts]
     return Pages(
         query=pages.query[first],
@@ -409,10 +424,12 @@ def _group(world: World, pages: Pages) -> Pages:
     )
 
 
-def _page_columns(world: World, form: Form, block: Block, rankings: Rankings, pages: Pages) -> dict[str, pa.Array]:
-    documents = _ids(form, "d", rankings.documents.ravel())
+def _page_columns(
+    world: World, log_format: LogFormat, block: Block, rankings: Rankings, pages: Pages
+) -> dict[str, pa.Array]:
+    documents = _ids(log_format, "d", rankings.documents.ravel())
     shown = pages.query[:, None] * world.pool + pages.shown
-    queries = _ids(form, "q", block.first_query + np.arange(len(block.views)))
+    queries = _ids(log_format, "q", block.first_query + np.arange(len(block.views)))
     rankers = texts_to_arrow(world.rankers).take(numbers_to_arrow(pages.ranker))
     columns = {
         "query_id": _repeat(queries.take(numbers_to_arrow(pages.query)), world.max_rank),
@@ -420,7 +437,7 @@ def _page_columns(world: World, form: Form, block: Block, rankings: Rankings, pa
         "ranker": _repeat(rankers, world.max_rank),
         "position": numbers_to_arrow(np.tile(_positions(world), len(pages.query))),
     }
-    if form.aggregated:
+    if log_format.aggregated:
         columns["impressions"] = numbers_to_arrow(np.repeat(pages.impressions, world.max_rank))
         columns["clicks"] = numbers_to_arrow(pages.clicks.ravel())
     else:
@@ -428,13 +445,13 @@ def _page_columns(world: World, form: Form, block: Block, rankings: Rankings, pa
     return columns
 
 
-def _ids(form: Form, letter: str, numbers: IntArray) -> pa.Array:
+def _ids(log_format: LogFormat, letter: str, numbers: IntArray) -> pa.Array:
     ids = numbers_to_arrow(numbers)
-    return pc.binary_join_element_wise(letter, ids.cast(pa.string()), "") if form.ids == "str" else ids
+    return pc.binary_join_element_wise(letter, ids.cast(pa.string()), "") if log_format.ids == "str" else ids
 
 
 def _repeat(values: pa.Array, times: int) -> pa.Array:
-    """Each value so many times in a row, as a page's values are for each of its results."""
+    """Repeat each value: the values of a page for each of its results."""
     return values.take(numbers_to_arrow(np.repeat(np.arange(len(values)), times)))
 
 
@@ -444,36 +461,46 @@ def _positions(world: World) -> NDArray[np.int16]:
 
 def _rank_columns(world: World, rankings: Rankings, pages: Pages) -> dict[str, pa.Array]:
     columns = {}
-    for i in world.ranking:
+    for i in world.non_random:
         ranks = rankings.ranks[pages.query[:, None], i, pages.shown].ravel()
         columns[f"rank_{world.rankers[i]}"] = numbers_to_arrow(ranks, ranks > world.max_rank)
     return columns
 
 
-def _rankings_table(world: World, form: Form, block: Block, rankings: Rankings) -> pa.Table:
-    queries, rankers = len(block.views), len(world.ranking)
-    top = rankings.order[:, world.ranking, : world.max_rank].astype(np.int64)
+def _rankings_table(world: World, log_format: LogFormat, block: Block, rankings: Rankings) -> pa.Table:
+    queries, rankers = len(block.views), len(world.non_random)
+    top = rankings.order[:, world.non_random, : world.max_rank].astype(np.int64)
     documents = np.take_along_axis(rankings.documents[:, None, :], top, axis=-1)
-    names = texts_to_arrow(world.rankers).take(numbers_to_arrow(np.tile(world.ranking, queries)))
+    names = texts_to_arrow(world.rankers).take(numbers_to_arrow(np.tile(world.non_random, queries)))
     return pa.table(
         {
-            "query_id": _repeat(_ids(form, "q", block.first_query + np.arange(queries)), rankers * world.max_rank),
+            "query_id": _repeat(
+                _ids(log_format, "q", block.first_query + np.arange(queries)), rankers * world.max_rank
+            ),
             "ranker": _repeat(names, world.max_rank),
-            "doc_id": _ids(form, "d", documents.ravel()),
+            "doc_id": _ids(log_format, "d", documents.ravel()),
             "rank": numbers_to_arrow(np.tile(_positions(world), queries * rankers)),
         }
     )
 
 
 def count_same(world: World, rankings: Rankings) -> IntArray:
-    """For each two rankers, at how many ranks up to M of a block's queries they have the same document."""
+    """Count, for each two rankers, the ranks of a block's queries at which both have the same document."""
     shown = rankings.order[:, :, : world.max_rank]
     return np.array([[np.count_nonzero(shown[:, i] == shown[:, j]) for j in _all(world)] for i in _all(world)])
 
 
 @dataclass(frozen=True)
-class Written:
-    """What was written, and where."""
+class SimulatedLog:
+    """The files that `write` has written.
+
+    Attributes:
+        log (Path): the click log.
+        truth (Path): the parameters of the world and the true propensities, as JSON.
+        rankings (Path or None): the rankings of the "long" layout.
+        rows (int): the rows of the log.
+        page_views (int): the page views of the log.
+    """
 
     log: Path
     truth: Path
@@ -483,7 +510,7 @@ class Written:
 
 
 def _split(path: Path) -> tuple[str, str]:
-    """The stem and the suffix of a log's path; `.csv.gz` is one suffix."""
+    """Return the stem and the suffix of a log's path; `.csv.gz` is one suffix."""
     for suffix in sorted(_SUFFIXES, key=len, reverse=True):
         if path.name.lower().endswith(suffix) and len(path.name) > len(suffix):
             break
@@ -493,7 +520,7 @@ def _split(path: Path) -> tuple[str, str]:
 
 
 class _Sink:
-    """One file being written; small tables are gathered into row groups of a good size."""
+    """A file being written; small tables are collected into large row groups."""
 
     def __init__(self, path: Path | None, suffix: str) -> None:
         self._path, self._suffix = path, suffix.lower()
@@ -529,7 +556,7 @@ class _Sink:
         return writer
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        # After an error the file is thrown away: there is nothing to finish, only handles to close.
+        # After an error the file is thrown away: only handles are to be closed.
         with self._stack:
             if error is None and self._pending:
                 self._flush()
@@ -541,13 +568,13 @@ class _TableWriter(Protocol):
 
 
 class _ParquetWriter:
-    """Parquet in row groups that engines read in parallel."""
+    """Write Parquet in row groups that engines read in parallel."""
 
     def __init__(self, stream: Any, schema: pa.Schema) -> None:
         self._writer = pa.parquet.ParquetWriter(stream, schema, compression="zstd")
 
     def write_table(self, table: pa.Table) -> None:
-        # A reader works on row groups in parallel: a small log should have several.
+        # Small row groups, so that a small log has several of them.
         self._writer.write_table(table, row_group_size=2**17)
 
     def close(self) -> None:
@@ -555,7 +582,7 @@ class _ParquetWriter:
 
 
 class _JsonLinesWriter:
-    """One JSON object a line, put together column by column, which Arrow does far faster than `json`."""
+    """Write one JSON object a line. Arrow joins the columns, which is far faster than `json`."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -566,7 +593,7 @@ class _JsonLinesWriter:
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 parts += [("," if parts else "{") + json.dumps(name) + ":", _as_json(column)]
             lines = pc.binary_join_element_wise(*parts, "}\n", "")
-            # The lines lie end to end in the array's data buffer, which is the file's text as it is.
+            # The data buffer of the array holds the lines end to end: it is the text of the file.
             _, offsets, text = lines.buffers()
             self._stream.write(text.slice(0, int(np.frombuffer(offsets, np.int32)[len(lines)])))
 
@@ -583,17 +610,23 @@ def _as_json(column: pa.Array) -> pa.Array:
 
 
 def _plain(value: object) -> object:
-    """NumPy numbers given as parameters, for JSON."""
+    """Return a NumPy number as a Python number, for JSON."""
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{value!r} has no place in JSON")
+    raise TypeError(f"{value!r} cannot be written as JSON")
 
 
 def agreement(world: World) -> FloatArray:
-    """Measure how alike each two rankers are: the share of ranks 1..M at which both have the same document.
+    """Measure the similarity of each two rankers: the share of ranks 1 to M at which both have the same document.
 
-    It is the similarity that the paper reports above its figure on ranker overlap, averaged over queries.
-    It takes every query of the world; `dataclasses.replace(world, queries=1000)` gives a quick answer.
+    The paper reports this similarity above its figure on ranker overlap, averaged over queries. The function draws
+    every query of the world; `dataclasses.replace(world, queries=1000)` gives a quick answer.
+
+    Arguments:
+        world (World): how rankers behave.
+
+    Returns:
+        An array of shape (rankers, rankers), with 1 on the diagonal.
 
     Example:
         >>> agreement(World(queries=500, similarity=1)).tolist()
@@ -606,12 +639,19 @@ def agreement(world: World) -> FloatArray:
 
 
 def rank(world: World, *, ids: Ids = "int") -> pa.Table:
-    """Give every ranker's top M of every query: the second table of the "long" layout.
+    """Return every ranker's top M of every query: the second table of the "long" layout.
+
+    Arguments:
+        world (World): how rankers behave.
+        ids (str, default "int"): "int" for 64-bit integers, "str" for strings such as "q17".
+
+    Returns:
+        A `pyarrow.Table` with the columns query_id, ranker, doc_id and rank.
 
     Example:
         >>> rank(World(queries=100)).num_rows, rank(World(queries=100)).column_names
         (2000, ['query_id', 'ranker', 'doc_id', 'rank'])
     """
-    form = Form(ids=ids)
-    tables = (_rankings_table(world, form, block, draw_rankings(world, block)) for block in blocks_of(world))
+    log_format = LogFormat(ids=ids)
+    tables = (_rankings_table(world, log_format, block, draw_rankings(world, block)) for block in blocks_of(world))
     return pa.concat_tables(tables).combine_chunks()

@@ -1,4 +1,4 @@
-"""A world: how users and rankers behave, with a known propensity curve."""
+"""A world: how simulated users and rankers behave, and the true propensities that estimates are compared with."""
 
 from __future__ import annotations
 
@@ -21,34 +21,46 @@ _MOST_REPEATS = 1_000_000
 
 @dataclass(frozen=True)
 class World:
-    """A simulated setting: rankers of known similarity, users of known position bias.
+    """A simulated search engine: rankers of known similarity, users of known position bias.
 
-    Clicks follow the position-based model of the paper, section "Robustness Analysis": at rank r a relevant
-    document is clicked with probability p_r = (1/r)^eta, an irrelevant one with p_r times `noise`.
-    A ranker scores a document by `quality` times its relevance plus Gaussian noise of variance 1.
+    Clicks follow the position-based model of the paper, section "Robustness Analysis": at rank r a relevant document is
+    clicked with probability p_r = (1/r)^eta, an irrelevant one with probability p_r times `noise`. A ranker scores a
+    document by `quality` times its relevance plus Gaussian noise of variance 1.
 
-    Args:
-        rankers: Their names. They become values of `ranker` and columns `rank_<name>`.
-        similarity: The share of the rankers' noise that is common to all, from 0 (independent) to 1
-            (identical rankings, if they are also of one quality). By default 0 puts 8% of documents at the
-            same rank, 0.8 puts 19%, 0.99 puts 57%: `agreement` measures it.
-        quality: How strongly the score follows relevance, for all rankers or for each.
-        traffic: Weights by which each page view is given to a ranker, independently. Equal if not given.
-        eta: Severity of the position bias: 0 is none. Not used where there are `segments`.
-        noise: The paper's epsilon minus, how often an irrelevant document is clicked against a relevant one.
-        max_rank: M, the results shown on a page.
-        candidates: Documents that a query ranks, `max_rank` + 5 if not given.
-        queries: Distinct queries.
-        repeats: Mean page views of a query, at least 1.
-        skew: How unequally queries recur: 0 gives each of them `repeats` page views, above that the number
-            is Poisson around a log-normal rate whose logarithm has this standard deviation.
-        relevant: Share of relevant documents.
-        random: Rankers that show the candidates in random order, drawn anew for each page view: a shuffled bucket, from
-            which `RandomTraffic` reads the curve. Such a one has a share of `traffic`, but neither quality nor ranks.
-        sticky: One ranker serves all page views of a query, as where a query is what traffic is split by. By default
-            each page view draws its own.
-        segments: An eta for each value of a column `device`. A page view gets one at random, evenly.
-        seed: The same seed gives the same log, to the last byte.
+    Arguments:
+        rankers (tuple of str, default ("a", "b")): the names of the rankers. They become values of the column `ranker`
+            and the columns `rank_<name>`.
+        similarity (float, default 0.8): the share of the rankers' noise that all have in common, from 0 (independent)
+            to 1 (identical rankings, if the rankers also have the same quality). By default 0 puts 8% of documents at
+            the same rank, 0.8 puts 19% and 0.99 puts 57%: `agreement` measures it.
+        quality (float or tuple of float, default 1.0): how strongly scores follow relevance, for all rankers or for
+            each.
+        traffic (tuple of float or None, default None): the weights by which each page view is assigned to a ranker,
+            independently. Equal if None.
+        eta (float, default 1.0): the severity of the position bias; 0 is none. Not used if there are `segments`.
+        noise (float, default 0.1): the paper's epsilon minus: how often an examined irrelevant document is clicked.
+        max_rank (int, default 10): M, the number of results on a page.
+        candidates (int or None, default None): how many documents each query ranks; `max_rank` + 5 if None.
+        queries (int, default 10_000): the number of distinct queries.
+        repeats (float, default 10.0): the mean number of page views of a query, at least 1.
+        skew (float, default 0.0): how unequally often queries recur. At 0 each has `repeats` page views. Above 0 the
+            number is Poisson with a log-normal rate, whose logarithm has this standard deviation.
+        relevant (float, default 0.3): the share of relevant documents.
+        random (tuple of str, default ()): rankers that show the candidates in random order, drawn anew for each page
+            view; `RandomTraffic` reads the curve from them. They have a share of `traffic`, but no quality and no
+            ranks.
+        sticky (bool, default False): whether one ranker serves all page views of a query, as where traffic is split by
+            query. By default each page view draws its ranker.
+        segments (mapping of str to float, default {}): an eta for each value of a column `device`. A page view gets one
+            of the values at random, with equal probability.
+        seed (int, default 0): the same seed gives the same log, to the last byte.
+
+    Attributes:
+        qualities (tuple of float): the quality of each ranker.
+        shares (tuple of float): the share of traffic of each ranker.
+        pool (int): how many candidates a query ranks.
+        propensity (array): the true p_r / p_1 of the whole log.
+        curves (array): the true curve of each segment.
 
     Example:
         >>> world = World(queries=100, repeats=20, similarity=0.7, traffic=(95, 5))
@@ -57,9 +69,8 @@ class World:
         >>> world.shares
         (0.95, 0.05)
 
-    Reference:
-        Agarwal, Zaitsev, Wang, Li, Najork, Joachims: Estimating Position Bias without Intrusive
-        Interventions. WSDM 2019.
+    Reference: Agarwal, Zaitsev, Wang, Li, Najork, Joachims: Estimating Position Bias without Intrusive Interventions.
+    WSDM 2019.
     """
 
     rankers: tuple[str, ...] = ("a", "b")
@@ -84,7 +95,9 @@ class World:
             object.__setattr__(self, name, _as_tuple(getattr(self, name)))
         # A copy, so that the caller's mapping cannot change a frozen value.
         if not isinstance(self.segments, Mapping):
-            raise PosbiasError(f"segments must map names to an eta, found {self.segments!r}: such as {{'phone': 1}}")
+            raise PosbiasError(
+                f"segments must map names to numbers (eta), such as {{'phone': 1}}; found {self.segments!r}"
+            )
         object.__setattr__(self, "segments", dict(self.segments))
         _check_names("rankers", self.rankers)
         _check_names("segments", tuple(self.segments))
@@ -98,8 +111,8 @@ class World:
         self._check_per_ranker("traffic", self.traffic or self.shares, "a weight of 0 or more for each ranker")
         if not all(weight >= 0 for weight in self.traffic or ()) or not abs(sum(self.shares) - 1) < 0.5:
             raise PosbiasError(
-                f"traffic must be weights of 0 or more that are not all 0, found {self.traffic!r}: "
-                f"give each of {', '.join(self.rankers)} its share, such as 95 and 5"
+                f"traffic must be weights of 0 or more that are not all 0, found {self.traffic!r}. "
+                f"Give each of {', '.join(self.rankers)} its share, such as 95 and 5."
             )
 
     def _check_numbers(self) -> None:
@@ -107,7 +120,7 @@ class World:
         _check_whole("queries", self.queries, 1)
         _check_whole("seed", self.seed, 0)
         if self.candidates is not None:
-            remedy = "; a page is filled from them, so raise candidates or lower max_rank"
+            remedy = ". A page is filled from them: raise candidates or lower max_rank."
             _check_whole("candidates", self.candidates, self.max_rank, _MOST_CANDIDATES, remedy)
         for name in ("similarity", "noise", "relevant"):
             _check_range(name, getattr(self, name), 0, 1)
@@ -115,14 +128,14 @@ class World:
             raise PosbiasError(f"sticky must be True or False, found {self.sticky!r}")
         _check_range("eta", self.eta, 0, math.inf)
         _check_range("repeats", self.repeats, 1, _MOST_REPEATS)
-        # Above 3 one query is most of the log, and what the mean is no longer shows in any sample.
+        # Above 3 one query is most of the log, and no sample has the right mean.
         _check_range("skew", self.skew, 0, 3)
         for name, eta in self.segments.items():
             _check_range(f"segments[{name!r}]", eta, 0, math.inf)
 
     def _check_per_ranker(self, name: str, values: object, expected: str) -> None:
-        each = values if isinstance(values, tuple) else ()
-        if len(each) != len(self.rankers) or not all(_is_finite(value) for value in each):
+        numbers = values if isinstance(values, tuple) else ()
+        if len(numbers) != len(self.rankers) or not all(_is_finite(value) for value in numbers):
             raise PosbiasError(
                 f"{name} must be {expected}, found {getattr(self, name)!r} "
                 f"for {len(self.rankers)} rankers ({', '.join(self.rankers)})"
@@ -136,8 +149,8 @@ class World:
         return (self.quality,) * len(self.rankers)
 
     @property
-    def ranking(self) -> list[int]:
-        """The numbers of the rankers that rank, rather than show results in random order."""
+    def non_random(self) -> list[int]:
+        """The numbers of the rankers that do not show results in random order."""
         return [i for i, name in enumerate(self.rankers) if name not in self.random]
 
     @property
@@ -156,14 +169,14 @@ class World:
     def propensity(self) -> FloatArray:
         """The true p_r / p_1 for r = 1..M.
 
-        With segments it is that of the log as a whole: the mean of their curves, since a page view's segment
-        depends on nothing else.
+        With segments it is the mean of their curves, because the segment of a page view is independent of everything
+        else.
         """
         return cast(FloatArray, self.curves.mean(axis=0))
 
     @property
     def curves(self) -> FloatArray:
-        """The true curve of each segment, a row each; one row where there are no segments.
+        """The true curves, one row for each segment; a single row without segments.
 
         Example:
             >>> World(max_rank=3, segments={"desktop": 0, "phone": 1}).curves.round(3).tolist()
@@ -175,7 +188,7 @@ class World:
         return (1.0 / ranks) ** etas[:, None]
 
     def truth(self) -> dict[str, Any]:
-        """Every parameter and the true propensities, ready for JSON.
+        """Return every parameter and the true propensities, ready for JSON.
 
         Example:
             >>> truth = World(max_rank=2, segments={"desktop": 0, "phone": 1}).truth()
@@ -193,7 +206,7 @@ class World:
             "similarity": self.similarity,
             "quality": list(self.qualities),
             "traffic": list(self.shares),
-            # One eta would be untrue of a log in which each segment has its own.
+            # With segments there is no single eta.
             "eta": None if segments else self.eta,
             "noise": self.noise,
             "max_rank": self.max_rank,
@@ -210,18 +223,20 @@ class World:
 
 
 def _as_tuple(value: Any) -> Any:
-    """Lists and arrays become tuples, so that a world is hashable; a string stays one, to be refused."""
+    """Return a list or an array as a tuple, so that a world is hashable; strings stay, and are rejected later."""
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
 def _check_names(what: str, names: object) -> None:
     if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
-        raise PosbiasError(f"{what} must be names (non-empty strings), found {names!r}: such as ('a', 'b')")
+        raise PosbiasError(f"{what} must be names (non-empty strings), such as ('a', 'b'); found {names!r}")
     if what == "rankers" and not names:
-        raise PosbiasError("rankers must name at least one ranker, found none: such as ('a', 'b')")
-    # Column names are compared without case in SQL, so rank_A and rank_a would be one column.
+        raise PosbiasError("rankers must name at least one ranker, such as ('a', 'b'); found none")
+    # SQL ignores case in column names, so rank_A and rank_a would be one column.
     if len({name.casefold() for name in names}) < len(names):
-        raise PosbiasError(f"{what} must differ by more than upper and lower case, found {names!r}: rename one")
+        raise PosbiasError(
+            f"{what} must differ by more than upper and lower case, found {names!r}. Rename one of them."
+        )
 
 
 def _check_whole(name: str, value: object, low: int, high: int | None = None, remedy: str = "") -> None:
