@@ -570,7 +570,7 @@ def test_the_command_reports_errors_without_a_traceback(wide: pa.Table, tmp_path
         ((log, "--ranking", tmp_path / "none.parquet"), "none.parquet"),
         ((log, "--ranking", "ranker:z"), "no ranker 'z'"),
         ((log, "--ranking", "ranker:a", "--metric", "map"), "metric 'map'"),
-        ((log, "--ranking", "ranker:a", "--plot", log), "a plot can be written as"),
+        ((log, "--ranking", "ranker:a", "--plot", log), "expected a file name that ends in"),
         ((log, "--ranking", "ranker:a", "--engine", "spark", "--spark-conf", "x=y"), "Only DuckDB can join rankings"),
         ((log, "--ranking", log), "neither a column 'score' nor a column 'rank'"),
     ):

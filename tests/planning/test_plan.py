@@ -618,7 +618,7 @@ COMMANDS: dict[str, tuple[Sequence[str], str]] = {
     "twice": (("--assume", "--traffic", "a=1,b=1", "--traffic", "a=1,b=2"), "Give --traffic once"),
     "rankers": (("--assume", "--rankers", "1"), "expected 2 to 26 rankers"),
     "curve": (("--assume", "--curve", "none.json"), "There is no truth file"),
-    "plot": (("h.parquet", "--plot", "plan.txt"), "a plot can be written as"),
+    "plot": (("h.parquet", "--plot", "plan.txt"), "expected a file name that ends in"),
     "replay": (("replay.parquet", "--max-rank", "3", "--traffic", "a=1,b=1"), "in replay it is not known"),
 }
 
