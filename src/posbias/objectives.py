@@ -1,4 +1,6 @@
-"""Losses of rankers learned from biased clicks, in each learner's own form.
+"""Losses of rankers that learn from biased clicks, and their use in LightGBM, XGBoost, PyTorch and scikit-learn.
+
+The public names are here; `posbias.learning` defines them.
 
 >>> from posbias.objectives import softmax_ips
 >>> gradient, hessian = softmax_ips(scores=[0.0, 0.0], weights=[1.0, 0.0], groups=[2])

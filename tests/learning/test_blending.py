@@ -1,4 +1,4 @@
-"""Blending IPS and exposure Poisson: shares by the clicks there are, scales that do not matter, errors that say why."""
+"""Blends of naive, IPS and Poisson rankers: shares by the number of clicks, any scale of scores, and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_factors_by_hand() -> None:
     assert b == pytest.approx((1 - 50 / 150) / 2)
 
 
-def test_the_order_is_that_of_any_scale_and_level_of_either() -> None:
+def test_scale_and_level_of_scores_do_not_change_the_order() -> None:
     rng = np.random.default_rng(0)
     one, other, query = rng.standard_normal(40), rng.standard_normal(40), np.repeat(np.arange(8), 5)
     a, b = blend_factors(one, other, query, 500)
@@ -32,7 +32,7 @@ def test_the_order_is_that_of_any_scale_and_level_of_either() -> None:
         np.testing.assert_array_equal(np.argsort(first[query == group]), np.argsort(second[query == group]))
 
 
-def test_ips_has_the_more_the_more_clicks_there_are() -> None:
+def test_the_share_of_ips_grows_with_clicks() -> None:
     shares = [ips_share(n) for n in (1e-9, 1, 100, 1e4, 1e6, 1e12)]
     assert shares == sorted(shares)
     assert shares[0] < 0.01
@@ -40,13 +40,13 @@ def test_ips_has_the_more_the_more_clicks_there_are() -> None:
     assert shares[-1] > 0.99
 
 
-def test_a_ranker_without_an_order_leaves_the_other_alone() -> None:
+def test_a_ranker_with_equal_scores_does_not_change_the_other() -> None:
     a, b = blend_factors([1.0, 1.0, 2.0, 2.0], [0.0, 1.0, 0.0, 1.0], [0, 0, 1, 1], 100)
     assert np.isfinite([a, b]).all()
     assert b > 0
 
 
-def test_a_cautious_blend_leans_on_no_correction_where_clicks_are_few() -> None:
+def test_a_cautious_blend_corrects_less_with_few_clicks() -> None:
     naive, ips, poisson = [4.0, -4.0, 7.0, -1.0], [11.0, 9.0, 1.0, -1.0], [2.0, -2.0, 5.0, 1.0]
     query = ["a", "a", "b", "b"]
     a, b, c = cautious_factors(naive, ips, poisson, query, effective_clicks=300)
@@ -65,22 +65,22 @@ def test_a_cautious_blend_leans_on_no_correction_where_clicks_are_few() -> None:
 
 
 @pytest.mark.parametrize("clicks", [0, -1, math.nan, math.inf, None])
-def test_no_clicks_are_refused(clicks: Any) -> None:
+def test_no_clicks_raise(clicks: Any) -> None:
     with pytest.raises(PosbiasError, match="effective_clicks must be a number above 0"):
         blend_factors([1.0], [1.0], [0], clicks)
 
 
-def test_scores_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(PosbiasError, match="poisson has 1 scores, 0 of them no numbers, for 2 documents"):
+def test_invalid_scores_raise() -> None:
+    with pytest.raises(PosbiasError, match="poisson has 1 scores, 0 of them not finite, for 2 documents"):
         blend_factors([1.0, 2.0], [1.0], [0, 0], 10)
-    with pytest.raises(PosbiasError, match="ips has 2 scores, 1 of them no numbers"):
+    with pytest.raises(PosbiasError, match="ips has 2 scores, 1 of them not finite"):
         blend_factors([1.0, math.nan], [1.0, 2.0], [0, 0], 10)
     with pytest.raises(PosbiasError, match="no document"):
         blend_factors([], [], [], 10)
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         (None, "query must be one value for each row, not None"),
         ([["q"], ["q", "r"]], "query must be"),
@@ -88,8 +88,8 @@ def test_scores_that_do_not_fit_are_refused() -> None:
         (["q", None], "1 of 2 rows have no value in query"),
     ],
 )
-def test_queries_that_are_none_are_refused(query: Any, said: str) -> None:
-    with pytest.raises(PosbiasError, match=said):
+def test_invalid_queries_raise(query: Any, message: str) -> None:
+    with pytest.raises(PosbiasError, match=message):
         cautious_factors([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], query, 10)
     hidden = np.ma.masked_array([1, 2], [False, True])
     with pytest.raises(PosbiasError, match="1 of 2 values of query are masked"):

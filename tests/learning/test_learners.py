@@ -1,4 +1,4 @@
-"""Each learner's own form against the definition: leaf values by hand, pairs by loops, and wrong uses refused."""
+"""The form of each learner against the definition: leaf values by hand, pairs by loops, and errors for wrong use."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def derivatives(form: Form, rule: str, start: float) -> tuple[list[float], list[
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_leaf_values_are_those_of_the_definition(name: str) -> None:
+def test_leaf_values_equal_the_definition(name: str) -> None:
     form = learner_form(name, TABLE)
     library, rule = name.split("-")
     start = poisson_start(TABLE["clicks"], TABLE["exposure"]) if rule == "poisson" else 0.0
@@ -111,7 +111,7 @@ def test_leaf_values_are_those_of_the_definition(name: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["mapping", "arrow", "pandas", "weights"])
-def test_rows_of_a_query_stand_together_and_those_never_shown_are_left_out(table: str) -> None:
+def test_rows_are_sorted_by_query_and_documents_never_shown_are_left_out(table: str) -> None:
     made = pa.table(TABLE)
     weights = weights_in(None, made)
     given: Any = {"mapping": TABLE, "arrow": made, "pandas": made.to_pandas(), "weights": weights}[table]
@@ -140,7 +140,7 @@ def test_built_in_forms_without_code() -> None:
     assert len(learner_form("lightgbm-lambdarank", heavy).parameters["label_gain"]) < 300_100
 
 
-def test_a_model_learns_what_was_clicked_when_it_was_seen() -> None:
+def test_every_form_learns_the_relevance() -> None:
     rng = np.random.default_rng(0)
     queries, shown = 300, 8
     query = np.repeat(np.arange(queries), shown)
@@ -211,7 +211,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "row weights": (lambda: trained(softmax_ips, dataset(label=W, weight=W, group=N)), "not IPS"),
     "positions": (
         lambda: trained(softmax_ips, dataset(label=W, group=N, position=np.arange(8))),
-        "corrects a second time",
+        "would correct a second time",
     ),
     "no groups": (lambda: trained(pairwise_ips, dataset(label=W)), "have no groups"),
     "group weights": (
@@ -234,7 +234,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "another objective": (
         lambda: learner_form("lightgbm-poisson", TABLE).with_parameters(objective="lambdarank"),
-        "says what 'objective' must be",
+        "The form sets 'objective' itself",
     ),
     "lists as queries": (
         lambda: learner_form("lightgbm-softmax", {**TABLE, "query_id": [[1, 2], [1]] * 4}),
@@ -246,11 +246,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "each pair twice": (
         lambda: learner_form("lightgbm-softmax", {**TABLE, "doc_id": [7] * 8}),
-        "have a 'query_id' and 'doc_id' that an earlier row has",
+        "have the same 'query_id' and 'doc_id' as an earlier row",
     ),
     "each pair twice, by another name": (
         lambda: learner_form("xgboost-naive", {**TABLE, "url": ["a"] * 8}, doc="url"),
-        "that an earlier row has",
+        "as an earlier row",
     ),
     "the name of an objective": (lambda: lightgbm_objective("softmax"), "must be a function"),
     "the name of an objective of a ranker": (lambda: lightgbm_ranker_objective("softmax"), "must be a function"),
@@ -267,7 +267,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "ragged features": (lambda: pair_differences([[1.0], [2.0, 3.0]], [1.0, 0.0], [2]), "features must be a table"),
     "no click": (lambda: pair_differences([[1.0], [2.0]], [0.0, 0.0], [2]), "no pair to learn from: 0 of 2 rows"),
     "a click alone": (lambda: pair_differences([[1.0], [2.0]], [1.0, 0.0], [1, 1]), "no pair to learn from: 1 of 2"),
-    "rules that are none": (lambda: choose_rule({"a": 1}, [1, 2], [1, 1], [1, 1], folds=2), "mapping of names to"),
+    "rules that are none": (lambda: choose_rule({"a": 1}, [1, 2], [1, 1], [1, 1], folds=2), "mapping from names to"),
     "a seed of rules": (lambda: choose_rule({"a": len}, [1, 2], [1, 1], [1, 1], seed=-1), "seed must be"),
     "no depth": (lambda: held_out_dcg([1.0], [1.0], [1], depth=0), "depth must be"),
     "queries that are none": (lambda: held_out_dcg([1.0], [1.0], None), "query must be one value for each row"),
@@ -287,16 +287,16 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "rows of a file": (lambda: learner_form("lightgbm-softmax", weights_in("w.parquet")), "written to 'w.parquet'"),
     "exposure missing somewhere": (
         lambda: learner_form("lightgbm-poisson", spoiled("exposure", math.nan)),
-        "1 of 8 exposure are negative or no numbers, for example nan in row 4",
+        "1 of 8 exposure are negative or not finite, for example nan in row 4",
     ),
     "exposure below 0": (lambda: learner_form("xgboost-poisson", spoiled("exposure", -1.0)), "-1.0 in row 4"),
     "clicks on what nobody saw": (
         lambda: learner_form("lightgbm-poisson", {**TABLE, "exposure": [0.0] * 8}),
-        "3 of 8 rows have clicks and no exposure",
+        "3 of 8 rows have clicks but no exposure",
     ),
     "impressions missing": (
         lambda: learner_form("lightgbm-softmax", spoiled("impressions", None)),
-        "1 of 8 impressions are negative or no numbers",
+        "1 of 8 impressions are negative or not finite",
     ),
     "no query": (
         lambda: learner_form("lightgbm-softmax", spoiled("query_id", None)),
@@ -314,16 +314,16 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_uses_are_refused(name: str) -> None:
-    call, said = WRONG[name]
-    with pytest.raises(PosbiasError, match=said):
+def test_wrong_use_raises(name: str) -> None:
+    call, message = WRONG[name]
+    with pytest.raises(PosbiasError, match=message):
         call()
 
 
 # ---- scikit-learn
 
 
-def test_pair_differences_are_those_of_a_loop() -> None:
+def test_pair_differences_equal_those_of_a_loop() -> None:
     x = np.random.default_rng(1).normal(size=(9, 2))
     w, groups = [0.0, 2.0, 0.5, 3.0, 0.0, 1.0, 0.0, 0.0, 0.0], [3, 1, 3, 2]
     found, sign, weights = pair_differences(x, w, groups)
@@ -333,7 +333,7 @@ def test_pair_differences_are_those_of_a_loop() -> None:
     assert {*sign.tolist()} == {-1, 1}
 
 
-def test_pairs_that_are_drawn_weigh_as_all_would() -> None:
+def test_sampled_pairs_have_the_weight_of_all_pairs() -> None:
     x, w = np.arange(50.0)[:, None], np.zeros(50)
     w[7] = 2.0
     found, sign, weights = pair_differences(x, w, [50], pairs=10, seed=3)
@@ -354,7 +354,7 @@ def test_a_linear_svm_learns_from_differences() -> None:
     model = LinearSVC(loss="hinge", fit_intercept=False, C=0.01).fit(difference, side, sample_weight=weight)
     slope = model.coef_[0]
     assert slope[0] > 5 * abs(slope[1])
-    with pytest.raises(PosbiasError, match=r"features of the shape \(399, 2\)"):
+    with pytest.raises(PosbiasError, match=r"features have the shape \(399, 2\)"):
         pair_differences(x[1:], w, [10] * 40)
     with pytest.raises(PosbiasError, match="pairs must be a whole number of 1 or more"):
         pair_differences(x, w, [10] * 40, pairs=0)
@@ -365,7 +365,7 @@ def test_a_linear_svm_learns_from_differences() -> None:
 # ---- The chooser
 
 
-def test_the_better_rule_is_chosen_on_queries_it_has_not_seen() -> None:
+def test_the_better_rule_is_chosen_on_held_out_queries() -> None:
     rng = np.random.default_rng(5)
     query = np.repeat([f"q{i}" for i in range(60)], 6)
     relevance = rng.random(360)
@@ -401,33 +401,33 @@ def test_held_out_values_count_shown_documents_to_their_depth() -> None:
     assert choice.name == "b"
 
 
-def test_equal_scores_are_put_in_an_order_that_is_drawn() -> None:
+def test_equal_scores_are_ordered_at_random() -> None:
     """Not in that of the rows, which may be that of the production ranker."""
     weight, query = np.tile([1.0, 0.0, 0.0, 0.0], 500), np.repeat(np.arange(500), 4)
     mean = np.mean(1 / np.log2([2, 3, 4, 5]))
     assert held_out_dcg(np.zeros(2000), weight, query) == pytest.approx(mean, abs=0.03)
-    with pytest.raises(PosbiasError, match="2,000 scores, 1 of them no numbers"):
+    with pytest.raises(PosbiasError, match="2,000 scores, 1 of them not finite"):
         held_out_dcg([math.nan, *np.zeros(1999)], weight, query)
     with pytest.raises(PosbiasError, match="1,999 queries and 2,000 weights"):
         held_out_dcg(np.zeros(2000), weight, query[1:])
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
-        ({"rules": {}}, "no rule"),
+        ({"rules": {}}, "rules must be a mapping"),
         ({"folds": 1}, "folds must be"),
         ({"folds": 9}, "2 queries for 9 folds"),
-        ({"weight": [1.0]}, "Expected one a row"),
+        ({"weight": [1.0]}, "Expected one of each per row"),
         ({"weight": [0.0] * 4}, "No row was clicked"),
         ({"weight": [1.0, 0.0, math.nan, 1.0]}, "nan in row 2"),
         ({"weight": [1.0, 0.0, -2.0, 1.0]}, "-2.0 in row 2"),
         ({"impressions": [1, 1, None, 1]}, "1 of 4 impressions"),
         ({"rules": {"short": lambda learn, score: [1.0]}}, "returned 1 scores"),
-        ({"rules": {"odd": lambda learn, score: [math.nan] * len(score)}}, "no numbers"),
+        ({"rules": {"odd": lambda learn, score: [math.nan] * len(score)}}, "of them not finite"),
     ],
 )
-def test_what_cannot_be_chosen_by_is_refused(given: dict[str, Any], said: str) -> None:
+def test_invalid_rules_and_columns_raise(given: dict[str, Any], message: str) -> None:
     usual: dict[str, Any] = {
         "rules": {"same": lambda learn, score: np.zeros(len(score))},
         "query": [1, 1, 2, 2],
@@ -435,5 +435,5 @@ def test_what_cannot_be_chosen_by_is_refused(given: dict[str, Any], said: str) -
         "impressions": [1, 1, 1, 1],
         "folds": 2,
     }
-    with pytest.raises(PosbiasError, match=said):
+    with pytest.raises(PosbiasError, match=message):
         choose_rule(**usual | given)

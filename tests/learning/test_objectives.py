@@ -65,7 +65,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_losses_are_their_formulas(name: str) -> None:
+def test_losses_equal_their_formulas(name: str) -> None:
     slow, loss, _, rest = CASES[name]
     assert loss(SCORES, *rest) == pytest.approx(slow(SCORES), rel=1e-12)
 
@@ -89,7 +89,7 @@ def differences(loss: Callable[[Any], float], s: Any, row: int, step: float = 1e
 
 
 @pytest.mark.parametrize("objective", [softmax_ips, pairwise_ips])
-def test_gradients_of_a_group_add_up_to_nothing(objective: Callable[..., Any]) -> None:
+def test_gradients_of_a_group_sum_to_0(objective: Callable[..., Any]) -> None:
     gradient, hessian = objective(SCORES, WEIGHTS, GROUPS)
     for rows in spans():
         assert sum(gradient[i] for i in rows) == pytest.approx(0, abs=1e-12)
@@ -99,10 +99,10 @@ def test_gradients_of_a_group_add_up_to_nothing(objective: Callable[..., Any]) -
     assert gradient[3] == hessian[3] == 0
 
 
-def test_pairs_taken_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_pairs_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = pairwise_ips(SCORES, WEIGHTS, GROUPS)
     for at_once in (1, 4, 7):
-        monkeypatch.setattr(objectives, "_PAIRS_AT_ONCE", at_once)
+        monkeypatch.setattr(objectives, "_PAIRS_PER_BATCH", at_once)
         parts = pairwise_ips(SCORES, WEIGHTS, GROUPS)
         assert np.allclose(whole, parts, atol=1e-14)
 
@@ -119,7 +119,7 @@ def test_scores_far_apart_stay_finite() -> None:
     assert np.isfinite(hessian).all()
 
 
-def test_poisson_begins_where_one_rate_fits_best() -> None:
+def test_poisson_starts_where_one_rate_fits_best() -> None:
     start = poisson_start(CLICKS, EXPOSURE)
     gradient, _ = poisson_exposure(np.full(11, start), CLICKS, EXPOSURE)
     assert gradient.sum() == pytest.approx(0, abs=1e-12)
@@ -138,22 +138,25 @@ HIDDEN = np.ma.masked_array([1, 9], [False, True])
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: softmax_ips([0.0, 0.0], [1.0], [2]), "2 scores and 1 weights"),
         (lambda: softmax_ips([0.0, 0.0], [1.0, 0.0], [7, 7]), "add up to 14"),
-        (lambda: softmax_ips([0.0, 0.0], [1.0, 0.0], [3, -1]), "sizes of query groups"),
+        (
+            lambda: softmax_ips([0.0, 0.0], [1.0, 0.0], [3, -1]),
+            "the number of rows of each query, which add up to all rows",
+        ),
         (lambda: pairwise_ips([0.0, 0.0], [1.0, math.nan], [2]), "nan in row 1"),
         (lambda: pairwise_ips([0.0, 0.0], [-1.0, 1.0], [2]), "-1.0 in row 0"),
-        (lambda: softmax_ips([0.0, 0.0], [1.0, 0.0], ["q", "q"]), "no whole numbers, such as 'q'"),
-        (lambda: pairwise_ips([0.0, 0.0], [1.0, 0.0], [2.0]), "no whole numbers, such as 2.0"),
+        (lambda: softmax_ips([0.0, 0.0], [1.0, 0.0], ["q", "q"]), "not whole numbers, such as 'q'"),
+        (lambda: pairwise_ips([0.0, 0.0], [1.0, 0.0], [2.0]), "not whole numbers, such as 2.0"),
         (lambda: softmax_loss([0.0, 0.0], [1.0, 0.0], None), "number of rows of each query, not None"),
         (lambda: softmax_ips([0.0, math.nan], [1.0, 0.0], [2]), "nan in row 1: the ranker has diverged"),
         (lambda: pairwise_ips([math.inf, 0.0], [1.0, 0.0], [2]), "inf in row 0: the ranker has diverged"),
         (lambda: poisson_exposure([math.nan], [1], [1.0]), "the ranker has diverged"),
         (lambda: softmax_ips([0.0, 0.0], ["many", "few"], [2]), "weights must be numbers"),
-        (lambda: poisson_exposure([0.0], [1], [math.inf]), "exposure are negative or no numbers"),
-        (lambda: poisson_exposure([0.0, 0.0], [0, 1], [0.0, 0.0]), "1 of 2 rows have clicks and no exposure"),
+        (lambda: poisson_exposure([0.0], [1], [math.inf]), "exposure are negative or not finite"),
+        (lambda: poisson_exposure([0.0, 0.0], [0, 1], [0.0, 0.0]), "1 of 2 rows have clicks but no exposure"),
         (lambda: scaled_counts([1, 2], [1.0]), "2 scores and 1 exposure"),
         (lambda: softmax_ips([0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [[1], [1, 2]]), "groups must be the number of rows"),
         (lambda: softmax_ips([0.0, 0.0], HIDDEN, [2]), "1 of 2 values of weights are masked"),
@@ -164,6 +167,6 @@ HIDDEN = np.ma.masked_array([1, 9], [False, True])
         (lambda: scaled_weights([0.0, 0.0]), "No row was clicked"),
     ],
 )
-def test_what_fits_nothing_is_refused(call: Callable[[], Any], said: str) -> None:
-    with pytest.raises(PosbiasError, match=said):
+def test_invalid_arguments_raise(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(PosbiasError, match=message):
         call()

@@ -33,7 +33,7 @@ def torch() -> Any:
 @pytest.mark.server
 @pytest.mark.parametrize("far", [1.0, 1000.0])
 @pytest.mark.parametrize("name", CASES)
-def test_values_and_gradients_are_those_of_arrays(name: str, far: float, torch: Any) -> None:
+def test_values_and_gradients_equal_those_of_arrays(name: str, far: float, torch: Any) -> None:
     loss, objective, rest = CASES[name]
     at = SCORES if name == "poisson" else SCORES * far
     scores = torch.tensor(at, requires_grad=True)
@@ -53,7 +53,7 @@ def test_a_step_down_the_gradient_lowers_the_loss_in_single_precision(torch: Any
 
 
 @pytest.mark.server
-def test_shapes_that_would_be_stretched_are_refused(torch: Any) -> None:
+def test_shapes_that_would_be_broadcast_raise(torch: Any) -> None:
     scores, weights = torch.zeros(11, 1), torch.tensor(WEIGHTS)
     for loss, rest in (
         (tensors.softmax_loss, GROUPS),
@@ -68,20 +68,20 @@ def test_shapes_that_would_be_stretched_are_refused(torch: Any) -> None:
 
 @pytest.mark.server
 @pytest.mark.parametrize("bad", [-1.0, float("nan")])
-def test_what_is_no_weight_or_count_is_refused(bad: float, torch: Any) -> None:
+def test_invalid_weights_and_counts_raise(bad: float, torch: Any) -> None:
     scores, wrong = torch.zeros(11), torch.tensor([bad, *WEIGHTS[1:]])
     for loss in (tensors.softmax_loss, tensors.pairwise_loss):
-        with pytest.raises(PosbiasError, match="Some weights are negative or no numbers"):
+        with pytest.raises(PosbiasError, match="Some weights are negative or NaN"):
             loss(scores, wrong, GROUPS)
     with pytest.raises(PosbiasError, match="Some exposure are negative"):
         tensors.poisson_loss(scores, torch.tensor(CLICKS), wrong)
 
 
-def test_clicks_without_exposure_are_refused_as_those_of_arrays_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clicks_without_exposure_raise_as_for_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     # What is used of PyTorch in this loss NumPy has by the same names.
     monkeypatch.setattr(tensors, "_torch", lambda: np)
     scores, clicks, exposure = np.zeros(3), np.array([0, 1, 2]), np.array([0.0, 0.0, 1.0])
-    with pytest.raises(PosbiasError, match="1 of 3 rows have clicks and no exposure"):
+    with pytest.raises(PosbiasError, match="1 of 3 rows have clicks but no exposure"):
         tensors.poisson_loss(scores, clicks, exposure)
     assert tensors.poisson_loss(scores, clicks * (exposure > 0), exposure) == 1
     with pytest.raises(PosbiasError, match="clicks must be a tensor, not a list"):
@@ -90,12 +90,12 @@ def test_clicks_without_exposure_are_refused_as_those_of_arrays_are(monkeypatch:
 
 @pytest.mark.server
 @pytest.mark.parametrize("groups", [[[1], [1, 2]], [5.0, 6.0], "ab", None])
-def test_groups_that_are_none_are_refused(groups: Any, torch: Any) -> None:
+def test_invalid_groups_raise(groups: Any, torch: Any) -> None:
     with pytest.raises(PosbiasError, match="groups must be the number of rows"):
         tensors.softmax_loss(torch.zeros(11), torch.tensor(WEIGHTS), groups)
 
 
 @pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
-def test_who_has_no_pytorch_is_told_how_to_get_it() -> None:
+def test_without_pytorch_the_error_says_how_to_install_it() -> None:
     with pytest.raises(PosbiasError, match=r"need PyTorch, which is not installed.*pip install torch"):
         tensors.softmax_loss(SCORES, WEIGHTS, GROUPS)

@@ -1,4 +1,17 @@
-"""Weights in the form of each learner."""
+"""Prepare weights for each learner, blend rankers, and choose between rules of learning.
+
+`learner_form` turns a table of `posbias.ips_weights` into what LightGBM or XGBoost takes: which rows, their labels,
+weights and groups, and the parameters to train with. `cautious_factors` and `blend_factors` add the scores of rankers
+learned without correction, by IPS and by the Poisson likelihood. `choose_rule` compares rules on held-out queries by
+their self-normalised IPS DCG.
+
+>>> import posbias
+>>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=300, max_rank=5)))
+>>> weights = posbias.ips_weights(log, posbias.harvest(log, max_rank=5))
+>>> form = learner_form("lightgbm-lambdarank", weights.table)
+>>> sorted(form.data), bool(form.data["group"].sum() == len(form.rows)), form.parameters["objective"]
+(['group', 'label'], True, 'lambdarank')
+"""
 
 from __future__ import annotations
 
@@ -15,12 +28,12 @@ from posbias._validate import number, one_of, whole
 from posbias.errors import PosbiasError
 from posbias.learning.objectives import (
     as_numbers,
+    group_numbers,
     grouped_weights,
     lightgbm_objective,
-    numbered,
+    non_negative_numbers,
     pairwise_ips,
     poisson_start,
-    row_numbers,
     scaled_counts,
     scaled_weights,
     softmax_ips,
@@ -28,51 +41,56 @@ from posbias.learning.objectives import (
 )
 from posbias.learning.weights import Weights
 
-# Steps of an integer label for the mean weight, and the most steps that a list of gains has.
-_STEPS, _MOST_STEPS = 10, 30_000
-# What LightGBM adds to the exponent of the Hessian, 0.7 by default, which underfits badly; it must be above 0.
+# The integer label of the mean weight, and the largest label.
+_LABEL_STEPS, _LARGEST_LABEL = 10, 30_000
+# LightGBM adds this to the exponent of the Hessian. Its default, 0.7, underfits badly; it must be above 0.
 _NO_DELTA = 1e-6
-_WRONG = {
-    "lambdarank_unbiased": "takes the order of rows for the position at which they were shown.",
+# Parameters that would undo or double the correction, and why.
+_CONFLICTING_PARAMETERS = {
+    "lambdarank_unbiased": "takes the order of rows as the position at which they were shown.",
     "lambdarank_position_bias_regularization": "belongs to LightGBM's own correction by position.",
-    "ndcg_exp_gain": "would make a gain of 2^weight of a weight.",
+    "ndcg_exp_gain": "would turn a weight into a gain of 2^weight.",
 }
-# Clicks of equal weight at whose square root both count alike; set on two pilot logs, see docs/gains.md.
-_HALFWAY = 10_000
-# Clicks of equal weight at which no correction counts as much as both together; set on pilot logs, as above.
-_FEW = 100
-# Takes the rows to learn from and the rows to score, and returns the scores of these.
+# Effective clicks at which IPS and Poisson have equal shares; chosen on two pilot logs, see docs/gains.md.
+_EQUAL_IPS_CLICKS = 10_000
+# Effective clicks at which the naive ranker has half of a cautious blend; chosen on the same pilot logs.
+_EQUAL_NAIVE_CLICKS = 100
+# Takes the rows to learn from and the rows to score, and returns the scores of the latter.
 Fit = Callable[[IntArray, IntArray], Any]
 
 
 def learner_form(name: str, table: Any, *, query: str = "query_id", doc: str = "doc_id") -> Form:
-    """Return the form of a learner.
+    """Return rows, labels, groups and parameters in the form that a learner takes.
+
+    IPS forms leave out documents that were never shown: they are not negatives of an IPS loss.
 
     Arguments:
-        name: one of "lightgbm-softmax", "lightgbm-pairwise", "xgboost-softmax", "xgboost-pairwise" (IPS, with an
-            objective of ours), "lightgbm-lambdarank", "xgboost-ndcg" (IPS, built in, nearly the same),
-            "lightgbm-poisson", "xgboost-poisson" (clicks by exposure, built in), or "lightgbm-naive", "xgboost-naive"
-            (clicks as they are, by the softmax loss: the third ranker of `cautious_factors`).
-        table: what `ips_weights` made, or its rows: an Arrow table or a frame, or a mapping of columns.
-        query: the column of the query.
-        doc: the column of the document, by which rows are told apart if the table has it.
+        name (str): one of "lightgbm-softmax", "lightgbm-pairwise", "xgboost-softmax", "xgboost-pairwise" (IPS, with a
+            custom objective), "lightgbm-lambdarank", "xgboost-ndcg" (nearly IPS, with a built-in objective),
+            "lightgbm-poisson", "xgboost-poisson" (clicks and exposure, built in), or "lightgbm-naive", "xgboost-naive"
+            (clicks without correction, by the softmax loss: the first ranker of `cautious_factors`).
+        table (Weights, table or mapping): the result of `ips_weights`, or its rows as an Arrow table, a frame or a
+            mapping of columns.
+        query (str, default "query_id"): the column of the query.
+        doc (str, default "doc_id"): the column of the document, to find repeated rows if the table has it.
 
-    Of IPS the documents that were never shown are left out: they are no negatives of an IPS loss.
+    Returns:
+        A `Form`.
     """
     one_of("name", name, _FORMS)
     learner, rule = name.split("-")
     table = _table(table)
     if rule == "poisson":
-        clicks, exposure = (row_numbers(column, _column(table, column)) for column in ("clicks", "exposure"))
-        _refuse_lengths(clicks=clicks, exposure=exposure)
+        clicks, exposure = (non_negative_numbers(column, _column(table, column)) for column in ("clicks", "exposure"))
+        _check_lengths(clicks=clicks, exposure=exposure)
         return _poisson(learner, clicks, exposure)
     label = "clicks" if rule == "naive" else "weight"
-    weight, impressions = (row_numbers(column, _column(table, column)) for column in (label, "impressions"))
-    # Rows of a log may have all else, and have a document several times, which would be compared with itself.
+    weight, impressions = (non_negative_numbers(column, _column(table, column)) for column in (label, "impressions"))
+    # Rows of a log have no exposure, and may repeat a document, which would be compared with itself.
     _column(table, "exposure")
-    ids = numbered(f"column {query!r}", _column(table, query))
-    _refuse_lengths(**{label: weight, "impressions": impressions, query: ids})
-    _refuse_twins(table, query, ids, doc)
+    ids = group_numbers(f"column {query!r}", _column(table, query))
+    _check_lengths(**{label: weight, "impressions": impressions, query: ids})
+    _check_unique_pairs(table, query, ids, doc)
     rows, sizes = _by_query(ids, impressions > 0)
     weights = scaled_weights(weight[rows])
     return _FORMS[name](rows, weights, sizes)
@@ -80,13 +98,16 @@ def learner_form(name: str, table: Any, *, query: str = "query_id", doc: str = "
 
 @dataclass(frozen=True)
 class Form:
-    """What to hand to a learner.
+    """The data and parameters that a learner takes.
+
+    Made by `posbias.objectives.learner_form`.
 
     Attributes:
-        rows: which rows of the table, in the order in which features are to be given.
-        data: what goes with the features: `lightgbm.Dataset(X[form.rows], **form.data)`, or `xgboost.DMatrix(...)`.
-        parameters: what must be among the parameters of `train`.
-        objective: what goes as `obj` to `xgboost.train`; None where a parameter says it.
+        rows (array of int): rows of the table, in the order in which the learner takes features.
+        data (dict): what goes with the features: `lightgbm.Dataset(X[form.rows], **form.data)`, or
+            `xgboost.DMatrix(...)`.
+        parameters (dict): required parameters of `train`.
+        objective (callable or None): the argument `obj` of `xgboost.train`; None if a parameter names the objective.
     """
 
     rows: IntArray
@@ -95,20 +116,22 @@ class Form:
     objective: Callable[[Any, Any], tuple[FloatArray, FloatArray]] | None = field(default=None)
 
     def with_parameters(self, **own: Any) -> dict[str, Any]:
-        """Return one's own parameters with those of the form; refuse what would undo or double the correction."""
-        wrong = {name: value for name, value in own.items() if name in _WRONG and value}
+        """Return your own parameters together with those of the form; reject any that would undo the correction."""
+        wrong = {name: value for name, value in own.items() if name in _CONFLICTING_PARAMETERS and value}
         if wrong:
             name = next(iter(wrong))
-            raise PosbiasError(f"{name}={wrong[name]!r} {_WRONG[name]} Leave it out: the form corrects already.")
-        twice = [name for name, value in own.items() if self.parameters.get(name, value) is not value]
-        if twice:
-            raise PosbiasError(f"The form says what {listed(twice)} must be. Leave it out.")
+            raise PosbiasError(
+                f"{name}={wrong[name]!r} {_CONFLICTING_PARAMETERS[name]} Leave it out: the form corrects already."
+            )
+        repeated = [name for name, value in own.items() if self.parameters.get(name, value) is not value]
+        if repeated:
+            raise PosbiasError(f"The form sets {listed(repeated)} itself. Leave it out.")
         return {**own, **self.parameters}
 
 
 def _poisson(learner: str, clicks: FloatArray, exposure: FloatArray) -> Form:
     c, e = scaled_counts(clicks, exposure)
-    # A row that nobody can have seen says nothing.
+    # A row without exposure has no information.
     rows = np.flatnonzero(e > 0)
     c, e = c[rows], e[rows]
     data = {"label": c / e, "weight": e}
@@ -118,18 +141,18 @@ def _poisson(learner: str, clicks: FloatArray, exposure: FloatArray) -> Form:
     return Form(rows, {**data, "base_margin": start}, {"objective": "count:poisson", "max_delta_step": 0})
 
 
-def _ours(learner: str, objective: Any) -> Callable[[IntArray, FloatArray, IntArray], Form]:
-    def made(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
+def _custom(learner: str, objective: Any) -> Callable[[IntArray, FloatArray, IntArray], Form]:
+    def make_form(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
         data = {"label": weights, "group": sizes}
         if learner == "lightgbm":
             return Form(rows, data, {"objective": lightgbm_objective(objective)})
         return Form(rows, data, {"base_score": 0.0, "disable_default_eval_metric": True}, xgboost_objective(objective))
 
-    return made
+    return make_form
 
 
 def _lambdarank(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
-    steps = min(_STEPS, _MOST_STEPS / weights.max())
+    steps = min(_LABEL_STEPS, _LARGEST_LABEL / weights.max())
     label = np.rint(steps * weights).astype(np.int64)
     gains = list(range(int(label.max()) + 1))
     return Form(rows, {"label": label, "group": sizes}, {"objective": "lambdarank", "label_gain": gains})
@@ -140,29 +163,31 @@ def _ndcg(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
 
 
 _FORMS: dict[str, Callable[..., Form]] = {
-    "lightgbm-softmax": _ours("lightgbm", softmax_ips),
-    "lightgbm-pairwise": _ours("lightgbm", pairwise_ips),
+    "lightgbm-softmax": _custom("lightgbm", softmax_ips),
+    "lightgbm-pairwise": _custom("lightgbm", pairwise_ips),
     "lightgbm-lambdarank": _lambdarank,
     "lightgbm-poisson": _poisson,
-    "lightgbm-naive": _ours("lightgbm", softmax_ips),
-    "xgboost-softmax": _ours("xgboost", softmax_ips),
-    "xgboost-pairwise": _ours("xgboost", pairwise_ips),
+    "lightgbm-naive": _custom("lightgbm", softmax_ips),
+    "xgboost-softmax": _custom("xgboost", softmax_ips),
+    "xgboost-pairwise": _custom("xgboost", pairwise_ips),
     "xgboost-ndcg": _ndcg,
     "xgboost-poisson": _poisson,
-    "xgboost-naive": _ours("xgboost", softmax_ips),
+    "xgboost-naive": _custom("xgboost", softmax_ips),
 }
 
 
 def _table(given: Any) -> Any:
-    """Return what columns can be taken from by their names."""
+    """Return a table with columns by name."""
     if isinstance(given, Weights):
         if given.table is None:
-            raise PosbiasError(f"The rows were written to {given.output!r}. Read that file, and give its rows.")
+            raise PosbiasError(
+                f"The table is not in memory: it was written to {given.output!r}. Read that file, and give its rows."
+            )
         return given.table
     if isinstance(given, str | os.PathLike):
-        raise PosbiasError(f"Expected a table, not the name of one. Read {os.fspath(given)!r} first.")
+        raise PosbiasError(f"Expected a table, not a file name. Read {os.fspath(given)!r} first.")
     if not isinstance(given, Mapping) and not hasattr(given, "columns"):
-        raise PosbiasError(f"Expected the table that `posbias.ips_weights` makes, not a {type(given).__name__}.")
+        raise PosbiasError(f"Expected a table made by `posbias.ips_weights`, not a {type(given).__name__}.")
     return given
 
 
@@ -170,9 +195,9 @@ def _column(table: Any, name: str) -> Any:
     names = _names(table)
     if name not in names:
         raise PosbiasError(
-            f"The table has no column {name!r}. Columns found: {listed(map(str, names))}. Expected what "
-            "`posbias.ips_weights` makes: a row for each (query, document). Where the log calls queries or "
-            "documents otherwise, name their column (query, doc)."
+            f"The table has no column {name!r}. Columns found: {listed(map(str, names))}. Expected a table made by "
+            "`posbias.ips_weights`, with a row for each (query, document). If the columns of queries or documents have "
+            "other names, give them (query, doc)."
         )
     return table[name]
 
@@ -181,31 +206,29 @@ def _names(table: Any) -> list[Any]:
     return list(getattr(table, "column_names", getattr(table, "columns", table)))
 
 
-def _refuse_lengths(**columns: AnyArray) -> None:
+def _check_lengths(**columns: AnyArray) -> None:
     if len({len(values) for values in columns.values()}) > 1:
-        found = ", ".join(f"{name} {len(values):,}" for name, values in columns.items())
-        raise PosbiasError(
-            f"The columns of the table are of different lengths: {found}. Expected a value of each a row."
-        )
+        lengths = ", ".join(f"{name} {len(values):,}" for name, values in columns.items())
+        raise PosbiasError(f"The columns of the table have different lengths: {lengths}. Expected one value per row.")
 
 
-def _refuse_twins(table: Any, query: str, ids: IntArray, doc: str) -> None:
-    """Refuse a table that has a document of a query several times: it would be compared with itself."""
+def _check_unique_pairs(table: Any, query: str, ids: IntArray, doc: str) -> None:
+    """Reject a table that repeats a document of a query, which would be compared with itself."""
     if doc not in _names(table) and doc == "doc_id":
         return
-    docs = numbered(f"column {doc!r}", _column(table, doc))
-    _refuse_lengths(**{query: ids, doc: docs})
-    twins = len(ids) - len(group([ids, docs])[0])
-    if twins:
+    docs = group_numbers(f"column {doc!r}", _column(table, doc))
+    _check_lengths(**{query: ids, doc: docs})
+    repeated = len(ids) - len(group([ids, docs])[0])
+    if repeated:
         raise PosbiasError(
-            f"{twins:,} of {len(ids):,} rows have a {query!r} and {doc!r} that an earlier row has. Expected a row for "
-            "each (query, document), as `posbias.ips_weights` makes: add up those of one pair. Where the log calls "
-            "documents otherwise, name their column (doc)."
+            f"{repeated:,} of {len(ids):,} rows have the same {query!r} and {doc!r} as an earlier row. Expected one "
+            "row for each (query, document), as `posbias.ips_weights` makes: sum the rows of a pair. If the column of "
+            "documents has another name, give it (doc)."
         )
 
 
 def _by_query(query: IntArray, shown: BoolArray) -> tuple[IntArray, IntArray]:
-    """Return the rows that were shown, those of a query next to each other, and how many each query has."""
+    """Return the rows that were shown, sorted by query, and how many each query has."""
     rows = np.flatnonzero(shown)
     rows = rows[np.argsort(query[rows], kind="stable")]
     sizes = np.bincount(query[rows])
@@ -217,9 +240,19 @@ def pair_differences(
 ) -> tuple[FloatArray, IntArray, FloatArray]:
     """Return differences of features, their classes and `sample_weight` for `sklearn.svm.LinearSVC`.
 
-    Each clicked row is compared with the others of its group, or with as many of them as `pairs` says, drawn with
-    repetition: W_i (m − 1) / pairs each. Every second difference is turned round, so that there are two classes.
-    Fit without an intercept: `LinearSVC(loss="hinge", fit_intercept=False).fit(x, y, sample_weight=w)`.
+    Each clicked row is compared with the other rows of its group, or with a sample of `pairs` of them, drawn with
+    replacement; each then has the weight W_i (m − 1) / pairs. Every second difference is negated, so that there are two
+    classes. Fit without an intercept: `LinearSVC(loss="hinge", fit_intercept=False).fit(x, y, sample_weight=w)`.
+
+    Arguments:
+        features (array): features of every row.
+        weights (array): the IPS label W of every row, 0 where there was no click.
+        groups (array of int): the number of rows of each query, in their order.
+        pairs (int, default 10): the most comparisons of a clicked row.
+        seed (int, default 0): seeds the sample.
+
+    Returns:
+        The differences, their classes 1 and −1, and their weights.
 
     Example:
         >>> x, y, w = pair_differences([[1.0], [3.0], [4.0]], [0.0, 2.0, 0.0], [3])
@@ -234,19 +267,20 @@ def pair_differences(
     w, sizes = grouped_weights(weights, groups)
     if x.ndim != 2 or len(x) != len(w):
         raise PosbiasError(
-            f"There are features of the shape {x.shape} and {len(w):,} weights. Expected a row of numbers for each."
+            f"features have the shape {x.shape}, but there are {len(w):,} weights. Expected a row of features for "
+            "each weight."
         )
-    odd = int((~np.isfinite(x)).any(axis=1).sum())
-    if odd:
+    not_finite = int((~np.isfinite(x)).any(axis=1).sum())
+    if not_finite:
         raise PosbiasError(
-            f"{odd:,} of {len(x):,} rows of features have NaN, infinity or nothing, of which there is no difference. "
-            "Give each a number, or leave the rows out."
+            f"{not_finite:,} of {len(x):,} rows of features have NaN, infinity or a missing value. Give each a number, "
+            "or leave the rows out."
         )
     clicked = np.flatnonzero((w > 0) & (np.repeat(sizes, sizes) > 1))
     if not len(clicked):
         raise PosbiasError(
-            f"There is no pair to learn from: {int((w > 0).sum()):,} of {len(w):,} rows were clicked, and none of "
-            "these stands beside another row of its group."
+            f"There is no pair to learn from: {int((w > 0).sum()):,} of {len(w):,} rows were clicked, and none of them "
+            "has another row in its group."
         )
     start, m = (np.repeat(values, sizes)[clicked] for values in (np.cumsum(sizes) - sizes, sizes))
     drawn = np.minimum(m - 1, pairs)
@@ -262,74 +296,83 @@ def pair_differences(
 def cautious_factors(
     naive: Any, ips: Any, poisson: Any, query: Any, effective_clicks: float
 ) -> tuple[float, float, float]:
-    """Return a, b and c of the ranker a · naive + b · IPS + c · Poisson: a blend that trusts few clicks less.
+    """Return a, b and c of the ranker a · naive + b · IPS + c · Poisson, a blend that corrects less with few clicks.
 
-    This is the rule to use first. The naive ranker learned from clicks as they are, as `learner_form` has it by the
-    names "lightgbm-naive" and "xgboost-naive". It is biased, and moved by chance the least. Its share is
-    100 / (100 + n), where n are the effective clicks: what chance does to the others falls with n, and what bias does
-    to it stays. The rest is that of `blend_factors`.
+    Use this rule first. The naive ranker learns from clicks without correction (`learner_form` "lightgbm-naive" or
+    "xgboost-naive"). It is biased, but has the least variance. Its share is 100 / (100 + n), where n is the effective
+    number of clicks: the variance of the others falls with n, and its bias does not. The rest is divided as in
+    `blend_factors`.
 
-    Arguments are those of `blend_factors`, with the scores of the naive ranker before them.
+    Arguments:
+        naive, ips, poisson (array): scores of the same documents by the three rankers, for some hundred queries.
+        query (array): the query of each of these documents.
+        effective_clicks (float): `effective_clicks` of the result of `ips_weights`.
+
+    Returns:
+        The three factors.
 
     Example:
         >>> scores, query = [1.0, -1.0], ["q", "q"]
         >>> [round(factor, 3) for factor in cautious_factors(scores, scores, scores, query, effective_clicks=100)]
         [0.5, 0.045, 0.455]
     """
-    group = numbered("query", query)
+    group = group_numbers("query", query)
     share = naive_share(effective_clicks)
     b, c = blend_factors(ips, poisson, query, effective_clicks)
     return share / _spread("naive", naive, group), (1 - share) * b, (1 - share) * c
 
 
 def naive_share(effective_clicks: float) -> float:
-    """Return the share that no correction has of a cautious blend.
+    """Return the share of the naive ranker in a cautious blend.
 
     >>> [round(naive_share(n), 2) for n in (100, 400, 20_000)]
     [0.5, 0.2, 0.0]
     """
-    _refuse_clicks(effective_clicks)
-    return float(_FEW / (_FEW + effective_clicks))
+    _check_clicks(effective_clicks)
+    return float(_EQUAL_NAIVE_CLICKS / (_EQUAL_NAIVE_CLICKS + effective_clicks))
 
 
-def _refuse_clicks(effective_clicks: Any) -> None:
+def _check_clicks(effective_clicks: Any) -> None:
     if not (number(effective_clicks) or 0) > 0:
         raise PosbiasError(
-            f"effective_clicks must be a number above 0, found {effective_clicks!r}. `ips_weights` tells it."
+            f"effective_clicks must be a number above 0, found {effective_clicks!r}. `ips_weights` returns it."
         )
 
 
 def blend_factors(ips: Any, poisson: Any, query: Any, effective_clicks: float) -> tuple[float, float]:
     """Return a and b of the ranker a · IPS + b · Poisson.
 
-    IPS is unbiased and wants many clicks; exposure Poisson is steady where they are few, and has to explain what
-    queries differ in as well. Their errors differ, so that both together are better than either nearly everywhere.
-    Each is divided by its spread within queries. IPS then has the share √n / (√n + 100), where n are the effective
-    clicks of the log.
+    IPS is unbiased but needs many clicks. The Poisson ranker is stable with few clicks, but must also explain how
+    queries differ. Their errors differ, so the blend is better than either nearly everywhere. Each is divided by its
+    spread within queries. IPS then has the share √n / (√n + 100), where n is the effective number of clicks.
 
     Arguments:
-        ips, poisson: scores of the same documents by both rankers: of some hundred queries, learned from or not.
-        query: of each of these documents.
-        effective_clicks: as `ips_weights` tells them.
+        ips, poisson (array): scores of the same documents by both rankers, for some hundred queries; these may be
+            queries that the rankers learned from.
+        query (array): the query of each of these documents.
+        effective_clicks (float): `effective_clicks` of the result of `ips_weights`.
+
+    Returns:
+        The two factors.
 
     Example:
         >>> a, b = blend_factors([1.0, 3.0], [0.2, 0.0], ["q", "q"], effective_clicks=10_000)
         >>> round(a, 3), round(b, 3)
         (0.5, 5.0)
     """
-    group = numbered("query", query)
+    group = group_numbers("query", query)
     share = ips_share(effective_clicks)
     return share / _spread("ips", ips, group), (1 - share) / _spread("poisson", poisson, group)
 
 
 def ips_share(effective_clicks: float) -> float:
-    """Return the share that IPS has of a blend.
+    """Return the share of IPS in a blend with Poisson.
 
     >>> [round(ips_share(n), 2) for n in (400, 10_000, 250_000)]
     [0.17, 0.5, 0.83]
     """
-    _refuse_clicks(effective_clicks)
-    return float(np.sqrt(effective_clicks) / (np.sqrt(effective_clicks) + np.sqrt(_HALFWAY)))
+    _check_clicks(effective_clicks)
+    return float(np.sqrt(effective_clicks) / (np.sqrt(effective_clicks) + np.sqrt(_EQUAL_IPS_CLICKS)))
 
 
 def _spread(name: str, scores: Any, group: Any) -> float:
@@ -337,14 +380,14 @@ def _spread(name: str, scores: Any, group: Any) -> float:
     s = as_numbers(name, scores).reshape(-1)
     if len(s) != len(group) or not np.isfinite(s).all():
         raise PosbiasError(
-            f"{name} has {len(s):,} scores, {int((~np.isfinite(s)).sum()):,} of them no numbers, for {len(group):,} "
-            "documents. Expected a number for each."
+            f"{name} has {len(s):,} scores, {int((~np.isfinite(s)).sum()):,} of them not finite, for {len(group):,} "
+            "documents. Expected a number for each document."
         )
     if not len(s):
-        raise PosbiasError("There is no document to tell the spread of scores by.")
+        raise PosbiasError("There is no document, so scores have no spread.")
     means = np.bincount(group, s) / np.bincount(group)
     spread = float(np.sqrt(((s - means[group]) ** 2).mean()))
-    # A ranker that scores all documents alike has no order to bring in.
+    # A ranker that scores all documents alike adds no order, at any scale.
     return spread if spread > 0 else 1.0
 
 
@@ -358,18 +401,22 @@ def choose_rule(
     depth: int = 10,
     seed: int = 0,
 ) -> Choice:
-    """Choose between rules of learning by cross-validation: whole queries are held out, and each is scored once.
+    """Choose between rules of learning by cross-validation over queries.
 
-    What is compared is Σ W λ(rank) / ΣW over the documents that were shown, with λ = 1 / log2(1 + rank) down to
-    `depth`. Raw clicks would prefer the ranker that learned their bias.
+    The rule with the highest self-normalised IPS DCG on held-out queries is chosen: Σ W λ(rank) / ΣW over the documents
+    that were shown, with λ = 1 / log2(1 + rank) down to `depth`. The DCG of raw clicks would prefer the ranker that
+    learned their bias.
 
     Arguments:
-        rules: by name, functions that take the rows to learn from and the rows to score, and return the scores of
-            these. Of rules that do equally well the first is chosen.
-        query, weight, impressions: the columns of what `ips_weights` made.
-        folds: as many parts queries are split into.
-        depth: ranks that count.
-        seed: of the split, and of the order of documents with the same score.
+        rules (dict of callables): functions by name. Each takes the rows to learn from and the rows to score, and
+            returns the scores of the latter. The first of equally good rules is chosen.
+        query, weight, impressions (array): columns of the table of `ips_weights`.
+        folds (int, default 5): the number of parts into which queries are split.
+        depth (int, default 10): ranks that count.
+        seed (int, default 0): seeds the split, and the order of documents with equal scores.
+
+    Returns:
+        A `Choice`.
 
     Example:
         >>> query, weight, shown = [1, 1, 2, 2], [0, 2, 0, 1], [5, 5, 5, 5]
@@ -382,23 +429,26 @@ def choose_rule(
     whole("depth", depth, 1)
     whole("seed", seed, 0)
     if not isinstance(rules, Mapping) or not rules or not all(map(callable, rules.values())):
-        raise PosbiasError(f"There is no rule to choose from. Give a mapping of names to functions, not {rules!r}.")
-    group = numbered("query", query)
-    w, shown = row_numbers("weight", weight), row_numbers("impressions", impressions) > 0
+        raise PosbiasError(f"rules must be a mapping from names to functions, with at least one rule, not {rules!r}.")
+    group = group_numbers("query", query)
+    w, shown = non_negative_numbers("weight", weight), non_negative_numbers("impressions", impressions) > 0
     if not len(group) == len(w) == len(shown):
         raise PosbiasError(
-            f"There are {len(group):,} queries, {len(w):,} weights and {len(shown):,} impressions. Expected one a row."
+            f"There are {len(group):,} queries, {len(w):,} weights and {len(shown):,} impressions. Expected one of "
+            "each per row."
         )
     queries = int(group.max(initial=-1)) + 1
     if queries < folds:
-        raise PosbiasError(f"There are {queries:,} queries for {folds:,} folds. Give more queries, or fewer folds.")
+        raise PosbiasError(
+            f"There are only {queries:,} queries for {folds:,} folds. Give more queries, or fewer folds."
+        )
     fold = np.random.default_rng(seed).permutation(queries) % folds
     scores = {name: np.zeros(len(w)) for name in rules}
     for part in range(folds):
-        held = fold[group] == part
-        learn, score = np.flatnonzero(~held), np.flatnonzero(held)
+        held_out = fold[group] == part
+        learn, score = np.flatnonzero(~held_out), np.flatnonzero(held_out)
         for name, fit in rules.items():
-            scores[name][score] = _scores(f"The rule {name!r} returned", fit(learn, score), len(score))
+            scores[name][score] = _finite_scores(f"The rule {name!r} returned", fit(learn, score), len(score))
     rows = np.flatnonzero(shown)
     values = {
         name: held_out_dcg(given[rows], w[rows], group[rows], depth=depth, seed=seed) for name, given in scores.items()
@@ -408,45 +458,56 @@ def choose_rule(
 
 @dataclass(frozen=True)
 class Choice:
-    """The rule that ranks held-out queries best, and the value of each rule over all of them."""
+    """The rule that ranks held-out queries best.
+
+    Made by `posbias.objectives.choose_rule`.
+
+    Attributes:
+        name (str): the chosen rule.
+        values (dict): the self-normalised IPS DCG of each rule over all held-out queries.
+    """
 
     name: str
     values: Mapping[str, float]
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {value:.4f}" for name, value in self.values.items())
-        return f"{self.name} ({told})"
+        values = ", ".join(f"{name} {value:.4f}" for name, value in self.values.items())
+        return f"{self.name} ({values})"
 
 
-def _scores(who: str, scores: Any, rows: int) -> FloatArray:
-    found = as_numbers("scores", scores).reshape(-1)
-    if len(found) != rows or not np.isfinite(found).all():
-        odd = int((~np.isfinite(found)).sum())
+def _finite_scores(subject: str, scores: Any, rows: int) -> FloatArray:
+    """Return scores as an array; `subject` starts the error, such as "The rule 'a' returned"."""
+    array = as_numbers("scores", scores).reshape(-1)
+    if len(array) != rows or not np.isfinite(array).all():
+        not_finite = int((~np.isfinite(array)).sum())
         raise PosbiasError(
-            f"{who} {len(found):,} scores, {odd:,} of them no numbers, for {rows:,} rows. Expected a number for each "
-            "row to score."
+            f"{subject} {len(array):,} scores, {not_finite:,} of them not finite, for {rows:,} rows. Expected a number "
+            "for each row to score."
         )
-    return found
+    return array
 
 
 def held_out_dcg(scores: Any, weight: Any, query: Any, *, depth: int = 10, seed: int = 0) -> float:
-    """Return Σ W λ(rank) / ΣW, where documents of a query are ranked by their scores.
+    """Return the self-normalised IPS DCG, Σ W λ(rank) / ΣW, of documents ranked by their scores within a query.
 
-    Documents with the same score are put in an order that is drawn.
+    Arguments:
+        scores, weight, query (array): the score, the IPS label W and the query of each document.
+        depth (int, default 10): ranks that count.
+        seed (int, default 0): seeds the order of documents with equal scores.
 
     >>> held_out_dcg([3.0, 2.0, 1.0], [1.0, 0.0, 1.0], [7, 7, 7])
     0.75
     """
     whole("depth", depth, 1)
     whole("seed", seed, 0)
-    w = row_numbers("weight", weight)
-    group = numbered("query", query)
-    s = _scores("There are", scores, len(w))
+    w = non_negative_numbers("weight", weight)
+    group = group_numbers("query", query)
+    s = _finite_scores("There are", scores, len(w))
     if len(group) != len(w):
-        raise PosbiasError(f"There are {len(group):,} queries and {len(w):,} weights. Expected one of each a row.")
+        raise PosbiasError(f"There are {len(group):,} queries and {len(w):,} weights. Expected one of each per row.")
     if not w.sum() > 0:
-        raise PosbiasError("No row was clicked: nothing can be told from its rank.")
-    # By query, then by score, then as it is drawn.
+        raise PosbiasError("No row was clicked, so there is nothing to evaluate.")
+    # Equal scores of a query are in random order.
     order = np.lexsort((np.random.default_rng(seed).random(len(s)), -s, group))
     sizes = np.bincount(group)
     rank = np.arange(len(s)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1

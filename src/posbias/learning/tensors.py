@@ -1,7 +1,7 @@
-"""The losses as functions of PyTorch's tensors, to be differentiated by it.
+"""The losses of `posbias.objectives` for PyTorch tensors, which PyTorch differentiates.
 
-Rows of a query stand next to each other, and `groups` holds how many each has, as in `posbias.objectives`. Losses are
-sums over rows, so that those of batches add up: of whole queries for the first two.
+Rows are sorted by query, and `groups` holds the number of rows of each query. Losses are sums over rows, so those of
+batches add up; batches of the softmax and pairwise losses must have whole queries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from posbias.learning.objectives import clicks_without_exposure
 
 
 def softmax_loss(scores: Any, weights: Any, groups: Any) -> Any:
-    """Return −Σ W_i log π_i, where π is the softmax of the scores of a group."""
+    """Return −Σ W_i log π_i, where π is the softmax of the scores in a group.
+
+    Arguments:
+        scores (tensor): the score of every row.
+        weights (tensor): the IPS label W of every row, 0 where there was no click.
+        groups (tensor or array of int): the number of rows of each query, in their order.
+    """
     torch = _torch()
     group, count = _groups(torch, scores, weights, groups)
     largest = torch.full((count,), -torch.inf, dtype=scores.dtype, device=scores.device)
@@ -29,42 +35,45 @@ def _torch() -> Any:
 
 
 def _groups(torch: Any, scores: Any, weights: Any, groups: Any) -> tuple[Any, int]:
-    """Return the number of each row's group, and how many there are."""
-    _refuse(scores, weights=weights)
+    """Return the group of each row, counted from 0, and the number of groups."""
+    _check_tensors(scores, weights=weights)
     try:
         sizes = torch.as_tensor(groups, device=scores.device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise PosbiasError(f"groups must be the number of rows of each query: {error}.") from None
     if sizes.ndim != 1 or sizes.is_floating_point():
         raise PosbiasError(
-            f"groups must be the number of rows of each query, whole numbers, not {sizes.dtype} of the shape "
+            f"groups must be the number of rows of each query, in whole numbers, not {sizes.dtype} of the shape "
             f"{tuple(sizes.shape)}."
         )
     if int(sizes.sum()) != len(scores) or bool((sizes < 0).any()):
         raise PosbiasError(
-            f"groups must be the sizes of query groups, which add up to the number of rows: {len(scores):,} rows, and "
-            f"{len(sizes):,} groups that add up to {int(sizes.sum()):,}. A column of query ids is not what is meant."
+            f"groups must be the number of rows of each query, which add up to all rows: there are {len(scores):,} "
+            f"rows, and {len(sizes):,} groups that add up to {int(sizes.sum()):,}. Do not give a column of query ids."
         )
     return torch.repeat_interleave(torch.arange(len(sizes), device=scores.device), sizes), len(sizes)
 
 
-def _refuse(scores: Any, **others: Any) -> None:
-    """Refuse what is not of one shape, and what is no weight or count."""
+def _check_tensors(scores: Any, **others: Any) -> None:
+    """Reject tensors of different shapes, and negative or missing weights and counts."""
     for name, values in {"scores": scores, **others}.items():
         if not hasattr(values, "ndim"):
-            raise PosbiasError(f"{name} must be a tensor, not a {type(values).__name__}. See torch.as_tensor.")
+            raise PosbiasError(f"{name} must be a tensor, not a {type(values).__name__}. Use torch.as_tensor.")
     for name, values in others.items():
         if scores.ndim != 1 or values.shape != scores.shape:
             raise PosbiasError(
                 f"scores have the shape {tuple(scores.shape)} and {name} {tuple(values.shape)}. Expected one number of "
-                "each a row, as in scores.squeeze(-1): other shapes would be stretched to tables."
+                "each per row, as from scores.squeeze(-1): other shapes would be broadcast."
             )
         if not bool((values >= 0).all()):
-            raise PosbiasError(f"Some {name} are negative or no numbers. Expected numbers from 0 on.")
+            raise PosbiasError(f"Some {name} are negative or NaN. Expected numbers of 0 or more.")
 
 
 def pairwise_loss(scores: Any, weights: Any, groups: Any) -> Any:
-    """Return Σ_i W_i Σ_j log(1 + e^{s_j − s_i}) over the other documents j of a group."""
+    """Return Σ_i W_i Σ_j log(1 + e^{s_j − s_i}) over the other documents j of a group.
+
+    Arguments as in `softmax_loss`.
+    """
     torch = _torch()
     group, _ = _groups(torch, scores, weights, groups)
     sizes = torch.as_tensor(groups, device=scores.device)
@@ -81,10 +90,15 @@ def pairwise_loss(scores: Any, weights: Any, groups: Any) -> Any:
 
 
 def poisson_loss(scores: Any, clicks: Any, exposure: Any) -> Any:
-    """Return Σ E e^s − C s, the likelihood of clicks that come at the rate e^s of a view at rank 1."""
+    """Return Σ E e^s − C s, the negative log-likelihood of clicks at the rate e^s per view at rank 1.
+
+    Arguments:
+        scores (tensor): the score of every row: the log of its click rate at rank 1.
+        clicks, exposure (tensor): clicks and exposure of every row.
+    """
     torch = _torch()
-    _refuse(scores, clicks=clicks, exposure=exposure)
-    unseen = int(((clicks > 0) & (exposure == 0)).sum())
-    if unseen:
-        raise clicks_without_exposure(unseen, len(scores))
+    _check_tensors(scores, clicks=clicks, exposure=exposure)
+    impossible = int(((clicks > 0) & (exposure == 0)).sum())
+    if impossible:
+        raise clicks_without_exposure(impossible, len(scores))
     return (exposure * torch.exp(scores) - clicks * scores).sum()
