@@ -38,7 +38,7 @@ from posbias.engines.files import file_format, find_files, is_path, one_format, 
 from posbias.errors import LogError
 from posbias.findings import Finding
 from posbias.logs.click_log import ClickLog, Events
-from posbias.logs.schema import Schema, resolve
+from posbias.logs.schema import Schema, resolve_log
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import FLOATS, DuckDBDialect
 
@@ -78,7 +78,7 @@ def open_log(
             opened, second, more, findings = open_events(con, log, log.source, progress, extra_tables or {}, outputs)
         else:
             opened, second, more = open_tables(con, log, extra_tables or {}, outputs)
-        schema = resolve(log, opened.columns, second.columns if second else None)
+        schema = resolve_log(log, opened.columns, second.columns if second else None)
         if schema.natural:
             name_no_ranker(con)
         engine = DuckDBLog(con, schema, opened.files, progress, findings, queried=log.sql is not None)

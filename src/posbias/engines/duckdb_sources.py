@@ -28,7 +28,16 @@ from posbias.engines.files import (
 from posbias.errors import LogError, PosbiasError
 from posbias.findings import unusable
 from posbias.logs.click_log import ClickLog, Events
-from posbias.logs.schema import ANY_RANKER, NATURAL, Columns, Schema, differ_by_case, guess, refuse_twins, sums_overflow
+from posbias.logs.schema import (
+    ANY_RANKER,
+    NATURAL,
+    Columns,
+    Schema,
+    check_duplicate_columns,
+    counts_overflow,
+    guess_column,
+    names_differ_by_case,
+)
 from posbias.sql.dialects import INTEGERS, DuckDBDialect
 
 # What a message of an engine contains -> the name of the problem, and what to do.
@@ -137,7 +146,7 @@ def explained(schema: Schema | None = None) -> Iterator[None]:
     except duckdb.Error as error:
         low = str(error).lower()
         if schema is not None and schema.aggregated and re.search("out of range|overflow in", low):
-            raise sums_overflow(schema) from None
+            raise counts_overflow(schema) from None
         name, remedy = next(
             (found for pattern, found in REMEDIES.items() if re.search(pattern, low)),
             ("unreadable", "Open it with DuckDB to see what is wrong, or write it again as Parquet."),
@@ -329,7 +338,7 @@ def choose_table(file: str, tables: Mapping[str, str], log: ClickLog | Events) -
             arguments={"table": "NAME"},
         )
     if table is not None and table not in tables:
-        near = guess("", table, tables)
+        near = guess_column("", table, tables)
         raise unusable(
             "unknown-table",
             f"There is no table {table!r} in {file!r}",
@@ -348,7 +357,7 @@ def publish(
     if statements > 1:
         raise unusable("bad-sql", f"The query given as sql holds {statements} statements", "Give a single SELECT.")
     described = [row[0] for row in con.execute(f"DESCRIBE {body}").fetchall()]
-    refuse_twins(described, "the answer to the query")
+    check_duplicate_columns(described, "the answer to the query")
     con.execute(f"CREATE TEMP VIEW {name} AS {_enums_as_text(con, body)}")
     # Of two names that differ only by case the view gives one a number.
     found = {row[0]: row[1] for row in con.execute(f"DESCRIBE {name}").fetchall()}
@@ -408,7 +417,7 @@ def define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[s
         con.execute(f"CREATE TEMP VIEW {name} AS {reading.select}")
         return Source(name, reading.originals, reading.in_paths)
     if isinstance(source, duckdb.DuckDBPyRelation):
-        refuse_twins(source.columns, "the relation")
+        check_duplicate_columns(source.columns, "the relation")
         source = source.to_arrow_reader()
     if type(source).__name__ == "RecordBatchReader":
         # It can be read only once, and we read a log more than once: into a table that may spill to disk.
@@ -555,7 +564,7 @@ def _refuse_renamed_keys(con: duckdb.DuckDBPyConnection, files: Sequence[str], f
     ).fetchall()
     twins = {key for (key,) in keys if sum(key.lower() == other.lower() for (other,) in keys) > 1}
     if twins:
-        raise differ_by_case(sorted(twins), f"{files[0]!r}" if len(files) == 1 else "the log")
+        raise names_differ_by_case(sorted(twins), f"{files[0]!r}" if len(files) == 1 else "the log")
 
 
 def _parquet_names(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[str]:
@@ -566,7 +575,7 @@ def _parquet_names(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list
         schemas.setdefault(file, []).append((name, children))
     columns = {file: _parquet_columns(schema) for file, schema in schemas.items()}
     for file, names in columns.items():
-        refuse_twins(names, f"the file {file!r}")
+        check_duplicate_columns(names, f"the file {file!r}")
     refuse_other_case(columns)
     return columns[next(iter(columns))]
 
@@ -595,7 +604,7 @@ def _names_of(source: Any) -> list[str]:
         source = pa.RecordBatchReader.from_stream(source)
     names = source if isinstance(source, dict) else getattr(getattr(source, "schema", None), "names", None)
     names = [str(name) for name in (getattr(source, "columns", ()) if names is None else names)]
-    refuse_twins(names, f"the {type(source).__name__}")
+    check_duplicate_columns(names, f"the {type(source).__name__}")
     return names
 
 

@@ -22,7 +22,7 @@ from posbias._text import listed
 from posbias.errors import PosbiasError
 from posbias.findings import UnusableLogError, unusable
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schema import differ_by_case, refuse_twins
+from posbias.logs.schema import check_duplicate_columns, names_differ_by_case
 
 _CHUNK = 2**18
 # A few packed bytes may hold gigabytes: so many are unpacked at once.
@@ -329,7 +329,7 @@ def read_header(name: str) -> Header:
                 f"The first line of {name!r} holds values and not the names of columns: {listed(names)}",
                 "Write the names of the columns into the first line.",
             )
-        refuse_twins(filter(None, names), f"the file {name!r}")
+        check_duplicate_columns(filter(None, names), f"the file {name!r}")
         if text != marked and {"\r", "\n", delimiter} & set(names[0]):
             # DuckDB takes no quote after the mark for one, and the rest of the name for a row or one column more.
             what = "a line break" if {"\r", "\n"} & set(names[0]) else f"the delimiter {delimiter!r}"
@@ -389,7 +389,7 @@ def refuse_other_case(columns: Mapping[str, Sequence[str]]) -> None:
             here = sorted(name for name in names if name.lower() == low)
             first, there = spelt.setdefault(low, (file, here))
             if here != there:
-                raise differ_by_case([*there, *here], f"{file!r}, beside {first!r},")
+                raise names_differ_by_case([*there, *here], f"{file!r}, beside {first!r},")
 
 
 def odd_lines(name: str) -> str:

@@ -35,7 +35,16 @@ from posbias.engines.files import (
 from posbias.errors import LogError, PosbiasError
 from posbias.findings import Finding, unusable
 from posbias.logs.click_log import ClickLog, Events
-from posbias.logs.schema import ANY_RANKER, INTEGERS, NATURAL, Columns, Schema, refuse_twins, resolve, sums_overflow
+from posbias.logs.schema import (
+    ANY_RANKER,
+    INTEGERS,
+    NATURAL,
+    Columns,
+    Schema,
+    check_duplicate_columns,
+    counts_overflow,
+    resolve_log,
+)
 from posbias.progress import Progress
 from posbias.sql.dialects import SparkDialect
 
@@ -140,7 +149,7 @@ def open_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Ite
         held = stack.pop_all()
     tables = {"log": opened.frame} | ({} if second is None else {"rankings": second.frame})
     with held, named(session, tables) as views:
-        schema = resolve(log, opened.columns, second.columns if second else None)
+        schema = resolve_log(log, opened.columns, second.columns if second else None)
         if schema.natural:
             from pyspark.sql.functions import lit
 
@@ -284,7 +293,7 @@ def explained(file: str | None = None, schema: Schema | None = None) -> Iterator
             and schema.aggregated
             and re.search("arithmetic_overflow|cast_overflow|out_of_range", low)
         ):
-            raise sums_overflow(schema) from None
+            raise counts_overflow(schema) from None
         name, remedy = next(
             (found for pattern, found in _REMEDIES.items() if re.search(pattern, low)),
             ("unreadable", "Read it with Spark itself to see what is wrong, or write it again as Parquet."),
@@ -444,7 +453,7 @@ def _parquet_schema(file: str) -> Any:
             f"The log cannot be read: {file!r}: {str(error).splitlines()[0]}",
             "The file looks truncated or damaged: copy or write it again, or leave it out.",
         ) from None
-    refuse_twins(schema.names, f"the file {file!r}")
+    check_duplicate_columns(schema.names, f"the file {file!r}")
     return schema
 
 
@@ -492,7 +501,7 @@ def open_source(session: SparkSession, source: Any, sql: str | None = None) -> O
     try:
         body = sql.strip().rstrip(";")
         chosen = session.sql(f"WITH source AS (SELECT * FROM {view})\nSELECT * FROM (\n{body}\n) chosen")
-        refuse_twins(chosen.columns, "the answer to the query")
+        check_duplicate_columns(chosen.columns, "the answer to the query")
         renamed = {name: original for original, name in opened.columns.names.items() if original not in chosen.columns}
         originals = [renamed.get(name, name) for name in chosen.columns]
         return _opened(_Found(chosen, originals, found.files, found.in_paths))
@@ -567,7 +576,7 @@ def _is_table(session: SparkSession, name: str) -> bool:
 
 def _opened(found: _Found) -> Opened:
     """Tell the columns of a DataFrame; names that differ only by case, which Spark takes for one, get a number."""
-    refuse_twins(found.originals, "the log")
+    check_duplicate_columns(found.originals, "the log")
     frame = found.frame
     names: dict[str, str] = {}
     taken: set[str] = set()

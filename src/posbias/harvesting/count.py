@@ -42,7 +42,7 @@ from posbias.harvesting.row_checks import (
 )
 from posbias.logs.click_log import WEIGHTINGS, Weighting
 from posbias.logs.layouts import Layout
-from posbias.logs.schema import INTEGERS, Schema, refuse_rankers, refuse_sums, require
+from posbias.logs.schema import INTEGERS, Schema, check_count_sums, check_rankers, require_column
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialects import BUCKETS, PACK
@@ -150,7 +150,7 @@ def check_window(opened: OpenLog, kind: TableKind) -> None:
 def check_segment_columns(opened: OpenLog, by: Sequence[str]) -> None:
     """Reject segment columns that do not exist, that were counted, or that have too many values."""
     for column in names("by", by, LogError):
-        require(column, opened.schema.types, argument="by")
+        require_column(column, opened.schema.types, argument="by")
     check_segment_roles(opened.schema, by)
     if by:
         columns = ", ".join(map(opened.dialect.quote, by))
@@ -236,7 +236,7 @@ def known_rankers(opened: OpenLog) -> tuple[str, ...]:
     if opened.schema.layout.ranks_in == "table":
         name = opened.dialect.as_text(opened.dialect.quote(opened.schema.ranker))
         rankers = tuple(sorted(row[0] for row in opened.rows(f"SELECT DISTINCT {name} FROM rankings") if row[0]))
-    refuse_rankers(opened.schema, rankers)
+    check_rankers(opened.schema, rankers)
     return rankers
 
 
@@ -257,7 +257,7 @@ def _count_coded_rows(opened: OpenLog, plan: QueryPlan, answer: Answer) -> RowCo
     """Count rows by the code of their signature; raise an error if some cannot be counted."""
     counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
     if opened.schema.aggregated:
-        refuse_sums(opened.schema, sum(map(int, answer["impressions"].tolist())))
+        check_count_sums(opened.schema, sum(map(int, answer["impressions"].tolist())))
     check_usable(opened, plan, counts.rows, counts.rows_unusable)
     return counts
 
@@ -562,7 +562,7 @@ def _scan_bounds(opened: OpenLog, plan: QueryPlan) -> FirstScan | None:
         return None
     name = plan.dialect.as_text(plan.dialect.quote(schema.ranker))
     rankers = tuple(sorted(row[0] for row in opened.rows(f"SELECT DISTINCT {name} FROM log", "Scanning the rankers")))
-    refuse_rankers(schema, rankers)
+    check_rankers(schema, rankers)
     scan = FirstScan(rankers, RowCounts(rows, rows, 0), rows, rows)
     plan = replace(plan, rankers=rankers)
     if schema.natural or len(exposure_sql.pack_by_ranker(plan, rows).groups) == 1:

@@ -24,7 +24,7 @@ from posbias.harvesting.page_checks import find_repeats
 from posbias.harvesting.row_checks import find_click_defects, profile_log, small_sample
 from posbias.harvesting.tables import Cells, count_page_views
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schema import require
+from posbias.logs.schema import require_column
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import INTEGERS
 from posbias.sql.exposures import MISSING_ID
@@ -215,7 +215,7 @@ def observe_features(log: ClickLog, features: Sequence[str], **how: Unpack[Obser
     def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         types = plan.schema.types
         for column in features:
-            require(column, types, argument="features")
+            require_column(column, types, argument="features")
             if types[column].split("(")[0] not in _NUMBERS:
                 raise LogError(
                     f"The feature {column!r} is of type {types[column]}. Features are numbers or booleans: encode it "

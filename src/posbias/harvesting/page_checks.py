@@ -10,7 +10,7 @@ from posbias._text import Arguments, listed
 from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
 from posbias.harvesting.row_checks import ALL_ROWS, LogProfile, RowCounts, Sample, find_missing_rows
-from posbias.logs.schema import ANY_RANKER, guess
+from posbias.logs.schema import ANY_RANKER, guess_column
 from posbias.sql.plan import QueryPlan, Step, comma, deduplicated_step, render, shown_steps
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _find_crowded_queries(opened: OpenLog, plan: QueryPlan, sample: Sample) -> l
     if schema.aggregated:
         remedy = "Count results again from the log that was added up, each once for a page view."
     else:
-        column = guess("impression", "impression_id", schema.types)
+        column = guess_column("impression", "impression_id", schema.types)
         arguments = {"impression": column} if column else {}
         remedy = (
             "Name the column of the page view (impression) to tell which; rows logged twice can then be dropped with "

@@ -14,7 +14,7 @@ from posbias.errors import LogError
 from posbias.findings import Finding, Severity, UnusableLogError
 from posbias.harvesting.tables import PositionCounts
 from posbias.logs.click_log import Weighting
-from posbias.logs.schema import Schema, guess, refuse_rankers, refuse_sums
+from posbias.logs.schema import Schema, check_count_sums, check_rankers, guess_column
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialects import INTEGERS, Dialect
@@ -60,7 +60,7 @@ def count_rows(opened: OpenLog, plan: QueryPlan) -> tuple[LogProfile, RowCounts]
     columns = [answer["shown_by"], position, *(answer[name] for name in ("row_count", "impressions", "clicks"))]
     found = zip(*(column.tolist() for column in columns), strict=True)
     profile = LogProfile(tuple(ProfileEntry(plan.rankers[ranker], *rest) for ranker, *rest in found))
-    refuse_sums(plan.schema, profile.impressions)
+    check_count_sums(plan.schema, profile.impressions)
     return profile, counts
 
 
@@ -180,8 +180,8 @@ def profile_log(opened: OpenLog, plan: QueryPlan) -> LogProfile:
     """Look at the rows of a log."""
     found = opened.rows(exposure_sql.profile(plan), "Looking at the rankers")
     profile = LogProfile(tuple(ProfileEntry(*row) for row in found))
-    refuse_rankers(opened.schema, profile.rankers)
-    refuse_sums(opened.schema, profile.impressions)
+    check_rankers(opened.schema, profile.rankers)
+    check_count_sums(opened.schema, profile.impressions)
     return profile
 
 
@@ -309,7 +309,7 @@ def find_no_ranker(schema: Schema) -> list[Finding]:
 
 def no_ranker_finding(window: str | None, columns: Iterable[str] = ()) -> Finding:
     """Return what must hold where documents are compared wherever they were shown."""
-    meant = guess("ranker", "ranker", columns)
+    meant = guess_column("ranker", "ranker", columns)
     remedy = "" if window else "Compare only within a day or week to be safer: name its column (window). "
     named = f"If column {meant!r} says which ranker was shown, name it (ranker)." if meant else ""
     return Finding(
@@ -393,12 +393,13 @@ def find_several_ranks(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
         Finding(
             "non-functional-ranker",
             "warning",
-            f"{{count}} of {{pairs}} (query, document) pairs {schema.layout.contradicting}: a ranker is not a function "
+            f"{{count}} of {{pairs}} (query, document) pairs {schema.layout.several_ranks}: a ranker is not a function "
             "of the query",
             int(count),
             example,
             {"pairs": int(pairs)},
-            f"Put into the query id what the ranking depends on (user, day, filters). {schema.layout.contradicted}"
+            f"Put into the query id what the ranking depends on (user, day, filters). "
+            f"{schema.layout.several_ranks_remedy}"
             + ("" if schema.layout.ranks_known else " A ranker that shuffles on purpose does no harm."),
         )
     ]

@@ -33,7 +33,7 @@ from posbias.harvesting.row_checks import (
 from posbias.harvesting.tables import MIN_PAGE_VIEWS, PositionCounts
 from posbias.logs.click_log import ClickLog
 from posbias.logs.layouts import Layout
-from posbias.logs.schema import guess, guess_ranks
+from posbias.logs.schema import guess_column, guess_rank_patterns
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import FLOATS, INTEGERS
 from posbias.sql.plan import QueryPlan, Step, render, shown_steps
@@ -169,7 +169,7 @@ class Check:
     def _understood(self) -> str:
         if self.layout is None:
             return ""
-        lines = _fact("layout", f"{self.layout}: {self.layout.words}")
+        lines = _fact("layout", f"{self.layout}: {self.layout.description}")
         lines += _fact("columns", ", ".join(f"{role}={name}" for role, name in self.columns.items()))
         if self.ranks:
             lines += _fact("ranks", _some(list(self.ranks.values())))
@@ -397,7 +397,7 @@ def find_request_ids(look: Look) -> list[Finding]:
     if queries < 2 or recurring * _AGAIN > queries:
         return []
     used = schema.roles.values()
-    meant = guess("query", "query", [column for column in schema.types if column not in used])
+    meant = guess_column("query", "query", [column for column in schema.types if column not in used])
     return [
         Finding(
             "query-is-request-id",
@@ -513,7 +513,7 @@ def find_odd_rank_columns(look: Look) -> Iterator[Finding]:
     if schema.layout.ranks_known:
         return
     unused = [name for name in schema.types if name not in schema.roles.values() and _may_be_rank(schema.types[name])]
-    patterns = dict([*guess_ranks(unused, served).items()][:_MOST_PATTERNS])
+    patterns = dict([*guess_rank_patterns(unused, served).items()][:_MOST_PATTERNS])
     for pattern, share in _shares_at_rank(look, patterns).items():
         if share > _AT_RANK:
             columns = [*patterns[pattern].values()]

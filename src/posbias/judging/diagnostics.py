@@ -30,7 +30,7 @@ from posbias.harvesting.tables import Cells
 from posbias.judging.compare_segments import SegmentComparison
 from posbias.judging.one_curve import OneCurve, RankerPairs, Residuals, assumption_tests, ranker_effects
 from posbias.judging.significance import ERROR_LEVEL, AssumptionTest, wald_test
-from posbias.logs.schema import Schema, require
+from posbias.logs.schema import Schema, require_column
 from posbias.sql.observations import FEW_RESULTS, page_clicks
 from posbias.sql.plan import QueryPlan
 
@@ -782,7 +782,7 @@ def _compare_classes(one: Jackknife, other: Jackknife) -> FTest:
 
 def refuse_proxy_column(schema: Schema, proxy: str) -> None:
     """Refuse a proxy that is not a column of the log, or one that has another meaning."""
-    require(proxy, schema.types, argument="proxy")
+    require_column(proxy, schema.types, argument="proxy")
     meanings = {name: role for role, name in schema.roles.items()}
     meanings |= {name: f"rank of {ranker!r}" for ranker, name in schema.rank_columns.items()}
     if proxy in meanings:

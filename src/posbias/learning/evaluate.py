@@ -48,7 +48,7 @@ from posbias.harvesting.harvest import harvest as harvest_log
 from posbias.judging.compare import fit_harvest, format_change
 from posbias.judging.significance import Contrasts, ratio_from_log
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schema import NESTED, guess, refuse_fraction
+from posbias.logs.schema import NESTED, check_id_types, guess_column
 from posbias.progress import Progress, silent
 from posbias.sql.evaluation import (
     EvaluatedRanking,
@@ -454,7 +454,7 @@ def _read_columns(opened: OpenLog, name: str, table: str, score: str | None) -> 
             "column of scores (score)."
         )
     for column in (schema.query, schema.doc):
-        refuse_fraction(column, schema.types[column], types[column], f"the ranking {name!r}")
+        check_id_types(column, schema.types[column], types[column], f"the ranking {name!r}")
     query, doc, by = (columns.names.get(column, column) for column in (schema.query, schema.doc, value))
     used_types = types[schema.query], types[schema.doc], types[value]
     return EvaluatedRanking(table, -1, query, doc, by, used_types, descending)
@@ -463,7 +463,7 @@ def _read_columns(opened: OpenLog, name: str, table: str, score: str | None) -> 
 def _require_column(name: str, column: str, role: str, types: Mapping[str, str], which: str) -> None:
     if column in types:
         return
-    similar = guess(role, column, types)
+    similar = guess_column(role, column, types)
     hint = f" Did you mean {similar!r}? Rename it." if similar else ""
     raise PosbiasError(
         f"The ranking {name!r} has no column {column!r} (the {role}, {which}).{hint} Columns found: {listed(types)}."

@@ -38,7 +38,7 @@ from posbias.harvesting.row_checks import find_click_defects, sampling_interval,
 from posbias.harvesting.tables import PositionCounts
 from posbias.judging.compare import fit_harvest
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schema import INTEGERS, NATURAL, Columns, Schema, refuse_fraction, refuse_sums, require
+from posbias.logs.schema import INTEGERS, NATURAL, Columns, Schema, check_count_sums, check_id_types, require_column
 from posbias.progress import Progress, silent
 from posbias.sql import weights as weight_sql
 from posbias.sql.plan import QueryPlan
@@ -365,10 +365,10 @@ def _check_columns(schema: Schema, candidates: Columns | None, keep: Sequence[st
                 f"same names as in the log. Columns found: {listed(candidates.types)}."
             )
         for name in (schema.query, schema.doc):
-            refuse_fraction(name, schema.types[name], candidates.types[name], "the candidates")
+            check_id_types(name, schema.types[name], candidates.types[name], "the candidates")
     known = {**(candidates.types if candidates else {}), **schema.types}
     for name in keep:
-        require(name, known, argument="keep")
+        require_column(name, known, argument="keep")
         if candidates is not None and name in schema.types and name in candidates.types:
             _check_kinds(name, schema.types[name], candidates.types[name])
     taken = [*schema.types] if rows else [schema.query, schema.doc, *keep]
@@ -420,7 +420,7 @@ def _take_profile(opened: OpenLog, plan: QueryPlan, *, force: bool) -> WeightPro
     unusable = sum(each.rows for each in counts if each.position == UNUSABLE)
     check_usable(opened, plan, rows, unusable)
     check_usable(opened, plan, rows, int(answer["nameless"].sum()))
-    refuse_sums(plan.schema, sum(each.impressions for each in counts))
+    check_count_sums(plan.schema, sum(each.impressions for each in counts))
     # Segments in order, those without a value first.
     counts.sort(key=lambda each: ([(value is not None, value or "") for value in each.segment], each.position))
     profile_ = WeightProfile(tuple(counts), ())

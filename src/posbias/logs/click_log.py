@@ -35,7 +35,7 @@ _OPTIONAL = frozenset(["impression", "impressions", "clicks", "ranks", "table", 
 _TEXTS = ("query", "doc", "ranker", "position", "click", "rank", *sorted(_OPTIONAL))
 
 
-class Unsaid(str):
+class DefaultName(str):
     """The name of a column that the user did not give: it is what such columns are called by default."""
 
 
@@ -71,17 +71,17 @@ class ClickLog:
     """
 
     source: Any
-    query: str = Unsaid("query_id")
-    doc: str = Unsaid("doc_id")
-    ranker: str = Unsaid("ranker")
-    position: str = Unsaid("position")
-    click: str = Unsaid("clicked")
+    query: str = DefaultName("query_id")
+    doc: str = DefaultName("doc_id")
+    ranker: str = DefaultName("ranker")
+    position: str = DefaultName("position")
+    click: str = DefaultName("clicked")
     impression: str | None = None
     impressions: str | None = None
     clicks: str | None = None
     ranks: str | None = None
     rankings: Any = None
-    rank: str = Unsaid("rank")
+    rank: str = DefaultName("rank")
     table: str | None = None
     sql: str | None = None
     window: str | None = None
@@ -90,7 +90,7 @@ class ClickLog:
 
     def __post_init__(self) -> None:
         for name in _TEXTS:
-            self._refuse_no_text(name)
+            self._check_text(name)
         if self.ranks not in (None, NO_RANKS) and str(self.ranks).count("{ranker}") != 1:
             raise LogError(
                 f"ranks={self.ranks!r} must hold {{ranker}} once, where the ranker's name stands in the "
@@ -106,7 +106,7 @@ class ClickLog:
         if not isinstance(self.duplicates, str) or self.duplicates not in ("keep", "drop"):
             raise LogError(f"duplicates={self.duplicates!r} is not known. Use 'keep' or 'drop'.")
 
-    def _refuse_no_text(self, name: str) -> None:
+    def _check_text(self, name: str) -> None:
         value = getattr(self, name)
         if (value is None and name in _OPTIONAL) or (
             isinstance(value, str) and value.strip("\n\t ;" * (name == "sql"))
@@ -136,7 +136,7 @@ class ClickLog:
         clicks_sql: str | None = None,
         preset: Preset | None = None,
         rankings: Any = None,
-        rank: str = Unsaid("rank"),
+        rank: str = DefaultName("rank"),
         ranks: str | None = None,
         window: str | None = None,
         original: str | None = None,
@@ -193,7 +193,7 @@ class ClickLog:
                 clicks_sql=clicks_sql,
                 preset=preset,
             ),
-            ranker=NO_RANKER if ranker == NO_RANKER else Unsaid("ranker"),
+            ranker=NO_RANKER if ranker == NO_RANKER else DefaultName("ranker"),
             rankings=rankings,
             rank=rank,
             ranks=ranks,

@@ -15,10 +15,10 @@ class Layout(StrEnum):
     """A layout: its name, and what follows from it. A new one is an entry here, its SQL, and its counting."""
 
     ranks_in: Place
-    words: str
+    description: str
     weighting: Weighting
-    contradicting: str
-    contradicted: str
+    several_ranks: str
+    several_ranks_remedy: str
 
     WIDE = (
         "wide",
@@ -46,18 +46,24 @@ class Layout(StrEnum):
     )
 
     def __new__(
-        cls, name: str, ranks_in: Place, words: str, weighting: Weighting, contradicting: str, contradicted: str
+        cls,
+        name: str,
+        ranks_in: Place,
+        description: str,
+        weighting: Weighting,
+        several_ranks: str,
+        several_ranks_remedy: str,
     ) -> Layout:
         """Make a layout: a text, its name, with what follows from it as attributes."""
         layout = str.__new__(cls, name)
         layout._value_ = name
         layout.ranks_in = ranks_in
-        layout.words = words
+        layout.description = description
         # How much each pair counts by default.
         layout.weighting = weighting
         # What is said of pairs that one ranker puts at several ranks, and of how they are counted.
-        layout.contradicting = contradicting
-        layout.contradicted = contradicted
+        layout.several_ranks = several_ranks
+        layout.several_ranks_remedy = several_ranks_remedy
         return layout
 
     @property

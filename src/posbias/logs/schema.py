@@ -12,7 +12,7 @@ from itertools import product
 from posbias._text import listed
 from posbias.errors import LogError
 from posbias.findings import UnusableLogError, unusable
-from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog, Events, Unsaid
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog, DefaultName, Events
 from posbias.logs.layouts import Layout
 
 # What logs call the columns of each role, the surest name first. Case and punctuation do not matter.
@@ -61,10 +61,10 @@ _ARRAY = re.compile(r"(?P<duckdb>.+)\[\d*\]$|^ARRAY<(?P<spark>.+)>$")
 _TEXTS = ("VARCHAR", "JSON")
 
 
-def guess_ranks(columns: Iterable[str], rankers: Iterable[str]) -> dict[str, dict[str, str]]:
+def guess_rank_patterns(columns: Iterable[str], rankers: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return patterns by which columns are called for two rankers or more, each with these, the most rankers first.
 
-    >>> guess_ranks(["pos_in_bm25", "pos_in_bert", "clicked"], ["bm25", "bert"])
+    >>> guess_rank_patterns(["pos_in_bm25", "pos_in_bert", "clicked"], ["bm25", "bert"])
     {'pos_in_{ranker}': {'bm25': 'pos_in_bm25', 'bert': 'pos_in_bert'}}
     """
     found: dict[str, dict[str, str]] = {}
@@ -77,7 +77,7 @@ def guess_ranks(columns: Iterable[str], rankers: Iterable[str]) -> dict[str, dic
     return dict(sorted(several, key=lambda item: -len(item[1])))
 
 
-def refuse_twins(names: Iterable[str], where: str) -> None:
+def check_duplicate_columns(names: Iterable[str], where: str) -> None:
     """Refuse a table in which two columns have one name: nothing says which of them is meant."""
     seen: set[str] = set()
     for name in names:
@@ -90,12 +90,12 @@ def refuse_twins(names: Iterable[str], where: str) -> None:
         seen.add(name)
 
 
-def require(column: str, columns: Mapping[str, str], *, argument: str, where: str = "the log") -> None:
+def require_column(column: str, columns: Mapping[str, str], *, argument: str, where: str = "the log") -> None:
     """Raise a LogError with the closest existing name if a column is missing."""
-    require_all({argument: column}, columns, where)
+    _require_columns({argument: column}, columns, where)
 
 
-def require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
+def _require_columns(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
     """Raise one error for all columns that are missing, with the arguments that would probably name them."""
     missing = {role: column for role, column in wanted.items() if column not in columns}
     if not missing:
@@ -103,7 +103,7 @@ def require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: st
     free = [column for column in columns if column not in wanted.values()]
     guesses: dict[str, str] = {}
     for role, column in missing.items():
-        meant = guess(role, column, [c for c in free if c not in guesses.values()])
+        meant = guess_column(role, column, [c for c in free if c not in guesses.values()])
         if meant is not None:
             guesses[role] = meant
     names = listed(missing.values())
@@ -122,12 +122,12 @@ def require_all(wanted: Mapping[str, str], columns: Mapping[str, str], where: st
     )
 
 
-def guess(role: str, wanted: str, columns: Iterable[str]) -> str | None:
+def guess_column(role: str, wanted: str, columns: Iterable[str]) -> str | None:
     """Return the column that is probably meant by a name that is not there, or None.
 
-    >>> guess("query", "query_id", ["request_id", "QID", "item"])
+    >>> guess_column("query", "query_id", ["request_id", "QID", "item"])
     'QID'
-    >>> guess("query", "seach", ["clicks", "search"])
+    >>> guess_column("query", "seach", ["clicks", "search"])
     'search'
     """
     plain = {_plain(column): column for column in reversed(list(columns))}
@@ -142,7 +142,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "", name.lower())
 
 
-def resolve(log: ClickLog, table: Columns, second: Columns | None) -> Schema:
+def resolve_log(log: ClickLog, table: Columns, second: Columns | None) -> Schema:
     """Match the names a log was given with the columns that exist, of its own and of the table of rankings."""
     schema = _match(log, table, second or Columns({}, {}))
     return _by_engine_names(schema, table.names, second.names if second else {})
@@ -207,17 +207,17 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     if aggregated:
         del wanted["click"]
         wanted |= {"impressions": log.impressions or "impressions", "clicks": log.clicks or "clicks"}
-    natural = _names_no_ranker(log, wanted, columns)
+    natural = _has_no_ranker(log, wanted, columns)
     if natural:
         del wanted["ranker"]
-    require_all(wanted, columns, "the log")
-    refuse_told_by_path(log, wanted, table, "log")
-    refuse_shared(wanted)
+    _require_columns(wanted, columns, "the log")
+    _check_not_only_in_path(log, wanted, table, "log")
+    _check_distinct_roles(wanted)
     for role, name in (("impression", "impression_id"), ("original", "original_rank")):
         if getattr(log, role) is None and name in own:
             wanted[role] = name
     if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
-        raise no_page_view(columns, aggregated)
+        raise _cannot_drop_duplicates(columns, aggregated)
 
     if natural:
         wanted["ranker"] = NATURAL
@@ -228,13 +228,13 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     if log.rankings is not None:
         layout = Layout.LONG
         if natural:
-            raise no_ranker_shown(columns, [])
-        require_all(shared | {"rank": log.rank}, rankings, "the rankings table")
-        refuse_told_by_path(log, shared | {"rank": log.rank}, second, "rankings table")
-        refuse_fractions(shared, columns, rankings)
+            raise _missing_ranker_column(columns, [])
+        _require_columns(shared | {"rank": log.rank}, rankings, "the rankings table")
+        _check_not_only_in_path(log, shared | {"rank": log.rank}, second, "rankings table")
+        _check_shared_ids(shared, columns, rankings)
     elif log.ranks != NO_RANKS:
         among = own if log.ranks is None else columns
-        found = match_ranks(log.ranks or DEFAULT_RANKS, (c for c in among if c not in wanted.values()))
+        found = _find_rank_columns(log.ranks or DEFAULT_RANKS, (c for c in among if c not in wanted.values()))
         if log.ranks is not None and not found:
             raise unusable(
                 "missing-ranks",
@@ -244,12 +244,12 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
             )
         if log.ranks is not None or len(found) > 1:
             layout, rank_columns = Layout.WIDE, found
-    refuse_kinds(wanted, columns, rank_columns.values(), "the log")
+    _check_types(wanted, columns, rank_columns.values(), "the log")
     if natural and rank_columns:
-        raise no_ranker_shown(columns, rank_columns.values())
-    refuse_window(wanted.get("window"), columns)
+        raise _missing_ranker_column(columns, rank_columns.values())
+    _check_window(wanted.get("window"), columns)
     if layout is Layout.LONG:
-        refuse_kinds(shared, rankings, [log.rank], "the rankings table")
+        _check_types(shared, rankings, [log.rank], "the rankings table")
 
     return Schema(
         layout=layout,
@@ -271,33 +271,33 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     )
 
 
-def _names_no_ranker(log: ClickLog, wanted: Mapping[str, str], columns: Mapping[str, str]) -> bool:
+def _has_no_ranker(log: ClickLog, wanted: Mapping[str, str], columns: Mapping[str, str]) -> bool:
     """Whether a log is to be taken as one that names no ranker: it was said, or no column is called so or nearly so.
 
     Who has to name other columns is asked for the one that is probably the ranker's, too.
     """
     if log.ranker == NO_RANKER:
         return True
-    if not isinstance(log.ranker, Unsaid) or any(is_near(log.ranker, column) for column in columns):
+    if not isinstance(log.ranker, DefaultName) or any(_is_similar(log.ranker, column) for column in columns):
         return False
     others = [name for role, name in wanted.items() if role != "ranker"]
     free = [column for column in columns if column not in others]
-    return all(name in columns for name in others) or guess("ranker", log.ranker, free) is None
+    return all(name in columns for name in others) or guess_column("ranker", log.ranker, free) is None
 
 
-def is_near(wanted: str, column: str) -> bool:
+def _is_similar(wanted: str, column: str) -> bool:
     """Return whether a column is called what was expected, but for case, punctuation or a slip.
 
-    >>> is_near("ranker", "Ranker_"), is_near("ranker", "rank"), is_near("ranker", "variant")
+    >>> _is_similar("ranker", "Ranker_"), _is_similar("ranker", "rank"), _is_similar("ranker", "variant")
     (True, False, False)
     """
     return bool(difflib.get_close_matches(_plain(wanted), [_plain(column)], n=1, cutoff=0.85))
 
 
-def refuse_told_by_path(log: ClickLog, wanted: Mapping[str, str], table: Columns, where: str) -> None:
+def _check_not_only_in_path(log: ClickLog, wanted: Mapping[str, str], table: Columns, where: str) -> None:
     """Refuse to take from the name of a folder what a row is, unless the user named that very column."""
     told = {role: name for role, name in wanted.items() if name in table.in_paths}
-    unsaid = {role: name for role, name in told.items() if isinstance(getattr(log, role), Unsaid)}
+    unsaid = {role: name for role, name in told.items() if isinstance(getattr(log, role), DefaultName)}
     if unsaid:
         raise unusable(
             "column-only-in-path",
@@ -308,7 +308,7 @@ def refuse_told_by_path(log: ClickLog, wanted: Mapping[str, str], table: Columns
         )
 
 
-def refuse_shared(wanted: Mapping[str, str]) -> None:
+def _check_distinct_roles(wanted: Mapping[str, str]) -> None:
     """Refuse one column for two meanings; a page view may be the query, of which there is one in each."""
     roles: dict[str, str] = {}
     for role, column in wanted.items():
@@ -323,14 +323,14 @@ def refuse_shared(wanted: Mapping[str, str]) -> None:
             )
 
 
-def no_page_view(columns: Mapping[str, str], aggregated: bool) -> LogError:
+def _cannot_drop_duplicates(columns: Mapping[str, str], aggregated: bool) -> LogError:
     """Return the error that duplicates are to be dropped where no row tells its page view."""
     if aggregated:
         return LogError(
             "Duplicates cannot be dropped from an aggregated log: its counts no longer tell which rows were logged "
             "twice. Drop them before adding up, and leave duplicates='drop' out."
         )
-    meant = guess("impression", "impression_id", columns)
+    meant = guess_column("impression", "impression_id", columns)
     return LogError(
         "Duplicates can be dropped only where a row tells its page view, because without it a repeated query looks "
         f"the same as a row logged twice. Name the page view's column. Columns found: {listed(columns)}.",
@@ -338,9 +338,9 @@ def no_page_view(columns: Mapping[str, str], aggregated: bool) -> LogError:
     )
 
 
-def no_ranker_shown(columns: Mapping[str, str], ranks: Iterable[str]) -> LogError:
+def _missing_ranker_column(columns: Mapping[str, str], ranks: Iterable[str]) -> LogError:
     """Return the error of a log that tells all rankers' ranks, but not which of them was shown."""
-    meant = guess("ranker", "ranker", columns)
+    meant = guess_column("ranker", "ranker", columns)
     ranks = list(ranks)
     found, leave = (listed(ranks), "ranks='none'") if ranks else ("the rankings table", "no rankings")
     unmeant = {"ranks": "none", "ranker": "none"} if ranks else {"ranker": "COLUMN"}
@@ -353,16 +353,16 @@ def no_ranker_shown(columns: Mapping[str, str], ranks: Iterable[str]) -> LogErro
     )
 
 
-def refuse_fractions(shared: Mapping[str, str], columns: Mapping[str, str], ranked: Mapping[str, str]) -> None:
+def _check_shared_ids(shared: Mapping[str, str], columns: Mapping[str, str], ranked: Mapping[str, str]) -> None:
     """Refuse ids that are whole numbers in one table and fractions in the other."""
     for role, column in shared.items():
         if role != "ranker":
-            refuse_fraction(column, columns[column], ranked[column], "the rankings table")
+            check_id_types(column, columns[column], ranked[column], "the rankings table")
 
 
-def refuse_fraction(column: str, mine: str, theirs: str, where: str) -> None:
+def check_id_types(column: str, mine: str, theirs: str, where: str) -> None:
     """Refuse an id that is a whole number in the log and a fraction in another table, or the other way round."""
-    if never_agree(mine, theirs):
+    if _ids_never_match(mine, theirs):
         raise unusable(
             "ids-differ-in-type",
             f"Column {column!r} is {mine} in the log and {theirs} in {where}",
@@ -371,20 +371,22 @@ def refuse_fraction(column: str, mine: str, theirs: str, where: str) -> None:
         )
 
 
-def never_agree(one: str, other: str) -> bool:
+def _ids_never_match(one: str, other: str) -> bool:
     """Tell whether ids of two types are whole numbers in one and fractions in the other: as texts, 7 is not 7.0.
 
-    >>> never_agree("BIGINT", "DOUBLE"), never_agree("BIGINT", "DECIMAL(38,0)"), never_agree("DOUBLE", "VARCHAR")
-    (True, False, False)
+    >>> _ids_never_match("BIGINT", "DOUBLE"), _ids_never_match("BIGINT", "DECIMAL(38,0)")
+    (True, False)
+    >>> _ids_never_match("DOUBLE", "VARCHAR")
+    False
     """
     whole = [type_ in INTEGERS or bool(_WHOLE.fullmatch(type_)) for type_ in (one, other)]
     return whole[0] != whole[1] and (other if whole[0] else one).startswith(_FRACTIONS)
 
 
-def match_ranks(pattern: str, columns: Iterable[str]) -> dict[str, str]:
+def _find_rank_columns(pattern: str, columns: Iterable[str]) -> dict[str, str]:
     """Return ranker -> column for the columns that fit the pattern.
 
-    >>> match_ranks("rank_{ranker}", ["rank_a", "rank_b", "position"])
+    >>> _find_rank_columns("rank_{ranker}", ["rank_a", "rank_b", "position"])
     {'a': 'rank_a', 'b': 'rank_b'}
     """
     before, after = pattern.split("{ranker}")
@@ -397,7 +399,7 @@ def match_ranks(pattern: str, columns: Iterable[str]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def refuse_kinds(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterable[str], where: str) -> None:
+def _check_types(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterable[str], where: str) -> None:
     """Refuse ids that are no single values, and positions and ranks that are no numbers but true or false."""
     for role in (*IDS, *(["window"] if "window" in ids else [])):
         if NESTED.search(types[ids[role]]):
@@ -415,7 +417,7 @@ def refuse_kinds(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterab
             )
 
 
-def refuse_window(window: str | None, columns: Mapping[str, str]) -> None:
+def _check_window(window: str | None, columns: Mapping[str, str]) -> None:
     """Refuse a point in time for a window: hardly two rows share one, and nothing would be compared."""
     if window is not None and columns[window].startswith(("TIMESTAMP", "TIME")):
         raise unusable(
@@ -439,13 +441,13 @@ def _by_engine_names(schema: Schema, names: Mapping[str, str], ranked: Mapping[s
             renamed = {column.lower() for column in used if told.get(column, column) != column}
             twins = [column for column in told if column.lower() in renamed]
             if twins:
-                raise differ_by_case(twins, where)
+                raise names_differ_by_case(twins, where)
     ranks = {ranker: names.get(column, column) for ranker, column in schema.rank_columns.items()}
     types = {names.get(column, column): type_ for column, type_ in schema.types.items()}
     return replace(schema, rank_columns=ranks, types=types, **roles)  # type: ignore[arg-type]
 
 
-def differ_by_case(twins: Iterable[str], where: str) -> UnusableLogError:
+def names_differ_by_case(twins: Iterable[str], where: str) -> UnusableLogError:
     """Return the error that columns are whose names are one to SQL."""
     return unusable(
         "names-differ-by-case",
@@ -454,7 +456,7 @@ def differ_by_case(twins: Iterable[str], where: str) -> UnusableLogError:
     )
 
 
-def refuse_rankers(schema: Schema, rankers: Sequence[str]) -> None:
+def check_rankers(schema: Schema, rankers: Sequence[str]) -> None:
     """Refuse a column that names no rankers but something else, and names that are one ranker to that column."""
     if len(rankers) > MOST_RANKERS:
         raise unusable(
@@ -492,13 +494,13 @@ def _columns(schema: Schema, rankers: Sequence[str]) -> str:
     return f": both {listed(found)} would be its ranks" if found else ""
 
 
-def refuse_sums(schema: Schema, impressions: int) -> None:
+def check_count_sums(schema: Schema, impressions: int) -> None:
     """Refuse counts of an aggregated log that add up to more than the numbers hold in which they are counted."""
     if impressions > MOST_IMPRESSIONS:
-        raise sums_overflow(schema)
+        raise counts_overflow(schema)
 
 
-def sums_overflow(schema: Schema) -> UnusableLogError:
+def counts_overflow(schema: Schema) -> UnusableLogError:
     """Return the error that counts are which add up beyond what is counted exactly."""
     return unusable(
         "counts-overflow",
@@ -517,8 +519,8 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
         columns = {name: type_ for name, type_ in columns.items() if name.lower() != RANKER}
         told["ranker"] = None
     wanted |= {role: name for role, name in told.items() if name is not None}
-    require_all(wanted, columns, "the impressions")
-    refuse_shared({role: name for role, name in wanted.items() if role != "application"})
+    _require_columns(wanted, columns, "the impressions")
+    _check_distinct_roles({role: name for role, name in wanted.items() if role != "application"})
     # As in any log, what only a folder is called says what a row is only if it is named.
     own = columns.keys() - impressions.in_paths - {*wanted.values()}
     if events.ranker is None and RANKER in own:
@@ -527,11 +529,11 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
         "click_impression": events.click_impression or events.impression,
         "click_doc": events.click_doc or events.doc,
     }
-    require_all(tapped, clicks.types, "the clicks")
+    _require_columns(tapped, clicks.types, "the clicks")
     doc = wanted.get("docs") or wanted["doc"]
     used = {wanted["impression"], wanted["query"], doc, wanted.get("position"), wanted.get("ranker")}
     carried = tuple(name for name in columns if name not in used)
-    _refuse_taken(carried)
+    _check_names_taken(carried)
 
     def name(column: str) -> str:
         return impressions.names.get(column, column)
@@ -549,7 +551,7 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
         click_doc=clicks.names.get(tapped["click_doc"], tapped["click_doc"]),
         click_types={clicks.names.get(column, column): type_ for column, type_ in clicks.types.items()},
     )
-    _refuse_kinds(schema)
+    _check_event_types(schema)
     return schema
 
 
@@ -575,13 +577,13 @@ class EventSchema:
     @property
     def doc_type(self) -> str:
         """The type of a document's id."""
-        return self.types[self.doc] if self.position is not None else element(self.types[self.doc])
+        return self.types[self.doc] if self.position is not None else element_type(self.types[self.doc])
 
 
-def element(type_: str) -> str:
+def element_type(type_: str) -> str:
     """Return the type of an array's elements; of JSON in a text they are texts.
 
-    >>> element("BIGINT[]"), element("ARRAY<BIGINT>"), element("ARRAY<STRING>"), element("VARCHAR")
+    >>> element_type("BIGINT[]"), element_type("ARRAY<BIGINT>"), element_type("ARRAY<STRING>"), element_type("VARCHAR")
     ('BIGINT', 'BIGINT', 'VARCHAR', 'VARCHAR')
     """
     found = _ARRAY.search(type_)
@@ -597,7 +599,7 @@ def _documents(events: Events, columns: Mapping[str, str]) -> dict[str, str]:
         position = events.position or POSITION
         if events.position is not None or {events.doc, position} & columns.keys():
             return {"doc": events.doc, "position": position}
-        meant = guess("docs", "doc_ids", columns)
+        meant = guess_column("docs", "doc_ids", columns)
         raise unusable(
             "missing-column",
             "The impressions have neither an array of documents in the order shown ('doc_ids') nor a document with its "
@@ -608,7 +610,7 @@ def _documents(events: Events, columns: Mapping[str, str]) -> dict[str, str]:
     return {"docs": "doc_ids"}
 
 
-def _refuse_taken(carried: tuple[str, ...]) -> None:
+def _check_names_taken(carried: tuple[str, ...]) -> None:
     twins = [name for name in carried if name.lower() in _TAKEN or name.lower().startswith(_OURS)]
     if twins:
         raise unusable(
@@ -621,7 +623,7 @@ def _refuse_taken(carried: tuple[str, ...]) -> None:
         )
 
 
-def _refuse_kinds(schema: EventSchema) -> None:
+def _check_event_types(schema: EventSchema) -> None:
     """Refuse ids that are no single values or never agree, a position that is no number, an array that is none."""
     types = schema.types
     if schema.position is None:
@@ -660,7 +662,7 @@ def _refuse_kinds(schema: EventSchema) -> None:
             )
     for role in ("impression", "doc"):
         (shown, column, _), (tapped, other, _) = ids[role], ids[f"click_{role}"]
-        if never_agree(shown, tapped):
+        if _ids_never_match(shown, tapped):
             raise unusable(
                 "ids-differ-in-type",
                 f"{column!r} is {shown} in the impressions, and {other!r} is {tapped} in the clicks",
