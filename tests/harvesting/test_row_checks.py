@@ -255,11 +255,11 @@ def test_pairs_of_a_large_log_are_counted_in_a_sample(monkeypatch: pytest.Monkey
     exact = posbias.check(log)
     monkeypatch.setattr("posbias.harvesting.intervention_sets._MOST_ROWS", 50_000)
     sampled = posbias.check(log)
-    assert (exact.documents_one_in, sampled.documents_one_in) == (1, 4)
+    assert (exact.sampled_one_in, sampled.sampled_one_in) == (1, 4)
     assert "one query in 4, to count documents" in str(sampled)
     assert "sample" not in str(exact)
     assert sampled.documents == pytest.approx(exact.documents, rel=0.1)
-    assert sampled.moved == pytest.approx(exact.moved, rel=0.1)
+    assert sampled.documents_at_several_ranks == pytest.approx(exact.documents_at_several_ranks, rel=0.1)
     assert "about" in str(sampled)
     assert "about" not in str(exact)
 
@@ -272,4 +272,4 @@ def test_that_nothing_differs_is_said_of_all_pairs_and_not_of_a_sample(monkeypat
     monkeypatch.setattr("posbias.harvesting.intervention_sets._MOST_ROWS", 1)
     found = posbias.check(log_of(few), max_rank=3)
     assert "no-disagreement" not in [finding.code for finding in found.findings]
-    assert found.moved
+    assert found.documents_at_several_ranks

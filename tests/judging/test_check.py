@@ -1,4 +1,4 @@
-"""`posbias.check` says what it understood, and every problem with its count, an example and a remedy."""
+"""`posbias.check` reports how it understood a log, and every problem with a count, an example and a remedy."""
 
 from __future__ import annotations
 
@@ -96,20 +96,22 @@ def test_a_sound_log(table: pa.Table) -> None:
         assert (p.impressions, p.clicks) == (len(at), pa.compute.sum(at["clicked"]).as_py())
     pairs = {(r["query_id"], r["doc_id"]): (r["rank_a"], r["rank_b"]) for r in table.to_pylist()}
     assert found.documents == len(pairs)
-    assert found.moved == sum(a is not None and b is not None and a != b for a, b in pairs.values())
+    assert found.documents_at_several_ranks == sum(
+        a is not None and b is not None and a != b for a, b in pairs.values()
+    )
 
 
-def test_the_text_is_made_for_people(table: pa.Table) -> None:
+def test_the_text_lists_counts_and_a_verdict(table: pa.Table) -> None:
     text = str(check(table))
     assert "wide: a column for each ranker's rank" in text
     assert "rows        1,200" in text
     assert "page views  240" in text
     assert "rank  impressions  clicks  click rate\n   1          240" in text
-    assert text.endswith("No problem found. The log can be used.")
+    assert text.endswith("No problems found: the log can be used.")
     assert all(len(line) <= 100 for line in text.splitlines())
 
 
-def test_ranks_beyond_m_are_told(table: pa.Table) -> None:
+def test_rows_beyond_the_deepest_rank_are_reported(table: pa.Table) -> None:
     found = posbias.check(posbias.ClickLog(table), max_rank=3)
     assert found.rows_beyond == 480
     assert [p.position for p in found.positions] == [1, 2, 3]
@@ -237,7 +239,7 @@ def test_every_problem_at_once(replayed: Rows) -> None:
         harvest(replayed)
 
 
-def test_where_ranks_are_known_a_document_is_only_a_name(rows: Rows) -> None:
+def test_a_missing_document_id_is_harmless_if_ranks_are_known(rows: Rows) -> None:
     rows[5]["doc_id"] = None
     found = check(rows)
     assert only(found, "null").severity == "warning"
@@ -247,7 +249,9 @@ def test_where_ranks_are_known_a_document_is_only_a_name(rows: Rows) -> None:
 
 @pytest.mark.parametrize("ranks_too", [True, False])
 @pytest.mark.parametrize("ending", ["arrow", "csv"])
-def test_the_flag_that_mends_zero_based_positions(ending: str, ranks_too: bool, rows: Rows, tmp_path: Path) -> None:
+def test_the_suggested_option_fixes_zero_based_positions(
+    ending: str, ranks_too: bool, rows: Rows, tmp_path: Path
+) -> None:
     want = harvest(rows)
     for row in rows:
         row["position"] -= 1
@@ -438,7 +442,7 @@ def test_a_ranker_that_is_not_a_function_in_replay(replayed: Rows) -> None:
         posbias.harvest(posbias.ClickLog(pa.Table.from_pylist(replayed)), max_rank=5, non_functional="refuse")
 
 
-def test_moving_beyond_m_changes_nothing(replayed: Rows) -> None:
+def test_a_change_beyond_the_deepest_rank_is_ignored(replayed: Rows) -> None:
     for row in replayed:
         if row["position"] == 5:
             row["position"] = 5 + row["impression_id"] % 3 + 1
@@ -446,7 +450,7 @@ def test_moving_beyond_m_changes_nothing(replayed: Rows) -> None:
     assert "non-functional-ranker" not in [p.code for p in found.findings]
 
 
-def test_rank_columns_that_change(rows: Rows) -> None:
+def test_rank_columns_that_differ_between_rows(rows: Rows) -> None:
     row = next(r for r in rows if r["ranker"] == "a" and r["rank_b"] is not None)
     same = [r for r in rows if (r["query_id"], r["doc_id"]) == (row["query_id"], row["doc_id"])]
     assert len(same) > 1
@@ -457,7 +461,7 @@ def test_rank_columns_that_change(rows: Rows) -> None:
     assert "rank columns that differ" in problem.message
 
 
-def test_rankings_that_contradict_themselves(replayed: Rows) -> None:
+def test_a_rankings_table_with_several_ranks_for_one_document(replayed: Rows) -> None:
     rankings = rank(WORLD).to_pylist()
     rankings.append(rankings[0] | {"rank": rankings[0]["rank"] % 5 + 1})
     found = check(replayed, rankings=pa.Table.from_pylist(rankings))
@@ -482,7 +486,7 @@ def test_a_ranker_without_rank_column(rows: Rows) -> None:
     assert check(rows, ranks="none").usable
 
 
-def test_a_rank_column_of_nobody(rows: Rows) -> None:
+def test_a_rank_column_of_a_ranker_without_traffic(rows: Rows) -> None:
     for row in rows:
         row["rank_score"] = 1
     problem = only(check(rows), "ranker-without-traffic")
@@ -495,7 +499,7 @@ def test_a_rank_column_of_nobody(rows: Rows) -> None:
     ("pattern", "kind"),
     [("{ranker}_rank", int), ("pos_in_{ranker}", int), ("where {ranker} has it", float), ("a{ranker}ab", str)],
 )
-def test_ranks_that_are_there_and_not_used(rows: Rows, pattern: str, kind: type) -> None:
+def test_unused_rank_columns_are_found(rows: Rows, pattern: str, kind: type) -> None:
     names = {f"rank_{ranker}": pattern.replace("{ranker}", ranker) for ranker in ("a", "b")}
     other = [
         {names.get(name, name): kind(value) if name in names and value else value for name, value in r.items()}
@@ -508,7 +512,7 @@ def test_ranks_that_are_there_and_not_used(rows: Rows, pattern: str, kind: type)
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_ranks_in_text_that_are_not_used(table: pa.Table, tmp_path: Path, broken: bool) -> None:
+def test_unused_rank_columns_of_a_text_file_are_found(table: pa.Table, tmp_path: Path, broken: bool) -> None:
     """Of a text only the columns in use are kept."""
     frame = table.to_pandas().rename(columns={"rank_a": "pos_in_a", "rank_b": "pos_in_b"})
     frame = pandas.concat([frame] * 20)
@@ -523,7 +527,7 @@ def test_ranks_in_text_that_are_not_used(table: pa.Table, tmp_path: Path, broken
         assert only(found, "unused-rank-columns").arguments == {"ranks": "pos_in_{ranker}"}
 
 
-def test_columns_by_ranker_that_are_no_ranks(rows: Rows) -> None:
+def test_columns_named_after_rankers_that_are_not_ranks(rows: Rows) -> None:
     """They may be called anything: the numbers tell."""
     for i, row in enumerate(rows):
         ranks = {"a": row.pop("rank_a") or 9, "b": row.pop("rank_b") or 9}
@@ -536,13 +540,13 @@ def test_columns_by_ranker_that_are_no_ranks(rows: Rows) -> None:
     assert not [finding for finding in check(rows).findings if finding.code == "unused-rank-columns"]
 
 
-def test_one_rank_column_that_is_not_used(rows: Rows) -> None:
+def test_a_single_rank_column_is_reported(rows: Rows) -> None:
     lone = [{name: value for name, value in row.items() if name != "rank_b"} for row in rows]
     problem = only(check(lone), "unused-rank-columns")
-    assert "'rank_a' tells one ranker's rank" in problem.message
+    assert "'rank_a' has the ranks of one ranker" in problem.message
     assert "Add 'rank_b'" in problem.remedy
     loud = [{name.replace("rank_b", "RANK_B"): value for name, value in row.items()} for row in rows]
-    assert "Call 'RANK_B' 'rank_b'" in only(check(loud), "unused-rank-columns").remedy
+    assert "Rename 'RANK_B' to 'rank_b'" in only(check(loud), "unused-rank-columns").remedy
 
 
 def test_an_empty_rankings_table(replayed: Rows) -> None:
@@ -577,7 +581,7 @@ def test_rankers_that_never_disagree(layout: str, rows: Rows) -> None:
     assert problem.severity == "error"
     assert "'a', 'b'" in problem.message
     assert "none of 200 (query, document) pairs" in problem.message
-    assert found.moved == 0
+    assert found.documents_at_several_ranks == 0
     with pytest.raises(posbias.EstimateError):
         posbias.AllPairs().fit(harvest(rows, **names))
 
@@ -585,7 +589,7 @@ def test_rankers_that_never_disagree(layout: str, rows: Rows) -> None:
 # ---- Clicks
 
 
-def test_no_click_and_nothing_but_clicks(rows: Rows) -> None:
+def test_a_log_without_clicks_and_a_log_of_clicks_only(rows: Rows) -> None:
     problem = only(check([r | {"clicked": 0} for r in rows]), "no-clicks")
     assert problem.severity == "error"
     assert "1,200 results" in problem.message
@@ -594,7 +598,7 @@ def test_no_click_and_nothing_but_clicks(rows: Rows) -> None:
     assert problem.count == sum(r["clicked"] for r in rows)
 
 
-def test_nothing_but_clicks_at_a_position() -> None:
+def test_a_position_with_clicks_only() -> None:
     rows = posbias.simulate(posbias.World(queries=300, max_rank=3)).to_pylist()
     kept = [r for r in rows if r["clicked"] or r["position"] != 2]
     problem = only(check(kept), "only-clicks-at-position")
@@ -625,7 +629,7 @@ def test_no_click_at_the_first_position(rows: Rows) -> None:
     without = [r | {"clicked": r["clicked"] if r["position"] > 1 else 0} for r in rows]
     problem = only(check(without), "no-clicks-at-rank-1")
     assert problem.severity == "error"
-    assert "no click at position 1, on 240 results" in problem.message
+    assert "Position 1 has no click on 240 results" in problem.message
     # A part of a log may be merged with others that have some; an estimate of it alone is refused.
     with pytest.raises(posbias.EstimateError, match="there is no click at rank 1"):
         posbias.AllPairs().fit(harvest(without))
@@ -673,7 +677,7 @@ def test_the_closest_name(role: str, wanted: str, column: str, meant: str, table
         assert f"Did you mean {column!r}?" in problem.remedy
 
 
-def test_other_columns_that_are_not_there(table: pa.Table) -> None:
+def test_other_missing_columns(table: pa.Table) -> None:
     assert "--impression impression_id" in as_flags(
         only(check(table, impression="impresion_id"), "missing-column").arguments
     )
@@ -763,7 +767,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("kind", "file", "name", "what", "remedy"), BROKEN)
-def test_what_is_no_log(
+def test_files_that_are_not_a_log(
     kind: str, file: str, name: str, what: str, remedy: str, table: pa.Table, tmp_path: Path, each_engine: str
 ) -> None:
     spark = each_engine == "spark"
@@ -792,7 +796,7 @@ def test_remote_addresses(each_engine: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
-def test_columns_but_no_row(ending: str, table: pa.Table, tmp_path: Path) -> None:
+def test_an_empty_log(ending: str, table: pa.Table, tmp_path: Path) -> None:
     source: Any = table.slice(0, 0)
     if ending == "csv":
         source.to_pandas().to_csv(tmp_path / "log.csv", index=False)
@@ -804,7 +808,7 @@ def test_columns_but_no_row(ending: str, table: pa.Table, tmp_path: Path) -> Non
         found = check(source, ranks=ranks)
         problem = only(found, "empty-log")
         assert not found.usable
-        assert "its columns but no row" in problem.message
+        assert "it has columns but no rows" in problem.message
         with pytest.raises(posbias.LogError, match="it has columns but no rows"):
             harvest(source, ranks=ranks)
 
@@ -883,7 +887,7 @@ def test_the_command_exits_with_1_if_the_log_cannot_be_used(table: pa.Table, tmp
     # A warning is no reason to fail.
     pq.write_table(table.append_column("rank_c", table["rank_a"]), sound)
     assert posbias_check(sound).exit_code == 0
-    assert "! rank columns of rankers that served no row" in posbias_check(sound).stdout
+    assert "! Rank columns of rankers that served no row" in posbias_check(sound).stdout
     for path, usable in ((sound, True), (spoilt, False)):
         shown = posbias_check(path, "--json")
         assert shown.exit_code == (0 if usable else 1)
@@ -891,7 +895,7 @@ def test_the_command_exits_with_1_if_the_log_cannot_be_used(table: pa.Table, tmp
         assert shown.stderr == ""
 
 
-def test_the_next_command_leads_to_a_working_one(table: pa.Table, tmp_path: Path) -> None:
+def test_the_suggested_next_command_works(table: pa.Table, tmp_path: Path) -> None:
     """A newcomer's log: own names, positions from 0, logged twice. Each command says the next."""
     frame = table.drop_columns(["rank_a", "rank_b"]).to_pandas()
     frame["position"] -= 1
@@ -952,7 +956,7 @@ def test_rows_counted_by_rank_give_the_profile_of_the_log(layout: str, aggregate
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_clicks_too_large_to_be_added_up_are_no_clicks(rows: Rows, replayed: Rows, wide: bool) -> None:
+def test_clicks_too_large_to_add_up_are_not_clicks(rows: Rows, replayed: Rows, wide: bool) -> None:
     spoilt = [
         row | {"clicked": 2**62 if i % 3 == 0 else row["clicked"]} for i, row in enumerate(rows if wide else replayed)
     ]
@@ -961,7 +965,7 @@ def test_clicks_too_large_to_be_added_up_are_no_clicks(rows: Rows, replayed: Row
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("ids", ["int", "text"])
-def test_page_views_by_few_bits_show_what_those_by_many_do(seed: int, ids: str) -> None:
+def test_short_page_view_hashes_find_the_same_as_long_ones(seed: int, ids: str) -> None:
     chance = random.Random(seed)
     # Of few page views most are crowded, and of many none is.
     views = [4, 40, 10**9][seed % 3]
@@ -996,8 +1000,8 @@ def test_queries_of_a_sample_of_pairs_are_those_of_the_log(rows: Rows, monkeypat
     part = check(rows)
     # A row beyond M keeps queries from being counted with the pairs.
     apart = check([*rows[:-1], rows[-1] | {"position": 9, "rank_a": 9, "rank_b": 9}])
-    assert every.documents_one_in == 1
-    assert part.documents_one_in == apart.documents_one_in == 2
+    assert every.sampled_one_in == 1
+    assert part.sampled_one_in == apart.sampled_one_in == 2
     assert 0 < part.queries == apart.queries < 2 * every.queries
     assert part.queries % 2 == 0
 
@@ -1018,7 +1022,7 @@ def test_ids_of_requests_are_not_queries(each_engine: str, without: bool) -> Non
     table = requests(rows, without=without)
     found = posbias.check(posbias.ClickLog(table), max_rank=3)
     assert [f.code for f in found.findings] == ["query-is-request-id"]
-    assert "occurs on one page view only: is it the id of the request?" in " ".join(found.to_text().split())
+    assert "occurs on one page view only. Is it the id of the request?" in " ".join(found.to_text().split())
     assert "?." not in found.to_text() + str(found.findings[0])
     assert "longer period" not in found.to_text()
     assert found.findings[0].count == 120
@@ -1026,7 +1030,7 @@ def test_ids_of_requests_are_not_queries(each_engine: str, without: bool) -> Non
     assert posbias.check(posbias.ClickLog(table, query="search_term"), max_rank=3).usable
 
 
-def test_a_request_that_was_sent_again_is_none_the_less_one() -> None:
+def test_a_few_requests_that_were_sent_again_are_still_requests() -> None:
     rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3), "replay").to_pylist()
     table = requests(rows)
     again = table.slice(0, 3).set_column(5, "impression_id", pa.array([-1] * 3))
@@ -1036,10 +1040,13 @@ def test_a_request_that_was_sent_again_is_none_the_less_one() -> None:
     assert "119 of 120 values of 'query_id' occur on one page view only" in " ".join(found.to_text().split())
 
 
-def test_an_estimate_asks_about_ids_of_requests_too() -> None:
+def test_an_estimate_mentions_ids_of_requests_too() -> None:
     rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3), "replay").to_pylist()
     for log in (posbias.ClickLog(requests(rows)), posbias.ClickLog(requests(rows), ranker="none")):
-        with pytest.raises(posbias.EstimateError, match=r"not the id of a request \(query\)\? If so, .*longer period"):
+        with pytest.raises(
+            posbias.EstimateError,
+            match=r"\(query\) holds what .*, not the id of a request\. If it does, .*longer period",
+        ):
             posbias.CrossFit().fit(posbias.harvest(log, max_rank=3))
 
 
