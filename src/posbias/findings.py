@@ -216,7 +216,7 @@ CODES: dict[str, str] = {
     "click-without-impression": "Clicks match no result that was shown.",
     "conflicting-page-view": "One page view id has different queries, rankers or documents at the same position.",
     "double-clicks": "Clicks repeat a click on the same result of the same page view.",
-    "duplicate-top-position": "Page views have more than one result at the top position.",
+    "duplicate-top-position": "Some page views begin at position 0 and others at position 1.",
     "empty-page": "Page views show no results.",
     "later-pages": "Requests are for a later page of results, which is numbered from the top again.",
     "nested-document": "Elements of the document array look like JSON objects, and each was taken as an id.",

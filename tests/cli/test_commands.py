@@ -361,13 +361,13 @@ def test_nothing_is_written_over_what_is_read(folder: Path, tmp_path: Path) -> N
     one, link = days / "1.parquet", tmp_path / "link.parquet"
     link.symlink_to(one)
     for source in ([one], [days / "*.parquet"], [days], [days / "2.parquet", link], [link, "--rankings", one]):
-        assert re.search("is what is being read|lies in the folder", fails("harvest", *source, "-o", one))
+        assert re.search("is the file that is being read|is in the folder", fails("harvest", *source, "-o", one))
     assert "the next run would take it" in fails("harvest", days, "-o", days / "new.parquet")
     link.unlink()
     assert contents(tmp_path) == before
     run("harvest", one, "-o", tmp_path / "h.parquet")
     before = contents(tmp_path)
-    assert "is what is being read" in fails("merge", tmp_path / "h.parquet", "-o", tmp_path / "h.parquet")
+    assert "is the file that is being read" in fails("merge", tmp_path / "h.parquet", "-o", tmp_path / "h.parquet")
     assert contents(tmp_path) == before
 
 

@@ -109,14 +109,14 @@ ZSTD: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("kind", PLAIN)
 @pytest.mark.parametrize("name", GZIP)
 def test_a_damaged_gzip_file_is_refused(name: str, kind: str, tmp_path: Path) -> None:
-    with pytest.raises(posbias.LogError, match=r"cannot be (unpacked|read)(.|\n)*truncated or damaged"):
+    with pytest.raises(posbias.LogError, match=r"cannot be (decompressed|read)(.|\n)*truncated or damaged"):
         read(tmp_path / f"log.{kind}.gz", GZIP[name](PLAIN[kind]))
 
 
 @pytest.mark.parametrize("kind", PLAIN)
 @pytest.mark.parametrize("name", ZSTD)
 def test_a_damaged_zstandard_file_is_refused(name: str, kind: str, tmp_path: Path) -> None:
-    with pytest.raises(posbias.LogError, match=r"cannot be (unpacked|read)(.|\n)*truncated or damaged"):
+    with pytest.raises(posbias.LogError, match=r"cannot be (decompressed|read)(.|\n)*truncated or damaged"):
         read(tmp_path / f"log.{kind}.zst", ZSTD[name](PLAIN[kind]))
 
 
@@ -157,7 +157,7 @@ def test_every_command_refuses_it(tmp_path: Path) -> None:
     ):
         result = CliRunner().invoke(cli, [str(arg) for arg in args])
         assert result.exit_code == (1 if args[0] == "check" else 2), result.output
-        assert "incorrect data check" in result.output
+        assert "incorrect data check" in " ".join(result.output.split())
     assert not (tmp_path / "out").exists()
 
 
@@ -176,7 +176,7 @@ def test_the_rankings_are_checked_too(tmp_path: Path) -> None:
     posbias.harvest(log)
     data = rankings.read_bytes()
     rankings.write_bytes(data[:-8] + bytes(4) + data[-4:])
-    with pytest.raises(posbias.LogError, match=r"log\.rankings\.csv\.gz' cannot be unpacked"):
+    with pytest.raises(posbias.LogError, match=r"log\.rankings\.csv\.gz' cannot be decompressed"):
         posbias.harvest(log)
 
 
@@ -184,7 +184,7 @@ def test_one_of_many_files_is_named(tmp_path: Path) -> None:
     for day in range(3):
         (tmp_path / f"{day}.csv.gz").write_bytes(packed(PLAIN["csv"]))
     (tmp_path / "1.csv.gz").write_bytes(forged(PLAIN["csv"]))
-    with pytest.raises(posbias.LogError, match=r"1\.csv\.gz' cannot be unpacked"):
+    with pytest.raises(posbias.LogError, match=r"1\.csv\.gz' cannot be decompressed"):
         posbias.harvest(posbias.ClickLog(tmp_path), max_rank=4)
 
 
@@ -192,7 +192,7 @@ def test_bytes_explain_rows(tmp_path: Path) -> None:
     """A row that cannot be, because of a byte that was not written so, is not what is complained of."""
     data = PLAIN["csv"].replace(b",1,", b",x,", 1)
     changed = packed(data)
-    with pytest.raises(posbias.LogError, match="cannot be unpacked"):
+    with pytest.raises(posbias.LogError, match="cannot be decompressed"):
         read(tmp_path / "log.csv.gz", changed[:-8] + packed(PLAIN["csv"])[-8:])
     with pytest.raises(posbias.LogError, match="cannot be used"):
         read(tmp_path / "log.csv.gz", changed)

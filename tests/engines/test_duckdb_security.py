@@ -112,7 +112,7 @@ def test_views_of_a_database_read_no_other_files_unless_the_user_says_so(kind, t
     secret = tmp_path / "secret.csv"
     secret.write_text("word\nopen sesame\n")
     path = database("CREATE VIEW seen AS " + READING[kind].format(file=secret, folder=tmp_path / "nothing*"))
-    with pytest.raises(posbias.LogError, match=r"say so by giving it as your own query, such as sql=") as refused:
+    with pytest.raises(posbias.LogError, match=r"If you trust it, read it by your own query, such as sql=") as refused:
         harvest(path, table="seen")
     assert "sesame" not in str(refused.value)
     if kind != "a pattern":
@@ -150,10 +150,12 @@ def test_a_database_of_sqlite_is_named_as_such_and_nothing_is_fetched(tmp_path):
     with sqlite3.connect(path) as con:
         con.execute("CREATE TABLE clicks (query_id)")
     con.close()
-    with pytest.raises(posbias.LogError, match=r"x.db' is a SQLite database, not one of DuckDB.* Export the table"):
+    with pytest.raises(
+        posbias.LogError, match=r"x.db' is not a DuckDB database but a SQLite database.* Export the table"
+    ):
         harvest(path)
     (tmp_path / "y.duckdb").write_bytes(b"hello, world, this is a text")
-    with pytest.raises(posbias.LogError, match="is no DuckDB database"):
+    with pytest.raises(posbias.LogError, match="is not a DuckDB database"):
         harvest(tmp_path / "y.duckdb")
 
 

@@ -121,8 +121,11 @@ def test_few_signatures_are_counted_by_place(
     path = tmp_path / "log.parquet"
     names = tuple("abc"[:rankers])
     write(posbias.World(rankers=names, queries=50), path)
-    monkeypatch.setattr("posbias.engines.duckdb_log._LARGE", large)
-    with open_log(posbias.ClickLog(path), posbias.DuckDB(threads=threads)) as engine, engine._by_place(few_groups=True):
+    monkeypatch.setattr("posbias.engines.duckdb_log._LARGE_BYTES", large)
+    with (
+        open_log(posbias.ClickLog(path), posbias.DuckDB(threads=threads)) as engine,
+        engine._array_of_groups(few_groups=True),
+    ):
         [(_, text)] = engine.rows(f"EXPLAIN {signatures(QueryPlan(engine.schema, engine.dialect, names, 6))}")
     assert ("perfect hash" in text.lower()) == by_place
     assert_same(harvest(path), harvest(pq.read_table(path)))
@@ -325,7 +328,7 @@ def test_one_of_several_tables(database: Path, expected: posbias.Harvest) -> Non
         'CREATE VIEW source AS SELECT * FROM "my ""clicks"""',
     )
     with pytest.raises(
-        posbias.LogError, match=r"holds 5 tables: 'a.b', 'my \"clicks\"', 'other', 'source', 'web.clicks'"
+        posbias.LogError, match=r"has 5 tables: 'a.b', 'my \"clicks\"', 'other', 'source', 'web.clicks'"
     ):
         harvest(database)
     with pytest.raises(posbias.LogError, match=r"no table 'web.click' .* Did you mean 'web.clicks'"):
@@ -348,7 +351,7 @@ def test_a_query_on_any_source(table: pa.Table, expected: posbias.Harvest, tmp_p
     for wrong in ("SELEC", "SELECT * FROM nothing", "SELECT nothing FROM source"):
         with pytest.raises(posbias.LogError, match="Check the query given as sql"):
             harvest(table, sql=wrong)
-    with pytest.raises(posbias.LogError, match="table goes with a DuckDB file"):
+    with pytest.raises(posbias.LogError, match="table is for a DuckDB file"):
         harvest(table, table="t")
 
 
@@ -363,7 +366,7 @@ def test_rankings_in_the_same_duckdb_file(tmp_path: Path) -> None:
     files = harvest(log, rankings=write_parquet(rankings, tmp_path / "rankings.parquet"))
     assert_same(harvest(path, table="clicks", rankings="ranked"), files)
     assert_same(harvest(log, rankings=rankings.to_pandas()), files)
-    with pytest.raises(posbias.LogError, match=r"name their table, or .* Add rankings="):
+    with pytest.raises(posbias.LogError, match=r"give its name, or .* Add rankings="):
         harvest(log, rankings=path)
 
 
@@ -520,7 +523,9 @@ def test_the_same_text_id_lands_in_the_same_bucket_whatever_holds_it(table: pa.T
     ("source", "shown"), [(None, "NoneType"), (3, "int"), ([{"a": 1}], "list"), (b"log.csv", "bytes")]
 )
 def test_what_is_no_source(source: Any, shown: str) -> None:
-    with pytest.raises(posbias.LogError, match=rf"cannot be read from a {shown} \(.*\)\. Give a path, glob or folder"):
+    with pytest.raises(
+        posbias.LogError, match=rf"cannot be read from a {shown} \(.*\)\. Give a path, a glob or a folder"
+    ):
         harvest(source)
 
 

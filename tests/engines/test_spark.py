@@ -264,7 +264,7 @@ def test_limits_of_duckdb_are_not_sparks() -> None:
 
 
 def test_an_engine_that_is_none() -> None:
-    with pytest.raises(PosbiasError, match="'flink' is not known"):
+    with pytest.raises(PosbiasError, match="Unknown engine 'flink'"):
         posbias.harvest(posbias.ClickLog("x.parquet"), engine="flink")  # type: ignore[arg-type]
 
 

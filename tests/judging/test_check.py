@@ -757,12 +757,12 @@ BROKEN = [
     ("empty", "log.parquet", "empty-file", "log.parquet", "Leave it out"),
     ("empty", "log.jsonl", "empty-file", "log.jsonl", "Leave it out"),
     ("empty gzip", "log.csv.gz", "empty-file", "log.csv.gz", "Leave it out"),
-    ("folder", "log", "missing-file", "holds no log file", "Expected Parquet"),
+    ("folder", "log", "missing-file", "contains no log file", "Expected Parquet"),
     ("none", "lgo.csv", "missing-file", "There is no file", "Did you mean 'log2.csv'?"),
-    ("none", "zzz", "missing-file", "There is no file", "That folder holds: 'log2.csv'"),
-    ("none", "x/log.csv", "missing-file", "and no folder", "Check the path"),
-    ("none", "*.jsonl", "missing-file", "No file fits", "Check the pattern"),
-    ("picture", "log.xlsx", "unknown-format", "is not known by its name", "Expected Parquet"),
+    ("none", "zzz", "missing-file", "There is no file", "The folder contains: 'log2.csv'"),
+    ("none", "x/log.csv", "missing-file", "the folder 'x' does not exist", "Check the path"),
+    ("none", "*.jsonl", "missing-file", "No file matches", "Check the pattern"),
+    ("picture", "log.xlsx", "unknown-format", "has no ending of a known format", "Expected Parquet"),
 ]
 
 

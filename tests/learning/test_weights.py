@@ -664,8 +664,8 @@ def test_the_command_writes_what_the_function_returns(files: Path) -> None:
         (["--engine", "spark"], "DuckDB"),
         (["--rows", "--keep", "ranker"], "rows=True keeps all columns of the log"),
         (["--estimate", "{folder}/log.parquet"], "is not a curve, or is damaged"),
-        (["-o", "{folder}/log.parquet"], "is what is being read"),
-        (["-o", "{folder}/curve.json"], "is what is being read"),
+        (["-o", "{folder}/log.parquet"], "is the file that is being read"),
+        (["-o", "{folder}/curve.json"], "is the file that is being read"),
         (["-o", "{folder}/w.csv"], "Parquet"),
         (["-o", "{folder}/none/w.parquet"], "does not exist"),
     ],
@@ -681,11 +681,11 @@ def test_the_command_rejects_invalid_options(words: list[str], message: str, fil
 @pytest.mark.parametrize("name", ["log.parquet", "curve.json"])
 def test_inputs_are_never_overwritten(name: str, files: Path) -> None:
     log, before = posbias.ClickLog(files / "log.parquet"), (files / name).read_bytes()
-    with pytest.raises(posbias.PosbiasError, match="is what is being read"):
+    with pytest.raises(posbias.PosbiasError, match="is the file that is being read"):
         posbias.ips_weights(log, files / "curve.json", files / name, overwrite=True)
-    with pytest.raises(posbias.PosbiasError, match="lies in the folder that is being read"):
+    with pytest.raises(posbias.PosbiasError, match="is in the folder that is being read"):
         posbias.ips_weights(posbias.ClickLog(files), files / "curve.json", files / "w.parquet")
-    with pytest.raises(posbias.PosbiasError, match="has a name as those that are being read"):
+    with pytest.raises(posbias.PosbiasError, match="matches the pattern that is being read"):
         posbias.ips_weights(posbias.ClickLog(f"{files}/*.parquet"), files / "curve.json", files / "w.parquet")
     assert (files / name).read_bytes() == before
 

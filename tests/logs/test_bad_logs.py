@@ -341,11 +341,11 @@ CASES: dict[str, Case] = {
     ),
     "case in two CSV files": Case(
         all_of(csv(PARTS[0], "1.csv"), csv(named(PARTS[1], rank_b="rank_B"), "2.csv")),
-        r"2.csv', beside .*1.csv', has columns that differ only by upper and lower case: 'rank_b', 'rank_B'",
+        r"2.csv', compared with .*1.csv', has columns that differ only by upper and lower case: 'rank_b', 'rank_B'",
     ),
     "case in two Parquet files": Case(
         all_of(parquet(PARTS[0], "1.parquet"), parquet(named(PARTS[1], clicked="Clicked"), "2.parquet")),
-        r"2.parquet', beside .* 'clicked', 'Clicked'",
+        r"2.parquet', compared with .*1.parquet', .* 'clicked', 'Clicked'",
     ),
     "case in the rankings": Case(
         the(LONG),
@@ -490,12 +490,12 @@ CASES: dict[str, Case] = {
     "a pipe of rankings": Case(special("x.csv", "pipe", lambda path: LONG), "is a pipe", {"rankings": "x.csv"}),
     "a device of rankings": Case(special("x.csv", "/dev/zero", lambda path: LONG), "a device", {"rankings": "x.csv"}),
     # Databases.
-    "SQLite": Case(sqlite, "log.db' is a SQLite database, not one of DuckDB", spark=False),
-    "text as a database": Case(raw("log.duckdb", b"hello, world, hello"), "is no DuckDB database", spark=False),
+    "SQLite": Case(sqlite, "log.db' is not a DuckDB database but a SQLite database", spark=False),
+    "text as a database": Case(raw("log.duckdb", b"hello, world, hello"), "is not a DuckDB database", spark=False),
     "nothing as a database": Case(raw("log.duckdb", b""), "is empty", spark=False),
     "a view of a file": Case(
         database("CREATE VIEW v AS SELECT c.* FROM clicks c, '{folder}/secret.csv'"),
-        "secret.csv.*say so by giving it as your own query",
+        "secret.csv.*If you trust it, read it by your own query",
         {"table": "v"},
         spark=False,
     ),
@@ -514,9 +514,7 @@ CASES: dict[str, Case] = {
     "a macro in the query": Case(
         database("CREATE MACRO twisted(x) AS x"), "twisted", {"sql": "SELECT twisted(1) FROM clicks"}, spark=False
     ),
-    "a setting in the query": Case(
-        the(WIDE), "holds 2 statements", {"sql": "FROM source; SET threads = 1"}, spark=False
-    ),
+    "a setting in the query": Case(the(WIDE), "has 2 statements", {"sql": "FROM source; SET threads = 1"}, spark=False),
     "an extension in the query": Case(
         the(WIDE), "loads no extension", {"sql": "FROM 'https://127.0.0.1:9/x.parquet'"}, spark=False
     ),
@@ -699,10 +697,18 @@ CASES: dict[str, Case] = {
         the(LONG), "2 of 116 .* several ranks by one ranker", {"rankings": unlike(lambda k: k % 3 + 1, 2)}, finding=True
     ),
     "rankings that hide a 0": Case(the(LONG), "have a rank of 0", {"rankings": unlike(lambda k: 0)}),
-    "rankings without rows": Case(the(LONG), "names no ranker", {"rankings": RANKINGS.slice(0, 0)}),
-    "rankings of nobody": Case(the(LONG), "names no ranker", {"rankings": every("ranker", lambda r: "", RANKINGS)}),
+    "rankings without rows": Case(
+        the(LONG), "table of rankings is empty, or has no value in column 'ranker'", {"rankings": RANKINGS.slice(0, 0)}
+    ),
+    "rankings of nobody": Case(
+        the(LONG),
+        "table of rankings is empty, or has no value in column 'ranker'",
+        {"rankings": every("ranker", lambda r: "", RANKINGS)},
+    ),
     "rankings of no type": Case(
-        the(LONG), "names no ranker", {"rankings": cut(RANKINGS, "ranker", lambda old: [None] * len(old))}
+        the(LONG),
+        "table of rankings is empty, or has no value in column 'ranker'",
+        {"rankings": cut(RANKINGS, "ranker", lambda old: [None] * len(old))},
     ),
     "rankings of one ranker": Case(
         the(LONG),
@@ -721,7 +727,9 @@ CASES: dict[str, Case] = {
     "rankings that are a number": Case(the(LONG), "cannot be read from a int", {"rankings": 7}),
     "rankings beside ranks": Case(the(LONG), "not both", {"rankings": RANKINGS, "ranks": "rank_{ranker}"}),
     "rankings in another database": Case(
-        the(LONG), "cannot be read from the DuckDB file|cannot read the DuckDB", {"rankings": database(name="r.duckdb")}
+        the(LONG),
+        "cannot be read from a second DuckDB file|cannot read the DuckDB",
+        {"rankings": database(name="r.duckdb")},
     ),
     "rankings of other documents": Case(
         the(LONG),
@@ -752,7 +760,7 @@ CASES: dict[str, Case] = {
     "blank lines in CSV": Case(raw("log.csv", b"\n\n \n"), "log.csv' is empty"),
     "a mark in CSV": Case(raw("log.csv", b"\xef\xbb\xbf"), "log.csv' is empty"),
     "a header alone": Case(text("log.csv", HEADER), "has its columns but no row"),
-    "no header": Case(text("log.csv", *LINES[1:]), "holds values and not the names of columns: '0', '0', 'a'"),
+    "no header": Case(text("log.csv", *LINES[1:]), "has values instead of column names: '0', '0', 'a'"),
     "UTF-16": Case(raw("log.csv", "\n".join(LINES).encode("utf-16")), "not CSV text in UTF-8"),
     "UTF-16 without a mark": Case(raw("log.csv", "\n".join(LINES).encode("utf-16-le")), "not in the log"),
     "Latin-1": Case(raw("log.csv", "\n".join([*LINES, "\xe9,1,a,1,0"]).encode("latin-1")), "not CSV text in UTF-8"),
@@ -765,23 +773,25 @@ CASES: dict[str, Case] = {
     "rows by another delimiter": Case(text("log.csv", HEADER, *(r.replace(",", ";") for r in LINES[1:])), "log.csv"),
     "a line break after a mark": Case(
         raw("log.csv", "\n".join(['\ufeff"a\nb",' + HEADER, *(f"x,{r}" for r in LINES[1:])]).encode()),
-        "with a line break in it, after a byte order mark",
+        "contains a line break after a byte order mark",
     ),
     "a delimiter after a mark": Case(
         raw("log.csv", "\n".join(['\ufeff"a,b",' + HEADER, *(f"x,{r}" for r in LINES[1:])]).encode()),
-        "with the delimiter ',' in it, after a byte order mark",
+        "contains the delimiter ',' after a byte order mark",
     ),
     # Files that are something else, or cut.
     "Parquet as CSV": Case(damaged(parquet(WIDE), lambda data: data, "log.csv"), "not CSV text in UTF-8|is not CSV"),
     "CSV as Parquet": Case(text("log.parquet", *LINES), "looks truncated or damaged"),
-    "CSV as gzip": Case(raw("log.csv.gz", b"a,b\n1,2\n"), "cannot be unpacked"),
+    "CSV as gzip": Case(raw("log.csv.gz", b"a,b\n1,2\n"), "cannot be decompressed"),
     "gzip as CSV": Case(raw("log.csv", PACKED), "not CSV text in UTF-8"),
-    "gzip cut": Case(raw("log.csv.gz", PACKED[:-9]), "cannot be unpacked"),
-    "gzip of another sum": Case(raw("log.csv.gz", PACKED[:-8] + b"\0" * 8), "cannot be unpacked"),
-    "gzip and more": Case(raw("log.csv.gz", PACKED + b"more"), "cannot be unpacked"),
-    "gzip of JSON cut": Case(raw("log.jsonl.gz", gzip.compress((ROW + "\n").encode() * 99)[:-9]), "cannot be unpacked"),
-    "Zstandard cut": Case(raw("log.csv.zst", ZSTD[:-5]), "cannot be unpacked", spark=False),
-    "CSV as Zstandard": Case(text("log.csv.zst", *LINES), "cannot be unpacked", spark=False),
+    "gzip cut": Case(raw("log.csv.gz", PACKED[:-9]), "cannot be decompressed"),
+    "gzip of another sum": Case(raw("log.csv.gz", PACKED[:-8] + b"\0" * 8), "cannot be decompressed"),
+    "gzip and more": Case(raw("log.csv.gz", PACKED + b"more"), "cannot be decompressed"),
+    "gzip of JSON cut": Case(
+        raw("log.jsonl.gz", gzip.compress((ROW + "\n").encode() * 99)[:-9]), "cannot be decompressed"
+    ),
+    "Zstandard cut": Case(raw("log.csv.zst", ZSTD[:-5]), "cannot be decompressed", spark=False),
+    "CSV as Zstandard": Case(text("log.csv.zst", *LINES), "cannot be decompressed", spark=False),
     "Parquet without its end": Case(damaged(parquet(WIDE), lambda data: data[:-100]), "looks truncated or damaged"),
     "Parquet without its start": Case(damaged(parquet(WIDE), lambda data: data[100:]), "looks truncated or damaged"),
     "Parquet without its middle": Case(
@@ -791,15 +801,15 @@ CASES: dict[str, Case] = {
     "nothing in Parquet": Case(raw("log.parquet", b""), "log.parquet' is empty"),
     "no rows in Parquet": Case(parquet(WIDE.slice(0, 0)), "has its columns but no row"),
     "no columns in Parquet": Case(parquet(pa.table({})), "read|column"),
-    "Arrow files": Case(raw("log.arrow", b"ARROW1\0\0"), "format of .*log.arrow' is not known by its name"),
-    "a spreadsheet": Case(raw("log.xlsx", b"PK"), "log.xlsx' is not known by its name"),
-    "a file of no ending": Case(text("log", *LINES), "log' is not known by its name"),
+    "Arrow files": Case(raw("log.arrow", b"ARROW1\0\0"), "log.arrow' has no ending of a known format"),
+    "a spreadsheet": Case(raw("log.xlsx", b"PK"), "log.xlsx' has no ending of a known format"),
+    "a file of no ending": Case(text("log", *LINES), "log' has no ending of a known format"),
     # JSON.
     "nothing in JSON": Case(raw("log.jsonl", b""), "log.jsonl' is empty"),
-    "numbers in JSON": Case(jsonl("1", "2"), "holds no JSON objects|Expected one object for each row"),
+    "numbers in JSON": Case(jsonl("1", "2"), "has no JSON objects|one object for each row"),
     "lists in JSON": Case(jsonl("[1, 2]", "[3, 4]"), "JSON|column"),
     "words in JSON": Case(jsonl("hello"), "[Ee]xpected one"),
-    "empty objects in JSON": Case(jsonl("{}", "{}"), "holds no JSON objects|not in the log"),
+    "empty objects in JSON": Case(jsonl("{}", "{}"), "has no JSON objects|not in the log"),
     "half an object in JSON": Case(jsonl(ROW, ROW[:20]), "[Ee]xpected one|truncated"),
     "NaN in JSON": Case(jsonl(ROW.replace('"query_id":1', '"query_id":NaN')), "read|no value|query_id"),
     "JSON 5,000 deep": Case(jsonl(ROW.replace(":1,", f":{'[' * 5000}{']' * 5000},", 1)), "log.jsonl|read"),
@@ -816,9 +826,9 @@ CASES: dict[str, Case] = {
         raw("log.jsonl", ROW.replace('"a"', '"\xe9"').encode("latin-1")), "UTF-8|log.jsonl", spark=False
     ),
     # Folders and lists.
-    "an empty folder": Case(all_of(), "holds no log file"),
-    "a folder of notes": Case(all_of(text("notes.md", "none")), "holds no log file"),
-    "a folder of hidden files": Case(all_of(csv(WIDE, "_temporary/log.csv")), "holds no log file"),
+    "an empty folder": Case(all_of(), "contains no log file"),
+    "a folder of notes": Case(all_of(text("notes.md", "none")), "contains no log file"),
+    "a folder of hidden files": Case(all_of(csv(WIDE, "_temporary/log.csv")), "contains no log file"),
     "a folder of two formats": Case(all_of(csv(WIDE, "1.csv"), parquet(WIDE, "2.parquet")), "several formats"),
     "an empty file among others": Case(all_of(csv(WIDE, "1.csv"), raw("2.csv", b"")), "2.csv' is empty"),
     "a text among clicks": Case(
@@ -829,13 +839,15 @@ CASES: dict[str, Case] = {
         "do not fit together|told by a single value",
     ),
     "a question mark before gzip": Case(text("day?/log.csv.gz", *LINES), "question mark in its path", spark=False),
-    "no path at all": Case(lambda folder: (csv(WIDE)(folder), "")[1], "The path '' names no file"),
-    "a path of blanks": Case(lambda folder: (csv(WIDE)(folder), " ")[1], "The path ' ' names no file"),
-    "no path in a list": Case(lambda folder: [csv(WIDE)(folder), ""], "The path '' names no file"),
-    "no path of rankings": Case(lambda folder: (csv(RANKINGS)(folder), LONG)[1], "names no file", {"rankings": ""}),
-    "a path with a NUL": Case(the("log\0.csv"), "names no file"),
+    "no path at all": Case(lambda folder: (csv(WIDE)(folder), "")[1], "The path '' is not a file name"),
+    "a path of blanks": Case(lambda folder: (csv(WIDE)(folder), " ")[1], "The path ' ' is not a file name"),
+    "no path in a list": Case(lambda folder: [csv(WIDE)(folder), ""], "The path '' is not a file name"),
+    "no path of rankings": Case(
+        lambda folder: (csv(RANKINGS)(folder), LONG)[1], "is not a file name", {"rankings": ""}
+    ),
+    "a path with a NUL": Case(the("log\0.csv"), "is not a file name"),
     "no such file": Case(lambda folder: folder / "nothing.csv", "There is no file"),
-    "no such pattern": Case(lambda folder: str(folder / "*.csv"), "No file fits"),
+    "no such pattern": Case(lambda folder: str(folder / "*.csv"), "No file matches"),
     "no files in a list": Case(the([]), "list of files is empty"),
     "an address": Case(the("s3://bucket/log.parquet"), "is a remote address", spark=False),
     "a harvest as a log": Case(harvested, "'query_id', 'doc_id', 'position' are not in the log", command=False),
@@ -866,8 +878,8 @@ CASES: dict[str, Case] = {
     "a closed relation": Case(closed, "already been closed"),
     "a dataset that is gone": Case(gone, "No such file"),
     # Databases.
-    "no table in a database": Case(nothing_left, "holds 0 tables", spark=False),
-    "two tables in a database": Case(database("CREATE TABLE other AS FROM clicks"), "holds 2 tables", spark=False),
+    "no table in a database": Case(nothing_left, "has 0 tables", spark=False),
+    "two tables in a database": Case(database("CREATE TABLE other AS FROM clicks"), "has 2 tables", spark=False),
     "another table in a database": Case(
         database(), "no table 'klicks'.*mean 'clicks'", {"table": "klicks"}, spark=False
     ),
@@ -875,7 +887,7 @@ CASES: dict[str, Case] = {
         lambda folder: [database(name=f"{i}.duckdb")(folder) for i in (1, 2)], "2 DuckDB files", spark=False
     ),
     "a database cut": Case(damaged(database(), lambda data: data[:5000]), "Could not read enough bytes", spark=False),
-    "a table of a file": Case(csv(WIDE), "table goes with a DuckDB file", {"table": "clicks"}, spark=False),
+    "a table of a file": Case(csv(WIDE), "table is for a DuckDB file", {"table": "clicks"}, spark=False),
     # Arguments.
     "a column that is not there": Case(the(WIDE), "'qid' is not in the log. Did you mean 'query_id'", {"query": "qid"}),
     "a column of no name": Case(the(WIDE), "query='' must be a text: the name of a column", {"query": ""}),

@@ -518,7 +518,7 @@ def test_a_report_does_not_overwrite_its_input(files: dict[str, str], tmp_path: 
     for words in (["one.harvest", "-o", "one.harvest"], ["one.harvest", "--history", "days", "-o", "days"]):
         result = CliRunner().invoke(cli, ["report", *(files.get(word, word) for word in words)])
         assert result.exit_code == 2
-        assert "is what is being read" in result.stderr
+        assert "is the file that is being read" in result.stderr
     assert (
         CliRunner().invoke(cli, ["report", files["one.harvest"], "-o", str(tmp_path / "no" / "x.html")]).exit_code == 2
     )

@@ -1,4 +1,8 @@
-"""What runs the SQL of a harvest: an engine is a value, an embedded DuckDB or Spark, that opens a log."""
+"""Engines that read a log and run SQL on it: DuckDB in this process, or Spark.
+
+An engine is a value, `DuckDB(...)` or `Spark(...)`. `open_log` opens a log with it, and returns an `OpenLog` that runs
+queries.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,10 @@ from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 
 EngineName = Literal["duckdb", "spark"]
-# What a user says of the engine: a value, or the name of one without limits of its own.
+# An engine as users give it: a value, or a name for its defaults.
 EngineChoice = DuckDB | Spark | EngineName
 ENGINES: dict[str, type[DuckDB] | type[Spark]] = {"duckdb": DuckDB, "spark": Spark}
-# What runs a log that does not itself say by what.
+# The engine of every log that is not a Spark DataFrame.
 DEFAULT = "duckdb"
 
 __all__ = [
@@ -58,34 +62,38 @@ def open_log(
     """
     chosen = choose_engine(log, engine)
     if not callable(progress):
-        raise PosbiasError(f"progress must be a function of what is being done and the share done, not {progress!r}.")
-    return _opened(chosen, log, progress, extra_tables or {}, outputs)
+        raise PosbiasError(
+            f"progress must be a function of a step's name and the share of it that is done, not {progress!r}."
+        )
+    return _open(chosen, log, progress, extra_tables or {}, outputs)
 
 
 def choose_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB | Spark:
-    """Return the engine as a value: the one that was chosen, or that of the log."""
+    """Return the engine as a value: the given one, or the default of the log."""
     if not isinstance(log, ClickLog):
-        raise PosbiasError(f"Expected a click log, not a {type(log).__name__}: ClickLog('clicks.parquet') makes one.")
+        raise PosbiasError(
+            f"Expected a click log, not a {type(log).__name__}. Create one with ClickLog('clicks.parquet')."
+        )
     if engine is None:
         engine = Spark() if type(log.sources[0]).__module__.startswith("pyspark.") else ENGINES[DEFAULT]()
     elif isinstance(engine, str) and engine in ENGINES:
         engine = ENGINES[engine]()
     if not isinstance(engine, DuckDB | Spark):
         raise PosbiasError(
-            f"The engine {engine!r} is not known. Use one of {listed(ENGINES)}, or a value such as "
+            f"Unknown engine {engine!r}. Use one of {listed(ENGINES)}, or a value such as "
             "posbias.DuckDB(memory_limit='2GB')."
         )
     return engine
 
 
 @contextmanager
-def _opened(
+def _open(
     engine: DuckDB | Spark, log: ClickLog, progress: Progress, extra_tables: Mapping[str, Any], outputs: Sequence[str]
 ) -> Iterator[OpenLog]:
     if extra_tables and not isinstance(engine, DuckDB):
         raise PosbiasError(
-            f"Tables beside the log ({listed(extra_tables)}) are joined with it by DuckDB alone. Leave "
-            f"engine={engine.name!r} out, and give the log as files."
+            f"Only DuckDB can join tables ({listed(extra_tables)}) with the log. Leave out engine={engine.name!r}, and "
+            "give the log as files."
         )
     with ExitStack() as stack:
         for source in (log, *map(ClickLog, extra_tables.values())):

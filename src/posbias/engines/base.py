@@ -1,4 +1,4 @@
-"""An opened log, and the answers of an engine."""
+"""What every engine offers: a log that is open for queries (`OpenLog`), and the results of queries as NumPy columns."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from posbias.logs.schema import Columns, Schema
 from posbias.progress import Progress, ProgressBar, silent
 from posbias.sql.dialects import Dialect
 
-# Where SQL has NULL, a whole number is 0, another number NaN and a text None.
+# The result of a query: its columns by name, numbers as 64-bit arrays and text as arrays of objects. NULL is 0 in a
+# column of whole numbers, NaN among other numbers and None in text.
 Answer = dict[str, AnyArray]
+# The values of the segment columns, one tuple for each segment.
 Segments = list[tuple[str | None, ...]]
 
 
 def from_arrow(table: Any) -> Answer:
-    """Return the columns of an Arrow table."""
-    return {name: _from_arrow(table.column(name)) for name in table.column_names}
+    """Return the columns of an Arrow table as NumPy arrays."""
+    return {name: _column_from_arrow(table.column(name)) for name in table.column_names}
 
 
-def _from_arrow(column: Any) -> AnyArray:
+def _column_from_arrow(column: Any) -> AnyArray:
     import pyarrow as pa
 
     type_ = column.type
@@ -37,27 +39,27 @@ def _from_arrow(column: Any) -> AnyArray:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if array.null_count:
         array = array.fill_null(0 if pa.types.is_integer(type_) else float("nan"))
-    # The memory as it is: Arrow's own conversion would import pandas where that is installed.
+    # Reads the buffer directly: Arrow's own conversion would import pandas if it is installed.
     values = np.frombuffer(array.buffers()[1] or b"", dtype=type_.to_pandas_dtype())
-    return plain(values[array.offset : array.offset + len(array)])
+    return as_64_bit(values[array.offset : array.offset + len(array)])
 
 
-def plain(column: AnyArray) -> AnyArray:
-    """Return a column without a mask, in 64 bits."""
-    whole, real = np.issubdtype(column.dtype, np.integer), np.issubdtype(column.dtype, np.floating)
+def as_64_bit(column: AnyArray) -> AnyArray:
+    """Return a column as int64, float64 or objects, with masked values replaced as in `Answer`."""
+    is_int, is_float = np.issubdtype(column.dtype, np.integer), np.issubdtype(column.dtype, np.floating)
     if isinstance(column, np.ma.MaskedArray):
-        missing: Any = 0 if whole else np.nan if real else None
+        missing: Any = 0 if is_int else np.nan if is_float else None
         column = np.where(np.ma.getmaskarray(column), missing, column.data)
-    return column.astype(np.int64 if whole else np.float64 if real else object, copy=False)
+    return column.astype(np.int64 if is_int else np.float64 if is_float else object, copy=False)
 
 
 def filter_rows(answer: Answer, mask: BoolArray) -> Answer:
-    """Return the rows where the mask holds; the answer itself where that is all of them."""
+    """Return the rows where the mask is true; without a copy if it is true everywhere."""
     return answer if mask.all() else {name: column[mask] for name, column in answer.items()}
 
 
 def stack_columns(answers: Sequence[Answer], names: Sequence[str]) -> Answer:
-    """Return some columns of several answers, one answer under the other."""
+    """Concatenate the named columns of several answers."""
     if len(answers) == 1:
         return {name: answers[0][name] for name in names}
     return {name: np.concatenate([answer[name] for answer in answers]) for name in names}
@@ -68,127 +70,138 @@ def segment_numbers(answer: Answer, names: Sequence[str]) -> tuple[IntArray, Seg
     if not names:
         return np.zeros(row_count(answer), dtype=np.int64), [()]
     keys = list(zip(*(answer[name] for name in names), strict=True))
-    found = merge_segments([keys])
-    number = {key: i for i, key in enumerate(found)}
-    return np.array([number[key] for key in keys], dtype=np.int64), found
+    segments = merge_segments([keys])
+    number = {key: i for i, key in enumerate(segments)}
+    return np.array([number[key] for key in keys], dtype=np.int64), segments
 
 
 def row_count(answer: Answer) -> int:
-    """Return how many rows an answer has."""
+    """Return the number of rows of an answer."""
     return len(next(iter(answer.values())))
 
 
-def merge_segments(found: Sequence[Segments]) -> Segments:
-    """Return the segments of several answers, each once (sorted, null first)."""
-    return sorted({*chain(*found)}, key=lambda key: [(value is not None, value or "") for value in key])
+def merge_segments(parts: Sequence[Segments]) -> Segments:
+    """Return the distinct segments of several answers (sorted, null first)."""
+    return sorted({*chain(*parts)}, key=lambda key: [(value is not None, value or "") for value in key])
 
 
 class OpenLog(ABC):
-    """One log opened as `log`, and its rankings, if it has any, as `rankings`."""
+    """A log that is open for queries, which read it as `log`, and its table of rankings, if any, as `rankings`.
+
+    Attributes:
+        dialect (Dialect): the SQL of the engine.
+        schema (Schema): the roles and types of the columns.
+        progress (callable): called with the name of the current step and the share of it that is done.
+        findings (tuple of Finding): what was found while a log was joined from events.
+        extra_tables (mapping of str to Columns): the columns of the tables that were opened with the log, by name.
+        full_view (str): the view with all columns of the log; `log` may have only those that the schema uses.
+    """
 
     dialect: Dialect
 
     def __init__(self, schema: Schema, progress: Progress, findings: Sequence[Finding] = ()) -> None:
         self.schema = schema
         self.progress = progress
-        # What was found while the log was made of events.
         self.findings = tuple(findings)
-        # The columns of the tables that were opened beside the log, by the names under which they are selected from.
         self.extra_tables: Mapping[str, Columns] = {}
-        # Where columns that are not used are selected from, too.
         self.full_view = "log"
 
     @abstractmethod
-    def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
-        """Run a query whose answer is small."""
+    def rows(self, sql: str, step: str = "") -> list[tuple[Any, ...]]:
+        """Run a query and return its few rows; `step` names it in the progress bar."""
 
     @abstractmethod
-    def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
-        """Run a query and return its answer; `few_groups` says that its keys can only have some million values."""
+    def table(self, sql: str, step: str = "", *, few_groups: bool = False) -> Answer:
+        """Run a query and return its columns.
 
-    def table_up_to(self, sql: str, most: int, doing: str = "") -> Answer | None:
-        """Run a query and return its answer; None if it has more than `most` rows."""
-        answer = self.table(f"SELECT * FROM (\n{sql}\n) answer LIMIT {most + 1}", doing)
-        return answer if len(next(iter(answer.values()))) <= most else None
+        Arguments:
+            sql (str): the query.
+            step (str, default ""): the name of the step in the progress bar.
+            few_groups (bool, default False): whether the keys of its GROUP BY have at most a few million values.
+        """
+
+    def table_up_to(self, sql: str, max_rows: int, step: str = "") -> Answer | None:
+        """Run a query and return its columns, or None if it has more than `max_rows` rows."""
+        answer = self.table(f"SELECT * FROM (\n{sql}\n) answer LIMIT {max_rows + 1}", step)
+        return answer if row_count(answer) <= max_rows else None
 
     @abstractmethod
     def file_columns(self) -> dict[str, dict[str, str]]:
-        """Return the columns and types of each file of the log, where it has several."""
+        """Return the columns and types of each file, if the log has several files."""
 
-    def arrow(self, sql: str, doing: str = "") -> Any:
-        """Run a query and return its answer as an Arrow table."""
-        raise self._for_duckdb()
+    def arrow(self, sql: str, step: str = "") -> Any:
+        """Run a query and return its result as an Arrow table; only DuckDB does this."""
+        raise self._only_duckdb()
 
-    def write(self, sql: str, path: str, doing: str = "") -> None:
-        """Write the answer to a query as a Parquet file, as it is made."""
-        raise self._for_duckdb()
+    def write(self, sql: str, path: str, step: str = "") -> None:
+        """Stream the result of a query into a Parquet file; only DuckDB does this."""
+        raise self._only_duckdb()
 
-    def _for_duckdb(self) -> PosbiasError:
+    def _only_duckdb(self) -> PosbiasError:
         return PosbiasError(
-            f"Rows are weighed by DuckDB alone, not by {self.dialect.name}. Leave the engine out, and give the log as "
-            "files."
+            f"Only DuckDB can weight rows, not {self.dialect.name}. Leave out engine, and give the log as files."
         )
 
     @abstractmethod
-    def cache_text(self, more: Sequence[str] = ()) -> None:
-        """Keep what is read slowly, such as text, in a form that is read fast again; with more columns of it."""
+    def cache_text(self, extra_columns: Sequence[str] = ()) -> None:
+        """Copy a log of CSV or JSON files into a table that is fast to read: the columns in use and the extra ones."""
 
     @property
     @abstractmethod
     def is_text(self) -> bool:
-        """Whether the log is text, of which every look has to read all columns anew."""
+        """Whether the log is CSV or JSON, so that each query parses all of it again."""
 
     @property
     def samples_first(self) -> bool:
-        """Whether an answer that may be too large is dear enough to look first at a part of it."""
+        """Whether to try an expensive query on a sample first, because its result may be too large."""
         return False
 
     @property
     def knows_bounds(self) -> bool:
-        """Whether the least and the greatest value of a column are known without reading it."""
+        """Whether the minimum and maximum of a column are known without reading it."""
         return False
 
     @abstractmethod
-    def done(self) -> float:
+    def share_done(self) -> float:
         """Return the share of the running query that is done."""
 
     @contextmanager
     def ignoring_file_statistics(self) -> Iterator[None]:
-        """Believe only what is read of columns, and not what files say of them, which may leave NaN out."""
+        """Ignore the minimum and maximum that files store for each column: they may leave out NaN."""
         yield
 
     def known_rows(self) -> int | None:
-        """Return the rows of the log where that takes no reading of it."""
+        """Return the number of rows if it is known without reading the log, else None."""
         return None
 
     def known_minimum(self, columns: Sequence[str]) -> int | None:
-        """Return the least whole number in some columns where that takes no reading of them."""
+        """Return the minimum of some columns of whole numbers if it is known without reading them, else None."""
         return None
 
     @contextmanager
     def sample_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
-        """Yield the name by which some columns of a part of the rows can be selected once, and how large a part it is.
+        """Yield a view with some columns of a sample of the rows, and the share of the rows in it.
 
-        None where no part of a log is read faster than all of it, or the log is small.
+        The view can be read once. Yield None if the log is small, or if a sample is not faster to read than all rows.
         """
         yield None
 
     @contextmanager
-    def reporting_progress(self, doing: str) -> Iterator[None]:
-        """Tell the progress of the query that runs inside."""
-        if not doing or self.progress is silent:
+    def reporting_progress(self, step: str) -> Iterator[None]:
+        """Report the progress of the query that runs in the `with` block."""
+        if not step or self.progress is silent:
             yield
             return
         stop = threading.Event()
 
         def watch() -> None:
             while not stop.wait(0.1):
-                self.progress(doing, self.done())
+                self.progress(step, self.share_done())
 
         if isinstance(self.progress, ProgressBar) and self.progress.rows is None:
             self.progress.rows = self.known_rows()
-        self.progress(doing, 0.0)
-        # Joined before the query's answer is used: a thread alive at exit makes DuckDB print leak warnings.
+        self.progress(step, 0.0)
+        # Joined in `finally`: a thread that is alive at exit makes DuckDB print warnings about leaks.
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
@@ -196,16 +209,16 @@ class OpenLog(ABC):
         finally:
             stop.set()
             watcher.join()
-        # An engine that counts what follows the reading as much as the reading may be done at half.
-        self.progress(doing, 1.0)
+        # An engine that counts the reading and the work after it equally may have reported only half.
+        self.progress(step, 1.0)
 
     def refuse_empty_rankings(self) -> None:
-        """Refuse a second table that names no ranker: nothing would be known of any row."""
+        """Refuse a table of rankings without any ranker."""
         name = self.dialect.as_text(self.dialect.quote(self.schema.ranker))
         if not self.rows(f"SELECT 1 FROM rankings WHERE {name} <> '' LIMIT 1"):
             raise unusable(
                 "empty-rankings",
-                f"The rankings table names no ranker: it is empty, or has no value in column {self.schema.ranker!r}",
-                "It must have a row for each query, ranker and document with the rank. Without such a table, leave "
-                "rankings out to learn the ranks from recurring queries.",
+                f"The table of rankings is empty, or has no value in column {self.schema.ranker!r}",
+                "It needs one row with the rank for each query, ranker and document. Without such a table, leave out "
+                "rankings: posbias then learns the ranks from recurring queries.",
             )

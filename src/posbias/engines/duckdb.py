@@ -1,4 +1,7 @@
-"""The embedded engine: DuckDB in this process."""
+"""The default engine: DuckDB in this process. It spills to disk under a memory limit.
+
+`duckdb_sources` reads files, tables and data in memory. `duckdb_log` is the opened log.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,17 @@ if TYPE_CHECKING:
     from posbias.engines.events import WrittenLog
     from posbias.logs.click_log import ClickLog, Events
 
-_MOST_THREADS = 1024
+_MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
 class DuckDB:
-    """DuckDB in this process: the engine of every log that does not say otherwise.
+    """DuckDB in this process, the default engine.
 
     Arguments:
-        memory_limit: how much memory it may take, such as "2GB"; what does not fit goes to disk.
-        threads: how many threads it may use, by default one for each core.
+        memory_limit (str, optional): the memory that DuckDB may use, such as "2GB"; what does not fit goes to disk. By
+            default 80% of the memory of the machine.
+        threads (int, optional): the number of threads, by default one for each core.
 
     Example:
         >>> import posbias
@@ -43,7 +47,7 @@ class DuckDB:
         if self.memory_limit is not None and not isinstance(self.memory_limit, str):
             raise PosbiasError(f"memory_limit must be a size such as '2GB', not {self.memory_limit!r}.")
         if self.threads is not None:
-            object.__setattr__(self, "threads", whole("threads", self.threads, 1, _MOST_THREADS))
+            object.__setattr__(self, "threads", whole("threads", self.threads, 1, _MAX_THREADS))
 
     def open(
         self,
@@ -52,20 +56,20 @@ class DuckDB:
         extra_tables: Mapping[str, Any] | None = None,
         outputs: Sequence[str] = (),
     ) -> AbstractContextManager[OpenLog]:
-        """Open a log for as long as a block lasts, and tables beside it by their names; answers may go to outputs."""
-        from posbias.engines.duckdb_log import open_log
+        """Open a log, and extra tables by name, for a `with` block; queries may write to the files `outputs`."""
+        from posbias.engines.duckdb_log import open_duckdb_log
 
         if any(type(source).__module__.startswith("pyspark.") for source in log.sources):
-            raise PosbiasError("The log is a Spark DataFrame, which DuckDB cannot read. Leave engine='duckdb' out.")
+            raise PosbiasError("DuckDB cannot read a Spark DataFrame. Leave out engine='duckdb'.")
         if any(type(source).__module__.startswith("pyspark.") for source in (extra_tables or {}).values()):
             raise PosbiasError(
-                "DuckDB cannot read a Spark DataFrame: write it as files, or give it as Arrow or pandas."
+                "DuckDB cannot read a Spark DataFrame. Write it to files, or give it as an Arrow or pandas table."
             )
         limits = {"memory_limit": self.memory_limit, "threads": self.threads}
-        return open_log(log, **limits, progress=progress, extra_tables=extra_tables or {}, outputs=outputs)  # type: ignore[arg-type]
+        return open_duckdb_log(log, **limits, progress=progress, extra_tables=extra_tables or {}, outputs=outputs)  # type: ignore[arg-type]
 
     def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
-        """Write the log that events make as Parquet."""
+        """Join events into a log, and write it as a Parquet file."""
         from posbias.engines.duckdb_log import write_events
 
         return write_events(events, path, memory_limit=self.memory_limit, threads=self.threads, progress=progress)

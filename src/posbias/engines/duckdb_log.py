@@ -1,4 +1,10 @@
-"""A log opened by DuckDB."""
+"""A log that is open in DuckDB, and logs that DuckDB joins from events.
+
+Some checks read a sample of the rows. DuckDB cannot sample a Parquet file without reading all of it, so
+`sample_row_groups` picks row groups instead, by a difference set: for every distance modulo its period it contains
+exactly one pair. A batch of rows that was written twice therefore meets its copy in the sample, however far apart they
+are.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +18,29 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from posbias._files import scratch_folder
-from posbias.engines.base import OpenLog
+from posbias.engines.base import OpenLog, as_64_bit
 from posbias.engines.duckdb_sources import (
-    Opened,
-    attach,
+    OpenedTable,
+    add_ranker_column,
+    attach_database,
     choose_table,
-    connected,
-    define,
-    distrust,
+    connect,
+    create_source_view,
+    create_view,
     escape_glob,
-    explained,
-    find_extra_tables,
-    find_second,
-    name_no_ranker,
+    expose_tables,
+    find_extra_table_files,
+    find_table_files,
+    ignore_file_statistics,
+    lock_down,
     open_extra_tables,
-    open_tables,
-    publish,
-    query_tables,
-    select_files,
-    shut,
-    trust,
+    open_log_tables,
+    read_files,
+    translate_errors,
+    use_file_statistics,
 )
 from posbias.engines.events import LOG_COUNTS, Joined, WrittenLog, join_events
-from posbias.engines.files import file_format, find_files, is_path, one_format, refuse_unreadable
+from posbias.engines.files import common_format, file_format, find_files, is_path, refuse_unreadable
 from posbias.errors import LogError
 from posbias.findings import Finding
 from posbias.logs.click_log import ClickLog, Events
@@ -45,21 +51,22 @@ from posbias.sql.dialects import FLOATS, DuckDBDialect
 if TYPE_CHECKING:
     from posbias.engines.base import Answer
 
-# Difference sets (Singer): of each of them every distance modulo its period is that of just one pair. A batch of row
-# groups that stands in the log twice, however far away, meets itself among those taken if it has as many as the period.
-_TAKEN = {57: (0, 1, 3, 13, 32, 36, 43, 52), 21: (0, 1, 4, 14, 16)}
-# So often the period fits into a log before so few of its row groups are taken for all.
-_PERIODS = 2
-_BATCH = 2**17
-# From this many bytes of files on a table of 2^22 groups is worth its making: it takes 64 MB in every thread, and one
-# thread alone adds them up.
-_LARGE = 2**25
-# The rows of more files are not asked for: each has to be opened.
-_MANY_FILES = 100
+# Period -> Singer difference set.
+_DIFFERENCE_SETS = {57: (0, 1, 3, 13, 32, 36, 43, 52), 21: (0, 1, 4, 14, 16)}
+# A log is sampled only if its row groups fill the period this many times.
+_MIN_PERIODS = 2
+_BATCH_ROWS = 2**17
+# From this many bytes on, an array of 2^22 groups pays off: each thread fills its own 64 MB, and a single thread adds
+# them up.
+_LARGE_BYTES = 2**25
+# posbias writes to a draft itself, so DuckDB needs no temporary file; it may not write one either.
+_PARQUET_OPTIONS = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
+# Row counts are read from at most this many files, because each has to be opened.
+_MAX_FILES_TO_COUNT = 100
 
 
 @contextmanager
-def open_log(
+def open_duckdb_log(
     log: ClickLog,
     *,
     memory_limit: str | None = None,
@@ -68,24 +75,24 @@ def open_log(
     extra_tables: Mapping[str, Any] | None = None,
     outputs: Sequence[str] = (),
 ) -> Iterator[OpenLog]:
-    """Open a log in an embedded DuckDB for as long as the block lasts, and tables beside it by the names they get."""
+    """Open a log in DuckDB, and extra tables by name, for a `with` block."""
     with (
         scratch_folder() as spill,
-        connected(spill, memory_limit, threads, counting=progress is not silent) as con,
+        connect(spill, memory_limit, threads, with_progress=progress is not silent) as con,
     ):
         findings: Sequence[Finding] = ()
         if isinstance(log.source, Events):
-            opened, second, more, findings = open_events(con, log, log.source, progress, extra_tables or {}, outputs)
+            opened, rankings, extra, findings = open_events(con, log, log.source, progress, extra_tables or {}, outputs)
         else:
-            opened, second, more = open_tables(con, log, extra_tables or {}, outputs)
-        schema = resolve_log(log, opened.columns, second.columns if second else None)
+            opened, rankings, extra = open_log_tables(con, log, extra_tables or {}, outputs)
+        schema = resolve_log(log, opened.columns, rankings.columns if rankings else None)
         if schema.natural:
-            name_no_ranker(con)
-        engine = DuckDBLog(con, schema, opened.files, progress, findings, queried=log.sql is not None)
-        engine.extra_tables = {name: table.columns for name, table in more.items()}
+            add_ranker_column(con)
+        duckdb_log = DuckDBLog(con, schema, opened.files, progress, findings, has_query=log.sql is not None)
+        duckdb_log.extra_tables = {name: table.columns for name, table in extra.items()}
         if schema.layout.ranks_in == "table":
-            engine.refuse_empty_rankings()
-        yield engine
+            duckdb_log.refuse_empty_rankings()
+        yield duckdb_log
 
 
 def open_events(
@@ -95,14 +102,14 @@ def open_events(
     progress: Progress,
     extra_tables: Mapping[str, Any],
     outputs: Sequence[str] = (),
-) -> tuple[Opened, Opened | None, dict[str, Opened], Sequence[Finding]]:
-    """Make the log of two tables selectable as `log`, the second table of a long one as `rankings`, others `beside`."""
-    with explained():
-        joined, rankings, more = _join(con, events, log.rankings, outputs, progress, extra_tables)
+) -> tuple[OpenedTable, OpenedTable | None, dict[str, OpenedTable], Sequence[Finding]]:
+    """Join events into a log that is readable as `log`, with its table of rankings and extra tables."""
+    with translate_errors():
+        joined, rankings_table, extra = _join(con, events, log.rankings, outputs, progress, extra_tables)
         progress("Joining", 0.0)
-        # A log is looked at more than once: what does not fit into memory goes to disk.
+        # A table, because a log is read more than once. What does not fit into memory goes to disk.
         con.execute(f"CREATE TEMP TABLE joined AS {joined.query}")
-        return publish(con, "log", "SELECT * FROM joined", []), rankings, more, joined.findings
+        return create_view(con, "log", "SELECT * FROM joined", []), rankings_table, extra, joined.findings
 
 
 def _join(
@@ -112,88 +119,92 @@ def _join(
     outputs: Sequence[str],
     progress: Progress,
     extra_tables: Mapping[str, Any],
-) -> tuple[Joined, Opened | None, dict[str, Opened]]:
-    """Open both tables and look at them.
+) -> tuple[Joined, OpenedTable | None, dict[str, OpenedTable]]:
+    """Open the tables of events, check them and return the query that joins them.
 
-    As with any log, all that is to be read, and where it is to be written, is settled before anything is looked at.
+    As in `open_log_tables`, the connection is locked down before anything is read.
     """
     files = find_files(events.impressions) if is_path(events.impressions) else []
-    database = bool(files) and one_format(files) == "duckdb"
+    is_database = bool(files) and common_format(files) == "duckdb"
     refuse_unreadable(files)
-    tables = attach(con, files) if database else {}
-    tapped = find_second("clicks", events.clicks, tables)
-    ranked = [] if rankings is None else find_second("rankings", rankings, tables)
-    refuse_unreadable([*tapped, *ranked])
-    others = find_extra_tables(extra_tables, tables)
-    trusting = events.sql is not None or events.clicks_sql is not None
-    seen = [*([] if database else files), *tapped, *ranked, *chain(*others.values()), *outputs]
-    shut(con, seen, trusting=trusting)
+    tables = attach_database(con, files) if is_database else {}
+    clicks_files = find_table_files("clicks", events.clicks, tables)
+    rankings_files = [] if rankings is None else find_table_files("rankings", rankings, tables)
+    refuse_unreadable([*clicks_files, *rankings_files])
+    extra_files = find_extra_table_files(extra_tables, tables)
+    trusted = events.sql is not None or events.clicks_sql is not None
+    allowed = [*([] if is_database else files), *clicks_files, *rankings_files, *chain(*extra_files.values()), *outputs]
+    lock_down(con, allowed, trusted=trusted)
     progress("Reading", 0.0)
-    if database:
-        shown = _from_database(con, files[0], tables, events)
+    if is_database:
+        impressions = _open_impressions_table(con, files[0], tables, events)
     elif events.table is not None:
-        raise LogError("table goes with a DuckDB file, and the impressions are none. Leave it out, or use sql.")
+        raise LogError("table is for a DuckDB file, and the impressions are not one. Leave out table, or use sql.")
     else:
-        source = define(con, "source", events.impressions, files)
-        shown = publish(con, "impressions", events.sql or "SELECT * FROM source", files, source)
-        _keep(con, "impressions", files)
-    clicks = _open_second(con, "clicks", events.clicks, tapped, tables, events.clicks_sql)
-    second = None if rankings is None else _open_second(con, "rankings", rankings, ranked, tables, None)
+        source = create_source_view(con, "source", events.impressions, files)
+        impressions = create_view(con, "impressions", events.sql or "SELECT * FROM source", files, source)
+        _cache_text(con, "impressions", files)
+    clicks = _open_event_table(con, "clicks", events.clicks, clicks_files, tables, events.clicks_sql)
+    rankings_table = (
+        None if rankings is None else _open_event_table(con, "rankings", rankings, rankings_files, tables, None)
+    )
 
-    if any(_may_be_nan(events, table.columns.types) for table in (shown, clicks)):
-        distrust(con)
+    if any(_may_be_nan(events, table.columns.types) for table in (impressions, clicks)):
+        ignore_file_statistics(con)
 
-    def rows(sql: str, doing: str) -> list[tuple[Any, ...]]:
-        progress(doing, 0.0)
+    def rows(sql: str, step: str) -> list[tuple[Any, ...]]:
+        progress(step, 0.0)
         return con.execute(sql).fetchall()
 
-    more = open_extra_tables(con, extra_tables, others, tables)
-    return join_events(events, DuckDBDialect(), shown.columns, clicks.columns, rows), second, more
+    extra = open_extra_tables(con, extra_tables, extra_files, tables)
+    return join_events(events, DuckDBDialect(), impressions.columns, clicks.columns, rows), rankings_table, extra
 
 
-def _from_database(con: duckdb.DuckDBPyConnection, file: str, tables: dict[str, str], events: Events) -> Opened:
+def _open_impressions_table(
+    con: duckdb.DuckDBPyConnection, file: str, tables: dict[str, str], events: Events
+) -> OpenedTable:
     table = choose_table(file, tables, events)
     if events.sql is None:
-        return publish(con, "impressions", f"SELECT * FROM {tables[table or '']}", [file])
+        return create_view(con, "impressions", f"SELECT * FROM {tables[table or '']}", [file])
     if table is not None and "source" not in tables:
         con.execute(f"CREATE TEMP VIEW source AS SELECT * FROM {tables[table]}")
-    return publish(con, "impressions", query_tables(con, tables, events.sql), [file])
+    return create_view(con, "impressions", expose_tables(con, tables, events.sql), [file])
 
 
-def _keep(con: duckdb.DuckDBPyConnection, name: str, files: Sequence[str]) -> None:
-    """Keep text as a table: it is looked at more than once, and each look would read it anew."""
+def _cache_text(con: duckdb.DuckDBPyConnection, name: str, files: Sequence[str]) -> None:
+    """Copy CSV and JSON into a table: it is read more than once, and each query would parse it again."""
     if files and file_format(files[0]) in ("csv", "json"):
-        con.execute(f"CREATE TEMP TABLE {name}_kept AS SELECT * FROM {name}")
-        con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {name}_kept")
+        con.execute(f"CREATE TEMP TABLE {name}_cached AS SELECT * FROM {name}")
+        con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {name}_cached")
 
 
-def _open_second(
+def _open_event_table(
     con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str], tables: dict[str, str], sql: str | None
-) -> Opened:
-    """Open a table that stands beside the first: a source of its own, or a table of the same DuckDB file."""
+) -> OpenedTable:
+    """Make the clicks or the rankings readable: a source, or a table of the DuckDB file of the impressions."""
     if isinstance(source, str) and source in tables:
         con.execute(f"CREATE TEMP VIEW {name}_source AS SELECT * FROM {tables[source]}")
-        found = None
+        view = None
     else:
-        found = define(con, f"{name}_source", source, files)
+        view = create_source_view(con, f"{name}_source", source, files)
     body = f"SELECT * FROM {name}_source"
     if sql is not None:
         body = f"WITH source AS ({body})\nSELECT * FROM (\n{sql.strip().rstrip(';')}\n) chosen"
-    opened = publish(con, name, body, files, found)
-    _keep(con, name, files)
+    opened = create_view(con, name, body, files, view)
+    _cache_text(con, name, files)
     return opened
 
 
 def _may_be_nan(events: Events, types: Mapping[str, str]) -> bool:
-    """Return whether what is joined or counted by may be NaN: fractions, that is, in any column that has a meaning."""
+    """Return whether a column that is joined or grouped by has fractions, and so may hold NaN."""
     roles = ("impression", "query", "doc", "position", "ranker", "application", "click_impression", "click_doc")
     named = {getattr(events, role) or role for role in roles}
-    # Presets know by themselves what columns mean.
+    # A preset has its own column names.
     return any(type_ in FLOATS and (events.preset or name in named) for name, type_ in types.items())
 
 
 class DuckDBLog(OpenLog):
-    """A log in a DuckDB connection."""
+    """A log that is open in a DuckDB connection."""
 
     dialect = DuckDBDialect()
 
@@ -205,53 +216,50 @@ class DuckDBLog(OpenLog):
         progress: Progress,
         findings: Sequence[Finding] = (),
         *,
-        queried: bool = False,
+        has_query: bool = False,
     ) -> None:
         super().__init__(schema, progress, findings)
         self._connection = connection
         self._files = files
-        self._kept = False
-        self._queried = queried
-        # Where ids, positions or counts are fractions, which can be NaN, nothing is believed for as long as it is open.
-        self._odd = any(schema.types.get(name) in FLOATS for name in _used(schema)) or bool(
+        self._is_cached = False
+        self._has_query = has_query
+        # Fractions in ids, positions or counts may be NaN.
+        self._may_be_nan = any(schema.types.get(name) in FLOATS for name in _used_columns(schema)) or bool(
             FLOATS & {*schema.rankings.values()}
         )
-        if self._odd:
-            distrust(connection)
+        if self._may_be_nan:
+            ignore_file_statistics(connection)
 
     def file_columns(self) -> dict[str, dict[str, str]]:
-        """Return the columns and types of each file of the log, where it has several."""
+        """Return the columns and types of each file, if the log has several files."""
         if len(self._files) < 2:
             return {}
-        with explained():
+        with translate_errors():
             return {
                 file: dict(row[:2] for row in self._connection.execute(f"DESCRIBE {text}").fetchall())
                 for file in self._files
-                for text in [select_files(self._connection, [file]).select]
+                for text in [read_files(self._connection, [file]).select]
             }
 
-    def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
-        """Run a query whose answer is small."""
-        with explained(self.schema), self.reporting_progress(doing):
+    def rows(self, sql: str, step: str = "") -> list[tuple[Any, ...]]:
+        """Run a query and return its few rows."""
+        with translate_errors(self.schema), self.reporting_progress(step):
             return self._connection.execute(sql).fetchall()
 
-    def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
-        """Run a query and return its answer."""
-        with explained(self.schema), self.reporting_progress(doing), self._by_place(few_groups):
-            answer = self._connection.execute(sql)
-            # NumPy only now: a command imports it while the engine counts.
-            from posbias.engines.base import plain
-
-            return {name: plain(column) for name, column in answer.fetchnumpy().items()}
+    def table(self, sql: str, step: str = "", *, few_groups: bool = False) -> Answer:
+        """Run a query and return its columns."""
+        with translate_errors(self.schema), self.reporting_progress(step), self._array_of_groups(few_groups):
+            result = self._connection.execute(sql)
+            return {name: as_64_bit(column) for name, column in result.fetchnumpy().items()}
 
     @contextmanager
-    def _by_place(self, few_groups: bool) -> Iterator[None]:
-        """Count in a table with a place for every group there can be, where that is small: faster than hashing."""
+    def _array_of_groups(self, few_groups: bool) -> Iterator[None]:
+        """Let DuckDB aggregate few groups in an array with a place for each: faster than hashing."""
         if not few_groups:
             yield
             return
         [(threads,)] = self._connection.execute("SELECT current_setting('threads')").fetchall()
-        large = threads <= 4 and sum(map(os.path.getsize, self._files)) >= _LARGE
+        large = threads <= 4 and sum(map(os.path.getsize, self._files)) >= _LARGE_BYTES
         self._connection.execute(f"SET perfect_ht_threshold = {22 if large else 18}")
         try:
             yield
@@ -260,131 +268,131 @@ class DuckDBLog(OpenLog):
 
     @contextmanager
     def ignoring_file_statistics(self) -> Iterator[None]:
-        """Believe only what is read of columns, and not what files say of them, which may leave NaN out."""
-        distrust(self._connection)
+        """Ignore the minimum and maximum that files store for each column: they may leave out NaN."""
+        ignore_file_statistics(self._connection)
         try:
             yield
         finally:
-            if not self._odd:
-                trust(self._connection)
+            if not self._may_be_nan:
+                use_file_statistics(self._connection)
 
-    def arrow(self, sql: str, doing: str = "") -> Any:
-        """Run a query and return its answer as an Arrow table."""
-        with explained(self.schema), self.reporting_progress(doing):
+    def arrow(self, sql: str, step: str = "") -> Any:
+        """Run a query and return its result as an Arrow table."""
+        with translate_errors(self.schema), self.reporting_progress(step):
             return self._connection.sql(sql).to_arrow_table()
 
-    def write(self, sql: str, path: str, doing: str = "") -> None:
-        """Write the answer to a query as a Parquet file, as it is made."""
-        # The draft is ours: DuckDB needs none beside it, and may not write one.
-        options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
-        with explained(self.schema), self.reporting_progress(doing):
-            self._connection.execute(f"COPY (\n{sql}\n) TO {self.dialect.literal(path)} ({options})")
+    def write(self, sql: str, path: str, step: str = "") -> None:
+        """Stream the result of a query into a Parquet file."""
+        with translate_errors(self.schema), self.reporting_progress(step):
+            self._connection.execute(f"COPY (\n{sql}\n) TO {self.dialect.literal(path)} ({_PARQUET_OPTIONS})")
 
-    def cache_text(self, more: Sequence[str] = ()) -> None:
-        """Keep text as a table, of which what does not fit into memory goes to disk."""
-        if self.is_text and not self._kept:
-            used = dict.fromkeys([*_used(self.schema), *more])
+    def cache_text(self, extra_columns: Sequence[str] = ()) -> None:
+        """Copy a log of CSV or JSON files into a table; what does not fit into memory goes to disk."""
+        if self.is_text and not self._is_cached:
+            used = dict.fromkeys([*_used_columns(self.schema), *extra_columns])
             columns = ", ".join(map(self.dialect.quote, used))
-            with explained(), self.reporting_progress("Reading"):
-                self._connection.execute(f"CREATE TEMP TABLE kept AS SELECT {columns} FROM log")
-                self._connection.execute("ALTER VIEW log RENAME TO whole_log")
-                self._connection.execute("CREATE TEMP VIEW log AS SELECT * FROM kept")
-            self.full_view = "whole_log"
-            self._kept = True
+            with translate_errors(), self.reporting_progress("Reading"):
+                self._connection.execute(f"CREATE TEMP TABLE cached AS SELECT {columns} FROM log")
+                self._connection.execute("ALTER VIEW log RENAME TO full_log")
+                self._connection.execute("CREATE TEMP VIEW log AS SELECT * FROM cached")
+            self.full_view = "full_log"
+            self._is_cached = True
 
     @property
     def is_text(self) -> bool:
-        """Whether the log is text, of which every look has to read all columns anew."""
+        """Whether the log is CSV or JSON, so that each query parses all of it again."""
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
     @property
-    def _told(self) -> bool:
-        """Whether files tell how many rows they have, and between what their values lie."""
-        # A view or a query would have to be answered for that.
-        return 0 < len(self._files) <= _MANY_FILES and file_format(self._files[0]) == "parquet" and not self._queried
+    def _has_file_statistics(self) -> bool:
+        """Whether the files store their row counts, and the minimum and maximum of columns."""
+        # The statistics of files say nothing about the result of a query.
+        return (
+            0 < len(self._files) <= _MAX_FILES_TO_COUNT
+            and file_format(self._files[0]) == "parquet"
+            and not self._has_query
+        )
 
     @property
     def knows_bounds(self) -> bool:
-        """Whether files tell the least and the greatest value of a column, and are believed."""
-        return self._told and not self._odd
+        """Whether the minimum and maximum of a column are known without reading it."""
+        return self._has_file_statistics and not self._may_be_nan
 
     def known_minimum(self, columns: Sequence[str]) -> int | None:
-        """Return the least whole number in some columns where a file tells it, and is believed."""
-        # Of several files DuckDB would read the columns.
+        """Return the minimum of some columns of whole numbers if a file stores it, else None."""
+        # For several files DuckDB would read the columns.
         if not self.knows_bounds or len(self._files) > 1:
             return None
         lows = ", ".join(f"MIN({self.dialect.quote(column)})" for column in columns)
-        with explained():
-            [found] = self._connection.execute(f"SELECT {lows} FROM log").fetchall()
-        return min((int(low) for low in found if low is not None), default=None)
+        with translate_errors():
+            [minima] = self._connection.execute(f"SELECT {lows} FROM log").fetchall()
+        return min((int(low) for low in minima if low is not None), default=None)
 
     @contextmanager
     def sample_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, float] | None]:
-        """Yield the name of a part of the rows, spread over all row groups, and how large a part it is."""
-        pass
-
-        found = sample_row_groups(self._files, columns) if columns and self._told else None
-        if found is None:
+        """Yield a view of some row groups, spread over all files, and the share of the rows in it."""
+        sample = sample_row_groups(self._files, columns) if columns and self._has_file_statistics else None
+        if sample is None:
             yield None
             return
-        self._connection.register("sample_rows", found.reader())
+        self._connection.register("sample_rows", sample.reader())
         try:
             types = dict(row[:2] for row in self._connection.execute("DESCRIBE sample_rows").fetchall())
-            # What Arrow takes for something else would be told apart otherwise than in the log.
-            alike = all(types[column] == self.schema.types[column] for column in columns)
-            yield ("sample_rows", found.share) if alike else None
+            # Arrow may read a type differently, so that other values would count as equal.
+            same_types = all(types[column] == self.schema.types[column] for column in columns)
+            yield ("sample_rows", sample.share) if same_types else None
         finally:
             self._connection.unregister("sample_rows")
 
     def known_rows(self) -> int | None:
-        """Return the rows of the log where its files tell them without being read, or they are kept."""
-        if not (self._told or self._kept):
+        """Return the number of rows if the files store it or the log is cached, else None."""
+        if not (self._has_file_statistics or self._is_cached):
             return None
-        with explained():
+        with translate_errors():
             [(rows,)] = self._connection.execute("SELECT COUNT(*) FROM log").fetchall()
         return int(rows)
 
-    def done(self) -> float:
+    def share_done(self) -> float:
         """Return the share of the running query that is done."""
         return max(self._connection.query_progress(), 0.0) / 100
 
 
-def _used(schema: Schema) -> list[str]:
-    """Return the columns of a log that mean something."""
+def _used_columns(schema: Schema) -> list[str]:
+    """Return the columns of a log that have a role."""
     return [*schema.roles.values(), *schema.rank_columns.values()]
 
 
-def sample_row_groups(names: Sequence[str], columns: Sequence[str]) -> RowGroups | None:
-    """Return some row groups, spread over all files; None where there are few, or files differ in the columns."""
+def sample_row_groups(names: Sequence[str], columns: Sequence[str]) -> RowGroupSample | None:
+    """Return a sample of the row groups of Parquet files; None if there are few, or if the files' columns differ."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         files = [pq.ParquetFile(name) for name in names]
     except (pa.ArrowException, OSError):
-        # What is wrong with a file is told by the engine, which reads all of it.
+        # DuckDB reports a damaged file when it reads the log.
         return None
     sizes = [file.metadata.num_row_groups for file in files]
-    period = next((period for period in _TAKEN if sum(sizes) >= _PERIODS * period), None)
+    period = next((period for period in _DIFFERENCE_SETS if sum(sizes) >= _MIN_PERIODS * period), None)
     schemas = [file.schema_arrow for file in files]
     if period is None or any(schema.names.count(column) != 1 for schema in schemas for column in columns):
         return None
     fields = [[schema.field(column).remove_metadata() for column in columns] for schema in schemas]
-    if any(own != fields[0] for own in fields):
+    if any(file_fields != fields[0] for file_fields in fields):
         return None
-    taken, first, rows = [], 0, 0
+    sampled, first, rows = [], 0, 0
     for file, size in zip(files, sizes, strict=True):
-        groups = [group for group in range(size) if (first + group) % period in _TAKEN[period]]
+        groups = [group for group in range(size) if (first + group) % period in _DIFFERENCE_SETS[period]]
         rows += sum(file.metadata.row_group(group).num_rows for group in groups)
-        taken.append((file, groups))
+        sampled.append((file, groups))
         first += size
     total = sum(file.metadata.num_rows for file in files)
-    return RowGroups(taken, columns, pa.schema(fields[0]), rows / total) if rows else None
+    return RowGroupSample(sampled, columns, pa.schema(fields[0]), rows / total) if rows else None
 
 
 @dataclass(frozen=True)
-class RowGroups:
-    """Row groups of some files, and how large a share of all rows they hold."""
+class RowGroupSample:
+    """Some row groups of each file, and the share of all rows that they hold."""
 
     files: Sequence[tuple[Any, list[int]]]
     columns: Sequence[str]
@@ -392,28 +400,26 @@ class RowGroups:
     share: float
 
     def reader(self) -> Any:
-        """Return their columns as they are read, a piece at a time."""
+        """Return a reader that streams the columns."""
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def _batches(self) -> Iterator[Any]:
         for file, groups in self.files:
-            yield from file.iter_batches(_BATCH, row_groups=groups, columns=list(self.columns))
+            yield from file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=list(self.columns))
 
 
 def write_events(
     events: Events, path: str, *, memory_limit: str | None, threads: int | None, progress: Progress
 ) -> WrittenLog:
-    """Write the log of two tables as one Parquet file, streamed as it is joined."""
-    d = DuckDBDialect()
-    with scratch_folder() as spill, connected(spill, memory_limit, threads) as con, explained():
+    """Join events into a log, and stream it into one Parquet file."""
+    dialect = DuckDBDialect()
+    with scratch_folder() as spill, connect(spill, memory_limit, threads) as con, translate_errors():
         joined, *_ = _join(con, events, None, (path,), progress, {})
         progress("Writing", 0.0)
-        # The draft is ours: DuckDB needs none beside it, and may not write one.
-        options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
-        con.execute(f"COPY ({joined.query}) TO {d.literal(path)} ({options})")
-        written = f"FROM read_parquet({d.literal(escape_glob(path))})"
+        con.execute(f"COPY ({joined.query}) TO {dialect.literal(path)} ({_PARQUET_OPTIONS})")
+        written = f"FROM read_parquet({dialect.literal(escape_glob(path))})"
         columns = [row[0] for row in con.execute(f"DESCRIBE SELECT * {written}").fetchall()]
-        [(rows, views, clicks)] = con.execute(f"SELECT {LOG_COUNTS} {written}").fetchall()
-    return WrittenLog(rows, views, int(clicks or 0), tuple(columns), joined.findings)
+        [(rows, page_views, clicks)] = con.execute(f"SELECT {LOG_COUNTS} {written}").fetchall()
+    return WrittenLog(rows, page_views, int(clicks or 0), tuple(columns), joined.findings)

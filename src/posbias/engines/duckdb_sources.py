@@ -1,4 +1,12 @@
-"""DuckDB connections and sources."""
+"""Read the sources of a log with DuckDB: files (Parquet, CSV, JSON), tables of a DuckDB file, data in memory.
+
+`open_log_tables` is the entry. It makes a source readable in two steps. `create_source_view` (for a DuckDB file:
+`attach_database`) makes the source itself readable. `create_view` then makes the log, or the result of the user's query
+over the source, readable as `log`, and reports its columns.
+
+A log may come from someone else, so the connection is locked down before anything is read: DuckDB loads no extension,
+reads no file but those of the log, and no query can change these settings.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +23,12 @@ from posbias._text import listed
 from posbias.engines.files import (
     COMPRESSED_ENDINGS,
     Header,
+    common_format,
+    describe_broken_csv,
     file_format,
     find_files,
     is_path,
-    odd_lines,
-    one_format,
-    path_keys,
+    partition_columns,
     read_header,
     refuse_other_case,
     refuse_unreadable,
@@ -40,91 +48,101 @@ from posbias.logs.schema import (
 )
 from posbias.sql.dialects import INTEGERS, DuckDBDialect
 
-# What a message of an engine contains -> the name of the problem, and what to do.
-REMEDIES = {
+# Pattern in DuckDB's message -> code of the finding, and its remedy.
+_REMEDIES = {
     r"not utf-8|invalid unicode": ("not-utf-8", "Convert the file to UTF-8."),
-    r"already been consumed": ("unreadable", "Give a new reader, or keep what it holds as a table: reader.read_all()."),
+    r"already been consumed": (
+        "unreadable",
+        "A reader can be read once. Give a new one, or a table: reader.read_all().",
+    ),
     r"no space left": ("disk-full", "Free space in the temporary folder, or point TMPDIR to another."),
     r"footer|magic bytes|too small|truncated|gzip|eof|end of|decompress|corrupt|snappy|zstd|checksum|invalid page"
     r"|tprotocol": (
         "damaged-file",
-        "The file looks truncated or damaged: copy or write it again, or leave it out.",
+        "The file looks truncated or damaged. Copy or write it again, or leave it out.",
     ),
     r"disabled by configuration|disabled through configuration": (
         "reads-other-files",
-        "A view may read the tables of its own database only. If you trust it, say so by giving it as your own query, "
-        "such as sql='SELECT * FROM name', or export its rows to Parquet.",
+        "A view may read only tables of its own DuckDB file. If you trust it, read it by your own query, such as "
+        "sql='SELECT * FROM name', or export its rows to Parquet.",
     ),
     r"missing extension|extension\S* .*(loaded|install)": (
         "needs-extension",
-        "posbias loads no extension. In Python, read it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
+        "posbias loads no extensions. In Python, read it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
     ),
     r"duplicate key": ("duplicate-column", "Rename or leave out one of the two keys."),
     r"state machine": (
         "broken-row",
         "Write the file again with one kind of line ending, and with quotes only around whole values.",
     ),
-    r"csv error": ("broken-row", "Mend or remove that row, or write the file again."),
-    r"malformed json|json transform": ("broken-row", "Expected one JSON object for each row: mend or remove that row."),
+    r"csv error": ("broken-row", "Repair or remove that row, or write the file again."),
+    r"malformed json|json transform": (
+        "broken-row",
+        "Expected one JSON object for each row. Repair or remove that row.",
+    ),
     r"failed to cast column|type mismatch|schema mismatch": (
         "mixed-files",
-        "The files do not fit together: give files of one layout, or convert the odd one.",
+        "The files have different columns or types. Give files with the same columns, or convert the one that differs.",
     ),
     r"could not set lock|conflicting lock": (
         "file-locked",
-        "Another process has it open for writing: close that first.",
+        "Another process has the file open for writing. Close it there first.",
     ),
     r"syntax error|does not exist|referenced column|binder error|parser error": (
         "bad-sql",
-        "Check the query given as sql: it reads `source`, or the tables of a DuckDB file by their names.",
+        "Check the query given as sql. It can read `source`, or the tables of a DuckDB file by their names.",
     ),
 }
-_SQL = DuckDBDialect()
-# Nothing is fetched or loaded because a file or a query would like it, and no name means a variable of this process.
-_ALONE = {
+_DIALECT = DuckDBDialect()
+# Files and queries cannot make DuckDB install or load anything, or read Python variables of this process.
+_ISOLATION_SETTINGS = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
     "allow_persistent_secrets": False,
     "python_enable_replacements": False,
 }
-# How large a table of groups may be, and what is believed of columns, is said query by query, and opens no door.
-_FREE = ("perfect_ht_threshold", "disabled_optimizers")
-# What a DuckDB file is called once attached.
+# Settings that posbias changes for single queries; they give no access to anything.
+_CHANGEABLE_SETTINGS = ("perfect_ht_threshold", "disabled_optimizers")
+# The name of an attached DuckDB file.
 _DATABASE = "log_database"
 _MAGIC = b"DUCK"
-# What we call the tables of a log ourselves.
-_OURS = ("log", "rankings", "impressions", "clicks", "joined", "candidates")
-# The column that holds the path of a row's file, by a name that no log has.
-_PATH = "posbias: the path of the file"
+# Names of tables and views that posbias itself creates.
+_OUR_TABLES = ("log", "rankings", "impressions", "clicks", "joined", "candidates")
+# The column with the path of a row's file; no log has a column of this name.
+_PATH_COLUMN = "posbias: the path of the file"
 
 
 @contextmanager
-def connected(
-    spill: str, memory_limit: str | None = None, threads: int | None = None, *, counting: bool = False
+def connect(
+    spill: str, memory_limit: str | None = None, threads: int | None = None, *, with_progress: bool = False
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a DuckDB in memory that puts what does not fit into a folder.
+    """Connect to a DuckDB in memory.
 
-    Where it is `counting` how far its queries are, it says so when asked; it never prints that itself.
+    Arguments:
+        spill (str): the folder for data that exceeds the memory limit.
+        memory_limit (str, optional): such as "2GB".
+        threads (int, optional): the number of threads.
+        with_progress (bool, default False): whether the connection tracks the progress of its queries.
     """
-    con = duckdb.connect(":memory:", config={"temp_directory": spill, **_ALONE})
+    con = duckdb.connect(":memory:", config={"temp_directory": spill, **_ISOLATION_SETTINGS})
     try:
         if memory_limit is not None:
             try:
-                # DuckDB takes less than nothing, such as -1GB, for no limit at all.
+                # DuckDB treats a negative size, such as -1GB, as no limit.
                 con.execute("SET memory_limit = ?", [memory_limit if memory_limit.strip()[:1].isdecimal() else ""])
             except duckdb.Error:
                 raise PosbiasError(
-                    f"The memory limit {memory_limit!r} is not understood. Give a size such as 2GB or 500MB."
+                    f"memory_limit {memory_limit!r} is not a size. Give a size such as 2GB or 500MB."
                 ) from None
-        # Ctrl-C may come while a setting is made, too.
-        with explained():
+        # Ctrl-C may interrupt these statements too.
+        with translate_errors():
             if threads is not None:
                 con.execute("SET threads = ?", [threads])
-            # Row order has no meaning here, and keeping it costs memory.
+            # The order of rows has no meaning in a log, and preserving it costs memory.
             con.execute("SET preserve_insertion_order = false")
-            _set_progress(con, counting)
-            # Columns of Python objects get their type from all rows: ids may turn from numbers to text late.
+            _enable_progress(con, with_progress)
+            # Infer the type of a column of Python objects from all rows: ids may be numbers first and text later.
             con.execute("SET pandas_analyze_sample = 1000000000")
         yield con
     finally:
@@ -132,248 +150,274 @@ def connected(
 
 
 @contextmanager
-def explained(schema: Schema | None = None) -> Iterator[None]:
-    """Turn what DuckDB raises, while it counts what is in a log, into an error of ours."""
+def translate_errors(schema: Schema | None = None) -> Iterator[None]:
+    """Raise the errors of DuckDB as errors of posbias, with a remedy.
+
+    Arguments:
+        schema (Schema, optional): the schema of the log, to recognise counts whose sum overflows.
+    """
     try:
         yield
     except duckdb.OutOfMemoryException as error:
         raise PosbiasError(
-            "The memory limit is too small for this log, or the disk that takes what does not fit is full. "
-            f"Raise memory_limit, lower threads or free space in the temporary folder. ({gist(error)})"
+            "The memory limit is too small for this log, or the disk for temporary files is full. Raise memory_limit, "
+            f"lower threads, or free space in the temporary folder. ({error_summary(error)})"
         ) from None
     except duckdb.InterruptException:
         raise KeyboardInterrupt from None
     except duckdb.Error as error:
-        low = str(error).lower()
-        if schema is not None and schema.aggregated and re.search("out of range|overflow in", low):
+        text = str(error).lower()
+        if schema is not None and schema.aggregated and re.search("out of range|overflow in", text):
             raise counts_overflow(schema) from None
-        name, remedy = next(
-            (found for pattern, found in REMEDIES.items() if re.search(pattern, low)),
+        code, remedy = next(
+            (problem for pattern, problem in _REMEDIES.items() if re.search(pattern, text)),
             ("unreadable", "Open it with DuckDB to see what is wrong, or write it again as Parquet."),
         )
-        raise unusable(name, f"The log cannot be read: {gist(error)}", remedy) from None
+        raise unusable(code, f"The log cannot be read: {error_summary(error)}", remedy) from None
     except RuntimeError as error:
-        # What Ctrl-C becomes while DuckDB is at work.
+        # DuckDB raises this after Ctrl-C.
         if "interrupted" in str(error).lower():
             raise KeyboardInterrupt from None
         raise
 
 
-def gist(error: Exception) -> str:
-    """Return what an engine's error says, without its class, its advice and its full stop.
+def error_summary(error: Exception) -> str:
+    """Return the message of an error, without its class, its advice and its full stop.
 
-    >>> gist(ValueError("Binder Error: No such thing.\\nLINE 1: SELECT"))
+    >>> error_summary(ValueError("Binder Error: No such thing.\\nLINE 1: SELECT"))
     'No such thing'
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     first = re.sub(r"^[A-Z][A-Za-z ]+ Error: ", "", lines[0]).rstrip(".")
     if "state machine" in first:
         file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), "")
-        return f"{file!r} {odd_lines(file)}"
+        return f"{file!r} {describe_broken_csv(file)}"
     if not first.startswith("CSV Error"):
         return first
-    # "CSV Error on Line: 3", "Original Line: ...", and then the reason.
-    where = re.sub(r"\D+", "", first)
+    # The lines are "CSV Error on Line: 3", "Original Line: ..." and then the reason.
+    line_number = re.sub(r"\D+", "", first)
     file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), "")
     row = next((line.removeprefix("Original Line: ") for line in lines if line.startswith("Original Line")), "")
-    reason = lines[2].rstrip(".") if len(lines) > 2 else "it is no CSV"
+    reason = lines[2].rstrip(".") if len(lines) > 2 else "it is not CSV"
     reason = re.sub(r"Expected Number of Columns: (\d+) Found: (\d+)", r"\2 values for \1 columns", reason)
-    return f"line {where} of {file!r} is {row[:80]!r}: {reason[0].lower()}{reason[1:]}"
+    return f"line {line_number} of {file!r} is {row[:80]!r}: {reason[0].lower()}{reason[1:]}"
 
 
-def _set_progress(con: duckdb.DuckDBPyConnection, counting: bool) -> None:
-    """Say whether it counts how far it is; in a notebook without ipywidgets it does not, and refuses to be told."""
+def _enable_progress(con: duckdb.DuckDBPyConnection, enable: bool) -> None:
+    """Let the connection track the progress of queries, without printing it."""
+    # In a notebook without ipywidgets DuckDB has no progress and rejects the setting.
     with suppress(duckdb.InvalidInputException):
-        con.execute(f"SET enable_progress_bar = {counting}")
+        con.execute(f"SET enable_progress_bar = {enable}")
         con.execute("SET enable_progress_bar_print = false")
 
 
-def distrust(con: duckdb.DuckDBPyConnection) -> None:
-    """Believe only what is read of columns, and not what files say of them.
+def ignore_file_statistics(con: duckdb.DuckDBPyConnection) -> None:
+    """Ignore the minimum and maximum that Parquet files store for each column.
 
-    The least and the greatest value that a Parquet file tells of a column leave NaN out. DuckDB takes them for the
-    whole truth: where all others lie within, or are one and the same, so does a NaN. To look costs a little more.
+    They leave out NaN, but DuckDB assumes that every value lies between them, so it would treat a NaN as if it did too.
+    Queries get a little slower.
     """
     con.execute("SET disabled_optimizers = 'statistics_propagation'")
 
 
-def trust(con: duckdb.DuckDBPyConnection) -> None:
-    """Believe again what files say of columns."""
+def use_file_statistics(con: duckdb.DuckDBPyConnection) -> None:
+    """Use the stored minimum and maximum of columns again."""
     con.execute("RESET disabled_optimizers")
 
 
-def open_tables(
+def open_log_tables(
     con: duckdb.DuckDBPyConnection,
     log: ClickLog,
     extra_tables: Mapping[str, Any] | None = None,
     outputs: Sequence[str] = (),
-) -> tuple[Opened, Opened | None, dict[str, Opened]]:
-    """Make the rows of a log selectable as `log`, its rankings as `rankings`, and extra tables by name.
+) -> tuple[OpenedTable, OpenedTable | None, dict[str, OpenedTable]]:
+    """Make a log readable as `log`, its table of rankings as `rankings`, and extra tables by name.
 
-    What is to be read is settled first; then the doors are shut, and only then is anything looked at: a view of a
-    database file would read what it likes as soon as it is asked for its columns.
+    The files are found first, then the connection is locked down, and only then is anything read. A view of a DuckDB
+    file could otherwise read other files as soon as it is asked for its columns.
     """
-    with explained():
+    with translate_errors():
         files = find_files(log.source) if is_path(log.source) else []
-        database = bool(files) and one_format(files) == "duckdb"
+        is_database = bool(files) and common_format(files) == "duckdb"
         refuse_unreadable(files)
-        tables = attach(con, files) if database else {}
-        more = [] if log.rankings is None else find_second("rankings", log.rankings, tables)
-        refuse_unreadable(more)
-        others = find_extra_tables(extra_tables or {}, tables)
-        seen = [*([] if database else files), *more, *chain(*others.values()), *outputs]
-        shut(con, seen, trusting=log.sql is not None)
-        if database:
-            opened = _open_database(con, files[0], tables, log)
+        tables = attach_database(con, files) if is_database else {}
+        rankings_files = [] if log.rankings is None else find_table_files("rankings", log.rankings, tables)
+        refuse_unreadable(rankings_files)
+        extra_files = find_extra_table_files(extra_tables or {}, tables)
+        allowed = [*([] if is_database else files), *rankings_files, *chain(*extra_files.values()), *outputs]
+        lock_down(con, allowed, trusted=log.sql is not None)
+        if is_database:
+            opened = _open_database_table(con, files[0], tables, log)
         elif log.table is not None:
             what = repr(files[0]) if files else f"a {type(log.source).__name__}"
-            raise LogError(f"table goes with a DuckDB file, and {what} is not one. Leave it out, or use sql.")
+            raise LogError(f"table is for a DuckDB file, and {what} is not one. Leave out table, or use sql.")
         else:
-            source = define(con, "source", log.source, files)
-            opened = publish(con, "log", log.sql or "SELECT * FROM source", files, source)
-        second = None if log.rankings is None else open_second(con, "rankings", log.rankings, more, tables)
-        return opened, second, open_extra_tables(con, extra_tables or {}, others, tables)
+            source = create_source_view(con, "source", log.source, files)
+            opened = create_view(con, "log", log.sql or "SELECT * FROM source", files, source)
+        second = None if log.rankings is None else open_table(con, "rankings", log.rankings, rankings_files, tables)
+        return opened, second, open_extra_tables(con, extra_tables or {}, extra_files, tables)
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A table that can be selected from: the files it is read from, if any, and its columns."""
+class OpenedTable:
+    """A view that queries can read: its files, if any, and its columns."""
 
     files: Sequence[str]
     columns: Columns
 
 
-def attach(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[str, str]:
-    """Attach a DuckDB file and return its tables and views, by what a user calls them: schema.name where not in main.
+def attach_database(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[str, str]:
+    """Attach a DuckDB file and return the qualified name of each table and view.
 
-    It is never the database in use: its macros do not take the place of functions.
+    The keys are the names that users write: `name`, or `schema.name` outside the schema main. The file does not become
+    the current database, so that its macros cannot replace functions.
     """
     if len(files) > 1:
-        raise LogError(f"{len(files)} DuckDB files were given; a log is a table or query of one of them.")
+        raise LogError(
+            f"{len(files)} DuckDB files were given, but a log is a table or a query of a single file. Give one file."
+        )
     with open(files[0], "rb") as file:
         head = file.read(12 + len(_MAGIC))
     if head[8:12] != _MAGIC:
-        kind = "a SQLite database, not one of DuckDB" if head.startswith(b"SQLite format 3") else "no DuckDB database"
+        kind = "a SQLite database" if head.startswith(b"SQLite format 3") else "another kind of file"
         raise unusable(
             "not-a-log",
-            f"The file {files[0]!r} is {kind}",
-            "Export the table of the log to Parquet or CSV, or give the file the ending of what it is.",
+            f"The file {files[0]!r} is not a DuckDB database but {kind}",
+            "Export the table of the log to Parquet or CSV, or rename the file to end as its format does.",
         )
-    con.execute(f"ATTACH {_SQL.literal(files[0])} AS {_DATABASE} (TYPE duckdb, READ_ONLY)")
+    con.execute(f"ATTACH {_DIALECT.literal(files[0])} AS {_DATABASE} (TYPE duckdb, READ_ONLY)")
     found = con.execute(
         f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{_DATABASE}' UNION ALL "
         f"SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = '{_DATABASE}' AND NOT internal"
     ).fetchall()
     return {
-        name if schema == "main" else f"{schema}.{name}": ".".join([_DATABASE, _SQL.quote(schema), _SQL.quote(name)])
+        name if schema == "main" else f"{schema}.{name}": ".".join(
+            [_DATABASE, _DIALECT.quote(schema), _DIALECT.quote(name)]
+        )
         for schema, name in sorted(found, key=lambda row: (row[0] != "main", row))
     }
 
 
-def find_second(name: str, source: Any, tables: Mapping[str, str]) -> list[str]:
-    """Return the files of a table that stands beside the first, where it has any."""
+def find_table_files(name: str, source: Any, tables: Mapping[str, str]) -> list[str]:
+    """Return the files of a second table; none if it is in memory or a table of the log's DuckDB file."""
     if (isinstance(source, str) and source in tables) or not is_path(source):
         return []
     files = find_files(source)
     if file_format(files[0]) == "duckdb":
         raise LogError(
-            f"The {name} cannot be read from the DuckDB file {files[0]!r}. Put them into the DuckDB file of the "
-            "log and name their table, or export them to Parquet.",
+            f"The {name} cannot be read from a second DuckDB file ({files[0]!r}). Put them into a table of the log's "
+            "DuckDB file and give its name, or export them to Parquet.",
             {name: "TABLE"},
         )
     return files
 
 
-def find_extra_tables(extra_tables: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the files of each table that stands beside the log."""
-    found: dict[str, list[str]] = {}
+def find_extra_table_files(extra_tables: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the files of each extra table."""
+    files_by_table: dict[str, list[str]] = {}
     for name, source in extra_tables.items():
         in_log = isinstance(source, str) and source in tables
-        files = found[name] = [] if in_log or not is_path(source) else find_files(source)
+        files = files_by_table[name] = [] if in_log or not is_path(source) else find_files(source)
         if files and file_format(files[0]) == "duckdb":
             raise LogError(
-                f"{files[0]!r} is a DuckDB file, and of those only that of the log is read. Put the table into "
-                "it and give its name, or export it to Parquet."
+                f"A table cannot be read from a second DuckDB file ({files[0]!r}). Put it into the log's DuckDB file "
+                "and give its name, or export it to Parquet."
             )
         refuse_unreadable(files)
-    return found
+    return files_by_table
 
 
-def shut(con: duckdb.DuckDBPyConnection, files: Iterable[str], *, trusting: bool) -> None:
-    """Lock the settings; where nothing of the user's own runs, let nothing but these files be seen either."""
-    if not trusting:
-        # A file goes by its name where it is opened, and by a pattern that fits nothing else where it is looked up.
-        seen = {name for file in files for name in (file, escape_glob(file))}
-        con.execute(f"SET allowed_paths = [{', '.join(map(_SQL.literal, sorted(seen)))}]")
+def lock_down(con: duckdb.DuckDBPyConnection, files: Iterable[str], *, trusted: bool) -> None:
+    """Lock the settings of a connection, and its access to files.
+
+    Arguments:
+        con (DuckDBPyConnection): the connection.
+        files (iterable of str): the files that it may read or write.
+        trusted (bool): whether the user gave a query of their own, which may read any file.
+    """
+    if not trusted:
+        # DuckDB checks the name when it opens a file, and the escaped pattern when it looks the file up.
+        allowed = {name for file in files for name in (file, escape_glob(file))}
+        con.execute(f"SET allowed_paths = [{', '.join(map(_DIALECT.literal, sorted(allowed)))}]")
         con.execute("SET enable_external_access = false")
-    con.execute(f"SET allowed_configs = [{', '.join(map(_SQL.literal, _FREE))}]")
+    con.execute(f"SET allowed_configs = [{', '.join(map(_DIALECT.literal, _CHANGEABLE_SETTINGS))}]")
     con.execute("SET lock_configuration = true")
 
 
 def escape_glob(name: str) -> str:
-    """Keep DuckDB from reading a file name as a glob: each special character becomes a class of one."""
+    """Return a file name that DuckDB does not read as a glob: each special character becomes a class of one."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
-def _open_database(con: duckdb.DuckDBPyConnection, file: str, tables: Mapping[str, str], log: ClickLog) -> Opened:
-    """Make the table of a database file that is the log, or the user's query over its tables, selectable as `log`."""
+def _open_database_table(
+    con: duckdb.DuckDBPyConnection, file: str, tables: Mapping[str, str], log: ClickLog
+) -> OpenedTable:
+    """Make a table of a DuckDB file, or the user's query over its tables, readable as `log`."""
     table = choose_table(file, tables, log)
     rows = f"SELECT * FROM {tables[table]}" if table is not None else ""
     if log.sql is None:
-        return publish(con, "log", rows, [file])
+        return create_view(con, "log", rows, [file])
     if table is not None and "source" not in tables:
         con.execute(f"CREATE TEMP VIEW source AS {rows}")
-    return publish(con, "log", query_tables(con, tables, log.sql), [file])
+    return create_view(con, "log", expose_tables(con, tables, log.sql), [file])
 
 
 def choose_table(file: str, tables: Mapping[str, str], log: ClickLog | Events) -> str | None:
-    """Return the table of a file that is the log; None where a query of the user's own says what is."""
+    """Return the table of a DuckDB file that is the log, or None if the user gave a query instead."""
     table = next(iter(tables)) if log.table is None and len(tables) == 1 else log.table
     if table is None and log.sql is None:
         raise unusable(
             "ambiguous-table",
-            f"{file!r} holds {len(tables)} tables: {listed(tables)}",
-            "Say which one is the log, or give a query (sql).",
+            f"{file!r} has {len(tables)} tables: {listed(tables)}",
+            "Name the table of the log, or give a query (sql).",
             count=len(tables),
             arguments={"table": "NAME"},
         )
     if table is not None and table not in tables:
-        near = guess_column("", table, tables)
+        closest = guess_column("", table, tables)
         raise unusable(
             "unknown-table",
             f"There is no table {table!r} in {file!r}",
-            (f"Did you mean {near!r}? " if near else "") + f"Tables found: {listed(tables)}. Name one of them.",
-            arguments={"table": near or "NAME"},
+            (f"Did you mean {closest!r}? " if closest else "") + f"Its tables are: {listed(tables)}. Name one of them.",
+            arguments={"table": closest or "NAME"},
         )
     return table
 
 
-def publish(
-    con: duckdb.DuckDBPyConnection, name: str, sql: str, files: Sequence[str], source: Source | None = None
-) -> Opened:
-    """Make a query selectable under a name, and tell its columns: as the source calls them, and as the engine does."""
+def create_view(
+    con: duckdb.DuckDBPyConnection, name: str, sql: str, files: Sequence[str], source: SourceView | None = None
+) -> OpenedTable:
+    """Create a view of a query, and return its columns with their original names.
+
+    Arguments:
+        con (DuckDBPyConnection): the connection.
+        name (str): the name of the view.
+        sql (str): the query.
+        files (sequence of str): the files that the query reads.
+        source (SourceView, optional): the source that the query reads.
+    """
     body = sql.strip().rstrip(";")
     statements = len(con.extract_statements(body))
     if statements > 1:
-        raise unusable("bad-sql", f"The query given as sql holds {statements} statements", "Give a single SELECT.")
+        raise unusable("bad-sql", f"The query given as sql has {statements} statements", "Give a single SELECT.")
     described = [row[0] for row in con.execute(f"DESCRIBE {body}").fetchall()]
-    check_duplicate_columns(described, "the answer to the query")
+    check_duplicate_columns(described, "the result of the query")
     con.execute(f"CREATE TEMP VIEW {name} AS {_enums_as_text(con, body)}")
-    # Of two names that differ only by case the view gives one a number.
-    found = {row[0]: row[1] for row in con.execute(f"DESCRIBE {name}").fetchall()}
-    renamed = {} if source is None else _renamed(con, source)
+    # If two names differ only by case, DuckDB appends a number to one of them in the view.
+    view_types = {row[0]: row[1] for row in con.execute(f"DESCRIBE {name}").fetchall()}
+    original_names = {} if source is None else _renamed_columns(con, source)
     names: dict[str, str] = {}
-    for told, column in zip(described, found, strict=True):
-        original = renamed.get(told, told)
-        names[told if original in described else original] = column
-    types = {original: found[column] for original, column in names.items()}
+    for column, view_column in zip(described, view_types, strict=True):
+        original = original_names.get(column, column)
+        names[column if original in described else original] = view_column
+    types = {original: view_types[column] for original, column in names.items()}
     in_paths = frozenset(() if source is None else source.in_paths) & types.keys()
-    return Opened(files, Columns(types, names, in_paths))
+    return OpenedTable(files, Columns(types, names, in_paths))
 
 
 @dataclass(frozen=True)
-class Source:
-    """What was defined under a name: its columns as the source calls them, and those that only folders' names tell."""
+class SourceView:
+    """A view of a source: its name, its columns as the source names them, and columns that come from folder names."""
 
     name: str
     originals: Sequence[str]
@@ -381,15 +425,15 @@ class Source:
 
 
 def _enums_as_text(con: duckdb.DuckDBPyConnection, body: str) -> str:
-    """Return a query whose ENUMs are texts: one is a number inside, another one in every file."""
+    """Return a query that casts ENUM columns to text: DuckDB stores them as numbers that differ between files."""
     inside = f"FROM (\n{body}\n) s"
-    found = con.execute(f"DESCRIBE SELECT * {inside}").fetchall()
-    enums = [_SQL.quote(row[0]) for row in found if row[1].startswith("ENUM")]
-    return f"SELECT * REPLACE ({', '.join(f'{_SQL.as_text(c)} AS {c}' for c in enums)}) {inside}" if enums else body
+    columns = con.execute(f"DESCRIBE SELECT * {inside}").fetchall()
+    enums = [_DIALECT.quote(row[0]) for row in columns if row[1].startswith("ENUM")]
+    return f"SELECT * REPLACE ({', '.join(f'{_DIALECT.as_text(c)} AS {c}' for c in enums)}) {inside}" if enums else body
 
 
-def _renamed(con: duckdb.DuckDBPyConnection, source: Source) -> dict[str, str]:
-    """Return the columns that the engine calls otherwise than the source, which differ from others only by case."""
+def _renamed_columns(con: duckdb.DuckDBPyConnection, source: SourceView) -> dict[str, str]:
+    """Return the original names of columns that DuckDB renamed because they differ from others only by case."""
     columns = [row[0] for row in con.execute(f"DESCRIBE {source.name}").fetchall()]
     return {
         column: original
@@ -398,33 +442,35 @@ def _renamed(con: duckdb.DuckDBPyConnection, source: Source) -> dict[str, str]:
     }
 
 
-def query_tables(con: duckdb.DuckDBPyConnection, tables: Mapping[str, str], sql: str) -> str:
-    """Let a query name the tables of the file without saying where they are, and return it."""
+def expose_tables(con: duckdb.DuckDBPyConnection, tables: Mapping[str, str], sql: str) -> str:
+    """Let a query use the tables of the attached file by their plain names, and return the query to run."""
     schemas = con.execute(f"SELECT schema_name FROM duckdb_schemas() WHERE database_name = '{_DATABASE}'").fetchall()
     for (schema,) in schemas:
-        con.execute(f"CREATE SCHEMA IF NOT EXISTS {_SQL.quote(schema)}")
+        con.execute(f"CREATE SCHEMA IF NOT EXISTS {_DIALECT.quote(schema)}")
     for name in tables.values():
         con.execute(f"CREATE VIEW {name.removeprefix(f'{_DATABASE}.')} AS SELECT * FROM {name}")
-    shadowed = [f"{_SQL.quote(name)} AS (SELECT * FROM {tables[name]})" for name in tables if name.lower() in _OURS]
+    shadowed = [
+        f"{_DIALECT.quote(name)} AS (SELECT * FROM {tables[name]})" for name in tables if name.lower() in _OUR_TABLES
+    ]
     body = sql.strip().rstrip(";")
     return f"WITH {', '.join(shadowed)}\nSELECT * FROM (\n{body}\n) chosen" if shadowed else body
 
 
-def define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> Source:
-    """Make files or data selectable under a name, and tell the columns as the source calls them."""
+def create_source_view(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> SourceView:
+    """Create a view of files or of data in memory."""
     if files:
-        reading = select_files(con, files)
-        con.execute(f"CREATE TEMP VIEW {name} AS {reading.select}")
-        return Source(name, reading.originals, reading.in_paths)
+        query = read_files(con, files)
+        con.execute(f"CREATE TEMP VIEW {name} AS {query.select}")
+        return SourceView(name, query.originals, query.in_paths)
     if isinstance(source, duckdb.DuckDBPyRelation):
         check_duplicate_columns(source.columns, "the relation")
         source = source.to_arrow_reader()
     if type(source).__name__ == "RecordBatchReader":
-        # It can be read only once, and we read a log more than once: into a table that may spill to disk.
+        # It can be read only once, and a log is read more than once. The table may spill to disk.
         con.register("stream", source)
         con.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM stream")
         con.unregister("stream")
-        return Source(name, _names_of(source))
+        return SourceView(name, _column_names(source))
     kind = type(source).__name__
     try:
         if type(source).__module__.startswith("polars"):
@@ -434,85 +480,89 @@ def define(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[s
 
             source = pa.Table.from_batches([source])
         _register(con, name, source)
-        return Source(name, _names_of(source))
+        return SourceView(name, _column_names(source))
     except PosbiasError:
         raise
-    # Anything may be given, and what a lazy frame reads may be anywhere: whatever is raised is told.
+    # The source may be any object, and a lazy frame may raise any error when it is read.
     except Exception as error:
         raise LogError(
-            f"A log cannot be read from a {kind} ({gist(error)}). Give a path, glob or folder, a "
-            "DuckDB relation, or a pandas, Polars or Arrow table, with the columns of the log only."
+            f"A log cannot be read from a {kind} ({error_summary(error)}). Give a path, a glob or a folder, a DuckDB "
+            "relation, or a pandas, Polars or Arrow table with only the columns of the log."
         ) from None
 
 
-def select_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> Reading:
-    """Read files of one format as one table; columns are matched by name, and those of the files come first."""
-    kind = one_format(files)
+def read_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> FileQuery:
+    """Return a query that reads files of one format as one table, with columns matched by name.
+
+    Folder names such as `day=2026-01-01` add columns, unless the files have these columns themselves.
+    """
+    file_kind = common_format(files)
     refuse_unreadable(files)
-    _refuse_packed_after_mark(files)
-    keys = path_keys(files)
-    # DuckDB's own reading of such folders would put what they say in the place of what the files say.
-    options = "hive_partitioning = false" + (f", filename = {_SQL.literal(_PATH)}" if keys else "")
-    if kind == "csv":
-        select, originals = _select_csv(files, options)
-    elif kind == "json":
-        select, originals = _select_json(con, files, options), []
+    _refuse_question_mark_in_path(files)
+    partitions = partition_columns(files)
+    # DuckDB's own handling of such folders would replace the columns of the files.
+    options = "hive_partitioning = false" + (f", filename = {_DIALECT.literal(_PATH_COLUMN)}" if partitions else "")
+    if file_kind == "csv":
+        select, originals = _read_csv(files, options)
+    elif file_kind == "json":
+        select, originals = _read_json(con, files, options), []
     else:
-        select = f"SELECT * FROM read_parquet({_names(files)}, union_by_name = true, {options})"
-        originals = _parquet_names(con, files)
-    if not keys:
-        return Reading(select, originals)
+        select, originals = _read_parquet(con, files, options)
+    if not partitions:
+        return FileQuery(select, originals)
     inside = {row[0].lower() for row in con.execute(f"DESCRIBE {select}").fetchall()}
-    told = tuple(key for key in keys if key.lower() not in inside)
-    values = "".join(f", {_told_by_path(key)} AS {_SQL.quote(key)}" for key in told)
-    return Reading(f"SELECT * EXCLUDE ({_SQL.quote(_PATH)}){values} FROM (\n{select}\n) files", originals, told)
+    in_paths = tuple(key for key in partitions if key.lower() not in inside)
+    values = "".join(f", {_path_value(key)} AS {_DIALECT.quote(key)}" for key in in_paths)
+    return FileQuery(
+        f"SELECT * EXCLUDE ({_DIALECT.quote(_PATH_COLUMN)}){values} FROM (\n{select}\n) files", originals, in_paths
+    )
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Files as a SELECT, their columns as the first file calls them, and those that only the folders' names tell."""
+class FileQuery:
+    """A SELECT that reads files, the columns as the first file names them, and columns that come from folder names."""
 
     select: str
     originals: list[str]
     in_paths: tuple[str, ...] = ()
 
 
-def _refuse_packed_after_mark(files: Sequence[str]) -> None:
-    """Refuse compressed files of which DuckDB does not see the ending: it takes a name for an address."""
+def _refuse_question_mark_in_path(files: Sequence[str]) -> None:
+    """Refuse compressed files with a question mark in the path: DuckDB reads what follows as a URL query."""
     for name in files:
         if "?" in name and name.lower().endswith(COMPRESSED_ENDINGS):
             raise unusable(
                 "unreadable",
-                f"The compressed file {name!r} has a question mark in its path, after which its ending is not seen",
+                f"The compressed file {name!r} has a question mark in its path, which hides its ending from DuckDB",
                 "Rename the file or its folder, or unpack it.",
             )
 
 
-def _select_csv(files: Sequence[str], options: str) -> tuple[str, list[str]]:
-    """Return a SELECT over CSV files, one part for each header, and the columns of the first of them.
+def _read_csv(files: Sequence[str], options: str) -> tuple[str, list[str]]:
+    """Return a SELECT that reads CSV files, with one part for each distinct header, and the columns of the first file.
 
-    The header says what the columns are: DuckDB's own detection takes a file with one odd row for something else.
-    Values stay text as written ("007" is not 7), and a stray one is a finding instead of a failed read.
+    The columns come from the header, because DuckDB's own detection misreads a file with a single odd row. Values stay
+    text ("007" is not 7), so that an invalid value becomes a finding instead of a failed read.
     """
     groups: dict[Header, list[str]] = {}
     for name in files:
         groups.setdefault(read_header(name), []).append(name)
     refuse_other_case({group[0]: header.names for header, group in groups.items()})
     select = " UNION ALL BY NAME ".join(
-        f"SELECT * FROM read_csv({_names(group)}, delim = {_SQL.literal(header.delimiter)}, "
-        f"columns = {_typed(header.names)}, header = true, auto_detect = false, quote = '\"', escape = '\"', "
-        f"{_line_ending(header)}{options})"
+        f"SELECT * FROM read_csv({_file_list(group)}, delim = {_DIALECT.literal(header.delimiter)}, "
+        f"columns = {_csv_columns(header.names)}, header = true, auto_detect = false, quote = '\"', escape = '\"', "
+        f"{_new_line_option(header)}{options})"
         for header, group in groups.items()
     )
     return select, list(next(iter(groups)).names)
 
 
-def _names(files: Sequence[str]) -> str:
-    return "[" + ", ".join(_SQL.literal(escape_glob(name)) for name in files) + "]"
+def _file_list(files: Sequence[str]) -> str:
+    return "[" + ", ".join(_DIALECT.literal(escape_glob(name)) for name in files) + "]"
 
 
-def _typed(header: Sequence[str]) -> str:
-    """Return the columns of a header for `read_csv`, names made unique as DuckDB makes them."""
+def _csv_columns(header: Sequence[str]) -> str:
+    """Return the columns of a header for DuckDB's `read_csv`, with names made unique as DuckDB does it."""
     taken: set[str] = set()
     parts = []
     for place, column in enumerate(header):
@@ -522,82 +572,94 @@ def _typed(header: Sequence[str]) -> str:
             number += 1
             name = f"{base}_{number}"
         taken.add(name.lower())
-        parts.append(f"{_SQL.literal(name)}: 'VARCHAR'")
+        parts.append(f"{_DIALECT.literal(name)}: 'VARCHAR'")
     return "{" + ", ".join(parts) + "}"
 
 
-def _line_ending(header: Header) -> str:
-    """Say how lines end: DuckDB would go by the first line break, in quotes or not, and by another find no row."""
+def _new_line_option(header: Header) -> str:
+    """Return the option for the line ending: DuckDB would use that of the first line break, even one in quotes."""
     escaped = header.ending.encode("unicode_escape").decode()
-    return f"new_line = {_SQL.literal(escaped)}, " if header.ending else ""
+    return f"new_line = {_DIALECT.literal(escaped)}, " if header.ending else ""
 
 
-def _select_json(con: duckdb.DuckDBPyConnection, files: Sequence[str], options: str) -> str:
-    """Return a SELECT over JSON files whose columns were looked up in every row, not in the first thousands.
+def _read_json(con: duckdb.DuckDBPyConnection, files: Sequence[str], options: str) -> str:
+    """Return a SELECT that reads JSON files, with columns detected from all rows and not only from the first ones.
 
-    A key may appear late, such as a rank that is left out where there is none, and an id may be a number here
-    and a text there. Dates and UUIDs stay the text that was written.
+    A key may first appear late, such as a rank that is left out if there is none, and an id may be a number in one row
+    and text in another. Dates and UUIDs stay text.
     """
-    looked = f"{_names(files)}, union_by_name = true, hive_partitioning = false"
-    with explained():
-        found = con.execute(
-            f"DESCRIBE SELECT * FROM read_json({looked}, sample_size = -1, maximum_sample_files = {len(files)})"
+    source = f"{_file_list(files)}, union_by_name = true, hive_partitioning = false"
+    with translate_errors():
+        detected = con.execute(
+            f"DESCRIBE SELECT * FROM read_json({source}, sample_size = -1, maximum_sample_files = {len(files)})"
         ).fetchall()
-    if [row[0] for row in found] == ["json"]:
+    if [row[0] for row in detected] == ["json"]:
         raise unusable(
-            "not-a-log", f"{files[0]!r} holds no JSON objects", "Expected one object for each row: JSON lines."
+            "not-a-log", f"{files[0]!r} has no JSON objects", "Expected JSON lines: one object for each row."
         )
-    _refuse_renamed_keys(con, files, [row[0] for row in found])
-    kept = INTEGERS | {"BOOLEAN", "DOUBLE"}
-    columns = ", ".join(f"{_SQL.literal(name)}: '{type_ if type_ in kept else 'VARCHAR'}'" for name, type_, *_ in found)
-    return f"SELECT * FROM read_json({_names(files)}, union_by_name = true, columns = {{{columns}}}, {options})"
+    _refuse_keys_that_differ_by_case(con, files, [row[0] for row in detected])
+    kept_types = INTEGERS | {"BOOLEAN", "DOUBLE"}
+    columns = ", ".join(
+        f"{_DIALECT.literal(name)}: '{type_ if type_ in kept_types else 'VARCHAR'}'" for name, type_, *_ in detected
+    )
+    return f"SELECT * FROM read_json({_file_list(files)}, union_by_name = true, columns = {{{columns}}}, {options})"
 
 
-def _refuse_renamed_keys(con: duckdb.DuckDBPyConnection, files: Sequence[str], found: Sequence[str]) -> None:
-    """Refuse keys that differ only by case: DuckDB gives one of them a number, and would find nothing by that name."""
-    names = {name.lower() for name in found}
-    numbered = [name for name in found if (match := re.fullmatch(r"(.+)_\d+", name)) and match[1].lower() in names]
+def _refuse_keys_that_differ_by_case(
+    con: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Sequence[str]
+) -> None:
+    """Refuse JSON keys that differ only by case: DuckDB appends a number to one, and then finds no value for it."""
+    names = {name.lower() for name in columns}
+    numbered = [name for name in columns if (match := re.fullmatch(r"(.+)_\d+", name)) and match[1].lower() in names]
     if not numbered:
         return
     keys = con.execute(
-        f"SELECT DISTINCT UNNEST(json_keys(json)) FROM read_json_objects({_names(files)}, format = 'auto')"
+        f"SELECT DISTINCT UNNEST(json_keys(json)) FROM read_json_objects({_file_list(files)}, format = 'auto')"
     ).fetchall()
-    twins = {key for (key,) in keys if sum(key.lower() == other.lower() for (other,) in keys) > 1}
-    if twins:
-        raise names_differ_by_case(sorted(twins), f"{files[0]!r}" if len(files) == 1 else "the log")
+    equal_keys = {key for (key,) in keys if sum(key.lower() == other.lower() for (other,) in keys) > 1}
+    if equal_keys:
+        raise names_differ_by_case(sorted(equal_keys), f"{files[0]!r}" if len(files) == 1 else "the log")
 
 
-def _parquet_names(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[str]:
-    """Return the columns as the first file names them: DuckDB renames one of two that differ only by case."""
+def _read_parquet(con: duckdb.DuckDBPyConnection, files: Sequence[str], options: str) -> tuple[str, list[str]]:
+    """Return a SELECT that reads Parquet files, and the columns as the first file names them."""
+    # DuckDB renames one of two columns that differ only by case, so the original names come from the schemas. Its
+    # threads report the files in any order.
     schemas: dict[str, list[tuple[str, int | None]]] = {}
-    listed = con.execute(f"SELECT file_name, name, num_children FROM parquet_schema({_names(files)})")
-    for file, name, children in listed.fetchall():
+    rows = con.execute(f"SELECT file_name, name, num_children FROM parquet_schema({_file_list(files)})").fetchall()
+    for file, name, children in rows:
         schemas.setdefault(file, []).append((name, children))
-    columns = {file: _parquet_columns(schema) for file, schema in schemas.items()}
+    order = {file: number for number, file in enumerate(files)}
+    columns = {
+        file: _top_level_columns(schemas[file])
+        for file in sorted(schemas, key=lambda file: (order.get(file, len(files)), file))
+    }
     for file, names in columns.items():
         check_duplicate_columns(names, f"the file {file!r}")
     refuse_other_case(columns)
-    return columns[next(iter(columns))]
+    select = f"SELECT * FROM read_parquet({_file_list(files)}, union_by_name = true, {options})"
+    return select, columns[next(iter(columns))]
 
 
-def _parquet_columns(schema: Sequence[tuple[str, int | None]]) -> list[str]:
-    """Return the names of columns from a schema that lists them depth-first under its root, nested fields included."""
-    names, inside = [], 0
+def _top_level_columns(schema: Sequence[tuple[str, int | None]]) -> list[str]:
+    """Return the top-level columns of a Parquet schema, which lists the root and all nested fields depth-first."""
+    names, pending = [], 0
     for name, children in schema[1:]:
-        if not inside:
+        if not pending:
             names.append(name)
-        inside += (children or 0) - (1 if inside else 0)
+        pending += (children or 0) - (1 if pending else 0)
     return names
 
 
-def _told_by_path(key: str) -> str:
+def _path_value(key: str) -> str:
+    """Return the SQL of the value that the folder `key=value` in the path of a row's file has."""
     pattern = f".*(?:^|/){re.escape(key)}=([^/]*)/"
-    written = f"regexp_extract({_SQL.quote(_PATH)}, {_SQL.literal(pattern)}, 1)"
+    written = f"regexp_extract({_DIALECT.quote(_PATH_COLUMN)}, {_DIALECT.literal(pattern)}, 1)"
     return f"NULLIF(COALESCE(TRY(url_decode({written})), {written}), '__HIVE_DEFAULT_PARTITION__')"
 
 
-def _names_of(source: Any) -> list[str]:
-    """Return the columns of data in memory as it calls them itself."""
+def _column_names(source: Any) -> list[str]:
+    """Return the original column names of data in memory."""
     if hasattr(source, "__arrow_c_stream__") and not hasattr(source, "columns") and not hasattr(source, "schema"):
         import pyarrow as pa
 
@@ -613,7 +675,7 @@ def _from_polars(frame: Any) -> Any:
 
     if isinstance(frame, polars.LazyFrame):
         frame = frame.collect()
-    # The newest Arrow has the string views that Polars itself uses: nothing is copied.
+    # The newest Arrow has the string views of Polars, so nothing is copied.
     return frame.to_arrow(compat_level=polars.CompatLevel.newest())
 
 
@@ -623,18 +685,18 @@ def _register(con: duckdb.DuckDBPyConnection, name: str, source: Any) -> None:
     except duckdb.Error:
         if not type(source).__module__.startswith("pandas"):
             raise
-        # A frame that is a view of another one backwards, as frame[::-1] is, can be read only as a copy.
+        # DuckDB can read a reversed view of a frame, such as frame[::-1], only as a copy.
         con.register(name, source.copy())
 
 
-def open_second(
+def open_table(
     con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str], tables: Mapping[str, str]
-) -> Opened:
-    """Make a source, or a table of the same DuckDB file, selectable under a name."""
+) -> OpenedTable:
+    """Make a source, or a table of the attached DuckDB file, readable under a name."""
     if isinstance(source, str) and source in tables:
-        return publish(con, name, f"SELECT * FROM {tables[source]}", [])
-    found = define(con, f"{name}_source", source, files)
-    return publish(con, name, f"SELECT * FROM {name}_source", files, found)
+        return create_view(con, name, f"SELECT * FROM {tables[source]}", [])
+    view = create_source_view(con, f"{name}_source", source, files)
+    return create_view(con, name, f"SELECT * FROM {name}_source", files, view)
 
 
 def open_extra_tables(
@@ -642,13 +704,13 @@ def open_extra_tables(
     extra_tables: Mapping[str, Any],
     files: Mapping[str, list[str]],
     tables: Mapping[str, str],
-) -> dict[str, Opened]:
-    """Make each table that stands beside the log selectable by its name."""
-    return {name: open_second(con, name, source, files[name], tables) for name, source in extra_tables.items()}
+) -> dict[str, OpenedTable]:
+    """Make each extra table readable by its name."""
+    return {name: open_table(con, name, source, files[name], tables) for name, source in extra_tables.items()}
 
 
-def name_no_ranker(con: duckdb.DuckDBPyConnection) -> None:
-    """Let every row of a log that names no ranker have been shown by the same."""
-    con.execute("ALTER VIEW log RENAME TO nameless_log")
-    ranker = f"{_SQL.literal(ANY_RANKER)} AS {_SQL.quote(NATURAL)}"
-    con.execute(f"CREATE TEMP VIEW log AS SELECT *, {ranker} FROM nameless_log")
+def add_ranker_column(con: duckdb.DuckDBPyConnection) -> None:
+    """Add a ranker column with one value to a log that names no rankers."""
+    con.execute("ALTER VIEW log RENAME TO log_without_ranker")
+    ranker = f"{_DIALECT.literal(ANY_RANKER)} AS {_DIALECT.quote(NATURAL)}"
+    con.execute(f"CREATE TEMP VIEW log AS SELECT *, {ranker} FROM log_without_ranker")

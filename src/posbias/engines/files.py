@@ -1,4 +1,8 @@
-"""The files of a log: formats, headers and checksums."""
+"""Find and check the files of a log, whichever engine reads them: paths, formats, CSV headers, checksums.
+
+`find_files` turns a path, glob or folder into files. `read_header` reads the first line of a CSV file.
+`verify_checksums` finds damaged compressed files.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +28,10 @@ from posbias.findings import UnusableLogError, unusable
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import check_duplicate_columns, names_differ_by_case
 
-_CHUNK = 2**18
-# A few packed bytes may hold gigabytes: so many are unpacked at once.
-_AT_ONCE = 2**22
+_READ_BYTES = 2**18
+# A few compressed bytes may hold gigabytes: at most this many are decompressed at once.
+_MAX_DECOMPRESSED_BYTES = 2**22
+# Format -> endings of file names.
 _FORMATS = {
     "parquet": (".parquet", ".pq", ".parq"),
     "csv": (".csv", ".tsv", ".txt"),
@@ -34,103 +39,108 @@ _FORMATS = {
     "duckdb": (".duckdb", ".ddb", ".db"),
 }
 COMPRESSED_ENDINGS = (".gz", ".zst")
-_KNOWN = "Parquet (.parquet), CSV (.csv, .tsv, also .gz), JSON lines (.jsonl, .ndjson, also .gz) or DuckDB (.duckdb)"
-# What `posbias simulate` writes beside a log.
-_BESIDE = (".truth.json", ".rankings.")
+_KNOWN_FORMATS = (
+    "Parquet (.parquet), CSV (.csv, .tsv, also .gz), JSON lines (.jsonl, .ndjson, also .gz) or DuckDB (.duckdb)"
+)
+# In names of files that `posbias simulate` writes next to a log.
+_NOT_LOGS = (".truth.json", ".rankings.")
 DELIMITERS = (",", "\t", ";", "|")
-# A header is looked for in this many characters.
-_LONGEST_HEADER = 250_000
-# The byte order mark, which some programs write before UTF-8.
-_MARK = "\ufeff"
+# The maximum length of a CSV header, in characters.
+_MAX_HEADER = 250_000
+# Some programs write it at the start of a UTF-8 file.
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 @contextmanager
 def verify_checksums(log: ClickLog) -> Iterator[None]:
-    """Refuse a log at the end of the block that reads it if one of its compressed files is damaged.
+    """Raise an error at the end of the `with` block that reads a log if one of its compressed files is damaged.
 
-    They are unpacked once more beside the engine, on a core that it leaves idle: one file is read by one thread.
+    DuckDB does not compare checksums, so a thread decompresses the files once more while the engine reads them. The
+    engine reads a compressed file with one thread, so a core is usually idle.
     """
-    files = _packed(log)
+    files = _compressed_files(log)
     if not files:
         yield
         return
     stop = threading.Event()
-    found: list[UnusableLogError] = []
-    checker = threading.Thread(target=_check, args=(files, stop, found), daemon=True)
+    errors: list[UnusableLogError] = []
+    checker = threading.Thread(target=_check_files, args=(files, stop, errors), daemon=True)
     checker.start()
     try:
         try:
             yield
         except PosbiasError:
-            # Bytes that are wrong explain rows that are.
+            # Damage of the file is the cause of wrong rows, so it is reported instead of them.
             checker.join()
-            if not found:
+            if not errors:
                 raise
         checker.join()
     finally:
         stop.set()
         checker.join()
-    if found:
-        raise found[0] from None
+    if errors:
+        raise errors[0] from None
 
 
-def _packed(log: ClickLog) -> list[str]:
+def _compressed_files(log: ClickLog) -> list[str]:
     """Return the compressed files of a log that are on this machine."""
     files: list[str] = []
     for source in log.sources:
         if is_path(source):
-            # What is not there, or is a table of an engine, is no file to be checked; opening it will say more.
+            # The source may be a table, or not exist; opening it reports that.
             with suppress(PosbiasError, OSError, ValueError):
                 files += find_files(source)
-    return [name for name in files if _reader(name) is not None]
+    return [name for name in files if _decompressor(name) is not None]
 
 
 def is_path(source: Any) -> bool:
-    """Return whether a source names files, rather than being the data itself."""
-    one = isinstance(source, str | os.PathLike)
-    return one or (isinstance(source, list | tuple) and all(isinstance(s, str | os.PathLike) for s in source))
+    """Return whether a source is a path or a list of paths, not the data itself."""
+    is_single_path = isinstance(source, str | os.PathLike)
+    return is_single_path or (
+        isinstance(source, list | tuple) and all(isinstance(s, str | os.PathLike) for s in source)
+    )
 
 
 def find_files(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the files that a path, glob, folder or list of them names, each once, in a fixed order."""
+    """Return the distinct files that a path, a glob, a folder or a list of them names, in a fixed order."""
     if isinstance(source, list | tuple):
         if not source:
             raise unusable("missing-file", "The list of files is empty", "Give at least one path.")
-        found = [name for one in source for name in _find(os.fspath(one))]
+        files = [name for path in source for name in _find(os.fspath(path))]
     else:
-        found = _find(os.fspath(source))  # type: ignore[arg-type]
-    # Globs that overlap must not count a file twice.
-    return list({os.path.realpath(name): name for name in reversed(found)}.values())[::-1]
+        files = _find(os.fspath(source))  # type: ignore[arg-type]
+    # A file that two overlapping globs match counts once.
+    return list({os.path.realpath(name): name for name in reversed(files)}.values())[::-1]
 
 
 def _find(text: str) -> list[str]:
-    # To the system an empty path is the present folder, and to a shell a variable that was never set.
+    # The system would read an empty path, such as an unset shell variable, as the current folder.
     if not text.strip() or "\0" in text:
-        raise unusable("missing-file", f"The path {text!r} names no file", "Name a file, a folder or a pattern.")
+        raise unusable("missing-file", f"The path {text!r} is not a file name", "Give a file, a folder or a pattern.")
     path = Path(text)
     if path.is_dir():
         data = sorted(str(p) for p in path.rglob("*") if _is_data(p.relative_to(path)))
-        found = _files_only(data)
-        if not found:
-            raise unusable("missing-file", f"The folder {text!r} holds no log file", f"Expected {_KNOWN}.")
-        return found
+        files = _regular_files(data)
+        if not files:
+            raise unusable("missing-file", f"The folder {text!r} contains no log file", f"Expected {_KNOWN_FORMATS}.")
+        return files
+    # A name may contain brackets and stars, so it is a pattern only if there is no such file.
     if os.path.lexists(text):
-        return _files_only([text])
-    # A file of this very name was looked for first: brackets and stars may belong to names.
-    found = _files_only(sorted(glob.glob(text, recursive=True)))
-    if not found:
-        raise _missing(text)
-    return found
+        return _regular_files([text])
+    files = _regular_files(sorted(glob.glob(text, recursive=True)))
+    if not files:
+        raise _missing_file(text)
+    return files
 
 
 def _is_data(path: Path) -> bool:
-    """Return whether a file in a folder is part of a log: not hidden, not what Spark or the simulator adds."""
+    """Return whether a file in a folder is part of a log: not hidden, and not added by Spark or the simulator."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
-    return not hidden and file_format(path.name) is not None and not any(mark in path.name for mark in _BESIDE)
+    return not hidden and file_format(path.name) is not None and not any(part in path.name for part in _NOT_LOGS)
 
 
 def file_format(path: str) -> str | None:
-    """Return which format a file name stands for.
+    """Return the format of a file by its name: "parquet", "csv", "json", "duckdb" or None.
 
     >>> file_format("logs/day.csv.gz")
     'csv'
@@ -141,184 +151,186 @@ def file_format(path: str) -> str | None:
     return next((kind for kind, endings in _FORMATS.items() if name.endswith(endings)), None)
 
 
-def _files_only(names: list[str]) -> list[str]:
-    """Return the files among these names; refuse what is neither file nor folder: a part of the log may be there."""
+def _regular_files(names: list[str]) -> list[str]:
+    """Return the files among these paths; refuse pipes and devices, because they may hold part of the log."""
     for name in names:
         kind = odd_kind(name)
         if kind is not None:
-            raise unusable("not-a-file", f"{name!r} is {kind}", "Write the log to a file, and name that.")
+            raise unusable("not-a-file", f"{name!r} is {kind}", "Write the log to a file, and give its name.")
     return [name for name in names if os.path.isfile(name)]
 
 
-def _missing(text: str) -> UnusableLogError:
+def _missing_file(text: str) -> UnusableLogError:
     folder = Path(text).parent
     what = f"There is no file {text!r}"
     if "://" in text:
         return unusable(
             "missing-file",
-            f"{text!r} is a remote address, and posbias reads local files",
-            "Copy it here, or in Python open it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
+            f"{text!r} is a remote address, and posbias reads only local files",
+            "Copy it here, or in Python read it with DuckDB and give the relation: ClickLog(duckdb.sql(...)).",
         )
     if any(c in text for c in "*?["):
-        what, remedy = f"No file fits {text!r}", f"Check the pattern and the folder it starts from ({os.getcwd()})."
+        what, remedy = f"No file matches {text!r}", f"Check the pattern and the current folder ({os.getcwd()})."
     elif not folder.is_dir():
-        what, remedy = f"{what}, and no folder {str(folder)!r}", "Check the path."
+        what, remedy = f"{what}: the folder {str(folder)!r} does not exist", "Check the path."
     else:
-        others = sorted(p.name for p in folder.iterdir() if p.is_dir() or _is_data(Path(p.name)))
-        near = difflib.get_close_matches(Path(text).name, others, n=3, cutoff=0.5)
-        remedy = f"Did you mean {listed(near)}?" if near else f"That folder holds: {listed(others, most=5)}."
+        names = sorted(p.name for p in folder.iterdir() if p.is_dir() or _is_data(Path(p.name)))
+        matches = difflib.get_close_matches(Path(text).name, names, n=3, cutoff=0.5)
+        remedy = f"Did you mean {listed(matches)}?" if matches else f"The folder contains: {listed(names, most=5)}."
     return unusable("missing-file", what, remedy)
 
 
-def _reader(name: str) -> Callable[[str, threading.Event], None] | None:
-    return next((read for ending, read in _READERS.items() if name.lower().endswith(ending)), None)
+def _decompressor(name: str) -> Callable[[str, threading.Event], None] | None:
+    """Return the function that decompresses a file, or None if it is not compressed."""
+    return next((decompress for ending, decompress in _DECOMPRESSORS.items() if name.lower().endswith(ending)), None)
 
 
-def _read_gzip(name: str, stop: threading.Event) -> None:
-    """Unpack a gzip file, of one member or several; zlib itself compares the checksum and the length of each."""
+def _decompress_gzip(name: str, stop: threading.Event) -> None:
+    """Decompress a gzip file of one or several members; zlib compares the checksum and the length of each."""
     member: Any = None
     with open(name, "rb") as file:
         while not stop.is_set():
-            packed = file.read(_CHUNK)
-            if not packed:
+            data = file.read(_READ_BYTES)
+            if not data:
                 break
-            while packed:
+            while data:
                 if member is None:
                     # Zeros after a member are padding.
-                    packed = packed.lstrip(b"\0")
-                    member = zlib.decompressobj(wbits=31) if packed else None
+                    data = data.lstrip(b"\0")
+                    member = zlib.decompressobj(wbits=31) if data else None
                 if member is not None:
-                    member.decompress(packed, _AT_ONCE)
-                    packed = member.unused_data if member.eof else member.unconsumed_tail
+                    member.decompress(data, _MAX_DECOMPRESSED_BYTES)
+                    data = member.unused_data if member.eof else member.unconsumed_tail
                     member = None if member.eof else member
     if member is not None and not stop.is_set():
-        raise EOFError("it ends before the end of what is packed in it")
+        raise EOFError("the compressed data ends too early")
 
 
-def _read_zstd(name: str, stop: threading.Event) -> None:
-    """Unpack a Zstandard file; its checksum is compared if it has one, which is for whoever packs it to say."""
+def _decompress_zstd(name: str, stop: threading.Event) -> None:
+    """Decompress a Zstandard file; its checksum is compared if it has one."""
     import pyarrow as pa
 
-    space = bytearray(_AT_ONCE)
+    buffer = bytearray(_MAX_DECOMPRESSED_BYTES)
     with pa.input_stream(name, compression="zstd") as stream:
-        while not stop.is_set() and stream.readinto(space):
+        while not stop.is_set() and stream.readinto(buffer):
             pass
 
 
-_READERS = {".gz": _read_gzip, ".zst": _read_zstd}
+_DECOMPRESSORS = {".gz": _decompress_gzip, ".zst": _decompress_zstd}
 
 
-def _check(files: Sequence[str], stop: threading.Event, found: list[UnusableLogError]) -> None:
+def _check_files(files: Sequence[str], stop: threading.Event, errors: list[UnusableLogError]) -> None:
+    """Decompress files until the first that is damaged, and add its error."""
     for name in files:
-        read = _reader(name)
+        decompress = _decompressor(name)
         try:
-            if read is not None:
-                read(name, stop)
+            if decompress is not None:
+                decompress(name, stop)
         # Arrow's errors are ValueErrors or OSErrors.
         except (OSError, EOFError, ValueError, zlib.error) as error:
-            found.append(damaged_file(name, error))
+            errors.append(damaged_file(name, error))
             return
 
 
 def damaged_file(name: str, error: Exception) -> UnusableLogError:
-    """Return the error that a compressed file is whose bytes are not as they were written."""
+    """Return the error for a compressed file that is damaged."""
     return unusable(
         "damaged-file",
-        f"The file {name!r} cannot be unpacked ({(str(error).splitlines() or [type(error).__name__])[0]})",
-        "It looks truncated or damaged: copy or write it again, or leave it out.",
+        f"The file {name!r} cannot be decompressed ({(str(error).splitlines() or [type(error).__name__])[0]})",
+        "It looks truncated or damaged. Copy or write it again, or leave it out.",
     )
 
 
 def refuse_overwriting(path: str, sources: Iterable[Any]) -> None:
-    """Refuse to write a result over what it comes from, or where the next run would read it as a part of the log."""
+    """Refuse to write a result over its input, or where the next run would read it as part of the log."""
     target = os.path.realpath(path)
     for source in filter(is_path, sources):
-        if target in map(os.path.realpath, _present(source)):
-            raise PosbiasError(f"{path!r} is what is being read. Write the result to another file.")
+        if target in map(os.path.realpath, _existing_files(source)):
+            raise PosbiasError(f"{path!r} is the file that is being read. Write the result to another file.")
         for name in map(os.fspath, source if isinstance(source, list | tuple) else [source]):
             inside = os.path.isdir(name) and target.startswith(os.path.realpath(name) + os.sep)
-            if inside or (not os.path.lexists(name) and _is_named(target, name)):
-                where = "lies in the folder that is" if inside else "has a name as those that are"
+            if inside or (not os.path.lexists(name) and _matches(target, name)):
+                where = "is in the folder" if inside else "matches the pattern"
                 raise PosbiasError(
-                    f"{path!r} {where} being read, {name!r}: the next run would take it for a part of the log. Write "
-                    "the result elsewhere."
+                    f"{path!r} {where} that is being read, {name!r}, so the next run would read it as part of the log. "
+                    "Write the result elsewhere."
                 )
 
 
-def _present(source: Any) -> list[str]:
+def _existing_files(source: Any) -> list[str]:
     try:
         return find_files(source)
     except PosbiasError:
-        return []  # A table, or a file that is not there: reading it will say so.
+        return []  # A table, or a file that does not exist; reading it reports that.
 
 
-def _is_named(path: str, pattern: str) -> bool:
-    """Return whether a file would be found by a pattern.
+def _matches(path: str, pattern: str) -> bool:
+    """Return whether a pattern matches a file.
 
     >>> here = os.path.realpath(os.curdir)
-    >>> [_is_named(f"{here}/{name}", "logs/*.parquet") for name in ("logs/a.parquet", "logs/b/a.parquet", "a.parquet")]
+    >>> [_matches(f"{here}/{name}", "logs/*.parquet") for name in ("logs/a.parquet", "logs/b/a.parquet", "a.parquet")]
     [True, False, False]
     """
-    wanted = os.path.realpath(pattern)
-    if "**" in wanted:
-        return fnmatch.fnmatchcase(path, wanted.replace("**" + os.sep, "*"))
-    parts = path.split(os.sep), wanted.split(os.sep)
+    full_pattern = os.path.realpath(pattern)
+    if "**" in full_pattern:
+        return fnmatch.fnmatchcase(path, full_pattern.replace("**" + os.sep, "*"))
+    parts = path.split(os.sep), full_pattern.split(os.sep)
     return len(parts[0]) == len(parts[1]) and all(map(fnmatch.fnmatchcase, *parts))
 
 
-def path_keys(files: Sequence[str]) -> list[str]:
-    """Return what the folders of all files say by their names, as in `day=2026-01-01/log.parquet`.
+def partition_columns(files: Sequence[str]) -> list[str]:
+    """Return the columns that the folders of all files name, as in `day=2026-01-01/log.parquet`.
 
-    >>> path_keys(["logs/day=1/hour=2/a.csv", "logs/day=2/b.csv"])
+    >>> partition_columns(["logs/day=1/hour=2/a.csv", "logs/day=2/b.csv"])
     ['day']
     """
-    found = [{p.partition("=")[0]: None for p in Path(name).parent.parts if p.find("=") > 0} for name in files]
-    return [key for key in found[0] if all(key in keys for keys in found)]
+    keys = [{p.partition("=")[0]: None for p in Path(name).parent.parts if p.find("=") > 0} for name in files]
+    return [key for key in keys[0] if all(key in keys_of_file for keys_of_file in keys)]
 
 
-def one_format(files: Sequence[str]) -> str:
-    """Return the one format of all files, or say which two there are."""
+def common_format(files: Sequence[str]) -> str:
+    """Return the format of all files; refuse files of different or unknown formats."""
     formats = {name: file_format(name) for name in files}
     unknown = [name for name, kind in formats.items() if kind is None]
     if unknown:
         raise unusable(
             "unknown-format",
-            f"The format of {unknown[0]!r} is not known by its name",
-            f"Expected {_KNOWN}.",
+            f"The name of {unknown[0]!r} has no ending of a known format",
+            f"Expected {_KNOWN_FORMATS}.",
             count=len(unknown),
         )
     kinds = sorted({kind for kind in formats.values() if kind})
     if len(kinds) > 1:
-        firsts = ", ".join(next(f for f, kind in formats.items() if kind == k) for k in kinds)
+        examples = ", ".join(next(f for f, kind in formats.items() if kind == k) for k in kinds)
         raise unusable(
             "mixed-formats",
-            f"The files are of several formats ({', '.join(kinds)}): {firsts}",
-            "Give one format at a time.",
+            f"The files have several formats ({', '.join(kinds)}): {examples}",
+            "Give files of one format.",
             count=len(kinds),
         )
     return kinds[0]
 
 
 def refuse_unreadable(files: Sequence[str]) -> None:
-    """Refuse files without a byte, and names that are not text."""
+    """Refuse empty files, and file names that are not UTF-8."""
     for name in files:
         if os.path.getsize(name) == 0:
             raise empty_file(name)
         if not name.isprintable() and name.encode("utf-8", "ignore").decode() != name:
-            raise unusable("unreadable", f"The file name {name!r} is not text in UTF-8", "Rename the file.")
+            raise unusable("unreadable", f"The file name {name!r} is not UTF-8 text", "Rename the file.")
 
 
 def empty_file(name: str) -> UnusableLogError:
-    """Return the error that a file without a byte is."""
+    """Return the error for an empty file."""
     return unusable("empty-file", f"The file {name!r} is empty: it has no columns", "Leave it out, or write it again.")
 
 
 def read_header(name: str) -> Header:
-    """Return what the first line of a CSV file tells."""
+    """Read the header of a CSV file."""
     try:
         with _open_text(name) as stream:
-            marked = stream.read(_LONGEST_HEADER)
-        text = marked.removeprefix(_MARK)
+            start = stream.read(_MAX_HEADER)
+        text = start.removeprefix(_BYTE_ORDER_MARK)
         if not text.strip():
             raise empty_file(name)
         delimiter = max(DELIMITERS, key=lambda d: len(first_record(text, d)))
@@ -326,24 +338,24 @@ def read_header(name: str) -> Header:
         if len(set(names)) < len(names) and all(value.strip("+-.").isdigit() for value in names[:2]):
             raise unusable(
                 "no-header",
-                f"The first line of {name!r} holds values and not the names of columns: {listed(names)}",
-                "Write the names of the columns into the first line.",
+                f"The first line of {name!r} has values instead of column names: {listed(names)}",
+                "Add a first line with the names of the columns.",
             )
         check_duplicate_columns(filter(None, names), f"the file {name!r}")
-        if text != marked and {"\r", "\n", delimiter} & set(names[0]):
-            # DuckDB takes no quote after the mark for one, and the rest of the name for a row or one column more.
+        if text != start and {"\r", "\n", delimiter} & set(names[0]):
+            # After the mark DuckDB does not recognise a quote, and would split the name.
             what = "a line break" if {"\r", "\n"} & set(names[0]) else f"the delimiter {delimiter!r}"
             raise unusable(
                 "broken-row",
-                f"The first column of {name!r} is named {names[0]!r}, with {what} in it, after a byte order mark",
-                "Rename the column, or write the file without the mark.",
+                f"The name of the first column of {name!r} contains {what} after a byte order mark: {names[0]!r}",
+                "Rename the column, or write the file without the byte order mark.",
             )
-        return Header(delimiter, names, _ending(text, delimiter))
+        return Header(delimiter, names, _first_line_ending(text, delimiter))
     except (UnicodeDecodeError, csv.Error) as error:
         raise unusable(
             "not-a-log",
             f"The file {name!r} is not CSV text in UTF-8 ({error})",
-            "Convert it to UTF-8, or give it the ending of what it is.",
+            "Convert it to UTF-8, or rename it to end as its format does.",
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise damaged_file(name, error) from None
@@ -351,7 +363,13 @@ def read_header(name: str) -> Header:
 
 @dataclass(frozen=True)
 class Header:
-    """How a CSV file is cut into values, its columns, and how its lines end; that is empty where it has no other."""
+    """The header of a CSV file.
+
+    Attributes:
+        delimiter (str): the character between values.
+        names (tuple of str): the names of the columns.
+        ending (str): the line ending; empty if the file has a single line.
+    """
 
     delimiter: str
     names: tuple[str, ...]
@@ -368,12 +386,12 @@ def _open_text(name: str) -> io.TextIOBase:
 
 
 def first_record(text: str, delimiter: str) -> list[str]:
-    """Return the first record of CSV text, which may span lines; none of an empty text."""
+    """Return the first record of CSV text, which may span several lines; empty for empty text."""
     return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
 
 
-def _ending(text: str, delimiter: str) -> str:
-    """Return how the first record of CSV text ends; line breaks in its quotes may be of another kind."""
+def _first_line_ending(text: str, delimiter: str) -> str:
+    """Return the line ending of the first record of CSV text; line breaks in quotes may differ from it."""
     lines = io.StringIO(text, newline="").readlines()
     reader = csv.reader(lines, delimiter=delimiter)
     next(reader, [])
@@ -382,27 +400,27 @@ def _ending(text: str, delimiter: str) -> str:
 
 
 def refuse_other_case(columns: Mapping[str, Sequence[str]]) -> None:
-    """Refuse files of which one spells a column as another does not: they would be read as one column."""
-    spelt: dict[str, tuple[str, list[str]]] = {}
+    """Refuse files whose column names differ only by case: they would be read as one column."""
+    spellings: dict[str, tuple[str, list[str]]] = {}
     for file, names in columns.items():
         for low in {name.lower() for name in names}:
             here = sorted(name for name in names if name.lower() == low)
-            first, there = spelt.setdefault(low, (file, here))
+            first, there = spellings.setdefault(low, (file, here))
             if here != there:
-                raise names_differ_by_case([*there, *here], f"{file!r}, beside {first!r},")
+                raise names_differ_by_case([*there, *here], f"{file!r}, compared with {first!r},")
 
 
-def odd_lines(name: str) -> str:
-    """Return what keeps a CSV file from being cut into rows, as the end of a sentence about it."""
-    kinds: dict[str, int] = {}
+def describe_broken_csv(name: str) -> str:
+    """Return why a CSV file cannot be split into rows, as the end of a sentence about the file."""
+    endings: dict[str, int] = {}
     try:
         with _open_text(name) as stream:
             for number, line in enumerate(stream, start=1):
-                kinds.setdefault(line[len(line.rstrip("\r\n")) :], number)
+                endings.setdefault(line[len(line.rstrip("\r\n")) :], number)
     except (OSError, EOFError, UnicodeDecodeError, zlib.error):
-        return "has rows that are no CSV"
-    kinds.pop("", None)
-    if len(kinds) < 2:
-        return "has rows that are no CSV: a quote stands inside a value, or is never closed"
-    told = " and ".join(f"{kind!r} (first in line {number:,})" for kind, number in kinds.items())
-    return f"mixes line endings: {told}"
+        return "has rows that are not CSV"
+    endings.pop("", None)
+    if len(endings) < 2:
+        return "has rows that are not CSV: a quote is inside a value, or is never closed"
+    examples = " and ".join(f"{ending!r} (first in line {number:,})" for ending, number in endings.items())
+    return f"mixes line endings: {examples}"

@@ -1,4 +1,7 @@
-"""The engine for clusters: Spark."""
+"""The engine for logs that do not fit one machine: the same queries on Spark, which returns only their results.
+
+The log may be a DataFrame, a table, files that the cluster can read, or data in memory.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from posbias.engines.base import OpenLog
 from posbias.engines.events import LOG_COUNTS, Joined, WrittenLog, join_events
 from posbias.engines.files import (
     Header,
+    common_format,
+    describe_broken_csv,
     file_format,
     find_files,
     is_path,
-    odd_lines,
-    one_format,
-    path_keys,
+    partition_columns,
     read_header,
     refuse_other_case,
     refuse_unreadable,
@@ -51,44 +54,42 @@ from posbias.sql.dialects import SparkDialect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from posbias.engines.base import Answer, OpenLog
-    from posbias.engines.events import WrittenLog
-    from posbias.logs.click_log import ClickLog, Events
+    from posbias.engines.base import Answer
 
 INSTALL_JAVA = (
     "Spark needs Java 17 or newer, and no java command was found. Install one (on Debian and Ubuntu: apt install "
     "openjdk-17-jre-headless; on macOS: brew install openjdk@17) or point JAVA_HOME to it."
 )
-# What a message of Spark contains -> the name of the problem, and what to do.
+# Pattern in Spark's message -> code of the finding, and its remedy.
 _REMEDIES = {
-    r"unexpected end-of-input": ("damaged-file", "The file looks truncated or damaged: copy or write it again."),
-    r"invalid_json_record_type": ("not-a-log", "Expected one object for each row: JSON lines."),
+    r"unexpected end-of-input": ("damaged-file", "The file looks truncated or damaged. Copy or write it again."),
+    r"invalid_json_record_type": ("not-a-log", "Expected JSON lines: one object for each row."),
     r"column_already_exists|ambiguous_column": (
         "names-differ-by-case",
-        "Two columns have one name, or names that differ only by upper and lower case: rename or leave out one.",
+        "Two columns have the same name, or names that differ only by upper and lower case. Rename or leave out one.",
     ),
     r"mixes line endings": ("broken-row", "Write the file again with one kind of line ending."),
-    r"malformed csv": ("broken-row", "Mend or remove that row, or write the file again."),
-    r"malformed_record|jsonparse": ("broken-row", "Expected one JSON object for each row: mend or remove that row."),
+    r"malformed csv": ("broken-row", "Repair or remove that row, or write the file again."),
+    r"malformed_record|jsonparse": ("broken-row", "Expected one JSON object for each row. Repair or remove that row."),
     r"no filesystem for scheme": (
         "unreadable",
-        "Spark lacks the connector for such addresses: add it by the setting spark.jars.packages=NAME (conf).",
+        "Spark has no connector for such addresses. Add it with the setting spark.jars.packages=NAME (conf).",
     ),
-    r"path_not_found|filenotfound": ("missing-file", "Check the path, and that every worker sees it."),
+    r"path_not_found|filenotfound": ("missing-file", "Check the path, and that every worker can read it."),
     r"failed_read_file|file_footer|not a parquet file|eofexception|corrupt": (
         "damaged-file",
-        "The file looks truncated or damaged: copy or write it again, or leave it out.",
+        "The file looks truncated or damaged. Copy or write it again, or leave it out.",
     ),
-    r"no space left": ("disk-full", "Free space in the folders of spark.local.dir, or point it to others."),
+    r"no space left": ("disk-full", "Free space in the folders of spark.local.dir, or choose others."),
     r"parse_syntax_error|unresolved_column|table_or_view_not_found|unresolved_routine": (
         "bad-sql",
-        "Check the query given as sql: it reads `source`.",
+        "Check the query given as sql. It can read `source`.",
     ),
 }
-# Spark's names of types -> those that the rest of the code goes by.
-_TYPES = {"INT": "INTEGER", "STRING": "VARCHAR", "LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
-# What an Arrow table may hold that Spark does not read -> what it reads.
-_READABLE = {
+# Type name in Spark -> the name that the rest of posbias uses, which is DuckDB's.
+_TYPE_NAMES = {"INT": "INTEGER", "STRING": "VARCHAR", "LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
+# Type of an Arrow column that Spark cannot read -> the type to convert it to.
+_SPARK_TYPES = {
     "UTINYINT": "SMALLINT",
     "USMALLINT": "INTEGER",
     "UINTEGER": "BIGINT",
@@ -103,12 +104,15 @@ _READABLE = {
 
 @dataclass(frozen=True)
 class Spark:
-    """Spark: the log may be a DataFrame, a table, or a path that the cluster sees.
+    """Spark, for logs that do not fit one machine.
+
+    The log may be a DataFrame, a table, or a path that the cluster can read.
 
     Arguments:
-        session: the session to use; by default that of the log's DataFrame, else the active one, else one is started.
-        master: where a session is started: "local[*]" by default, "spark://HOST:PORT", "yarn".
-        conf: settings of a session that is started, such as {"spark.executor.memory": "4g"}.
+        session (SparkSession, optional): the session to use. By default the session of the log's DataFrame, else the
+            active one, else a new one.
+        master (str, default "local[*]"): the master of a new session, such as "spark://HOST:PORT" or "yarn".
+        conf (mapping, optional): settings of a new session, such as {"spark.executor.memory": "4g"}.
     """
 
     session: SparkSession | None = None
@@ -118,50 +122,41 @@ class Spark:
     name: ClassVar = "spark"
 
     def open(self, log: ClickLog, progress: Progress) -> AbstractContextManager[OpenLog]:
-        """Open a log for as long as a block lasts."""
-        pass
-
-        return open_log(log, self.session or session_of(log, self.master, self.conf), progress=progress)
+        """Open a log for a `with` block."""
+        return open_spark_log(log, self.session or find_session(log, self.master, self.conf), progress=progress)
 
     def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
-        """Write the log that events make as a folder of Parquet files."""
-        pass
-        pass
-        from posbias.logs.click_log import ClickLog
-
-        session = self.session or session_of(ClickLog(events), self.master, self.conf)
+        """Join events into a log, and write it as a folder of Parquet files."""
+        session = self.session or find_session(ClickLog(events), self.master, self.conf)
         return write_events(events, path, session, progress)
 
 
 @contextmanager
-def open_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Iterator[SparkLog]:
-    """Open a log in a session."""
-    pass
-    pass
-
+def open_spark_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Iterator[SparkLog]:
+    """Open a log in a Spark session, for a `with` block."""
     findings: Sequence[Finding] = ()
-    with ExitStack() as stack, explained():
+    with ExitStack() as stack, translate_errors():
         if isinstance(log.source, Events):
             opened, findings = stack.enter_context(open_events(session, log.source, progress))
         else:
             opened = open_source(session, log.table if log.table is not None else log.source, log.sql)
-        second = None if log.rankings is None else open_source(session, log.rankings)
-        held = stack.pop_all()
-    tables = {"log": opened.frame} | ({} if second is None else {"rankings": second.frame})
-    with held, named(session, tables) as views:
-        schema = resolve_log(log, opened.columns, second.columns if second else None)
+        rankings = None if log.rankings is None else open_source(session, log.rankings)
+        resources = stack.pop_all()
+    tables = {"log": opened.frame} | ({} if rankings is None else {"rankings": rankings.frame})
+    with resources, temporary_views(session, tables) as views:
+        schema = resolve_log(log, opened.columns, rankings.columns if rankings else None)
         if schema.natural:
             from pyspark.sql.functions import lit
 
             opened.frame.withColumn(NATURAL, lit(ANY_RANKER)).createOrReplaceTempView(views["log"])
-        engine = SparkLog(session, schema, views, opened.files, progress, findings)
+        spark_log = SparkLog(session, schema, views, opened.files, progress, findings)
         if schema.layout.ranks_in == "table":
-            engine.refuse_empty_rankings()
-        yield engine
+            spark_log.refuse_empty_rankings()
+        yield spark_log
 
 
 class SparkLog(OpenLog):
-    """A log in a Spark session."""
+    """A log that is open in a Spark session."""
 
     dialect = SparkDialect()
 
@@ -181,45 +176,43 @@ class SparkLog(OpenLog):
         self._group = ""
 
     def frame(self, sql: str) -> DataFrame:
-        """Return a query as a DataFrame that is not computed yet."""
-        return select(self._session, sql, self._views)
+        """Return the result of a query as a lazy DataFrame."""
+        return run_query(self._session, sql, self._views)
 
-    def rows(self, sql: str, doing: str = "") -> list[tuple[Any, ...]]:
-        """Run a query whose answer is small."""
-        with explained(schema=self.schema), self._grouped(doing), self.reporting_progress(doing):
+    def rows(self, sql: str, step: str = "") -> list[tuple[Any, ...]]:
+        """Run a query and return its few rows."""
+        with translate_errors(schema=self.schema), self._job_group(step), self.reporting_progress(step):
             return [tuple(row) for row in self.frame(sql).collect()]
 
-    def table(self, sql: str, doing: str = "", *, few_groups: bool = False) -> Answer:
-        """Run a query and return its answer."""
+    def table(self, sql: str, step: str = "", *, few_groups: bool = False) -> Answer:
+        """Run a query and return its columns."""
         from posbias.engines.base import from_arrow
 
-        with explained(schema=self.schema), self._grouped(doing), self.reporting_progress(doing):
+        with translate_errors(schema=self.schema), self._job_group(step), self.reporting_progress(step):
             return from_arrow(self.frame(sql).toArrow())
 
     def file_columns(self) -> dict[str, dict[str, str]]:
-        """Return the columns and types of each file of the log, where it has several."""
-        pass
-
+        """Return the columns and types of each file, if the log has several files."""
         if len(self._files) < 2:
             return {}
-        with explained():
-            return {file: types_of(read_files(self._session, [file])[0]) for file in self._files}
+        with translate_errors():
+            return {file: column_types(read_files(self._session, [file])[0]) for file in self._files}
 
-    def cache_text(self, more: Sequence[str] = ()) -> None:
-        """Leave it where it is: whether a cluster has room for a copy is not ours to say."""
+    def cache_text(self, extra_columns: Sequence[str] = ()) -> None:
+        """Do nothing: the cluster may have no room for a copy."""
 
     @property
     def is_text(self) -> bool:
-        """Whether the log is text, of which every look has to read all columns anew."""
+        """Whether the log is CSV or JSON, so that each query parses all of it again."""
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
     @property
     def samples_first(self) -> bool:
-        """Whether an answer that may be too large is dear enough to look first at a part of it: pairs are shuffled."""
+        """Whether to try an expensive query on a sample first: Spark shuffles the pairs between machines."""
         return True
 
-    def done(self) -> float:
-        """Return the share of the tasks of the running query that are done."""
+    def share_done(self) -> float:
+        """Return the share of the running query's tasks that are done."""
         if not self._has_context:
             return 0.0
         tracker = self._session.sparkContext.statusTracker()
@@ -230,18 +223,18 @@ class SparkLog(OpenLog):
 
     @property
     def _has_context(self) -> bool:
-        """Whether jobs can be watched from here: a session of Spark Connect has its context elsewhere."""
+        """Whether the session has a local context to track jobs with; a session of Spark Connect has none."""
         return hasattr(self._session, "_jsparkSession")
 
     @contextmanager
-    def _grouped(self, doing: str) -> Iterator[None]:
-        """Run jobs as a group that can be watched and, when the user has had enough, cancelled."""
+    def _job_group(self, step: str) -> Iterator[None]:
+        """Run jobs as a group, so that they can be tracked, and cancelled on Ctrl-C."""
         if not self._has_context:
             yield
             return
         context = self._session.sparkContext
         self._group = f"posbias-{uuid.uuid4().hex}"
-        context.setJobGroup(self._group, f"posbias: {doing or 'looking'}", interruptOnCancel=True)
+        context.setJobGroup(self._group, f"posbias: {step or 'checking'}", interruptOnCancel=True)
         try:
             yield
         except KeyboardInterrupt:
@@ -252,16 +245,22 @@ class SparkLog(OpenLog):
             context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
-def select(session: SparkSession, sql: str, views: Mapping[str, str]) -> DataFrame:
-    """Return a query that calls views of the session by other names."""
-    named = ",\n".join(f"{name} AS (SELECT * FROM {view})" for name, view in views.items())
-    return session.sql(f"WITH {named}\nSELECT * FROM (\n{sql}\n) answer")
+def run_query(session: SparkSession, sql: str, views: Mapping[str, str]) -> DataFrame:
+    """Return the lazy result of a query that reads views of the session by other names.
+
+    Arguments:
+        session (SparkSession): the session.
+        sql (str): the query.
+        views (mapping of str to str): the name of a view in the session, by its name in the query.
+    """
+    aliases = ",\n".join(f"{name} AS (SELECT * FROM {view})" for name, view in views.items())
+    return session.sql(f"WITH {aliases}\nSELECT * FROM (\n{sql}\n) answer")
 
 
 @contextmanager
-def named(session: SparkSession, tables: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
-    """Make tables selectable for as long as the block lasts, and return what the session calls them."""
-    # By names of their own: the session is the user's, and may have a `log` already.
+def temporary_views(session: SparkSession, tables: Mapping[str, DataFrame]) -> Iterator[dict[str, str]]:
+    """Create a view of each table for a `with` block, and yield the names of the views."""
+    # Unique names, because the session belongs to the user and may already have a `log`.
     views = {name: f"posbias_{name}_{uuid.uuid4().hex}" for name in tables}
     try:
         for name, frame in tables.items():
@@ -273,8 +272,13 @@ def named(session: SparkSession, tables: Mapping[str, DataFrame]) -> Iterator[di
 
 
 @contextmanager
-def explained(file: str | None = None, schema: Schema | None = None) -> Iterator[None]:
-    """Turn what Spark raises, while it reads a file or counts what is in a log, into an error of ours."""
+def translate_errors(file: str | None = None, schema: Schema | None = None) -> Iterator[None]:
+    """Raise the errors of Spark as errors of posbias, with a remedy.
+
+    Arguments:
+        file (str, optional): the file that is read, to name it in the message.
+        schema (Schema, optional): the schema of the log, to recognise counts whose sum overflows.
+    """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -283,36 +287,38 @@ def explained(file: str | None = None, schema: Schema | None = None) -> Iterator
     except (PySparkException, Py4JError) as error:
         text = str(error)
         if "JAVA_GATEWAY_EXITED" in text:
-            told = " ".join(getattr(error, "__notes__", []))
-            raise PosbiasError(f"Spark needs Java 17 or newer, and it could not be started. {told}".strip()) from None
+            notes = " ".join(getattr(error, "__notes__", []))
+            raise PosbiasError(f"Spark could not start. It needs Java 17 or newer. {notes}".strip()) from None
         if re.search("masters are unresponsive|could not connect|context was shut down|connection refused", text, re.I):
-            raise PosbiasError(f"Spark cannot be reached: {gist(text)}. Check the address of its master.") from None
-        low = text.lower()
+            raise PosbiasError(
+                f"Spark cannot be reached: {error_summary(text)}. Check the address of its master."
+            ) from None
+        lower = text.lower()
         if (
             schema is not None
             and schema.aggregated
-            and re.search("arithmetic_overflow|cast_overflow|out_of_range", low)
+            and re.search("arithmetic_overflow|cast_overflow|out_of_range", lower)
         ):
             raise counts_overflow(schema) from None
-        name, remedy = next(
-            (found for pattern, found in _REMEDIES.items() if re.search(pattern, low)),
+        code, remedy = next(
+            (problem for pattern, problem in _REMEDIES.items() if re.search(pattern, lower)),
             ("unreadable", "Read it with Spark itself to see what is wrong, or write it again as Parquet."),
         )
-        named = re.search(r"reading file (?:file://)?(\S+?)\.?\s", text)
-        where = named[1] if named else file
-        said = gist(text)
-        if name == "broken-row" and where and os.path.isfile(where) and file_format(where) == "csv":
-            said = odd_lines(where) if "mixes" in odd_lines(where) else said
-        what = f"The log cannot be read by Spark: {said}"
-        raise unusable(name, f"{what} ({where!r})" if where else what, remedy) from None
+        path = re.search(r"reading file (?:file://)?(\S+?)\.?\s", text)
+        where = path[1] if path else file
+        summary = error_summary(text)
+        if code == "broken-row" and where and os.path.isfile(where) and file_format(where) == "csv":
+            summary = describe_broken_csv(where) if "mixes" in describe_broken_csv(where) else summary
+        what = f"Spark cannot read the log: {summary}"
+        raise unusable(code, f"{what} ({where!r})" if where else what, remedy) from None
 
 
-def gist(text: str) -> str:
-    """Return what Spark says, without its error class, its query and its Java.
+def error_summary(text: str) -> str:
+    """Return the message of a Spark error, without its class, its query and its Java trace.
 
-    >>> gist("[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found. Verify. SQLSTATE: 42P01; line 1 pos 14;\\n'Pro")
+    >>> error_summary("[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found. Verify. SQLSTATE: 42; line 1;\\n'Pro")
     'The table `x` cannot be found'
-    >>> gist("An error occurred while calling o7.json.\\n: org.apache.SparkException: [BAD] Not so. SQLSTATE: 1\\n")
+    >>> error_summary("An error occurred while calling o7.json.\\n: org.SparkException: [BAD] Not so. SQLSTATE: 1\\n")
     'Not so'
     """
     caused = re.findall(r"(?:Caused by|\n): [\w.$]+: (.+)", text)
@@ -322,8 +328,8 @@ def gist(text: str) -> str:
     return re.split(r"\. | SQLSTATE| \(start marker", first)[0].rstrip(".")
 
 
-def types_of(frame: DataFrame) -> dict[str, str]:
-    """Return the columns of a DataFrame and their types, by the names that the rest of the code goes by."""
+def column_types(frame: DataFrame) -> dict[str, str]:
+    """Return the columns of a DataFrame and their types, by DuckDB's names of types."""
     return {field.name: _type_name(field.dataType.simpleString()) for field in frame.schema.fields}
 
 
@@ -331,46 +337,54 @@ def _type_name(spark: str) -> str:
     name = spark.upper()
     if name.startswith(("VARCHAR", "CHAR")):
         return "VARCHAR"
-    return _TYPES.get(name, name)
+    return _TYPE_NAMES.get(name, name)
 
 
 def read_files(session: SparkSession, files: Sequence[str]) -> tuple[DataFrame, list[str]]:
-    """Read files of one format as one table, columns matched by name; and tell which only the folders' names tell."""
-    kind = one_format(files)
+    """Read files of one format as one table, with columns matched by name.
+
+    Returns:
+        The DataFrame, and the columns that come from folder names such as `day=2026-01-01`.
+    """
+    file_kind = common_format(files)
     refuse_unreadable(files)
-    keys = path_keys(files)
-    if kind == "csv":
-        return _union(*_with_paths(_read_csv(session, files), keys))
-    if kind == "json":
-        with explained(files[0]):
-            frame = session.read.json([_literal(file) for file in files], mode="FAILFAST")
-            return _union(*_with_paths([frame], keys))
-    if kind == "duckdb":
+    partitions = partition_columns(files)
+    if file_kind == "csv":
+        return _union(*_add_partition_columns(_read_csv(session, files), partitions))
+    if file_kind == "json":
+        with translate_errors(files[0]):
+            frame = session.read.json([_escape_glob(file) for file in files], mode="FAILFAST")
+            return _union(*_add_partition_columns([frame], partitions))
+    if file_kind == "duckdb":
         raise LogError(
-            f"Spark cannot read the DuckDB file {files[0]!r}. Leave engine='spark' out, or export its table to Parquet."
+            f"Spark cannot read the DuckDB file {files[0]!r}. Leave out engine='spark', or export its table to Parquet."
         )
     schemas = {file: _parquet_schema(file) for file in files}
     refuse_other_case({file: schema.names for file, schema in schemas.items()})
     groups: dict[str, list[str]] = {}
     for file, schema in schemas.items():
         groups.setdefault(str(schema), []).append(file)
-    return _union(*_with_paths([session.read.parquet(*map(_literal, group)) for group in groups.values()], keys))
+    return _union(
+        *_add_partition_columns(
+            [session.read.parquet(*map(_escape_glob, group)) for group in groups.values()], partitions
+        )
+    )
 
 
 def _union(frames: list[DataFrame], in_paths: list[str]) -> tuple[DataFrame, list[str]]:
-    """Put tables under each other by the names of their columns; where types differ, whole numbers widen, else text."""
+    """Concatenate tables by column name. Where types differ, integers are widened and anything else becomes text."""
     from pyspark.sql import functions
 
-    found: dict[str, set[str]] = {}
+    types: dict[str, set[str]] = {}
     for frame in frames:
-        for name, type_ in types_of(frame).items():
-            found.setdefault(name, set()).add(type_)
+        for name, type_ in column_types(frame).items():
+            types.setdefault(name, set()).add(type_)
     for i, frame in enumerate(frames):
         for name in frame.columns if len(frames) > 1 else ():
-            if len(found[name]) > 1:
-                _refuse_nested(name, found[name])
-                wider = "bigint" if found[name] <= INTEGERS else "string"
-                frames[i] = frames[i].withColumn(name, functions.col(_quoted(name)).cast(wider))
+            if len(types[name]) > 1:
+                _refuse_nested(name, types[name])
+                wider = "bigint" if types[name] <= INTEGERS else "string"
+                frames[i] = frames[i].withColumn(name, functions.col(_quote(name)).cast(wider))
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames), in_paths
 
 
@@ -378,28 +392,28 @@ def _refuse_nested(name: str, types: set[str]) -> None:
     if any("<" in type_ for type_ in types):
         raise unusable(
             "mixed-files",
-            f"The files disagree on column {name!r}: {' and '.join(sorted(types))}",
-            "The files do not fit together: give files of one layout, or convert the odd one.",
+            f"Column {name!r} has different types in the files: {' and '.join(sorted(types))}",
+            "Give files with the same columns, or convert the one that differs.",
         )
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _with_paths(frames: list[DataFrame], keys: Sequence[str]) -> tuple[list[DataFrame], list[str]]:
-    """Add what the names of folders tell, as text, where no file has such a column itself."""
+def _add_partition_columns(frames: list[DataFrame], keys: Sequence[str]) -> tuple[list[DataFrame], list[str]]:
+    """Add the columns that come from folder names, as text, unless the files have them themselves."""
     from pyspark.sql import functions
 
     inside = {name.lower() for frame in frames for name in frame.columns}
-    told = [key for key in keys if key.lower() not in inside]
-    for key in told:
-        # The path is an address, in which the folder's name, itself written like an address, is written once more.
+    in_paths = [key for key in keys if key.lower() not in inside]
+    for key in in_paths:
+        # The path is URL-encoded, and folder names are already URL-encoded, so the value is decoded twice.
         part = f"regexp_extract(_metadata.file_path, {_text(f'.*/{re.escape(quote(key))}=([^/]*)/')}, 1)"
         value = f"url_decode(replace(url_decode(replace({part}, '+', '%2B')), '+', '%2B'))"
-        named = functions.expr(f"NULLIF({value}, '__HIVE_DEFAULT_PARTITION__')")
-        frames = [frame.withColumn(key, named) for frame in frames]
-    return frames, told
+        column = functions.expr(f"NULLIF({value}, '__HIVE_DEFAULT_PARTITION__')")
+        frames = [frame.withColumn(key, column) for frame in frames]
+    return frames, in_paths
 
 
 def _text(value: str) -> str:
@@ -407,7 +421,7 @@ def _text(value: str) -> str:
 
 
 def _read_csv(session: SparkSession, files: Sequence[str]) -> list[DataFrame]:
-    """Read CSV files, one part for each header; values stay text as written."""
+    """Read CSV files, one DataFrame for each distinct header; values stay text."""
     from pyspark.sql import functions
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -417,10 +431,10 @@ def _read_csv(session: SparkSession, files: Sequence[str]) -> list[DataFrame]:
     refuse_other_case({group[0]: header.names for header, group in groups.items()})
     parts = []
     for header, group in groups.items():
-        places = [StructField(f"column_{i}", StringType()) for i in range(len(header.names))]
+        fields = [StructField(f"column_{i}", StringType()) for i in range(len(header.names))]
         frame = session.read.csv(
-            [_literal(file) for file in group],
-            schema=StructType(places),
+            [_escape_glob(file) for file in group],
+            schema=StructType(fields),
             header=True,
             sep=header.delimiter,
             escape='"',
@@ -428,16 +442,16 @@ def _read_csv(session: SparkSession, files: Sequence[str]) -> list[DataFrame]:
             mode="FAILFAST",
         )
         if header.ending == "\n":
-            # Spark would take the first half of another line ending for a part of the last value.
-            last = places[-1].name
-            odd = "raise_error(concat('The file ', input_file_name(), ' mixes line endings'))"
-            frame = frame.withColumn(last, functions.expr(f"CASE WHEN {last} LIKE '%\r' THEN {odd} ELSE {last} END"))
+            # Spark would read the \r of a \r\n as part of the last value.
+            last = fields[-1].name
+            mixed = "raise_error(concat('The file ', input_file_name(), ' mixes line endings'))"
+            frame = frame.withColumn(last, functions.expr(f"CASE WHEN {last} LIKE '%\r' THEN {mixed} ELSE {last} END"))
         parts.append(frame.toDF(*(name or f"column{i}" for i, name in enumerate(header.names))))
     return parts
 
 
-def _literal(file: str) -> str:
-    """Keep Spark from reading a file name as a glob."""
+def _escape_glob(file: str) -> str:
+    """Return a file name that Spark does not read as a glob."""
     return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in Path(file).absolute().as_posix())
 
 
@@ -451,7 +465,7 @@ def _parquet_schema(file: str) -> Any:
         raise unusable(
             "damaged-file",
             f"The log cannot be read: {file!r}: {str(error).splitlines()[0]}",
-            "The file looks truncated or damaged: copy or write it again, or leave it out.",
+            "The file looks truncated or damaged. Copy or write it again, or leave it out.",
         ) from None
     check_duplicate_columns(schema.names, f"the file {file!r}")
     return schema
@@ -460,16 +474,16 @@ def _parquet_schema(file: str) -> Any:
 @contextmanager
 def open_events(
     session: SparkSession, events: Events, progress: Progress
-) -> Iterator[tuple[Opened, Sequence[Finding]]]:
-    """Yield the log of two tables, which is joined anew whenever it is looked at."""
-    with _joined(session, events, progress) as (frame, joined):
-        types = types_of(frame)
-        yield Opened(frame, [], Columns(types, {name: name for name in types})), joined.findings
+) -> Iterator[tuple[OpenedFrame, Sequence[Finding]]]:
+    """Yield the log that is joined from events; each query joins it again."""
+    with _join(session, events, progress) as (frame, joined):
+        types = column_types(frame)
+        yield OpenedFrame(frame, [], Columns(types, {name: name for name in types})), joined.findings
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A DataFrame with the files it is read from, if they are known, and its columns."""
+class OpenedFrame:
+    """A DataFrame that queries can read: its files, if they are known, and its columns."""
 
     frame: DataFrame
     files: list[str]
@@ -477,57 +491,59 @@ class Opened:
 
 
 @contextmanager
-def _joined(session: SparkSession, events: Events, progress: Progress) -> Iterator[tuple[DataFrame, Joined]]:
-    shown = open_source(session, events.table if events.table is not None else events.impressions, events.sql)
+def _join(session: SparkSession, events: Events, progress: Progress) -> Iterator[tuple[DataFrame, Joined]]:
+    """Check the tables of events, and yield the joined log with the query that joins it."""
+    impressions = open_source(session, events.table if events.table is not None else events.impressions, events.sql)
     clicks = open_source(session, events.clicks, events.clicks_sql)
-    with named(session, {"impressions": shown.frame, "clicks": clicks.frame}) as views:
+    with temporary_views(session, {"impressions": impressions.frame, "clicks": clicks.frame}) as views:
 
-        def rows(sql: str, doing: str) -> list[tuple[Any, ...]]:
-            progress(doing, 0.0)
-            return [tuple(row) for row in select(session, sql, views).collect()]
+        def rows(sql: str, step: str) -> list[tuple[Any, ...]]:
+            progress(step, 0.0)
+            return [tuple(row) for row in run_query(session, sql, views).collect()]
 
-        joined = join_events(events, SparkDialect(), shown.columns, clicks.columns, rows)
-        yield select(session, joined.query, views), joined
+        joined = join_events(events, SparkDialect(), impressions.columns, clicks.columns, rows)
+        yield run_query(session, joined.query, views), joined
 
 
-def open_source(session: SparkSession, source: Any, sql: str | None = None) -> Opened:
-    """Return the rows of a source, by the query of the user's own where there is one."""
-    found = _find(session, source)
+def open_source(session: SparkSession, source: Any, sql: str | None = None) -> OpenedFrame:
+    """Read a source, or the result of the user's query over it."""
+    read = _read_source(session, source)
     if sql is None:
-        return _opened(found)
+        return _open_frame(read)
     view = f"posbias_source_{os.urandom(8).hex()}"
-    opened = _opened(found)
+    opened = _open_frame(read)
     opened.frame.createOrReplaceTempView(view)
     try:
         body = sql.strip().rstrip(";")
         chosen = session.sql(f"WITH source AS (SELECT * FROM {view})\nSELECT * FROM (\n{body}\n) chosen")
-        check_duplicate_columns(chosen.columns, "the answer to the query")
+        check_duplicate_columns(chosen.columns, "the result of the query")
         renamed = {name: original for original, name in opened.columns.names.items() if original not in chosen.columns}
         originals = [renamed.get(name, name) for name in chosen.columns]
-        return _opened(_Found(chosen, originals, found.files, found.in_paths))
+        return _open_frame(_SourceFrame(chosen, originals, read.files, read.in_paths))
     finally:
         session.catalog.dropTempView(view)
 
 
-def _find(session: SparkSession, source: Any) -> _Found:
+def _read_source(session: SparkSession, source: Any) -> _SourceFrame:
+    """Read a DataFrame, data in memory, a remote path, a table or files."""
     if type(source).__module__.startswith("pyspark."):
-        return _Found(source, source.columns)
+        return _SourceFrame(source, source.columns)
     if not is_path(source):
         return _from_memory(session, source)
     if isinstance(source, str) and "://" in source:
-        frame = _read_remote(session, source)
-        return _Found(frame, frame.columns)
+        frame = _read_remote_path(session, source)
+        return _SourceFrame(frame, frame.columns)
     if isinstance(source, str) and not os.path.exists(source) and _is_table(session, source):
         frame = session.table(source)
-        return _Found(frame, frame.columns)
+        return _SourceFrame(frame, frame.columns)
     files = find_files(source)
     frame, in_paths = read_files(session, files)
-    return _Found(frame, frame.columns, files, in_paths)
+    return _SourceFrame(frame, frame.columns, files, in_paths)
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A source as a DataFrame: its files where they are on this machine, and its columns as it calls them itself."""
+class _SourceFrame:
+    """A source as a DataFrame: its original column names, its local files, and columns that come from folder names."""
 
     frame: DataFrame
     originals: Sequence[str]
@@ -535,32 +551,32 @@ class _Found:
     in_paths: Sequence[str] = ()
 
 
-def _from_memory(session: SparkSession, source: Any) -> _Found:
-    """Hand a pandas, Polars or Arrow table to Spark through Arrow, as types that Spark knows."""
-    from posbias.engines.duckdb_sources import connected, open_tables
-    from posbias.engines.duckdb_sources import explained as duckdb_explained
+def _from_memory(session: SparkSession, source: Any) -> _SourceFrame:
+    """Pass a pandas, Polars or Arrow table to Spark through Arrow, in types that Spark can read."""
+    from posbias.engines.duckdb_sources import connect, open_log_tables
+    from posbias.engines.duckdb_sources import translate_errors as translate_duckdb_errors
     from posbias.sql.dialects import DuckDBDialect
 
-    with scratch_folder() as spill, connected(spill) as con, duckdb_explained():
-        opened, *_ = open_tables(con, ClickLog(source))
+    with scratch_folder() as spill, connect(spill) as con, translate_duckdb_errors():
+        opened, *_ = open_log_tables(con, ClickLog(source))
         quoted = DuckDBDialect().quote
         columns = []
         for original, name in opened.columns.names.items():
             type_ = opened.columns.types[original]
-            readable = _READABLE.get(type_)
-            columns.append(f"CAST({quoted(name)} AS {readable}) AS {quoted(name)}" if readable else quoted(name))
+            spark_type = _SPARK_TYPES.get(type_)
+            columns.append(f"CAST({quoted(name)} AS {spark_type}) AS {quoted(name)}" if spark_type else quoted(name))
         table = con.sql(f"SELECT {', '.join(columns)} FROM log").to_arrow_table()
-    # Of a table without any row PySpark wants one chunk at least.
+    # PySpark needs at least one chunk, even in a table without rows.
     table = table if table.num_rows else table.schema.empty_table()
-    return _Found(session.createDataFrame(table), list(opened.columns.names))
+    return _SourceFrame(session.createDataFrame(table), list(opened.columns.names))
 
 
-def _read_remote(session: SparkSession, address: str) -> DataFrame:
-    """Read what only Spark can reach; what has no ending that tells otherwise is Parquet."""
-    kind = file_format(address.rstrip("/*")) or "parquet"
-    if kind == "csv":
+def _read_remote_path(session: SparkSession, address: str) -> DataFrame:
+    """Read a path that only Spark can reach; without a known ending it is read as Parquet."""
+    file_kind = file_format(address.rstrip("/*")) or "parquet"
+    if file_kind == "csv":
         return session.read.csv(address, header=True, escape='"', multiLine=True, mode="FAILFAST")
-    if kind == "json":
+    if file_kind == "json":
         return session.read.json(address, mode="FAILFAST")
     return session.read.option("mergeSchema", "true").parquet(address)
 
@@ -571,16 +587,19 @@ def _is_table(session: SparkSession, name: str) -> bool:
     try:
         return session.catalog.tableExists(name)
     except PySparkException:
-        return False  # Not even a name of one, such as a path or a glob.
+        return False  # Not a valid name of a table, such as a path or a glob.
 
 
-def _opened(found: _Found) -> Opened:
-    """Tell the columns of a DataFrame; names that differ only by case, which Spark takes for one, get a number."""
-    check_duplicate_columns(found.originals, "the log")
-    frame = found.frame
+def _open_frame(source: _SourceFrame) -> OpenedFrame:
+    """Return a DataFrame with its columns; a number is appended to names that differ from others only by case.
+
+    Spark would treat such names as the same.
+    """
+    check_duplicate_columns(source.originals, "the log")
+    frame = source.frame
     names: dict[str, str] = {}
     taken: set[str] = set()
-    for column in found.originals:
+    for column in source.originals:
         name, number = column, 0
         while name.lower() in taken:
             number += 1
@@ -589,14 +608,14 @@ def _opened(found: _Found) -> Opened:
         names[column] = name
     if list(names.values()) != frame.columns:
         frame = frame.toDF(*names.values())
-    types = types_of(frame)
-    in_paths = frozenset(found.in_paths) & names.keys()
+    types = column_types(frame)
+    in_paths = frozenset(source.in_paths) & names.keys()
     columns = Columns({original: types[name] for original, name in names.items()}, names, in_paths)
-    return Opened(frame, list(found.files), columns)
+    return OpenedFrame(frame, list(source.files), columns)
 
 
-def session_of(log: ClickLog, master: str | None, conf: Mapping[str, str]) -> SparkSession:
-    """Return the session of a log's DataFrame, else the active one; one is started where there is none."""
+def find_session(log: ClickLog, master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    """Return the session of the log's DataFrame, else the active session, else a new one."""
     _require_spark()
     from pyspark.sql import SparkSession
 
@@ -608,13 +627,13 @@ def session_of(log: ClickLog, master: str | None, conf: Mapping[str, str]) -> Sp
 
 def _require_spark() -> None:
     with warnings.catch_warnings():
-        # It warns of new versions of pandas, which is not used here.
+        # PySpark warns about new versions of pandas, which posbias does not use here.
         warnings.simplefilter("ignore", FutureWarning)
         optional("pyspark.sql", "The engine Spark needs")
 
 
 def start_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start a Spark session that keeps quiet; on one machine it may take half of the memory."""
+    """Start a Spark session without console output; a local one may use half of the memory."""
     _require_spark()
     java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
     if shutil.which("java") is None and not os.access(java, os.X_OK):
@@ -622,46 +641,46 @@ def start_session(master: str | None = None, conf: Mapping[str, str] | None = No
     from pyspark.sql import SparkSession
 
     master = master or "local[*]"
-    chosen = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     if master.startswith("local"):
-        half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**21
-        chosen |= {
+        half_of_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**21
+        settings |= {
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": f"{max(half, 1024)}m",
+            "spark.driver.memory": f"{max(half_of_memory, 1024)}m",
         }
     builder = SparkSession.builder.master(master).appName("posbias")
-    for name, value in (chosen | dict(conf or {})).items():
+    for name, value in (settings | dict(conf or {})).items():
         builder = builder.config(name, value)
-    with explained(), _hushed():
+    with translate_errors(), _silence_stderr():
         return builder.getOrCreate()
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
-    """Keep what the Java process that starts here writes to stderr, banners and stack traces, off the terminal."""
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as words:
-        os.dup2(words.fileno(), 2)
+def _silence_stderr() -> Iterator[None]:
+    """Keep the output of the Java process off the terminal; if it fails, add the end of it to the error."""
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), 2)
         try:
             yield
         except Exception as error:
-            words.seek(0)
-            said = words.read().decode(errors="replace").strip().splitlines()
-            error.add_note("\n".join(said[-5:]))
+            output.seek(0)
+            lines = output.read().decode(errors="replace").strip().splitlines()
+            error.add_note("\n".join(lines[-5:]))
             raise
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
 def write_events(events: Events, path: str, session: SparkSession, progress: Progress) -> WrittenLog:
-    """Write the log of two tables as a folder of Parquet files."""
-    with explained(), _joined(session, events, progress) as (frame, joined):
+    """Join events into a log, and write it as a folder of Parquet files."""
+    with translate_errors(), _join(session, events, progress) as (frame, joined):
         progress("Writing", 0.0)
         frame.write.mode("overwrite").parquet(path)
         written = session.read.parquet(path)
-        with named(session, {"written": written}) as views:
-            [(rows, page_views, clicks)] = select(session, f"SELECT {LOG_COUNTS} FROM written", views).collect()
+        with temporary_views(session, {"written": written}) as views:
+            [(rows, page_views, clicks)] = run_query(session, f"SELECT {LOG_COUNTS} FROM written", views).collect()
         return WrittenLog(rows, page_views, clicks or 0, tuple(frame.columns), joined.findings)
