@@ -518,7 +518,7 @@ def test_a_click_at_a_rank_with_propensity_0_has_the_weight_of_the_cap() -> None
     for fit in (posbias.ips_weights(log, a_curve(values), candidates=listed), posbias.ips_weights(above, a_curve())):
         assert "zero-propensity-rank" not in [finding.code for finding in fit.findings]
         learner_form("lightgbm-poisson", fit)
-    with pytest.raises(posbias.PosbiasError, match="rows have clicks and no exposure"):
+    with pytest.raises(posbias.PosbiasError, match="rows have clicks but no exposure"):
         learner_form("lightgbm-poisson", result)
     with pytest.raises(posbias.CurveError, match="propensity of rank 3 is 0"):
         posbias.ips_weights(log, a_curve(values), cap=None)
