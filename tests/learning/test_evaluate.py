@@ -424,7 +424,7 @@ def test_an_invalid_ranking_raises(message: str, wide: pa.Table, ranking: pa.Tab
         (["ranker:a"], {"metric": "ndcg"}, "metric 'ndcg'"),
         (["ranker:a"], {"metric": "dcg@11"}, "larger max_rank"),
         (["ranker:a"], {"level": 1.0}, "level"),
-        (["ranker:a"], {"estimator": "naive-ctr"}, "not made of a harvest"),
+        (["ranker:a"], {"estimator": "naive-ctr"}, "does not fit on a harvest"),
         (["ranker:a"], {"engine": "spark"}, "Only DuckDB can join rankings"),
         ([5], {}, "cannot be read from a int"),
     ],

@@ -360,16 +360,16 @@ class Metric:
 # ---- Rankings as the user gives them
 
 
-def named_rankings(given: Any) -> dict[str, Any]:
+def named_rankings(rankings: Any) -> dict[str, Any]:
     """Return rankings by name: the keys of a mapping, the names of files and rankers, or numbers for tables.
 
     >>> named_rankings(["models/v1.2.csv.gz", "ranker:b"])
     {'v1.2': 'models/v1.2.csv.gz', 'b': 'ranker:b'}
     """
-    if isinstance(given, Mapping):
-        named = {str(name): source for name, source in given.items()}
+    if isinstance(rankings, Mapping):
+        named = {str(name): source for name, source in rankings.items()}
     else:
-        several = list(given) if isinstance(given, list | tuple) else [given]
+        several = list(rankings) if isinstance(rankings, list | tuple) else [rankings]
         named = dict(zip(_names(several), several, strict=True))
     if any(isinstance(source, str) and not source.strip() for source in named.values()):
         raise PosbiasError("The name of a ranking is empty. Give a file, a table, or 'ranker:NAME'.")

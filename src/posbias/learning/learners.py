@@ -79,7 +79,7 @@ def learner_form(name: str, table: Any, *, query: str = "query_id", doc: str = "
     """
     one_of("name", name, _FORMS)
     learner, rule = name.split("-")
-    table = _table(table)
+    table = _as_table(table)
     if rule == "poisson":
         clicks, exposure = (non_negative_numbers(column, _column(table, column)) for column in ("clicks", "exposure"))
         _check_lengths(clicks=clicks, exposure=exposure)
@@ -176,19 +176,19 @@ _FORMS: dict[str, Callable[..., Form]] = {
 }
 
 
-def _table(given: Any) -> Any:
+def _as_table(source: Any) -> Any:
     """Return a table with columns by name."""
-    if isinstance(given, Weights):
-        if given.table is None:
+    if isinstance(source, Weights):
+        if source.table is None:
             raise PosbiasError(
-                f"The table is not in memory: it was written to {given.output!r}. Read that file, and give its rows."
+                f"The table is not in memory: it was written to {source.output!r}. Read that file, and give its rows."
             )
-        return given.table
-    if isinstance(given, str | os.PathLike):
-        raise PosbiasError(f"Expected a table, not a file name. Read {os.fspath(given)!r} first.")
-    if not isinstance(given, Mapping) and not hasattr(given, "columns"):
-        raise PosbiasError(f"Expected a table made by `posbias.ips_weights`, not a {type(given).__name__}.")
-    return given
+        return source.table
+    if isinstance(source, str | os.PathLike):
+        raise PosbiasError(f"Expected a table, not a file name. Read {os.fspath(source)!r} first.")
+    if not isinstance(source, Mapping) and not hasattr(source, "columns"):
+        raise PosbiasError(f"Expected a table made by `posbias.ips_weights`, not a {type(source).__name__}.")
+    return source
 
 
 def _column(table: Any, name: str) -> Any:
@@ -451,7 +451,8 @@ def choose_rule(
             scores[name][score] = _finite_scores(f"The rule {name!r} returned", fit(learn, score), len(score))
     rows = np.flatnonzero(shown)
     values = {
-        name: held_out_dcg(given[rows], w[rows], group[rows], depth=depth, seed=seed) for name, given in scores.items()
+        name: held_out_dcg(rule_scores[rows], w[rows], group[rows], depth=depth, seed=seed)
+        for name, rule_scores in scores.items()
     }
     return Choice(max(values, key=lambda name: values[name]), values)
 

@@ -137,10 +137,10 @@ def grouped_weights(weights: Any, groups: Any) -> tuple[FloatArray, IntArray]:
     sizes = as_column("groups", groups, "the number of rows of each query")
     whole = not len(sizes) or sizes.dtype.kind in "iu"
     if not whole or (sizes < 0).any() or sizes.sum() != len(w):
-        found = f"add up to {sizes.sum():,}" if whole else f"are not whole numbers, such as {sizes.tolist()[0]!r}"
+        problem = f"add up to {sizes.sum():,}" if whole else f"are not whole numbers, such as {sizes.tolist()[0]!r}"
         raise PosbiasError(
             f"groups must be the number of rows of each query, which add up to all rows: there are {len(w):,} rows, "
-            f"and {len(sizes):,} groups that {found}. Do not give a column of query ids."
+            f"and {len(sizes):,} groups that {problem}. Do not give a column of query ids."
         )
     return w, sizes[sizes > 0].astype(np.int64)
 
@@ -347,7 +347,7 @@ def _check_callable(objective: object) -> None:
 def _call_objective(
     objective: Objective, scores: Any, label: Any, weight: Any, group: Any
 ) -> tuple[FloatArray, FloatArray]:
-    weighted, grouped = (given is not None and np.size(given) > 0 for given in (weight, group))
+    weighted, grouped = (values is not None and np.size(values) > 0 for values in (weight, group))
     if objective is poisson_exposure:
         if not weighted or np.size(weight) != np.size(label):
             raise PosbiasError(

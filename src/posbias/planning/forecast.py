@@ -116,7 +116,7 @@ def forecast_scenarios(inputs: ScenarioInputs, splits: Sequence[Mapping[str, flo
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio, degrees = np.sqrt(drawn[0] / present[0]), 1 / np.maximum(drawn[1], present[1])
         forecasts = [
-            forecast(
+            forecast_ranks(
                 errors,
                 inputs.target,
                 inputs.size,
@@ -518,7 +518,7 @@ def _mean_of_draws(drawn: Sequence[FloatArray]) -> FloatArray:
 # ---- From standard errors to the data required
 
 
-def forecast(
+def forecast_ranks(
     errors: StandardErrors, target: PrecisionTarget, size: DataSize, change: ErrorRatio | None = None
 ) -> Forecast:
     """Return what each rank requires, if the measured standard errors `change` as in a scenario.

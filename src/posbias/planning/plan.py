@@ -36,7 +36,7 @@ from posbias.planning.forecast import (
     Scenario,
     ScenarioInputs,
     StandardErrors,
-    forecast,
+    forecast_ranks,
     forecast_scenarios,
     measure_errors,
     precision_at,
@@ -198,7 +198,7 @@ class Plan:
 
     def forecast(self, estimator: str | None = None) -> Forecast:
         """Return the forecast of an estimator, by default of the first one."""
-        return next(found for found in self.forecasts if estimator in (None, found.estimator))
+        return next(forecast for forecast in self.forecasts if estimator in (None, forecast.estimator))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as `--json` prints it."""
@@ -215,10 +215,10 @@ class Plan:
     def _columns(self) -> Columns:
         named = [("now", self.forecasts), *((scenario.name, scenario.forecasts) for scenario in self.scenarios)]
         rows = [
-            {"scenario": name, "estimator": found.estimator, **asdict(requirement)}
+            {"scenario": name, "estimator": forecast.estimator, **asdict(requirement)}
             for name, forecasts in named
-            for found in forecasts
-            for requirement in found.requirements
+            for forecast in forecasts
+            for requirement in forecast.requirements
         ]
         return {name: (kind, [row[name] for row in rows]) for name, kind in _COLUMN_TYPES.items()}
 
@@ -281,12 +281,12 @@ class Plan:
             return ""
         counted, total = self.queries is not None, self.queries or self.page_views
         columns = [Column("rank", [f"{requirement.rank}" for requirement in self.forecasts[0].requirements])]
-        for found in self.forecasts:
+        for forecast in self.forecasts:
             cells = [
                 _format_needed(each.queries if counted else each.page_views, each.bounds(total))
-                for each in found.requirements
+                for each in forecast.requirements
             ]
-            columns.append(Column(found.estimator, cells))
+            columns.append(Column(forecast.estimator, cells))
         return f"{'queries' if counted else 'page views'} needed, by estimator\n{table(columns)}"
 
     def _scenario_table(self) -> str:
@@ -294,25 +294,25 @@ class Plan:
             return ""
         first = self.forecasts[0]
         forecasts = [(scenario, scenario.forecasts[0]) for scenario in self.scenarios]
-        available = [(scenario.name, found) for scenario, found in forecasts if found.available]
+        available = [(scenario.name, forecast) for scenario, forecast in forecasts if forecast.available]
         if not available:
             reason = forecasts[0][1].missing_reason
             return _wrap(f"The same {self.page_views:,} page views with other traffic: {reason}.")
         columns = [Column("rank", [*(f"{requirement.rank}" for requirement in first.requirements), "times"])]
-        for name, found in [("now", first), *available]:
-            requirements = [found.requirement(requirement.rank) for requirement in first.requirements]
+        for name, forecast in [("now", first), *available]:
+            requirements = [forecast.requirement(requirement.rank) for requirement in first.requirements]
             cells = [_format_precision(None if each is None else each.precision) for each in requirements]
-            worst = found.worst
+            worst = forecast.worst
             columns.append(Column(printable(name), [*cells, _format_times(None if worst is None else worst.times)]))
         lines = [f"the same {self.page_views:,} page views with other traffic, {first.estimator}", table(columns)]
         lines.append(_wrap("times: how many times the page views bring every rank with a forecast to the target"))
-        for scenario, found in forecasts:
-            remark = scenario.assumption if found.available else f"{found.missing_reason}."
+        for scenario, forecast in forecasts:
+            remark = scenario.assumption if forecast.available else f"{forecast.missing_reason}."
             lines += [_wrap(f"{scenario.name}: {remark}")] if remark else []
         return "\n".join(lines)
 
     def _footnotes(self) -> str:
-        requirements = [requirement for found in self.forecasts for requirement in found.requirements]
+        requirements = [requirement for forecast in self.forecasts for requirement in forecast.requirements]
         has_range = any(each.times is None and each.times_low is not None for each in requirements)
         notes = [*(f"! {note}" for note in self.notes), *([_RANGE_NOTE] if has_range else []), *self.assumptions]
         return "\n".join(map(_wrap, notes))
@@ -383,7 +383,7 @@ def _plan_world(
         page_views=round(shown * world.repeats),
         queries=shown,
         traffic={name: round(share, 4) for name, share in zip(world.rankers, world.shares, strict=True)},
-        forecasts=tuple(forecast(errors, target, size) for errors in measured),
+        forecasts=tuple(forecast_ranks(errors, target, size) for errors in measured),
         assumptions=(_SIMULATED_ASSUMPTION,),
         notes=_unique_notes(measured),
         assumed=True,
@@ -506,7 +506,7 @@ def _plan_harvest(
     if no_scenarios:
         notes.append(no_scenarios)
     forecast_traffic = forecast_scenarios(inputs, splits) if scenarios and not no_scenarios else ()
-    available = any(found.available for scenario in forecast_traffic for found in scenario.forecasts)
+    available = any(forecast.available for scenario in forecast_traffic for forecast in scenario.forecasts)
     if available and CrossFit().count(harvest).dispersion > STICKY_DISPERSION:
         notes.append(_STICKY_NOTE)
     if harvest.by:
@@ -517,7 +517,7 @@ def _plan_harvest(
         page_views=int(page_views),
         queries=queries,
         traffic=inputs.shares_by_name(inputs.shares),
-        forecasts=tuple(forecast(errors, target, size) for errors in measured),
+        forecasts=tuple(forecast_ranks(errors, target, size) for errors in measured),
         scenarios=forecast_traffic,
         assumptions=(_MEASURED_ASSUMPTION, *((TRAFFIC_ASSUMPTION,) if available else ())),
         notes=(*notes, *_unique_notes(measured), *((segments,) if harvest.by else ())),
@@ -648,7 +648,7 @@ def _format_count(count: int | None) -> str:
 
 
 def format_compact(count: float) -> str:
-    """Return a count in a few letters.
+    """Return a count in a few characters, rounded up to three digits.
 
     >>> format_compact(9270), format_compact(42850), format_compact(437_000), format_compact(4_370_000)
     ('9,270', '42.9k', '437k', '4.37M')
