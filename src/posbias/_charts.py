@@ -66,11 +66,6 @@ class Chart:
         """Whether there are grid lines: these would strike out the counts of cells."""
         return self.cells is None and not self.arcs
 
-    @property
-    def values(self) -> Iterator[float]:
-        """All numbers that are drawn along the y axis."""
-        return (value for series in self.series for value in series.values)
-
 
 @dataclass(frozen=True)
 class Axis:

@@ -246,7 +246,7 @@ def test_the_scale_of_a_map_has_tick_labels() -> None:
 
 def test_a_missing_day_is_a_gap(kept: posbias.History) -> None:
     axes = plots.history(kept, ranks=[2, 3])
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["rank 2", "rank 3", "something was found"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["rank 2", "rank 3", "day with findings"]
     assert np.isnan(axes.lines[0].get_ydata()).tolist() == [False, True, False]
 
 

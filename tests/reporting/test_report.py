@@ -230,7 +230,7 @@ def test_figures_have_texts_and_tables(page: str) -> None:
     captions = [one.text for one in found if one.tag == "caption"]
     assert len([text for text in captions if text.startswith("Numbers of: ")]) == len(pictures)
     marks = [one.text for one in found if one.tag == "title" and one.inside[-3:] == ["svg", "g", "path"]]
-    assert [text for text in marks if text.startswith("Rank 2\nseen ")]
+    assert [text for text in marks if text.startswith("Rank 2\npropensity: ")]
     # What one picture refers to is its own.
     used = {
         found_in for one in found for found_in in re.findall(r"url\(#([\w-]+)\)", " ".join(one.attributes.values()))
@@ -263,7 +263,8 @@ def test_days_are_shown(files: dict[str, str], page: str) -> None:
     rows = table(page, "Numbers of: Examination by day")
     kept = posbias.History.load(files["days"])
     assert [row[0] for row in rows[1:]] == [str(day.date) for day in kept.days]
-    assert rows[1][1] == f"{kept.days[0].positions[1].propensity:.3f}"
+    second = kept.days[0].positions[1]
+    assert rows[1][1] == f"{second.propensity:.3f} ({second.low:.3f} – {second.high:.3f})"
     assert "1 day between has no curve" in page
     # What is listed is what is drawn.
     listed = [head for head in rows[0] if head.startswith("rank ")]
@@ -364,7 +365,7 @@ def test_the_report_names_ranks_without_an_estimate() -> None:
     made = posbias.report(broken())
     part = made.parts[0]
     assert [p.propensity is None for p in part.curve.positions] == [False, False, False, True, True]
-    assert "Ranks 4 and 5 have no estimate: no document at this rank" in " ".join(part.sentences)
+    assert "Ranks 4 and 5 have no estimate: no document that appears at this rank" in " ".join(part.sentences)
     assert part.severity == "warning"
     shown = made.to_html()
     assert [row[1] for row in table(shown, "The curve")[4:]] == ["–", "–"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # More lines would hide each other.
-_MOST_RANKS, MOST_CURVES = 5, len(MARKERS)
+_MOST_RANKS, _MOST_CURVES = 5, len(MARKERS)
 # Days are numbered from here, as matplotlib does.
 _EPOCH = date(1970, 1, 1)
 # The largest number of dates below a chart but one, and the number of days from which they have a year but no day.
@@ -72,8 +72,8 @@ def curves(
     """
     if not isinstance(estimates, Mapping) or not all(isinstance(name, str) for name in estimates):
         raise CurveError(f"curves draws estimates by name, as in {{'today': ...}}, not a {type(estimates).__name__}.")
-    if not 0 < len(estimates) <= MOST_CURVES:
-        raise CurveError(f"From 1 to {MOST_CURVES} curves can be told apart in one picture, not {len(estimates)}.")
+    if not 0 < len(estimates) <= _MOST_CURVES:
+        raise CurveError(f"From 1 to {_MOST_CURVES} curves can be told apart in one picture, not {len(estimates)}.")
     return draw(curves_chart({name: curve_of(estimate) for name, estimate in estimates.items()}, truth=truth), ax)
 
 
@@ -125,7 +125,7 @@ def history_chart(kept: History, ranks: Sequence[int]) -> Chart:
         marker = MARKERS[color]
         series.append(Series(f"rank {rank}", color, days, y, low, high, marker, band=True, bars=False, size=4))
     alarms = [day_number(day.date) for day in kept.days if day.findings]
-    names = ["something was found", *[""] * len(alarms)]
+    names = ["day with findings", *[""] * len(alarms)]
     return Chart(
         f"Examination by day: {kept.days[-1].estimator}",
         _day_axis(days[0], days[-1]),

@@ -1,7 +1,7 @@
 """The figures of a report: a chart as SVG, what it shows in words, and the table of its numbers.
 
-The charts are those that `posbias.plots` draws. Reports add the words, the tables, and the numbers of each rank for
-readers who point at it.
+The charts are those that `posbias.plots` draws. Reports add the words and the table. A reader who points at a rank of
+the chart sees its row of the table.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from posbias._text import label, printable
 from posbias.curves.curve import Curve, Position, curve_chart, telling_segments
 from posbias.estimators.base import connected_ranks
 from posbias.judging.compare import Comparison, comparison_chart, format_change, p_value_cell
-from posbias.judging.history import Day, History
-from posbias.plots.curves import MOST_CURVES, curves_chart, day_number, history_chart, some_ranks
+from posbias.judging.history import History
+from posbias.plots.curves import curves_chart, day_number, history_chart, some_ranks
 from posbias.plots.evidence import click_rates_chart, graph_chart, information, pair_ratios_chart, sets_chart
 from posbias.reporting.drawing import Mark, draw_svg
 
@@ -54,8 +54,29 @@ class Figure:
     table: Table
 
 
-def _figure(key: str, title: str, text: str, chart: Chart, marks: Sequence[Mark], table: Table) -> Figure:
+def _figure(
+    key: str,
+    title: str,
+    text: str,
+    chart: Chart,
+    table: Table,
+    *,
+    at: Sequence[float] = (),
+    marks: Sequence[Mark] = (),
+) -> Figure:
+    """Return a figure whose marks show the rows of its table, each at its number of the x axis, or other marks."""
+    marks = marks or [Mark(_describe(table.heads, row), x=x) for x, row in zip(at, table.rows, strict=True)]
     return Figure(key, title, text, draw_svg(chart, marks, key=key, title=title, text=text), table)
+
+
+def _describe(heads: Sequence[str], row: Sequence[str]) -> str:
+    """Return a row of a table as lines.
+
+    >>> _describe(("rank", "propensity", "note"), ("2", "0.484", ""))
+    'Rank 2\\npropensity: 0.484'
+    """
+    cells = zip(map(printable, heads[1:]), row[1:], strict=True)
+    return "\n".join([f"{heads[0].capitalize()} {row[0]}", *(f"{head}: {cell}" for head, cell in cells if cell)])
 
 
 # ---- Curves
@@ -86,44 +107,24 @@ def curve_figure(key: str, curve: Curve) -> Figure:
         f"How often each rank is seen relative to rank 1: from 1 at rank 1 to {number(last.propensity)} at rank "
         f"{last.position}, with {curve.interval_name}.",
         curve_chart(curve, joint=joint),
-        [Mark(_describe(p, curve.level), x=p.position) for p in curve.positions],
         Table(heads, tuple(rows)),
+        at=[p.position for p in curve.positions],
     )
 
 
-def _describe(p: Position, level: float | None) -> str:
-    """Return the numbers of a rank in a few lines."""
-    seen = "no estimate" if p.propensity is None else f"seen {p.propensity:.3f} times as often as rank 1"
-    lines = [f"Rank {p.position}", seen]
-    if p.low is not None and p.position > 1:
-        lines.append(f"{100 * (level or 0):g}% interval {interval(p.low, p.high)}")
-    lines.append(f"{p.impressions:,} impressions, {p.clicks:,} clicks")
-    return "\n".join([*lines, *([p.reason] if p.reason else [])])
-
-
 def curves_figure(key: str, title: str, text: str, curves: Mapping[str, Curve]) -> Figure:
-    """Return the figure of several curves over each other, and the table of all of them."""
+    """Return the figure of up to eight curves over each other."""
     ranks = sorted({p.position for curve in curves.values() for p in curve.positions})
-    drawn = dict(list(curves.items())[:MOST_CURVES])
-    shown = [_without_intervals(c) if len(ranks) > _MOST_RANKS_WITH_INTERVALS else c for c in drawn.values()]
-    positions = {name: {p.position: p for p in curve.positions} for name, curve in curves.items()}
-
-    def cell(name: str, rank: int) -> str:
-        p = positions[name].get(rank)
-        if p is None or p.propensity is None:
-            return "–"
-        return f"{p.propensity:.3f}" + (f" ({interval(p.low, p.high)})" if p.low is not None and rank > 1 else "")
-
+    positions = [{p.position: p for p in curve.positions} for curve in curves.values()]
+    rows = [(f"{rank}", *(_estimate(by_rank.get(rank)) for by_rank in positions)) for rank in ranks]
+    shown = [_without_intervals(c) if len(ranks) > _MOST_RANKS_WITH_INTERVALS else c for c in curves.values()]
     return _figure(
         key,
         title,
         text,
-        curves_chart(dict(zip(short_names(drawn), shown, strict=True))),
-        [
-            Mark("\n".join([f"Rank {rank}", *(f"{printable(name)}: {cell(name, rank)}" for name in drawn)]), x=rank)
-            for rank in ranks
-        ],
-        Table(("rank", *curves), tuple((f"{rank}", *(cell(name, rank) for name in curves)) for rank in ranks)),
+        curves_chart(dict(zip(short_names(curves), shown, strict=True))),
+        Table(("rank", *curves), tuple(rows)),
+        at=ranks,
     )
 
 
@@ -191,10 +192,6 @@ def comparison_figure(comparison: Comparison) -> Figure:
         )
         for d in comparison.differences
     ]
-    texts = [
-        f"Rank {rank}\n{first}: {before}\n{second}: {after}\nratio {ratio} ({ends}), p {p}\n{note}".rstrip()
-        for rank, before, after, ratio, ends, p, note in rows
-    ]
     note = f" ({comparison.interval_note})" if comparison.interval_note else ""
     return _figure(
         "c-ratio",
@@ -202,8 +199,8 @@ def comparison_figure(comparison: Comparison) -> Figure:
         f"The ratio of the two curves by rank, {second} to {first}, with {100 * comparison.level:g}% intervals. Red "
         f"diamonds are ranks that differ significantly{note}.",
         comparison_chart(comparison),
-        [Mark(text, x=d.rank) for text, d in zip(texts, comparison.differences, strict=True)],
         Table(("rank", first, second, "ratio", "interval", "p", "note"), tuple(rows)),
+        at=[d.rank for d in comparison.differences],
     )
 
 
@@ -213,8 +210,8 @@ def history_figure(history: History) -> Figure:
     ranks = some_ranks(shown)
     rows = []
     for day in shown.days:
-        values = {p.position: p.propensity for p in day.positions}
-        rows.append((str(day.date), *(number(values.get(rank)) for rank in ranks), "; ".join(day.findings)))
+        by_rank = {p.position: p for p in day.positions}
+        rows.append((str(day.date), *(_estimate(by_rank.get(rank)) for rank in ranks), "; ".join(day.findings)))
     first, last, missing = shown.days[0].date, shown.days[-1].date, len(shown.missing)
     period = f"on {first}" if first == last else f"from {first} to {last} ({_count_days(len(shown.days))})"
     gaps = f" {_count_days(missing)} between {'have' if missing > 1 else 'has'} no curve." if missing else ""
@@ -223,20 +220,13 @@ def history_figure(history: History) -> Figure:
         "Examination by day",
         f"The propensities of some ranks {period}, with their intervals. Red lines mark days with findings.{gaps}",
         history_chart(shown, ranks),
-        [Mark(_describe_day(day, ranks), x=day_number(day.date)) for day in shown.days],
         Table(("day", *(f"rank {rank}" for rank in ranks), "findings"), tuple(rows)),
+        at=[day_number(day.date) for day in shown.days],
     )
 
 
 def _count_days(days: int) -> str:
     return f"{days} day{'s' if days > 1 else ''}"
-
-
-def _describe_day(day: Day, ranks: Sequence[int]) -> str:
-    positions = {p.position: p for p in day.positions}
-    found = [positions[rank] for rank in ranks if rank in positions]
-    lines = [f"rank {p.position}: {number(p.propensity)} ({interval(p.low, p.high)})" for p in found]
-    return "\n".join([str(day.date), *lines, *day.findings])
 
 
 # ---- Evidence
@@ -251,18 +241,14 @@ def click_rates_figure(key: str, curve: Curve) -> Figure:
         (f"{p.position}", f"{rates[p.position]:.2%}", number(rates[p.position] / first), number(p.propensity))
         for p in curve.positions
     ]
-    texts = [
-        f"Rank {rank}\nclick rate {rate}\nrelative to rank 1: {relative}\npropensity: {propensity}"
-        for rank, rate, relative, propensity in rows
-    ]
     return _figure(
         key,
         "Click rate and examination",
         "Click rates relative to rank 1 depend on how often results are seen and on how relevant they are. The curve "
-        "shows how often they are seen alone.",
+        "shows only how often they are seen.",
         click_rates_chart(curve),
-        [Mark(text, x=p.position) for text, p in zip(texts, curve.positions, strict=True)],
         Table(("rank", "click rate", "relative to rank 1", "propensity"), tuple(rows)),
+        at=[p.position for p in curve.positions],
     )
 
 
@@ -283,8 +269,8 @@ def sets_figure(key: str, part: Part) -> Figure:
         "Clicks at rank k on documents that are at rank k' too, by another ranker or at another time. These clicks "
         "compare the two ranks.",
         sets_chart(clicks),
-        [Mark(text, y=rank) for text, rank in zip(texts, ranks, strict=True)],
         Table(heads, tuple(rows)),
+        marks=[Mark(text, y=rank) for text, rank in zip(texts, ranks, strict=True)],
     )
 
 
@@ -301,13 +287,11 @@ def graph_figure(key: str, part: Part) -> Figure:
     connected = connected_ranks(part.pair_clicks > 0)
     known = information(part.pair_clicks)
     share = known / np.maximum(known.sum(axis=1, keepdims=True), 1e-300)
-    rows, marks = [], []
-    for k in spread(len(part.pair_clicks)):
+    rows, places = [], spread(len(part.pair_clicks))
+    for k in places:
         order = [int(j) for j in np.argsort(-share[k], kind="stable")[:3] if share[k, j] > 0]
         links = ", ".join(f"{j + 1} ({share[k, j]:.0%})" for j in order)
         rows.append((f"{k + 1}", "yes" if connected[k] else "no", f"{int((share[k] > 0).sum())}", links or "–"))
-        compared = f"{'' if connected[k] else 'not '}compared with rank 1"
-        marks.append(Mark(f"Rank {k + 1}\n{compared}\nmost information from ranks: {links or 'none'}", x=k + 1))
     apart = int((~connected).sum())
     linked = "Every rank is" if not apart else "1 rank is not" if apart == 1 else f"{apart} ranks are not"
     return _figure(
@@ -316,8 +300,8 @@ def graph_figure(key: str, part: Part) -> Figure:
         "An arc links two ranks that show the same documents. The wider the arc, the more precise the comparison; the "
         f"faintest are left out. {linked} linked to rank 1.",
         graph_chart(part.pair_clicks),
-        marks,
         Table(("rank", "compared with rank 1", "linked ranks", "most information from ranks"), tuple(rows)),
+        at=[place + 1 for place in places],
     )
 
 
@@ -340,8 +324,8 @@ def pair_ratios_figure(key: str, part: Part) -> Figure:
         f"ratio by the curve. If one curve fits all pairs, they lie on the line. {verdict} by more than three standard "
         "errors." + (f" The {rest:,} least precise are not drawn." if rest else ""),
         pair_ratios_chart(part.pair_ratios, _MOST_PAIRS),
-        marks,
         Table(("rank k", "rank k'", "p_k'/p_k by clicks", "interval", "by the curve", "note"), tuple(rows)),
+        marks=marks,
     )
 
 
@@ -351,12 +335,7 @@ def pair_ratios_figure(key: str, part: Part) -> Figure:
 def weights_figure(key: str, weights: ClickWeights) -> Figure:
     """Return the figure of the weight of a click at each rank."""
     ranks = [weights.ranks[place] for place in spread(len(weights.ranks))]
-    rows, marks = [], []
-    for one in ranks:
-        weight = "–" if one.weight is None else f"{one.weight:.3f}"
-        rows.append((f"{one.rank}", weight, f"{one.clicks:,}", "capped" if one.capped else ""))
-        counts = "no weight" if one.weight is None else f"a click counts {one.weight:.2f}{' (capped)' * one.capped}"
-        marks.append(Mark(f"Rank {one.rank}\n{counts}\n{one.clicks:,} clicks", x=one.rank))
+    rows = [(f"{one.rank}", number(one.weight), f"{one.clicks:,}", "capped" if one.capped else "") for one in ranks]
     known = {one.rank: one.weight for one in ranks if one.weight is not None}
     mean = " The weight of a rank is the mean over segments, each with its own curve." if weights.by else ""
     chart = Chart(
@@ -370,7 +349,8 @@ def weights_figure(key: str, weights: ClickWeights) -> Figure:
         "How much a click at each rank counts when a ranker learns from clicks: one over the propensity, at most "
         f"{weights.cap:g}.{mean}"
     )
-    return _figure(key, chart.title, text, chart, marks, Table(("rank", "weight", "clicks", "note"), tuple(rows)))
+    table = Table(("rank", "weight", "clicks", "note"), tuple(rows))
+    return _figure(key, chart.title, text, chart, table, at=[one.rank for one in ranks])
 
 
 # ---- Numbers as texts
@@ -384,3 +364,10 @@ def number(value: float | None) -> str:
 def interval(low: float | None, high: float | None) -> str:
     """Return the ends of an interval as tables show them."""
     return "" if low is None else f"{low:.3f} – {'∞' if high is None else f'{high:.3f}'}"
+
+
+def _estimate(p: Position | None) -> str:
+    """Return the estimate of a rank with its interval as tables show them."""
+    if p is None or p.propensity is None:
+        return "–"
+    return f"{p.propensity:.3f}" + (f" ({interval(p.low, p.high)})" if p.low is not None and p.position > 1 else "")

@@ -11,7 +11,7 @@ import math
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 
@@ -153,67 +153,53 @@ def _axes(frame: Frame, *, grid: bool) -> str:
 
 def _legend(chart: Chart) -> tuple[str, int]:
     """Return samples of the series and rules with their names, and the number of rows that they take."""
-    entries: list[tuple[str, str]] = []
-    for one in chart.series:
-        if one.name:
-            entries.append((one.name, _group(one.color, _shapes(one, *_sample(one)), one.opacity)))
-    for rule in chart.rules:
-        if rule.name:
-            entries.append((rule.name, _group(rule.color, [_stroke(rule.line, [(0, 0), (_SAMPLE, 0)])])))
+    samples = [(one.name, _sample(one)) for one in chart.series if one.name]
+    samples += [
+        (rule.name, Series("", rule.color, [0, 1], [0, 0], line=rule.line)) for rule in chart.rules if rule.name
+    ]
     if chart.note:
-        entries.append((chart.note, ""))
+        samples.append((chart.note, Series("", "ink", [], [])))
+    axis = Axis("", 0, 1, lambda low, high: {})
     shapes, x, row = [], _LEFT, 0
-    for name, sample in entries:
+    for name, series in samples:
         words = printable(name)
         width = _SAMPLE + 5 + _CHARACTER * len(words)
         if x > _LEFT and x + width > _WIDTH - _RIGHT:
             x, row = _LEFT, row + 1
         y = _ABOVE + row * _ROW + 4
-        place = f"translate({_short(x)} {_short(y)})"
-        shapes += [f'<g transform="{place}">{sample}</g>', _text(words, x + _SAMPLE + 5, y + 3.5)]
+        frame = Frame(axis, axis, x, x + _SAMPLE, y - 4, y)
+        shapes += [_series(series, frame), _text(words, x + _SAMPLE + 5, y + 3.5)]
         x += width + 12
-    return "".join(shapes), row + 1 if entries else 0
+    return "".join(shapes), row + 1 if samples else 0
 
 
-def _sample(series: Series) -> tuple[list[Point], list[Point], list[Point], list[Point]]:
-    """Return the line, the points with a marker and the ends of the interval of a sample in a legend."""
-    middle = _SAMPLE / 2
-    low, high = ([(middle, 4.0)], [(middle, -4.0)]) if series.low else ([], [])
-    return [(0.0, 0.0), (_SAMPLE, 0.0)], [(middle, 0.0)], low, high
+def _sample(series: Series) -> Series:
+    """Return a sample of a series for the legend: its line, with its marker and its bar in the middle."""
+    low, high = ([math.nan, -1, math.nan], [math.nan, 1, math.nan]) if series.low else ([], [])
+    line = replace(series, x=[0, 0.5, 1], y=[0, 0, 0], low=low, high=high)
+    return replace(line, marked=[1], band=False, across=False)
 
 
 def _series(one: Series, frame: Frame) -> str:
     points = frame.points(one.x, one.y)
     if one.columns:
-        outlines = ""
-        for x, y in zip(one.x, one.y, strict=True):
-            (left, bottom), (right, top) = frame.at(x - 0.35, 0), frame.at(x + 0.35, y)
-            outlines += _box(left, top, right - left, bottom - top)
-        return _group(one.color, [_path("dot", outlines)])
-    marked = points if one.marked is None else [points[place] for place in one.marked]
+        corners = [(frame.at(x - 0.35, 0), frame.at(x + 0.35, y)) for x, y in zip(one.x, one.y, strict=True)]
+        columns = (_box(left, top, right - left, bottom - top) for (left, bottom), (right, top) in corners)
+        return _group(one.color, [_path("dot", "".join(columns))])
     low, high = (
         [] if not ends else frame.points(ends, one.y) if one.across else frame.points(one.x, ends)
         for ends in (one.low, one.high)
     )
-    band = _path("band", _band(low, high)) if one.band else ""
-    return _group(one.color, [band, *_shapes(one, points, marked, low, high)], one.opacity)
-
-
-def _shapes(
-    one: Series, points: Sequence[Point], marked: Sequence[Point], low: Sequence[Point], high: Sequence[Point]
-) -> list[str]:
-    """Return the line, bars and markers of a series."""
-    bars = ""
-    if one.bars and low:
-        # In a legend there is one bar, in the middle of the line.
-        middles = points if len(points) == len(low) else marked
-        bars = "".join(_bar(*ends, one.across) for ends in zip(middles, low, high, strict=True))
-    places = [(x, y) for x, y in marked if math.isfinite(x + y)] if one.marker else []
-    return [
+    bars = [_bar(*ends, one.across) for ends in zip(points, low, high, strict=True)] if one.bars and low else []
+    chosen = points if one.marked is None else [points[place] for place in one.marked]
+    marked = [point for point in chosen if all(map(math.isfinite, point))] if one.marker else []
+    shapes = [
+        _path("band", _band(low, high)) if one.band else "",
         _stroke(one.line, points) if one.line else "",
-        _path("whisker", bars),
-        _path("hollow" if one.hollow else "dot", "".join(_marker(*at, one.marker, one.size / 2) for at in places)),
+        _path("whisker", "".join(bars)),
+        _path("hollow" if one.hollow else "dot", "".join(_marker(*at, one.marker, one.size / 2) for at in marked)),
     ]
+    return _group(one.color, shapes, one.opacity)
 
 
 def _bar(middle: Point, low: Point, high: Point, across: bool) -> str:

@@ -14,12 +14,12 @@
   const hide = () => { tip.hidden = true; };
   for (const group of document.querySelectorAll(".marks")) {
     const marks = [...group.children];
-    // Not the group: what listens to its focus inside a picture could be focused itself.
+    // Listen on the figure: a group within the SVG that has listeners could take the focus itself.
     const figure = group.closest("figure");
     for (const mark of marks) {
       mark.setAttribute("role", "img");
       mark.setAttribute("tabindex", mark === marks[0] ? "0" : "-1");
-      // Read aloud and shown by us from here on, not by the browser a second time.
+      // The script shows the text from here on, so the browser must not show its own tooltip too.
       const title = mark.querySelector("title");
       mark.setAttribute("aria-label", title.textContent);
       title.remove();
@@ -57,7 +57,7 @@
       head.append(button);
     }
   }
-  // What is folded away is printed, too.
+  // Print the folded parts too.
   let folded = [];
   window.addEventListener("beforeprint", () => {
     folded = [...document.querySelectorAll("details:not([open])")];
