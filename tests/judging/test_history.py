@@ -64,7 +64,7 @@ def test_the_script_is_short_and_cron_can_run_it() -> None:
 
 
 @pytest.mark.long
-def test_each_alarm_is_raised_on_its_night_and_none_on_others(tmp_path: Path) -> None:
+def test_each_night_raises_only_its_own_alarm(tmp_path: Path) -> None:
     nights = Nights(tmp_path)
     quiet = (0, "")
     assert [nights.run(number) for number in range(3)] == [quiet] * 3
@@ -99,7 +99,7 @@ def curve(seed: int = 0) -> posbias.Curve:
     return posbias.CrossFit().fit(posbias.harvest(log, max_rank=3)).curve()
 
 
-def test_days_are_kept_in_order_and_one_of_each(tmp_path: Path) -> None:
+def test_days_are_in_order_and_a_day_is_replaced(tmp_path: Path) -> None:
     one, other = curve(0), curve(1)
     kept = posbias.History().add(one, "2026-03-02").add(other, "2026-02-27", ["a\nb"]).add(one, date(2026, 3, 1))
     assert [str(day.date) for day in kept.days] == ["2026-02-27", "2026-03-01", "2026-03-02"]
@@ -116,7 +116,7 @@ def test_days_are_kept_in_order_and_one_of_each(tmp_path: Path) -> None:
     assert "\x1b" not in kept.add(one, "2026-03-04", ["\x1b[2J"]).to_text()
 
 
-def test_days_that_were_estimated_otherwise_are_told(tmp_path: Path) -> None:
+def test_a_change_of_the_estimator_is_reported(tmp_path: Path) -> None:
     log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200, max_rank=3, segments={"x": 1.0, "y": 0.5})))
     harvest = posbias.harvest(log, max_rank=3, by=["device"])
     path = tmp_path / "history.parquet"
@@ -140,13 +140,13 @@ def test_days_that_were_estimated_otherwise_are_told(tmp_path: Path) -> None:
     said = " ".join(CliRunner().invoke(cli, ["history", "show", str(path)]).stdout.split())
     assert "cross-fit, 95% interval from 2026-03-01 on; all-pairs, 95% interval from 2026-03-03 on" in said
     assert "all-pairs, 80% interval from 2026-03-04 on." in said
-    assert "alike" not in posbias.History(kept.days[:2]).to_text()
+    assert "Do not compare" not in posbias.History(kept.days[:2]).to_text()
     assert max(map(len, kept.to_text().splitlines())) <= 80
 
 
 @pytest.mark.parametrize("day", ["2026-3-1", "yesterday", "", 7])
-def test_a_day_that_is_none_is_refused(day: object) -> None:
-    with pytest.raises(posbias.CurveError, match="A day is written as 2026-03-01"):
+def test_an_invalid_day_is_refused(day: object) -> None:
+    with pytest.raises(posbias.CurveError, match="Expected a day such as 2026-03-01"):
         posbias.History().add(curve(), day)  # type: ignore[arg-type]
 
 
@@ -164,10 +164,12 @@ def damaged(path: Path, name: str, values: list[object]) -> None:
     [
         ("rank", [1, 1, 2] * 2, "ranks of 2026-03-01 are not in order"),
         ("rank", [0, 1, 2] * 2, "rank 0 of 2026-03-01"),
-        ("propensity", [1.0, np.nan, 0.3] * 2, "a number that is not one"),
-        ("propensity", [1.0, -0.5, 0.3] * 2, "a number that is not one"),
-        ("low", [9.0] * 6, "ends exchanged"),
-        ("clicks", [-1] * 6, "clicks on"),
+        ("propensity", [1.0, np.nan, 0.3] * 2, "propensity is .* where a finite number of 0 or more was expected"),
+        ("propensity", [1.0, -0.5, 0.3] * 2, "propensity is .* where a finite number of 0 or more was expected"),
+        ("low", [9.0] * 6, "lower end 9.0 is above its upper end"),
+        ("clicks", [-1] * 6, "clicks is -1 where a whole number"),
+        ("clicks", [10**9] * 6, "1000000000 clicks on"),
+        ("low", [None] * 6, "an interval without a lower end"),
         ("estimator", ["x", "y", "x"] * 2, "differ in estimator"),
         ("estimator", [None] * 6, "no value in 6 rows"),
         ("date", [date(2026, 3, 2)] * 3 + [date(2026, 3, 1)] * 3, "days are not in order"),
@@ -181,15 +183,15 @@ def test_a_file_that_was_edited_is_refused(name: str, values: list[object], said
         posbias.History.load(path)
 
 
-def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     log = tmp_path / "log.parquet"
     pq.write_table(posbias.simulate(posbias.World(queries=5)), log)
     text = tmp_path / "text"
     text.write_text("no")
-    for path, said in ((log, "does not say that it is one"), (text, "cannot be read"), (tmp_path, "a folder")):
+    for path, said in ((log, "does not say that it is a history"), (text, "cannot be read"), (tmp_path, "a folder")):
         with pytest.raises(posbias.CurveError, match=said):
             posbias.History.load(path)
     with pytest.raises(posbias.CurveError, match="There is no file"):
         posbias.History.load(tmp_path / "none")
-    with pytest.raises(posbias.CurveError, match="does not say that it is one"):
+    with pytest.raises(posbias.CurveError, match="does not say that it is a history"):
         posbias.History.load(log, new=True)

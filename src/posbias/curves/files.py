@@ -143,7 +143,7 @@ def _read_estimate(
     """Return what the whole curve and each segment have: positions, page views, covariance and notes."""
 
     def position(value: Any, place: str) -> Position:
-        found = _read_position(value, max_rank, place, version)
+        found = read_position(value, max_rank, place, version)
         _check_interval(found, interval_by, place)
         return found
 
@@ -171,7 +171,8 @@ def _read_estimate(
     return positions, found["page_views"], covariance, tuple(found.get("notes", ()))
 
 
-def _read_position(value: Any, max_rank: int, where: str, version: int) -> Position:
+def read_position(value: Any, max_rank: int, where: str, version: int = FORMAT) -> Position:
+    """Return the estimate of one rank from a record of a curve file, or of a history."""
     fields: dict[str, Reader[Any]] = {
         "position": integer(1, max_rank),
         "propensity": nullable(_ratio),

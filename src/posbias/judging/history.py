@@ -1,8 +1,11 @@
-"""Curves by day, kept in one Parquet file."""
+"""Curves by day, in one Parquet file.
+
+`History` holds one curve for each day. The file has a row for each day and rank, so that any tool can read it. posbias
+reads it strictly, because a file can be damaged or edited.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,23 +18,16 @@ from posbias._json import RecordError
 from posbias._text import listed, printable
 from posbias._validate import as_path, texts
 from posbias.curves.curve import Curve, Position
-from posbias.curves.files import MOST_RANKS, is_one, is_ratio
+from posbias.curves.files import MOST_RANKS, is_one, read_position
 from posbias.errors import CurveError
 from posbias.findings import wrapped
 from posbias.harvesting.files import first_line, read_parquet
 from posbias.version import __version__
 
 FORMAT = 1
-# So many ranks fit a table.
-_MOST_RANKS = 5
-_WIDTH = 80
-# So many days without a curve have a line each.
-_MOST_GAPS = 7
-# So many days from which on curves are estimated otherwise are told, the last ones.
-_MOST_CHANGES = 3
-# Where a Parquet file that is a history says so.
+# The key in the metadata of a Parquet file that marks it as a history.
 METADATA_KEY = b"posbias.history"
-_KEYS = ("date", "estimator", "level", "findings")
+_DAY_COLUMNS = ("date", "estimator", "level", "findings")
 _COLUMNS = {
     "date": "date32[day]",
     "estimator": "string",
@@ -46,14 +42,25 @@ _COLUMNS = {
     "clicks": "int64",
     "reason": "string",
 }
+_POSITION_COLUMNS = tuple(name for name in _COLUMNS if name not in (*_DAY_COLUMNS, "rank"))
 _NEVER_NULL = ("date", "estimator", "findings", "rank", "impressions", "clicks")
+_WIDTH = 80
+# The table shows at most this many ranks.
+_MAX_TABLE_RANKS = 5
+# Up to this many missing days in a row have a line each.
+_MAX_MISSING_LINES = 7
+# At most this many changes of the estimator are listed, the last ones.
+_MAX_LISTED_CHANGES = 3
 
 
 @dataclass(frozen=True)
 class History:
-    """Curves by day, one of each, in order; a day that is added again is replaced, a late one goes where it belongs.
+    """One curve for each day, in order of date.
 
-    Of a curve with segments only the one of all is kept.
+    Of a curve with segments, only the curve of all segments is kept. A history is a value: `add` returns a new one.
+
+    Attributes:
+        days (tuple of Day): the days, in order.
 
     Example:
         >>> import datetime, posbias
@@ -67,20 +74,26 @@ class History:
     days: tuple[Day, ...] = ()
 
     def add(self, curve: Curve, on: date | str, findings: Sequence[str] = ()) -> History:
-        """Return the history with the curve of a day, whose notes are among what was found."""
+        """Return the history with the curve of a day; a day that it has already is replaced.
+
+        Arguments:
+            curve (Curve): the curve.
+            on (date or str): the day, such as "2026-03-01". Days may be added in any order.
+            findings (sequence of str, default ()): the findings of that day. The notes of the curve are added to them.
+        """
         if not isinstance(curve, Curve):
             raise CurveError(
-                f"A history keeps curves, not a {type(curve).__name__}. Give that of an estimator, curve()."
+                f"A history keeps curves, not a {type(curve).__name__}. Give the curve() of a fitted estimator."
             )
         if not curve.positions:
-            raise CurveError("The curve has no rank at all, and says nothing of a day. Estimate it again.")
-        told = tuple(dict.fromkeys((*texts("findings", findings, error=CurveError), *curve.notes)))
-        day = Day(parse_date(on), curve.estimator, curve.level, curve.positions, told)
-        kept = [one for one in self.days if one.date != day.date]
-        return replace(self, days=tuple(sorted([*kept, day], key=lambda one: one.date)))
+            raise CurveError("The curve has no ranks. Estimate it again.")
+        all_findings = tuple(dict.fromkeys((*texts("findings", findings, error=CurveError), *curve.notes)))
+        added = Day(parse_date(on), curve.estimator, curve.level, curve.positions, all_findings)
+        others = [day for day in self.days if day.date != added.date]
+        return replace(self, days=tuple(sorted([*others, added], key=lambda day: day.date)))
 
     def day(self, on: date | str) -> Day | None:
-        """Return what is known of a day."""
+        """Return a day, or None if the history does not have it."""
         wanted = parse_date(on)
         return next((day for day in self.days if day.date == wanted), None)
 
@@ -89,27 +102,28 @@ class History:
         """The days between the first and the last that have no curve."""
         if not self.days:
             return ()
-        held = {day.date for day in self.days}
+        present = {day.date for day in self.days}
         first, last = self.days[0].date, self.days[-1].date
-        every = (first + timedelta(days=n) for n in range((last - first).days))
-        return tuple(one for one in every if one not in held)
+        calendar = (first + timedelta(days=n) for n in range((last - first).days))
+        return tuple(day for day in calendar if day not in present)
 
     @property
     def changes(self) -> tuple[Day, ...]:
-        """The days whose curve was estimated otherwise than that of the day before, and is not like it."""
+        """The days with another estimator or level than the day before, which cannot be compared with it."""
         return tuple(day for before, day in pairwise(self.days) if day.estimated_with != before.estimated_with)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the history to one Parquet file, whole or not at all."""
-        pass
-
+        """Save the history as a Parquet file; an interrupted write leaves the old file unchanged."""
         save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, new: bool = False) -> History:
-        """Read a history back, checking that it is one; with `new`, an empty one where there is no file yet."""
-        pass
+        """Load a history from a Parquet file.
 
+        Arguments:
+            path (str or path): the file.
+            new (bool, default False): return an empty history if there is no such file.
+        """
         name = as_path("path", path, CurveError)
         return cls() if new and not os.path.lexists(name) else load(name)
 
@@ -123,22 +137,21 @@ class History:
         }
 
     def to_text(self) -> str:
-        """Return the history as a table: a line for each day, for some ranks, and what was found."""
+        """Return a table with a line for each day: the propensities of some ranks, and the findings."""
         if not self.days:
-            return "No day yet."
-        ranks = _chosen(max(p.position for day in self.days for p in day.positions))
-        lines = [f"{'date':<10}" + "".join(f"{f'rank {k}':>9}" for k in ranks) + "  found"]
+            return "The history has no days yet."
+        ranks = _table_ranks(max(p.position for day in self.days for p in day.positions))
+        lines = [f"{'date':<10}" + "".join(f"{f'rank {k}':>9}" for k in ranks) + "  findings"]
         before: date | None = None
         for day in self.days:
-            lines += [] if before is None else _gap(before, day.date)
-            lines.append(_line(day, ranks))
+            lines += [] if before is None else _missing_lines(before, day.date)
+            lines.append(_table_row(day, ranks))
             before = day.date
         if self.changes:
-            told = "; ".join(
-                f"{day.estimated_with} from {day.date} on" for day in (self.days[0], *self.changes[-_MOST_CHANGES:])
-            )
-            more = f", changed {len(self.changes):,} times" if len(self.changes) > _MOST_CHANGES else ""
-            note = f"Not all days were estimated alike, and are not to be compared across that{more}: {told}."
+            listed_days = (self.days[0], *self.changes[-_MAX_LISTED_CHANGES:])
+            settings = "; ".join(f"{day.estimated_with} from {day.date} on" for day in listed_days)
+            more = f" ({len(self.changes):,} times)" if len(self.changes) > _MAX_LISTED_CHANGES else ""
+            note = f"The estimator or the level changed{more}. Do not compare days across a change: {settings}."
             lines += ["", *wrapped(note, "! ", "  ")]
         return "\n".join(lines)
 
@@ -150,7 +163,15 @@ class History:
 
 @dataclass(frozen=True)
 class Day:
-    """One day's curve, rank by rank, and what was found that day, in words."""
+    """The curve of one day.
+
+    Attributes:
+        date (date): the day.
+        estimator (str): the estimator of the curve.
+        level (float or None): the level of its intervals; None if it has none.
+        positions (tuple of Position): the curve, rank by rank.
+        findings (tuple of str): the findings of that day, as text.
+    """
 
     date: date
     estimator: str
@@ -160,24 +181,27 @@ class Day:
 
     @property
     def estimated_with(self) -> str:
-        """How the curve was estimated, in words."""
+        """The estimator and the level of the intervals, as text."""
         return f"{self.estimator}, {'no' if self.level is None else f'{100 * self.level:.4g}%'} interval"
 
 
-def parse_date(given: date | str) -> date:
-    """Return a day, from the form of ISO where it is a text."""
+def parse_date(day: date | str) -> date:
+    """Return a day, which may be an ISO date as text."""
     try:
-        return date.fromisoformat(given) if isinstance(given, str) else date(given.year, given.month, given.day)
+        return date.fromisoformat(day) if isinstance(day, str) else date(day.year, day.month, day.day)
     except (ValueError, AttributeError):
-        raise CurveError(f"A day is written as 2026-03-01, not as {given!r}.") from None
+        raise CurveError(f"Expected a day such as 2026-03-01, not {day!r}.") from None
+
+
+# ---- The file
 
 
 def save(history: History, path: str | os.PathLike[str]) -> None:
-    """Write a history to one Parquet file, whole or not at all."""
+    """Save a history as a Parquet file, with a row for each day and rank."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [_row(day, position) for day in history.days for position in day.positions]
+    rows = [_file_row(day, position) for day in history.days for position in day.positions]
     types = {"date32[day]": pa.date32(), "string": pa.string(), "double": pa.float64(), "int64": pa.int64()}
     types["list<element: string>"] = pa.list_(pa.field("element", pa.string()))
     schema = pa.schema([(name, types[kind]) for name, kind in _COLUMNS.items()], {METADATA_KEY: str(FORMAT).encode()})
@@ -185,121 +209,115 @@ def save(history: History, path: str | os.PathLike[str]) -> None:
         pq.write_table(pa.Table.from_pylist(rows, schema), part, compression="zstd", write_page_checksum=True)
 
 
-def _row(day: Day, position: Position) -> dict[str, Any]:
-    own = {name: getattr(day, name) for name in _KEYS if name != "findings"}
-    return own | {
+def _file_row(day: Day, position: Position) -> dict[str, Any]:
+    return {
+        **{name: getattr(day, name) for name in _DAY_COLUMNS},
         "findings": list(day.findings),
         "rank": position.position,
-        **{name: getattr(position, name) for name in _COLUMNS if name not in (*_KEYS, "rank")},
+        **{name: getattr(position, name) for name in _POSITION_COLUMNS},
     }
 
 
 def load(path: str | os.PathLike[str]) -> History:
-    """Read a history back, checking that it is one and that it is whole."""
+    """Load a history from a Parquet file, and refuse a file that is damaged or not a history."""
     name = as_path("path", path, CurveError)
     if not os.path.exists(name):
-        raise CurveError(f"There is no file {name!r}. Make it by adding the curve of a day: posbias history add.")
+        raise CurveError(f"There is no file {name!r}. Create it by adding the curve of a day: posbias history add.")
     try:
         if (kind := "a folder" if os.path.isdir(name) else odd_kind(name)) is not None:
             raise RecordError(f"it is {kind}")
-        return _read(read_parquet(name))
+        return _read_table(read_parquet(name))
     except RecordError as error:
         raise CurveError(
-            f"{name!r} is not a history, or is damaged: {printable(str(error))}. Take it from a backup, or begin "
-            "another."
+            f"{name!r} is not a history, or is damaged: {printable(str(error))}. Restore it from a backup, or start a "
+            "new one."
         ) from None
 
 
-def _read(table: Any) -> History:
+def _read_table(table: Any) -> History:
     version = (table.schema.metadata or {}).get(METADATA_KEY)
     if version is None:
-        raise RecordError("its metadata does not say that it is one")
+        raise RecordError("its metadata does not say that it is a history")
     if not version.isdigit() or not 1 <= int(version) <= FORMAT:
         raise RecordError(
             f"it has format {printable(version.decode('ascii', 'replace'))}, and this posbias reads {FORMAT}"
         )
     found = {field.name: str(field.type) for field in table.schema}
     if found != _COLUMNS:
-        raise RecordError(f"it has the columns {listed(found)} in place of {listed(_COLUMNS)}, or some of another type")
+        raise RecordError(
+            f"it has the columns {listed(found)} instead of {listed(_COLUMNS)}, or some of them have another type"
+        )
     for name in _NEVER_NULL:
         if table.column(name).null_count:
             raise RecordError(f"its column {name} has no value in {table.column(name).null_count:,} rows")
     try:
         rows = table.to_pylist()
     except UnicodeDecodeError:
-        raise RecordError("it has a text that is not in UTF-8") from None
+        raise RecordError("it has a text that is not UTF-8") from None
     except (ValueError, OverflowError) as error:
-        raise RecordError(f"it has a date that is none ({first_line(error)})") from None
-    days = [_day(on, list(own)) for on, own in groupby(rows, key=lambda row: row["date"])]
-    if any(one.date >= after.date for one, after in pairwise(days)):
-        raise RecordError("its days are not in order, or one is there twice")
+        raise RecordError(f"it has an invalid date ({first_line(error)})") from None
+    days = [_read_day(day, list(group)) for day, group in groupby(rows, key=lambda row: row["date"])]
+    if any(day.date >= following.date for day, following in pairwise(days)):
+        raise RecordError("its days are not in order, or one occurs twice")
     return History(tuple(days))
 
 
-def _day(on: date, rows: list[dict[str, Any]]) -> Day:
+def _read_day(day: date, rows: list[dict[str, Any]]) -> Day:
     first = rows[0]
-    if any(row[name] != first[name] for row in rows for name in _KEYS):
-        raise RecordError(f"the rows of {on} differ in {', '.join(_KEYS[1:-1])} or {_KEYS[-1]}")
-    if any(one["rank"] >= after["rank"] for one, after in pairwise(rows)):
-        raise RecordError(f"the ranks of {on} are not in order, or one is there twice")
+    if any(row[name] != first[name] for row in rows for name in _DAY_COLUMNS):
+        raise RecordError(f"the rows of {day} differ in {', '.join(_DAY_COLUMNS[1:-1])} or {_DAY_COLUMNS[-1]}")
+    if any(row["rank"] >= following["rank"] for row, following in pairwise(rows)):
+        raise RecordError(f"the ranks of {day} are not in order, or one occurs twice")
     if first["level"] is not None and not 0 < first["level"] < 1:
-        raise RecordError(f"the level of {on} is {first['level']}, which is no share between 0 and 1")
+        raise RecordError(f"the level of {day} is {first['level']} where a share between 0 and 1 was expected")
     if None in first["findings"]:
-        raise RecordError(f"what was found on {on} has a text that is not there")
-    for row in rows:
-        _check(on, row)
-    positions = tuple(
-        Position(position=row["rank"], **{name: row[name] for name in _COLUMNS if name not in (*_KEYS, "rank")})
-        for row in rows
-    )
-    return Day(on, first["estimator"], first["level"], positions, tuple(first["findings"]))
+        raise RecordError(f"the findings of {day} have a missing text")
+    positions = tuple(_read_position(day, row) for row in rows)
+    return Day(day, first["estimator"], first["level"], positions, tuple(first["findings"]))
 
 
-def _check(on: date, row: dict[str, Any]) -> None:
-    """Refuse numbers that cannot be."""
-    of = f"rank {row['rank']} of {on}"
-    numbers = [row[name] for name in ("propensity", "low", "high", "degrees_of_freedom") if row[name] is not None]
-    if not all(math.isfinite(number) and number >= 0 and is_ratio(number) for number in numbers):
-        raise RecordError(f"{of} has a number that is not one, or cannot be")
-    if not 1 <= row["rank"] <= MOST_RANKS:
-        raise RecordError(f"{of} is no rank from 1 to {MOST_RANKS:,}")
-    if not 0 <= row["clicks"] <= row["impressions"]:
-        raise RecordError(f"{of} has {row['clicks']} clicks on {row['impressions']} impressions")
-    if row["rank"] == 1 and not is_one(row["propensity"]):
-        raise RecordError(f"{of} has the propensity {row['propensity']}, and those of others are relative to it")
-    without = row["low"] is None
-    if (without and (row["high"], row["degrees_of_freedom"]) != (None, None)) or (
-        not without and (row["level"] is None or row["propensity"] is None)
-    ):
-        raise RecordError(f"{of} has a part of an interval, or one without a level or a propensity")
-    if not without and row["high"] is not None and row["low"] > row["high"]:
-        raise RecordError(f"{of} has an interval with its ends exchanged")
+def _read_position(day: date, row: dict[str, Any]) -> Position:
+    where = f"rank {row['rank']} of {day}"
+    position = read_position(row | {"position": row["rank"]}, MOST_RANKS, where)
+    if position.position == 1 and not is_one(position.propensity):
+        raise RecordError(f"{where} has the propensity {position.propensity}, and all are relative to that of rank 1")
+    if position.low is None:
+        if (position.high, position.degrees_of_freedom) != (None, None):
+            raise RecordError(f"{where} has an interval without a lower end")
+    elif row["level"] is None or position.propensity is None:
+        raise RecordError(f"{where} has an interval without a level or a propensity")
+    elif position.high is not None and position.low > position.high:
+        raise RecordError(f"{where} has an interval whose lower end {position.low} is above its upper end")
+    return position
 
 
-def _chosen(last: int) -> list[int]:
-    """Return some ranks of which the table tells.
+# ---- The table
 
-    >>> _chosen(10), _chosen(3)
+
+def _table_ranks(last: int) -> list[int]:
+    """Return the ranks that the table shows, evenly spaced on a log scale.
+
+    >>> _table_ranks(10), _table_ranks(3)
     ([2, 3, 4, 7, 10], [2, 3])
     """
-    if last - 1 <= _MOST_RANKS:
+    if last - 1 <= _MAX_TABLE_RANKS:
         return list(range(2, last + 1))
-    steps = [round(2 * (last / 2) ** (n / (_MOST_RANKS - 1))) for n in range(_MOST_RANKS)]
+    steps = [round(2 * (last / 2) ** (n / (_MAX_TABLE_RANKS - 1))) for n in range(_MAX_TABLE_RANKS)]
     return sorted(dict.fromkeys(steps))
 
 
-def _gap(before: date, after: date) -> list[str]:
-    """Return a line for each day between two, or one for many: a day with a mistyped year may lie centuries away."""
-    days = [before + timedelta(days=n) for n in range(1, min((after - before).days, _MOST_GAPS + 2))]
-    if len(days) > _MOST_GAPS:
+def _missing_lines(before: date, after: date) -> list[str]:
+    """Return a line for each day between two, or one line for many: a mistyped year may be centuries away."""
+    days = [before + timedelta(days=n) for n in range(1, min((after - before).days, _MAX_MISSING_LINES + 2))]
+    if len(days) > _MAX_MISSING_LINES:
         return [f"{days[0]}{'–':>9}  missing, and {(after - before).days - 2:,} days after it"]
-    return [f"{on}{'–':>9}  missing" for on in days]
+    return [f"{day}{'–':>9}  missing" for day in days]
 
 
-def _line(day: Day, ranks: Iterable[int]) -> str:
-    known = {p.position: p.propensity for p in day.positions}
-    cells = [known.get(k) for k in ranks]
-    line = f"{day.date}" + "".join(f"{'–' if p is None else f'{p:.3f}':>9}" for p in cells)
-    found = printable("; ".join(day.findings))
-    room = _WIDTH - len(line) - 2
-    return f"{line}  {found if len(found) <= room else f'{found[: room - 1]}…'}".rstrip()
+def _table_row(day: Day, ranks: Iterable[int]) -> str:
+    propensity = {p.position: p.propensity for p in day.positions}
+    values = [propensity.get(k) for k in ranks]
+    row = f"{day.date}" + "".join(f"{'–' if p is None else f'{p:.3f}':>9}" for p in values)
+    findings = printable("; ".join(day.findings))
+    room = _WIDTH - len(row) - 2
+    return f"{row}  {findings if len(findings) <= room else f'{findings[: room - 1]}…'}".rstrip()
