@@ -15,14 +15,21 @@ from experiments.pooling import SETTINGS, PoolingSetting, measure
 from posbias._arrays import FloatArray
 from posbias.estimators import pooling as pooled_segments
 from posbias.estimators.cross_fit import CellRows, ScoreTerms
-from posbias.estimators.pooling import MixedNormals, Pooled, Scores, _Around, kinds, pool
+from posbias.estimators.pooling import (
+    NormalMixture,
+    PooledCurves,
+    SegmentScores,
+    _PoolingProblem,
+    deviation_kinds,
+    pool,
+)
 from posbias.harvesting.harvest import SegmentStrata
 
 RANKS = np.array([2.0, 3.0, 5.0])
 WIDTHS = np.geomspace(0.12, 2.6, 50)
 
 
-def scores(segments: int, seed: int = 0, *, blind: bool = False) -> tuple[Scores, FloatArray]:
+def scores(segments: int, seed: int = 0, *, blind: bool = False) -> tuple[SegmentScores, FloatArray]:
     """Return random scores about random curves; of the first segment nothing but one rank is known, if `blind`."""
     rng = np.random.default_rng(seed)
     root = rng.standard_normal((segments, 3, 5))
@@ -31,10 +38,10 @@ def scores(segments: int, seed: int = 0, *, blind: bool = False) -> tuple[Scores
         information[0] = np.diag([40.0, 0.0, 0.0])
     x = -np.log(RANKS) + 0.3 * rng.standard_normal((segments, 3))
     noise = np.array([rng.multivariate_normal(np.zeros(3), 1.7 * j, method="eigh") for j in information])
-    return Scores(np.einsum("snm,sm->sn", information, x) + noise, information, 1.7, 1.7), x
+    return SegmentScores(np.einsum("snm,sm->sn", information, x) + noise, information, 1.7, 1.7), x
 
 
-def posterior(given: Scores, T: FloatArray) -> tuple[FloatArray, FloatArray]:
+def posterior(given: SegmentScores, T: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return x of all segments and its covariance as one Gaussian, μ with a flat prior: nothing but linear algebra."""
     segments, n = given.value.shape
     precision = np.zeros((segments * n + n, segments * n + n))
@@ -57,9 +64,9 @@ def posterior(given: Scores, T: FloatArray) -> tuple[FloatArray, FloatArray]:
 def test_curves_are_those_of_the_posterior_written_out(sizes: tuple[float, ...]) -> None:
     given, _ = scores(6, blind=True)
     at = np.array([-0.5, -1.0, -1.4])
-    around = _Around(given, at, given.value - given.information @ at, kinds(RANKS))
+    around = _PoolingProblem(given, at, given.value - given.information @ at, deviation_kinds(RANKS))
     found = around.curves(around.model(sizes))
-    roots = [size * root for size, root in zip(sizes, kinds(RANKS), strict=True)]
+    roots = [size * root for size, root in zip(sizes, deviation_kinds(RANKS), strict=True)]
     T = sum(root @ root.T for root in roots)
     x, covariance = posterior(given, np.asarray(T))
     np.testing.assert_allclose(found.x, x, atol=1e-8)
@@ -69,11 +76,11 @@ def test_curves_are_those_of_the_posterior_written_out(sizes: tuple[float, ...])
 def test_the_likelihood_is_that_of_the_data_up_to_a_constant() -> None:
     given, _ = scores(5)
     at = np.array([-0.5, -1.0, -1.4])
-    around = _Around(given, at, given.value - given.information @ at, kinds(RANKS))
+    around = _PoolingProblem(given, at, given.value - given.information @ at, deviation_kinds(RANKS))
 
     def marginal(sizes: tuple[float, ...]) -> float:
         # J⁻¹ v ~ N(μ, φ J⁻¹ + T), and μ integrated out.
-        T = sum((size * root) @ (size * root).T for size, root in zip(sizes, kinds(RANKS), strict=True))
+        T = sum((size * root) @ (size * root).T for size, root in zip(sizes, deviation_kinds(RANKS), strict=True))
         seen = np.array([np.linalg.solve(j, v) for v, j in zip(given.value, given.information, strict=True)])
         own = [given.dispersion * np.linalg.inv(j) + T for j in given.information]
         inverse = [np.linalg.inv(one) for one in own]
@@ -91,7 +98,7 @@ def test_the_likelihood_is_that_of_the_data_up_to_a_constant() -> None:
 def test_one_decomposition_serves_all_sizes() -> None:
     given, _ = scores(4, seed=3)
     at = np.zeros(3)
-    around = _Around(given, at, given.value, kinds(RANKS))
+    around = _PoolingProblem(given, at, given.value, deviation_kinds(RANKS))
     for kind in range(3):
         for model in around.models((0.0, 0.0, 0.0), kind):
             assert model.fit == pytest.approx(around.model(model.sizes).fit, abs=1e-8)
@@ -100,8 +107,8 @@ def test_one_decomposition_serves_all_sizes() -> None:
 def test_what_segments_share_widens_the_mean_alone() -> None:
     given, _ = scores(5)
     at = np.zeros(3)
-    wider = given._replace(of_mean=3 * given.dispersion)
-    one, other = (_Around(g, at, g.value, kinds(RANKS)) for g in (given, wider))
+    wider = given._replace(mean_dispersion=3 * given.dispersion)
+    one, other = (_PoolingProblem(g, at, g.value, deviation_kinds(RANKS)) for g in (given, wider))
     # Without deviations all is the mean; with any size of them, nothing is.
     mean = 3 * given.dispersion * np.linalg.inv(given.information.sum(axis=0))
     np.testing.assert_allclose(other.curves(other.model((0.0, 0.0, 0.0))).covariance[2], mean, rtol=1e-9)
@@ -116,13 +123,13 @@ def test_intervals_hold_as_much_of_what_is_mixed_as_of_one() -> None:
     of = rng.choice(3, size=200_000, p=chances)
     drawn = means[of] + deviations[of] * rng.standard_normal((len(of), 4))
     for z, share in ((0.6745, 0.5), (1.96, 0.95)):
-        half = MixedNormals(chances, means, deviations).half_width(z)
+        half = NormalMixture(chances, means, deviations).half_width(z)
         np.testing.assert_allclose(np.mean(np.abs(drawn) < half, axis=0), share, atol=0.005)
-    one = MixedNormals(np.ones(1), np.zeros((1, 4)), deviations[:1])
+    one = NormalMixture(np.ones(1), np.zeros((1, 4)), deviations[:1])
     np.testing.assert_allclose(one.half_width(8.0), 8 * deviations[0])
 
 
-def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, Pooled]:
+def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, PooledCurves]:
     """Return how many 95% intervals hold curves that fall faster or slower by `spread`, with `more` information."""
     ranks = np.array([2.0, 3.0, 5.0, 10.0])
     rng = np.random.default_rng(seed)
@@ -130,9 +137,9 @@ def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, P
     information = 0.8 * more * np.exp(rng.standard_normal(segments))[:, None, None] * root @ root.swapaxes(1, 2)
     x = -np.log(ranks) - spread * rng.standard_normal((segments, 1)) * np.log(ranks) / np.log(10)
     noise = np.linalg.cholesky(information) @ rng.standard_normal((segments, 4, 1))
-    given = Scores(np.einsum("snm,sm->sn", information, x) + noise[:, :, 0], information, 1.0, 1.0)
+    given = SegmentScores(np.einsum("snm,sm->sn", information, x) + noise[:, :, 0], information, 1.0, 1.0)
     found = pool(given, -np.log(ranks), ranks)
-    return float(np.mean(np.abs(found.centre - x) < found.about.half_width(1.96))), found
+    return float(np.mean(np.abs(found.centre - x) < found.posterior.half_width(1.96))), found
 
 
 @pytest.mark.parametrize(
@@ -149,7 +156,7 @@ def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, P
 def test_intervals_hold_where_a_small_spread_goes_unseen(segments: int, spread: float, logs: int, more: float) -> None:
     """However much data there are: a spread that they hardly tell from none is small beside them, not beside 1."""
     found = [held(segments, spread, more, seed) for seed in range(logs)]
-    assert np.mean([pooled.differ < 0.5 for _, pooled in found]) > 0.2
+    assert np.mean([pooled.difference_probability < 0.5 for _, pooled in found]) > 0.2
     assert 0.93 < np.mean([share for share, _ in found]) < 0.99
 
 
@@ -161,15 +168,15 @@ def test_alike_segments_are_one_and_sure_ones_are_left_alone() -> None:
     given, x = scores(40, seed=1)
     alike = given._replace(value=np.einsum("snm,m->sn", given.information, -np.log(RANKS)))
     found = pool(alike, -np.log(RANKS), RANKS)
-    assert found.differ < 0.1
+    assert found.difference_probability < 0.1
     np.testing.assert_allclose(found.x, np.tile(-np.log(RANKS), (40, 1)), atol=1e-6)
     sure = given._replace(
         value=np.einsum("snm,sm->sn", 1e4 * given.information, x), information=1e4 * given.information
     )
     found = pool(sure, -np.log(RANKS), RANKS)
-    assert found.differ > 0.999
+    assert found.difference_probability > 0.999
     np.testing.assert_allclose(found.x, x, atol=1e-2)
-    assert found.own.min() > 0.95
+    assert found.own_share.min() > 0.95
 
 
 def unclicked(table: pa.Table, where: Callable[[str, int], bool]) -> pa.Table:
@@ -273,21 +280,23 @@ def test_a_segment_without_any_clicks_gets_the_common_curve() -> None:
     table = unclicked(table, lambda device, position: device == "none")
     fitted = posbias.CrossFit(pool=True).fit(posbias.harvest(posbias.ClickLog(table), by=["device"], max_rank=4))
     none = fitted.segments_[("none",)]
-    assert none.notes_ == ("Pooled: 0% of it is told by the clicks of this segment, the rest by those of all.",)
+    assert none.notes_ == (
+        "Pooled: 0% of this curve comes from the clicks of this segment, the rest from all segments.",
+    )
     np.testing.assert_allclose(np.log(none.propensity_), np.log(fitted.propensity_), atol=0.1)
 
 
 def test_the_note_says_how_much_is_a_segments_own() -> None:
     nothing, counts = np.zeros((3, 3)), np.zeros((3, 3), dtype=np.int64)
     own = np.array([[0, 0.996, 1], [0, 0.9, 1], [0, 0.4, 0.4]])
-    known, about = nothing == 0, MixedNormals(np.ones(1), np.zeros((1, 3, 2)), np.ones((1, 3, 2)))
+    known, about = nothing == 0, NormalMixture(np.ones(1), np.zeros((1, 3, 2)), np.ones((1, 3, 2)))
     found = pooled_segments.PooledSegments(
-        nothing, nothing, np.zeros((3, 3, 3)), about, own, known, counts, counts, nothing, differ=1.0
+        nothing, nothing, np.zeros((3, 3, 3)), about, own, known, counts, counts, nothing, difference_probability=1.0
     )
     assert [*found.notes()] == [
-        "Pooled: nearly all of it, over 99%, is told by the clicks of this segment alone.",
-        "Pooled: 90 to 100% of it is told by the clicks of this segment, the rest by those of all.",
-        "Pooled: 40% of it is told by the clicks of this segment, the rest by those of all.",
+        "Pooled: over 99% of this curve comes from the clicks of this segment.",
+        "Pooled: 90 to 100% of this curve comes from the clicks of this segment, the rest from all segments.",
+        "Pooled: 40% of this curve comes from the clicks of this segment, the rest from all segments.",
     ]
 
 
@@ -304,8 +313,8 @@ def test_segments_of_one_query_are_pooled_too() -> None:
 def test_pooling_needs_strata_and_room(harvest: posbias.Harvest, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(posbias.EstimateError, match="pool must be True or False"):
         posbias.CrossFit(pool=1).fit(harvest)  # type: ignore[arg-type]
-    monkeypatch.setattr(pooled_segments, "_MOST_NUMBERS", 50)
-    with pytest.raises(posbias.EstimateError, match="3 segments of 5 ranks are too many to pool: 2 are the most"):
+    monkeypatch.setattr(pooled_segments, "_MAX_NUMBERS", 50)
+    with pytest.raises(posbias.EstimateError, match="3 segments of 5 ranks are too many to pool: the maximum is 2"):
         posbias.CrossFit(pool=True).fit(harvest)
 
 

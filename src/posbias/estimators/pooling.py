@@ -1,4 +1,16 @@
-"""Segments estimated together."""
+"""Partial pooling: estimate the curves of all segments together, each shrunk toward the mean as far as the data say.
+
+With x = log p of ranks 2..M, a segment s gives its score g and its information J at x; J may be singular, so that ranks
+the segment does not identify borrow from the others. With v = g + J x, deviations x_s − μ ~ N(0, T), T = L Lᵀ, and u =
+v − J μ::
+
+    B = L (Lᵀ J L + φ I)⁻¹ Lᵀ       x_s = μ + B u       W = J − J B J       μ = (Σ W)⁻¹ Σ (I − J B) v
+    V_s = φ B + F ψ (Σ W)⁻¹ Fᵀ,  F = I − B J,  ψ = φ unless segments have queries in common
+    −2ℓ = Σ log|I + Lᵀ J L / φ| − Σ uᵀ B u / φ − rᵀ (Σ W)⁻¹ r / φ + log|Σ W|,  r = Σ (u − J B u),  u at a fixed μ
+
+φ is the dispersion: how many times more than J says the scores vary. T is unknown: a sum of kinds of deviation, each of
+some size. Results are averaged over sizes, weighted by how well each explains the scores. `docs/theory.md` derives it.
+"""
 
 from __future__ import annotations
 
@@ -15,333 +27,331 @@ from posbias.estimators.base import MIN_BUCKETS, Intervals, connected_ranks, no_
 from posbias.estimators.cross_fit import CellRows, CrossFitCounts, RelevanceGuess, ScoreTerms
 from posbias.harvesting.harvest import Harvest, SegmentStrata
 
-# Halvings of what is left to search, which is never more than some times the answer.
-_HALVINGS = 20
-# The standard deviations of log p that are tried; for the curves, from what makes a difference on; and those that go
-# with another kind.
-_SIZES = 0.005 * 2.0 ** np.arange(0, 8.5, 0.5)
-_MATTERS = 0.02
-_COARSE = _SIZES[6::4]
-# One more kind of deviation must bring −2ℓ down by more than this.
-_WORTH = 4.0
-# For the width of intervals all variances up to the square of this are as likely as each other, and beyond it all
-# magnitudes. None at all is as likely as those up to so many times the variance of the mean, which makes of it what
-# differs little from none, and no more than this beside all others: thin data tell little from none.
-_USUAL, _SMALL, _MOST_NONE = 0.32, 6.0, 0.1
-# Sizes less likely than this make no difference, and kinds of which none is likelier than that need no second look.
-_UNLIKELY, _HOPELESS = 1e-3, 1e-6
-# The sizes of each kind of deviation, 0 for one that there is not.
+# The size of each kind of deviation; 0 for a kind that is absent.
 Sizes = tuple[float, ...]
-_NONE: Sizes = (0.0, 0.0, 0.0)
-# Scores are taken anew so many times where the curves came to lie, each within reach of the one before.
-_TIMES, _REACH = 3, 1.0
-# A level of relevance that is told by a segment's own few clicks leans on the chance that its score does. With 1 in
-# place of this, 3,000 segments of ten rows each had .55 for .5.
-_STEADY = 20.0
-# More numbers than these would fill the memory.
-_MOST_NUMBERS = 10**8
-_BORROWED = "borrowed from the other segments, since nothing here connects it to rank 1"
+_NO_DEVIATION: Sizes = (0.0, 0.0, 0.0)
+# The standard deviations of log p that are tried, and those that are tried in combination with another kind.
+_SIZES = 0.005 * 2.0 ** np.arange(0, 8.5, 0.5)
+_COARSE_SIZES = _SIZES[6::4]
+# Smaller deviations do not matter for the curves.
+_SMALLEST_RELEVANT = 0.02
+# One more kind of deviation must lower −2ℓ by more than this.
+_MIN_GAIN = 4.0
+# The prior for the width of intervals. All variances up to the square of the first number are equally likely, and
+# beyond it all magnitudes. "No deviation" is as likely as variances up to the second number times the variance of the
+# mean, which includes what hardly differs from none, but at most the third number times all others: thin data cannot
+# tell.
+_USUAL_SIZE, _NEAR_ZERO, _MAX_PRIOR_OF_NONE = 0.32, 6.0, 0.1
+# Models less likely than the first make no difference; models less likely than the second are not tried again.
+_UNLIKELY, _HOPELESS = 1e-3, 1e-6
+# How often the scores are computed anew at the new curves, and the largest step in log p of each time.
+_LINEARISATIONS, _MAX_STEP = 3, 1.0
+# Pseudo-clicks for the relevance level of a segment. Its few clicks share their chance errors with its score: with 1 in
+# place of 20, 3,000 segments of ten rows each had an estimate of .55 for .5.
+_LEVEL_PRIOR = 20.0
+# Bisections in the search for the half-width.
+_BISECTIONS = 20
+# Arrays of more numbers than this would fill the memory.
+_MAX_NUMBERS = 10**8
+_BORROWED = "borrowed from the other segments: no clicks of this segment connect it to rank 1"
 
 
 @dataclass(frozen=True)
 class PooledSegments:
-    """Curves of all segments.
+    """The pooled curves of all S segments of a harvest.
 
     Attributes:
-        log_propensity: (S, M); NaN where no segment connects a rank to rank 1.
-        centre: about which its intervals lie, (S, M).
-        covariance: of log p about that, (S, M, M).
-        about: how log p lies about that, at the ranks after the first that have a number, (S, n).
-        own: how far each number is the segment's own, from 0 to 1, (S, M).
-        alone: which ranks the segment could tell without the others, (S, M).
-        impressions: by segment and rank.
-        clicks: likewise.
-        traffic: page views by segment and ranker.
-        differ: how likely it is that the segments differ at all.
+        log_propensity (array of shape S × M): log p; NaN where no segment connects a rank to rank 1.
+        centre (array of shape S × M): the centre of the intervals on the log scale.
+        covariance (array of shape S × M × M): the covariance of log p about the centre.
+        posterior (NormalMixture): the distribution of log p about the centre, at the identified ranks after the first.
+        own_share (array of shape S × M): how much of each estimate comes from the segment's own clicks, from 0 to 1.
+        self_identified (array of bool, S × M): which ranks the segment identifies without the others.
+        impressions (array of shape S × M): impressions by segment and rank.
+        clicks (array of shape S × M): clicks by segment and rank.
+        traffic (array of shape S × m): page views by segment and ranker.
+        difference_probability (float): the probability that the segments differ at all.
     """
 
     log_propensity: FloatArray
     centre: FloatArray
     covariance: FloatArray
-    about: MixedNormals
-    own: FloatArray
-    alone: BoolArray
+    posterior: NormalMixture
+    own_share: FloatArray
+    self_identified: BoolArray
     impressions: IntArray
     clicks: IntArray
     traffic: FloatArray
-    differ: float
+    difference_probability: float
 
     @classmethod
     def of(cls, harvest: Harvest, counts: CrossFitCounts) -> PooledSegments:
-        """Return the curves of a harvest's segments, given what was fitted on all of it."""
+        """Return the curves of a harvest's segments, given the fit of the whole harvest."""
         segments, ranks = len(harvest.segments), harvest.max_rank
-        if segments * ranks**2 > _MOST_NUMBERS:
+        if segments * ranks**2 > _MAX_NUMBERS:
             raise EstimateError(
-                f"{segments:,} segments of {ranks} ranks are too many to pool: {_MOST_NUMBERS // ranks**2:,} are the "
-                "most. Harvest by fewer columns, or fewer ranks (max_rank)."
+                f"{segments:,} segments of {ranks} ranks are too many to pool: the maximum is "
+                f"{_MAX_NUMBERS // ranks**2:,}. Harvest by fewer columns, or fewer ranks (max_rank)."
             )
-        root = counts.solution
-        if not np.isfinite(root.x).all():
-            raise EstimateError(f"Segments cannot be pooled without a curve of them all: {counts.reasons()[1]}.")
+        solution = counts.solution
+        if not np.isfinite(solution.x).all():
+            raise EstimateError(
+                f"Segments cannot be pooled, because their common curve has no estimate: {counts.reasons()[1]}."
+            )
         strata = SegmentStrata.of(harvest)
         rows = CellRows.of(strata.strata, by_design=counts.rows.design is not None)
         parts = rows.where(strata.within(counts.used_buckets)[rows.cell_bucket][rows.cell])
-        alone = _alone(replace(parts, cell_bucket=strata.segment[parts.cell_bucket], buckets=segments))
-        held = connected_ranks(counts.links)
-        free = np.flatnonzero(held)[1:]
-        parts = parts.where(held[parts.rank])
-        at = root.x[free]
-        x, tried = np.tile(root.x, (segments, 1)), None
-        for _ in range(_TIMES):
-            scores = _scores(x, parts, strata, root.guess, free, counts.score_dispersion)
-            found = pool(scores, at, (free + 1).astype(np.float64), tried)
-            tried = found.tried
-            x[:, free] += np.clip(found.x - x[:, free], -_REACH, _REACH)
+        self_identified = _self_identified(_by_segment(parts, strata, segments))
+        connected = connected_ranks(counts.links)
+        free = np.flatnonzero(connected)[1:]
+        parts = parts.where(connected[parts.rank])
+        mean = solution.x[free]
+        x, tried = np.tile(solution.x, (segments, 1)), None
+        for _ in range(_LINEARISATIONS):
+            scores = _segment_scores(x, parts, strata, solution.guess, free, counts.score_dispersion)
+            pooled = pool(scores, mean, (free + 1).astype(np.float64), tried)
+            tried = pooled.tried
+            x[:, free] += np.clip(pooled.x - x[:, free], -_MAX_STEP, _MAX_STEP)
         impressions, clicks = harvest.counts("segment", "rank")
         return cls(
-            log_propensity=np.where(held, x, np.nan),
-            centre=_spread(found.centre, free, ranks),
-            covariance=_spread(_spread(found.covariance, free, ranks).swapaxes(1, 2), free, ranks),
-            about=found.about,
-            own=_spread(found.own, free, ranks),
-            alone=alone,
+            log_propensity=np.where(connected, x, np.nan),
+            centre=_at_all_ranks(pooled.centre, free, ranks),
+            covariance=_at_all_ranks(_at_all_ranks(pooled.covariance, free, ranks).swapaxes(1, 2), free, ranks),
+            posterior=pooled.posterior,
+            own_share=_at_all_ranks(pooled.own_share, free, ranks),
+            self_identified=self_identified,
             impressions=impressions,
             clicks=clicks,
             traffic=strata.traffic,
-            differ=found.differ,
+            difference_probability=pooled.difference_probability,
         )
 
     def intervals(self, level: float | None, degrees: FloatArray) -> Iterator[Intervals]:
-        """Yield the intervals of each segment, or none without a level; degrees are those of the curve of all."""
+        """Yield the intervals of each segment.
+
+        Arguments:
+            level (float or None): the coverage; None for no intervals.
+            degrees (array of length M): the degrees of freedom of the common curve.
+        """
         x, known = self.log_propensity, np.isfinite(self.log_propensity)
-        borrowed = [[_BORROWED if one else None for one in row] for row in (known & ~self.alone).tolist()]
+        borrowed = known & ~self.self_identified
+        all_reasons = [[_BORROWED if is_borrowed else None for is_borrowed in row] for row in borrowed.tolist()]
         if level is None:
             nothing = no_intervals(x.shape[1])
-            yield from (replace(nothing, reasons=reasons) for reasons in borrowed)
+            yield from (replace(nothing, reasons=reasons) for reasons in all_reasons)
             return
         free = np.flatnonzero(known.all(axis=0))[1:]
         *quantiles, normal = t_quantile(np.append(degrees, np.inf), (1 + level) / 2)
-        half = _spread(self.about.half_width(normal), free, x.shape[1]) * quantiles / normal
-        # However far a curve is drawn in, its interval does not leave it out.
+        half = _at_all_ranks(self.posterior.half_width(normal), free, x.shape[1]) * quantiles / normal
+        # The interval includes the estimate, even if that is shrunk further than the centre.
         low, high = np.minimum(x, self.centre - half), np.maximum(x, self.centre + half)
-        ends = np.exp(np.stack([low, high], axis=-1))
-        for own, covariance, reasons in zip(ends, self.covariance, borrowed, strict=True):
-            yield Intervals(own, covariance, degrees, reasons)
+        bounds = np.exp(np.stack([low, high], axis=-1))
+        for segment_bounds, covariance, reasons in zip(bounds, self.covariance, all_reasons, strict=True):
+            yield Intervals(segment_bounds, covariance, degrees, reasons)
 
     def notes(self) -> Iterator[str]:
-        """Say how much of each segment's curve is its own."""
-        known = np.isfinite(self.log_propensity).all(axis=0) & (np.arange(self.own.shape[1]) > 0)
-        shares = np.clip(100 * self.own[:, known], 0, 100)
+        """Yield, for each segment, how much of its curve comes from its own clicks."""
+        known = np.isfinite(self.log_propensity).all(axis=0) & (np.arange(self.own_share.shape[1]) > 0)
+        shares = np.clip(100 * self.own_share[:, known], 0, 100)
         for least, most in zip(shares.min(axis=1).tolist(), shares.max(axis=1).tolist(), strict=True):
             low, high = f"{least:.0f}", f"{most:.0f}"
             share = f"{low}%" if low == high else f"{low} to {high}%"
             if low == "100":
-                yield "Pooled: nearly all of it, over 99%, is told by the clicks of this segment alone."
+                yield "Pooled: over 99% of this curve comes from the clicks of this segment."
                 continue
-            yield f"Pooled: {share} of it is told by the clicks of this segment, the rest by those of all."
+            yield f"Pooled: {share} of this curve comes from the clicks of this segment, the rest from all segments."
 
 
-@dataclass(frozen=True, eq=False)
-class MixedNormals:
-    """Numbers about a centre, each normal under K suppositions.
+# ---- Scores of segments
 
-    Attributes:
-        chances: of the suppositions, which add up to 1: (K,).
-        means: under each, less the centre: (K, ...).
-        deviations: under each, none of them 0: (K, ...).
+
+class SegmentScores(NamedTuple):
+    """The scores of segments at some curves, linearised; n is the number of free ranks."""
+
+    value: FloatArray  # v = g + J x, (S, n)
+    information: FloatArray  # J, (S, n, n)
+    dispersion: float  # φ: the variance of a segment's score over its information
+    mean_dispersion: float  # ψ: the same for the sum of all scores; φ unless segments have queries in common
+
+
+def _segment_scores(
+    x: FloatArray,
+    parts: CellRows,
+    strata: SegmentStrata,
+    guess: RelevanceGuess | None,
+    free: IntArray,
+    common_dispersion: float,
+) -> SegmentScores:
+    """Return the scores of segments at x, (S, M), from the rows of their parts (bucket × segment)."""
+    rows = _by_segment(parts, strata, len(x))
+    terms = ScoreTerms.at(x, rows, strata.traffic, None if guess is None else _with_levels(guess, x, rows))
+    score, information = terms.by_bucket()[:, free], terms.information(by_bucket=True)[:, free[:, None], free]
+    dispersion = _dispersion(terms, information, parts, strata, free)
+    dispersion = common_dispersion if np.isnan(dispersion) else dispersion
+    # Few buckets do not show the dispersion, and a single one has none.
+    dispersion = dispersion if len(np.unique(strata.bucket)) >= MIN_BUCKETS else max(dispersion, 1.0)
+    value = score + np.einsum("snm,sm->sn", information, x[:, free])
+    return SegmentScores(value, information, dispersion, max(dispersion, common_dispersion))
+
+
+def _by_segment(parts: CellRows, strata: SegmentStrata, segments: int) -> CellRows:
+    """Return the rows with segments in place of parts as their buckets."""
+    return replace(parts, cell_bucket=strata.segment[parts.cell_bucket], buckets=segments)
+
+
+def _with_levels(guess: RelevanceGuess, x: FloatArray, rows: CellRows) -> RelevanceGuess:
+    """Return the guess with a factor of r0 for each segment, from its clicks and those that r0 predicts."""
+    expected = rows.sum_by_bucket(guess.at(rows) * rows.views * rows.at_ranks(np.exp(x))).sum(axis=1)
+    clicks = rows.sum_by_bucket(rows.clicks).sum(axis=1)
+    return replace(guess, bucket_level=(clicks + _LEVEL_PRIOR) / (expected + _LEVEL_PRIOR))
+
+
+def _dispersion(
+    terms: ScoreTerms, information: FloatArray, parts: CellRows, strata: SegmentStrata, free: IntArray
+) -> float:
+    """Return φ = tr((Σ J)⁻¹ Σ h hᵀ) / (M−1), where h is a part's contribution to the score of its segment, centred.
+
+    A part also changes the traffic of its segment, which cancels some of the chance error. Without this term φ would be
+    too large, and segments would look more alike. NaN if no segment has two parts.
     """
-
-    chances: FloatArray
-    means: FloatArray
-    deviations: FloatArray
-
-    def half_width(self, z: float) -> FloatArray:
-        """Return how far from the centre each number lies as often as a normal lies within z of its mean.
-
-        >>> MixedNormals(np.array([0.9, 0.1]), np.zeros((2, 1)), np.array([[1.0], [3.0]])).half_width(1.96).round(2)
-        array([2.53])
-        """
-        # The narrowest is too narrow for all others, and off its middle for itself; what holds each, holds all.
-        low = z * self.deviations.min(axis=0)
-        high = (np.abs(self.means) + z * self.deviations).max(axis=0)
-        wanted = 2 * normal_tail(np.array(z))
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            left_out = np.zeros_like(middle)
-            for chance, mean, deviation in zip(self.chances, self.means, self.deviations, strict=True):
-                left_out += chance * (
-                    normal_tail((middle - mean) / deviation) + normal_tail((middle + mean) / deviation)
-                )
-            narrow = left_out > wanted
-            low, high = np.where(narrow, middle, low), np.where(narrow, high, middle)
-        return np.asarray(high)
+    segment, size = strata.segment, strata.traffic.sum(axis=1)
+    contribution = parts.sum_by_bucket(terms.score)[:, free]
+    traffic_jacobian = terms.traffic_jacobian(strata.traffic.shape[1], by_bucket=True)[:, free]
+    views = strata.strata.views
+    shift = views - views.sum(axis=1, keepdims=True) * (strata.traffic / np.maximum(size, 1)[:, None])[segment]
+    for ranker in range(shift.shape[1]):
+        contribution += traffic_jacobian[segment, :, ranker] * shift[:, [ranker]]
+    count = np.bincount(segment, minlength=len(size))
+    sums = np.stack([tally(segment, of_rank, len(size)) for of_rank in contribution.T], axis=1)
+    mean = sums / np.maximum(count, 1)[:, None]
+    several = count > 1
+    if not several.any():
+        return float("nan")
+    centred = (contribution - mean[segment]) * np.sqrt(several * count / np.maximum(count - 1, 1))[segment, None]
+    inverse = np.linalg.pinv(information[several].sum(axis=0), hermitian=True)
+    return float(np.trace(inverse @ (centred.T @ centred)) / len(free))
 
 
-def _alone(rows: CellRows) -> BoolArray:
-    """Return which ranks each segment connects to rank 1 by itself, there and back, (S, M)."""
+def _self_identified(rows: CellRows) -> BoolArray:
+    """Return which ranks each segment connects with rank 1 by itself, in both directions, (S, M)."""
     keys, segments = rows.links
     flat = np.zeros((rows.buckets, rows.ranks**2), dtype=np.bool_)
     flat[segments, keys] = True
     links = flat.reshape(-1, rows.ranks, rows.ranks)
-    found = _reached(links) & _reached(links.swapaxes(1, 2))
-    return np.asarray(found & (found.sum(axis=1, keepdims=True) > 1))
+    connected = _reachable(links) & _reachable(links.swapaxes(1, 2))
+    return np.asarray(connected & (connected.sum(axis=1, keepdims=True) > 1))
 
 
-def _reached(links: BoolArray) -> BoolArray:
-    """Return which ranks a chain of links leads to from rank 1, of each segment."""
-    found = np.zeros(links.shape[:2], dtype=np.bool_)
-    found[:, 0] = True
+def _reachable(links: BoolArray) -> BoolArray:
+    """Return which ranks chains of links lead to from rank 1, in each segment."""
+    reached = np.zeros(links.shape[:2], dtype=np.bool_)
+    reached[:, 0] = True
     while True:
-        further = found | (found[:, :, None] & links).any(axis=1)
-        if np.array_equal(found, further):
-            return found
-        found = further
+        further = reached | (reached[:, :, None] & links).any(axis=1)
+        if np.array_equal(reached, further):
+            return reached
+        reached = further
 
 
-def _scores(
-    x: FloatArray, parts: CellRows, strata: SegmentStrata, guess: RelevanceGuess | None, free: IntArray, excess: float
-) -> Scores:
-    """Return the scores of segments at x, (S, M), from the rows of their parts."""
-    rows = replace(parts, cell_bucket=strata.segment[parts.cell_bucket], buckets=len(x))
-    score = ScoreTerms.at(x, rows, strata.traffic, None if guess is None else _levelled(guess, x, rows))
-    gradient, information = score.by_bucket()[:, free], score.information(by_bucket=True)[:, free[:, None], free]
-    dispersion = _dispersion(score, information, parts, strata, free)
-    dispersion = excess if np.isnan(dispersion) else dispersion
-    # Of few buckets it is not known, and one alone has none.
-    dispersion = dispersion if len(np.unique(strata.bucket)) >= MIN_BUCKETS else max(dispersion, 1.0)
-    value = gradient + np.einsum("snm,sm->sn", information, x[:, free])
-    return Scores(value, information, dispersion, max(dispersion, excess))
+def _at_all_ranks(values: FloatArray, free: IntArray, ranks: int) -> FloatArray:
+    """Return values of free ranks among those of all ranks: 0 at rank 1, NaN at ranks that are not identified."""
+    placed = np.full((*values.shape[:-1], ranks), np.nan)
+    placed[..., free] = values
+    placed[..., 0] = 0.0
+    return placed
 
 
-class Scores(NamedTuple):
-    """What the segments' clicks say of log p.
-
-    Attributes:
-        value: v = g + J x, (S, n).
-        information: J, (S, n, n).
-        dispersion: φ, how many times as much as J says the score of a segment varies.
-        of_mean: ψ, how many times as much their sum does; φ, unless segments have queries in common.
-    """
-
-    value: FloatArray
-    information: FloatArray
-    dispersion: float
-    of_mean: float
-
-
-def _levelled(guess: RelevanceGuess, x: FloatArray, rows: CellRows) -> RelevanceGuess:
-    """Return the guess with as much more or less relevance in each segment as its clicks, and some at r0, say."""
-    expected = rows.sum_by_bucket(guess.at(rows) * rows.views * rows.at_ranks(np.exp(x))).sum(axis=1)
-    return replace(guess, bucket_level=(rows.sum_by_bucket(rows.clicks).sum(axis=1) + _STEADY) / (expected + _STEADY))
-
-
-def _dispersion(
-    score: ScoreTerms, information: FloatArray, parts: CellRows, strata: SegmentStrata, free: IntArray
-) -> float:
-    """Return φ = tr((Σ J)⁻¹ Σ h hᵀ) / (M−1), h what a part adds to the score of its segment, less their mean.
-
-    A part moves the segment's traffic too. That takes off part of what chance does: with it left in, noise would be
-    thought larger than it is, and the segments more alike. NaN if no segment has two parts.
-    """
-    segment, size = strata.segment, strata.traffic.sum(axis=1)
-    own = parts.sum_by_bucket(score.score)[:, free]
-    slope = score.traffic_jacobian(strata.traffic.shape[1], by_bucket=True)[:, free]
-    views = strata.strata.views
-    off = views - views.sum(axis=1, keepdims=True) * (strata.traffic / np.maximum(size, 1)[:, None])[segment]
-    for ranker in range(off.shape[1]):
-        own += slope[segment, :, ranker] * off[:, [ranker]]
-    count = np.bincount(segment, minlength=len(size))
-    mean = np.stack([tally(segment, of_rank, len(size)) for of_rank in own.T], axis=1) / np.maximum(count, 1)[:, None]
-    several = count > 1
-    if not several.any():
-        return float("nan")
-    left = (own - mean[segment]) * np.sqrt(several * count / np.maximum(count - 1, 1))[segment, None]
-    known = np.linalg.pinv(information[several].sum(axis=0), hermitian=True)
-    return float(np.trace(known @ (left.T @ left)) / len(free))
-
-
-def pool(scores: Scores, at: FloatArray, ranks: FloatArray, tried: list[Sizes] | None = None) -> Pooled:
-    """Return the curves that scores make of segments with a mean near `at`, (n,), of ranks (n,).
-
-    `tried` are deviations to be averaged over, with all sizes of those of one kind; without them they are searched for.
-    """
-    around = _Around(scores, at, scores.value - scores.information @ at, kinds(ranks))
-    single = {sizes.index(max(sizes)) for sizes in tried if np.count_nonzero(sizes) == 1} if tried else range(3)
-    singles = [model for kind in single for model in around.models(_NONE, kind)]
-    none = around.model(_NONE)
-    several = [around.model(sizes) for sizes in tried or [] if np.count_nonzero(sizes) > 1]
-    models = [none, *singles, *(_searched(around, none, singles) if tried is None else several)]
-    fits = np.array([model.fit for model in models])
-    sizes = np.linalg.norm([model.sizes for model in models], axis=1)
-    usual, matters = np.minimum(sizes, _USUAL), (sizes > 0.9 * _MATTERS).astype(np.float64)
-    # For the curves none is as likely as all that matters.
-    point = _chances(fits, 3.0 * np.sum(_SIZES > 0.9 * _MATTERS), matters)
-    centre = _chances(fits, 0.0, usual**6)
-    # A step to √2 times the size adds this much to the variance.
-    steps = usual**2 * np.log(2)
-    most = _MOST_NONE * 3 * (np.minimum(_SIZES, _USUAL) ** 2).sum() * np.log(2)
-    width = _chances(fits, min(_SMALL * around.error_of_mean(), most), steps)
-    chance = np.max([point, centre, width], axis=0)
-    again = [model.sizes for model, likely in zip(models, chance > _HOPELESS, strict=True) if likely]
-    kept = chance > _UNLIKELY
-    curves = [around.curves(model) for model, likely in zip(models, kept, strict=True) if likely]
-    point, centre, width = (chances[kept] / chances[kept].sum() for chances in (point, centre, width))
-    x, middle = (np.asarray(sum(w * c.x for w, c in zip(chances, curves, strict=True))) for chances in (point, centre))
-    own = np.asarray(sum(w * c.own for w, c in zip(point, curves, strict=True)))
-    covariance, about = _lying(curves, width, middle)
-    return Pooled(x, middle, covariance, about, own, again, 1 - float(point[0]) if kept[0] else 1.0)
+# ---- Pooling
 
 
 @dataclass(frozen=True)
-class Pooled:
-    """The segments' curves.
+class PooledCurves:
+    """The pooled curves at the free ranks.
 
     Attributes:
-        x: log p by segment, (S, n).
-        centre: a curve that is drawn in less, about which intervals lie, (S, n).
-        covariance: of log p about it, (S, n, n).
-        about: how log p lies about it, (S, n).
-        own: how far the segment's own clicks decide, (S, n): the share of a change of the mean, if that fell
-            faster or slower, that they would not follow. 0 where all is borrowed, 1 where nothing is.
-        tried: the deviations that were not hopeless.
-        differ: how likely it is that the segments differ at all, from an even chance.
+        x (array of shape S × n): log p by segment.
+        centre (array of shape S × n): a curve that is shrunk less, about which intervals lie.
+        covariance (array of shape S × n × n): the covariance of log p about the centre.
+        posterior (NormalMixture): the distribution of log p about the centre, (S, n).
+        own_share (array of shape S × n): how much the segment's own clicks determine: the share of a change of the
+            mean, if that fell faster or slower, that the curve would not follow. 0 if all is borrowed, 1 if nothing is.
+        tried (list of Sizes): the deviations that were likely enough to be tried again.
+        difference_probability (float): the probability that the segments differ at all, with ½ as its prior.
     """
 
     x: FloatArray
     centre: FloatArray
     covariance: FloatArray
-    about: MixedNormals
-    own: FloatArray
+    posterior: NormalMixture
+    own_share: FloatArray
     tried: list[Sizes]
-    differ: float
+    difference_probability: float
 
 
-class _Around(NamedTuple):
-    """Scores about a fixed mean, and the kinds of deviation from it."""
+def pool(scores: SegmentScores, mean: FloatArray, ranks: FloatArray, tried: list[Sizes] | None = None) -> PooledCurves:
+    """Return the pooled curves of segments.
 
-    scores: Scores
-    at: FloatArray
+    Arguments:
+        scores (SegmentScores): the scores of the segments.
+        mean (array of length n): a curve near the mean of all.
+        ranks (array of length n): the ranks of its entries.
+        tried (list of Sizes, default None): the deviations to average over, with all sizes of those of one kind; by
+            default they are searched for.
+    """
+    problem = _PoolingProblem(scores, mean, scores.value - scores.information @ mean, deviation_kinds(ranks))
+    single = {sizes.index(max(sizes)) for sizes in tried if np.count_nonzero(sizes) == 1} if tried else range(3)
+    singles = [model for kind in single for model in problem.models(_NO_DEVIATION, kind)]
+    none = problem.model(_NO_DEVIATION)
+    several = [problem.model(sizes) for sizes in tried or [] if np.count_nonzero(sizes) > 1]
+    models = [none, *singles, *(_search_mixtures(problem, none, singles) if tried is None else several)]
+    fits = np.array([model.fit for model in models])
+    sizes = np.linalg.norm([model.sizes for model in models], axis=1)
+    usual, relevant = np.minimum(sizes, _USUAL_SIZE), (sizes > 0.9 * _SMALLEST_RELEVANT).astype(np.float64)
+    # For the curves, no deviation is as likely as all relevant ones together.
+    point = _posterior_weights(fits, 3.0 * np.sum(_SIZES > 0.9 * _SMALLEST_RELEVANT), relevant)
+    centre = _posterior_weights(fits, 0.0, usual**6)
+    # The grid grows by √2, which adds this much to the variance.
+    steps = usual**2 * np.log(2)
+    most = _MAX_PRIOR_OF_NONE * 3 * (np.minimum(_SIZES, _USUAL_SIZE) ** 2).sum() * np.log(2)
+    width = _posterior_weights(fits, min(_NEAR_ZERO * problem.variance_of_mean(), most), steps)
+    largest = np.max([point, centre, width], axis=0)
+    again = [model.sizes for model, likely in zip(models, largest > _HOPELESS, strict=True) if likely]
+    kept = largest > _UNLIKELY
+    curves = [problem.curves(model) for model, likely in zip(models, kept, strict=True) if likely]
+    point, centre, width = (weights[kept] / weights[kept].sum() for weights in (point, centre, width))
+    x, middle = (np.asarray(sum(w * c.x for w, c in zip(weights, curves, strict=True))) for weights in (point, centre))
+    own_share = np.asarray(sum(w * c.own_share for w, c in zip(point, curves, strict=True)))
+    covariance, posterior = _distribution_about(curves, width, middle)
+    differ = 1 - float(point[0]) if kept[0] else 1.0
+    return PooledCurves(x, middle, covariance, posterior, own_share, again, differ)
+
+
+class _PoolingProblem(NamedTuple):
+    """Scores about a fixed mean, u = v − J μ, and the kinds of deviation from it as roots L."""
+
+    scores: SegmentScores
+    mean: FloatArray
     u: FloatArray
     kinds: tuple[FloatArray, ...]
 
-    def model(self, sizes: Sizes) -> _Model:
-        """Return T of these sizes."""
+    def model(self, sizes: Sizes) -> _DeviationModel:
+        """Return the model T of these sizes."""
         parts = [size * root for size, root in zip(sizes, self.kinds, strict=True) if size]
-        root = np.hstack(parts) if parts else np.zeros((len(self.at), 1))
+        root = np.hstack(parts) if parts else np.zeros((len(self.mean), 1))
         if root.shape[1] > len(root):
-            # Any root of T will do: one with no more columns than rows.
+            # Any root of T will do: take one with no more columns than rows.
             root = np.linalg.cholesky(root @ root.T).astype(np.float64)
-        # A root of the inverse: to decompose it would take five times as long.
+        # The Cholesky root of the inverse: an eigendecomposition would take five times as long.
         half = np.linalg.cholesky(
             root.T @ self.scores.information @ root + self.scores.dispersion * np.eye(root.shape[1])
         )
         turned = root @ np.linalg.inv(half).swapaxes(1, 2)
-        gain = 2 * np.log(np.diagonal(half, axis1=1, axis2=2) / np.sqrt(self.scores.dispersion)).sum()
-        return self._fitted(turned, [(np.ones((len(half), root.shape[1])), gain, sizes)])[0]
+        log_determinant = 2 * np.log(np.diagonal(half, axis1=1, axis2=2) / np.sqrt(self.scores.dispersion)).sum()
+        return self._fit_models(turned, [(np.ones((len(half), root.shape[1])), log_determinant, sizes)])[0]
 
-    def models(self, sizes: Sizes, kind: int) -> list[_Model]:
-        """Return T with one kind in each size in place of none."""
-        tried = _COARSE if any(sizes) else _SIZES
+    def models(self, sizes: Sizes, kind: int) -> list[_DeviationModel]:
+        """Return the models in which an absent kind of deviation has each of the sizes."""
+        tried = _COARSE_SIZES if any(sizes) else _SIZES
         every = [(*sizes[:kind], float(size), *sizes[kind + 1 :]) for size in tried]
         if any(sizes):
             return [self.model(mixture) for mixture in every]
@@ -349,54 +359,70 @@ class _Around(NamedTuple):
         root, phi = self.kinds[kind], self.scores.dispersion
         values, vectors = np.linalg.eigh(root.T @ self.scores.information @ root)
         scaled = [size**2 * np.maximum(values, 0.0) for size in tried]
-        shrunk = [size**2 / (own + phi) for size, own in zip(tried, scaled, strict=True)]
-        gains = [np.log1p(own / phi).sum() for own in scaled]
-        return self._fitted(root @ vectors, list(zip(shrunk, gains, every, strict=True)))
+        shrunk = [size**2 / (value + phi) for size, value in zip(tried, scaled, strict=True)]
+        log_determinants = [np.log1p(value / phi).sum() for value in scaled]
+        return self._fit_models(root @ vectors, list(zip(shrunk, log_determinants, every, strict=True)))
 
-    def error_of_mean(self) -> float:
-        """Return the variance of the mean in each kind of deviation, added up.
+    def variance_of_mean(self) -> float:
+        """Return the variance of the mean curve in each kind of deviation, added up.
 
-        It is φ √m / ‖Lᵀ (Σ J) L‖ where L has m columns: of most of them less is known, of the first few more.
+        It is φ √m / ‖Lᵀ (Σ J) L‖ where L has m columns.
         """
-        known = self.scores.information.sum(axis=0)
-        roots = [np.sqrt(root.shape[1]) / np.linalg.norm(root.T @ known @ root) for root in self.kinds]
-        return float(self.scores.dispersion * sum(roots))
+        information = self.scores.information.sum(axis=0)
+        variances = [np.sqrt(root.shape[1]) / np.linalg.norm(root.T @ information @ root) for root in self.kinds]
+        return float(self.scores.dispersion * sum(variances))
 
-    def _fitted(self, turned: FloatArray, models: list[tuple[FloatArray, float, Sizes]]) -> list[_Model]:
-        """Return each T, given what B is made of, and log|I + Lᵀ J L / φ| of all segments."""
+    def _fit_models(self, turned: FloatArray, models: list[tuple[FloatArray, float, Sizes]]) -> list[_DeviationModel]:
+        """Return each model with its −2ℓ, given the factors of B and Σ log|I + Lᵀ J L / φ|."""
         u, (_, J, phi, _) = self.u, self.scores
         along = np.einsum("snm,sn->sm", turned, u)
-        flat = np.moveaxis(J @ turned, 1, 0).reshape(len(self.at), -1)
-        answer = []
-        for shrunk, gain, sizes in models:
-            known = J.sum(axis=0) - (flat * shrunk.ravel()) @ flat.T
-            left = u.sum(axis=0) - flat @ (shrunk * along).ravel()
+        flat = np.moveaxis(J @ turned, 1, 0).reshape(len(self.mean), -1)
+        fitted = []
+        for shrunk, log_determinant, sizes in models:
+            W = J.sum(axis=0) - (flat * shrunk.ravel()) @ flat.T
+            r = u.sum(axis=0) - flat @ (shrunk * along).ravel()
             fit = (
-                gain
+                log_determinant
                 - (shrunk * along**2).sum() / phi
-                - left @ np.linalg.solve(known, left) / phi
-                + np.linalg.slogdet(known)[1]
+                - r @ np.linalg.solve(W, r) / phi
+                + np.linalg.slogdet(W)[1]
             )
-            answer.append(_Model(sizes, turned, shrunk, known, float(fit)))
-        return answer
+            fitted.append(_DeviationModel(sizes, turned, shrunk, W, float(fit)))
+        return fitted
 
-    def curves(self, model: _Model) -> _Curves:
-        """Return the segments' curves under one T, with their covariance and how much of each is its own."""
-        u, (_, J, phi, of_mean) = self.u, self.scores
+    def curves(self, model: _DeviationModel) -> _ModelCurves:
+        """Return the segments' curves under one model, with their covariance and own share."""
+        u, (_, J, phi, psi) = self.u, self.scores
         B = (model.turned * model.shrunk[:, None, :]) @ model.turned.swapaxes(1, 2)
-        drawn = B @ J
-        F = np.eye(len(self.at)) - drawn
-        unknown = np.linalg.inv(model.known)
-        shift = unknown @ np.einsum("snm,sn->m", F, u)
-        x = self.at + shift + np.einsum("snm,sm->sn", B, u - J @ shift)
+        BJ = B @ J
+        F = np.eye(len(self.mean)) - BJ
+        inverse = np.linalg.inv(model.W)
+        shift = inverse @ np.einsum("snm,sn->m", F, u)
+        x = self.mean + shift + np.einsum("snm,sm->sn", B, u - J @ shift)
         steeper = self.kinds[0][:, 0]
-        return _Curves(x, phi * B + of_mean * (F @ unknown @ F.swapaxes(1, 2)), drawn @ steeper / steeper)
+        return _ModelCurves(x, phi * B + psi * (F @ inverse @ F.swapaxes(1, 2)), BJ @ steeper / steeper)
 
 
-def kinds(ranks: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the kinds of deviation, of size 1 at the last rank, as roots L.
+class _DeviationModel(NamedTuple):
+    """One T: B = turned diag(shrunk) turnedᵀ."""
 
-    A curve that falls faster or slower; one that wanders as it goes down, in log k; and ranks each by itself.
+    sizes: Sizes
+    turned: FloatArray  # (S, n, m)
+    shrunk: FloatArray  # (S, m)
+    W: FloatArray  # Σ W, (n, n)
+    fit: float  # −2ℓ
+
+
+class _ModelCurves(NamedTuple):
+    x: FloatArray
+    covariance: FloatArray
+    own_share: FloatArray
+
+
+def deviation_kinds(ranks: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the kinds of deviation as roots L, of size 1 at the last rank.
+
+    A curve that falls faster or slower; one that wanders with log k (Brownian motion); each rank by itself.
     """
     place = np.log(ranks)
     slope = (place / place[-1])[:, None]
@@ -404,62 +430,80 @@ def kinds(ranks: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     return slope, wandering, np.eye(len(ranks))
 
 
-class _Model(NamedTuple):
-    """One T: what it is made of, L Q (S, n, m), the diagonal of B in it (S, m), Σ W, and −2ℓ."""
-
-    sizes: Sizes
-    turned: FloatArray
-    shrunk: FloatArray
-    known: FloatArray
-    fit: float
-
-
-class _Curves(NamedTuple):
-    x: FloatArray
-    covariance: FloatArray
-    own: FloatArray
-
-
-def _searched(around: _Around, none: _Model, singles: list[_Model]) -> list[_Model]:
-    """Return deviations of more than one kind, added to the best while that explains more."""
-    best, found = min(singles, key=lambda model: model.fit), []
-    if best.fit >= none.fit - _WORTH:
+def _search_mixtures(
+    problem: _PoolingProblem, none: _DeviationModel, singles: list[_DeviationModel]
+) -> list[_DeviationModel]:
+    """Return models with several kinds of deviation, adding a kind to the best while −2ℓ falls enough."""
+    best, mixtures = min(singles, key=lambda model: model.fit), []
+    if best.fit >= none.fit - _MIN_GAIN:
         return []
     while 0.0 in best.sizes:
-        more = [model for kind, size in enumerate(best.sizes) if not size for model in around.models(best.sizes, kind)]
-        ahead = min(more, key=lambda model: model.fit)
-        if ahead.fit >= best.fit - _WORTH:
+        more = [model for kind, size in enumerate(best.sizes) if not size for model in problem.models(best.sizes, kind)]
+        better = min(more, key=lambda model: model.fit)
+        if better.fit >= best.fit - _MIN_GAIN:
             break
-        found += more
-        best = ahead
-    return found
+        mixtures += more
+        best = better
+    return mixtures
 
 
-def _chances(fits: FloatArray, none: float, others: FloatArray) -> FloatArray:
-    """Return how likely each T is, the first being no deviation, from what each was before the data."""
-    before = np.concatenate([[none], others[1:]])
-    likely = before * np.exp(-(fits - fits.min()) / 2)
-    return np.asarray(likely / likely.sum())
+def _posterior_weights(fits: FloatArray, none: float, others: FloatArray) -> FloatArray:
+    """Return the posterior probability of each model from −2ℓ and its prior; the first is no deviation."""
+    prior = np.concatenate([[none], others[1:]])
+    weights = prior * np.exp(-(fits - fits.min()) / 2)
+    return np.asarray(weights / weights.sum())
 
 
-def _lying(curves: list[_Curves], chances: FloatArray, middle: FloatArray) -> tuple[FloatArray, MixedNormals]:
-    """Return how log p lies about a curve: its covariance, and what it is normal in parts of."""
+def _distribution_about(
+    curves: list[_ModelCurves], weights: FloatArray, centre: FloatArray
+) -> tuple[FloatArray, NormalMixture]:
+    """Return the covariance of log p about a centre, and its distribution as a mixture of normals."""
     covariance = np.zeros_like(curves[0].covariance)
-    for chance, curve in zip(chances, curves, strict=True):
-        off = curve.x - middle
-        covariance += chance * (curve.covariance + off[:, :, None] * off[:, None, :])
-    likely = np.flatnonzero(chances > _UNLIKELY)
-    about = MixedNormals(
-        chances=chances[likely] / chances[likely].sum(),
-        means=np.array([curves[i].x - middle for i in likely]),
+    for weight, curve in zip(weights, curves, strict=True):
+        off = curve.x - centre
+        covariance += weight * (curve.covariance + off[:, :, None] * off[:, None, :])
+    likely = np.flatnonzero(weights > _UNLIKELY)
+    mixture = NormalMixture(
+        weights=weights[likely] / weights[likely].sum(),
+        means=np.array([curves[i].x - centre for i in likely]),
         deviations=np.sqrt([np.diagonal(curves[i].covariance, axis1=1, axis2=2) for i in likely]),
     )
-    return covariance, about
+    return covariance, mixture
 
 
-def _spread(values: FloatArray, free: IntArray, ranks: int) -> FloatArray:
-    """Return values of free ranks among those of all, 0 at rank 1 and NaN where there is no number."""
-    placed = np.full((*values.shape[:-1], ranks), np.nan)
-    placed[..., free] = values
-    placed[..., 0] = 0.0
-    return placed
+@dataclass(frozen=True, eq=False)
+class NormalMixture:
+    """Numbers that are distributed about 0 as a mixture of K normals.
+
+    Attributes:
+        weights (array of length K): the probabilities of the components.
+        means (array of shape K × ...): the mean of each number in each component.
+        deviations (array of shape K × ...): its standard deviation, none of them 0.
+    """
+
+    weights: FloatArray
+    means: FloatArray
+    deviations: FloatArray
+
+    def half_width(self, z: float) -> FloatArray:
+        """Return the half-width of the interval about 0 with the coverage that ± z has for a standard normal.
+
+        Example:
+            >>> NormalMixture(np.array([0.9, 0.1]), np.zeros((2, 1)), np.array([[1.0],
+            [3.0]])).half_width(1.96).round(2) array([2.53])
+        """
+        # The narrowest component bounds the answer from below, and an interval that holds for each component from
+        # above.
+        low = z * self.deviations.min(axis=0)
+        high = (np.abs(self.means) + z * self.deviations).max(axis=0)
+        wanted = 2 * normal_tail(np.array(z))
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            outside = np.zeros_like(middle)
+            for weight, mean, deviation in zip(self.weights, self.means, self.deviations, strict=True):
+                outside += weight * (
+                    normal_tail((middle - mean) / deviation) + normal_tail((middle + mean) / deviation)
+                )
+            narrow = outside > wanted
+            low, high = np.where(narrow, middle, low), np.where(narrow, high, middle)
+        return np.asarray(high)
