@@ -240,6 +240,7 @@ def test_what_the_command_prints_is_the_curve_alone(tmp_path: Path, table: pa.Ta
     assert "Exception" not in done.stderr
 
 
+@pytest.mark.server
 def test_without_java_the_command_says_what_to_install(tmp_path: Path, table: pa.Table) -> None:
     pq.write_table(table, tmp_path / "clicks.parquet")
     done = command("check", str(tmp_path / "clicks.parquet"), "--engine", "spark", PATH=str(tmp_path), JAVA_HOME="")

@@ -153,6 +153,7 @@ def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, P
         (1000, 0.05, 10, 1),
     ],
 )
+@pytest.mark.long
 def test_intervals_hold_where_a_small_spread_goes_unseen(segments: int, spread: float, logs: int, more: float) -> None:
     """However much data there are: a spread that they hardly tell from none is small beside them, not beside 1."""
     found = [held(segments, spread, more, seed) for seed in range(logs)]
@@ -160,6 +161,7 @@ def test_intervals_hold_where_a_small_spread_goes_unseen(segments: int, spread: 
     assert 0.93 < np.mean([share for share, _ in found]) < 0.99
 
 
+@pytest.mark.long
 def test_intervals_of_two_segments_that_are_alike_are_not_too_wide() -> None:
     assert 0.93 < np.mean([held(2, 0.0, 100, seed)[0] for seed in range(200)]) < 0.98
 
@@ -385,6 +387,7 @@ def narrowest(segments: int, least: float, most: float) -> tuple[float, float]:
     ("segments", "least", "alike", "cost"),
     [(2, 0.93, 94.2, 0), (10, 0.93, 96.7, 0), (10, 0.95, 97.7, 1), (100, 0.93, 99.0, 6), (100, 0.95, 99.3, 11)],
 )
+@pytest.mark.long
 def test_no_intervals_hold_every_spread_and_are_narrow_where_there_is_none(
     segments: int, least: float, alike: float, cost: float
 ) -> None:

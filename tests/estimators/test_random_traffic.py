@@ -259,6 +259,7 @@ SHUFFLED = {
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("kind", SHUFFLED)
+@pytest.mark.long
 def test_random_order_is_silent(kind, known):
     """Of 100 logs, given as segments of one, the statistic is that of chance, or below where pages are not known."""
     rng = np.random.default_rng(3)

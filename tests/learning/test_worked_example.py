@@ -54,6 +54,7 @@ def test_a_script_without_arguments_says_which_it_takes(name: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.long
 def test_raw_events_become_a_better_ranker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
