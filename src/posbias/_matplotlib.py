@@ -69,13 +69,13 @@ def draw(chart: Chart, ax: Axes | None = None) -> Axes:
 
 def checked_axes(ax: object) -> Any:
     """Return an Axes; reject anything else."""
-    check_type("ax", ax, optional("matplotlib.axes", "Pictures need").Axes)
+    check_type("ax", ax, optional("matplotlib.axes", "Plots need").Axes)
     return ax
 
 
 def new_axes(height: float = 3.6, width: float = 5.6) -> Any:
     """Return an Axes in a new figure, so small that its texts can be read at half the width of a page."""
-    figure = optional("matplotlib.figure", "Pictures need").Figure(figsize=(width, height), layout="constrained")
+    figure = optional("matplotlib.figure", "Plots need").Figure(figsize=(width, height), layout="constrained")
     return add_grid(figure.add_subplot())
 
 
@@ -127,7 +127,7 @@ def legible(name: str) -> str:
 
 
 def _draw_cells(axes: Any, cells: CellMap) -> None:
-    colors = optional("matplotlib.colors", "Pictures need")
+    colors = optional("matplotlib.colors", "Plots need")
     scale, edges = cells.scale, np.arange(len(cells.counts) + 1) + 0.5
     shades = colors.LinearSegmentedColormap.from_list("posbias", SHADES)
     norm = None if scale is None else colors.LogNorm(scale.low, scale.high)
@@ -143,7 +143,7 @@ def _draw_cells(axes: Any, cells: CellMap) -> None:
 
 
 def _draw_arcs(axes: Any, chart: Chart) -> None:
-    patches, paths = (optional(f"matplotlib.{name}", "Pictures need") for name in ("patches", "path"))
+    patches, paths = (optional(f"matplotlib.{name}", "Plots need") for name in ("patches", "path"))
     # Two pieces look round, and take half the space in an SVG file of matplotlib's default.
     half = paths.Path.arc(0, 180, n=2)
     for (first, last), width in chart.arcs.items():
@@ -200,6 +200,6 @@ def save(axes: Any, path: str | os.PathLike[str]) -> None:
     if ending not in ENDINGS:
         raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {name!r}.")
     no_date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
-    fixed_ids = optional("matplotlib", "Pictures need").rc_context({"svg.hashsalt": "posbias"})
+    fixed_ids = optional("matplotlib", "Plots need").rc_context({"svg.hashsalt": "posbias"})
     with written_whole(name, PICTURE) as part, fixed_ids:
         axes.figure.savefig(part, format=ending, dpi=200, metadata=no_date)

@@ -135,7 +135,7 @@ def estimate(
     if plot is not None:
         from posbias._optional import import_meanwhile, require
 
-        require("matplotlib", "Pictures need")
+        require("matplotlib", "Plots need")
         refuse_unwritable_plot(plot)
         import_meanwhile("matplotlib.figure", "matplotlib.backends.backend_agg")
     true_curve = None

@@ -88,35 +88,35 @@ def curves_chart(curves: Mapping[str, Curve], *, truth: Sequence[float] | None =
     return propensity_chart(title, series, [*curves.values()], truth=truth)
 
 
-def history(kept: History, ax: Axes | None = None, *, ranks: Sequence[int] | None = None) -> Axes:
+def history(history: History, ax: Axes | None = None, *, ranks: Sequence[int] | None = None) -> Axes:
     """Draw the propensities of some ranks by day, with their confidence intervals; days with findings are marked.
 
     Arguments:
-        kept (History): the curves of the days.
+        history (History): the curves of the days.
         ax (Axes, default None): where to draw; None for a new figure.
         ranks (sequence of int, default None): 1 to 8 ranks; None for some from the second to the last.
     """
-    check_type("history", kept, History, CurveError)
-    if not kept.days:
+    check_type("history", history, History, CurveError)
+    if not history.days:
         raise CurveError("The history has no day yet: add one with History.add, or posbias history add.")
     if ranks is not None and not isinstance(ranks, Sequence | np.ndarray):
         raise CurveError(f"ranks must be a list of ranks, such as ranks=[2, 5], not {ranks!r}.")
-    chosen = [whole("ranks", rank, 1, error=CurveError) for rank in ranks] if ranks is not None else some_ranks(kept)
+    chosen = [whole("ranks", rank, 1, error=CurveError) for rank in ranks] if ranks is not None else some_ranks(history)
     if not 0 < len(chosen) <= len(MARKERS):
         raise CurveError(f"From 1 to {len(MARKERS)} ranks can be drawn over days, not {len(chosen)}.")
-    return draw(history_chart(kept, chosen), ax)
+    return draw(history_chart(history, chosen), ax)
 
 
-def some_ranks(kept: History) -> list[int]:
+def some_ranks(history: History) -> list[int]:
     """Return some ranks of a history, from the second to the last."""
-    ranks = sorted({p.position for day in kept.days for p in day.positions if p.position > 1})
+    ranks = sorted({p.position for day in history.days for p in day.positions if p.position > 1})
     places = np.unique(np.linspace(0, len(ranks) - 1, min(_MOST_RANKS, len(ranks))).round().astype(int))
     return [ranks[place] for place in places]
 
 
-def history_chart(kept: History, ranks: Sequence[int]) -> Chart:
+def history_chart(history: History, ranks: Sequence[int]) -> Chart:
     """Return the chart of some ranks by day; a day without a curve is a gap."""
-    positions = {day_number(day.date): {p.position: p for p in day.positions} for day in kept.days}
+    positions = {day_number(day.date): {p.position: p for p in day.positions} for day in history.days}
     days = range(min(positions), max(positions) + 1)
     series = []
     for color, rank in enumerate(ranks):
@@ -124,10 +124,10 @@ def history_chart(kept: History, ranks: Sequence[int]) -> Chart:
         y, low, high = (known(getattr(p, field, None) for p in row) for field in ("propensity", "low", "high"))
         marker = MARKERS[color]
         series.append(Series(f"rank {rank}", color, days, y, low, high, marker, band=True, bars=False, size=4))
-    alarms = [day_number(day.date) for day in kept.days if day.findings]
+    alarms = [day_number(day.date) for day in history.days if day.findings]
     names = ["day with findings", *[""] * len(alarms)]
     return Chart(
-        f"Examination by day: {kept.days[-1].estimator}",
+        f"Examination by day: {history.days[-1].estimator}",
         _day_axis(days[0], days[-1]),
         number_axis("Propensity relative to rank 1", (v for one in series for v in one.values), bottom=0.0),
         series,
