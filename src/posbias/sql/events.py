@@ -1,4 +1,15 @@
-"""Queries that join impressions and clicks."""
+"""Queries that join two tables of events, what was shown and what was clicked, into a click log.
+
+`log_query` makes the log. The other queries look at the tables first and count problems: missing values, positions that
+count from 0, results that a page view shows twice, ids that stand for two page views, clicks on nothing that was shown.
+
+Of the modules named events this one writes the SQL for tables that posbias opens. `engines/events.py` runs it and
+reports the problems, `harvesting/events.py` writes the log to a file, and `cli/events.py` is the command. Events of GA4
+and Snowplow, which stay in a warehouse, and of UBI are turned into such tables by `sql/trackers.py`.
+
+Inside a query a result has the columns page_view, query, ranker (if there is one), doc, position, and carried_<i> for
+columns that come along.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +20,67 @@ from posbias.logs.schema import CLICK, DOC, INTEGERS, NESTED, POSITION, QUERY, R
 from posbias.sql.dialects import Dialect
 from posbias.sql.plan import Step, comma, render
 
-# A position of the log has 32 bits, counted from 1.
-_FARTHEST = 2**31 - 2
-_STEADY = "CASE WHEN p = p_high THEN p END"
-# Whether one id stands for two page views, by its results: of two queries or rankers, or two documents at one place.
-CLASHING = (
-    "SUM(CASE WHEN mixed THEN 1 ELSE 0 END) > 0 OR MIN(q) <> MAX(q_high)\n"
-    f"  OR COUNT({_STEADY}) > COUNT(DISTINCT {_STEADY})"
+# The largest position as logged: a position of the log has 32 bits and counts from 1.
+_LARGEST_POSITION = 2**31 - 2
+_SINGLE_POSITION = "CASE WHEN position = max_position THEN position END"
+# Whether one id stands for two page views: its results are of two queries or rankers, or two share a position.
+_CONFLICTING = (
+    "SUM(CASE WHEN contradictory THEN 1 ELSE 0 END) > 0 OR MIN(query) <> MAX(max_query)\n"
+    f"  OR COUNT({_SINGLE_POSITION}) > COUNT(DISTINCT {_SINGLE_POSITION})"
 )
 
 
+@dataclass(frozen=True)
+class EventPlan:
+    """What is asked of two tables of events.
+
+    Arguments:
+        schema (EventSchema): the columns of both tables.
+        dialect (Dialect): the SQL to write.
+        source_steps (sequence of Step, default ()): steps that make the two tables, if they are not read as they are.
+        impressions (str, default "impressions"): the table of what was shown.
+        clicks (str, default "clicks"): the table of what was clicked.
+        from_zero (sequence, default ()): the applications whose positions count from 0; all others count from 1.
+        irregular (bool, default False): whether any page view shows a result several times or contradicts itself.
+        positions_as_logged (bool, default False): whether to take positions as they were logged, for the queries that
+            find out where they begin.
+    """
+
+    schema: EventSchema
+    dialect: Dialect
+    source_steps: Sequence[Step] = ()
+    impressions: str = "impressions"
+    clicks: str = "clicks"
+    from_zero: Sequence[str | None] = ()
+    irregular: bool = False
+    positions_as_logged: bool = False
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns of a result inside a query, without those that are carried along."""
+        return ["page_view", "query", *(["ranker"] if self.schema.ranker else []), "doc", "position"]
+
+    @property
+    def carried(self) -> list[str]:
+        """The names of carried columns inside a query."""
+        return [f"carried_{i}" for i in range(len(self.schema.carried))]
+
+
+# ---- The log
+
+
 def log_query(plan: EventPlan) -> str:
-    """Return the log: one row for each result shown, with whether it was clicked."""
-    steps = [*plan.source_steps, *_results(plan, plan.carried), taps_step(plan)]
+    """Return the query that makes the log: one row for each result shown, with whether it was clicked."""
+    steps = [*plan.source_steps, *_consistent_results(plan, plan.carried), _clicked_step(plan)]
     d, schema = plan.dialect, plan.schema
     columns = [
-        f"s.q AS {d.quote(QUERY)}",
-        f"s.d AS {d.quote(DOC)}",
-        *([f"s.r AS {d.quote(RANKER)}"] if schema.ranker else []),
-        f"{d.cast('s.p', 'INTEGER')} AS {d.quote(POSITION)}",
-        f"{d.cast('CASE WHEN t.v IS NULL THEN 0 ELSE 1 END', 'TINYINT')} AS {d.quote(CLICK)}",
-        f"s.v AS {d.quote(VIEW)}",
-        *(f"s.{short} AS {d.quote(name)}" for short, name in zip(plan.carried, schema.carried, strict=True)),
+        f"s.query AS {d.quote(QUERY)}",
+        f"s.doc AS {d.quote(DOC)}",
+        *([f"s.ranker AS {d.quote(RANKER)}"] if schema.ranker else []),
+        f"{d.cast('s.position', 'INTEGER')} AS {d.quote(POSITION)}",
+        f"{d.cast('CASE WHEN c.page_view IS NULL THEN 0 ELSE 1 END', 'TINYINT')} AS {d.quote(CLICK)}",
+        f"s.page_view AS {d.quote(VIEW)}",
+        *(f"s.{alias} AS {d.quote(name)}" for alias, name in zip(plan.carried, schema.carried, strict=True)),
     ]
     steps.append(
         Step(
@@ -38,322 +88,313 @@ def log_query(plan: EventPlan) -> str:
             "Each result once, clicked or not.",
             "SELECT\n  "
             + ",\n  ".join(columns)
-            + f"\nFROM {steps[-2].name} s\nLEFT JOIN taps t ON {same_result(plan)}",
+            + f"\nFROM {steps[-2].name} s\nLEFT JOIN clicked c ON {_same_result(plan)}",
         )
     )
     return render(steps)
 
 
-@dataclass(frozen=True)
-class EventPlan:
-    """What is asked of two tables of events, and what a first look at them told."""
-
-    schema: EventSchema
-    dialect: Dialect
-    # Steps that make the two tables of others, and what the two are called.
-    source_steps: Sequence[Step] = ()
-    impressions: str = "impressions"
-    clicks: str = "clicks"
-    # The topmost position of applications that count from 0, by the name of the application; others count from 1.
-    from_zero: Sequence[str | None] = ()
-    # Whether any page view is odd: shows a result several times, or contradicts itself.
-    irregular: bool = False
-    # Whether this is that first look, before it is known where positions begin: they are seen as they are.
-    positions_as_logged: bool = False
-
-    @property
-    def keys(self) -> list[str]:
-        """The columns of a result inside a query, without what is carried along: v(iew), q(uery), r(anker), d, p."""
-        return ["v", "q", *(["r"] if self.schema.ranker else []), "d", "p"]
-
-    @property
-    def carried(self) -> list[str]:
-        """The names of carried columns inside a query."""
-        return [f"c_{i}" for i in range(len(self.schema.carried))]
-
-
-def _results(plan: EventPlan, others: list[str]) -> list[Step]:
-    """Return the steps that end in each result of a page view once; what contradicts itself is left out."""
-    steps = shown_steps(plan, others)
+def _consistent_results(plan: EventPlan, carried: list[str]) -> list[Step]:
+    """Return the steps that end in each result of a page view once, without results that contradict themselves."""
+    steps = _shown_steps(plan, carried)
     if not plan.irregular:
         return steps
-    columns = [*plan.keys, *others]
+    columns = [*plan.keys, *carried]
     select = f"SELECT {', '.join(f's.{column}' for column in columns)}"
     return [
         *steps,
-        odd_step(plan),
-        once_step(plan, others),
-        Step("clashing", "Ids of page views that are two.", f"SELECT v\nFROM once\nGROUP BY v\nHAVING {CLASHING}"),
+        _irregular_step(plan),
+        _deduplicated_step(plan, carried),
         Step(
-            "kept",
-            "Page views that are not odd; of the others that are one, what stands at one place: clicks tell none.",
-            f"{select}\nFROM shown s\nLEFT JOIN odd o ON s.v = o.v\nWHERE o.v IS NULL\nUNION ALL\n"
-            f"{select}\nFROM once s\nLEFT JOIN clashing k ON s.v = k.v\nWHERE k.v IS NULL AND s.p = s.p_high",
+            "conflicting",
+            "Ids that stand for two page views.",
+            f"SELECT page_view\nFROM deduplicated\nGROUP BY page_view\nHAVING {_CONFLICTING}",
+        ),
+        Step(
+            "consistent",
+            "Regular page views; of the irregular ones without conflict, the documents at a single position. For other "
+            "documents a click does not tell the position.",
+            f"{select}\nFROM shown s\nLEFT JOIN irregular i ON s.page_view = i.page_view\nWHERE i.page_view IS NULL\n"
+            f"UNION ALL\n{select}\nFROM deduplicated s\nLEFT JOIN conflicting k ON s.page_view = k.page_view\n"
+            "WHERE k.page_view IS NULL AND s.position = s.max_position",
         ),
     ]
 
 
-def shown_steps(plan: EventPlan, others: list[str]) -> list[Step]:
-    """Return the steps that end in `shown`: results that have all they must, positions from 1."""
+def _shown_steps(plan: EventPlan, carried: list[str]) -> list[Step]:
+    """Return the steps that end in `shown`: results without missing values, with positions that count from 1."""
     needs = [f"{key} IS NOT NULL" for key in plan.keys]
-    place = _from_one(plan)
-    app = ["app"] if plan.from_zero and plan.schema.application and "app" not in others else []
+    position = _position_from_one(plan)
+    app = ["application"] if plan.from_zero and plan.schema.application and "application" not in carried else []
     return [
-        spread_step(plan, [*others, *app]),
+        _results_step(plan, [*carried, *app]),
         Step(
             "shown",
-            "Results that have all they must, with positions that count from 1.",
-            f"SELECT {comma(plan.keys[:-1], others)}, {place} AS p\nFROM spread\n"
-            f"WHERE {' AND '.join(needs)} AND {place} >= {0 if plan.positions_as_logged else 1}",
+            "Results without missing values, with positions that count from 1.",
+            f"SELECT {comma(plan.keys[:-1], carried)}, {position} AS position\nFROM results\n"
+            f"WHERE {' AND '.join(needs)} AND {position} >= {0 if plan.positions_as_logged else 1}",
         ),
     ]
 
 
-def _from_one(plan: EventPlan) -> str:
-    """Return the position by which the topmost is 1."""
+def _position_from_one(plan: EventPlan) -> str:
+    """Return SQL for the position, counted from 1."""
     if not plan.from_zero or plan.schema.application is None:
-        return "p + 1" if plan.from_zero else "p"
-    named = [f"app = {plan.dialect.literal(name)}" for name in plan.from_zero if name is not None]
-    zero = [*named, *(["app IS NULL"] if None in plan.from_zero else [])]
-    return f"CASE WHEN {' OR '.join(zero)} THEN p + 1 ELSE p END"
+        return "position + 1" if plan.from_zero else "position"
+    named = [f"application = {plan.dialect.literal(name)}" for name in plan.from_zero if name is not None]
+    zero = [*named, *(["application IS NULL"] if None in plan.from_zero else [])]
+    return f"CASE WHEN {' OR '.join(zero)} THEN position + 1 ELSE position END"
 
 
-def spread_step(plan: EventPlan, others: list[str]) -> Step:
-    """Return one row for each document shown, by short names."""
+def _results_step(plan: EventPlan, extra: list[str]) -> Step:
+    """Return the step with one row for each document shown; `extra` are carried columns, or "application"."""
     schema, d = plan.schema, plan.dialect
 
     def column(name: str) -> str:
         return f"t.{d.quote(name)}"
 
-    names = dict(zip(plan.carried, schema.carried, strict=True))
-    columns = {"v": d.nan_to_null(column(schema.impression), schema.types[schema.impression])}
-    columns["q"] = d.nan_to_null(column(schema.query), schema.types[schema.query])
+    carried = dict(zip(plan.carried, schema.carried, strict=True))
+    columns = {"page_view": d.nan_to_null(column(schema.impression), schema.types[schema.impression])}
+    columns["query"] = d.nan_to_null(column(schema.query), schema.types[schema.query])
     if schema.ranker:
-        columns["r"] = column(schema.ranker)
+        columns["ranker"] = column(schema.ranker)
     source = f"{plan.impressions} t"
     if schema.position is None:
         source = d.unnest(plan.impressions, d.as_array(column(schema.doc), schema.types[schema.doc]))
-        columns |= {"d": d.nan_to_null(d.item, schema.doc_type), "p": d.cast(d.place, "BIGINT")}
+        doc, position = d.item, d.place
     else:
-        columns |= {"d": d.nan_to_null(column(schema.doc), schema.doc_type), "p": d.cast(place_of(plan), "BIGINT")}
-    for short in others:
-        columns[short] = d.as_text(column(schema.application or "")) if short == "app" else column(names[short])
-    select = ",\n  ".join(f"{expression} AS {short}" for short, expression in columns.items())
-    return Step("spread", "One row for each document shown.", f"SELECT\n  {select}\nFROM {source}")
+        doc, position = column(schema.doc), _logged_position(plan)
+    columns |= {"doc": d.nan_to_null(doc, schema.doc_type), "position": d.cast(position, "BIGINT")}
+    for alias in extra:
+        is_app = alias == "application"
+        columns[alias] = d.as_text(column(schema.application or "")) if is_app else column(carried[alias])
+    select = ",\n  ".join(f"{expression} AS {alias}" for alias, expression in columns.items())
+    return Step("results", "One row for each document shown.", f"SELECT\n  {select}\nFROM {source}")
 
 
-def place_of(plan: EventPlan) -> str:
-    """Return the position of a row as a whole number, as it was logged; NULL where it is none."""
+def _logged_position(plan: EventPlan) -> str:
+    """Return SQL for the position of a row as it was logged, NULL if it is not a whole number of 0 or more."""
     name = plan.schema.position or ""
-    place = plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
-    return f"CASE WHEN {place} BETWEEN 0 AND {_FARTHEST} THEN {place} END"
+    position = plan.dialect.integer(f"t.{plan.dialect.quote(name)}", plan.schema.types[name])
+    return f"CASE WHEN {position} BETWEEN 0 AND {_LARGEST_POSITION} THEN {position} END"
 
 
-def odd_step(plan: EventPlan) -> Step:
-    """Return the page views that need a closer look, which are few."""
+def _irregular_step(plan: EventPlan) -> Step:
+    """Return the step of the few page views that need a closer look."""
     return Step(
-        "odd",
-        "Page views that show a document twice, have two at one place, or are of two queries.",
-        f"SELECT v\nFROM shown\nGROUP BY v\nHAVING {is_odd(plan)}",
+        "irregular",
+        "Page views that show a document twice, have two documents at one position, or are of two queries.",
+        f"SELECT page_view\nFROM shown\nGROUP BY page_view\nHAVING {_is_irregular(plan)}",
     )
 
 
-def is_odd(plan: EventPlan) -> str:
-    """Return whether a page view needs a closer look, by its rows: it shows a document twice, or is two.
+def _is_irregular(plan: EventPlan) -> str:
+    """Return SQL for whether the rows of a page view repeat a document or a position, or are of two queries.
 
-    Places are bits of a mask, and those beyond 61 share one: that only makes us look closer.
+    Positions are bits of a mask. Positions beyond 61 share one bit, so a page view that has several of them counts as
+    irregular too; the closer look finds nothing wrong with it.
     """
     d = plan.dialect
-    places = d.bit_or(d.bit("CASE WHEN p BETWEEN 0 AND 61 THEN p ELSE 62 END", wide=True))
-    return f"COUNT(*) > BIT_COUNT({places}) OR COUNT(*) > COUNT(DISTINCT d) OR MIN(q) <> MAX(q)"
+    positions = d.bit_or(d.bit("CASE WHEN position BETWEEN 0 AND 61 THEN position ELSE 62 END", wide=True))
+    return f"COUNT(*) > BIT_COUNT({positions}) OR COUNT(*) > COUNT(DISTINCT doc) OR MIN(query) <> MAX(query)"
 
 
-def once_step(plan: EventPlan, others: list[str]) -> Step:
-    """Return each result of odd page views once, with what its copies disagree on."""
-    kinds = {short: plan.schema.types[name] for short, name in zip(plan.carried, plan.schema.carried, strict=True)}
-    keys = [key for key in plan.keys if key not in "vd"]
-    one = [
-        # Where copies differ, the same one every time; what cannot be compared is the same in all that we know of.
-        f"{'ANY_VALUE' if NESTED.search(kinds.get(short, '')) else 'MIN'}({short}) AS {short}"
-        for short in (*keys, *others)
+def _deduplicated_step(plan: EventPlan, carried: list[str]) -> Step:
+    """Return the step with each result of irregular page views once, and what its copies disagree on."""
+    types = {alias: plan.schema.types[name] for alias, name in zip(plan.carried, plan.schema.carried, strict=True)}
+    keys = [key for key in plan.keys if key not in ("page_view", "doc")]
+    values = [
+        # Copies that differ always give the same value. Nested values cannot be compared, and do not differ in logs
+        # that we know of.
+        f"{'ANY_VALUE' if NESTED.search(types.get(column, '')) else 'MIN'}({column}) AS {column}"
+        for column in (*keys, *carried)
     ]
-    several = " OR ".join(f"MIN({key}) <> MAX({key})" for key in keys if key != "p")
+    differ = " OR ".join(f"MIN({key}) <> MAX({key})" for key in keys if key != "position")
     return Step(
-        "once",
-        "Of odd page views each result once, with its copies and what they disagree on.",
-        f"SELECT s.v, d, {', '.join(one)},\n"
-        f"  MAX(p) AS p_high, MAX(q) AS q_high, COUNT(*) AS copies, {several} AS mixed\n"
-        "FROM shown s\nJOIN odd o ON s.v = o.v\nGROUP BY s.v, d",
+        "deduplicated",
+        "Each result of irregular page views once, with the number of its copies and what they disagree on.",
+        f"SELECT s.page_view, doc, {', '.join(values)},\n"
+        "  MAX(position) AS max_position, MAX(query) AS max_query, COUNT(*) AS copies, "
+        f"{differ} AS contradictory\n"
+        "FROM shown s\nJOIN irregular i ON s.page_view = i.page_view\nGROUP BY s.page_view, doc",
     )
 
 
-def taps_step(plan: EventPlan) -> Step:
-    """Return what was clicked, once however often."""
-    view, doc = click_ids(plan)
+def _clicked_step(plan: EventPlan) -> Step:
+    """Return the step of the results that were clicked."""
+    view, doc = _click_ids(plan)
     return Step(
-        "taps",
-        "What was clicked, once however often.",
-        f"SELECT DISTINCT {view} AS v, {doc} AS d\nFROM {plan.clicks}\nWHERE {view} IS NOT NULL AND {doc} IS NOT NULL",
+        "clicked",
+        "Each clicked result once, however often it was clicked.",
+        f"SELECT DISTINCT {view} AS page_view, {doc} AS doc\nFROM {plan.clicks}\n"
+        f"WHERE {view} IS NOT NULL AND {doc} IS NOT NULL",
     )
 
 
-def click_ids(plan: EventPlan) -> tuple[str, str]:
-    """Return the page view and the document of a click."""
+def _click_ids(plan: EventPlan) -> tuple[str, str]:
+    """Return SQL for the page view and the document of a click."""
     schema, d = plan.schema, plan.dialect
     view, doc = (d.nan_to_null(d.quote(c), schema.click_types[c]) for c in (schema.click_impression, schema.click_doc))
     return view, doc
 
 
-def same_result(plan: EventPlan, keys: Sequence[str] = ("v", "d")) -> str:
-    """Compare a result shown, `s`, with one clicked, `t`: ids as texts where their types differ."""
+def _same_result(plan: EventPlan, keys: Sequence[str] = ("page_view", "doc")) -> str:
+    """Return SQL that compares a result shown, `s`, with one clicked, `c`: ids as text where their types differ."""
     schema, d = plan.schema, plan.dialect
     types = {
-        "v": (schema.types[schema.impression], schema.click_types[schema.click_impression]),
-        "d": (schema.doc_type, schema.click_types[schema.click_doc]),
+        "page_view": (schema.types[schema.impression], schema.click_types[schema.click_impression]),
+        "doc": (schema.doc_type, schema.click_types[schema.click_doc]),
     }
 
-    def compared(key: str) -> str:
-        alike = types[key][0] == types[key][1] or {*types[key]} <= INTEGERS
-        one, other = (f"{side}.{key}" if alike else d.as_text(f"{side}.{key}") for side in "st")
-        return f"{one} = {other}"
+    def compare(key: str) -> str:
+        comparable = types[key][0] == types[key][1] or {*types[key]} <= INTEGERS
+        shown, clicked = (f"{table}.{key}" if comparable else d.as_text(f"{table}.{key}") for table in "sc")
+        return f"{shown} = {clicked}"
 
-    return " AND ".join(map(compared, keys))
+    return " AND ".join(map(compare, keys))
+
+
+# ---- Problems of the tables
 
 
 def shape_query(plan: EventPlan) -> str:
-    """Return what page views look like, by application: how many there are, where they begin, how many are odd."""
+    """Return the query of how many page views each application has, how many are irregular, and where they begin."""
     d = plan.dialect
-    text = d.as_text("v")
-    app = "MIN(app)" if plan.schema.application else d.cast("NULL", "VARCHAR")
+    view = d.as_text("page_view")
+    app = "MIN(application)" if plan.schema.application else d.cast("NULL", "VARCHAR")
     return render(
         [
             *plan.source_steps,
-            *shown_steps(plan, ["app"] if plan.schema.application else []),
+            *_shown_steps(plan, ["application"] if plan.schema.application else []),
             Step(
                 "pages",
-                "Each page view: where it begins, and whether it is odd.",
-                f"SELECT v, {app} AS app, MIN(p) AS first, COUNT(*) AS results,\n  {is_odd(plan)} AS odd\n"
-                "FROM shown\nGROUP BY v",
+                "The first position of each page view, and whether it is irregular.",
+                f"SELECT page_view, {app} AS application, MIN(position) AS first, COUNT(*) AS results,\n"
+                f"  {_is_irregular(plan)} AS irregular\nFROM shown\nGROUP BY page_view",
             ),
             Step(
                 "shape",
-                "How many there are of each kind.",
-                "SELECT app, COUNT(*), SUM(results), COUNT(CASE WHEN odd THEN 1 END),\n"
+                "How many page views and results each application has; how many begin at 0 or 1, with an example.",
+                "SELECT application, COUNT(*), SUM(results), COUNT(CASE WHEN irregular THEN 1 END),\n"
                 "  COUNT(CASE WHEN first = 0 THEN 1 END), COUNT(CASE WHEN first = 1 THEN 1 END),\n"
-                f"  MIN(CASE WHEN first = 0 THEN {text} END), MIN(CASE WHEN first = 1 THEN {text} END)\n"
-                "FROM pages\nGROUP BY app",
+                f"  MIN(CASE WHEN first = 0 THEN {view} END), MIN(CASE WHEN first = 1 THEN {view} END)\n"
+                "FROM pages\nGROUP BY application",
             ),
         ]
     )
 
 
 def irregularities_query(plan: EventPlan) -> str:
-    """Return, of odd page views: copies of results, results at several places, page views that are two; examples."""
-    text = plan.dialect.as_text("v")
+    """Return the query of what is wrong with irregular page views, with examples.
+
+    It counts copies of results, documents at several positions, and ids that stand for two page views.
+    """
+    view = plan.dialect.as_text("page_view")
     return render(
         [
             *plan.source_steps,
-            *shown_steps(plan, []),
-            odd_step(plan),
-            once_step(plan, []),
+            *_shown_steps(plan, []),
+            _irregular_step(plan),
+            _deduplicated_step(plan, []),
             Step(
                 "pages",
-                "Each of them, and whether it could be two of one id.",
-                "SELECT v, SUM(CASE WHEN p <> p_high THEN 1 ELSE 0 END) AS moved,\n"
-                "  SUM(CASE WHEN p = p_high THEN copies - 1 ELSE 0 END) AS repeats,\n"
-                f"  {CLASHING} AS clash\nFROM once\nGROUP BY v",
+                "What is wrong with each irregular page view.",
+                "SELECT page_view, SUM(CASE WHEN position <> max_position THEN 1 ELSE 0 END) AS moved,\n"
+                "  SUM(CASE WHEN position = max_position THEN copies - 1 ELSE 0 END) AS repeats,\n"
+                f"  {_CONFLICTING} AS conflicting\nFROM deduplicated\nGROUP BY page_view",
             ),
             Step(
-                "oddities",
+                "irregularities",
                 "How many there are of each kind.",
-                f"SELECT SUM(repeats), SUM(moved), MIN(CASE WHEN moved > 0 THEN {text} END),\n"
-                f"  COUNT(CASE WHEN clash THEN 1 END), MIN(CASE WHEN clash THEN {text} END)\nFROM pages",
+                f"SELECT SUM(repeats), SUM(moved), MIN(CASE WHEN moved > 0 THEN {view} END),\n"
+                f"  COUNT(CASE WHEN conflicting THEN 1 END), MIN(CASE WHEN conflicting THEN {view} END)\nFROM pages",
             ),
         ]
     )
 
 
 def missing_query(plan: EventPlan) -> str:
-    """Return how many rows of the impressions there are, and how many lack what they must have, by what it is."""
+    """Return the query of how many rows the impressions have, and how many lack each value that they need."""
     schema, d = plan.schema, plan.dialect
-    gaps = [lacking(plan, name) for name in (schema.impression, schema.query)]
-    gaps.append(lacking(plan, schema.ranker) if schema.ranker else "FALSE")
+    conditions = [_is_missing(plan, name) for name in (schema.impression, schema.query)]
+    conditions.append(_is_missing(plan, schema.ranker) if schema.ranker else "FALSE")
     raw = f"t.{d.quote(schema.doc)}"
     if schema.position is None:
         array = d.as_array(raw, schema.types[schema.doc])
-        gaps += [f"{raw} IS NULL OR {d.array_length(array)} = 0", f"{raw} IS NOT NULL AND {array} IS NULL"]
+        conditions += [f"{raw} IS NULL OR {d.array_length(array)} = 0", f"{raw} IS NOT NULL AND {array} IS NULL"]
     else:
-        gaps += [lacking(plan, schema.doc), f"{place_of(plan)} IS NULL"]
-    counts = ", ".join(f"COUNT(CASE WHEN {condition} THEN 1 END)" for condition in gaps)
+        conditions += [_is_missing(plan, schema.doc), f"{_logged_position(plan)} IS NULL"]
+    counts = ", ".join(f"COUNT(CASE WHEN {condition} THEN 1 END)" for condition in conditions)
     answer = f"SELECT COUNT(*), {counts}\nFROM {plan.impressions} t"
-    return render([*plan.source_steps, Step("missing", "Rows that lack something.", answer)])
+    return render([*plan.source_steps, Step("missing", "Rows that lack a value.", answer)])
 
 
-def lacking(plan: EventPlan, name: str) -> str:
-    """Return whether a row has no value in a column."""
+def _is_missing(plan: EventPlan, name: str) -> str:
+    """Return SQL for whether a row has no value in a column."""
     return f"({plan.dialect.nan_to_null(f't.{plan.dialect.quote(name)}', plan.schema.types[name])}) IS NULL"
 
 
 def empty_slots_query(plan: EventPlan) -> str:
-    """Return how many elements of arrays are no document, how many are objects or arrays themselves, and one of these.
+    """Return the query of how many elements of arrays are not a document, and how many are objects or arrays.
 
-    Of JSON in a text they come as texts, too, where ids are expected; other arrays tell by their type.
+    It returns an example of the latter. They occur only in JSON in a text, where ids are expected to be texts.
     """
-    nested = "d LIKE '{%}' OR d LIKE '[%]'" if plan.schema.doc_type == "VARCHAR" else "FALSE"
+    nested = "doc LIKE '{%}' OR doc LIKE '[%]'" if plan.schema.doc_type == "VARCHAR" else "FALSE"
     select = (
-        f"SELECT COUNT(CASE WHEN d IS NULL THEN 1 END), COUNT(CASE WHEN {nested} THEN 1 END),\n"
-        f"  MIN(CASE WHEN {nested} THEN {plan.dialect.as_text('d')} END)\nFROM spread"
+        f"SELECT COUNT(CASE WHEN doc IS NULL THEN 1 END), COUNT(CASE WHEN {nested} THEN 1 END),\n"
+        f"  MIN(CASE WHEN {nested} THEN {plan.dialect.as_text('doc')} END)\nFROM results"
     )
-    steps = [*plan.source_steps, spread_step(plan, []), Step("holes", "Places without one.", select)]
-    return render(steps)
+    return render(
+        [*plan.source_steps, _results_step(plan, []), Step("empty_slots", "Elements that are not ids.", select)]
+    )
 
 
 def clicks_query(plan: EventPlan) -> str:
-    """Return how many clicks there are, and how many name a page view and a document."""
-    view, doc = click_ids(plan)
+    """Return the query of how many clicks there are, and how many name a page view and a document."""
+    view, doc = _click_ids(plan)
     named = f"{view} IS NOT NULL AND {doc} IS NOT NULL"
     counts = f"SELECT COUNT(*), COUNT(CASE WHEN {named} THEN 1 END)\nFROM {plan.clicks}"
     return render([*plan.source_steps, Step("counted", "How many clicks.", counts)])
 
 
 def clicked_results_query(plan: EventPlan) -> str:
-    """Return how many results were clicked, each once."""
-    return render(
-        [*plan.source_steps, taps_step(plan), Step("clicked", "How many results.", "SELECT COUNT(*) FROM taps")]
-    )
+    """Return the query of how many results were clicked, each counted once."""
+    count = Step("counted", "How many results.", "SELECT COUNT(*) FROM clicked")
+    return render([*plan.source_steps, _clicked_step(plan), count])
 
 
 def unmatched_clicks_query(plan: EventPlan) -> str:
-    """Return how many results were clicked that no page view showed, an example, how many clicks these are, and how
-    many of them on page views that are there.
+    """Return the query of clicks on results that no page view showed.
+
+    It counts the results, gives an example, and counts the clicks on them: all, and those on page views that exist.
     """
     d = plan.dialect
-    view, doc = click_ids(plan)
-    names = zip("vd", (plan.schema.click_impression, plan.schema.click_doc), strict=True)
-    label = " || ', ' || ".join(f"{d.literal(f'{name}=')} || {d.as_text(f't.{short}')}" for short, name in names)
+    view, doc = _click_ids(plan)
+    names = zip(("page_view", "doc"), (plan.schema.click_impression, plan.schema.click_doc), strict=True)
+    label = " || ', ' || ".join(f"{d.literal(f'{name}=')} || {d.as_text(f'c.{alias}')}" for alias, name in names)
     return render(
         [
             *plan.source_steps,
-            *shown_steps(plan, []),
+            *_shown_steps(plan, []),
             Step(
-                "taps",
-                "What was clicked, and how often.",
-                f"SELECT {view} AS v, {doc} AS d, COUNT(*) AS clicks\nFROM {plan.clicks}\n"
+                "clicked",
+                "Each clicked result, and how often it was clicked.",
+                f"SELECT {view} AS page_view, {doc} AS doc, COUNT(*) AS clicks\nFROM {plan.clicks}\n"
                 f"WHERE {view} IS NOT NULL AND {doc} IS NOT NULL\nGROUP BY 1, 2",
             ),
             Step(
-                "lost",
-                "Clicks on what was not shown.",
-                "SELECT t.v, t.d, t.clicks\nFROM taps t\n"
-                f"WHERE NOT EXISTS (SELECT 1 FROM shown s WHERE {same_result(plan)})",
+                "unmatched",
+                "Clicked results that were not shown.",
+                "SELECT c.page_view, c.doc, c.clicks\nFROM clicked c\n"
+                f"WHERE NOT EXISTS (SELECT 1 FROM shown s WHERE {_same_result(plan)})",
             ),
-            Step("pages", "The page views that are there.", "SELECT DISTINCT v\nFROM shown"),
+            Step("pages", "The page views that exist.", "SELECT DISTINCT page_view\nFROM shown"),
             Step(
-                "count",
-                "How many, and how many of them on page views that are there.",
-                f"SELECT COUNT(*), MIN({label}), SUM(t.clicks), SUM(CASE WHEN s.v IS NOT NULL THEN t.clicks END)\n"
-                "FROM lost t\n"
-                f"LEFT JOIN pages s ON {same_result(plan, ('v',))}",
+                "counted",
+                "How many results, how many clicks, and how many clicks on page views that exist.",
+                f"SELECT COUNT(*), MIN({label}), SUM(c.clicks), "
+                "SUM(CASE WHEN s.page_view IS NOT NULL THEN c.clicks END)\nFROM unmatched c\n"
+                f"LEFT JOIN pages s ON {_same_result(plan, ('page_view',))}",
             ),
         ]
     )
