@@ -204,10 +204,10 @@ def test_one_id_for_two_queries_is_left_out(tmp_path: Path) -> None:
 def test_a_ranker_that_no_request_names_is_said_with_the_keys_there_are(form: str, tmp_path: Path) -> None:
     write = FORMS[form]
     queries, events = (write(rows, tmp_path / str(i)) for i, rows in enumerate(ubi(simulated())))
-    told = r"Neither ubi_queries nor ubi_events has 'nosuch'.*keys of query_attributes: 'arm', 'experiment"
+    missing = r"No column of ubi_queries or ubi_events is named 'nosuch'.*Keys of query_attributes: 'arm', 'experiment"
     # Where columns are dotted, a key is a column.
-    plain = r"Neither ubi_queries nor ubi_events has 'nosuch'.*'query_attributes.arm'"
-    with pytest.raises(posbias.LogError, match=plain if form == "dotted" else told) as error:
+    plain = r"No column of ubi_queries or ubi_events is named 'nosuch'.*'query_attributes.arm'"
+    with pytest.raises(posbias.LogError, match=plain if form == "dotted" else missing) as error:
         join(queries, events, tmp_path, ranker="nosuch")
     assert "Check the path" not in str(error.value)
     words = ["events", str(queries), str(events), "--preset", "ubi", "--ranker", "nosuch"]
@@ -251,9 +251,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_exports_the_wrong_way_round_or_of_something_else_are_refused(tmp_path: Path) -> None:
     queries, events = (to_jsonl(rows, tmp_path / str(i)) for i, rows in enumerate(ubi(simulated())))
-    with pytest.raises(posbias.LogError, match=r"ubi_events has no 'action_name', .*object_id.* Give first the export"):
+    with pytest.raises(
+        posbias.LogError, match=r"ubi_events has no 'action_name', .*object_id.* Give the export of ubi_queries first"
+    ):
         join(events, queries, tmp_path)
-    with pytest.raises(posbias.LogError, match="Neither ubi_queries nor ubi_events has 'team'"):
+    with pytest.raises(posbias.LogError, match="No column of ubi_queries or ubi_events is named 'team'"):
         join(
             pa.table({"query_id": ["a"], "user_query": ["b"]}),
             pa.table({"query_id": ["a"], "action_name": ["click"], "event_attributes.object.object_id": ["x"]}),

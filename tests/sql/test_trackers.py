@@ -254,10 +254,10 @@ def test_those_who_cannot_be_told_apart_are_left_out(lacks: str, dialect: str) -
 
 
 @pytest.mark.parametrize("preset", TRACKERS)
-def test_page_views_without_a_ranker_are_left_out_and_that_is_said(preset: str) -> None:
+def test_page_views_without_a_ranker_are_left_out_and_the_query_says_so(preset: str) -> None:
     rows = simulated()
     sql = posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="variant")
-    assert "Page views that name no ranker, or no query and no list, are left out only here" in sql
+    assert "Page views with no ranker, or neither a query nor a list, are left out only here" in sql
     unnamed = posbias.events_sql(preset, "tracked", dialect="duckdb")
     assert "ranker" not in unnamed
     assert unnamed == posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="none")

@@ -83,7 +83,7 @@ def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: 
         if ubi is not None and ubi.ranker is not None:
             [(results, named)] = rows(ubi.rankers_query, "Checking rankers")
             if results and not named:
-                raise ubi.no_ranker([text for (text,) in rows(ubi.attributes_query, "Checking rankers")])
+                raise ubi.missing_ranker([text for (text,) in rows(ubi.attributes_query, "Checking rankers")])
         raise UnusableLogError(_no_results(), *findings)
     from_zero, first_findings = _first_positions(plan, counts, events.first)
     findings += [*first_findings, *_check_page_views(plan, counts, rows)]
