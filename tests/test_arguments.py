@@ -159,7 +159,7 @@ CALLS: list[Call] = [
     *each(evaluate, "level", "level must lie between 0 and 1", *NUMBERS),
     # Histories and files.
     *each(HISTORY.add, "curve", "keeps curves, not a", 7, None, HARVEST, "x", on="2026-03-01"),
-    *each(HISTORY.add, "on", "A day is written as", 7, None, "", "x", "2026-13-01", TWO, curve=CURVE),
+    *each(HISTORY.add, "on", "Expected a day such as", 7, None, "", "x", "2026-13-01", TWO, curve=CURVE),
     *each(HISTORY.add, "findings", "findings must be a list of texts", "x", 7, [7], None, curve=CURVE, on="2026-03-02"),
     *each(posbias.History.load, "path", "must be a path", 7, None, b"x", "a\0b"),
     *each(posbias.Curve.load, "path", "must be a path", 7, None, b"x", "a\0b"),

@@ -66,7 +66,7 @@ def harvest(source: Any, **names: Any) -> posbias.Harvest:
 
 
 def only(found: Check, name: str) -> Finding:
-    """The one problem of this kind; it must be told in full."""
+    """The one problem of this kind; it must be reported in full."""
     named = [p for p in found.findings if p.code == name]
     assert len(named) == 1, [p.code for p in found.findings]
     problem = named[0]
@@ -141,14 +141,14 @@ def test_page_views_without_their_ids(table: pa.Table) -> None:
 
 
 def test_json_has_every_attribute(table: pa.Table) -> None:
-    told = json.loads(json.dumps(check(table).to_dict()))
-    assert set(told) == {"usable", "version", *(f.name for f in fields(Check))}
-    assert told["positions"][0].keys() == {"position", "impressions", "clicks"}
+    printed = json.loads(json.dumps(check(table).to_dict()))
+    assert set(printed) == {"usable", "version", *(f.name for f in fields(Check))}
+    assert printed["positions"][0].keys() == {"position", "impressions", "clicks"}
     spoilt = json.loads(json.dumps(check(table, query="qid").to_dict()))
     assert spoilt["findings"][0].keys() == {
         *("code", "severity", "message", "count", "example", "evidence", "remedy", "add")
     }
-    for name in told:
+    for name in printed:
         assert name in (Check.__doc__ or "") + (Check.to_dict.__doc__ or ""), f"{name} is not documented"
 
 
@@ -157,7 +157,7 @@ def test_json_has_every_attribute(table: pa.Table) -> None:
 
 @dataclass(frozen=True)
 class Spoilt:
-    """Three rows of a log that get a value, and what is said of them."""
+    """Three rows of a log that get a value, and the finding about them."""
 
     column: str
     value: Any
@@ -896,7 +896,7 @@ def test_the_command_exits_with_1_if_the_log_cannot_be_used(table: pa.Table, tmp
 
 
 def test_the_suggested_next_command_works(table: pa.Table, tmp_path: Path) -> None:
-    """A newcomer's log: own names, positions from 0, logged twice. Each command says the next."""
+    """A first log: names of its own, positions from 0, logged twice. Each command suggests the next."""
     frame = table.drop_columns(["rank_a", "rank_b"]).to_pandas()
     frame["position"] -= 1
     frame.columns = ["search term", "sku", "arm", "slot", "click", "request_id"]
@@ -970,7 +970,7 @@ def test_short_page_view_hashes_find_the_same_as_long_ones(seed: int, ids: str) 
     # Of few page views most are crowded, and of many none is.
     views = [4, 40, 10**9][seed % 3]
     rankers = ["a", "b", "it's c"][: 1 + seed // 2]
-    told = [
+    logged = [
         {
             "query_id": chance.randrange(3),
             "doc_id": chance.randrange(4),
@@ -981,12 +981,12 @@ def test_short_page_view_hashes_find_the_same_as_long_ones(seed: int, ids: str) 
         }
         for _ in range(60)
     ]
-    with open_log(posbias.ClickLog(pa.Table.from_pylist(told)), None, silent) as opened:
+    with open_log(posbias.ClickLog(pa.Table.from_pylist(logged)), None, silent) as opened:
         plan = QueryPlan(opened.schema, opened.dialect, (), 5)
         profile = profile_log(opened, plan)
         few, many = (find_repeats(opened, plan, whole=whole) for whole in (profile, None))
     pages: dict[Any, set[str]] = {}
-    for row in told:
+    for row in logged:
         pages.setdefault(row["impression_id"], set()).add(row["ranker"])
     mixed = next((finding for finding in few if finding.code == "several-rankers-in-page-view"), None)
     assert few == many
@@ -1011,8 +1011,8 @@ def test_queries_of_a_sample_of_pairs_are_those_of_the_log(rows: Rows, monkeypat
 
 def requests(rows: list[dict[str, Any]], **more: Any) -> pa.Table:
     """A replay whose queries are ids of the page views, beside what was typed."""
-    told = [row | {"query_id": row["impression_id"], "search_term": f"term {row['query_id']}"} for row in rows]
-    table = pa.Table.from_pylist(told)
+    renamed = [row | {"query_id": row["impression_id"], "search_term": f"term {row['query_id']}"} for row in rows]
+    table = pa.Table.from_pylist(renamed)
     return table.drop_columns("impression_id") if more.get("without") else table
 
 

@@ -179,9 +179,9 @@ def test_a_harvest_is_compared_with_a_swap_experiment(eta: float, differs: bool,
     swaps = posbias.SwapOne(max_rank=5).fit(posbias.ClickLog(swapped(posbias.SwapOne, 20_000, 5)))
     swaps.curve().save(tmp_path / "swaps.json")
     periods(2000, eta)[0].save(tmp_path / "week.harvest")
-    code, said = command(str(tmp_path / "swaps.json"), str(tmp_path / "week.harvest"), "--fail-on-difference")
+    code, output = command(str(tmp_path / "swaps.json"), str(tmp_path / "week.harvest"), "--fail-on-difference")
     assert code == int(differs)
-    assert "swap-one and cross-fit, treated as independent" in said
+    assert "swap-one and cross-fit, treated as independent" in output
 
 
 def test_a_harvest_is_identical_to_itself(weeks: list[posbias.Harvest]) -> None:
@@ -289,11 +289,11 @@ def test_the_segment_that_differs_is_named() -> None:
 @pytest.mark.long
 def test_equal_segments_differ_as_rarely_as_the_level_says() -> None:
     """At the 10% level, of 60: more than 14 come once in a thousand."""
-    said = [
+    differ = [
         posbias.compare_segments(segmented(300, 1.0, 1.0, 1.0, seed=seed), estimator="all-pairs", level=0.9).differs
         for seed in range(60)
     ]
-    assert 1 <= sum(said) <= 14
+    assert 1 <= sum(differ) <= 14
 
 
 def test_two_segments_give_the_same_test_as_two_curves() -> None:
@@ -351,10 +351,10 @@ def files(tmp_path: Path, weeks: list[posbias.Harvest], monkeypatch: pytest.Monk
 @pytest.mark.parametrize("kinds", [("harvest", "harvest"), ("json", "json"), ("json", "harvest")])
 def test_the_command_compares_files(files: Path, kinds: tuple[str, str]) -> None:
     names = [f"before.{kinds[0]}", f"after.{kinds[1]}"]
-    code, said = command(*names)
+    code, output = command(*names)
     assert code == 0
-    assert said.startswith("The curves differ (p < 0.001): from before to after, rank 4")
-    assert max(map(len, said.splitlines())) <= 80
+    assert output.startswith("The curves differ (p < 0.001): from before to after, rank 4")
+    assert max(map(len, output.splitlines())) <= 80
     assert command(*names, "--fail-on-difference")[0] == 1
     assert command(names[0], names[0], "--fail-on-difference")[0] == 0
 
@@ -366,27 +366,27 @@ def test_a_process_exits_with_1_where_curves_differ(files: Path) -> None:
 
 
 def test_the_command_prints_json_and_draws(files: Path) -> None:
-    code, said = command("before.harvest", "after.harvest", "--json", "--plot", "x.png")
-    found = json.loads(said)
+    code, output = command("before.harvest", "after.harvest", "--json", "--plot", "x.png")
+    found = json.loads(output)
     assert (code, found["differs"], found["paired"], found["names"]) == (0, True, True, ["before", "after"])
     assert [d["rank"] for d in found["differences"] if d["differs"]] == [4]
     assert (files / "x.png").stat().st_size > 5000
 
 
 def test_the_command_compares_within_a_harvest(files: Path) -> None:
-    code, said = command("before.harvest", "--estimators", "cross-fit,all-pairs")
+    code, output = command("before.harvest", "--estimators", "cross-fit,all-pairs")
     assert code == 0
-    assert "cross-fit and all-pairs, paired by bucket" in said
-    code, said = command("segments.harvest", "--segments", "--fail-on-difference")
+    assert "cross-fit and all-pairs, paired by bucket" in output
+    code, output = command("segments.harvest", "--segments", "--fail-on-difference")
     assert code == 1
-    assert said.startswith("The curves of the 2 segments by period differ")
+    assert output.startswith("The curves of the 2 segments by period differ")
     assert json.loads(command("segments.harvest", "--segments", "--json")[1])["segments"][0]["segment"] == {
         "period": "0"
     }
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["before.harvest"], "Expected two files to compare, but 1 given"),
         (["before.harvest", "after.harvest", "before.json"], "but 3 given"),
@@ -402,10 +402,10 @@ def test_the_command_compares_within_a_harvest(files: Path) -> None:
         (["before.json", "after.json", "--estimator", "all-pairs"], "both files are curves"),
     ],
 )
-def test_the_command_refuses_options_that_do_not_fit(files: Path, args: list[str], said: str) -> None:
+def test_the_command_refuses_options_that_do_not_fit(files: Path, args: list[str], message: str) -> None:
     code, found = command(*args)
     assert code == 2
-    assert said in " ".join(found.split())
+    assert message in " ".join(found.split())
 
 
 def test_the_history_command(files: Path) -> None:
@@ -414,9 +414,9 @@ def test_the_history_command(files: Path) -> None:
         return done.exit_code, done.output
 
     assert history("add", "h.parquet", "before.json", "--date", "2026-03-03")[0] == 0
-    code, said = history("add", "h.parquet", "after.json", "--date", "2026-03-01", "--finding", "new\x1blayout")
+    code, output = history("add", "h.parquet", "after.json", "--date", "2026-03-01", "--finding", "new\x1blayout")
     assert code == 0
-    assert "no curve of 2026-03-02" in said
+    assert "no curve of 2026-03-02" in output
     kept = (files / "h.parquet").stat().st_mtime_ns
     assert "unchanged" in history("add", "h.parquet", "before.json", "--date", "2026-03-03")[1]
     assert (files / "h.parquet").stat().st_mtime_ns == kept

@@ -30,7 +30,7 @@ class Nights:
         self.folder = folder
 
     def run(self, number: int, **changed: object) -> tuple[int, str]:
-        """Simulate the log of a day and run the script on it; return its exit code and what it said."""
+        """Simulate the log of a day and run the script on it; return its exit code and output."""
         log = self.folder / "log.parquet"
         pq.write_table(posbias.simulate(posbias.World(queries=2500, repeats=4, seed=number, **changed)), log)
         args = [str(SCRIPT), str(self.folder), str(FIRST + timedelta(days=number)), str(log)]
@@ -69,14 +69,14 @@ def test_each_night_raises_only_its_own_alarm(tmp_path: Path) -> None:
     quiet = (0, "")
     assert [nights.run(number) for number in range(3)] == [quiet] * 3
     # A new layout of the page: users look further down.
-    code, said = nights.run(3, eta=0.6)
-    assert (code, said.split(":")[0]) == (1, "curve")
-    assert "from last week to today, rank" in said
+    code, output = nights.run(3, eta=0.6)
+    assert (code, output.split(":")[0]) == (1, "curve")
+    assert "from last week to today, rank" in output
     # The next day is as before, and is not compared with that one.
     assert nights.run(4) == quiet
-    code, said = nights.run(5, traffic=(54, 46))
-    assert (code, said.split(":")[0]) == (1, "sample-ratio-mismatch")
-    assert "\n" not in said
+    code, output = nights.run(5, traffic=(54, 46))
+    assert (code, output.split(":")[0]) == (1, "sample-ratio-mismatch")
+    assert "\n" not in output
     # The seventh day comes late: after the eighth.
     assert nights.run(7) == (1, "missing: no log of 2026-03-07")
     assert nights.history.missing == (date(2026, 3, 7),)
@@ -85,7 +85,7 @@ def test_each_night_raises_only_its_own_alarm(tmp_path: Path) -> None:
     healed = nights.history
     assert [day.date.day for day in healed.days] == list(range(1, 9))
     assert healed.missing == ()
-    # The week of the eighth has the late day in it, and is no longer said to miss one.
+    # The week of the eighth has the late day in it, and no longer reports a missing one.
     late = healed.day("2026-03-08")
     assert without is not None
     assert late is not None
@@ -127,19 +127,19 @@ def test_a_change_of_the_estimator_is_reported(tmp_path: Path) -> None:
         "2026-03-04": posbias.AllPairs(level=0.8),
         "2026-03-05": posbias.AllPairs(level=0.8),
     }
-    told = {}
+    noted = {}
     for day, estimator in made.items():
         (tmp_path / "curve.json").write_text(json.dumps(estimator.fit(harvest).curve().to_dict()))
         done = CliRunner().invoke(cli, ["history", "add", str(path), str(tmp_path / "curve.json"), "--date", day])
         assert done.exit_code == 0, done.output
         assert "not the curves of the 2 segments" in done.stderr
-        told[day] = "Do not compare" in done.stderr
-    assert [day for day, said in told.items() if said] == ["2026-03-03", "2026-03-04"]
+        noted[day] = "Do not compare" in done.stderr
+    assert [day for day, note in noted.items() if note] == ["2026-03-03", "2026-03-04"]
     kept = posbias.History.load(path)
     assert [str(day.date) for day in kept.changes] == ["2026-03-03", "2026-03-04"]
-    said = " ".join(CliRunner().invoke(cli, ["history", "show", str(path)]).stdout.split())
-    assert "cross-fit, 95% interval from 2026-03-01 on; all-pairs, 95% interval from 2026-03-03 on" in said
-    assert "all-pairs, 80% interval from 2026-03-04 on." in said
+    output = " ".join(CliRunner().invoke(cli, ["history", "show", str(path)]).stdout.split())
+    assert "cross-fit, 95% interval from 2026-03-01 on; all-pairs, 95% interval from 2026-03-03 on" in output
+    assert "all-pairs, 80% interval from 2026-03-04 on." in output
     assert "Do not compare" not in posbias.History(kept.days[:2]).to_text()
     assert max(map(len, kept.to_text().splitlines())) <= 80
 
@@ -160,7 +160,7 @@ def damaged(path: Path, name: str, values: list[object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "said"),
+    ("name", "values", "message"),
     [
         ("rank", [1, 1, 2] * 2, "ranks of 2026-03-01 are not in order"),
         ("rank", [0, 1, 2] * 2, "rank 0 of 2026-03-01"),
@@ -175,11 +175,11 @@ def damaged(path: Path, name: str, values: list[object]) -> None:
         ("date", [date(2026, 3, 2)] * 3 + [date(2026, 3, 1)] * 3, "days are not in order"),
     ],
 )
-def test_a_file_that_was_edited_is_refused(name: str, values: list[object], said: str, tmp_path: Path) -> None:
+def test_a_file_that_was_edited_is_refused(name: str, values: list[object], message: str, tmp_path: Path) -> None:
     path = tmp_path / "history.parquet"
     posbias.History().add(curve(), "2026-03-01").add(curve(), "2026-03-02").save(path)
     damaged(path, name, values)
-    with pytest.raises(posbias.CurveError, match=said):
+    with pytest.raises(posbias.CurveError, match=message):
         posbias.History.load(path)
 
 
@@ -188,8 +188,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     pq.write_table(posbias.simulate(posbias.World(queries=5)), log)
     text = tmp_path / "text"
     text.write_text("no")
-    for path, said in ((log, "does not say that it is a history"), (text, "cannot be read"), (tmp_path, "a folder")):
-        with pytest.raises(posbias.CurveError, match=said):
+    for path, message in ((log, "does not say that it is a history"), (text, "cannot be read"), (tmp_path, "a folder")):
+        with pytest.raises(posbias.CurveError, match=message):
             posbias.History.load(path)
     with pytest.raises(posbias.CurveError, match="There is no file"):
         posbias.History.load(tmp_path / "none")
