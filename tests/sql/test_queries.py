@@ -93,7 +93,7 @@ def load(rows: list[Row], export: Any = to_csv) -> posbias.Harvest:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @examples(8)
 @given(data=st.data(), M=max_ranks)
-def test_answers_are_the_oracles(engine: Any, layout: str, weighting: str, data: Any, M: int) -> None:
+def test_answers_equal_the_oracle(engine: Any, layout: str, weighting: str, data: Any, M: int) -> None:
     log = data.draw(logs(layout, functional=layout != "replay", segments=devices))
     rows = answer(engine, log, max_rank=M, weighting=weighting)
     for export in (to_csv, to_parquet):
@@ -108,7 +108,7 @@ def test_answers_are_the_oracles(engine: Any, layout: str, weighting: str, data:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @examples(6)
 @given(data=st.data(), M=max_ranks)
-def test_answers_are_those_of_duckdb_in_all_but_buckets(
+def test_answers_equal_the_harvest_of_duckdb_except_for_buckets(
     engine: Any, layout: str, weighting: str, data: Any, M: int
 ) -> None:
     log = data.draw(logs(layout, functional=layout != "replay", segments=devices))
@@ -148,7 +148,7 @@ def test_an_exported_replay_holds_every_weighting(engine: Any, log: Log, M: int)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @examples(10)
 @given(data=st.data())
-def test_a_segment_is_the_harvest_of_its_part(engine: Any, layout: str, data: Any) -> None:
+def test_a_segment_equals_the_harvest_of_its_rows(engine: Any, layout: str, data: Any) -> None:
     values = st.sampled_from(data.draw(st.sampled_from([["phone", "it's", None], ["", " ü 🚀", None], [1, 2, 10]])))
     log = data.draw(logs(layout, segments=values))
     rows = answer(engine, log, DEVICE, by=["device"], max_rank=4)
@@ -222,7 +222,7 @@ def test_many_rankers(engine: Any, layout: str) -> None:
     assert_equal(exported.pairs(), expected(log, 6), 6)
 
 
-def test_a_table_may_be_named_like_anything(engine: Any) -> None:
+def test_tables_can_have_any_name(engine: Any) -> None:
     dialect, run = engine
     row = {"query_id": 1, "doc_id": 2, "ranker": "a", "position": 1, "clicked": True}
     for name in ("log", 'cl"icks', "se;lect", "a.b", "log l", "cells"):
@@ -254,7 +254,7 @@ def test_psql_writes_an_export(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("format_", "file"), [("CSVWithNames", "counts.csv"), ("Parquet", "counts.parquet")])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_clickhouse_writes_an_export(layout: str, format_: str, file: str, tmp_path: Path) -> None:
-    """Of tables with the types that are usual there, and never a Nullable one but where a rank is missing."""
+    """The tables have the types that are usual in ClickHouse; only ranks are Nullable."""
     table = posbias.simulate(posbias.World(queries=200, seed=8))
     ask = clickhouse.session().query
     for name, columns in {
@@ -324,13 +324,13 @@ def test_in_replay_a_document_must_have_an_id(engine: Any) -> None:
     assert beyond.about["rows_beyond"] == 1
 
 
-def test_a_ranker_that_was_not_named_is_refused(engine: Any) -> None:
+def test_an_unknown_ranker_is_rejected(engine: Any) -> None:
     with pytest.raises(posbias.LogError, match=r"1 of 2 rows .*\n.*the query names 'A', 'B'.*rankers"):
         load(answer(engine, Log("wide", [GOOD, GOOD | {"ranker": "C"}], ("A", "B"))))
 
 
 @pytest.mark.parametrize("layout", ["wide", "replay"])
-def test_pages_without_an_id_are_not_taken_for_copies(engine: Any, layout: str) -> None:
+def test_rows_without_a_page_view_are_not_taken_for_copies(engine: Any, layout: str) -> None:
     rows = [row if layout == "wide" else {**row, "ranks": {}} for row in (GOOD, GOOD | {"view": None})]
     with pytest.raises(posbias.LogError, match="no page view"):
         load(answer(engine, Log(layout, rows, ("A", "B")), Names(view="page"), duplicates="drop"))
@@ -345,7 +345,7 @@ def test_rows_shown_elsewhere_are_left_out_with_a_warning(engine: Any) -> None:
         load(answer(engine, Log("wide", rows[1:], ("A", "B"))))
 
 
-def test_a_ranker_that_is_no_function_is_refused_if_asked_for(engine: Any) -> None:
+def test_a_non_functional_ranker_is_rejected_on_request(engine: Any) -> None:
     rows = [{**GOOD, "ranks": {}, "position": k} for k in (1, 2)]
     assert "1 of 1 (query, document) pairs" in load(answer(engine, Log("replay", rows))).findings[0].message
     with pytest.raises(posbias.LogError, match="not a function of the query"):
@@ -403,14 +403,14 @@ def unknown_functions(tree: exp.Expression) -> set[str]:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_no_function_is_listed_as_unknown_that_is_known(dialect: str) -> None:
+def test_the_list_of_unknown_functions_is_exact(dialect: str) -> None:
     trees = [parse(posbias.harvest_sql(dialect, "t", **shape), dialect) for shape in SHAPES.values()]
     assert set().union(*map(unknown_functions, trees)) == UNKNOWN_TO_SQLGLOT.get(dialect, set())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_dialect_is_parsed_back(dialect: str, shape: str) -> None:
+def test_sqlglot_parses_every_dialect(dialect: str, shape: str) -> None:
     tree = parse(posbias.harvest_sql(dialect, "shop.clicks", **SHAPES[shape]), dialect)
     assert isinstance(tree, exp.Select)
     assert not list(tree.find_all(exp.Command))
@@ -419,13 +419,13 @@ def test_every_dialect_is_parsed_back(dialect: str, shape: str) -> None:
     assert len(steps) == len(set(steps)) >= 3
     read = [table for table in tree.find_all(exp.Table) if table.db]
     assert sorted(table.name.lower() for table in read) == (["clicks", "ranked"] if "long" in shape else ["clicks"])
-    # What is not the log is a step, and each is read once: so is the log.
+    # Every other table is a step, and each step and the log is read once.
     assert sorted(table.name for table in tree.find_all(exp.Table) if not table.db) == sorted(steps)
     assert [column.alias_or_name for column in tree.selects][-2:] == ["about", "answer_rows"]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_step_says_why_it_is_there(dialect: str) -> None:
+def test_every_step_has_a_comment(dialect: str) -> None:
     lines = posbias.harvest_sql(dialect, "clicks", rankers=["a", "b"]).splitlines()
     steps = [i for i, line in enumerate(lines) if line.endswith(" AS (")]
     assert len(steps) >= 4
@@ -527,6 +527,6 @@ def test_a_table_in_backticks_is_the_same() -> None:
         ({"table": "Shown"}, "a step called 'Shown' like the table. Write its schema too: schema.Shown"),
     ],
 )
-def test_what_cannot_be_printed_is_refused(given_: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_rejected(given_: dict[str, Any], message: str) -> None:
     with pytest.raises(posbias.LogError, match=message):
         posbias.harvest_sql(**{"dialect": "postgres", "table": "t"} | given_)

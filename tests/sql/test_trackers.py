@@ -144,7 +144,7 @@ GA4: dict[str, Callable[[list[Row]], pa.Table]] = {
 
 @pytest.mark.parametrize("dialect", TRACKERS["ga4"])
 @pytest.mark.parametrize("kind", GA4)
-def test_the_log_of_ga4_is_the_one_that_went_in(kind: str, dialect: str) -> None:
+def test_the_events_of_ga4_give_back_their_log(kind: str, dialect: str) -> None:
     rows = simulated()
     impression = "view" if "own" in kind else None
     sql = posbias.events_sql("ga4", "tracked", dialect=dialect, ranker="variant", impression=impression)
@@ -155,8 +155,8 @@ def test_the_log_of_ga4_is_the_one_that_went_in(kind: str, dialect: str) -> None
 
 @pytest.mark.parametrize("term", [None, " "])
 @pytest.mark.parametrize("dialect", TRACKERS["ga4"])
-def test_what_a_site_does_not_send_is_no_list_and_no_item(dialect: str, term: str | None) -> None:
-    """GA4 exports "(not set)" for it: lists are then told by their names, and without name and query left out."""
+def test_not_set_is_neither_a_list_nor_an_item(dialect: str, term: str | None) -> None:
+    """Lists without an id are known by their names; lists without a name and a query are left out."""
     told = parameters(ga_session_id=7, variant=1.5, **({} if term is None else {"search_term": term}))
     base = {"user_pseudo_id": "u", "stream_id": "s", "event_date": "20260101", "device": {"category": "phone"}}
     base |= {"event_params": told, "event_timestamp": 5}
@@ -181,7 +181,7 @@ def test_what_a_site_does_not_send_is_no_list_and_no_item(dialect: str, term: st
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "duckdb"])
-def test_the_log_of_snowplow_is_the_one_that_went_in(dialect: str) -> None:
+def test_the_events_of_snowplow_give_back_their_log(dialect: str) -> None:
     rows = simulated()
     sql = posbias.events_sql("snowplow", "tracked", dialect=dialect, ranker="variant")
     found = run(sql if dialect == "duckdb" else translated(sql, dialect), snowplow_events(rows))
@@ -200,13 +200,13 @@ def with_strays(events: pa.Table, items: str, renumber: Callable[[Row], Row]) ->
 
 
 def _elsewhere(event: Row) -> Row:
-    """Return what makes another page view of an event."""
+    """Return the changes that put an event on another page view."""
     return {"event_timestamp": 9_000_000} if "event_timestamp" in event else {WEB_PAGE: [{"id": "astray"}]}
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "duckdb"])
 @pytest.mark.parametrize("preset", TRACKERS)
-def test_a_stray_0_moves_no_application(preset: str, dialect: str) -> None:
+def test_a_stray_position_0_does_not_make_an_application_zero_based(preset: str, dialect: str) -> None:
     rows = simulated()
     sql = posbias.events_sql(preset, "tracked", dialect=dialect, ranker="variant")
     if preset == "ga4":
@@ -231,7 +231,7 @@ def test_a_stray_0_moves_no_application(preset: str, dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", TRACKERS["ga4"])
 @pytest.mark.parametrize("lacks", ["user", "session"])
-def test_those_who_cannot_be_told_apart_are_left_out(lacks: str, dialect: str) -> None:
+def test_events_without_a_user_or_session_are_left_out(lacks: str, dialect: str) -> None:
     rows = simulated()
     nobody = []
     for row in ga4_events(rows, page=True).to_pylist():
@@ -276,8 +276,8 @@ def test_page_views_without_a_ranker_are_left_out_and_the_query_says_so(preset: 
 
 @pytest.mark.parametrize("dialect", TRACKERS["ga4"])
 @pytest.mark.parametrize("lacks", ["variant", "search_term", "position"])
-def test_a_click_is_on_the_last_view_even_if_that_is_left_out(lacks: str, dialect: str) -> None:
-    """The same list twice, the second time without something that a page view needs: its click is nobody else's."""
+def test_a_click_belongs_to_the_last_view_even_if_that_is_left_out(lacks: str, dialect: str) -> None:
+    """The same list twice, the second time without a value that a page view needs: its click goes nowhere else."""
     told = {"ga_session_id": 1, "search_term": "t", "variant": "a"}
 
     def event(name: str, moment: int, order: str, params: Row, first: int = 1) -> Row:
@@ -303,8 +303,8 @@ def test_a_click_is_on_the_last_view_even_if_that_is_left_out(lacks: str, dialec
     assert sum(row["clicked"] for row in log) == 0
 
 
-def test_a_product_at_two_places_is_left_out_even_if_one_of_them_names_no_ranker() -> None:
-    """Two views of one list on one page, of which one tells no ranker: a click tells neither place."""
+def test_a_product_at_two_positions_is_left_out_even_if_one_view_has_no_ranker() -> None:
+    """Two views of one list on one page, of which one names no ranker: a click does not tell the position."""
     page = {"app_id": "a", WEB_PAGE: [{"id": "p"}], "page_urlquery": "q"}
     view, click = {"type": "list_view", "name": "l"}, {"type": "list_click", "name": "l"}
     events = [
@@ -327,7 +327,7 @@ def test_the_log_of_snowplow_on_spark() -> None:
 
 
 @pytest.mark.parametrize(("preset", "dialect"), [(p, d) for p, dialects in TRACKERS.items() for d in dialects])
-def test_every_dialect_is_parsed_back(preset: str, dialect: str) -> None:
+def test_sqlglot_parses_every_dialect(preset: str, dialect: str) -> None:
     for options in ({}, {"ranker": "my `arm`", "query": "it's", "impression": 'a "b"'}):
         sql = posbias.events_sql(preset, "shop.events", dialect=dialect, **options)
         statements = sqlglot.parse(sql, dialect=dialect, error_level=sqlglot.ErrorLevel.RAISE)
@@ -357,7 +357,7 @@ def test_the_command_prints_the_query() -> None:
         (("ga4", " "), "table=' ' must be a text"),
     ],
 )
-def test_what_cannot_be_printed_is_refused(arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_arguments_are_rejected(arguments: tuple[str, ...], message: str) -> None:
     preset, table, *dialect = arguments
     with pytest.raises(posbias.LogError, match=message):
         posbias.events_sql(preset, table, dialect=dialect[0] if dialect else None)

@@ -1,11 +1,11 @@
 """Queries that join two tables of events, what was shown and what was clicked, into a click log.
 
-`log_query` makes the log. The other queries look at the tables first and count problems: missing values, positions that
-count from 0, results that a page view shows twice, ids that stand for two page views, clicks on nothing that was shown.
+`log_query` makes the log. The other queries count problems first: missing values, positions that count from 0, results
+that a page view shows twice, ids that stand for two page views, clicks on results that were not shown.
 
-Of the modules named events this one writes the SQL for tables that posbias opens. `engines/events.py` runs it and
-reports the problems, `harvesting/events.py` writes the log to a file, and `cli/events.py` is the command. Events of GA4
-and Snowplow, which stay in a warehouse, and of UBI are turned into such tables by `sql/trackers.py`.
+Four modules are named events. This one writes the SQL. `engines/events.py` runs the queries that count problems, and
+reports them as findings. `harvesting/events.py` writes the log to a file (`posbias.write_events`). `cli/events.py` is
+the command `posbias events`. Beside them `sql/trackers.py` writes the SQL for the events of GA4, Snowplow and UBI.
 
 Inside a query a result has the columns page_view, query, ranker (if there is one), doc, position, and carried_<i> for
 columns that come along.

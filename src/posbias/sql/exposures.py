@@ -1,4 +1,4 @@
-"""Queries for logs that do not tell where other rankers would put a document (the replay layout).
+"""Queries for logs without the ranks that other rankers give a document (the replay layout).
 
 Ranks are learned from the log: a ranker's rank of a document is where it showed it. The harvest is one aggregation.
 Each (query, document) pair has an *exposure*: how often each ranker showed it at which rank. Pairs of a bucket with the

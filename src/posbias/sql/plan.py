@@ -99,7 +99,7 @@ class QueryPlan:
         dialect (Dialect): the SQL to write.
         rankers (tuple of str): the names of the rankers. Queries and answers know a ranker by its place here.
         max_rank (int): M, the deepest rank that counts.
-        by (tuple of str, default ()): the columns of the log that tell the segments.
+        by (tuple of str, default ()): the columns of the log that define the segments.
         keep (tuple of str, default ()): columns of the log that come along unchanged.
         log (str, default "log"): the table of the log, as SQL.
         rankings (str, default "rankings"): the table of rankings of the long layout, as SQL.

@@ -1,4 +1,4 @@
-"""Queries for logs that tell where every ranker would put a document (the wide and long layouts).
+"""Queries for logs with the rank that every ranker gives a document (the wide and long layouts).
 
 A document's *signature* is the vector of ranks that the rankers give it, with "none" beyond the top M. Everything that
 an estimator needs depends on a row only through its signature and the ranker that was shown. So the harvest is one
