@@ -365,13 +365,13 @@ def test_no_click_at_all_is_said(tmp_path: Path) -> None:
             None,
             {},
             r"Columns 'impression_id', 'query_id' are not in the impressions. Columns found: 'page_view_id', 'qid', "
-            r"'doc_ids'. Say which to read. Add impression='page_view_id', query='qid'",
+            r"'doc_ids'. Name the right ones. Add impression='page_view_id', query='qid'",
         ),
         (SHOWN, {"view_id": [1], "sku": ["y"]}, {}, r"in the clicks. .*click_impression='view_id', click_doc='sku'"),
         (SHOWN, None, {"ranker": "arm"}, r"Column 'arm' is not in the impressions"),
         (SHOWN, None, {"application": "site"}, r"Column 'site' is not in the impressions"),
         (SHOWN | {"doc_ids": [1, 2]}, None, {}, r"'doc_ids' of the impressions is BIGINT, where an array"),
-        (SHOWN | {"doc_ids": [[{"id": 1}], [{"id": 2}]]}, None, {}, r"STRUCT.*an id is a single value"),
+        (SHOWN | {"doc_ids": [[{"id": 1}], [{"id": 2}]]}, None, {}, r"STRUCT.*an id must be a single value"),
         (SHOWN | {"impression_id": [[1], [2]]}, None, {}, r"'impression_id' of the impressions is BIGINT\[\]"),
         (SHOWN | {"Clicked": [1, 1]}, None, {}, r"two columns named 'clicked'.*EXCLUDE \(Clicked\)"),
         (SHOWN | {"posbias: item": ["u", "v"]}, None, {}, r"two columns named 'posbias: item'"),
@@ -403,10 +403,10 @@ def test_what_makes_no_log_is_refused(shown: Any, taps: Any, names: Any, message
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"query": ""}, "query='' must be a text"),
+        ({"query": ""}, "query='' must be text"),
         ({"first": 2}, "first=2 must be 0 or 1"),
         ({"preset": "ga4"}, "preset='ga4' is not known"),
-        ({"docs": "a", "position": "b"}, "Give one of them"),
+        ({"docs": "a", "position": "b"}, "Give docs or position, not both"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -611,7 +611,7 @@ def test_the_command_says_what_it_wrote_and_found(tmp_path: Path, monkeypatch: p
         assert message in failed.stderr
     missing = CliRunner().invoke(cli, [*words, "x.parquet", "--click-doc", "sku"])
     assert missing.exit_code == 2
-    assert "Columns found: 'impression_id', 'doc_id'. Say which to read. Add --click-doc doc_id" in missing.stderr
+    assert "Columns found: 'impression_id', 'doc_id'. Name the right ones. Add --click-doc doc_id" in missing.stderr
 
 
 def test_hostile_names_are_carried_along(each_engine: str, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_check_says_what_must_hold() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({}, "no column says which ranker was shown"),
+        ({}, "no column with the ranker that was shown"),
         ({"ranker": "none"}, "ranks='none', ranker='none'"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_slip_in_the_name_of_the_ranker_is_told() -> None:
 def test_windows_that_are_none_are_refused() -> None:
     log = posbias.simulate(posbias.World(queries=20), "replay")
     time = pa.array(np.arange(len(log)), pa.timestamp("us"))
-    with pytest.raises(posbias.LogError, match="a point in time, where a window such as a day was expected"):
+    with pytest.raises(posbias.LogError, match="a point in time; a window must be a period such as a day"):
         posbias.harvest(posbias.ClickLog(log.append_column("at", time), window="at"))
     with pytest.raises(posbias.LogError, match="no value in column 'day'"):
         posbias.harvest(posbias.ClickLog(log.append_column("day", pa.nulls(len(log), pa.int32())), window="day"))

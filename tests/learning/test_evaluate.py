@@ -400,7 +400,7 @@ INVALID = {
     "is BOOLEAN; numbers to rank by were expected": lambda t: t.set_column(2, "score", [pc.greater(t["score"], 1)]),
     "single values were expected": lambda t: t.set_column(2, "score", [[[1.0]] * len(t)]),
     "only 0.0% of the clicked documents": lambda t: t.set_column(1, "doc_id", [pc.add(t["doc_id"], 10**12)]),
-    "An id that became a fraction": lambda t: t.set_column(1, "doc_id", [t["doc_id"].cast(pa.float64())]),
+    "An id stored as a fraction": lambda t: t.set_column(1, "doc_id", [t["doc_id"].cast(pa.float64())]),
 }
 
 

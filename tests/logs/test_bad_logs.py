@@ -353,12 +353,12 @@ CASES: dict[str, Case] = {
         {"rankings": twice(named(RANKINGS, rank="RANK"), "rank")},
     ),
     # Two names of one ranker.
-    "rank_1 and rank_01": Case(the(TWO_ONES), r"rankers '01', '1' are one and the same in column 'ranker'"),
-    "rank_1 and rank_01 in Parquet": Case(parquet(TWO_ONES), "'rank_01', 'rank_1' would be its ranks"),
-    "rank_1 and rank_1.0": Case(the(named(TWO_ONES, rank_01="rank_1.0")), r"'1', '1\.0' are one and the same"),
+    "rank_1 and rank_01": Case(the(TWO_ONES), r"rankers '01', '1' have the same value in column 'ranker'"),
+    "rank_1 and rank_01 in Parquet": Case(parquet(TWO_ONES), "'rank_01', 'rank_1' would both hold its ranks"),
+    "rank_1 and rank_1.0": Case(the(named(TWO_ONES, rank_01="rank_1.0")), r"'1', '1\.0' have the same value"),
     "rankings of 1 and 01": Case(
         the(cut(LONG, "ranker", lambda old: [1 if n == "a" else 2 for n in old])),
-        "'01', '1' are one and the same",
+        "'01', '1' have the same value",
         {"rankings": cut(RANKINGS, "ranker", lambda old: ["1" if n == "a" else "01" for n in old])},
     ),
     # Ids that are NaN would all be one.
@@ -412,19 +412,19 @@ CASES: dict[str, Case] = {
     # What a folder is called.
     "ranker by folder": Case(
         all_of(*(parquet(WIDE.drop_columns(["ranker"]), f"ranker={n}/log.parquet") for n in "ab")),
-        r"No file of the log has the column 'ranker'; only folders are called so.* Add ranker='ranker'",
+        r"No file of the log has the column 'ranker'; it exists only in the names of folders.* Add ranker='ranker'",
     ),
     "click by folder": Case(
         all_of(*(csv(WIDE.drop_columns(["clicked"]), f"clicked={n}/log.csv") for n in (0, 1))),
-        "'clicked'; only folders are called so",
+        "'clicked'; it exists only in the names of folders",
     ),
     "query by folder": Case(
         all_of(*(parquet(WIDE.drop_columns(["query_id"]), f"query_id={n}/log.parquet") for n in (0, 1))),
-        "'query_id'; only folders are called so",
+        "'query_id'; it exists only in the names of folders",
     ),
     "rank by folder": Case(
         the(LONG),
-        "No file of the rankings table has the column 'rank'; only folders are called so",
+        "No file of the rankings table has the column 'rank'; it exists only in the names of folders",
         {"rankings": all_of(*(csv(RANKINGS.drop_columns(["rank"]), f"rank={n}/r.csv") for n in (1, 2)))},
     ),
     # Something else in place of rankers.
@@ -604,14 +604,14 @@ CASES: dict[str, Case] = {
         the(cut(WIDE, "query_id", lambda old: [None] * len(old))), "no value in column 'query_id'"
     ),
     "query of lists": Case(
-        the(every("query_id", lambda q: [q])), "Column 'query_id' of the log is .*told by a single value"
+        the(every("query_id", lambda q: [q])), "Column 'query_id' of the log is .*must be a single value"
     ),
-    "query of structs": Case(the(every("query_id", lambda q: {"id": q})), "told by a single value"),
+    "query of structs": Case(the(every("query_id", lambda q: {"id": q})), "must be a single value"),
     "document NULL in replay": Case(the(some("doc_id", None, table=REPLAY)), "no value in column 'doc_id'"),
     "document NULL by many rankers": Case(the(some("doc_id", None, table=DOZEN)), "no value in column 'doc_id'"),
     "query NULL by many rankers": Case(the(some("query_id", None, table=DOZEN)), "no value in column 'query_id'"),
-    "document of structs in replay": Case(the(every("doc_id", lambda d: {"id": d}, REPLAY)), "told by a single value"),
-    "document of lists in replay": Case(the(every("doc_id", lambda d: [d], REPLAY)), "told by a single value"),
+    "document of structs in replay": Case(the(every("doc_id", lambda d: {"id": d}, REPLAY)), "must be a single value"),
+    "document of lists in replay": Case(the(every("doc_id", lambda d: [d], REPLAY)), "must be a single value"),
     "document of maps in replay": Case(
         the(cut(REPLAY, "doc_id", lambda old: pa.array([[("id", d)] for d in old], pa.map_(pa.string(), pa.int64())))),
         "Column 'doc_id' of the log is MAP",
@@ -624,9 +624,9 @@ CASES: dict[str, Case] = {
     "ranker and a blank": Case(the(some("ranker", "a ")), "whose ranks are not known.*those of 'a', 'b'"),
     "ranker in capitals": Case(the(some("ranker", "A")), "whose ranks are not known"),
     "ranker of lists": Case(
-        the(every("ranker", lambda r: [r])), "Column 'ranker' of the log is .*told by a single value"
+        the(every("ranker", lambda r: [r])), "Column 'ranker' of the log is .*must be a single value"
     ),
-    "ranker of structs in replay": Case(the(every("ranker", lambda r: {"name": r}, REPLAY)), "told by a single value"),
+    "ranker of structs in replay": Case(the(every("ranker", lambda r: {"name": r}, REPLAY)), "must be a single value"),
     "ranker of dates": Case(the(every("ranker", lambda r: day(1))), "whose ranks are not known"),
     # Ranks of rankers that were not shown.
     "rank 0": Case(the(some("rank_b", 0)), "rank of 0 in 'rank_a', 'rank_b': ranks seem to count from 0"),
@@ -655,8 +655,8 @@ CASES: dict[str, Case] = {
         the(cut(WIDE, "rank_a", lambda old: [None] * len(old))), "180 of 360 rows were left out", finding=True
     ),
     "ranks that fit nothing": Case(the(WIDE), "No column fits ranks='place_{ranker}'", {"ranks": "place_{ranker}"}),
-    "ranks of no ranker": Case(the(WIDE), "must hold {ranker} once", {"ranks": "rank_"}),
-    "ranks of two rankers": Case(the(WIDE), "must hold {ranker} once", {"ranks": "{ranker}_{ranker}"}),
+    "ranks of no ranker": Case(the(WIDE), "must contain {ranker} once", {"ranks": "rank_"}),
+    "ranks of two rankers": Case(the(WIDE), "must contain {ranker} once", {"ranks": "{ranker}_{ranker}"}),
     # The second table of a long log.
     "rankings of NULL": Case(
         the(LONG), "rows were left out", {"rankings": some("rank", None, table=RANKINGS)}, finding=True
@@ -733,33 +733,33 @@ CASES: dict[str, Case] = {
     ),
     "rankings of other documents": Case(
         the(LONG),
-        "No value of column 'doc_id' is in both",
+        "have no value of column 'doc_id' in common",
         {"rankings": every("doc_id", lambda d: d + 10**6, RANKINGS)},
     ),
     "rankings of 1.0 in CSV": Case(
         the(LONG),
-        "No value of column 'doc_id' .*BIGINT, such as '0',.*such as '0.0'",
+        "no value of column 'doc_id' .*BIGINT, such as '0',.*such as '0.0'",
         {"rankings": csv(every("doc_id", float, RANKINGS), "rankings.csv")},
     ),
     "rankings of queries 1.0 in CSV": Case(
         the(LONG),
-        "No value of column 'query_id'",
+        "no value of column 'query_id'",
         {"rankings": csv(every("query_id", float, RANKINGS), "rankings.csv")},
     ),
     "rankings of 1, a log of 1.0": Case(
-        csv(every("doc_id", float, LONG)), "No value of column 'doc_id'", {"rankings": RANKINGS}
+        csv(every("doc_id", float, LONG)), "no value of column 'doc_id'", {"rankings": RANKINGS}
     ),
     "rankings of 007": Case(
-        the(LONG), "No value of column 'doc_id'.*'00000'", {"rankings": every("doc_id", lambda d: f"{d:05}", RANKINGS)}
+        the(LONG), "no value of column 'doc_id'.*'00000'", {"rankings": every("doc_id", lambda d: f"{d:05}", RANKINGS)}
     ),
     "rankings of blanks": Case(
-        the(LONG), "No value of column 'doc_id'.*'0 '", {"rankings": every("doc_id", lambda d: f"{d} ", RANKINGS)}
+        the(LONG), "no value of column 'doc_id'.*'0 '", {"rankings": every("doc_id", lambda d: f"{d} ", RANKINGS)}
     ),
     # Text files.
     "nothing in CSV": Case(raw("log.csv", b""), "log.csv' is empty"),
     "blank lines in CSV": Case(raw("log.csv", b"\n\n \n"), "log.csv' is empty"),
     "a mark in CSV": Case(raw("log.csv", b"\xef\xbb\xbf"), "log.csv' is empty"),
-    "a header alone": Case(text("log.csv", HEADER), "has its columns but no row"),
+    "a header alone": Case(text("log.csv", HEADER), "it has columns but no rows"),
     "no header": Case(text("log.csv", *LINES[1:]), "has values instead of column names: '0', '0', 'a'"),
     "UTF-16": Case(raw("log.csv", "\n".join(LINES).encode("utf-16")), "not CSV text in UTF-8"),
     "UTF-16 without a mark": Case(raw("log.csv", "\n".join(LINES).encode("utf-16-le")), "not in the log"),
@@ -799,7 +799,7 @@ CASES: dict[str, Case] = {
     ),
     "eight bytes of Parquet": Case(raw("log.parquet", b"PAR1PAR1"), "looks truncated or damaged"),
     "nothing in Parquet": Case(raw("log.parquet", b""), "log.parquet' is empty"),
-    "no rows in Parquet": Case(parquet(WIDE.slice(0, 0)), "has its columns but no row"),
+    "no rows in Parquet": Case(parquet(WIDE.slice(0, 0)), "it has columns but no rows"),
     "no columns in Parquet": Case(parquet(pa.table({})), "read|column"),
     "Arrow files": Case(raw("log.arrow", b"ARROW1\0\0"), "log.arrow' has no ending of a known format"),
     "a spreadsheet": Case(raw("log.xlsx", b"PK"), "log.xlsx' has no ending of a known format"),
@@ -836,7 +836,7 @@ CASES: dict[str, Case] = {
     ),
     "lists among queries": Case(
         all_of(parquet(WIDE, "1.parquet"), parquet(every("query_id", lambda q: [q]), "2.parquet")),
-        "do not fit together|told by a single value",
+        "do not fit together|must be a single value",
     ),
     "a question mark before gzip": Case(text("day?/log.csv.gz", *LINES), "question mark in its path", spark=False),
     "no path at all": Case(lambda folder: (csv(WIDE)(folder), "")[1], "The path '' is not a file name"),
@@ -867,7 +867,7 @@ CASES: dict[str, Case] = {
         "not in the log",
     ),
     "a frame of complex numbers": Case(the(WIDE.to_pandas().assign(clicked=1j)), "complex128"),
-    "a table without rows": Case(the(WIDE.slice(0, 0)), "has its columns but no row"),
+    "a table without rows": Case(the(WIDE.slice(0, 0)), "it has columns but no rows"),
     "a lazy frame of no file": Case(
         lambda folder: polars.scan_csv(folder / "nothing.csv"), "from a LazyFrame .*nothing.csv"
     ),
@@ -890,10 +890,10 @@ CASES: dict[str, Case] = {
     "a table of a file": Case(csv(WIDE), "table is for a DuckDB file", {"table": "clicks"}, spark=False),
     # Arguments.
     "a column that is not there": Case(the(WIDE), "'qid' is not in the log. Did you mean 'query_id'", {"query": "qid"}),
-    "a column of no name": Case(the(WIDE), "query='' must be a text: the name of a column", {"query": ""}),
-    "None as a column": Case(the(WIDE), "doc=None must be a text", {"doc": None}),
-    "a number as a column": Case(the(WIDE), "click=3 must be a text", {"click": 3}),
-    "a list as a column": Case(the(WIDE), "impression=.* must be a text", {"impression": ["impression_id"]}),
+    "a column of no name": Case(the(WIDE), "query='' must be text: the name of a column", {"query": ""}),
+    "None as a column": Case(the(WIDE), "doc=None must be text", {"doc": None}),
+    "a number as a column": Case(the(WIDE), "click=3 must be text", {"click": 3}),
+    "a list as a column": Case(the(WIDE), "impression=.* must be text", {"impression": ["impression_id"]}),
     "query and document in one": Case(the(WIDE), "'query_id' cannot be both query and doc", {"doc": "query_id"}),
     "query and ranker in one": Case(the(REPLAY), "'query_id' cannot be both query and ranker", {"ranker": "query_id"}),
     "position and click in one": Case(the(WIDE), "'position' cannot be both position and click", {"click": "position"}),
@@ -906,15 +906,17 @@ CASES: dict[str, Case] = {
         {"impression": "query_id", "duplicates": "drop"},
         finding=True,
     ),
-    "impressions without clicks": Case(the(COUNTS), "give both columns or neither", {"impressions": "impressions"}),
+    "impressions without clicks": Case(
+        the(COUNTS), "Give both impressions and clicks, or neither", {"impressions": "impressions"}
+    ),
     "duplicates of counts": Case(the(COUNTS), "cannot be dropped from an aggregated log", {"duplicates": "drop"}),
     "duplicates without page views": Case(
-        the(WIDE.drop_columns(["impression_id"])), "only where a row tells its page view", {"duplicates": "drop"}
+        the(WIDE.drop_columns(["impression_id"])), "only from a log with a column of page views", {"duplicates": "drop"}
     ),
     "duplicates, maybe": Case(the(WIDE), "duplicates='maybe' is not known", {"duplicates": "maybe"}),
     "an original rank that is not there": Case(the(WIDE), "'first' is not in the log", {"original": "first"}),
-    "an empty query": Case(the(WIDE), "sql=' ;' must be a text: a query", {"sql": " ;"}),
-    "a number as a query": Case(the(WIDE), "sql=7 must be a text: a query", {"sql": 7}),
+    "an empty query": Case(the(WIDE), "sql=' ;' must be text: a query", {"sql": " ;"}),
+    "a number as a query": Case(the(WIDE), "sql=7 must be text: a query", {"sql": 7}),
     "a comment as a query": Case(the(WIDE), "Check the query given as sql", {"sql": "--"}),
     "a query that drops": Case(the(WIDE), "Check the query given as sql", {"sql": "DROP TABLE source"}),
     "two queries": Case(the(WIDE), "2 statements|Check the query", {"sql": "SELECT 1; SELECT * FROM source"}),

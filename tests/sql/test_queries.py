@@ -517,7 +517,7 @@ def test_a_table_in_backticks_is_the_same() -> None:
         ({"ranks": "rank_{ranker}"}, "must name every ranker .* Add rankers="),
         ({"rankings": "ranked"}, "must name every ranker"),
         ({"ranks": "none", "rankers": ["a"]}, "Leave rankers out"),
-        ({"ranks": "rank"}, r"must hold {ranker} once"),
+        ({"ranks": "rank"}, r"must contain {ranker} once"),
         ({"impressions": "n"}, "both columns or neither"),
         ({"impressions": "n", "clicks": "c", "duplicates": "drop"}, "cannot be dropped from an aggregated log"),
         ({"table": "a..b"}, "has an empty part"),

@@ -1,1 +1,1 @@
-"""The log: where it lies, what its columns mean, which layout they make."""
+"""The log as the user describes it: its source, its columns and its layout."""

@@ -1,4 +1,10 @@
-"""The click log as the user describes it."""
+"""The click log as the user describes it: where its rows are, and what its columns mean.
+
+Also the weightings, which say how much each (query, document) pair counts in a comparison of two ranks: by the page
+views of the rankers ("traffic"), each pair once ("uniform"), or by the harmonic mean of its impressions ("harmonic").
+
+References: Agarwal et al., WSDM 2019 (traffic); Magnani and Xie, CIKM 2026 (harmonic).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from posbias.errors import LogError
 
 Weighting = Literal["traffic", "uniform", "harmonic"]
 WEIGHTINGS: tuple[Weighting, ...] = ("traffic", "uniform", "harmonic")
-# In place of a column: the impressions name no ranker.
+# Given in place of a ranker column: the log names no ranker.
 NO_RANKER = "none"
 Preset = Literal["ubi"]
 PRESETS: tuple[Preset, ...] = ("ubi",)
@@ -28,40 +34,51 @@ _OPTIONAL_OF_EVENTS = (
     "clicks_sql",
 )
 DEFAULT_RANKS = "rank_{ranker}"
-# In place of a pattern: columns that look like ranks are not.
+# Given in place of a pattern: no columns hold ranks, whatever they are called.
 NO_RANKS = "none"
-# What must be a text, and which of it may be left out.
+# The arguments that must be text, and those of them that may be None.
 _OPTIONAL = frozenset(["impression", "impressions", "clicks", "ranks", "table", "sql", "window", "original"])
 _TEXTS = ("query", "doc", "ranker", "position", "click", "rank", *sorted(_OPTIONAL))
 
 
 class DefaultName(str):
-    """The name of a column that the user did not give: it is what such columns are called by default."""
+    """A default column name, as opposed to the same name given by the user."""
 
 
 @dataclass(frozen=True)
 class ClickLog:
-    """A click log: one row for each result shown, with the user's own column names.
+    """Describe a click log with one row for each result shown, and the names of its columns.
+
+    Nothing is read until the log is used, for example by `posbias.harvest` or `posbias.check`.
 
     Arguments:
-        source: a path, glob or folder of Parquet, CSV or JSON lines files, or a list of paths; a DuckDB file
-            (with `table` or `sql`) or relation; a pandas, Polars or Arrow table.
-        query, doc, position, click: the columns every log has.
-        ranker: the column of the ranker that was shown. A log without it, or with "none" in its place, is compared by
-            what varies by itself: documents that were shown at several ranks, whoever put them there (replay only).
-        impression: the column of the page view. Optional; `impression_id` is taken where it exists.
-        impressions, clicks: in place of `click`, the columns of a log that is already aggregated.
-        ranks: the pattern of the columns that hold each ranker's rank (the wide layout). Columns named
-            `rank_<ranker>` are recognised without it; "none" says that they are something else.
-        rankings: the second table of the long layout: query, ranker, document, rank; a source like the first, or
-            the name of a table in the same DuckDB file.
-        rank: the column of `rankings` that holds the rank.
-        table: the table of a DuckDB file.
-        sql: a query to read in place of the source itself, which it calls `source`; in a DuckDB file it may name any
-            table. It filters or mends a log: `SELECT * REPLACE (position + 1 AS position) FROM source`.
-        window: in replay, a column such as the day or week: a document is compared only with itself within one.
-        original: the column of the rank before an experiment's swap. Optional; `original_rank` is taken if it exists.
-        duplicates: "keep", or "drop" to count a result of a page view once however often it was logged.
+        source (path, list of paths or table): a path, glob or folder of Parquet, CSV or JSON lines files, or a list of
+            paths; a DuckDB file (with `table` or `sql`) or relation; a pandas, Polars or Arrow table.
+        query (str, default "query_id"): the column of the query.
+        doc (str, default "doc_id"): the column of the document.
+        ranker (str, default "ranker"): the column of the ranker that was shown. Without such a column, or with "none",
+            documents are compared wherever they were shown at several ranks, whichever ranker put them there
+            (replay layout only).
+        position (str, default "position"): the column of the position, from 1.
+        click (str, default "clicked"): the column of the click: 0 and 1, or false and true.
+        impression (str, default None): the column of the page view. `impression_id` is used if it exists.
+        impressions (str, default None): the column of impressions of an aggregated log, in place of `click`.
+        clicks (str, default None): the column of clicks of an aggregated log, in place of `click`.
+        ranks (str, default None): the pattern of the columns that hold the rank by each ranker (wide layout), such as
+            "rank_{ranker}". Columns named `rank_<ranker>` are recognised without it; "none" ignores them.
+        rankings (path or table, default None): a second table with query, ranker, document and rank (long layout). It
+            is a source like the first, or the name of a table in the same DuckDB file.
+        rank (str, default "rank"): the column of `rankings` that holds the rank.
+        table (str, default None): the table of a DuckDB file.
+        sql (str, default None): a query that is read in place of the source, which it calls `source`; in a DuckDB file
+            it may name any table. It can filter or repair a log, such as
+            `SELECT * REPLACE (position + 1 AS position) FROM source`.
+        window (str, default None): in the replay layout, a column such as the day or week: documents are compared only
+            within the same value.
+        original (str, default None): the column of the rank before the swap of an experiment. `original_rank` is used
+            if it exists.
+        duplicates (str, default "keep"): "keep", or "drop" to count each result of a page view once, however often it
+            was logged.
 
     Example:
         >>> ClickLog("clicks.parquet", query="qid", click="tapped")
@@ -93,16 +110,16 @@ class ClickLog:
             self._check_text(name)
         if self.ranks not in (None, NO_RANKS) and str(self.ranks).count("{ranker}") != 1:
             raise LogError(
-                f"ranks={self.ranks!r} must hold {{ranker}} once, where the ranker's name stands in the "
+                f"ranks={self.ranks!r} must contain {{ranker}} once, in the place of the ranker's name in the "
                 "column name: for example ranks='rank_{ranker}'."
             )
         if self.ranks not in (None, NO_RANKS) and self.rankings is not None:
             raise LogError(
-                "ranks and rankings both say where the other rankers' ranks are. Give ranks for columns of the "
-                "log (wide) or rankings for a second table (long), not both."
+                "Give ranks or rankings, not both: ranks if the log has a column with the rank by each ranker (wide), "
+                "rankings if a second table has the ranks (long)."
             )
         if (self.impressions is None) != (self.clicks is None):
-            raise LogError("An aggregated log has both impressions and clicks: give both columns or neither.")
+            raise LogError("Give both impressions and clicks, or neither: an aggregated log has both columns.")
         if not isinstance(self.duplicates, str) or self.duplicates not in ("keep", "drop"):
             raise LogError(f"duplicates={self.duplicates!r} is not known. Use 'keep' or 'drop'.")
 
@@ -113,7 +130,7 @@ class ClickLog:
         ):
             return
         what = {"sql": "a query", "ranks": "a pattern of column names"}.get(name, f"the name of a {_named(name)}")
-        raise LogError(f"{name}={value!r} must be a text: {what}. Leave it out if there is none to name.")
+        raise LogError(f"{name}={value!r} must be text: {what}. Leave the argument out if there is none.")
 
     @classmethod
     def from_events(
@@ -141,30 +158,41 @@ class ClickLog:
         window: str | None = None,
         original: str | None = None,
     ) -> ClickLog:
-        """Return the log that two tables of events make: what was shown, and what was clicked.
+        """Return a click log from two tables of events: impressions and clicks.
 
-        They are joined by the engine when the log is opened: a log of its own goes to a file by `write_events`. Its
-        columns have the default names; all other columns of the impressions are carried along.
+        The engine joins them each time the log is opened; `posbias.write_events` writes the joined log to a file. The
+        log has the default column names, and keeps all other columns of the impressions.
 
         Arguments:
-            impressions: what was shown, a source as a log is: one row for each page view with its documents in an
-                array, in the order shown, or one row for each document with its position.
-            clicks: one row for each click: its page view and document. A source as well, or the name of a table in
-                the same DuckDB file.
-            impression, query, doc: the columns of the page view, of the query and, in both tables, of the document.
-            docs: the array; `doc_ids` is taken where it exists. It may be JSON in a text: `[17, 4]`.
-            position: the column beside one document a row; `position` is taken where there is no array. Whether it
-                counts from 0 or from 1 is told by where page views begin.
-            ranker: the column of the ranker that was shown; `ranker` is taken where it exists. "none" leaves it out.
-            application: a column of those whose positions may begin differently, at 0 in one and at 1 in another.
-            click_impression, click_doc: what the clicks call their columns, where not as the impressions do.
-            first: 0 or 1, the topmost position, where page views do not tell.
-            table, sql: a table of a DuckDB file, and a query to read in place of the impressions, as in `ClickLog`.
-            clicks_sql: a query to read in place of the clicks, which it calls `source`.
-            preset: "ubi" for OpenSearch's User Behavior Insights: `ubi_queries` and `ubi_events` as exported.
-            rankings, rank: as in `ClickLog`: the second table of the long layout, with the columns `query_id`,
-                `ranker` and `doc_id`.
-            ranks, window, original: as in `ClickLog`: columns of the impressions that are carried along.
+            impressions (path or table): what was shown, a source as in `ClickLog`: one row for each page view with its
+                documents in an array, in the order shown; or one row for each document, with its position.
+            clicks (path or table): one row for each click, with its page view and document. A source, or the name of a
+                table in the same DuckDB file.
+            impression (str, default "impression_id"): the column of the page view.
+            query (str, default "query_id"): the column of the query.
+            doc (str, default "doc_id"): the column of the document, in both tables.
+            docs (str, default None): the column of the array of documents, which may be JSON text such as `[17, 4]`.
+                `doc_ids` is used if it exists.
+            position (str, default None): the column of the position, with one document in each row. `position` is used
+                if there is no array. Whether it counts from 0 or from 1 is found from the top of the page views.
+            ranker (str, default None): the column of the ranker that was shown; `ranker` is used if it exists, and
+                "none" ignores it.
+            application (str, default None): the column of the application, if positions start at 0 in one application
+                and at 1 in another.
+            click_impression (str, default None): the column of the page view in the clicks, if it has another name.
+            click_doc (str, default None): the column of the document in the clicks, if it has another name.
+            first (int, default None): the topmost position, 0 or 1, if page views do not show it.
+            table (str, default None): the table of a DuckDB file that holds the impressions.
+            sql (str, default None): a query that is read in place of the impressions, as in `ClickLog`.
+            clicks_sql (str, default None): a query that is read in place of the clicks, which it calls `source`.
+            preset (str, default None): "ubi" for the exported `ubi_queries` and `ubi_events` of OpenSearch's User
+                Behavior Insights.
+            rankings (path or table, default None): the second table of the long layout, as in `ClickLog`, with the
+                columns `query_id`, `ranker` and `doc_id`.
+            rank (str, default "rank"): the column of `rankings` that holds the rank.
+            ranks (str, default None): the pattern of rank columns of the impressions, as in `ClickLog`.
+            window (str, default None): a column of the impressions, as in `ClickLog`.
+            original (str, default None): a column of the impressions, as in `ClickLog`.
 
         Example:
             >>> import posbias, pyarrow
@@ -203,7 +231,7 @@ class ClickLog:
 
     @property
     def sources(self) -> list[Any]:
-        """All that the log is read from, the log itself first."""
+        """All sources that the log is read from, the log itself first."""
         first = [self.source.impressions, self.source.clicks] if isinstance(self.source, Events) else [self.source]
         return [*first, *([] if self.rankings is None else [self.rankings])]
 
@@ -222,7 +250,7 @@ def _named(name: str) -> str:
 
 @dataclass(frozen=True)
 class Events:
-    """Two tables of events: `ClickLog.from_events` makes a log of them, and says what each argument means."""
+    """Two tables of events, impressions and clicks; `ClickLog.from_events` explains the arguments."""
 
     impressions: Any
     clicks: Any
@@ -245,7 +273,7 @@ class Events:
         for name in (*_REQUIRED_OF_EVENTS, *_OPTIONAL_OF_EVENTS):
             value = getattr(self, name)
             if not (isinstance(value, str) and value.strip()) and not (value is None and name in _OPTIONAL_OF_EVENTS):
-                raise LogError(f"{name}={value!r} must be a text. Leave it out if there is none to name.")
+                raise LogError(f"{name}={value!r} must be text. Leave the argument out if there is none.")
         whole = isinstance(self.first, Integral) and not isinstance(self.first, bool)
         if self.first is not None and not (whole and self.first in (0, 1)):
             raise LogError(f"first={self.first!r} must be 0 or 1: the position of the topmost result.")
@@ -253,13 +281,13 @@ class Events:
             raise LogError(f"preset={self.preset!r} is not known. Use one of {', '.join(map(repr, PRESETS))}.")
         if self.docs is not None and self.position is not None:
             raise LogError(
-                "docs names an array of documents in the order shown, position a column beside one document a row. "
-                "Give one of them."
+                "Give docs or position, not both: docs if each row has an array of documents in the order shown, "
+                "position if each row has one document."
             )
 
     @property
     def names_no_ranker(self) -> bool:
-        """Whether it was said that the impressions name no ranker, whatever their columns are called."""
+        """Whether the user gave ranker="none": the impressions name no ranker, whatever their columns are called."""
         return self.ranker == NO_RANKER
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Layouts: the ways in which a log tells where the rankers that were not shown would have put a result."""
+"""Layouts of a log: where the ranks are that the rankers that were not shown give to a result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ Place = Literal["columns", "table", "log"]
 
 
 class Layout(StrEnum):
-    """A layout: its name, and what follows from it. A new one is an entry here, its SQL, and its counting."""
+    """The layout of a log. A new layout needs an entry here, its SQL (`sql/`) and its counting (`harvesting/count.py`).
+
+    Attributes:
+        ranks_in: where the ranks of all rankers are: "columns", "table" or "log".
+        description: the layout in a few words.
+        weighting: the default weighting of (query, document) pairs.
+        several_ranks: how a finding describes pairs to which one ranker gives several ranks.
+        several_ranks_remedy: how such pairs are counted.
+    """
 
     ranks_in: Place
     description: str
@@ -54,21 +62,19 @@ class Layout(StrEnum):
         several_ranks: str,
         several_ranks_remedy: str,
     ) -> Layout:
-        """Make a layout: a text, its name, with what follows from it as attributes."""
+        """Create a text, the name of the layout, with attributes."""
         layout = str.__new__(cls, name)
         layout._value_ = name
         layout.ranks_in = ranks_in
         layout.description = description
-        # How much each pair counts by default.
         layout.weighting = weighting
-        # What is said of pairs that one ranker puts at several ranks, and of how they are counted.
         layout.several_ranks = several_ranks
         layout.several_ranks_remedy = several_ranks_remedy
         return layout
 
     @property
     def ranks_known(self) -> bool:
-        """Whether the ranks of all rankers are known of every row, shown or not."""
+        """Whether the ranks by all rankers are known for every row."""
         return self.ranks_in != "log"
 
     def __str__(self) -> str:

@@ -1,4 +1,8 @@
-"""Match the columns of a log with their meaning."""
+"""Match the columns of a log, or of two tables of events, with their roles: query, document, ranker, position, click.
+
+Columns that are missing, that are used twice or that cannot be what they are named for raise an error. It names the
+column that is probably meant.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from posbias.findings import UnusableLogError, unusable
 from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog, DefaultName, Events
 from posbias.logs.layouts import Layout
 
-# What logs call the columns of each role, the surest name first. Case and punctuation do not matter.
+# Common names of the columns of each role, the most certain first. Case and punctuation do not matter.
 _OTHER_NAMES = {
     "query": "query qid queryid searchid srchid search keyword keywords searchterm term question context contextid",
     "doc": "doc docid did document documentid item itemid product productid result resultid listing listingid sku asin"
@@ -34,35 +38,35 @@ _OTHER_NAMES = {
     "click_doc": "docid doc document documentid item itemid product productid result resultid listingid sku url",
     "application": "application app site platform client",
 }
-# By DuckDB's names, as types go here whatever the engine calls them.
+# Types have DuckDB's names here, whatever the engine calls them.
 INTEGERS = frozenset(
     ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
 )
-# Numbers that may have become what they are by rounding; a decimal without places, as Snowflake exports, is whole.
+# Types of numbers with a fraction. A decimal without places, as Snowflake exports it, is a whole number.
 _FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 _WHOLE = re.compile(r"DECIMAL\(\d+, ?0\)")
 # Lists, structures and maps, as DuckDB and Spark call them.
 NESTED = re.compile(r"\]$|^(STRUCT|MAP|UNION|ARRAY)\b")
 IDS = ("query", "doc", "ranker")
 _ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "window", "original")
-# The column that stands for the ranker where a log names none, and what it holds: every result was shown by the same.
+# The ranker column of a log that names no ranker, and the only value it has.
 NATURAL, ANY_RANKER = "posbias: no ranker", "any"
-# A query names every ranker, and numbers them in 16 bits. Nobody compares so many, but a column of ids has more.
+# Rankers are numbered in 16 bits. A column with more values holds ids, not rankers.
 MOST_RANKERS = 10_000
-# Beyond it numbers of 64 bits with a fraction, in which curves are computed, no longer tell counts apart.
+# Beyond 2^53, floating-point numbers of 64 bits cannot represent every count.
 MOST_IMPRESSIONS = 2**53
-# What the columns of the log are called, whatever the tables call theirs.
+# The column names of a log made of events, whatever the columns of the tables are called.
 QUERY, DOC, RANKER, POSITION, CLICK, VIEW = "query_id", "doc_id", "ranker", "position", "clicked", "impression_id"
 _TAKEN = (QUERY, DOC, RANKER, POSITION, CLICK, VIEW)
-# What the names of columns begin with that are made on the way.
+# The prefix of columns that posbias adds while it joins.
 _OURS = "posbias: "
-# The element of an array's type, as DuckDB and Spark write it.
+# The types of arrays, as DuckDB and Spark write them.
 _ARRAY = re.compile(r"(?P<duckdb>.+)\[\d*\]$|^ARRAY<(?P<spark>.+)>$")
 _TEXTS = ("VARCHAR", "JSON")
 
 
 def guess_rank_patterns(columns: Iterable[str], rankers: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return patterns by which columns are called for two rankers or more, each with these, the most rankers first.
+    """Return name patterns that fit the columns of two rankers or more, with these columns, the most rankers first.
 
     >>> guess_rank_patterns(["pos_in_bm25", "pos_in_bert", "clicked"], ["bm25", "bert"])
     {'pos_in_{ranker}': {'bm25': 'pos_in_bm25', 'bert': 'pos_in_bert'}}
@@ -78,25 +82,25 @@ def guess_rank_patterns(columns: Iterable[str], rankers: Iterable[str]) -> dict[
 
 
 def check_duplicate_columns(names: Iterable[str], where: str) -> None:
-    """Refuse a table in which two columns have one name: nothing says which of them is meant."""
+    """Raise an error if two columns of a table have the same name."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
             raise unusable(
                 "duplicate-column",
                 f"Two columns of {where} are named {name!r}",
-                "Rename or leave out one of them. A query replaces a column by: SELECT * REPLACE (... AS name).",
+                "Rename or leave out one of them. In a query, SELECT * REPLACE (... AS name) replaces a column.",
             )
         seen.add(name)
 
 
 def require_column(column: str, columns: Mapping[str, str], *, argument: str, where: str = "the log") -> None:
-    """Raise a LogError with the closest existing name if a column is missing."""
+    """Raise an error with the most similar column name if a column is missing."""
     _require_columns({argument: column}, columns, where)
 
 
 def _require_columns(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
-    """Raise one error for all columns that are missing, with the arguments that would probably name them."""
+    """Raise one error for all missing columns, with the arguments that probably name them."""
     missing = {role: column for role, column in wanted.items() if column not in columns}
     if not missing:
         return
@@ -116,14 +120,14 @@ def _require_columns(wanted: Mapping[str, str], columns: Mapping[str, str], wher
     raise unusable(
         "missing-column",
         what,
-        f"{lead}Columns found: {listed(columns)}. Say which to read.",
+        f"{lead}Columns found: {listed(columns)}. Name the right ones.",
         count=len(missing),
         arguments={role: guesses.get(role, "COLUMN") for role in missing},
     )
 
 
 def guess_column(role: str, wanted: str, columns: Iterable[str]) -> str | None:
-    """Return the column that is probably meant by a name that is not there, or None.
+    """Return the column that is probably meant by the name of a missing one, or None.
 
     >>> guess_column("query", "query_id", ["request_id", "QID", "item"])
     'QID'
@@ -143,15 +147,19 @@ def _plain(name: str) -> str:
 
 
 def resolve_log(log: ClickLog, table: Columns, second: Columns | None) -> Schema:
-    """Match the names a log was given with the columns that exist, of its own and of the table of rankings."""
+    """Return the schema of a log from its columns and those of its rankings table."""
     schema = _match(log, table, second or Columns({}, {}))
     return _by_engine_names(schema, table.names, second.names if second else {})
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table: types by the names that its source gives them, what the engine calls them, and those
-    that no file has and only the names of folders tell, as in `day=2026-01-01/log.parquet`.
+    """The columns of a table.
+
+    Attributes:
+        types: the type of each column, by its name in the source.
+        names: the names that the engine gives to columns, if they differ from those in the source.
+        in_paths: columns that only the names of folders have, as in `day=2026-01-01/log.parquet`.
     """
 
     types: Mapping[str, str]
@@ -161,7 +169,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a log turned out to hold: the columns that are there, with their types, and the layout they make."""
+    """The columns of a log by their roles, with their types, and the layout of the log."""
 
     layout: Layout
     query: str
@@ -182,7 +190,7 @@ class Schema:
 
     @property
     def aggregated(self) -> bool:
-        """Whether a row stands for many impressions."""
+        """Whether a row counts many impressions."""
         return self.click is None
 
     @property
@@ -192,13 +200,13 @@ class Schema:
 
     @property
     def roles(self) -> dict[str, str]:
-        """The columns that are used, by what they mean."""
+        """The columns that are used, by role."""
         return {role: getattr(self, role) for role in _ROLES if getattr(self, role) is not None}
 
 
 def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     columns, rankings = table.types, second.types
-    # What only a folder is called is a column like any other to segment by, but says what a row is only if asked to.
+    # A column that exists only in folder names can define segments, but has a role only if the user names it.
     own = [column for column in columns if column not in table.in_paths]
     wanted = {role: str(getattr(log, role)) for role in ("query", "doc", "ranker", "position", "click")}
     wanted |= {role: name for role in ("impression", "window", "original") if (name := getattr(log, role)) is not None}
@@ -272,9 +280,9 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
 
 
 def _has_no_ranker(log: ClickLog, wanted: Mapping[str, str], columns: Mapping[str, str]) -> bool:
-    """Whether a log is to be taken as one that names no ranker: it was said, or no column is called so or nearly so.
+    """Return whether a log names no ranker: the user said so, or no column has the name "ranker" or a similar one.
 
-    Who has to name other columns is asked for the one that is probably the ranker's, too.
+    If other columns are missing too, a column that could be the ranker is reported together with them.
     """
     if log.ranker == NO_RANKER:
         return True
@@ -286,7 +294,7 @@ def _has_no_ranker(log: ClickLog, wanted: Mapping[str, str], columns: Mapping[st
 
 
 def _is_similar(wanted: str, column: str) -> bool:
-    """Return whether a column is called what was expected, but for case, punctuation or a slip.
+    """Return whether a name is the expected one but for case, punctuation or a typing error.
 
     >>> _is_similar("ranker", "Ranker_"), _is_similar("ranker", "rank"), _is_similar("ranker", "variant")
     (True, False, False)
@@ -295,21 +303,21 @@ def _is_similar(wanted: str, column: str) -> bool:
 
 
 def _check_not_only_in_path(log: ClickLog, wanted: Mapping[str, str], table: Columns, where: str) -> None:
-    """Refuse to take from the name of a folder what a row is, unless the user named that very column."""
-    told = {role: name for role, name in wanted.items() if name in table.in_paths}
-    unsaid = {role: name for role, name in told.items() if isinstance(getattr(log, role), DefaultName)}
-    if unsaid:
+    """Raise an error if a role has a column that only folder names have, and the user did not name that column."""
+    in_paths = {role: name for role, name in wanted.items() if name in table.in_paths}
+    unnamed = {role: name for role, name in in_paths.items() if isinstance(getattr(log, role), DefaultName)}
+    if unnamed:
         raise unusable(
             "column-only-in-path",
-            f"No file of the {where} has the column {listed(unsaid.values())}; only folders are called so",
-            "A folder may be called anything: if its name tells that of every row in it, say so.",
-            count=len(unsaid),
-            arguments=unsaid,
+            f"No file of the {where} has the column {listed(unnamed.values())}; it exists only in the names of folders",
+            "If the name of a folder holds for every row in it, name the column yourself.",
+            count=len(unnamed),
+            arguments=unnamed,
         )
 
 
 def _check_distinct_roles(wanted: Mapping[str, str]) -> None:
-    """Refuse one column for two meanings; a page view may be the query, of which there is one in each."""
+    """Raise an error if one column has two roles. The page view may be the query, if each page view has its own."""
     roles: dict[str, str] = {}
     for role, column in wanted.items():
         if role in ("impression", "original"):
@@ -319,60 +327,60 @@ def _check_distinct_roles(wanted: Mapping[str, str]) -> None:
             raise unusable(
                 "column-with-two-roles",
                 f"Column {column!r} cannot be both {other} and {role}",
-                f"Each has a column of its own: name the right ones ({other} and {role}).",
+                f"Name a column for each of them ({other} and {role}).",
             )
 
 
 def _cannot_drop_duplicates(columns: Mapping[str, str], aggregated: bool) -> LogError:
-    """Return the error that duplicates are to be dropped where no row tells its page view."""
+    """Return the error of duplicates='drop' for a log without page views."""
     if aggregated:
         return LogError(
-            "Duplicates cannot be dropped from an aggregated log: its counts no longer tell which rows were logged "
-            "twice. Drop them before adding up, and leave duplicates='drop' out."
+            "Duplicates cannot be dropped from an aggregated log, because its counts do not show which rows were "
+            "logged twice. Drop them before aggregating, and leave duplicates='drop' out."
         )
     meant = guess_column("impression", "impression_id", columns)
     return LogError(
-        "Duplicates can be dropped only where a row tells its page view, because without it a repeated query looks "
-        f"the same as a row logged twice. Name the page view's column. Columns found: {listed(columns)}.",
+        "Duplicates can be dropped only from a log with a column of page views. Without it, a repeated query looks the "
+        f"same as a row logged twice. Name the column of the page view. Columns found: {listed(columns)}.",
         {"impression": meant or "COLUMN"},
     )
 
 
 def _missing_ranker_column(columns: Mapping[str, str], ranks: Iterable[str]) -> LogError:
-    """Return the error of a log that tells all rankers' ranks, but not which of them was shown."""
+    """Return the error of a log with the ranks by all rankers, but without the ranker that was shown."""
     meant = guess_column("ranker", "ranker", columns)
     ranks = list(ranks)
     found, leave = (listed(ranks), "ranks='none'") if ranks else ("the rankings table", "no rankings")
     unmeant = {"ranks": "none", "ranker": "none"} if ranks else {"ranker": "COLUMN"}
     return unusable(
         "missing-ranker-column",
-        f"The log tells each ranker's rank ({found}), but no column says which ranker was shown",
-        "Name it (ranker). If results were shown by none of them, as with interleaving, leave the ranks out of it "
+        f"The log has the rank by each ranker ({found}), but no column with the ranker that was shown",
+        "Name that column (ranker). If no single ranker was shown, as with interleaving, leave the ranks out "
         f"({leave}, ranker='none'): then documents are compared wherever they were shown.",
         arguments={"ranker": meant} if meant else unmeant,
     )
 
 
 def _check_shared_ids(shared: Mapping[str, str], columns: Mapping[str, str], ranked: Mapping[str, str]) -> None:
-    """Refuse ids that are whole numbers in one table and fractions in the other."""
+    """Raise an error if ids are whole numbers in one table and fractions in the other."""
     for role, column in shared.items():
         if role != "ranker":
             check_id_types(column, columns[column], ranked[column], "the rankings table")
 
 
 def check_id_types(column: str, mine: str, theirs: str, where: str) -> None:
-    """Refuse an id that is a whole number in the log and a fraction in another table, or the other way round."""
+    """Raise an error if an id is a whole number in the log and a fraction in another table, or the reverse."""
     if _ids_never_match(mine, theirs):
         raise unusable(
             "ids-differ-in-type",
             f"Column {column!r} is {mine} in the log and {theirs} in {where}",
-            "An id that became a fraction may have lost digits, and never equals the whole number: write both with "
-            "whole numbers.",
+            "An id stored as a fraction may have lost digits, and never equals a whole number. Write both as whole "
+            "numbers.",
         )
 
 
 def _ids_never_match(one: str, other: str) -> bool:
-    """Tell whether ids of two types are whole numbers in one and fractions in the other: as texts, 7 is not 7.0.
+    """Return whether one type is of whole numbers and the other of fractions: ids are compared as text, 7 is not 7.0.
 
     >>> _ids_never_match("BIGINT", "DOUBLE"), _ids_never_match("BIGINT", "DECIMAL(38,0)")
     (True, False)
@@ -384,7 +392,7 @@ def _ids_never_match(one: str, other: str) -> bool:
 
 
 def _find_rank_columns(pattern: str, columns: Iterable[str]) -> dict[str, str]:
-    """Return ranker -> column for the columns that fit the pattern.
+    """Return the columns that fit a pattern, by ranker.
 
     >>> _find_rank_columns("rank_{ranker}", ["rank_a", "rank_b", "position"])
     {'a': 'rank_a', 'b': 'rank_b'}
@@ -400,39 +408,40 @@ def _find_rank_columns(pattern: str, columns: Iterable[str]) -> dict[str, str]:
 
 
 def _check_types(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterable[str], where: str) -> None:
-    """Refuse ids that are no single values, and positions and ranks that are no numbers but true or false."""
+    """Raise an error if an id is not a single value, or if a position or rank is true or false."""
     for role in (*IDS, *(["window"] if "window" in ids else [])):
         if NESTED.search(types[ids[role]]):
+            what = "document" if role == "doc" else role
             raise unusable(
                 "nested-id",
-                f"Column {ids[role]!r} of {where} is {types[ids[role]]}, and a {role} is told by a single value",
-                "Name a column of numbers or texts, or take a part of it by a query (sql).",
+                f"Column {ids[role]!r} of {where} is {types[ids[role]]}, but a {what} must be a single value",
+                "Name a column of numbers or text, or extract a part of it with a query (sql).",
             )
     for column in [*([ids["position"]] if "position" in ids else []), *ranks]:
         if types[column] == "BOOLEAN":
             raise unusable(
                 "not-a-number",
                 f"Column {column!r} of {where} is true or false, where a position or rank was expected",
-                "Name the column of whole numbers that count from 1.",
+                "Name a column of whole numbers that count from 1.",
             )
 
 
 def _check_window(window: str | None, columns: Mapping[str, str]) -> None:
-    """Refuse a point in time for a window: hardly two rows share one, and nothing would be compared."""
+    """Raise an error if the window is a point in time: hardly two rows share one, so nothing could be compared."""
     if window is not None and columns[window].startswith(("TIMESTAMP", "TIME")):
         raise unusable(
             "window-is-timestamp",
-            f"Column {window!r} is {columns[window]}: a point in time, where a window such as a day was expected",
-            "Name a column of days or weeks; a query makes one.",
+            f"Column {window!r} is {columns[window]}, a point in time; a window must be a period such as a day",
+            "Name a column of days or weeks, or make one with a query.",
             arguments={"sql": f"SELECT *, date_trunc('day', \"{window}\") AS day FROM source", "window": "day"},
         )
 
 
 def _by_engine_names(schema: Schema, names: Mapping[str, str], ranked: Mapping[str, str]) -> Schema:
-    """Return a schema by the names that the engine gave columns which differ only by case."""
+    """Return the schema with the names that the engine gave to columns that differ only by case."""
     roles = {role: names.get(column, column) for role, column in schema.roles.items()}
     if schema.layout.ranks_in == "table":
-        # Both tables call a column the same, which they could not if one of them was renamed.
+        # The shared columns must have the same name in both tables, which a renamed column has not.
         shared = [schema.query, schema.doc, schema.ranker]
         for where, told, used in (
             ("the log", names, list(schema.roles.values())),
@@ -448,23 +457,23 @@ def _by_engine_names(schema: Schema, names: Mapping[str, str], ranked: Mapping[s
 
 
 def names_differ_by_case(twins: Iterable[str], where: str) -> UnusableLogError:
-    """Return the error that columns are whose names are one to SQL."""
+    """Return the error of columns whose names differ only by case."""
     return unusable(
         "names-differ-by-case",
         f"{where} has columns that differ only by upper and lower case: {listed(twins)}",
-        "SQL does not tell them apart: rename or leave out one of them.",
+        "SQL ignores case in names: rename or leave out one of them.",
     )
 
 
 def check_rankers(schema: Schema, rankers: Sequence[str]) -> None:
-    """Refuse a column that names no rankers but something else, and names that are one ranker to that column."""
+    """Raise an error if there are too many rankers, or if two names are equal in the type of the ranker column."""
     if len(rankers) > MOST_RANKERS:
         raise unusable(
             "too-many-rankers",
             f"There are too many rankers: {len(rankers):,} in column {schema.ranker!r}, such as "
-            f"{listed(rankers[:3])}, where up to {MOST_RANKERS:,} can be told apart",
-            "Name the column of the ranking function whose ranking was shown (ranker); an id of a query, user or page "
-            "view is not one.",
+            f"{listed(rankers[:3])}; at most {MOST_RANKERS:,} can be compared",
+            "Name the column of the ranking function whose ranking was shown (ranker), not of ids of queries, users or "
+            "page views.",
             count=len(rankers),
         )
     if schema.types[schema.ranker] == "VARCHAR":
@@ -475,14 +484,14 @@ def check_rankers(schema: Schema, rankers: Sequence[str]) -> None:
         if other != name:
             raise unusable(
                 "identical-ranker-names",
-                f"The rankers {listed([other, name])} are one and the same in column {schema.ranker!r}, which is "
+                f"The rankers {listed([other, name])} have the same value in column {schema.ranker!r}, which is "
                 f"{schema.types[schema.ranker]}" + _columns(schema, (other, name)),
                 "Leave one of them out, or write the ranker as text.",
             )
 
 
 def _value(name: str) -> object:
-    """Return what a ranker's name is worth as a number, else the name as it is read in any case."""
+    """Return the name of a ranker as a number if it is one, else in lower case."""
     try:
         return Decimal(name.strip()).normalize()
     except InvalidOperation:
@@ -491,26 +500,26 @@ def _value(name: str) -> object:
 
 def _columns(schema: Schema, rankers: Sequence[str]) -> str:
     found = [schema.rank_columns[name] for name in rankers if name in schema.rank_columns]
-    return f": both {listed(found)} would be its ranks" if found else ""
+    return f": {listed(found)} would both hold its ranks" if found else ""
 
 
 def check_count_sums(schema: Schema, impressions: int) -> None:
-    """Refuse counts of an aggregated log that add up to more than the numbers hold in which they are counted."""
+    """Raise an error if the counts of an aggregated log add up to more than can be represented exactly."""
     if impressions > MOST_IMPRESSIONS:
         raise counts_overflow(schema)
 
 
 def counts_overflow(schema: Schema) -> UnusableLogError:
-    """Return the error that counts are which add up beyond what is counted exactly."""
+    """Return the error of counts whose sum cannot be represented exactly."""
     return unusable(
         "counts-overflow",
         f"The counts in {schema.impressions!r} and {schema.clicks!r} add up to more than 2^53",
-        "No log has so many impressions: check that both columns hold counts, and not ids or times.",
+        "No log has so many impressions. Check that both columns hold counts, not ids or times.",
     )
 
 
 def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> EventSchema:
-    """Match the names that were given with the columns that exist."""
+    """Return the schema of two tables of events from their columns."""
     columns = impressions.types
     wanted = {"impression": events.impression, "query": events.query, **_documents(events, columns)}
     told = {role: getattr(events, role) for role in ("ranker", "application")}
@@ -521,7 +530,7 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
     wanted |= {role: name for role, name in told.items() if name is not None}
     _require_columns(wanted, columns, "the impressions")
     _check_distinct_roles({role: name for role, name in wanted.items() if role != "application"})
-    # As in any log, what only a folder is called says what a row is only if it is named.
+    # As in any log, a column that exists only in folder names has a role only if the user names it.
     own = columns.keys() - impressions.in_paths - {*wanted.values()}
     if events.ranker is None and RANKER in own:
         wanted["ranker"] = RANKER
@@ -557,31 +566,31 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
 
 @dataclass(frozen=True)
 class EventSchema:
-    """The columns of both tables by what they mean, as the engine calls them, and what is carried along."""
+    """The columns of both tables by their roles, with the names that the engine gives them."""
 
     impression: str
     query: str
     doc: str
     ranker: str | None
     application: str | None
-    # None where a page view is a row with its documents in an array: `doc` is that array, in the order shown.
+    # None if each row is a page view: then `doc` is the array of its documents, in the order shown.
     position: str | None
     carried: tuple[str, ...]
     types: Mapping[str, str]
     click_impression: str
     click_doc: str
     click_types: Mapping[str, str]
-    # What the user calls columns, where that is something else.
+    # The names that the user gives to columns, if they differ.
     called: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def doc_type(self) -> str:
-        """The type of a document's id."""
+        """The type of document ids."""
         return self.types[self.doc] if self.position is not None else element_type(self.types[self.doc])
 
 
 def element_type(type_: str) -> str:
-    """Return the type of an array's elements; of JSON in a text they are texts.
+    """Return the type of the elements of an array; those of JSON text are text.
 
     >>> element_type("BIGINT[]"), element_type("ARRAY<BIGINT>"), element_type("ARRAY<STRING>"), element_type("VARCHAR")
     ('BIGINT', 'BIGINT', 'VARCHAR', 'VARCHAR')
@@ -592,7 +601,7 @@ def element_type(type_: str) -> str:
 
 
 def _documents(events: Events, columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that tell what was shown where: an array in the order shown, or a document and its place."""
+    """Return the columns of what was shown: an array in the order shown, or a document and its position."""
     if events.docs is not None:
         return {"docs": events.docs}
     if events.position is not None or "doc_ids" not in columns:
@@ -604,7 +613,7 @@ def _documents(events: Events, columns: Mapping[str, str]) -> dict[str, str]:
             "missing-column",
             "The impressions have neither an array of documents in the order shown ('doc_ids') nor a document with its "
             f"position ({events.doc!r}, {position!r}) in each row",
-            f"Columns found: {listed(columns)}. Name the array (docs), or the two (doc and position).",
+            f"Columns found: {listed(columns)}. Name the array (docs), or both columns (doc and position).",
             arguments={"docs": meant or "COLUMN"},
         )
     return {"docs": "doc_ids"}
@@ -615,16 +624,16 @@ def _check_names_taken(carried: tuple[str, ...]) -> None:
     if twins:
         raise unusable(
             "column-name-taken",
-            f"The log would have two columns named {listed(name.lower() for name in twins)}: one that is made, and one "
-            "that is carried along from the impressions",
-            "If it is the one that is meant, name it for what it is. Otherwise leave it out by a query (sql), such as "
-            f"SELECT * EXCLUDE ({twins[0]}) FROM source; Spark says EXCEPT.",
+            f"The log would have two columns named {listed(name.lower() for name in twins)}: one that posbias adds, "
+            "and one that the impressions have",
+            "If it is the column to be used, give its name as an argument. Otherwise leave it out with a query (sql), "
+            f"such as SELECT * EXCLUDE ({twins[0]}) FROM source; in Spark, EXCEPT in place of EXCLUDE.",
             count=len(twins),
         )
 
 
 def _check_event_types(schema: EventSchema) -> None:
-    """Refuse ids that are no single values or never agree, a position that is no number, an array that is none."""
+    """Raise an error for ids that are not single values or never match, and for a position or array of a wrong type."""
     types = schema.types
     if schema.position is None:
         if types[schema.doc] not in _TEXTS and not _ARRAY.search(types[schema.doc]):
@@ -632,14 +641,14 @@ def _check_event_types(schema: EventSchema) -> None:
                 "not-an-array",
                 f"Column {schema.doc!r} of the impressions is {types[schema.doc]}, where an array of documents was "
                 "expected",
-                "Name an array, or a text that holds one as JSON, such as [17, 4] (docs); with one document in each "
-                "row, name that and its position (doc and position).",
+                "Name a column of arrays, or of JSON text such as [17, 4] (docs). If each row has one document, name "
+                "the document and its position (doc and position).",
             )
     elif types[schema.position] == "BOOLEAN":
         raise unusable(
             "not-a-number",
             f"Column {schema.position!r} of the impressions is true or false, where a position was expected",
-            "Name the column of whole numbers (position).",
+            "Name a column of whole numbers (position).",
         )
     ids = {
         "impression": (types[schema.impression], schema.impression, "the impressions"),
@@ -657,8 +666,8 @@ def _check_event_types(schema: EventSchema) -> None:
         if NESTED.search(type_):
             raise unusable(
                 "nested-id",
-                f"Column {column!r} of {where} is {type_}, and an id is a single value",
-                f"Name a column of numbers or texts ({role}), or take a part of it by a query.",
+                f"Column {column!r} of {where} is {type_}, but an id must be a single value",
+                f"Name a column of numbers or text ({role}), or extract a part of it with a query.",
             )
     for role in ("impression", "doc"):
         (shown, column, _), (tapped, other, _) = ids[role], ids[f"click_{role}"]
@@ -666,6 +675,6 @@ def _check_event_types(schema: EventSchema) -> None:
             raise unusable(
                 "ids-differ-in-type",
                 f"{column!r} is {shown} in the impressions, and {other!r} is {tapped} in the clicks",
-                "An id that became a fraction may have lost digits, and never equals the whole number: write both "
-                "tables with whole numbers. In pandas a missing id makes fractions of the others: leave such rows out.",
+                "An id stored as a fraction may have lost digits, and never equals a whole number. Write both as whole "
+                "numbers. pandas turns ids into fractions if one of them is missing: leave such rows out.",
             )
