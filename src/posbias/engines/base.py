@@ -25,66 +25,6 @@ Answer = dict[str, AnyArray]
 Segments = list[tuple[str | None, ...]]
 
 
-def from_arrow(table: Any) -> Answer:
-    """Return the columns of an Arrow table as NumPy arrays."""
-    return {name: _column_from_arrow(table.column(name)) for name in table.column_names}
-
-
-def _column_from_arrow(column: Any) -> AnyArray:
-    import pyarrow as pa
-
-    type_ = column.type
-    if not (pa.types.is_integer(type_) or pa.types.is_floating(type_)):
-        return np.array([*column.to_pylist(), None], dtype=object)[:-1]
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if array.null_count:
-        array = array.fill_null(0 if pa.types.is_integer(type_) else float("nan"))
-    # Reads the buffer directly: Arrow's own conversion would import pandas if it is installed.
-    values = np.frombuffer(array.buffers()[1] or b"", dtype=type_.to_pandas_dtype())
-    return as_64_bit(values[array.offset : array.offset + len(array)])
-
-
-def as_64_bit(column: AnyArray) -> AnyArray:
-    """Return a column as int64, float64 or objects, with masked values replaced as in `Answer`."""
-    is_int, is_float = np.issubdtype(column.dtype, np.integer), np.issubdtype(column.dtype, np.floating)
-    if isinstance(column, np.ma.MaskedArray):
-        missing: Any = 0 if is_int else np.nan if is_float else None
-        column = np.where(np.ma.getmaskarray(column), missing, column.data)
-    return column.astype(np.int64 if is_int else np.float64 if is_float else object, copy=False)
-
-
-def filter_rows(answer: Answer, mask: BoolArray) -> Answer:
-    """Return the rows where the mask is true; without a copy if it is true everywhere."""
-    return answer if mask.all() else {name: column[mask] for name, column in answer.items()}
-
-
-def stack_columns(answers: Sequence[Answer], names: Sequence[str]) -> Answer:
-    """Concatenate the named columns of several answers."""
-    if len(answers) == 1:
-        return {name: answers[0][name] for name in names}
-    return {name: np.concatenate([answer[name] for answer in answers]) for name in names}
-
-
-def segment_numbers(answer: Answer, names: Sequence[str]) -> tuple[IntArray, Segments]:
-    """Return the number of each row's segment, and the segments by number (sorted, null first)."""
-    if not names:
-        return np.zeros(row_count(answer), dtype=np.int64), [()]
-    keys = list(zip(*(answer[name] for name in names), strict=True))
-    segments = merge_segments([keys])
-    number = {key: i for i, key in enumerate(segments)}
-    return np.array([number[key] for key in keys], dtype=np.int64), segments
-
-
-def row_count(answer: Answer) -> int:
-    """Return the number of rows of an answer."""
-    return len(next(iter(answer.values())))
-
-
-def merge_segments(parts: Sequence[Segments]) -> Segments:
-    """Return the distinct segments of several answers (sorted, null first)."""
-    return sorted({*chain(*parts)}, key=lambda key: [(value is not None, value or "") for value in key])
-
-
 class OpenLog(ABC):
     """A log that is open for queries, which read it as `log`, and its table of rankings, if any, as `rankings`.
 
@@ -222,3 +162,66 @@ class OpenLog(ABC):
                 "It needs one row with the rank for each query, ranker and document. Without such a table, leave out "
                 "rankings: posbias then learns the ranks from recurring queries.",
             )
+
+
+# ---- Results of queries
+
+
+def from_arrow(table: Any) -> Answer:
+    """Return the columns of an Arrow table as NumPy arrays."""
+    return {name: _column_from_arrow(table.column(name)) for name in table.column_names}
+
+
+def _column_from_arrow(column: Any) -> AnyArray:
+    import pyarrow as pa
+
+    type_ = column.type
+    if not (pa.types.is_integer(type_) or pa.types.is_floating(type_)):
+        return np.array([*column.to_pylist(), None], dtype=object)[:-1]
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count:
+        array = array.fill_null(0 if pa.types.is_integer(type_) else float("nan"))
+    # Reads the buffer directly: Arrow's own conversion would import pandas if it is installed.
+    values = np.frombuffer(array.buffers()[1] or b"", dtype=type_.to_pandas_dtype())
+    return as_64_bit(values[array.offset : array.offset + len(array)])
+
+
+def as_64_bit(column: AnyArray) -> AnyArray:
+    """Return a column as int64, float64 or objects, with masked values replaced as in `Answer`."""
+    is_int, is_float = np.issubdtype(column.dtype, np.integer), np.issubdtype(column.dtype, np.floating)
+    if isinstance(column, np.ma.MaskedArray):
+        missing: Any = 0 if is_int else np.nan if is_float else None
+        column = np.where(np.ma.getmaskarray(column), missing, column.data)
+    return column.astype(np.int64 if is_int else np.float64 if is_float else object, copy=False)
+
+
+def filter_rows(answer: Answer, mask: BoolArray) -> Answer:
+    """Return the rows where the mask is true; without a copy if it is true everywhere."""
+    return answer if mask.all() else {name: column[mask] for name, column in answer.items()}
+
+
+def stack_columns(answers: Sequence[Answer], names: Sequence[str]) -> Answer:
+    """Concatenate the named columns of several answers."""
+    if len(answers) == 1:
+        return {name: answers[0][name] for name in names}
+    return {name: np.concatenate([answer[name] for answer in answers]) for name in names}
+
+
+def row_count(answer: Answer) -> int:
+    """Return the number of rows of an answer."""
+    return len(next(iter(answer.values())))
+
+
+def segment_numbers(answer: Answer, names: Sequence[str]) -> tuple[IntArray, Segments]:
+    """Return the number of each row's segment, and the segments by number (sorted, null first)."""
+    if not names:
+        return np.zeros(row_count(answer), dtype=np.int64), [()]
+    keys = list(zip(*(answer[name] for name in names), strict=True))
+    segments = merge_segments([keys])
+    number = {key: i for i, key in enumerate(segments)}
+    return np.array([number[key] for key in keys], dtype=np.int64), segments
+
+
+def merge_segments(parts: Sequence[Segments]) -> Segments:
+    """Return the distinct segments of several answers (sorted, null first)."""
+    return sorted({*chain(*parts)}, key=lambda key: [(value is not None, value or "") for value in key])

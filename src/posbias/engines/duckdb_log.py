@@ -95,114 +95,6 @@ def open_duckdb_log(
         yield duckdb_log
 
 
-def open_events(
-    con: duckdb.DuckDBPyConnection,
-    log: ClickLog,
-    events: Events,
-    progress: Progress,
-    extra_tables: Mapping[str, Any],
-    outputs: Sequence[str] = (),
-) -> tuple[OpenedTable, OpenedTable | None, dict[str, OpenedTable], Sequence[Finding]]:
-    """Join events into a log that is readable as `log`, with its table of rankings and extra tables."""
-    with translate_errors():
-        joined, rankings_table, extra = _join(con, events, log.rankings, outputs, progress, extra_tables)
-        progress("Joining", 0.0)
-        # A table, because a log is read more than once. What does not fit into memory goes to disk.
-        con.execute(f"CREATE TEMP TABLE joined AS {joined.query}")
-        return create_view(con, "log", "SELECT * FROM joined", []), rankings_table, extra, joined.findings
-
-
-def _join(
-    con: duckdb.DuckDBPyConnection,
-    events: Events,
-    rankings: Any,
-    outputs: Sequence[str],
-    progress: Progress,
-    extra_tables: Mapping[str, Any],
-) -> tuple[Joined, OpenedTable | None, dict[str, OpenedTable]]:
-    """Open the tables of events, check them and return the query that joins them.
-
-    As in `open_log_tables`, the connection is locked down before anything is read.
-    """
-    files = find_files(events.impressions) if is_path(events.impressions) else []
-    is_database = bool(files) and common_format(files) == "duckdb"
-    refuse_unreadable(files)
-    tables = attach_database(con, files) if is_database else {}
-    clicks_files = find_table_files("clicks", events.clicks, tables)
-    rankings_files = [] if rankings is None else find_table_files("rankings", rankings, tables)
-    refuse_unreadable([*clicks_files, *rankings_files])
-    extra_files = find_extra_table_files(extra_tables, tables)
-    trusted = events.sql is not None or events.clicks_sql is not None
-    allowed = [*([] if is_database else files), *clicks_files, *rankings_files, *chain(*extra_files.values()), *outputs]
-    lock_down(con, allowed, trusted=trusted)
-    progress("Reading", 0.0)
-    if is_database:
-        impressions = _open_impressions_table(con, files[0], tables, events)
-    elif events.table is not None:
-        raise LogError("table is for a DuckDB file, and the impressions are not one. Leave out table, or use sql.")
-    else:
-        source = create_source_view(con, "source", events.impressions, files)
-        impressions = create_view(con, "impressions", events.sql or "SELECT * FROM source", files, source)
-        _cache_text(con, "impressions", files)
-    clicks = _open_event_table(con, "clicks", events.clicks, clicks_files, tables, events.clicks_sql)
-    rankings_table = (
-        None if rankings is None else _open_event_table(con, "rankings", rankings, rankings_files, tables, None)
-    )
-
-    if any(_may_be_nan(events, table.columns.types) for table in (impressions, clicks)):
-        ignore_file_statistics(con)
-
-    def rows(sql: str, step: str) -> list[tuple[Any, ...]]:
-        progress(step, 0.0)
-        return con.execute(sql).fetchall()
-
-    extra = open_extra_tables(con, extra_tables, extra_files, tables)
-    return join_events(events, DuckDBDialect(), impressions.columns, clicks.columns, rows), rankings_table, extra
-
-
-def _open_impressions_table(
-    con: duckdb.DuckDBPyConnection, file: str, tables: dict[str, str], events: Events
-) -> OpenedTable:
-    table = choose_table(file, tables, events)
-    if events.sql is None:
-        return create_view(con, "impressions", f"SELECT * FROM {tables[table or '']}", [file])
-    if table is not None and "source" not in tables:
-        con.execute(f"CREATE TEMP VIEW source AS SELECT * FROM {tables[table]}")
-    return create_view(con, "impressions", expose_tables(con, tables, events.sql), [file])
-
-
-def _cache_text(con: duckdb.DuckDBPyConnection, name: str, files: Sequence[str]) -> None:
-    """Copy CSV and JSON into a table: it is read more than once, and each query would parse it again."""
-    if files and file_format(files[0]) in ("csv", "json"):
-        con.execute(f"CREATE TEMP TABLE {name}_cached AS SELECT * FROM {name}")
-        con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {name}_cached")
-
-
-def _open_event_table(
-    con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str], tables: dict[str, str], sql: str | None
-) -> OpenedTable:
-    """Make the clicks or the rankings readable: a source, or a table of the DuckDB file of the impressions."""
-    if isinstance(source, str) and source in tables:
-        con.execute(f"CREATE TEMP VIEW {name}_source AS SELECT * FROM {tables[source]}")
-        view = None
-    else:
-        view = create_source_view(con, f"{name}_source", source, files)
-    body = f"SELECT * FROM {name}_source"
-    if sql is not None:
-        body = f"WITH source AS ({body})\nSELECT * FROM (\n{sql.strip().rstrip(';')}\n) chosen"
-    opened = create_view(con, name, body, files, view)
-    _cache_text(con, name, files)
-    return opened
-
-
-def _may_be_nan(events: Events, types: Mapping[str, str]) -> bool:
-    """Return whether a column that is joined or grouped by has fractions, and so may hold NaN."""
-    roles = ("impression", "query", "doc", "position", "ranker", "application", "click_impression", "click_doc")
-    named = {getattr(events, role) or role for role in roles}
-    # A preset has its own column names.
-    return any(type_ in FLOATS and (events.preset or name in named) for name, type_ in types.items())
-
-
 class DuckDBLog(OpenLog):
     """A log that is open in a DuckDB connection."""
 
@@ -362,6 +254,9 @@ def _used_columns(schema: Schema) -> list[str]:
     return [*schema.roles.values(), *schema.rank_columns.values()]
 
 
+# ---- Samples of row groups
+
+
 def sample_row_groups(names: Sequence[str], columns: Sequence[str]) -> RowGroupSample | None:
     """Return a sample of the row groups of Parquet files; None if there are few, or if the files' columns differ."""
     import pyarrow as pa
@@ -410,6 +305,26 @@ class RowGroupSample:
             yield from file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=list(self.columns))
 
 
+# ---- Events
+
+
+def open_events(
+    con: duckdb.DuckDBPyConnection,
+    log: ClickLog,
+    events: Events,
+    progress: Progress,
+    extra_tables: Mapping[str, Any],
+    outputs: Sequence[str] = (),
+) -> tuple[OpenedTable, OpenedTable | None, dict[str, OpenedTable], Sequence[Finding]]:
+    """Join events into a log that is readable as `log`, with its table of rankings and extra tables."""
+    with translate_errors():
+        joined, rankings_table, extra = _join(con, events, log.rankings, outputs, progress, extra_tables)
+        progress("Joining", 0.0)
+        # A table, because a log is read more than once. What does not fit into memory goes to disk.
+        con.execute(f"CREATE TEMP TABLE joined AS {joined.query}")
+        return create_view(con, "log", "SELECT * FROM joined", []), rankings_table, extra, joined.findings
+
+
 def write_events(
     events: Events, path: str, *, memory_limit: str | None, threads: int | None, progress: Progress
 ) -> WrittenLog:
@@ -423,3 +338,94 @@ def write_events(
         columns = [row[0] for row in con.execute(f"DESCRIBE SELECT * {written}").fetchall()]
         [(rows, page_views, clicks)] = con.execute(f"SELECT {LOG_COUNTS} {written}").fetchall()
     return WrittenLog(rows, page_views, int(clicks or 0), tuple(columns), joined.findings)
+
+
+def _join(
+    con: duckdb.DuckDBPyConnection,
+    events: Events,
+    rankings: Any,
+    outputs: Sequence[str],
+    progress: Progress,
+    extra_tables: Mapping[str, Any],
+) -> tuple[Joined, OpenedTable | None, dict[str, OpenedTable]]:
+    """Open the tables of events, check them and return the query that joins them.
+
+    As in `open_log_tables`, the connection is locked down before anything is read.
+    """
+    files = find_files(events.impressions) if is_path(events.impressions) else []
+    is_database = bool(files) and common_format(files) == "duckdb"
+    refuse_unreadable(files)
+    tables = attach_database(con, files) if is_database else {}
+    clicks_files = find_table_files("clicks", events.clicks, tables)
+    rankings_files = [] if rankings is None else find_table_files("rankings", rankings, tables)
+    refuse_unreadable([*clicks_files, *rankings_files])
+    extra_files = find_extra_table_files(extra_tables, tables)
+    trusted = events.sql is not None or events.clicks_sql is not None
+    allowed = [*([] if is_database else files), *clicks_files, *rankings_files, *chain(*extra_files.values()), *outputs]
+    lock_down(con, allowed, trusted=trusted)
+    progress("Reading", 0.0)
+    if is_database:
+        impressions = _open_impressions_table(con, files[0], tables, events)
+    elif events.table is not None:
+        raise LogError("table is for a DuckDB file, and the impressions are not one. Leave out table, or use sql.")
+    else:
+        source = create_source_view(con, "source", events.impressions, files)
+        impressions = create_view(con, "impressions", events.sql or "SELECT * FROM source", files, source)
+        _cache_text(con, "impressions", files)
+    clicks = _open_event_table(con, "clicks", events.clicks, clicks_files, tables, events.clicks_sql)
+    rankings_table = (
+        None if rankings is None else _open_event_table(con, "rankings", rankings, rankings_files, tables, None)
+    )
+
+    if any(_may_be_nan(events, table.columns.types) for table in (impressions, clicks)):
+        ignore_file_statistics(con)
+
+    def rows(sql: str, step: str) -> list[tuple[Any, ...]]:
+        progress(step, 0.0)
+        return con.execute(sql).fetchall()
+
+    extra = open_extra_tables(con, extra_tables, extra_files, tables)
+    return join_events(events, DuckDBDialect(), impressions.columns, clicks.columns, rows), rankings_table, extra
+
+
+def _open_impressions_table(
+    con: duckdb.DuckDBPyConnection, file: str, tables: dict[str, str], events: Events
+) -> OpenedTable:
+    table = choose_table(file, tables, events)
+    if events.sql is None:
+        return create_view(con, "impressions", f"SELECT * FROM {tables[table or '']}", [file])
+    if table is not None and "source" not in tables:
+        con.execute(f"CREATE TEMP VIEW source AS SELECT * FROM {tables[table]}")
+    return create_view(con, "impressions", expose_tables(con, tables, events.sql), [file])
+
+
+def _open_event_table(
+    con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str], tables: dict[str, str], sql: str | None
+) -> OpenedTable:
+    """Make the clicks or the rankings readable: a source, or a table of the DuckDB file of the impressions."""
+    if isinstance(source, str) and source in tables:
+        con.execute(f"CREATE TEMP VIEW {name}_source AS SELECT * FROM {tables[source]}")
+        view = None
+    else:
+        view = create_source_view(con, f"{name}_source", source, files)
+    body = f"SELECT * FROM {name}_source"
+    if sql is not None:
+        body = f"WITH source AS ({body})\nSELECT * FROM (\n{sql.strip().rstrip(';')}\n) chosen"
+    opened = create_view(con, name, body, files, view)
+    _cache_text(con, name, files)
+    return opened
+
+
+def _cache_text(con: duckdb.DuckDBPyConnection, name: str, files: Sequence[str]) -> None:
+    """Copy CSV and JSON into a table: it is read more than once, and each query would parse it again."""
+    if files and file_format(files[0]) in ("csv", "json"):
+        con.execute(f"CREATE TEMP TABLE {name}_cached AS SELECT * FROM {name}")
+        con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {name}_cached")
+
+
+def _may_be_nan(events: Events, types: Mapping[str, str]) -> bool:
+    """Return whether a column that is joined or grouped by has fractions, and so may hold NaN."""
+    roles = ("impression", "query", "doc", "position", "ranker", "application", "click_impression", "click_doc")
+    named = {getattr(events, role) or role for role in roles}
+    # A preset has its own column names.
+    return any(type_ in FLOATS and (events.preset or name in named) for name, type_ in types.items())

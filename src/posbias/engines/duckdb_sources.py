@@ -113,6 +113,50 @@ _OUR_TABLES = ("log", "rankings", "impressions", "clicks", "joined", "candidates
 _PATH_COLUMN = "posbias: the path of the file"
 
 
+def open_log_tables(
+    con: duckdb.DuckDBPyConnection,
+    log: ClickLog,
+    extra_tables: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] = (),
+) -> tuple[OpenedTable, OpenedTable | None, dict[str, OpenedTable]]:
+    """Make a log readable as `log`, its table of rankings as `rankings`, and extra tables by name.
+
+    The files are found first, then the connection is locked down, and only then is anything read. A view of a DuckDB
+    file could otherwise read other files as soon as it is asked for its columns.
+    """
+    with translate_errors():
+        files = find_files(log.source) if is_path(log.source) else []
+        is_database = bool(files) and common_format(files) == "duckdb"
+        refuse_unreadable(files)
+        tables = attach_database(con, files) if is_database else {}
+        rankings_files = [] if log.rankings is None else find_table_files("rankings", log.rankings, tables)
+        refuse_unreadable(rankings_files)
+        extra_files = find_extra_table_files(extra_tables or {}, tables)
+        allowed = [*([] if is_database else files), *rankings_files, *chain(*extra_files.values()), *outputs]
+        lock_down(con, allowed, trusted=log.sql is not None)
+        if is_database:
+            opened = _open_database_table(con, files[0], tables, log)
+        elif log.table is not None:
+            what = repr(files[0]) if files else f"a {type(log.source).__name__}"
+            raise LogError(f"table is for a DuckDB file, and {what} is not one. Leave out table, or use sql.")
+        else:
+            source = create_source_view(con, "source", log.source, files)
+            opened = create_view(con, "log", log.sql or "SELECT * FROM source", files, source)
+        second = None if log.rankings is None else open_table(con, "rankings", log.rankings, rankings_files, tables)
+        return opened, second, open_extra_tables(con, extra_tables or {}, extra_files, tables)
+
+
+@dataclass(frozen=True)
+class OpenedTable:
+    """A view that queries can read: its files, if any, and its columns."""
+
+    files: Sequence[str]
+    columns: Columns
+
+
+# ---- Connections
+
+
 @contextmanager
 def connect(
     spill: str, memory_limit: str | None = None, threads: int | None = None, *, with_progress: bool = False
@@ -147,6 +191,53 @@ def connect(
         yield con
     finally:
         con.close()
+
+
+def _enable_progress(con: duckdb.DuckDBPyConnection, enable: bool) -> None:
+    """Let the connection track the progress of queries, without printing it."""
+    # In a notebook without ipywidgets DuckDB has no progress and rejects the setting.
+    with suppress(duckdb.InvalidInputException):
+        con.execute(f"SET enable_progress_bar = {enable}")
+        con.execute("SET enable_progress_bar_print = false")
+
+
+def lock_down(con: duckdb.DuckDBPyConnection, files: Iterable[str], *, trusted: bool) -> None:
+    """Lock the settings of a connection, and its access to files.
+
+    Arguments:
+        con (DuckDBPyConnection): the connection.
+        files (iterable of str): the files that it may read or write.
+        trusted (bool): whether the user gave a query of their own, which may read any file.
+    """
+    if not trusted:
+        # DuckDB checks the name when it opens a file, and the escaped pattern when it looks the file up.
+        allowed = {name for file in files for name in (file, escape_glob(file))}
+        con.execute(f"SET allowed_paths = [{', '.join(map(_DIALECT.literal, sorted(allowed)))}]")
+        con.execute("SET enable_external_access = false")
+    con.execute(f"SET allowed_configs = [{', '.join(map(_DIALECT.literal, _CHANGEABLE_SETTINGS))}]")
+    con.execute("SET lock_configuration = true")
+
+
+def escape_glob(name: str) -> str:
+    """Return a file name that DuckDB does not read as a glob: each special character becomes a class of one."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def ignore_file_statistics(con: duckdb.DuckDBPyConnection) -> None:
+    """Ignore the minimum and maximum that Parquet files store for each column.
+
+    They leave out NaN, but DuckDB assumes that every value lies between them, so it would treat a NaN as if it did too.
+    Queries get a little slower.
+    """
+    con.execute("SET disabled_optimizers = 'statistics_propagation'")
+
+
+def use_file_statistics(con: duckdb.DuckDBPyConnection) -> None:
+    """Use the stored minimum and maximum of columns again."""
+    con.execute("RESET disabled_optimizers")
+
+
+# ---- Errors
 
 
 @contextmanager
@@ -203,185 +294,7 @@ def error_summary(error: Exception) -> str:
     return f"line {line_number} of {file!r} is {row[:80]!r}: {reason[0].lower()}{reason[1:]}"
 
 
-def _enable_progress(con: duckdb.DuckDBPyConnection, enable: bool) -> None:
-    """Let the connection track the progress of queries, without printing it."""
-    # In a notebook without ipywidgets DuckDB has no progress and rejects the setting.
-    with suppress(duckdb.InvalidInputException):
-        con.execute(f"SET enable_progress_bar = {enable}")
-        con.execute("SET enable_progress_bar_print = false")
-
-
-def ignore_file_statistics(con: duckdb.DuckDBPyConnection) -> None:
-    """Ignore the minimum and maximum that Parquet files store for each column.
-
-    They leave out NaN, but DuckDB assumes that every value lies between them, so it would treat a NaN as if it did too.
-    Queries get a little slower.
-    """
-    con.execute("SET disabled_optimizers = 'statistics_propagation'")
-
-
-def use_file_statistics(con: duckdb.DuckDBPyConnection) -> None:
-    """Use the stored minimum and maximum of columns again."""
-    con.execute("RESET disabled_optimizers")
-
-
-def open_log_tables(
-    con: duckdb.DuckDBPyConnection,
-    log: ClickLog,
-    extra_tables: Mapping[str, Any] | None = None,
-    outputs: Sequence[str] = (),
-) -> tuple[OpenedTable, OpenedTable | None, dict[str, OpenedTable]]:
-    """Make a log readable as `log`, its table of rankings as `rankings`, and extra tables by name.
-
-    The files are found first, then the connection is locked down, and only then is anything read. A view of a DuckDB
-    file could otherwise read other files as soon as it is asked for its columns.
-    """
-    with translate_errors():
-        files = find_files(log.source) if is_path(log.source) else []
-        is_database = bool(files) and common_format(files) == "duckdb"
-        refuse_unreadable(files)
-        tables = attach_database(con, files) if is_database else {}
-        rankings_files = [] if log.rankings is None else find_table_files("rankings", log.rankings, tables)
-        refuse_unreadable(rankings_files)
-        extra_files = find_extra_table_files(extra_tables or {}, tables)
-        allowed = [*([] if is_database else files), *rankings_files, *chain(*extra_files.values()), *outputs]
-        lock_down(con, allowed, trusted=log.sql is not None)
-        if is_database:
-            opened = _open_database_table(con, files[0], tables, log)
-        elif log.table is not None:
-            what = repr(files[0]) if files else f"a {type(log.source).__name__}"
-            raise LogError(f"table is for a DuckDB file, and {what} is not one. Leave out table, or use sql.")
-        else:
-            source = create_source_view(con, "source", log.source, files)
-            opened = create_view(con, "log", log.sql or "SELECT * FROM source", files, source)
-        second = None if log.rankings is None else open_table(con, "rankings", log.rankings, rankings_files, tables)
-        return opened, second, open_extra_tables(con, extra_tables or {}, extra_files, tables)
-
-
-@dataclass(frozen=True)
-class OpenedTable:
-    """A view that queries can read: its files, if any, and its columns."""
-
-    files: Sequence[str]
-    columns: Columns
-
-
-def attach_database(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[str, str]:
-    """Attach a DuckDB file and return the qualified name of each table and view.
-
-    The keys are the names that users write: `name`, or `schema.name` outside the schema main. The file does not become
-    the current database, so that its macros cannot replace functions.
-    """
-    if len(files) > 1:
-        raise LogError(
-            f"{len(files)} DuckDB files were given, but a log is a table or a query of a single file. Give one file."
-        )
-    with open(files[0], "rb") as file:
-        head = file.read(12 + len(_MAGIC))
-    if head[8:12] != _MAGIC:
-        kind = "a SQLite database" if head.startswith(b"SQLite format 3") else "another kind of file"
-        raise unusable(
-            "not-a-log",
-            f"The file {files[0]!r} is not a DuckDB database but {kind}",
-            "Export the table of the log to Parquet or CSV, or rename the file to end as its format does.",
-        )
-    con.execute(f"ATTACH {_DIALECT.literal(files[0])} AS {_DATABASE} (TYPE duckdb, READ_ONLY)")
-    found = con.execute(
-        f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{_DATABASE}' UNION ALL "
-        f"SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = '{_DATABASE}' AND NOT internal"
-    ).fetchall()
-    return {
-        name if schema == "main" else f"{schema}.{name}": ".".join(
-            [_DATABASE, _DIALECT.quote(schema), _DIALECT.quote(name)]
-        )
-        for schema, name in sorted(found, key=lambda row: (row[0] != "main", row))
-    }
-
-
-def find_table_files(name: str, source: Any, tables: Mapping[str, str]) -> list[str]:
-    """Return the files of a second table; none if it is in memory or a table of the log's DuckDB file."""
-    if (isinstance(source, str) and source in tables) or not is_path(source):
-        return []
-    files = find_files(source)
-    if file_format(files[0]) == "duckdb":
-        raise LogError(
-            f"The {name} cannot be read from a second DuckDB file ({files[0]!r}). Put them into a table of the log's "
-            "DuckDB file and give its name, or export them to Parquet.",
-            {name: "TABLE"},
-        )
-    return files
-
-
-def find_extra_table_files(extra_tables: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the files of each extra table."""
-    files_by_table: dict[str, list[str]] = {}
-    for name, source in extra_tables.items():
-        in_log = isinstance(source, str) and source in tables
-        files = files_by_table[name] = [] if in_log or not is_path(source) else find_files(source)
-        if files and file_format(files[0]) == "duckdb":
-            raise LogError(
-                f"A table cannot be read from a second DuckDB file ({files[0]!r}). Put it into the log's DuckDB file "
-                "and give its name, or export it to Parquet."
-            )
-        refuse_unreadable(files)
-    return files_by_table
-
-
-def lock_down(con: duckdb.DuckDBPyConnection, files: Iterable[str], *, trusted: bool) -> None:
-    """Lock the settings of a connection, and its access to files.
-
-    Arguments:
-        con (DuckDBPyConnection): the connection.
-        files (iterable of str): the files that it may read or write.
-        trusted (bool): whether the user gave a query of their own, which may read any file.
-    """
-    if not trusted:
-        # DuckDB checks the name when it opens a file, and the escaped pattern when it looks the file up.
-        allowed = {name for file in files for name in (file, escape_glob(file))}
-        con.execute(f"SET allowed_paths = [{', '.join(map(_DIALECT.literal, sorted(allowed)))}]")
-        con.execute("SET enable_external_access = false")
-    con.execute(f"SET allowed_configs = [{', '.join(map(_DIALECT.literal, _CHANGEABLE_SETTINGS))}]")
-    con.execute("SET lock_configuration = true")
-
-
-def escape_glob(name: str) -> str:
-    """Return a file name that DuckDB does not read as a glob: each special character becomes a class of one."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
-
-
-def _open_database_table(
-    con: duckdb.DuckDBPyConnection, file: str, tables: Mapping[str, str], log: ClickLog
-) -> OpenedTable:
-    """Make a table of a DuckDB file, or the user's query over its tables, readable as `log`."""
-    table = choose_table(file, tables, log)
-    rows = f"SELECT * FROM {tables[table]}" if table is not None else ""
-    if log.sql is None:
-        return create_view(con, "log", rows, [file])
-    if table is not None and "source" not in tables:
-        con.execute(f"CREATE TEMP VIEW source AS {rows}")
-    return create_view(con, "log", expose_tables(con, tables, log.sql), [file])
-
-
-def choose_table(file: str, tables: Mapping[str, str], log: ClickLog | Events) -> str | None:
-    """Return the table of a DuckDB file that is the log, or None if the user gave a query instead."""
-    table = next(iter(tables)) if log.table is None and len(tables) == 1 else log.table
-    if table is None and log.sql is None:
-        raise unusable(
-            "ambiguous-table",
-            f"{file!r} has {len(tables)} tables: {listed(tables)}",
-            "Name the table of the log, or give a query (sql).",
-            count=len(tables),
-            arguments={"table": "NAME"},
-        )
-    if table is not None and table not in tables:
-        closest = guess_column("", table, tables)
-        raise unusable(
-            "unknown-table",
-            f"There is no table {table!r} in {file!r}",
-            (f"Did you mean {closest!r}? " if closest else "") + f"Its tables are: {listed(tables)}. Name one of them.",
-            arguments={"table": closest or "NAME"},
-        )
-    return table
+# ---- Views of tables
 
 
 def create_view(
@@ -415,15 +328,6 @@ def create_view(
     return OpenedTable(files, Columns(types, names, in_paths))
 
 
-@dataclass(frozen=True)
-class SourceView:
-    """A view of a source: its name, its columns as the source names them, and columns that come from folder names."""
-
-    name: str
-    originals: Sequence[str]
-    in_paths: tuple[str, ...] = ()
-
-
 def _enums_as_text(con: duckdb.DuckDBPyConnection, body: str) -> str:
     """Return a query that casts ENUM columns to text: DuckDB stores them as numbers that differ between files."""
     inside = f"FROM (\n{body}\n) s"
@@ -442,18 +346,13 @@ def _renamed_columns(con: duckdb.DuckDBPyConnection, source: SourceView) -> dict
     }
 
 
-def expose_tables(con: duckdb.DuckDBPyConnection, tables: Mapping[str, str], sql: str) -> str:
-    """Let a query use the tables of the attached file by their plain names, and return the query to run."""
-    schemas = con.execute(f"SELECT schema_name FROM duckdb_schemas() WHERE database_name = '{_DATABASE}'").fetchall()
-    for (schema,) in schemas:
-        con.execute(f"CREATE SCHEMA IF NOT EXISTS {_DIALECT.quote(schema)}")
-    for name in tables.values():
-        con.execute(f"CREATE VIEW {name.removeprefix(f'{_DATABASE}.')} AS SELECT * FROM {name}")
-    shadowed = [
-        f"{_DIALECT.quote(name)} AS (SELECT * FROM {tables[name]})" for name in tables if name.lower() in _OUR_TABLES
-    ]
-    body = sql.strip().rstrip(";")
-    return f"WITH {', '.join(shadowed)}\nSELECT * FROM (\n{body}\n) chosen" if shadowed else body
+@dataclass(frozen=True)
+class SourceView:
+    """A view of a source: its name, its columns as the source names them, and columns that come from folder names."""
+
+    name: str
+    originals: Sequence[str]
+    in_paths: tuple[str, ...] = ()
 
 
 def create_source_view(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> SourceView:
@@ -489,6 +388,65 @@ def create_source_view(con: duckdb.DuckDBPyConnection, name: str, source: Any, f
             f"A log cannot be read from a {kind} ({error_summary(error)}). Give a path, a glob or a folder, a DuckDB "
             "relation, or a pandas, Polars or Arrow table with only the columns of the log."
         ) from None
+
+
+def open_table(
+    con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str], tables: Mapping[str, str]
+) -> OpenedTable:
+    """Make a source, or a table of the attached DuckDB file, readable under a name."""
+    if isinstance(source, str) and source in tables:
+        return create_view(con, name, f"SELECT * FROM {tables[source]}", [])
+    view = create_source_view(con, f"{name}_source", source, files)
+    return create_view(con, name, f"SELECT * FROM {name}_source", files, view)
+
+
+def find_table_files(name: str, source: Any, tables: Mapping[str, str]) -> list[str]:
+    """Return the files of a second table; none if it is in memory or a table of the log's DuckDB file."""
+    if (isinstance(source, str) and source in tables) or not is_path(source):
+        return []
+    files = find_files(source)
+    if file_format(files[0]) == "duckdb":
+        raise LogError(
+            f"The {name} cannot be read from a second DuckDB file ({files[0]!r}). Put them into a table of the log's "
+            "DuckDB file and give its name, or export them to Parquet.",
+            {name: "TABLE"},
+        )
+    return files
+
+
+def open_extra_tables(
+    con: duckdb.DuckDBPyConnection,
+    extra_tables: Mapping[str, Any],
+    files: Mapping[str, list[str]],
+    tables: Mapping[str, str],
+) -> dict[str, OpenedTable]:
+    """Make each extra table readable by its name."""
+    return {name: open_table(con, name, source, files[name], tables) for name, source in extra_tables.items()}
+
+
+def find_extra_table_files(extra_tables: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the files of each extra table."""
+    files_by_table: dict[str, list[str]] = {}
+    for name, source in extra_tables.items():
+        in_log = isinstance(source, str) and source in tables
+        files = files_by_table[name] = [] if in_log or not is_path(source) else find_files(source)
+        if files and file_format(files[0]) == "duckdb":
+            raise LogError(
+                f"A table cannot be read from a second DuckDB file ({files[0]!r}). Put it into the log's DuckDB file "
+                "and give its name, or export it to Parquet."
+            )
+        refuse_unreadable(files)
+    return files_by_table
+
+
+def add_ranker_column(con: duckdb.DuckDBPyConnection) -> None:
+    """Add a ranker column with one value to a log that names no rankers."""
+    con.execute("ALTER VIEW log RENAME TO log_without_ranker")
+    ranker = f"{_DIALECT.literal(ANY_RANKER)} AS {_DIALECT.quote(NATURAL)}"
+    con.execute(f"CREATE TEMP VIEW log AS SELECT *, {ranker} FROM log_without_ranker")
+
+
+# ---- Files: CSV, JSON and Parquet
 
 
 def read_files(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> FileQuery:
@@ -538,6 +496,17 @@ def _refuse_question_mark_in_path(files: Sequence[str]) -> None:
             )
 
 
+def _file_list(files: Sequence[str]) -> str:
+    return "[" + ", ".join(_DIALECT.literal(escape_glob(name)) for name in files) + "]"
+
+
+def _path_value(key: str) -> str:
+    """Return the SQL of the value that the folder `key=value` in the path of a row's file has."""
+    pattern = f".*(?:^|/){re.escape(key)}=([^/]*)/"
+    written = f"regexp_extract({_DIALECT.quote(_PATH_COLUMN)}, {_DIALECT.literal(pattern)}, 1)"
+    return f"NULLIF(COALESCE(TRY(url_decode({written})), {written}), '__HIVE_DEFAULT_PARTITION__')"
+
+
 def _read_csv(files: Sequence[str], options: str) -> tuple[str, list[str]]:
     """Return a SELECT that reads CSV files, with one part for each distinct header, and the columns of the first file.
 
@@ -555,10 +524,6 @@ def _read_csv(files: Sequence[str], options: str) -> tuple[str, list[str]]:
         for header, group in groups.items()
     )
     return select, list(next(iter(groups)).names)
-
-
-def _file_list(files: Sequence[str]) -> str:
-    return "[" + ", ".join(_DIALECT.literal(escape_glob(name)) for name in files) + "]"
 
 
 def _csv_columns(header: Sequence[str]) -> str:
@@ -651,32 +616,91 @@ def _top_level_columns(schema: Sequence[tuple[str, int | None]]) -> list[str]:
     return names
 
 
-def _path_value(key: str) -> str:
-    """Return the SQL of the value that the folder `key=value` in the path of a row's file has."""
-    pattern = f".*(?:^|/){re.escape(key)}=([^/]*)/"
-    written = f"regexp_extract({_DIALECT.quote(_PATH_COLUMN)}, {_DIALECT.literal(pattern)}, 1)"
-    return f"NULLIF(COALESCE(TRY(url_decode({written})), {written}), '__HIVE_DEFAULT_PARTITION__')"
+# ---- DuckDB files
 
 
-def _column_names(source: Any) -> list[str]:
-    """Return the original column names of data in memory."""
-    if hasattr(source, "__arrow_c_stream__") and not hasattr(source, "columns") and not hasattr(source, "schema"):
-        import pyarrow as pa
+def attach_database(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[str, str]:
+    """Attach a DuckDB file and return the qualified name of each table and view.
 
-        source = pa.RecordBatchReader.from_stream(source)
-    names = source if isinstance(source, dict) else getattr(getattr(source, "schema", None), "names", None)
-    names = [str(name) for name in (getattr(source, "columns", ()) if names is None else names)]
-    check_duplicate_columns(names, f"the {type(source).__name__}")
-    return names
+    The keys are the names that users write: `name`, or `schema.name` outside the schema main. The file does not become
+    the current database, so that its macros cannot replace functions.
+    """
+    if len(files) > 1:
+        raise LogError(
+            f"{len(files)} DuckDB files were given, but a log is a table or a query of a single file. Give one file."
+        )
+    with open(files[0], "rb") as file:
+        head = file.read(12 + len(_MAGIC))
+    if head[8:12] != _MAGIC:
+        kind = "a SQLite database" if head.startswith(b"SQLite format 3") else "another kind of file"
+        raise unusable(
+            "not-a-log",
+            f"The file {files[0]!r} is not a DuckDB database but {kind}",
+            "Export the table of the log to Parquet or CSV, or rename the file to end as its format does.",
+        )
+    con.execute(f"ATTACH {_DIALECT.literal(files[0])} AS {_DATABASE} (TYPE duckdb, READ_ONLY)")
+    found = con.execute(
+        f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{_DATABASE}' UNION ALL "
+        f"SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = '{_DATABASE}' AND NOT internal"
+    ).fetchall()
+    return {
+        name if schema == "main" else f"{schema}.{name}": ".".join(
+            [_DATABASE, _DIALECT.quote(schema), _DIALECT.quote(name)]
+        )
+        for schema, name in sorted(found, key=lambda row: (row[0] != "main", row))
+    }
 
 
-def _from_polars(frame: Any) -> Any:
-    import polars
+def _open_database_table(
+    con: duckdb.DuckDBPyConnection, file: str, tables: Mapping[str, str], log: ClickLog
+) -> OpenedTable:
+    """Make a table of a DuckDB file, or the user's query over its tables, readable as `log`."""
+    table = choose_table(file, tables, log)
+    rows = f"SELECT * FROM {tables[table]}" if table is not None else ""
+    if log.sql is None:
+        return create_view(con, "log", rows, [file])
+    if table is not None and "source" not in tables:
+        con.execute(f"CREATE TEMP VIEW source AS {rows}")
+    return create_view(con, "log", expose_tables(con, tables, log.sql), [file])
 
-    if isinstance(frame, polars.LazyFrame):
-        frame = frame.collect()
-    # The newest Arrow has the string views of Polars, so nothing is copied.
-    return frame.to_arrow(compat_level=polars.CompatLevel.newest())
+
+def choose_table(file: str, tables: Mapping[str, str], log: ClickLog | Events) -> str | None:
+    """Return the table of a DuckDB file that is the log, or None if the user gave a query instead."""
+    table = next(iter(tables)) if log.table is None and len(tables) == 1 else log.table
+    if table is None and log.sql is None:
+        raise unusable(
+            "ambiguous-table",
+            f"{file!r} has {len(tables)} tables: {listed(tables)}",
+            "Name the table of the log, or give a query (sql).",
+            count=len(tables),
+            arguments={"table": "NAME"},
+        )
+    if table is not None and table not in tables:
+        closest = guess_column("", table, tables)
+        raise unusable(
+            "unknown-table",
+            f"There is no table {table!r} in {file!r}",
+            (f"Did you mean {closest!r}? " if closest else "") + f"Its tables are: {listed(tables)}. Name one of them.",
+            arguments={"table": closest or "NAME"},
+        )
+    return table
+
+
+def expose_tables(con: duckdb.DuckDBPyConnection, tables: Mapping[str, str], sql: str) -> str:
+    """Let a query use the tables of the attached file by their plain names, and return the query to run."""
+    schemas = con.execute(f"SELECT schema_name FROM duckdb_schemas() WHERE database_name = '{_DATABASE}'").fetchall()
+    for (schema,) in schemas:
+        con.execute(f"CREATE SCHEMA IF NOT EXISTS {_DIALECT.quote(schema)}")
+    for name in tables.values():
+        con.execute(f"CREATE VIEW {name.removeprefix(f'{_DATABASE}.')} AS SELECT * FROM {name}")
+    shadowed = [
+        f"{_DIALECT.quote(name)} AS (SELECT * FROM {tables[name]})" for name in tables if name.lower() in _OUR_TABLES
+    ]
+    body = sql.strip().rstrip(";")
+    return f"WITH {', '.join(shadowed)}\nSELECT * FROM (\n{body}\n) chosen" if shadowed else body
+
+
+# ---- Data in memory
 
 
 def _register(con: duckdb.DuckDBPyConnection, name: str, source: Any) -> None:
@@ -689,28 +713,22 @@ def _register(con: duckdb.DuckDBPyConnection, name: str, source: Any) -> None:
         con.register(name, source.copy())
 
 
-def open_table(
-    con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str], tables: Mapping[str, str]
-) -> OpenedTable:
-    """Make a source, or a table of the attached DuckDB file, readable under a name."""
-    if isinstance(source, str) and source in tables:
-        return create_view(con, name, f"SELECT * FROM {tables[source]}", [])
-    view = create_source_view(con, f"{name}_source", source, files)
-    return create_view(con, name, f"SELECT * FROM {name}_source", files, view)
+def _from_polars(frame: Any) -> Any:
+    import polars
+
+    if isinstance(frame, polars.LazyFrame):
+        frame = frame.collect()
+    # The newest Arrow has the string views of Polars, so nothing is copied.
+    return frame.to_arrow(compat_level=polars.CompatLevel.newest())
 
 
-def open_extra_tables(
-    con: duckdb.DuckDBPyConnection,
-    extra_tables: Mapping[str, Any],
-    files: Mapping[str, list[str]],
-    tables: Mapping[str, str],
-) -> dict[str, OpenedTable]:
-    """Make each extra table readable by its name."""
-    return {name: open_table(con, name, source, files[name], tables) for name, source in extra_tables.items()}
+def _column_names(source: Any) -> list[str]:
+    """Return the original column names of data in memory."""
+    if hasattr(source, "__arrow_c_stream__") and not hasattr(source, "columns") and not hasattr(source, "schema"):
+        import pyarrow as pa
 
-
-def add_ranker_column(con: duckdb.DuckDBPyConnection) -> None:
-    """Add a ranker column with one value to a log that names no rankers."""
-    con.execute("ALTER VIEW log RENAME TO log_without_ranker")
-    ranker = f"{_DIALECT.literal(ANY_RANKER)} AS {_DIALECT.quote(NATURAL)}"
-    con.execute(f"CREATE TEMP VIEW log AS SELECT *, {ranker} FROM log_without_ranker")
+        source = pa.RecordBatchReader.from_stream(source)
+    names = source if isinstance(source, dict) else getattr(getattr(source, "schema", None), "names", None)
+    names = [str(name) for name in (getattr(source, "columns", ()) if names is None else names)]
+    check_duplicate_columns(names, f"the {type(source).__name__}")
+    return names

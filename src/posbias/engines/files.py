@@ -51,46 +51,7 @@ _MAX_HEADER = 250_000
 _BYTE_ORDER_MARK = "\ufeff"
 
 
-@contextmanager
-def verify_checksums(log: ClickLog) -> Iterator[None]:
-    """Raise an error at the end of the `with` block that reads a log if one of its compressed files is damaged.
-
-    DuckDB does not compare checksums, so a thread decompresses the files once more while the engine reads them. The
-    engine reads a compressed file with one thread, so a core is usually idle.
-    """
-    files = _compressed_files(log)
-    if not files:
-        yield
-        return
-    stop = threading.Event()
-    errors: list[UnusableLogError] = []
-    checker = threading.Thread(target=_check_files, args=(files, stop, errors), daemon=True)
-    checker.start()
-    try:
-        try:
-            yield
-        except PosbiasError:
-            # Damage of the file is the cause of wrong rows, so it is reported instead of them.
-            checker.join()
-            if not errors:
-                raise
-        checker.join()
-    finally:
-        stop.set()
-        checker.join()
-    if errors:
-        raise errors[0] from None
-
-
-def _compressed_files(log: ClickLog) -> list[str]:
-    """Return the compressed files of a log that are on this machine."""
-    files: list[str] = []
-    for source in log.sources:
-        if is_path(source):
-            # The source may be a table, or not exist; opening it reports that.
-            with suppress(PosbiasError, OSError, ValueError):
-                files += find_files(source)
-    return [name for name in files if _decompressor(name) is not None]
+# ---- Paths
 
 
 def is_path(source: Any) -> bool:
@@ -139,18 +100,6 @@ def _is_data(path: Path) -> bool:
     return not hidden and file_format(path.name) is not None and not any(part in path.name for part in _NOT_LOGS)
 
 
-def file_format(path: str) -> str | None:
-    """Return the format of a file by its name: "parquet", "csv", "json", "duckdb" or None.
-
-    >>> file_format("logs/day.csv.gz")
-    'csv'
-    """
-    name = path.lower()
-    for ending in COMPRESSED_ENDINGS:
-        name = name.removesuffix(ending)
-    return next((kind for kind, endings in _FORMATS.items() if name.endswith(endings)), None)
-
-
 def _regular_files(names: list[str]) -> list[str]:
     """Return the files among these paths; refuse pipes and devices, because they may hold part of the log."""
     for name in names:
@@ -180,65 +129,14 @@ def _missing_file(text: str) -> UnusableLogError:
     return unusable("missing-file", what, remedy)
 
 
-def _decompressor(name: str) -> Callable[[str, threading.Event], None] | None:
-    """Return the function that decompresses a file, or None if it is not compressed."""
-    return next((decompress for ending, decompress in _DECOMPRESSORS.items() if name.lower().endswith(ending)), None)
+def partition_columns(files: Sequence[str]) -> list[str]:
+    """Return the columns that the folders of all files name, as in `day=2026-01-01/log.parquet`.
 
-
-def _decompress_gzip(name: str, stop: threading.Event) -> None:
-    """Decompress a gzip file of one or several members; zlib compares the checksum and the length of each."""
-    member: Any = None
-    with open(name, "rb") as file:
-        while not stop.is_set():
-            data = file.read(_READ_BYTES)
-            if not data:
-                break
-            while data:
-                if member is None:
-                    # Zeros after a member are padding.
-                    data = data.lstrip(b"\0")
-                    member = zlib.decompressobj(wbits=31) if data else None
-                if member is not None:
-                    member.decompress(data, _MAX_DECOMPRESSED_BYTES)
-                    data = member.unused_data if member.eof else member.unconsumed_tail
-                    member = None if member.eof else member
-    if member is not None and not stop.is_set():
-        raise EOFError("the compressed data ends too early")
-
-
-def _decompress_zstd(name: str, stop: threading.Event) -> None:
-    """Decompress a Zstandard file; its checksum is compared if it has one."""
-    import pyarrow as pa
-
-    buffer = bytearray(_MAX_DECOMPRESSED_BYTES)
-    with pa.input_stream(name, compression="zstd") as stream:
-        while not stop.is_set() and stream.readinto(buffer):
-            pass
-
-
-_DECOMPRESSORS = {".gz": _decompress_gzip, ".zst": _decompress_zstd}
-
-
-def _check_files(files: Sequence[str], stop: threading.Event, errors: list[UnusableLogError]) -> None:
-    """Decompress files until the first that is damaged, and add its error."""
-    for name in files:
-        decompress = _decompressor(name)
-        try:
-            if decompress is not None:
-                decompress(name, stop)
-        # Arrow's errors are ValueErrors or OSErrors.
-        except (OSError, EOFError, ValueError, zlib.error) as error:
-            errors.append(damaged_file(name, error))
-            return
-
-
-def damaged_file(name: str, error: Exception) -> UnusableLogError:
-    """Return the error for a compressed file that is damaged."""
-    return unusable(
-        "damaged-file",
-        f"The file {name!r} cannot be decompressed ({(str(error).splitlines() or [type(error).__name__])[0]})",
-        "It looks truncated or damaged. Copy or write it again, or leave it out.",
-    )
+    >>> partition_columns(["logs/day=1/hour=2/a.csv", "logs/day=2/b.csv"])
+    ['day']
+    """
+    keys = [{p.partition("=")[0]: None for p in Path(name).parent.parts if p.find("=") > 0} for name in files]
+    return [key for key in keys[0] if all(key in keys_of_file for keys_of_file in keys)]
 
 
 def refuse_overwriting(path: str, sources: Iterable[Any]) -> None:
@@ -278,14 +176,33 @@ def _matches(path: str, pattern: str) -> bool:
     return len(parts[0]) == len(parts[1]) and all(map(fnmatch.fnmatchcase, *parts))
 
 
-def partition_columns(files: Sequence[str]) -> list[str]:
-    """Return the columns that the folders of all files name, as in `day=2026-01-01/log.parquet`.
+def refuse_unreadable(files: Sequence[str]) -> None:
+    """Refuse empty files, and file names that are not UTF-8."""
+    for name in files:
+        if os.path.getsize(name) == 0:
+            raise empty_file(name)
+        if not name.isprintable() and name.encode("utf-8", "ignore").decode() != name:
+            raise unusable("unreadable", f"The file name {name!r} is not UTF-8 text", "Rename the file.")
 
-    >>> partition_columns(["logs/day=1/hour=2/a.csv", "logs/day=2/b.csv"])
-    ['day']
+
+def empty_file(name: str) -> UnusableLogError:
+    """Return the error for an empty file."""
+    return unusable("empty-file", f"The file {name!r} is empty: it has no columns", "Leave it out, or write it again.")
+
+
+# ---- Formats
+
+
+def file_format(path: str) -> str | None:
+    """Return the format of a file by its name: "parquet", "csv", "json", "duckdb" or None.
+
+    >>> file_format("logs/day.csv.gz")
+    'csv'
     """
-    keys = [{p.partition("=")[0]: None for p in Path(name).parent.parts if p.find("=") > 0} for name in files]
-    return [key for key in keys[0] if all(key in keys_of_file for keys_of_file in keys)]
+    name = path.lower()
+    for ending in COMPRESSED_ENDINGS:
+        name = name.removesuffix(ending)
+    return next((kind for kind, endings in _FORMATS.items() if name.endswith(endings)), None)
 
 
 def common_format(files: Sequence[str]) -> str:
@@ -311,18 +228,7 @@ def common_format(files: Sequence[str]) -> str:
     return kinds[0]
 
 
-def refuse_unreadable(files: Sequence[str]) -> None:
-    """Refuse empty files, and file names that are not UTF-8."""
-    for name in files:
-        if os.path.getsize(name) == 0:
-            raise empty_file(name)
-        if not name.isprintable() and name.encode("utf-8", "ignore").decode() != name:
-            raise unusable("unreadable", f"The file name {name!r} is not UTF-8 text", "Rename the file.")
-
-
-def empty_file(name: str) -> UnusableLogError:
-    """Return the error for an empty file."""
-    return unusable("empty-file", f"The file {name!r} is empty: it has no columns", "Leave it out, or write it again.")
+# ---- CSV headers
 
 
 def read_header(name: str) -> Header:
@@ -424,3 +330,107 @@ def describe_broken_csv(name: str) -> str:
         return "has rows that are not CSV: a quote is inside a value, or is never closed"
     examples = " and ".join(f"{ending!r} (first in line {number:,})" for ending, number in endings.items())
     return f"mixes line endings: {examples}"
+
+
+# ---- Checksums of compressed files
+
+
+@contextmanager
+def verify_checksums(log: ClickLog) -> Iterator[None]:
+    """Raise an error at the end of the `with` block that reads a log if one of its compressed files is damaged.
+
+    DuckDB does not compare checksums, so a thread decompresses the files once more while the engine reads them. The
+    engine reads a compressed file with one thread, so a core is usually idle.
+    """
+    files = _compressed_files(log)
+    if not files:
+        yield
+        return
+    stop = threading.Event()
+    errors: list[UnusableLogError] = []
+    checker = threading.Thread(target=_check_files, args=(files, stop, errors), daemon=True)
+    checker.start()
+    try:
+        try:
+            yield
+        except PosbiasError:
+            # Damage of the file is the cause of wrong rows, so it is reported instead of them.
+            checker.join()
+            if not errors:
+                raise
+        checker.join()
+    finally:
+        stop.set()
+        checker.join()
+    if errors:
+        raise errors[0] from None
+
+
+def _compressed_files(log: ClickLog) -> list[str]:
+    """Return the compressed files of a log that are on this machine."""
+    files: list[str] = []
+    for source in log.sources:
+        if is_path(source):
+            # The source may be a table, or not exist; opening it reports that.
+            with suppress(PosbiasError, OSError, ValueError):
+                files += find_files(source)
+    return [name for name in files if _decompressor(name) is not None]
+
+
+def _check_files(files: Sequence[str], stop: threading.Event, errors: list[UnusableLogError]) -> None:
+    """Decompress files until the first that is damaged, and add its error."""
+    for name in files:
+        decompress = _decompressor(name)
+        try:
+            if decompress is not None:
+                decompress(name, stop)
+        # Arrow's errors are ValueErrors or OSErrors.
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            errors.append(damaged_file(name, error))
+            return
+
+
+def damaged_file(name: str, error: Exception) -> UnusableLogError:
+    """Return the error for a compressed file that is damaged."""
+    return unusable(
+        "damaged-file",
+        f"The file {name!r} cannot be decompressed ({(str(error).splitlines() or [type(error).__name__])[0]})",
+        "It looks truncated or damaged. Copy or write it again, or leave it out.",
+    )
+
+
+def _decompressor(name: str) -> Callable[[str, threading.Event], None] | None:
+    """Return the function that decompresses a file, or None if it is not compressed."""
+    decompressors = {".gz": _decompress_gzip, ".zst": _decompress_zstd}
+    return next((decompress for ending, decompress in decompressors.items() if name.lower().endswith(ending)), None)
+
+
+def _decompress_gzip(name: str, stop: threading.Event) -> None:
+    """Decompress a gzip file of one or several members; zlib compares the checksum and the length of each."""
+    member: Any = None
+    with open(name, "rb") as file:
+        while not stop.is_set():
+            data = file.read(_READ_BYTES)
+            if not data:
+                break
+            while data:
+                if member is None:
+                    # Zeros after a member are padding.
+                    data = data.lstrip(b"\0")
+                    member = zlib.decompressobj(wbits=31) if data else None
+                if member is not None:
+                    member.decompress(data, _MAX_DECOMPRESSED_BYTES)
+                    data = member.unused_data if member.eof else member.unconsumed_tail
+                    member = None if member.eof else member
+    if member is not None and not stop.is_set():
+        raise EOFError("the compressed data ends too early")
+
+
+def _decompress_zstd(name: str, stop: threading.Event) -> None:
+    """Decompress a Zstandard file; its checksum is compared if it has one."""
+    import pyarrow as pa
+
+    buffer = bytearray(_MAX_DECOMPRESSED_BYTES)
+    with pa.input_stream(name, compression="zstd") as stream:
+        while not stop.is_set() and stream.readinto(buffer):
+            pass

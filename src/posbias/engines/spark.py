@@ -271,6 +271,73 @@ def temporary_views(session: SparkSession, tables: Mapping[str, DataFrame]) -> I
             session.catalog.dropTempView(view)
 
 
+# ---- Sessions
+
+
+def find_session(log: ClickLog, master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    """Return the session of the log's DataFrame, else the active session, else a new one."""
+    _require_spark()
+    from pyspark.sql import SparkSession
+
+    if type(log.sources[0]).__module__.startswith("pyspark."):
+        session: SparkSession = log.sources[0].sparkSession
+        return session
+    return SparkSession.getActiveSession() or start_session(master, conf)
+
+
+def start_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a Spark session without console output; a local one may use half of the memory."""
+    _require_spark()
+    java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
+    if shutil.which("java") is None and not os.access(java, os.X_OK):
+        raise PosbiasError(INSTALL_JAVA)
+    from pyspark.sql import SparkSession
+
+    master = master or "local[*]"
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    if master.startswith("local"):
+        half_of_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**21
+        settings |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": f"{max(half_of_memory, 1024)}m",
+        }
+    builder = SparkSession.builder.master(master).appName("posbias")
+    for name, value in (settings | dict(conf or {})).items():
+        builder = builder.config(name, value)
+    with translate_errors(), _silence_stderr():
+        return builder.getOrCreate()
+
+
+def _require_spark() -> None:
+    with warnings.catch_warnings():
+        # PySpark warns about new versions of pandas, which posbias does not use here.
+        warnings.simplefilter("ignore", FutureWarning)
+        optional("pyspark.sql", "The engine Spark needs")
+
+
+@contextmanager
+def _silence_stderr() -> Iterator[None]:
+    """Keep the output of the Java process off the terminal; if it fails, add the end of it to the error."""
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            output.seek(0)
+            lines = output.read().decode(errors="replace").strip().splitlines()
+            error.add_note("\n".join(lines[-5:]))
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+# ---- Errors
+
+
 @contextmanager
 def translate_errors(file: str | None = None, schema: Schema | None = None) -> Iterator[None]:
     """Raise the errors of Spark as errors of posbias, with a remedy.
@@ -328,181 +395,7 @@ def error_summary(text: str) -> str:
     return re.split(r"\. | SQLSTATE| \(start marker", first)[0].rstrip(".")
 
 
-def column_types(frame: DataFrame) -> dict[str, str]:
-    """Return the columns of a DataFrame and their types, by DuckDB's names of types."""
-    return {field.name: _type_name(field.dataType.simpleString()) for field in frame.schema.fields}
-
-
-def _type_name(spark: str) -> str:
-    name = spark.upper()
-    if name.startswith(("VARCHAR", "CHAR")):
-        return "VARCHAR"
-    return _TYPE_NAMES.get(name, name)
-
-
-def read_files(session: SparkSession, files: Sequence[str]) -> tuple[DataFrame, list[str]]:
-    """Read files of one format as one table, with columns matched by name.
-
-    Returns:
-        The DataFrame, and the columns that come from folder names such as `day=2026-01-01`.
-    """
-    file_kind = common_format(files)
-    refuse_unreadable(files)
-    partitions = partition_columns(files)
-    if file_kind == "csv":
-        return _union(*_add_partition_columns(_read_csv(session, files), partitions))
-    if file_kind == "json":
-        with translate_errors(files[0]):
-            frame = session.read.json([_escape_glob(file) for file in files], mode="FAILFAST")
-            return _union(*_add_partition_columns([frame], partitions))
-    if file_kind == "duckdb":
-        raise LogError(
-            f"Spark cannot read the DuckDB file {files[0]!r}. Leave out engine='spark', or export its table to Parquet."
-        )
-    schemas = {file: _parquet_schema(file) for file in files}
-    refuse_other_case({file: schema.names for file, schema in schemas.items()})
-    groups: dict[str, list[str]] = {}
-    for file, schema in schemas.items():
-        groups.setdefault(str(schema), []).append(file)
-    return _union(
-        *_add_partition_columns(
-            [session.read.parquet(*map(_escape_glob, group)) for group in groups.values()], partitions
-        )
-    )
-
-
-def _union(frames: list[DataFrame], in_paths: list[str]) -> tuple[DataFrame, list[str]]:
-    """Concatenate tables by column name. Where types differ, integers are widened and anything else becomes text."""
-    from pyspark.sql import functions
-
-    types: dict[str, set[str]] = {}
-    for frame in frames:
-        for name, type_ in column_types(frame).items():
-            types.setdefault(name, set()).add(type_)
-    for i, frame in enumerate(frames):
-        for name in frame.columns if len(frames) > 1 else ():
-            if len(types[name]) > 1:
-                _refuse_nested(name, types[name])
-                wider = "bigint" if types[name] <= INTEGERS else "string"
-                frames[i] = frames[i].withColumn(name, functions.col(_quote(name)).cast(wider))
-    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames), in_paths
-
-
-def _refuse_nested(name: str, types: set[str]) -> None:
-    if any("<" in type_ for type_ in types):
-        raise unusable(
-            "mixed-files",
-            f"Column {name!r} has different types in the files: {' and '.join(sorted(types))}",
-            "Give files with the same columns, or convert the one that differs.",
-        )
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _add_partition_columns(frames: list[DataFrame], keys: Sequence[str]) -> tuple[list[DataFrame], list[str]]:
-    """Add the columns that come from folder names, as text, unless the files have them themselves."""
-    from pyspark.sql import functions
-
-    inside = {name.lower() for frame in frames for name in frame.columns}
-    in_paths = [key for key in keys if key.lower() not in inside]
-    for key in in_paths:
-        # The path is URL-encoded, and folder names are already URL-encoded, so the value is decoded twice.
-        part = f"regexp_extract(_metadata.file_path, {_text(f'.*/{re.escape(quote(key))}=([^/]*)/')}, 1)"
-        value = f"url_decode(replace(url_decode(replace({part}, '+', '%2B')), '+', '%2B'))"
-        column = functions.expr(f"NULLIF({value}, '__HIVE_DEFAULT_PARTITION__')")
-        frames = [frame.withColumn(key, column) for frame in frames]
-    return frames, in_paths
-
-
-def _text(value: str) -> str:
-    return SparkDialect().literal(value)
-
-
-def _read_csv(session: SparkSession, files: Sequence[str]) -> list[DataFrame]:
-    """Read CSV files, one DataFrame for each distinct header; values stay text."""
-    from pyspark.sql import functions
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    groups: dict[Header, list[str]] = {}
-    for file in files:
-        groups.setdefault(read_header(file), []).append(file)
-    refuse_other_case({group[0]: header.names for header, group in groups.items()})
-    parts = []
-    for header, group in groups.items():
-        fields = [StructField(f"column_{i}", StringType()) for i in range(len(header.names))]
-        frame = session.read.csv(
-            [_escape_glob(file) for file in group],
-            schema=StructType(fields),
-            header=True,
-            sep=header.delimiter,
-            escape='"',
-            multiLine=True,
-            mode="FAILFAST",
-        )
-        if header.ending == "\n":
-            # Spark would read the \r of a \r\n as part of the last value.
-            last = fields[-1].name
-            mixed = "raise_error(concat('The file ', input_file_name(), ' mixes line endings'))"
-            frame = frame.withColumn(last, functions.expr(f"CASE WHEN {last} LIKE '%\r' THEN {mixed} ELSE {last} END"))
-        parts.append(frame.toDF(*(name or f"column{i}" for i, name in enumerate(header.names))))
-    return parts
-
-
-def _escape_glob(file: str) -> str:
-    """Return a file name that Spark does not read as a glob."""
-    return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in Path(file).absolute().as_posix())
-
-
-def _parquet_schema(file: str) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        schema = pq.read_schema(file).remove_metadata()
-    except (pa.ArrowException, OSError) as error:
-        raise unusable(
-            "damaged-file",
-            f"The log cannot be read: {file!r}: {str(error).splitlines()[0]}",
-            "The file looks truncated or damaged. Copy or write it again, or leave it out.",
-        ) from None
-    check_duplicate_columns(schema.names, f"the file {file!r}")
-    return schema
-
-
-@contextmanager
-def open_events(
-    session: SparkSession, events: Events, progress: Progress
-) -> Iterator[tuple[OpenedFrame, Sequence[Finding]]]:
-    """Yield the log that is joined from events; each query joins it again."""
-    with _join(session, events, progress) as (frame, joined):
-        types = column_types(frame)
-        yield OpenedFrame(frame, [], Columns(types, {name: name for name in types})), joined.findings
-
-
-@dataclass(frozen=True)
-class OpenedFrame:
-    """A DataFrame that queries can read: its files, if they are known, and its columns."""
-
-    frame: DataFrame
-    files: list[str]
-    columns: Columns
-
-
-@contextmanager
-def _join(session: SparkSession, events: Events, progress: Progress) -> Iterator[tuple[DataFrame, Joined]]:
-    """Check the tables of events, and yield the joined log with the query that joins it."""
-    impressions = open_source(session, events.table if events.table is not None else events.impressions, events.sql)
-    clicks = open_source(session, events.clicks, events.clicks_sql)
-    with temporary_views(session, {"impressions": impressions.frame, "clicks": clicks.frame}) as views:
-
-        def rows(sql: str, step: str) -> list[tuple[Any, ...]]:
-            progress(step, 0.0)
-            return [tuple(row) for row in run_query(session, sql, views).collect()]
-
-        joined = join_events(events, SparkDialect(), impressions.columns, clicks.columns, rows)
-        yield run_query(session, joined.query, views), joined
+# ---- Sources: DataFrames, tables, remote paths and data in memory
 
 
 def open_source(session: SparkSession, source: Any, sql: str | None = None) -> OpenedFrame:
@@ -522,6 +415,39 @@ def open_source(session: SparkSession, source: Any, sql: str | None = None) -> O
         return _open_frame(_SourceFrame(chosen, originals, read.files, read.in_paths))
     finally:
         session.catalog.dropTempView(view)
+
+
+@dataclass(frozen=True)
+class OpenedFrame:
+    """A DataFrame that queries can read: its files, if they are known, and its columns."""
+
+    frame: DataFrame
+    files: list[str]
+    columns: Columns
+
+
+def _open_frame(source: _SourceFrame) -> OpenedFrame:
+    """Return a DataFrame with its columns; a number is appended to names that differ from others only by case.
+
+    Spark would treat such names as the same.
+    """
+    check_duplicate_columns(source.originals, "the log")
+    frame = source.frame
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for column in source.originals:
+        name, number = column, 0
+        while name.lower() in taken:
+            number += 1
+            name = f"{column}_{number}"
+        taken.add(name.lower())
+        names[column] = name
+    if list(names.values()) != frame.columns:
+        frame = frame.toDF(*names.values())
+    types = column_types(frame)
+    in_paths = frozenset(source.in_paths) & names.keys()
+    columns = Columns({original: types[name] for original, name in names.items()}, names, in_paths)
+    return OpenedFrame(frame, list(source.files), columns)
 
 
 def _read_source(session: SparkSession, source: Any) -> _SourceFrame:
@@ -590,89 +516,163 @@ def _is_table(session: SparkSession, name: str) -> bool:
         return False  # Not a valid name of a table, such as a path or a glob.
 
 
-def _open_frame(source: _SourceFrame) -> OpenedFrame:
-    """Return a DataFrame with its columns; a number is appended to names that differ from others only by case.
+def column_types(frame: DataFrame) -> dict[str, str]:
+    """Return the columns of a DataFrame and their types, by DuckDB's names of types."""
+    return {field.name: _type_name(field.dataType.simpleString()) for field in frame.schema.fields}
 
-    Spark would treat such names as the same.
+
+def _type_name(spark: str) -> str:
+    name = spark.upper()
+    if name.startswith(("VARCHAR", "CHAR")):
+        return "VARCHAR"
+    return _TYPE_NAMES.get(name, name)
+
+
+# ---- Files: CSV, JSON and Parquet
+
+
+def read_files(session: SparkSession, files: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """Read files of one format as one table, with columns matched by name.
+
+    Returns:
+        The DataFrame, and the columns that come from folder names such as `day=2026-01-01`.
     """
-    check_duplicate_columns(source.originals, "the log")
-    frame = source.frame
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for column in source.originals:
-        name, number = column, 0
-        while name.lower() in taken:
-            number += 1
-            name = f"{column}_{number}"
-        taken.add(name.lower())
-        names[column] = name
-    if list(names.values()) != frame.columns:
-        frame = frame.toDF(*names.values())
-    types = column_types(frame)
-    in_paths = frozenset(source.in_paths) & names.keys()
-    columns = Columns({original: types[name] for original, name in names.items()}, names, in_paths)
-    return OpenedFrame(frame, list(source.files), columns)
+    file_kind = common_format(files)
+    refuse_unreadable(files)
+    partitions = partition_columns(files)
+    if file_kind == "csv":
+        return _union(*_add_partition_columns(_read_csv(session, files), partitions))
+    if file_kind == "json":
+        with translate_errors(files[0]):
+            frame = session.read.json([_escape_glob(file) for file in files], mode="FAILFAST")
+            return _union(*_add_partition_columns([frame], partitions))
+    if file_kind == "duckdb":
+        raise LogError(
+            f"Spark cannot read the DuckDB file {files[0]!r}. Leave out engine='spark', or export its table to Parquet."
+        )
+    schemas = {file: _parquet_schema(file) for file in files}
+    refuse_other_case({file: schema.names for file, schema in schemas.items()})
+    groups: dict[str, list[str]] = {}
+    for file, schema in schemas.items():
+        groups.setdefault(str(schema), []).append(file)
+    return _union(
+        *_add_partition_columns(
+            [session.read.parquet(*map(_escape_glob, group)) for group in groups.values()], partitions
+        )
+    )
 
 
-def find_session(log: ClickLog, master: str | None, conf: Mapping[str, str]) -> SparkSession:
-    """Return the session of the log's DataFrame, else the active session, else a new one."""
-    _require_spark()
-    from pyspark.sql import SparkSession
+def _read_csv(session: SparkSession, files: Sequence[str]) -> list[DataFrame]:
+    """Read CSV files, one DataFrame for each distinct header; values stay text."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import StringType, StructField, StructType
 
-    if type(log.sources[0]).__module__.startswith("pyspark."):
-        session: SparkSession = log.sources[0].sparkSession
-        return session
-    return SparkSession.getActiveSession() or start_session(master, conf)
+    groups: dict[Header, list[str]] = {}
+    for file in files:
+        groups.setdefault(read_header(file), []).append(file)
+    refuse_other_case({group[0]: header.names for header, group in groups.items()})
+    parts = []
+    for header, group in groups.items():
+        fields = [StructField(f"column_{i}", StringType()) for i in range(len(header.names))]
+        frame = session.read.csv(
+            [_escape_glob(file) for file in group],
+            schema=StructType(fields),
+            header=True,
+            sep=header.delimiter,
+            escape='"',
+            multiLine=True,
+            mode="FAILFAST",
+        )
+        if header.ending == "\n":
+            # Spark would read the \r of a \r\n as part of the last value.
+            last = fields[-1].name
+            mixed = "raise_error(concat('The file ', input_file_name(), ' mixes line endings'))"
+            frame = frame.withColumn(last, functions.expr(f"CASE WHEN {last} LIKE '%\r' THEN {mixed} ELSE {last} END"))
+        parts.append(frame.toDF(*(name or f"column{i}" for i, name in enumerate(header.names))))
+    return parts
 
 
-def _require_spark() -> None:
-    with warnings.catch_warnings():
-        # PySpark warns about new versions of pandas, which posbias does not use here.
-        warnings.simplefilter("ignore", FutureWarning)
-        optional("pyspark.sql", "The engine Spark needs")
+def _parquet_schema(file: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(file).remove_metadata()
+    except (pa.ArrowException, OSError) as error:
+        raise unusable(
+            "damaged-file",
+            f"The log cannot be read: {file!r}: {str(error).splitlines()[0]}",
+            "The file looks truncated or damaged. Copy or write it again, or leave it out.",
+        ) from None
+    check_duplicate_columns(schema.names, f"the file {file!r}")
+    return schema
 
 
-def start_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start a Spark session without console output; a local one may use half of the memory."""
-    _require_spark()
-    java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
-    if shutil.which("java") is None and not os.access(java, os.X_OK):
-        raise PosbiasError(INSTALL_JAVA)
-    from pyspark.sql import SparkSession
+def _escape_glob(file: str) -> str:
+    """Return a file name that Spark does not read as a glob."""
+    return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in Path(file).absolute().as_posix())
 
-    master = master or "local[*]"
-    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
-    if master.startswith("local"):
-        half_of_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**21
-        settings |= {
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": f"{max(half_of_memory, 1024)}m",
-        }
-    builder = SparkSession.builder.master(master).appName("posbias")
-    for name, value in (settings | dict(conf or {})).items():
-        builder = builder.config(name, value)
-    with translate_errors(), _silence_stderr():
-        return builder.getOrCreate()
+
+def _union(frames: list[DataFrame], in_paths: list[str]) -> tuple[DataFrame, list[str]]:
+    """Concatenate tables by column name. Where types differ, integers are widened and anything else becomes text."""
+    from pyspark.sql import functions
+
+    types: dict[str, set[str]] = {}
+    for frame in frames:
+        for name, type_ in column_types(frame).items():
+            types.setdefault(name, set()).add(type_)
+    for i, frame in enumerate(frames):
+        for name in frame.columns if len(frames) > 1 else ():
+            if len(types[name]) > 1:
+                _refuse_nested(name, types[name])
+                wider = "bigint" if types[name] <= INTEGERS else "string"
+                frames[i] = frames[i].withColumn(name, functions.col(_quote(name)).cast(wider))
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames), in_paths
+
+
+def _refuse_nested(name: str, types: set[str]) -> None:
+    if any("<" in type_ for type_ in types):
+        raise unusable(
+            "mixed-files",
+            f"Column {name!r} has different types in the files: {' and '.join(sorted(types))}",
+            "Give files with the same columns, or convert the one that differs.",
+        )
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _add_partition_columns(frames: list[DataFrame], keys: Sequence[str]) -> tuple[list[DataFrame], list[str]]:
+    """Add the columns that come from folder names, as text, unless the files have them themselves."""
+    from pyspark.sql import functions
+
+    inside = {name.lower() for frame in frames for name in frame.columns}
+    in_paths = [key for key in keys if key.lower() not in inside]
+    for key in in_paths:
+        # The path is URL-encoded, and folder names are already URL-encoded, so the value is decoded twice.
+        part = f"regexp_extract(_metadata.file_path, {_text(f'.*/{re.escape(quote(key))}=([^/]*)/')}, 1)"
+        value = f"url_decode(replace(url_decode(replace({part}, '+', '%2B')), '+', '%2B'))"
+        column = functions.expr(f"NULLIF({value}, '__HIVE_DEFAULT_PARTITION__')")
+        frames = [frame.withColumn(key, column) for frame in frames]
+    return frames, in_paths
+
+
+def _text(value: str) -> str:
+    return SparkDialect().literal(value)
+
+
+# ---- Events
 
 
 @contextmanager
-def _silence_stderr() -> Iterator[None]:
-    """Keep the output of the Java process off the terminal; if it fails, add the end of it to the error."""
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as output:
-        os.dup2(output.fileno(), 2)
-        try:
-            yield
-        except Exception as error:
-            output.seek(0)
-            lines = output.read().decode(errors="replace").strip().splitlines()
-            error.add_note("\n".join(lines[-5:]))
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
+def open_events(
+    session: SparkSession, events: Events, progress: Progress
+) -> Iterator[tuple[OpenedFrame, Sequence[Finding]]]:
+    """Yield the log that is joined from events; each query joins it again."""
+    with _join(session, events, progress) as (frame, joined):
+        types = column_types(frame)
+        yield OpenedFrame(frame, [], Columns(types, {name: name for name in types})), joined.findings
 
 
 def write_events(events: Events, path: str, session: SparkSession, progress: Progress) -> WrittenLog:
@@ -684,3 +684,18 @@ def write_events(events: Events, path: str, session: SparkSession, progress: Pro
         with temporary_views(session, {"written": written}) as views:
             [(rows, page_views, clicks)] = run_query(session, f"SELECT {LOG_COUNTS} FROM written", views).collect()
         return WrittenLog(rows, page_views, clicks or 0, tuple(frame.columns), joined.findings)
+
+
+@contextmanager
+def _join(session: SparkSession, events: Events, progress: Progress) -> Iterator[tuple[DataFrame, Joined]]:
+    """Check the tables of events, and yield the joined log with the query that joins it."""
+    impressions = open_source(session, events.table if events.table is not None else events.impressions, events.sql)
+    clicks = open_source(session, events.clicks, events.clicks_sql)
+    with temporary_views(session, {"impressions": impressions.frame, "clicks": clicks.frame}) as views:
+
+        def rows(sql: str, step: str) -> list[tuple[Any, ...]]:
+            progress(step, 0.0)
+            return [tuple(row) for row in run_query(session, sql, views).collect()]
+
+        joined = join_events(events, SparkDialect(), impressions.columns, clicks.columns, rows)
+        yield run_query(session, joined.query, views), joined
