@@ -1,1 +1,1 @@
-"""Rows again: what a curve is wanted for, learning rankers from clicks and judging them."""
+"""Learning to rank from corrected clicks, and offline evaluation of rankings."""

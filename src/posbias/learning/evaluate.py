@@ -310,6 +310,61 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class RankingResult:
+    """The result of one ranking, compared with the logged rankers.
+
+    Attributes:
+        name (str): the name of the ranking.
+        value (Estimate): the metric per page view; a document counts by how often it would be clicked at rank 1.
+        normalised (Estimate): the value divided by the number of relevant documents per page view.
+        difference (Estimate or None): the value minus that of the log.
+        ratio (Estimate or None): the value divided by that of the log.
+        ratio_to_first (Estimate or None): the value divided by that of the first ranking.
+        never_shown (float or None): the share of its top ranks that was never shown; None for a ranker of the log.
+        covered (float or None): the share of clicks on documents that the ranking has.
+    """
+
+    name: str
+    value: Estimate
+    normalised: Estimate
+    difference: Estimate | None = None
+    ratio: Estimate | None = None
+    ratio_to_first: Estimate | None = None
+    never_shown: float | None = None
+    covered: float | None = None
+
+    def verdict(self, more_is_better: bool, ratio: Estimate | None = None) -> str | None:
+        """Return "better" or "worse" than the log, or by another ratio; None if the interval contains 1.
+
+        Arguments:
+            more_is_better (bool): whether a higher value of the metric is better.
+            ratio (Estimate, default None): the ratio to test; by default that to the log.
+        """
+        ratio = self.ratio if ratio is None else ratio
+        if ratio is None or ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
+            return None
+        return "better" if (ratio.value > 1) == more_is_better else "worse"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its confidence interval.
+
+    Attributes:
+        value (float): the estimate.
+        low, high (float or None): the ends of the interval; None where there is none.
+        degrees_of_freedom (float or None): of the interval.
+        reason (str or None): why there is no interval, or why it is uncertain.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    degrees_of_freedom: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Metric:
     """λ, the gain of a relevant document at a rank: 0 beyond `cutoff`, if there is one.
 
@@ -801,61 +856,6 @@ class JackknifeValues:
         low, high = map(ratio_from_log, ends) if log else ends
         reason = explain_few_degrees(degrees) if degrees < FEW_DEGREES and half > 0 else None
         return Estimate(point, float(low), float(high), degrees, reason)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its confidence interval.
-
-    Attributes:
-        value (float): the estimate.
-        low, high (float or None): the ends of the interval; None where there is none.
-        degrees_of_freedom (float or None): of the interval.
-        reason (str or None): why there is no interval, or why it is uncertain.
-    """
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    degrees_of_freedom: float | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
-class RankingResult:
-    """The result of one ranking, compared with the logged rankers.
-
-    Attributes:
-        name (str): the name of the ranking.
-        value (Estimate): the metric per page view; a document counts by how often it would be clicked at rank 1.
-        normalised (Estimate): the value divided by the number of relevant documents per page view.
-        difference (Estimate or None): the value minus that of the log.
-        ratio (Estimate or None): the value divided by that of the log.
-        ratio_to_first (Estimate or None): the value divided by that of the first ranking.
-        never_shown (float or None): the share of its top ranks that was never shown; None for a ranker of the log.
-        covered (float or None): the share of clicks on documents that the ranking has.
-    """
-
-    name: str
-    value: Estimate
-    normalised: Estimate
-    difference: Estimate | None = None
-    ratio: Estimate | None = None
-    ratio_to_first: Estimate | None = None
-    never_shown: float | None = None
-    covered: float | None = None
-
-    def verdict(self, more_is_better: bool, ratio: Estimate | None = None) -> str | None:
-        """Return "better" or "worse" than the log, or by another ratio; None if the interval contains 1.
-
-        Arguments:
-            more_is_better (bool): whether a higher value of the metric is better.
-            ratio (Estimate, default None): the ratio to test; by default that to the log.
-        """
-        ratio = self.ratio if ratio is None else ratio
-        if ratio is None or ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
-            return None
-        return "better" if (ratio.value > 1) == more_is_better else "worse"
 
 
 # ---- Text and plot

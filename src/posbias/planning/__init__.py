@@ -1,1 +1,1 @@
-"""Planning: how much more data an interval needs, and what other traffic or another ranker would bring."""
+"""Planning: how much more data a confidence interval needs, and what other traffic or another ranker would bring."""
