@@ -364,7 +364,7 @@ def test_candidates_are_read_from_their_own_file_alone(tmp_path: Path) -> None:
         con.execute("CREATE TABLE candidates AS SELECT query_id, -doc_id - 1 AS doc_id FROM rows")
         con.execute(f"CREATE VIEW sly AS SELECT * FROM read_csv('{tmp_path}/secret.csv')")
     log = posbias.ClickLog(tmp_path / "log.duckdb", table="shown")
-    with pytest.raises(posbias.LogError, match="may read the tables of its own database only"):
+    with pytest.raises(posbias.LogError, match="A view may read only tables of its own DuckDB file"):
         posbias.ips_weights(log, a_curve(), candidates="sly")
     shown = posbias.ips_weights(log, a_curve()).rows
     assert posbias.ips_weights(log, a_curve(), candidates="candidates").rows == 2 * shown

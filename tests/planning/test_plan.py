@@ -601,10 +601,10 @@ def test_an_edited_curve_file_has_the_error_of_a_curve_file(folder: Path) -> Non
     edited.write_text(json.dumps(record))
     found = run("--assume", "--max-rank", "3", "--curve", str(edited))
     assert found.exit_code == 2
-    said = " ".join(found.stderr.split())
-    assert "its checksum does not match its content" in said
-    assert "remove the field 'checksum'" in said
-    assert "truth" not in said
+    message = " ".join(found.stderr.split())
+    assert "its checksum does not match its content" in message
+    assert "remove the field 'checksum'" in message
+    assert "truth" not in message
 
 
 COMMANDS: dict[str, tuple[Sequence[str], str]] = {
