@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from posbias._text import folded, printable
+from posbias._text import printable, wrap
 from posbias.cli import main
 from posbias.cli.commands import ErrorReportingCommand
 from posbias.cli.options import SectionedCommand, print_to_stderr
@@ -67,7 +67,7 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
                 held += sum(verdict.holds is True for verdict in outcome.verdicts)
                 undecided += sum(verdict.holds is None for verdict in outcome.verdicts)
                 claims += len(outcome.verdicts)
-                told = (line for text in outcome.to_text().split("\n") for line in folded(printable(text)))
+                told = (line for text in outcome.to_text().split("\n") for line in wrap(printable(text)))
                 click.echo("\n".join([outcome.name, *told, ""]))
     except KeyboardInterrupt:
         if not done:
@@ -75,7 +75,7 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
         print_to_stderr(printable(f"Interrupted; {', '.join(done)} had been written to {output}."))
         raise click.exceptions.Exit(130) from None
     summary = f"{summarize(held, claims, undecided)} Numbers and pictures are in {output}."
-    click.echo("\n".join(folded(printable(summary), breaking=False)))
+    click.echo("\n".join(wrap(printable(summary), breaking=False)))
 
 
 if __name__ == "__main__":

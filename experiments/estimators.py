@@ -13,7 +13,7 @@ from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
 from experiments.simulated_logs import Drawn, buckets_of, draw_log
-from posbias._arrays import FloatArray, IntArray, group, tally
+from posbias._arrays import FloatArray, IntArray, group, sum_by_index
 from posbias.errors import EstimateError
 from posbias.estimators import PBMEM, AdjacentChain, AllPairs, CrossFit, PivotOne
 from posbias.estimators.base import CurveEstimator
@@ -194,7 +194,9 @@ def _alike(drawn: Drawn) -> FloatArray:
     """Return, for each pair, the mean relevance of those with the same ranks by whichever rankers."""
     ranks = np.sort(drawn.ranks.astype(np.int64), axis=1).transpose(0, 2, 1).reshape(-1, drawn.ranks.shape[1])
     first, which = group(list(ranks.T))
-    mean = tally(which, drawn.relevance.ravel(), len(first)) / tally(which, np.ones(len(which)), len(first))
+    mean = sum_by_index(which, drawn.relevance.ravel(), len(first)) / sum_by_index(
+        which, np.ones(len(which)), len(first)
+    )
     return np.asarray(mean[which].reshape(drawn.relevance.shape))
 
 
@@ -206,7 +208,9 @@ def _within_pairs(drawn: Drawn, where: IntArray, exposure: FloatArray, relevance
     """
     width = drawn.world.max_rank
     chance = _chance(relevance[:, None] * drawn.world.propensity)
-    views, clicks = (tally(where, c, exposure.size).reshape(-1, width) for c in (drawn.impressions, drawn.clicks))
+    views, clicks = (
+        sum_by_index(where, c, exposure.size).reshape(-1, width) for c in (drawn.impressions, drawn.clicks)
+    )
     told = exposure * chance / (1 - chance)
     score = (clicks - views * chance) / (1 - chance)
     compared = np.count_nonzero(told, axis=1) > 1
@@ -231,7 +235,7 @@ def _places(drawn: Drawn) -> IntArray:
 def _promised(drawn: Drawn) -> FloatArray:
     """Return the views that traffic promises each pair at each rank."""
     queries, rankers, pool = drawn.ranks.shape
-    shares = tally(drawn.ranker, drawn.impressions, rankers)
+    shares = sum_by_index(drawn.ranker, drawn.impressions, rankers)
     # Beyond M at 0.
     exposure = np.zeros((queries * pool, drawn.world.max_rank + 1))
     for ranker in range(rankers):
@@ -244,7 +248,7 @@ def ranks_unknown(drawn: Drawn) -> Best:
     first, pair = group([drawn.query, drawn.candidate])
     width = drawn.world.max_rank
     where = pair * width + drawn.rank - 1
-    exposure = tally(where, drawn.impressions, len(first) * width).reshape(-1, width)
+    exposure = sum_by_index(where, drawn.impressions, len(first) * width).reshape(-1, width)
     return _within_pairs(drawn, where, exposure, drawn.relevance[drawn.query[first], drawn.candidate[first]])
 
 
@@ -259,7 +263,7 @@ def relevance_learned(drawn: Drawn) -> Best:
     exposure, relevance = _promised(drawn), drawn.relevance.ravel()
     compared = np.count_nonzero(exposure, axis=1) > 1
     views, clicks = (
-        tally(_places(drawn), c, exposure.size).reshape(-1, width) for c in (drawn.impressions, drawn.clicks)
+        sum_by_index(_places(drawn), c, exposure.size).reshape(-1, width) for c in (drawn.impressions, drawn.clicks)
     )
     low, high = (_chance(p * r) for r in (drawn.world.noise, 1.0))
     told = (np.log((1 - high) / (1 - low)), np.log(high / low))
@@ -273,9 +277,9 @@ def relevance_learned(drawn: Drawn) -> Best:
         weight = exposure[pair] * p * f
         share = weight / weight.sum(axis=1, keepdims=True)
         residual = counts[pair, rank] * (clicked - p[rank] * guess) * f[np.arange(len(pair)), rank]
-        scores += tally(pair * width + rank, residual, scores.size).reshape(scores.shape)
+        scores += sum_by_index(pair * width + rank, residual, scores.size).reshape(scores.shape)
         for k in range(width):
-            scores[:, k] -= tally(pair, residual * share[:, k], len(scores))
+            scores[:, k] -= sum_by_index(pair, residual * share[:, k], len(scores))
         size = counts[pair, rank] * relevance[pair] * weight.sum(axis=1) / exposure[pair].sum(axis=1)
         information += np.diag(size @ share) - (size[:, None] * share).T @ share
     inverse = np.linalg.pinv(information[1:, 1:])
@@ -302,8 +306,10 @@ def _odds_of_signature(drawn: Drawn) -> FloatArray:
 def relevance_known(drawn: Drawn) -> Best:
     """Return the best there is where every pair's relevance is known: pairs that are at one rank count too."""
     chance = _chance(drawn.world.propensity[drawn.rank - 1] * drawn.relevance[drawn.query, drawn.candidate])
-    told = tally(drawn.rank - 1, drawn.impressions * chance / (1 - chance), drawn.world.max_rank)
-    score = tally(drawn.rank - 1, (drawn.clicks - drawn.impressions * chance) / (1 - chance), drawn.world.max_rank)
+    told = sum_by_index(drawn.rank - 1, drawn.impressions * chance / (1 - chance), drawn.world.max_rank)
+    score = sum_by_index(
+        drawn.rank - 1, (drawn.clicks - drawn.impressions * chance) / (1 - chance), drawn.world.max_rank
+    )
     return Best(1 / told[1:] + 1 / told[0], score[1:] / told[1:] - score[0] / told[0])
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from posbias._arrays import BoolArray, IntArray
-from posbias._files import odd_kind, written_whole
+from posbias._files import atomic_write, special_file_kind
 from posbias._optional import optional
 from posbias.errors import LogError, PosbiasError
 
@@ -323,7 +323,7 @@ def _parse(path: Path) -> Iterator[_Piece]:
 
 def _read(path: Path) -> Iterator[list[bytes]]:
     """Lines, some thousands at a time; whether they are compressed is told by the file, not by its name."""
-    if (kind := odd_kind(path)) is not None:
+    if (kind := special_file_kind(path)) is not None:
         raise LogError(f"{path} is {kind}. Judgments are read from a file: name that.")
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
@@ -401,7 +401,7 @@ def write_cache(path: Path, stamp: os.stat_result, judgments: Judgments) -> None
     metadata = {_KEY: json.dumps(_key(stamp) | {"width": width, "queries": judgments.queries})}
     table = pa.table(columns).replace_schema_metadata(metadata)
     target = cache_path(path)
-    with written_whole(target) as draft:
+    with atomic_write(target) as draft:
         pq.write_table(table, draft, compression="zstd", use_dictionary=False, row_group_size=50_000)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from posbias._arrays import FloatArray, IntArray
-from posbias._files import written_whole
+from posbias._files import atomic_write
 
 Row = Mapping[str, Any]
 # With fewer logs than this a standard error over them is too uncertain itself to tell by.
@@ -53,9 +53,9 @@ class Outcome:
         for path, rows in files.items():
             _write_rows(path, rows)
         picture, text = folder / f"{self.name}.png", folder / f"{self.name}.txt"
-        with written_whole(picture) as part:
+        with atomic_write(picture) as part:
             self.figure.savefig(part, format="png", dpi=130)
-        with written_whole(text) as part:
+        with atomic_write(text) as part:
             Path(part).write_text(self.to_text() + "\n", "utf-8")
         return [*files, picture, text]
 
@@ -80,7 +80,7 @@ class Verdict:
 
 
 def _write_rows(path: Path, rows: Sequence[Row]) -> None:
-    with written_whole(path) as part, open(part, "w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as part, open(part, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: _plain(value) for name, value in row.items()} for row in rows)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, group, places, tally
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, lookup, sum_by_index
 from posbias.estimators import CrossFit
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import Observations
@@ -142,7 +142,7 @@ class Drawn:
         ranks = self.ranks[self.query, :, self.candidate].astype(np.int64)
         first, stratum = group([self.buckets[self.query], *ranks.T])
         where = self.ranker * len(first) + stratum
-        counts = [tally(where, c, len(self.world.rankers) * len(first)) for c in (self.impressions, self.clicks)]
+        counts = [sum_by_index(where, c, len(self.world.rankers) * len(first)) for c in (self.impressions, self.clicks)]
         impressions, clicks = (c.reshape(-1, len(first)) for c in counts)
         ranker, row = np.nonzero(ranks[first].T)
         return _cells(
@@ -161,13 +161,13 @@ class Drawn:
         rankers = len(self.world.rankers)
         where = self.ranker * len(first) + pair
         rank, shown, clicks = (
-            np.rint(tally(where, c, rankers * len(first))).astype(np.int64).reshape(rankers, -1)
+            np.rint(sum_by_index(where, c, rankers * len(first))).astype(np.int64).reshape(rankers, -1)
             for c in (self.rank, self.impressions, self.clicks)
         )
         begins, stratum = group([self.buckets[self.query[first]], *rank, *shown])
-        pairs = tally(stratum, np.ones(len(first)), len(begins))
+        pairs = sum_by_index(stratum, np.ones(len(first)), len(begins))
         ranker, row = np.nonzero(rank[:, begins])
-        found = np.stack([tally(stratum, own, len(begins)) for own in clicks])
+        found = np.stack([sum_by_index(stratum, own, len(begins)) for own in clicks])
         return _cells(
             bucket=self.buckets[self.query[first]][begins][row],
             stratum=row,
@@ -227,13 +227,13 @@ def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = Non
             alike = aggregate_pages(world, [pages])
             first, own = group([pages.query, pages.ranker])
             # Those that are alike are sorted by query and ranker, as groups are.
-            seen, same = alike.impressions, tally(own, clicks * (clicks - 1), len(first))
+            seen, same = alike.impressions, sum_by_index(own, clicks * (clicks - 1), len(first))
             other = alike.clicks.sum(axis=1) ** 2 - (alike.clicks**2).sum(axis=1) - same
             chance = np.prod(alike.clicks / seen[:, None], axis=1)
             again = seen > 1
             bucket = buckets[block.first_query + alike.query][again]
-            parts = (same, other / np.maximum(seen - 1, 1), tally(own, every, len(first)), seen * chance)
-            sums += [tally(bucket, part[again], sums.shape[1]) for part in parts]
+            parts = (same, other / np.maximum(seen - 1, 1), sum_by_index(own, every, len(first)), seen * chance)
+            sums += [sum_by_index(bucket, part[again], sums.shape[1]) for part in parts]
             counts = [np.ones(len(clicks)), clicks > 0, clicks > 1, np.ones(len(clicks)), every]
             counts.append(clicks == world.max_rank - 1)
             totals = [total + int(np.sum(count)) for total, count in zip(totals, counts, strict=True)]
@@ -322,7 +322,7 @@ class JudgedLog:
         names = tuple(world.rankers[i] for i in logged)
         shares = tuple(world.shares[i] for i in logged)
         small = replace(world, rankers=names, traffic=shares, quality=tuple(world.qualities[i] for i in logged))
-        one = replace(drawn, world=small, ranks=drawn.ranks[:, logged], ranker=places(drawn.ranker, np.array(logged)))
+        one = replace(drawn, world=small, ranks=drawn.ranks[:, logged], ranker=lookup(drawn.ranker, np.array(logged)))
         judged = [i for i in range(len(world.rankers)) if i not in logged]
         return cls(one, every[judged])
 
@@ -347,7 +347,7 @@ class JudgedLog:
     def _by_document(self, counts: IntArray | FloatArray) -> FloatArray:
         drawn = self.drawn
         shape = drawn.relevance.shape
-        return tally(drawn.query * shape[1] + drawn.candidate, counts, shape[0] * shape[1]).reshape(shape)
+        return sum_by_index(drawn.query * shape[1] + drawn.candidate, counts, shape[0] * shape[1]).reshape(shape)
 
     @cached_property
     def clicks(self) -> FloatArray:
@@ -382,15 +382,15 @@ class JudgedLog:
         """Return the worth of clicks by bucket and rank, as the engine answers it."""
         drawn = self.drawn
         held = np.unique(drawn.buckets)
-        bucket, width = places(drawn.buckets, held), drawn.world.max_rank
+        bucket, width = lookup(drawn.buckets, held), drawn.world.max_rank
         query, candidate, rank = drawn.query, drawn.candidate, drawn.rank - 1
         exposure = self._by_document(drawn.impressions * p[rank])[query, candidate]
         rho = exposure / drawn.views[query]
         weight = self.clicks[query, candidate] * drawn.impressions * p[rank] / exposure / rho
         gains = np.concatenate([np.ones((1, *self.shown.shape)), self.log_gains[None], self.new_gains])
         key = bucket[query] * width + rank
-        worth = np.stack([tally(key, weight * gain[query, candidate], len(held) * width) for gain in gains])
-        views = tally(bucket, drawn.views, len(held))
+        worth = np.stack([sum_by_index(key, weight * gain[query, candidate], len(held) * width) for gain in gains])
+        views = sum_by_index(bucket, drawn.views, len(held))
         return ClickCredits(worth.reshape(len(gains), len(held), width), views, np.asarray(p))
 
     def judge(self, layout: Layout) -> tuple[JackknifeValues, JackknifeValues]:

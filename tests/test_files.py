@@ -22,10 +22,10 @@ from posbias._files import (
     PICTURE,
     REPORT,
     Kind,
-    all_written_whole,
-    folder_written_whole,
-    refuse_other,
-    written_whole,
+    atomic_write,
+    atomic_write_all,
+    atomic_write_folder,
+    check_replaceable,
 )
 from posbias.cli import cli
 from posbias.curves.curve import save_plot
@@ -33,14 +33,14 @@ from posbias.errors import PosbiasError
 
 
 def write(path: Path, text: str) -> None:
-    with written_whole(path) as draft:
+    with atomic_write(path) as draft:
         Path(draft).write_text(text)
 
 
 def test_the_old_file_stands_until_the_new_one_is_complete(tmp_path):
     path = tmp_path / "x"
     path.write_text("old")
-    with written_whole(path) as draft:
+    with atomic_write(path) as draft:
         Path(draft).write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
@@ -52,7 +52,7 @@ def test_a_failed_write_leaves_everything_as_it_was(tmp_path):
     path.write_text("old")
 
     def write_halves() -> None:
-        with all_written_whole([path, tmp_path / "y"]) as drafts:
+        with atomic_write_all([path, tmp_path / "y"]) as drafts:
             for draft in drafts:
                 Path(draft).write_text("half")
             raise ZeroDivisionError
@@ -86,8 +86,8 @@ def test_a_pipe_a_device_a_folder_and_nothing_are_refused(tmp_path):
 
 def test_what_a_killed_run_left_is_cleaned_up_by_the_next_and_what_another_is_writing_is_not(tmp_path):
     code = (
-        "import sys, time; from posbias._files import written_whole\n"
-        "with written_whole(sys.argv[1]) as draft:\n    print(draft, flush=True); time.sleep(600)"
+        "import sys, time; from posbias._files import atomic_write\n"
+        "with atomic_write(sys.argv[1]) as draft:\n    print(draft, flush=True); time.sleep(600)"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", code, tmp_path / name], stdout=subprocess.PIPE, text=True)
@@ -120,7 +120,7 @@ def test_a_draft_that_another_run_sweeps_before_it_is_held_is_made_anew(tmp_path
         return held(descriptor)
 
     monkeypatch.setattr(writing, "_lock", late)
-    with writing.written_whole(tmp_path / "c") as draft:
+    with writing.atomic_write(tmp_path / "c") as draft:
         Path(draft).write_text("new")
     assert len(swept) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
@@ -130,15 +130,15 @@ def test_a_draft_that_another_run_sweeps_before_it_is_held_is_made_anew(tmp_path
 def test_a_folder_takes_its_place_only_once_it_is_complete(tmp_path):
     path = tmp_path / "log"
     for text in ("one", "two"):
-        with folder_written_whole(path) as draft:
+        with atomic_write_folder(path) as draft:
             Path(draft).mkdir()
             (Path(draft) / "part").write_text(text)
             assert not path.exists() or (path / "part").read_text() == "one"
         assert (path / "part").read_text() == text
-    with pytest.raises(ValueError, match="stop"), folder_written_whole(path):
+    with pytest.raises(ValueError, match="stop"), atomic_write_folder(path):
         raise ValueError("stop")
     assert (path / "part").read_text() == "two"
-    with pytest.raises(PosbiasError, match="does not exist"), folder_written_whole(tmp_path / "no" / "log"):
+    with pytest.raises(PosbiasError, match="does not exist"), atomic_write_folder(tmp_path / "no" / "log"):
         pass
     assert [file.name for file in tmp_path.iterdir()] == ["log"]
 
@@ -147,9 +147,9 @@ def test_folders_of_killed_runs_are_cleaned_up_and_those_at_work_are_not(tmp_pat
     left = tmp_path / ".posbias-0.part"
     left.mkdir()
     (left / ".held").touch()
-    with folder_written_whole(tmp_path / "one") as one:
+    with atomic_write_folder(tmp_path / "one") as one:
         Path(one).mkdir()
-        with folder_written_whole(tmp_path / "two") as two:
+        with atomic_write_folder(tmp_path / "two") as two:
             Path(two).mkdir()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["one", "two"]
 
@@ -190,14 +190,14 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_only_what_is_of_its_kind_is_replaced(kind: Kind, own: set[str], outputs: dict[str, Path]) -> None:
     for name, path in outputs.items():
         refused = pytest.raises(PosbiasError, match=f"is there already and is not {kind.words}: it would be lost. Name")
-        with nullcontext() if name in own else refused, written_whole(path, kind) as draft:
+        with nullcontext() if name in own else refused, atomic_write(path, kind) as draft:
             Path(draft).write_bytes(path.read_bytes())
 
 
 def test_what_is_empty_or_damaged_is_replaced(outputs: dict[str, Path], tmp_path: Path) -> None:
     for data in (b"", outputs["harvest"].read_bytes()[:-3]):
         (tmp_path / "x").write_bytes(data)
-        refuse_other(tmp_path / "x", HARVEST)
+        check_replaceable(tmp_path / "x", HARVEST)
 
 
 def test_commands_say_so_before_they_work(outputs: dict[str, Path]) -> None:

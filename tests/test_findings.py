@@ -15,7 +15,7 @@ import pytest
 
 import posbias
 from posbias.cli.options import as_flags
-from posbias.findings import CODES, Finding, added, unusable
+from posbias.findings import CODES, Finding, merge_findings, unusable
 
 DAY = Finding("left-out", "warning", "{count} of {rows} rows were left out", 2, evidence={"rows": 1000, "of": "day"})
 
@@ -38,9 +38,12 @@ def test_days_are_added_up() -> None:
 
 def test_what_differs_is_said_apart_and_words_are_not_added() -> None:
     other = Finding("left-out", "warning", "{count} rows of another kind", 1)
-    assert [f.message for f in added([DAY, other, DAY])] == ["4 of 2,000 rows were left out", "1 rows of another kind"]
-    assert added([DAY, DAY])[0].evidence == {"rows": 2000, "of": "day"}
-    assert added([]) == ()
+    assert [f.message for f in merge_findings([DAY, other, DAY])] == [
+        "4 of 2,000 rows were left out",
+        "1 rows of another kind",
+    ]
+    assert merge_findings([DAY, DAY])[0].evidence == {"rows": 2000, "of": "day"}
+    assert merge_findings([]) == ()
 
 
 def test_braces_in_data_are_data() -> None:

@@ -22,7 +22,7 @@ _DIRECT = 2**24
 _BLOCK = 2**16
 
 
-def tally(where: IntArray, values: AnyArray, size: int) -> FloatArray:
+def sum_by_index(where: IntArray, values: AnyArray, size: int) -> FloatArray:
     """Return the sum of the values at each of `size` places."""
     return np.asarray(np.bincount(where, weights=values, minlength=size), dtype=np.float64)
 
@@ -93,7 +93,7 @@ def blocks(size: int) -> list[slice]:
     return [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
 
 
-def at_once(function: Callable[[T], S], items: Iterable[T]) -> list[S]:
+def map_threads(function: Callable[[T], S], items: Iterable[T]) -> list[S]:
     """Return what a function gives for each item, several at a time: NumPy lets others work while it does."""
     given = list(items)
     if len(given) < 2:
@@ -102,7 +102,7 @@ def at_once(function: Callable[[T], S], items: Iterable[T]) -> list[S]:
         return list(pool.map(function, given))
 
 
-def begun(function: Callable[[], S]) -> Future[S]:
+def run_in_background(function: Callable[[], S]) -> Future[S]:
     """Begin to call a function beside what follows, and return where its answer will be."""
     pool = ThreadPoolExecutor(1)
     future = pool.submit(function)
@@ -110,7 +110,7 @@ def begun(function: Callable[[], S]) -> Future[S]:
     return future
 
 
-def places(values: IntArray, among: IntArray) -> IntArray:
+def lookup(values: IntArray, among: IntArray) -> IntArray:
     """Return where each value stands among sorted distinct small ones, by a table: much faster than searching."""
     table = np.zeros(int(among.max(initial=0)) + 1, dtype=np.int64)
     table[among] = np.arange(len(among))

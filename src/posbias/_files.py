@@ -32,13 +32,13 @@ _TRIES = 5
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str], kind: Kind | None = None) -> Iterator[str]:
+def atomic_write(path: str | os.PathLike[str], kind: Kind | None = None) -> Iterator[str]:
     """Yield a name beside `path` to write to; it takes the place of `path` only once it is complete.
 
     Where the kind of file is told, one of another kind is not replaced.
     """
     writable(path, kind)
-    with all_written_whole([path]) as drafts:
+    with atomic_write_all([path]) as drafts:
         yield drafts[0]
 
 
@@ -60,10 +60,10 @@ def writable(path: str | os.PathLike[str], kind: Kind | None = None) -> Path:
     if target.is_dir():
         raise PosbiasError(f"{name!r} is a folder. Name the file to write in it.")
     # By its own name: what a stream such as /dev/stdout leads to has none.
-    if os.path.exists(name) and (odd := odd_kind(name)) is not None:
+    if os.path.exists(name) and (odd := special_file_kind(name)) is not None:
         raise PosbiasError(f"{name!r} is {odd}, which would be replaced by a file. Name a file.")
     if kind is not None:
-        refuse_other(name, kind)
+        check_replaceable(name, kind)
     folder = os.path.dirname(name) or "."
     if not target.parent.is_dir():
         raise PosbiasError(f"The folder {folder!r} does not exist. Make it first, or choose another path.")
@@ -74,10 +74,10 @@ def writable(path: str | os.PathLike[str], kind: Kind | None = None) -> Path:
     return target
 
 
-def odd_kind(path: str | os.PathLike[str]) -> str | None:
+def special_file_kind(path: str | os.PathLike[str]) -> str | None:
     """Return what a path is if it is nothing to read; None for a file, a folder, or where there is nothing at all.
 
-    >>> odd_kind(os.devnull), odd_kind(os.curdir), odd_kind("no such file")
+    >>> special_file_kind(os.devnull), special_file_kind(os.curdir), special_file_kind("no such file")
     ('a device', None, None)
     """
     try:
@@ -88,7 +88,7 @@ def odd_kind(path: str | os.PathLike[str]) -> str | None:
         return None
 
 
-def refuse_other(path: str | os.PathLike[str], kind: Kind) -> None:
+def check_replaceable(path: str | os.PathLike[str], kind: Kind) -> None:
     """Refuse to replace a file that is of another kind; one that is empty, or too damaged to tell, is nobody's loss."""
     try:
         with open(path, "rb") as file:
@@ -120,7 +120,7 @@ def parquet_footer(path: str | os.PathLike[str]) -> bytes | None:
 
 
 @contextmanager
-def all_written_whole(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[str]]:
+def atomic_write_all(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[str]]:
     """Yield a name beside each path to write to; they take the places of the paths, in order, once all are complete."""
     targets = [writable(path) for path in paths]
     for folder in {target.parent for target in targets}:
@@ -183,7 +183,7 @@ def _held_draft(target: Path) -> tuple[Path, int]:
 
 
 @contextmanager
-def folder_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
+def atomic_write_folder(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield the name of a folder to make and write to; it takes the place of `path` only once it is complete.
 
     What is there already is moved away first, and removed last.

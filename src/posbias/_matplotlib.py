@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posbias._charts import ARC_HEIGHT, SHADES, Axis, CellMap, Chart, Color, Rule, Series
-from posbias._files import PICTURE, written_whole
+from posbias._files import PICTURE, atomic_write
 from posbias._optional import optional
 from posbias._text import printable
 from posbias._validate import as_path, check_type
@@ -201,5 +201,5 @@ def save(axes: Any, path: str | os.PathLike[str]) -> None:
         raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {name!r}.")
     no_date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
     fixed_ids = optional("matplotlib", "Plots need").rc_context({"svg.hashsalt": "posbias"})
-    with written_whole(name, PICTURE) as part, fixed_ids:
+    with atomic_write(name, PICTURE) as part, fixed_ids:
         axes.figure.savefig(part, format=ending, dpi=200, metadata=no_date)

@@ -58,7 +58,7 @@ def _installation(package: str, extra: str | None, clone: Path = _CLONE) -> str:
     return f"pip install {shell(f'posbias[{extra}]')}"
 
 
-def import_meanwhile(*modules: str) -> None:
+def import_in_background(*modules: str) -> None:
     """Import modules beside what is done next, such as counting, in which the interpreter has nothing to do.
 
     Those that are not there, or cannot be imported, are left to who needs them.

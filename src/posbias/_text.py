@@ -91,16 +91,16 @@ def as_python(arguments: Arguments) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 
-def shown(value: Any) -> str:
+def source_repr(value: Any) -> str:
     """Return a source or an argument as a repr names it: paths and texts as they are, data by its type.
 
-    >>> shown(["a.csv", "b.csv"]), shown({})
+    >>> source_repr(["a.csv", "b.csv"]), source_repr({})
     ("['a.csv', 'b.csv']", '<builtins.dict>')
     """
     if isinstance(value, os.PathLike):
         return repr(os.fspath(value))
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(source_repr, value))}]"
     plain = isinstance(value, str | int) or type(value).__name__ == "Events"
     return repr(value) if plain else f"<{type(value).__module__.split('.')[0]}.{type(value).__name__}>"
 
@@ -311,7 +311,7 @@ def _below(first: Column, remarks: Sequence[str], room: int) -> list[str]:
     return [line for text in told for line in textwrap.wrap(text, room, subsequent_indent="  ", break_on_hyphens=False)]
 
 
-def folded(text: str, first: str = "", rest: str = "  ", *, breaking: bool = True, width: int = WIDTH) -> list[str]:
+def wrap(text: str, first: str = "", rest: str = "  ", *, breaking: bool = True, width: int = WIDTH) -> list[str]:
     """Return a text as lines of at most 80 characters, broken between words; longer words are broken if asked to."""
     lines = textwrap.wrap(
         text,

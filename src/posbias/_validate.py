@@ -19,10 +19,12 @@ DEFAULT_MAX_RANK = 10
 DEFAULT_CAP = 20.0
 
 
-def whole(name: str, value: object, low: int, high: int | None = None, error: type[PosbiasError] = PosbiasError) -> int:
+def integer(
+    name: str, value: object, low: int, high: int | None = None, error: type[PosbiasError] = PosbiasError
+) -> int:
     """Return a whole number within its bounds, of Python's or NumPy's type.
 
-    >>> whole("max_rank", 10, 2)
+    >>> integer("max_rank", 10, 2)
     10
     """
     sound = isinstance(value, Integral) and not isinstance(value, bool)
@@ -55,7 +57,7 @@ def number(value: object) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def truth(name: str, value: object, error: type[PosbiasError] = PosbiasError) -> bool:
+def boolean(name: str, value: object, error: type[PosbiasError] = PosbiasError) -> bool:
     """Return a truth value, of Python's or NumPy's type: a text such as "no" would count as true."""
     if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
         raise error(f"{name} must be True or False, not {value!r}.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from posbias._text import Arguments, as_python, folded, printable
+from posbias._text import Arguments, as_python, printable, wrap
 from posbias.errors import LogError, Spelling, with_arguments
 
 Severity = Literal["error", "warning", "info"]
@@ -77,11 +77,11 @@ class Finding:
 
     def block(self, spell: Spelling = as_python) -> str:
         """Return it as a few lines under its mark."""
-        lines = wrapped(_ended(self.message), f"{MARKS[self.severity]} ", "  ")
+        lines = wrap_printable(_ended(self.message), f"{MARKS[self.severity]} ", "  ")
         if self.example:
-            lines += wrapped(self.example, "    example  ", " " * 13)
+            lines += wrap_printable(self.example, "    example  ", " " * 13)
         if self.remedy:
-            lines += wrapped(self.remedy, "    remedy   ", " " * 13)
+            lines += wrap_printable(self.remedy, "    remedy   ", " " * 13)
         # What is there to be copied stands on one line.
         return "\n".join([*lines, f"    add      {printable(spell(self.arguments))}"] if self.arguments else lines)
 
@@ -107,10 +107,10 @@ def _ended(sentence: str) -> str:
     return sentence if sentence.endswith("?") else f"{sentence}."
 
 
-def wrapped(text: str, first: str, rest: str) -> list[str]:
+def wrap_printable(text: str, first: str, rest: str) -> list[str]:
     """Return a text as lines under each other, the first of them indented otherwise."""
     # Ids, names and commands are never broken, and a line break in one is shown as such.
-    return folded(printable(text), first, rest, breaking=False)
+    return wrap(printable(text), first, rest, breaking=False)
 
 
 def any_error(findings: Iterable[Finding]) -> bool:
@@ -118,11 +118,11 @@ def any_error(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def added(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings of several parts, such as days, as those of the whole: what is the same is said once.
 
     >>> day = Finding("left-out", "warning", "{count} of {rows} rows were left out", 2, evidence={"rows": 1000})
-    >>> [finding.message for finding in added([day, day, day])]
+    >>> [finding.message for finding in merge_findings([day, day, day])]
     ['6 of 3,000 rows were left out']
     """
     found: dict[tuple[str, str, str], Finding] = {}

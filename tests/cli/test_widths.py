@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
-from posbias._text import WIDTH, Column, folded, table
+from posbias._text import WIDTH, Column, table, wrap
 from posbias.cli import COMMANDS, cli
 from posbias.curves.curve import Curve, Position
 
@@ -217,5 +217,5 @@ def test_what_is_said_of_several_rows_is_said_once() -> None:
 
 
 def test_a_long_word_is_broken_only_where_asked() -> None:
-    assert max(map(len, folded("u" * 200))) == WIDTH
-    assert folded("u" * 200, breaking=False) == ["u" * 200]
+    assert max(map(len, wrap("u" * 200))) == WIDTH
+    assert wrap("u" * 200, breaking=False) == ["u" * 200]

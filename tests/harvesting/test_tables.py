@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 import posbias
 from posbias import _arrays as arrays
-from posbias._arrays import FloatArray, tally
+from posbias._arrays import FloatArray, sum_by_index
 from posbias.engines.duckdb_log import DuckDBLog
 from posbias.estimators import Estimator
 from posbias.estimators.base import Reasons, resample_weights
@@ -61,11 +61,13 @@ class ConditionalPoisson(Estimator[Strata]):
         place, size = cells.stratum * shape[1] + cells.rank - 1, shape[0] * shape[1]
         put, first = np.unique(place * counts.views.shape[1] + cells.ranker, return_index=True)
         if counts.by_design:
-            rankers = tally(put, np.ones(len(put)), size * counts.views.shape[1]).reshape(size, -1)
+            rankers = sum_by_index(put, np.ones(len(put)), size * counts.views.shape[1]).reshape(size, -1)
             exposure = weights @ counts.views @ rankers.T
         else:
-            exposure = tally(place[first], cells.impressions[first] / cells.pairs[first], size)
-        clicks = weights @ tally(cells.bucket * size + place, cells.clicks, counts.buckets * size).reshape(-1, size)
+            exposure = sum_by_index(place[first], cells.impressions[first] / cells.pairs[first], size)
+        clicks = weights @ sum_by_index(cells.bucket * size + place, cells.clicks, counts.buckets * size).reshape(
+            -1, size
+        )
         exposure, clicks = (table.reshape(*table.shape[:-1], *shape) for table in (exposure, clicks))
         return exposure, clicks * ((exposure > 0).sum(axis=-1, keepdims=True) > 1)
 

@@ -141,9 +141,9 @@ def _load(path: str, force: bool) -> Harvest | Curve:
 
 
 def _is_json(path: str) -> bool:
-    from posbias._files import odd_kind
+    from posbias._files import special_file_kind
 
-    if not os.path.isfile(path) or odd_kind(path) is not None:
+    if not os.path.isfile(path) or special_file_kind(path) is not None:
         return False
     with open(path, "rb") as file:
         return file.read(64).lstrip()[:1] == b"{"

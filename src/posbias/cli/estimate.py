@@ -133,11 +133,11 @@ def estimate(
         )
     _refuse_interval_flags(estimator, interval, joint)
     if plot is not None:
-        from posbias._optional import import_meanwhile, require
+        from posbias._optional import import_in_background, require
 
         require("matplotlib", "Plots need")
         refuse_unwritable_plot(plot)
-        import_meanwhile("matplotlib.figure", "matplotlib.backends.backend_agg")
+        import_in_background("matplotlib.figure", "matplotlib.backends.backend_agg")
     true_curve = None
     if truth is not None:
         from posbias.curves.files import read_truth
@@ -283,12 +283,12 @@ def _print_summary(fitted: CurveEstimator, *, has_segments: bool) -> None:
     harvest = getattr(fitted, "harvest_", None)
     if harvest is None:
         return
-    from posbias._text import folded, printable
+    from posbias._text import printable, wrap
     from posbias.judging.diagnose import summary_lines
 
     lines = summary_lines(harvest, fitted.degrees_of_freedom_)
     if has_segments and lines:
         click.echo("\nall segments")
     for text in lines:
-        for line in folded(printable(text)):
+        for line in wrap(printable(text)):
             click.secho(line, fg="yellow" if text.startswith("!") else None)

@@ -25,12 +25,12 @@ from posbias.cli.options import (
 @max_rank_and_engine_options
 def harvest(output: str, **flags: Any) -> None:
     """Harvest the interventions of a log into one small file."""
-    from posbias._files import HARVEST, refuse_other, writable
+    from posbias._files import HARVEST, check_replaceable, writable
     from posbias.engines.files import refuse_overwriting
 
     writable(output)
     refuse_overwriting(output, [*flags["log"], *filter(None, [flags["rankings"]])])
-    refuse_other(output, HARVEST)
+    check_replaceable(output, HARVEST)
     harvested = harvest_from_flags(flags)
     harvested.save(output)
     print_to_stderr(f"{harvested!r} written to {output}")

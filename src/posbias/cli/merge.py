@@ -21,7 +21,7 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
     For wide and long logs the result equals the harvest of all logs together. In replay, documents are compared within
     each harvest only: see docs/log.md.
     """
-    from posbias._files import HARVEST, refuse_other, writable
+    from posbias._files import HARVEST, check_replaceable, writable
     from posbias.engines.files import refuse_overwriting
     from posbias.harvesting.harvest import Harvest
     from posbias.harvesting.merge import merge as merge_harvests
@@ -29,7 +29,7 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
 
     writable(output)
     refuse_overwriting(output, harvests)
-    refuse_other(output, HARVEST)
+    check_replaceable(output, HARVEST)
     _refuse_duplicates(harvests)
     with show_progress() as progress:
 

@@ -289,10 +289,10 @@ def refuse_unwritable_plot(plot: str | None) -> None:
 
 def harvest_from_flags(flags: dict[str, Any]) -> Harvest:
     """Harvest the log that the flags describe, and remove these flags from `flags`."""
-    from posbias._optional import import_meanwhile
+    from posbias._optional import import_in_background
     from posbias.harvesting.harvest import harvest
 
-    import_meanwhile("numpy.ma", "numpy.random")
+    import_in_background("numpy.ma", "numpy.random")
     log = log_from_flags(flags)
     settings = {name: flags.pop(name) for name in ("max_rank", "by", "weighting", "non_functional", "force")}
     with engine_from_flags(flags) as engine:
@@ -472,7 +472,7 @@ def format_for_stderr(text: str) -> str:
     """Return text with its control characters escaped, wrapped between words if stderr is a terminal."""
     import sys
 
-    from posbias._text import folded, terminal_width
+    from posbias._text import terminal_width, wrap
 
     lines = printable_lines(text).split("\n")
     if not sys.stderr.isatty():
@@ -480,5 +480,5 @@ def format_for_stderr(text: str) -> str:
     width = terminal_width(sys.stderr.fileno())
     split = ((line[: len(line) - len(line.lstrip())], line.lstrip()) for line in lines)
     return "\n".join(
-        part for margin, words in split for part in folded(words, margin, f"{margin}  ", breaking=False, width=width)
+        part for margin, words in split for part in wrap(words, margin, f"{margin}  ", breaking=False, width=width)
     )

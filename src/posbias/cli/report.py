@@ -50,8 +50,8 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     """
     from dataclasses import replace
 
-    from posbias._files import REPORT, refuse_other, writable
-    from posbias._optional import import_meanwhile, require
+    from posbias._files import REPORT, check_replaceable, writable
+    from posbias._optional import import_in_background, require
     from posbias.engines.files import refuse_overwriting
 
     # Checked before the log is read, which may take long.
@@ -60,11 +60,11 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     files, command = flags["log"], _command_line(ctx)
     writable(output)
     refuse_overwriting(output, [*files, *filter(None, [flags["rankings"], history])])
-    refuse_other(output, REPORT)
+    check_replaceable(output, REPORT)
     harvests = _find_harvests(files, flags)
     from posbias.reporting.report import report as make_report
 
-    import_meanwhile("posbias.reporting.page", "jinja2")
+    import_in_background("posbias.reporting.page", "jinja2")
     settings: dict[str, Any] = {"estimator": estimator, "level": level, "history": history, "command": command}
     if harvests:
         result = make_report(*harvests, force=flags["force"], **settings)

@@ -14,9 +14,8 @@ from posbias._json import checksum
 from posbias._matplotlib import draw
 from posbias._matplotlib import save as save_picture
 from posbias._optional import Columns, pandas_frame, polars_frame
-from posbias._text import Column, folded, format_ranges, html_table, label, printable, table
-from posbias._validate import number, share
-from posbias._validate import truth as truth_value
+from posbias._text import Column, format_ranges, html_table, label, printable, table, wrap
+from posbias._validate import boolean, number, share
 from posbias.errors import CurveError
 from posbias.version import __version__
 
@@ -305,8 +304,8 @@ def _csv_field(value: str | float | None) -> str:
 def curve_text(curve: Curve, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
     """Return a curve and those of its segments as tables, with what is to be known of each below it."""
     known = None if truth is None else known_truth(truth, [curve])
-    blocks = [[*folded(_title(curve)), _table(curve, known, joint)]]
-    blocks += [[*folded(label(key)), _table(part, None, joint)] for key, part in curve.segments.items()]
+    blocks = [[*wrap(_title(curve)), _table(curve, known, joint)]]
+    blocks += [[*wrap(label(key)), _table(part, None, joint)] for key, part in curve.segments.items()]
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
@@ -331,7 +330,7 @@ def _table(curve: Curve, truth: Sequence[float] | None, joint: bool) -> str:
     top = max((p for p in known if p is not None), default=0.0) or 1.0
     bars = [None if p is None else p / top for p in known]
     drawn = table(_columns(curve, truth, joint), bars=bars, remarks=_remarks(curve))
-    return "\n".join([drawn, *(line for note in _notes(curve) for line in folded(printable(note), "! "))])
+    return "\n".join([drawn, *(line for note in _notes(curve) for line in wrap(printable(note), "! "))])
 
 
 def _columns(curve: Curve, truth: Sequence[float] | None = None, joint: bool = False) -> list[Column]:
@@ -411,8 +410,8 @@ def draw_curve(
 
 def curve_chart(curve: Curve, *, truth: Sequence[float] | Any = None, joint: bool = False) -> Chart:
     """Return the chart of a curve and its segments."""
-    truth_value("joint", joint, CurveError)
-    segments = telling_segments(curve, _MOST_SEGMENTS)
+    boolean("joint", joint, CurveError)
+    segments = largest_segments(curve, _MOST_SEGMENTS)
     series = [curve_series(curve, "all" if segments else curve.estimator, band=True)]
     if joint:
         ranks = [p.position for p in curve.positions]
@@ -431,7 +430,7 @@ def curve_chart(curve: Curve, *, truth: Sequence[float] | Any = None, joint: boo
     )
 
 
-def telling_segments(curve: Curve, most: int) -> dict[Segment, Curve]:
+def largest_segments(curve: Curve, most: int) -> dict[Segment, Curve]:
     """Return so many segments, in their order: those with most page views, of those that have a number beside rank 1.
 
     Where these are fewer, others follow them.

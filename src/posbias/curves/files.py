@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from posbias._files import CURVE, odd_kind, written_whole
+from posbias._files import CURVE, atomic_write, special_file_kind
 from posbias._json import (
     Reader,
     RecordError,
@@ -55,7 +55,7 @@ def save(curve: Curve, path: str | os.PathLike[str]) -> None:
             f"The curve has {len(curve.segments):,} segments of up to {curve.max_rank:,} ranks and would take "
             f"{len(data):,} bytes; files are read up to {_MOST_BYTES:,}. Estimate fewer segments or ranks at a time."
         )
-    with written_whole(path, CURVE) as part, open(part, "wb") as file:
+    with atomic_write(path, CURVE) as part, open(part, "wb") as file:
         file.write(data)
 
 
@@ -290,7 +290,7 @@ def _of_logs(covariance: Covariance | None, positions: Sequence[Position]) -> Co
 
 def _read(name: str) -> Any:
     """Return the content of a JSON file."""
-    if (kind := odd_kind(name)) is not None:
+    if (kind := special_file_kind(name)) is not None:
         raise RecordError(f"it is {kind}")
     try:
         with open(name, "rb") as file:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from posbias._validate import whole
+from posbias._validate import integer
 from posbias.errors import PosbiasError
 from posbias.progress import Progress
 
@@ -47,7 +47,7 @@ class DuckDB:
         if self.memory_limit is not None and not isinstance(self.memory_limit, str):
             raise PosbiasError(f"memory_limit must be a size such as '2GB', not {self.memory_limit!r}.")
         if self.threads is not None:
-            object.__setattr__(self, "threads", whole("threads", self.threads, 1, _MAX_THREADS))
+            object.__setattr__(self, "threads", integer("threads", self.threads, 1, _MAX_THREADS))
 
     def open(
         self,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from posbias._files import odd_kind
+from posbias._files import special_file_kind
 from posbias._text import listed
 from posbias.errors import PosbiasError
 from posbias.findings import UnusableLogError, unusable
@@ -103,7 +103,7 @@ def _is_data(path: Path) -> bool:
 def _regular_files(names: list[str]) -> list[str]:
     """Return the files among these paths; refuse pipes and devices, because they may hold part of the log."""
     for name in names:
-        kind = odd_kind(name)
+        kind = special_file_kind(name)
         if kind is not None:
             raise unusable("not-a-file", f"{name!r} is {kind}", "Write the log to a file, and give its name.")
     return [name for name in names if os.path.isfile(name)]

@@ -26,7 +26,7 @@ import numpy as np
 from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias._stats import satterthwaite, t_quantile
 from posbias._text import listed
-from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, share, whole
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, integer, share
 from posbias.curves.curve import Covariance, Curve, Position, Segment
 from posbias.errors import EstimateError
 from posbias.harvesting.count import MAX_RANKS
@@ -213,7 +213,7 @@ class CurveEstimator(ABC):
             raise EstimateError(f"interval must be one of {listed(INTERVALS)}, or None for none, not {interval!r}.")
         for name, (low, high) in _BOUNDS.items():
             if name in parameters:
-                whole(name, parameters[name], low, high, EstimateError)
+                integer(name, parameters[name], low, high, EstimateError)
 
     def _require_fit(self) -> None:
         if not hasattr(self, "reported_counts_"):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, tally
+from posbias._arrays import BoolArray, FloatArray, IntArray, sum_by_index
 from posbias._optional import optional
 from posbias._text import listed
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
@@ -349,7 +349,7 @@ def shown_by_bucket(seen: Observations | Harvest) -> FloatArray:
     buckets, bucket = np.unique(rows["bucket"], return_inverse=True)
     shape = (len(buckets), len(seen.rankers), seen.max_rank)
     where = np.ravel_multi_index((bucket, rows["ranker"], rows["rank"] - 1), shape)
-    counts = [tally(where, rows[name], int(np.prod(shape))) for name in ("impressions", "clicks")]
+    counts = [sum_by_index(where, rows[name], int(np.prod(shape))) for name in ("impressions", "clicks")]
     return np.stack(counts).reshape(2, *shape)
 
 
@@ -384,18 +384,18 @@ class ShownItems:
             skips=(impressions - clicks).astype(np.float64),
             items=items,
             ranks=max_rank,
-            impressions=tally(rank, impressions, max_rank),
-            repeats=tally(item, impressions, items),
+            impressions=sum_by_index(rank, impressions, max_rank),
+            repeats=sum_by_index(item, impressions, items),
             first=order[new],
         )
 
     def by_rank(self, values: FloatArray) -> FloatArray:
         """Return the sum of values at each rank."""
-        return tally(self.rank, values, self.ranks)
+        return sum_by_index(self.rank, values, self.ranks)
 
     def by_item(self, values: FloatArray) -> FloatArray:
         """Return the sum of values of each item."""
-        return tally(self.item, values, self.items)
+        return sum_by_index(self.item, values, self.items)
 
     def linked(self, counted: BoolArray | None = None) -> BoolArray:
         """Return which ranks a chain of items, each clicked and shown at two ranks, connects to rank 1.
@@ -515,7 +515,7 @@ class PairLikelihood:
         logs += np.where(skips > 0, skips * np.log1p(-t), 0.0)
         pull = skips * t / (1 - t)
         q = pull / (1 - t)
-        total = tally(rows.cell, q, len(rows.cell_bucket))
+        total = sum_by_index(rows.cell, q, len(rows.cell_bucket))
         value, gradient = rows.weigh(logs).sum(), rows.sum_by_rank(rows.clicks - pull)
         if prior:
             inner = np.clip(r, _TINY, 1 - 1e-16)
@@ -559,14 +559,16 @@ class PairLikelihood:
     def _relevance(self, p: FloatArray, r: FloatArray) -> FloatArray:
         """Return the best r of each item given p at its rows, from r near it: Σ n p r / (1 − p r) + … = Σ c + …"""
         rows, prior = self.rows, self.prior
-        wanted = tally(rows.cell, rows.clicks, len(rows.cell_bucket)) + prior
+        wanted = sum_by_index(rows.cell, rows.clicks, len(rows.cell_bucket)) + prior
         skips = rows.views - rows.clicks
         low, high = np.zeros(len(r)), np.ones(len(r))
         r = np.clip(r, 1e-9, 1 - 1e-9)
         for _ in range(_INNER_STEPS):
             t = p * r[rows.cell]
             pull = skips * t / np.maximum(1 - t, _TINY)
-            have, steep = (tally(rows.cell, values, len(r)) for values in (pull, pull / np.maximum(1 - t, _TINY)))
+            have, steep = (
+                sum_by_index(rows.cell, values, len(r)) for values in (pull, pull / np.maximum(1 - t, _TINY))
+            )
             if prior:
                 have += prior * r / (1 - r)
                 steep += prior * r / (1 - r) ** 2
@@ -587,7 +589,7 @@ class PairLikelihood:
         cell = self.rows.cell
         with np.errstate(divide="ignore", invalid="ignore"):
             pull = np.where(skips > 0, skips * p / (1 - p), 0.0)
-        return tally(cell, pull, len(wanted)) <= wanted
+        return sum_by_index(cell, pull, len(wanted)) <= wanted
 
 
 def _free(rows: CellRows, prior: float) -> BoolArray:

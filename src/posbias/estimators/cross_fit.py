@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, at_once, distinct, group, tally
+from posbias._arrays import BoolArray, FloatArray, IntArray, distinct, group, map_threads, sum_by_index
 from posbias._text import listed
 from posbias._validate import DEFAULT_LEVEL
 from posbias.errors import EstimateError
@@ -297,7 +297,7 @@ class CrossFitCounts:
         promised = rows.promised(self.traffic)
         expected = rows.cell_sum(rows.views) * promised / np.maximum(rows.cell_sum(promised), 1e-300)
         seen = expected > 0
-        degrees = np.count_nonzero(seen) - np.count_nonzero(tally(rows.cell, seen, len(rows.cell_bucket)))
+        degrees = np.count_nonzero(seen) - np.count_nonzero(sum_by_index(rows.cell, seen, len(rows.cell_bucket)))
         squares = (rows.views[seen] - expected[seen]) ** 2 / expected[seen]
         return float(squares.sum() / degrees) if degrees else float("nan")
 
@@ -530,8 +530,8 @@ class CellRows:
         rows = cls(
             cell=number[first_of_row],
             rank=cells.rank[first_of_row] - 1,
-            views=tally(row, cells.impressions, len(first_of_row)),
-            clicks=tally(row, cells.clicks, len(first_of_row)),
+            views=sum_by_index(row, cells.impressions, len(first_of_row)),
+            clicks=sum_by_index(row, cells.clicks, len(first_of_row)),
             design_row=design_row,
             design=design,
             cell_bucket=cells.bucket[first],
@@ -550,7 +550,7 @@ class CellRows:
 
     def where(self, mask: BoolArray) -> CellRows:
         """Return the rows of a mask, without cells that have only one of them."""
-        several = tally(self.cell, mask, len(self.cell_bucket)) > 1
+        several = sum_by_index(self.cell, mask, len(self.cell_bucket)) > 1
         mask = mask & several[self.cell]
         if mask.all():
             return self
@@ -582,7 +582,7 @@ class CellRows:
         """The rows with all cells of a stratum merged into one; the score without a guess stays the same."""
         first, row = group([self.stratum, self.rank])
         strata, cell = np.unique(self.stratum[first], return_inverse=True)
-        counts = [tally(row, self.weigh(values), len(first)) for values in (self.views, self.clicks)]
+        counts = [sum_by_index(row, self.weigh(values), len(first)) for values in (self.views, self.clicks)]
         return replace(
             self,
             cell=cell,
@@ -656,15 +656,15 @@ class CellRows:
 
     def cell_sum(self, values: FloatArray) -> FloatArray:
         """Return, at each row, the unweighted sum of values over its cell."""
-        return np.asarray(tally(self.cell, values, len(self.cell_bucket))[self.cell])
+        return np.asarray(sum_by_index(self.cell, values, len(self.cell_bucket))[self.cell])
 
     def sum_by_rank(self, values: FloatArray) -> FloatArray:
         """Return the weighted sum of values by rank: (M,)."""
-        return tally(self.rank, self.weigh(values), self.ranks)
+        return sum_by_index(self.rank, self.weigh(values), self.ranks)
 
     def sum_by_bucket(self, values: FloatArray) -> FloatArray:
         """Return the weighted sum of values by bucket and rank: (B, M)."""
-        sums = tally(self._bucket_and_rank, self.weigh(values), self.buckets * self.ranks)
+        sums = sum_by_index(self._bucket_and_rank, self.weigh(values), self.buckets * self.ranks)
         return sums.reshape(self.buckets, self.ranks)
 
     def cross_products(self, *terms: tuple[FloatArray, FloatArray], by_bucket: bool) -> FloatArray:
@@ -675,10 +675,10 @@ class CellRows:
         place = self._bucket_and_rank if by_bucket else self.rank
         size = (self.buckets if by_bucket else 1) * self.ranks**2
         weighed = [(self.weigh(left), right) for left, right in terms]
-        sums = tally(place * self.ranks + self.rank, _add_up([left * right for left, right in weighed]), size)
+        sums = sum_by_index(place * self.ranks + self.rank, _add_up([left * right for left, right in weighed]), size)
         for one, two in self.row_pairs():
             values = _add_up([left[one] * right[two] for left, right in weighed])
-            sums += tally(place[one] * self.ranks + self.rank[two], values, size)
+            sums += sum_by_index(place[one] * self.ranks + self.rank[two], values, size)
         return sums.reshape(-1, self.ranks, self.ranks) if by_bucket else sums.reshape(self.ranks, self.ranks)
 
     def row_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
@@ -755,7 +755,7 @@ def estimate_r0(rows: CellRows, x: FloatArray, signatures: StratumSignatures) ->
     """
     exposure = rows.views * np.exp(x)[rows.rank]
     size = signatures.size
-    clicks, exposures = tally(rows.stratum, rows.clicks, size), tally(rows.stratum, exposure, size)
+    clicks, exposures = sum_by_index(rows.stratum, rows.clicks, size), sum_by_index(rows.stratum, exposure, size)
     rate = clicks.sum() / max(exposures.sum(), 1e-300)
     order = np.argsort(signatures.scores(clicks, exposures, rate), kind="stable")
     bins = int(np.clip(clicks.sum() // _CLICKS_PER_BIN, 1, _R0_BINS))
@@ -764,7 +764,7 @@ def estimate_r0(rows: CellRows, x: FloatArray, signatures: StratumSignatures) ->
     # A stratum belongs to the bin in which the middle of its exposure lies.
     middle = cumulative - exposures[order] / 2
     bin_of[order] = np.minimum(bins * middle // max(cumulative[-1], 1e-300), bins - 1)
-    bin_clicks, bin_exposures = tally(bin_of, clicks, bins), tally(bin_of, exposures, bins)
+    bin_clicks, bin_exposures = sum_by_index(bin_of, clicks, bins), sum_by_index(bin_of, exposures, bins)
     rates = np.divide(bin_clicks, bin_exposures, out=np.full(bins, rate), where=bin_exposures > 0)
     return np.asarray(rates[bin_of])
 
@@ -802,7 +802,7 @@ class StratumSignatures:
         A ranker that does not rank the stratum contributes the log click rate of all strata that it does not rank.
         """
         size = self.rankers * self.ranks
-        counts = [(tally(self.entry, c[self.stratum], size), c.sum()) for c in (clicks, exposures)]
+        counts = [(sum_by_index(self.entry, c[self.stratum], size), c.sum()) for c in (clicks, exposures)]
         # Half a click at the overall rate keeps all logarithms finite.
         ranked = [part + 0.5 / scale for (part, _), scale in zip(counts, (1, rate or 1), strict=True)]
         unranked = [
@@ -810,7 +810,7 @@ class StratumSignatures:
             for (part, total), scale in zip(counts, (1, rate or 1), strict=True)
         ]
         gain = np.log(ranked[0] / ranked[1]) - np.repeat(np.log(unranked[0] / unranked[1]), self.ranks)
-        return tally(self.stratum, gain[self.entry], self.size)
+        return sum_by_index(self.stratum, gain[self.entry], self.size)
 
 
 def choose_b(x: FloatArray, rows: CellRows, r0: FloatArray) -> float:
@@ -946,7 +946,7 @@ def score_and_jacobian(
         return chunk.sum_by_rank(terms.score), terms.jacobian()
 
     score, jacobian = np.zeros(rows.ranks), np.zeros((rows.ranks, rows.ranks))
-    for chunk_score, chunk_jacobian in at_once(of_chunk, rows.chunks):
+    for chunk_score, chunk_jacobian in map_threads(of_chunk, rows.chunks):
         score += chunk_score
         jacobian += chunk_jacobian
     return score, jacobian
@@ -974,7 +974,7 @@ class ScoreExpansion(NamedTuple):
             np.zeros((rows.ranks, len(traffic))),
         )
         ranges, chunks = zip(*(chunk.own_buckets() for chunk in rows.chunks), strict=True)
-        for buckets, part in zip(ranges, at_once(of_chunk, chunks), strict=True):
+        for buckets, part in zip(ranges, map_threads(of_chunk, chunks), strict=True):
             whole.score[buckets] += part.score
             whole.jacobian[buckets if by_bucket else ...] += part.jacobian
             whole.traffic_jacobian[:] += part.traffic_jacobian

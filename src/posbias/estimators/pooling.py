@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, tally
+from posbias._arrays import BoolArray, FloatArray, IntArray, sum_by_index
 from posbias._stats import normal_tail, t_quantile
 from posbias.errors import EstimateError
 from posbias.estimators.base import MIN_BUCKETS, Intervals, connected_ranks, no_intervals
@@ -222,7 +222,7 @@ def _dispersion(
     for ranker in range(shift.shape[1]):
         contribution += traffic_jacobian[segment, :, ranker] * shift[:, [ranker]]
     count = np.bincount(segment, minlength=len(size))
-    sums = np.stack([tally(segment, of_rank, len(size)) for of_rank in contribution.T], axis=1)
+    sums = np.stack([sum_by_index(segment, of_rank, len(size)) for of_rank in contribution.T], axis=1)
     mean = sums / np.maximum(count, 1)[:, None]
     several = count > 1
     if not several.any():

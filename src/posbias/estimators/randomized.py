@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, tally
+from posbias._arrays import BoolArray, FloatArray, IntArray, sum_by_index
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.errors import EstimateError
 from posbias.estimators.base import Interval, LogEstimator, PairEstimator, Reasons, ReportedCounts
@@ -305,7 +305,7 @@ class SwapCounts:
         """Return those of the rows where the mask holds, by `rank` of the row: (2, buckets, groups, M)."""
         cell = np.ravel_multi_index((self._bucket[where], self._group[where], rank[where] - 1), self._shape)
         size = int(np.prod(self._shape))
-        counts = [tally(cell, self._rows[name][where], size) for name in ("impressions", "clicks")]
+        counts = [sum_by_index(cell, self._rows[name][where], size) for name in ("impressions", "clicks")]
         return np.stack(counts).reshape(2, *self._shape)
 
 

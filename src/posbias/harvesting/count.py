@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from posbias._text import listed
-from posbias._validate import names, one_of, truth, whole
+from posbias._validate import boolean, integer, names, one_of
 from posbias.engines import OpenLog
 from posbias.errors import LogError
 from posbias.findings import Finding, UnusableLogError, unusable
@@ -131,7 +131,7 @@ def table_kind(layout: Layout, weighting: Weighting) -> TableKind:
 
 def check_settings(max_rank: int, weighting: Weighting | None = None, non_functional: str = "share") -> None:
     """Raise an error if these arguments of a harvest are not valid."""
-    whole("max_rank", max_rank, 2, MAX_RANKS, LogError)
+    integer("max_rank", max_rank, 2, MAX_RANKS, LogError)
     if weighting is not None:
         one_of("weighting", weighting, WEIGHTINGS, LogError)
     one_of("non_functional", non_functional, ("share", "refuse"), LogError)
@@ -176,7 +176,7 @@ def check_segment_roles(schema: Schema, by: Sequence[str]) -> None:
 
 def check_findings(findings: Iterable[Finding], *, force: bool) -> None:
     """Raise an error if any finding is an error, unless `force` is true."""
-    forced = truth("force", force)
+    forced = boolean("force", force)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors and not forced:
         raise UnusableLogError(
@@ -348,7 +348,7 @@ def _count_one_pass(
 
     None if the packed counts overflowed, because the first scan guessed too small counts.
     """
-    from posbias._arrays import begun
+    from posbias._arrays import run_in_background
     from posbias.engines.base import filter_rows, row_count, segment_numbers, stack_columns
     from posbias.harvesting import tables
 
@@ -376,7 +376,7 @@ def _count_one_pass(
         return tables.Cells.concatenate(tables.renumber_strata(parts))
 
     findings = [*find_non_functional(non_functional, pairs), *_find_replay(plan, settings)]
-    return CountedLog("exposures", plan.rankers, segments, begun(make_cells), counts, findings)
+    return CountedLog("exposures", plan.rankers, segments, run_in_background(make_cells), counts, findings)
 
 
 def _count_cells(plan: QueryPlan, settings: HarvestSettings, counts: RowCounts, answer: Answer) -> CountedLog:
@@ -487,7 +487,7 @@ def _packed_rank_cells(
     answer = opened.table_up_to(exposure_sql.packed_rank_exposures(plan, packed), 2 * max_strata, "Harvesting")
     if answer is None:
         return None
-    from posbias._arrays import begun
+    from posbias._arrays import run_in_background
     from posbias.engines.base import filter_rows, merge_segments, row_count, segment_numbers
     from posbias.harvesting import tables
 
@@ -495,7 +495,7 @@ def _packed_rank_cells(
     _check_counted_ids(opened, plan, counts, answer)
     counted = filter_rows(answer, bucket >= 0)
     segment, segments = segment_numbers(counted, plan.segments)
-    cells = begun(lambda: tables.cells_from_packed_ranks(counted, segment, packed))
+    cells = run_in_background(lambda: tables.cells_from_packed_ranks(counted, segment, packed))
     # Rows of pairs that are too frequent hold the number of their query in place of impressions.
     frequent_queries = answer["packed_impressions_0"][bucket == exposure_sql.TOO_FREQUENT]
     frequent = None
@@ -519,7 +519,7 @@ def _packed_rank_cells(
         ]
         return tables.Cells.concatenate(tables.renumber_strata(parts))
 
-    return begun(make_cells), all_segments
+    return run_in_background(make_cells), all_segments
 
 
 # ---- First scan of a replay

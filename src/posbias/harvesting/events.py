@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from posbias._files import folder_written_whole, writable, written_whole
-from posbias._validate import as_path, truth
+from posbias._files import atomic_write, atomic_write_folder, writable
+from posbias._validate import as_path, boolean
 from posbias.engines import EngineChoice, WrittenLog, choose_engine
 from posbias.engines.files import file_format, refuse_overwriting, verify_checksums
 from posbias.errors import LogError, PosbiasError
@@ -58,7 +58,7 @@ def _place(name: str, *, overwrite: bool, folder: bool) -> Iterator[str]:
     # What is no file is not to be replaced.
     if not remote and not (folder and os.path.isdir(name)):
         writable(name)
-    if not remote and os.path.lexists(name) and not truth("overwrite", overwrite):
+    if not remote and os.path.lexists(name) and not boolean("overwrite", overwrite):
         raise PosbiasError(f"{name!r} is there already. Name another file, or replace it.", {"overwrite": True})
     if not folder and file_format(name) != "parquet":
         raise PosbiasError(f"The log is written as Parquet, which {name!r} does not say: end its name with .parquet.")
@@ -66,8 +66,8 @@ def _place(name: str, *, overwrite: bool, folder: bool) -> Iterator[str]:
         # Spark itself marks a folder as complete there.
         yield name
     elif folder:
-        with folder_written_whole(name) as draft:
+        with atomic_write_folder(name) as draft:
             yield draft
     else:
-        with written_whole(name) as draft:
+        with atomic_write(name) as draft:
             yield draft

@@ -13,8 +13,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from posbias._arrays import AnyArray, BoolArray, IntArray, begun, group, numbers_to_arrow, texts_to_arrow
-from posbias._files import HARVEST, odd_kind, parquet_footer, written_whole
+from posbias._arrays import AnyArray, BoolArray, IntArray, group, numbers_to_arrow, run_in_background, texts_to_arrow
+from posbias._files import HARVEST, atomic_write, parquet_footer, special_file_kind
 from posbias._json import (
     Reader,
     RecordError,
@@ -92,7 +92,7 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
     record["checksum"] = _checksum(record, harvest)
     table = pa.table(labels | {name: numbers_to_arrow(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(record, allow_nan=False).encode()})
-    with written_whole(path, HARVEST) as part:
+    with atomic_write(path, HARVEST) as part:
         pq.write_table(table, part, compression="zstd", write_page_checksum=True)
 
 
@@ -106,7 +106,7 @@ def load(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
         raise HarvestError(f"There is no file {name!r}.")
     if os.path.isdir(name):
         raise HarvestError(f"{name!r} is a folder. Name a harvest, or merge those in it: posbias merge {name}/*")
-    if (kind := odd_kind(name)) is not None:
+    if (kind := special_file_kind(name)) is not None:
         raise HarvestError(f"{name!r} is {kind}. A harvest is a file: name that.")
     if is_export(name):
         from posbias.harvesting.exports import load_export
@@ -401,7 +401,7 @@ def _read(said: bytes, table: Any) -> Harvest:
         traffic=None if metadata.traffic is None else _rows(metadata.traffic),
     )
     # It takes as long as all other checks, and decides: what was damaged may look like anything.
-    whole = begun(lambda: _checksum(record, harvest))
+    whole = run_in_background(lambda: _checksum(record, harvest))
     try:
         check_harvest(harvest)
     finally:
@@ -604,7 +604,7 @@ def _numbered(cells: Cells) -> Cells:
 
 def is_harvest(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a harvest rather than a log: saved by posbias, or exported by a warehouse."""
-    if odd_kind(path) is not None:
+    if special_file_kind(path) is not None:
         return False
     footer = parquet_footer(path)
     if footer is None:

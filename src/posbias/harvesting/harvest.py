@@ -24,9 +24,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, distinct, group, places, tally
+from posbias._arrays import BoolArray, FloatArray, IntArray, distinct, group, lookup, sum_by_index
 from posbias._text import listed, printable
-from posbias._validate import DEFAULT_MAX_RANK, whole
+from posbias._validate import DEFAULT_MAX_RANK, integer
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import HarvestError
 from posbias.findings import Finding
@@ -128,7 +128,7 @@ def harvest(
     Reference: Agarwal et al., WSDM 2019, section 3.
     """
     check_settings(max_rank, weighting, non_functional)
-    whole("max_strata", max_strata, 0)
+    integer("max_strata", max_strata, 0)
     with open_log(log, engine, progress) as opened:
         check_segment_columns(opened, by)
         layout = opened.schema.layout
@@ -232,14 +232,14 @@ class Harvest:
         cells = self._shown
         axes: dict[CountAxis, tuple[IntArray, int]] = {
             "segment": (cells.segment, len(self.segments)),
-            "bucket": (places(cells.bucket, self.buckets), len(self.buckets)),
+            "bucket": (lookup(cells.bucket, self.buckets), len(self.buckets)),
             "ranker": (cells.ranker, len(self.rankers)),
             "rank": (cells.rank - 1, self.max_rank),
         }
         shape = tuple(axes[name][1] for name in by)
         where = np.ravel_multi_index(tuple(axes[name][0] for name in by), shape)
         impressions = cells.impressions if isinstance(cells, Cells) else cells.clicks + cells.skips
-        counts = [tally(where, c, math.prod(shape)) for c in (impressions, cells.clicks)]
+        counts = [sum_by_index(where, c, math.prod(shape)) for c in (impressions, cells.clicks)]
         return np.rint(np.stack(counts)).astype(np.int64).reshape(2, *shape)
 
     @cached_property
@@ -254,8 +254,8 @@ class Harvest:
             return self.traffic
         cells = self._shown.where(self._shown.rank - 1 == self._busiest[self._shown.ranker])
         impressions = cells.impressions if isinstance(cells, Cells) else cells.clicks + cells.skips
-        where = places(cells.bucket, self.buckets) * len(self.rankers) + cells.ranker
-        counts = tally(where, impressions, len(self.buckets) * len(self.rankers))
+        where = lookup(cells.bucket, self.buckets) * len(self.rankers) + cells.ranker
+        counts = sum_by_index(where, impressions, len(self.buckets) * len(self.rankers))
         return np.rint(counts).reshape(len(self.buckets), len(self.rankers))
 
     @property
@@ -394,10 +394,10 @@ class Harvest:
         cells = self._shown
         first, which = group([cells.segment, cells.ranker, cells.rank])
         impressions = cells.impressions if isinstance(cells, Cells) else cells.clicks + cells.skips
-        shown = np.rint(tally(which, impressions, len(first)))
+        shown = np.rint(sum_by_index(which, impressions, len(first)))
         ranker, rank = cells.ranker[first], cells.rank[first] - 1
         own, pages = group([cells.segment[first], ranker])
-        views = tally(pages, np.where(rank == self._busiest[ranker], shown, 0), len(own))
+        views = sum_by_index(pages, np.where(rank == self._busiest[ranker], shown, 0), len(own))
         return bool(np.all(shown <= views[pages]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -482,7 +482,7 @@ class SegmentStrata:
         by_design = harvest.strata().by_design
         table = harvest.table
         assert isinstance(table, Cells)
-        place = places(table.bucket, harvest.buckets)
+        place = lookup(table.bucket, harvest.buckets)
         parts, part = np.unique(table.segment * len(harvest.buckets) + place, return_inverse=True)
         segment, bucket = np.divmod(parts, len(harvest.buckets))
         views = (
@@ -492,7 +492,7 @@ class SegmentStrata:
         )
         cells = type(table)(**table.columns() | {"bucket": part})
         strata = strata_from_cells(cells, harvest.max_rank, np.arange(len(parts)), views, by_design=by_design)
-        traffic = np.stack([tally(segment, n, len(harvest.segments)) for n in views.T], axis=1)
+        traffic = np.stack([sum_by_index(segment, n, len(harvest.segments)) for n in views.T], axis=1)
         return cls(strata, segment, bucket, traffic)
 
     def within(self, buckets: BoolArray) -> BoolArray:
@@ -505,5 +505,5 @@ def _page_views_by_part(harvest: Harvest, table: Cells, part: IntArray, parts: i
     shown = harvest.counts("segment", "ranker", "rank")[0]
     counted = table.rank - 1 == busiest_rank_index(shown)[table.segment, table.ranker]
     where = part[counted] * len(harvest.rankers) + table.ranker[counted]
-    views = tally(where, table.impressions[counted], parts * len(harvest.rankers))
+    views = sum_by_index(where, table.impressions[counted], parts * len(harvest.rankers))
     return np.rint(views).reshape(parts, len(harvest.rankers))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias._arrays import FloatArray, IntArray, distinct, group, places, tally
+from posbias._arrays import FloatArray, IntArray, distinct, group, lookup, sum_by_index
 from posbias.harvesting.tables import Cells, PairSums
 from posbias.logs.click_log import Weighting
 
@@ -54,11 +54,11 @@ def interventions_from_cells(
             factor = 1 / (ranked.shares @ views.sum(axis=0))[ranked.share[a]]
     first, column = group([pair])
     groups = pair[first]
-    row = places(ranked.bucket[a], buckets)
+    row = lookup(ranked.bucket[a], buckets)
     size = (len(buckets), len(groups))
 
     def by_group(values: FloatArray) -> FloatArray:
-        return tally(row * len(groups) + column, values * factor, size[0] * size[1]).reshape(size)
+        return sum_by_index(row * len(groups) + column, values * factor, size[0] * size[1]).reshape(size)
 
     group_shares = None if shares is None else shares[groups % len(shares)]
     ranks = groups if shares is None else groups // len(shares)
@@ -156,8 +156,8 @@ class _RankTotals:
             bucket=cells.bucket[first],
             rank=cells.rank[first],
             pairs=cells.pairs[first].astype(np.float64),
-            impressions=tally(row, cells.impressions, len(first)),
-            clicks=tally(row, cells.clicks, len(first)),
+            impressions=sum_by_index(row, cells.impressions, len(first)),
+            clicks=sum_by_index(row, cells.clicks, len(first)),
             share=share,
             shares=shares,
         )
@@ -187,7 +187,7 @@ def ranker_shares(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple
         rankers (int): the number of rankers.
     """
     owner, ranker_of = group([cells.stratum, cells.ranker])
-    total = tally(ranker_of, cells.impressions, len(owner))[ranker_of]
+    total = sum_by_index(ranker_of, cells.impressions, len(owner))[ranker_of]
     share = np.where(total > 0, cells.impressions / np.maximum(total, 1), 1.0)
     if rankers <= 62 and np.all(share == 1.0):
         masks = np.zeros(rows, dtype=np.int64)
@@ -217,7 +217,7 @@ def count_pair_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: i
         ranked = _RankTotals.of(_ranked_cells(table, weighting, views), views.shape[1], shared=False)
         a, b = ranked.ordered_pairs()
         rank, other, clicks = ranked.rank[a], ranked.rank[b], ranked.clicks[a]
-    return tally((rank - 1) * max_rank + other - 1, clicks, max_rank**2).reshape(max_rank, max_rank)
+    return sum_by_index((rank - 1) * max_rank + other - 1, clicks, max_rank**2).reshape(max_rank, max_rank)
 
 
 def interventions_from_pair_sums(
@@ -226,11 +226,11 @@ def interventions_from_pair_sums(
     """Return the interventions of a harvest of pair sums; its weighting was applied when the log was counted."""
     sums = sums.where(sums.other > 0)
     pairs, column = np.unique((sums.rank - 1) * max_rank + sums.other - 1, return_inverse=True)
-    cell = places(sums.bucket, buckets) * len(pairs) + column
+    cell = lookup(sums.bucket, buckets) * len(pairs) + column
     size = (len(buckets), len(pairs))
     # Sums weighted by traffic are stored relative to the share of page views, so that days can be added up.
     scale = 1 / views.sum() if weighting == "traffic" else 1.0
     clicks, skips = (
-        tally(cell, values * scale, size[0] * size[1]).reshape(size) for values in (sums.clicks, sums.skips)
+        sum_by_index(cell, values * scale, size[0] * size[1]).reshape(size) for values in (sums.clicks, sums.skips)
     )
     return Interventions(max_rank, pairs, clicks, skips, views, None)

@@ -9,7 +9,7 @@ import numpy as np
 
 from posbias._text import listed
 from posbias.errors import HarvestError
-from posbias.findings import added
+from posbias.findings import merge_findings
 from posbias.harvesting.harvest import Harvest, Segment
 from posbias.harvesting.row_checks import MIXED_ENGINES, RowCounts
 from posbias.harvesting.tables import Cells, PairSums, merge_equal_strata, merge_equal_sums, renumber_strata
@@ -81,7 +81,13 @@ def _merged(harvests: Sequence[Harvest]) -> Harvest:
         "parts": sum(h.about.get("parts", 1) for h in harvests),
     }
     return replace(
-        first, rankers=rankers, segments=segments, kind=kind, table=table, about=about, findings=added(findings)
+        first,
+        rankers=rankers,
+        segments=segments,
+        kind=kind,
+        table=table,
+        about=about,
+        findings=merge_findings(findings),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal, Self, TypedDict, Unpack
 
 import numpy as np
 
-from posbias._arrays import AnyArray, FloatArray, IntArray, tally
+from posbias._arrays import AnyArray, FloatArray, IntArray, sum_by_index
 from posbias._stats import round_significant
 from posbias._text import listed
 from posbias._validate import DEFAULT_MAX_RANK
@@ -115,7 +115,7 @@ class Observations:
         """Impressions and clicks by ranker and rank: (2, m, M)."""
         shape = (len(self.rankers), self.max_rank)
         where = np.ravel_multi_index((self.totals["ranker"], self.totals["rank"] - 1), shape)
-        counts = [tally(where, self.totals[name], shape[0] * shape[1]) for name in ("impressions", "clicks")]
+        counts = [sum_by_index(where, self.totals[name], shape[0] * shape[1]) for name in ("impressions", "clicks")]
         return np.stack(counts).astype(np.int64).reshape(2, *shape)
 
     @property
@@ -353,11 +353,11 @@ class RankAgreement:
         # Two page views of which the lower rank is this: how many, and what the higher ones add up to.
         same = n * (n - 1) / 2
         lower, higher = n * above + same, n * ranks + same * rank
-        views = np.maximum(tally(stratum, n, len(first)), 1)
+        views = np.maximum(sum_by_index(stratum, n, len(first)), 1)
         # A query that is asked all the time must not stand for all: its chance is told by itself alone.
         weight = np.minimum(1.0, _MOST_VIEWS / views) / views
-        found = tally(stratum, higher - lower * _higher(rank), len(first)) * weight
-        most = tally(stratum, lower * (rank - _higher(rank)), len(first)) * weight
+        found = sum_by_index(stratum, higher - lower * _higher(rank), len(first)) * weight
+        most = sum_by_index(stratum, lower * (rank - _higher(rank)), len(first)) * weight
         again = np.where(views > 1, pairs[first], 0)
         # Documents of one page exclude each other: at worst, of two on each, that doubles the variance.
         return cls._summed(_PAIRS, int(again.sum()), again * found, again * most, 2 * again * found**2)
@@ -371,8 +371,8 @@ class RankAgreement:
         rank = given[own.stratum]
         low, high = np.maximum(rank, own.rank), np.minimum(rank, own.rank)
         size = int(own.bucket.max(initial=0)) + 1
-        found = tally(own.bucket, own.impressions * (high - _higher(low)), size)
-        most = tally(own.bucket, own.impressions * (low - _higher(low)), size)
+        found = sum_by_index(own.bucket, own.impressions * (high - _higher(low)), size)
+        most = sum_by_index(own.bucket, own.impressions * (low - _higher(low)), size)
         # Queries of other buckets are independent, and all that is not lies within one.
         of = f"results that {{ranker}} showed stand near where {name!r} ranks them"
         return cls._summed(of, int(own.impressions.sum()), found, most, found**2)

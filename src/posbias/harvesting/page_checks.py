@@ -456,12 +456,12 @@ def find_one_sided_cells(cells: Cells, rankers: Sequence[str]) -> list[Finding]:
     """Return the same of what was counted by signature."""
     import numpy as np
 
-    from posbias._arrays import tally
+    from posbias._arrays import sum_by_index
 
     # Strata that were counted by signature have numbers without gaps.
     stratum, size = cells.stratum, int(cells.stratum.max(initial=-1)) + 1
-    total = tally(stratum, cells.impressions, size)[stratum]
-    several = tally(stratum, np.ones(len(cells)), size)[stratum] > 1
+    total = sum_by_index(stratum, cells.impressions, size)[stratum]
+    several = sum_by_index(stratum, np.ones(len(cells)), size)[stratum] > 1
     counts = (cells.impressions, np.where(several, cells.impressions, 0), total - cells.impressions)
-    own, shared, others = (np.rint(tally(cells.ranker, n, len(rankers))).astype(int).tolist() for n in counts)
+    own, shared, others = (np.rint(sum_by_index(cells.ranker, n, len(rankers))).astype(int).tolist() for n in counts)
     return _found(rankers, own, shared, others)

@@ -23,7 +23,18 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from posbias._arrays import AnyArray, BoolArray, FloatArray, IntArray, at_once, blocks, group, places, runs, tally
+from posbias._arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    blocks,
+    group,
+    lookup,
+    map_threads,
+    runs,
+    sum_by_index,
+)
 from posbias.engines.base import Answer, Segments, row_count, segment_numbers, stack_columns
 from posbias.sql.plan import PackedCounts, RankMasks, SignatureCoding
 
@@ -224,7 +235,7 @@ def packed_counts_fit(answers: Sequence[Answer], packed: PackedCounts, rows: int
         impressions = packed.read(first, "packed_impressions", slot) * first["pairs"]
         return int(impressions.sum()), int(impressions.max(initial=0))
 
-    counted = at_once(count, range(packed.slots))
+    counted = map_threads(count, range(packed.slots))
     total = sum(impressions for impressions, _ in counted)
     total += sum(int((other["impressions"] * other["pairs"]).sum()) for other in others)
     # Equal pairs have no more clicks than impressions, so if the impressions fit, the clicks do too.
@@ -289,7 +300,7 @@ def _fill_cells(
     def count(ranker: int) -> int:
         return sum(int(np.count_nonzero(present(ranker, part))) for part in parts)
 
-    sizes = at_once(count, range(rankers))
+    sizes = map_threads(count, range(rankers))
     cells = Cells(*(np.zeros(sum(sizes), dtype=np.int64) for _ in fields(Cells)))
     segmented = segment.any()
 
@@ -303,7 +314,7 @@ def _fill_cells(
                 cells.segment[at] = segment[row]
             cells.rank[at], cells.pairs[at], cells.impressions[at], cells.clicks[at] = values(ranker, row)
 
-    at_once(fill, range(rankers))
+    map_threads(fill, range(rankers))
     return cells
 
 
@@ -348,7 +359,7 @@ def count_positions(table: Cells | PairSums) -> tuple[PositionCounts, ...]:
     size = int(table.rank.max(initial=0)) + 1
 
     def count(counts: AnyArray) -> IntArray:
-        parts = (tally(table.rank[part], counts[part], size) for part in blocks(len(counts)))
+        parts = (sum_by_index(table.rank[part], counts[part], size) for part in blocks(len(counts)))
         return sum(parts, np.zeros(size)).astype(np.int64)
 
     shown, clicks = count(impressions), count(table.clicks)
@@ -402,7 +413,7 @@ def merge_equal_sums(sums: PairSums) -> PairSums:
     # Sums over all rankers have ranker -1, and `group` takes no negative numbers.
     first, which = group([sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
     columns = {name: column[first] for name, column in sums.columns().items()}
-    columns |= {name: tally(which, getattr(sums, name), len(first)) for name in ("clicks", "skips")}
+    columns |= {name: sum_by_index(which, getattr(sums, name), len(first)) for name in ("clicks", "skips")}
     return PairSums(**columns)
 
 
@@ -428,7 +439,7 @@ def strata_from_cells(
         cells = cells if served.all() else cells.where(served[cells.ranker])
     elif not by_ranker:
         cells = _add_up_rankers(cells)
-    cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=places(cells.bucket, buckets))
+    cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=lookup(cells.bucket, buckets))
     equal = _EqualStrata.of(cells)
     merged, source = equal.merge([equal.number, equal.cells.bucket[equal.first]])
     return Strata(replace(merged, stratum=equal.number[source]), views, max_rank, by_design)
@@ -437,7 +448,7 @@ def strata_from_cells(
 def _add_up_rankers(cells: Cells) -> Cells:
     """Return the cells with the counts of all rankers added up as ranker 0."""
     first, which = group([cells.stratum, cells.rank])
-    counts = [tally(which, column, len(first)) for column in (cells.impressions, cells.clicks)]
+    counts = [sum_by_index(which, column, len(first)) for column in (cells.impressions, cells.clicks)]
     impressions, clicks = np.rint(counts).astype(np.int64)
     kept = cells.where(first)  # type: ignore[arg-type]
     return replace(kept, ranker=np.zeros_like(kept.ranker), impressions=impressions, clicks=clicks)
@@ -509,7 +520,7 @@ class _EqualStrata:
         where = np.arange(len(self.cells)) + np.repeat(begin[which] - self.first, self.size)
 
         def summed(values: IntArray) -> IntArray:
-            return np.rint(tally(where, values, len(kept))).astype(np.int64)
+            return np.rint(sum_by_index(where, values, len(kept))).astype(np.int64)
 
         cells = Cells(
             segment=self.cells.segment[kept],
@@ -552,13 +563,13 @@ class ExpectedImpressions(NamedTuple):
     def of(cls, cells: Cells, views: FloatArray) -> ExpectedImpressions:
         """Compute them from cells and the page views of each ranker."""
         strata = int(cells.stratum.max(initial=-1)) + 1
-        total = tally(cells.stratum, cells.impressions, strata)
-        traffic = tally(cells.stratum, views[cells.ranker], strata)
+        total = sum_by_index(cells.stratum, cells.impressions, strata)
+        traffic = sum_by_index(cells.stratum, views[cells.ranker], strata)
         rate = np.divide(total, traffic, out=np.zeros(strata), where=traffic > 0)
         several = np.bincount(cells.stratum, minlength=strata)[cells.stratum] > 1
         first, which = group([cells.bucket, cells.ranker, cells.rank])
-        shown = tally(which, np.where(several, cells.impressions, 0), len(first))
-        expected = tally(which, np.where(several, rate[cells.stratum] * views[cells.ranker], 0.0), len(first))
+        shown = sum_by_index(which, np.where(several, cells.impressions, 0), len(first))
+        expected = sum_by_index(which, np.where(several, rate[cells.stratum] * views[cells.ranker], 0.0), len(first))
         return cls(cells.bucket[first], cells.ranker[first], cells.rank[first] - 1, shown, expected)
 
     def shortfalls(self) -> list[Shortfall]:
@@ -584,10 +595,10 @@ class ExpectedImpressions(NamedTuple):
         The standard error comes from the differences of the buckets, because a query may go to one ranker only.
         """
         size = int(where.max(initial=-1)) + 1
-        shown, expected = (tally(where, values, size) for values in (self.shown, self.expected))
+        shown, expected = (sum_by_index(where, values, size) for values in (self.shown, self.expected))
         first, which = group([self.bucket, where])
-        difference = tally(which, self.shown - self.expected, len(first))
-        standard_error = np.sqrt(tally(where[first], difference**2, size))
+        difference = sum_by_index(which, self.shown - self.expected, len(first))
+        standard_error = np.sqrt(sum_by_index(where[first], difference**2, size))
         short = np.flatnonzero((shown < share * expected) & (expected - shown > _STANDARD_ERRORS * standard_error))
         return [(int(place), float(shown[place]), float(expected[place])) for place in short]
 

@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from posbias._optional import Columns, pandas_frame, polars_frame
-from posbias._text import Arguments, Column, as_python, folded, html_table, listed, printable, table
+from posbias._text import Arguments, Column, as_python, html_table, listed, printable, table, wrap
 from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import LogError, Spelling
@@ -711,7 +711,7 @@ class Check:
 
 def _fact(name: str, text: str) -> list[str]:
     """Return a named line of the summary, with further lines indented below it."""
-    return folded(printable(text), f"{name:<12}", " " * 12)
+    return wrap(printable(text), f"{name:<12}", " " * 12)
 
 
 def _first_names(names: list[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from posbias._arrays import FloatArray, group, places, tally
+from posbias._arrays import FloatArray, group, lookup, sum_by_index
 from posbias._stats import FTest, f_tail, not_tested, round_significant, satterthwaite
 from posbias._text import format_p_value, format_ranks, label, listed
 from posbias._validate import shares
@@ -221,7 +221,7 @@ def find_similar_rankers(context: Context) -> Iterator[Finding]:
     size = len(names)
     number = pairs.first_ranker * size + pairs.second_ranker
     shown = pairs.impressions.sum(axis=0)
-    total, same = (tally(number, values, size**2) for values in (shown, shown * pairs.same_rank))
+    total, same = (sum_by_index(number, values, size**2) for values in (shown, shown * pairs.same_rank))
     similar = [int(n) for n in np.flatnonzero(total) if same[n] > _SIMILAR_SHARE * total[n]]
     if not similar:
         return
@@ -752,7 +752,7 @@ def _class_curve(harvest: Harvest, key: tuple[str | None, ...]) -> Jackknife | N
     curve = estimator.curves(counts, np.ones(counts.buckets))
     # A bucket without this class does not change its curve.
     refits = np.tile(curve, (len(harvest.buckets), 1))
-    refits[places(own.buckets, harvest.buckets)] = estimator.curves(counts, deletion_weights(counts.buckets))
+    refits[lookup(own.buckets, harvest.buckets)] = estimator.curves(counts, deletion_weights(counts.buckets))
     return Jackknife(curve, refits)
 
 

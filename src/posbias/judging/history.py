@@ -13,14 +13,14 @@ from datetime import date, timedelta
 from itertools import groupby, pairwise
 from typing import Any
 
-from posbias._files import HISTORY, odd_kind, written_whole
+from posbias._files import HISTORY, atomic_write, special_file_kind
 from posbias._json import RecordError
 from posbias._text import listed, printable
 from posbias._validate import as_path, texts
 from posbias.curves.curve import Curve, Position
 from posbias.curves.files import MOST_RANKS, is_one, read_position
 from posbias.errors import CurveError
-from posbias.findings import wrapped
+from posbias.findings import wrap_printable
 from posbias.harvesting.files import first_line, read_parquet
 from posbias.version import __version__
 
@@ -152,7 +152,7 @@ class History:
             settings = "; ".join(f"{day.estimated_with} from {day.date} on" for day in listed_days)
             more = f" ({len(self.changes):,} times)" if len(self.changes) > _MAX_LISTED_CHANGES else ""
             note = f"The estimator or the level changed{more}. Do not compare days across a change: {settings}."
-            lines += ["", *wrapped(note, "! ", "  ")]
+            lines += ["", *wrap_printable(note, "! ", "  ")]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -205,7 +205,7 @@ def save(history: History, path: str | os.PathLike[str]) -> None:
     types = {"date32[day]": pa.date32(), "string": pa.string(), "double": pa.float64(), "int64": pa.int64()}
     types["list<element: string>"] = pa.list_(pa.field("element", pa.string()))
     schema = pa.schema([(name, types[kind]) for name, kind in _COLUMNS.items()], {METADATA_KEY: str(FORMAT).encode()})
-    with written_whole(path, HISTORY) as part:
+    with atomic_write(path, HISTORY) as part:
         pq.write_table(pa.Table.from_pylist(rows, schema), part, compression="zstd", write_page_checksum=True)
 
 
@@ -224,7 +224,7 @@ def load(path: str | os.PathLike[str]) -> History:
     if not os.path.exists(name):
         raise CurveError(f"There is no file {name!r}. Create it by adding the curve of a day: posbias history add.")
     try:
-        if (kind := "a folder" if os.path.isdir(name) else odd_kind(name)) is not None:
+        if (kind := "a folder" if os.path.isdir(name) else special_file_kind(name)) is not None:
             raise RecordError(f"it is {kind}")
         return _read_table(read_parquet(name))
     except RecordError as error:

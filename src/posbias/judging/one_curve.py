@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, group, tally
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, sum_by_index
 from posbias._stats import FTest, f_tail, not_tested, round_significant, satterthwaite_of_squares
 from posbias._text import format_p_value
 from posbias.estimators.base import MIN_BUCKETS
@@ -348,10 +348,10 @@ def _log_relevance(residuals: Residuals) -> FloatArray:
     right = pairs.second_ranker[first_row] * pairs.max_rank + pairs.second_rank[first_row]
     size = pairs.page_views.shape[1] * pairs.max_rank
     a, b = np.zeros(size), np.zeros(size)
-    left_weight, right_weight = (np.maximum(tally(index, weight, size), 1e-300) for index in (left, right))
+    left_weight, right_weight = (np.maximum(sum_by_index(index, weight, size), 1e-300) for index in (left, right))
     for _ in range(_SMOOTHING_ROUNDS):
-        a = tally(left, weight * (rate - b[right]), size) / left_weight
-        b = tally(right, weight * (rate - a[left]), size) / right_weight
+        a = sum_by_index(left, weight * (rate - b[right]), size) / left_weight
+        b = sum_by_index(right, weight * (rate - a[left]), size) / right_weight
     smooth = a[left] + b[right]
     smooth -= (weight * smooth).sum() / max(weight.sum(), 1e-300)
     return np.asarray(smooth[group_of])
@@ -442,11 +442,11 @@ class Residuals:
     def sum_by_bucket(self, direction: FloatArray) -> FloatArray:
         """Return what each bucket adds to Σ c e, with the effect that its page views have on n_i: (B,)."""
         pairs = self.pairs
-        sums = tally(pairs.bucket, direction * self.excess, pairs.bucket_count)
+        sums = sum_by_index(pairs.bucket, direction * self.excess, pairs.bucket_count)
         if pairs.by_design:
             rankers = pairs.page_views.shape[1]
             pull = direction * self.variance
-            net = tally(pairs.first_ranker, pull, rankers) - tally(pairs.second_ranker, pull, rankers)
+            net = sum_by_index(pairs.first_ranker, pull, rankers) - sum_by_index(pairs.second_ranker, pull, rankers)
             n = pairs.page_views.sum(axis=0)
             sums = sums - pairs.page_views @ np.divide(net, n, out=np.zeros(rankers), where=n > 0)
         return np.asarray(sums)
@@ -564,7 +564,7 @@ class RankerPairs:
         first_row, group_of = group([getattr(self, name) for name in keys])
         kept = {name: getattr(self, name)[first_row] for name in (*keys, "log_odds")}
         first, second, *shown = (
-            tally(group_of, values, len(first_row))
+            sum_by_index(group_of, values, len(first_row))
             for values in (self.first_count, self.second_count, *self.impressions)
         )
         return replace(self, **kept, first_count=first, second_count=second, impressions=np.stack(shown))
@@ -598,15 +598,17 @@ class RankerPairs:
 
     def sum_by_group(self, values: FloatArray) -> FloatArray:
         """Return the sum of values over buckets, for each (i, j, k, k')."""
-        return tally(self.groups[1], values, len(self.groups[0]))
+        return sum_by_index(self.groups[1], values, len(self.groups[0]))
 
     def sum_by_rank(self, values: FloatArray) -> FloatArray:
         """Return Σ values (1[k] − 1[k']), by rank."""
-        return tally(self.first_rank, values, self.max_rank) - tally(self.second_rank, values, self.max_rank)
+        return sum_by_index(self.first_rank, values, self.max_rank) - sum_by_index(
+            self.second_rank, values, self.max_rank
+        )
 
     def laplacian(self, weights: FloatArray) -> FloatArray:
         """Return the Laplacian of ranks as nodes: Σ weights (1[k] − 1[k'])(1[k] − 1[k'])ᵀ."""
         size = self.max_rank
-        adjacency = tally(self.first_rank * size + self.second_rank, weights, size**2).reshape(size, size)
+        adjacency = sum_by_index(self.first_rank * size + self.second_rank, weights, size**2).reshape(size, size)
         adjacency += adjacency.T
         return np.asarray(np.diag(adjacency.sum(axis=1)) - adjacency)

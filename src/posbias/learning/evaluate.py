@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from posbias._arrays import FloatArray, places
+from posbias._arrays import FloatArray, lookup
 from posbias._charts import Chart, Color, Rule, Series, known, named_axis, number_axis
 from posbias._matplotlib import draw, save
 from posbias._stats import t_quantile
-from posbias._text import Column, folded, listed, printable, table
+from posbias._text import Column, listed, printable, table, wrap
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, check_type, share
 from posbias.engines import EngineChoice, OpenLog, choose_engine, open_log
 from posbias.engines.base import filter_rows
@@ -266,8 +266,8 @@ class Evaluation:
             f"{self.metric} from {self.clicks:,} clicks in {self.page_views:,} page views. Propensities by "
             f"{self.estimator}; the intervals include their uncertainty."
         )
-        lines = [line for text in (*self.verdicts, head) for line in folded(printable(text))]
-        notes = [line for note in self.notes for line in folded(f"! {printable(note)}")]
+        lines = [line for text in (*self.verdicts, head) for line in wrap(printable(text))]
+        notes = [line for note in self.notes for line in wrap(f"! {printable(note)}")]
         return "\n".join([*lines, "", self._table(), *notes])
 
     def _table(self) -> str:
@@ -291,7 +291,7 @@ class Evaluation:
             line
             for result in results
             if (reason := _first_reason(result))
-            for line in folded(f"! {printable(result.name)}: {reason}")
+            for line in wrap(f"! {printable(result.name)}: {reason}")
         ]
         return "\n".join([table(columns), *cautions])
 
@@ -718,7 +718,7 @@ def _click_credits(harvest: Harvest, answer: Answer, propensity: Sequence[float]
     names = ["worth", "worth_log", *(f"worth_{j}" for j in range(rankings))]
     credit = np.zeros((len(names), len(harvest.buckets), harvest.max_rank + 1))
     views = np.zeros(len(harvest.buckets))
-    bucket, rank = places(answer["bucket"], harvest.buckets), answer["rank"]
+    bucket, rank = lookup(answer["bucket"], harvest.buckets), answer["rank"]
     for number, name in enumerate(names):
         credit[number][bucket, rank] = answer[name]
     # Rank 0 has the page views of a bucket.

@@ -24,7 +24,7 @@ import numpy as np
 
 from posbias._arrays import AnyArray, BoolArray, FloatArray, IntArray, group
 from posbias._text import listed
-from posbias._validate import number, one_of, whole
+from posbias._validate import integer, number, one_of
 from posbias.errors import PosbiasError
 from posbias.learning.objectives import (
     as_numbers,
@@ -261,8 +261,8 @@ def pair_differences(
 
     Reference: Joachims, Swaminathan and Schnabel, WSDM 2017, section 5.
     """
-    whole("pairs", pairs, 1)
-    whole("seed", seed, 0)
+    integer("pairs", pairs, 1)
+    integer("seed", seed, 0)
     x = as_numbers("features", features, "a table of numbers, and no sparse one")
     w, sizes = grouped_weights(weights, groups)
     if x.ndim != 2 or len(x) != len(w):
@@ -425,9 +425,9 @@ def choose_rule(
         >>> print(choose_rule(rules, query, weight, shown, folds=2))
         good (bad 0.6309, good 1.0000)
     """
-    whole("folds", folds, 2)
-    whole("depth", depth, 1)
-    whole("seed", seed, 0)
+    integer("folds", folds, 2)
+    integer("depth", depth, 1)
+    integer("seed", seed, 0)
     if not isinstance(rules, Mapping) or not rules or not all(map(callable, rules.values())):
         raise PosbiasError(f"rules must be a mapping from names to functions, with at least one rule, not {rules!r}.")
     group = group_numbers("query", query)
@@ -499,8 +499,8 @@ def held_out_dcg(scores: Any, weight: Any, query: Any, *, depth: int = 10, seed:
     >>> held_out_dcg([3.0, 2.0, 1.0], [1.0, 0.0, 1.0], [7, 7, 7])
     0.75
     """
-    whole("depth", depth, 1)
-    whole("seed", seed, 0)
+    integer("depth", depth, 1)
+    integer("seed", seed, 0)
     w = non_negative_numbers("weight", weight)
     group = group_numbers("query", query)
     s = _finite_scores("There are", scores, len(w))

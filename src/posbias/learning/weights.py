@@ -21,9 +21,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from posbias._files import writable, written_whole
+from posbias._files import atomic_write, writable
 from posbias._text import as_python, format_ranges, format_ranks, label, listed
-from posbias._validate import DEFAULT_CAP, as_path, names, number, one_of, truth
+from posbias._validate import DEFAULT_CAP, as_path, boolean, names, number, one_of
 from posbias.curves.curve import Curve, Segment
 from posbias.engines import EngineChoice, OpenLog, Spark, choose_engine, open_log
 from posbias.engines.duckdb_sources import escape_glob
@@ -265,13 +265,13 @@ def _draft_of(output: str | os.PathLike[str] | None, *, overwrite: bool) -> Iter
         return
     name = as_path("output", output)
     writable(name)
-    if os.path.lexists(name) and not truth("overwrite", overwrite):
+    if os.path.lexists(name) and not boolean("overwrite", overwrite):
         raise PosbiasError(f"{name!r} exists already. Name another file, or replace it.", {"overwrite": True})
     if file_format(name) != "parquet":
         raise PosbiasError(
             f"Weights are written as Parquet: the name of the file must end with .parquet, not {name!r}."
         )
-    with written_whole(name) as draft:
+    with atomic_write(name) as draft:
         yield draft
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any, Literal
 
-from posbias._text import shown
+from posbias._text import source_repr
 from posbias.errors import LogError
 
 Weighting = Literal["traffic", "uniform", "harmonic"]
@@ -237,11 +237,11 @@ class ClickLog:
 
     def __repr__(self) -> str:
         given = [
-            f"{f.name}={shown(getattr(self, f.name))}"
+            f"{f.name}={source_repr(getattr(self, f.name))}"
             for f in fields(self)[1:]
             if not (isinstance(getattr(self, f.name), str | None) and getattr(self, f.name) == f.default)
         ]
-        return f"ClickLog({', '.join([shown(self.source), *given])})"
+        return f"ClickLog({', '.join([source_repr(self.source), *given])})"
 
 
 def _named(name: str) -> str:
@@ -292,10 +292,10 @@ class Events:
 
     def __repr__(self) -> str:
         given = [
-            f"{field.name}={shown(getattr(self, field.name))}"
+            f"{field.name}={source_repr(getattr(self, field.name))}"
             for field in fields(self)[2:]
             if not (
                 isinstance(getattr(self, field.name), str | int | None) and getattr(self, field.name) == field.default
             )
         ]
-        return f"Events({', '.join([shown(self.impressions), shown(self.clicks), *given])})"
+        return f"Events({', '.join([source_repr(self.impressions), source_repr(self.clicks), *given])})"

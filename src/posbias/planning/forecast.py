@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, group, tally
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, sum_by_index
 from posbias._stats import t_quantile
 from posbias._text import listed
 from posbias._validate import DEFAULT_LEVEL
@@ -360,9 +360,9 @@ class HarvestModel:
         first, row = group([cells.bucket, cells.stratum])
         ranks = np.zeros((len(first), rankers), dtype=np.int64)
         ranks[row, cells.ranker] = cells.rank
-        shown = tally(row, cells.impressions, len(first))
-        clicks = tally(row, cells.clicks, len(first))
-        exposure = tally(row, cells.impressions * p[cells.rank - 1], len(first))
+        shown = sum_by_index(row, cells.impressions, len(first))
+        clicks = sum_by_index(row, cells.clicks, len(first))
+        exposure = sum_by_index(row, cells.impressions * p[cells.rank - 1], len(first))
         reach = (ranks > 0) @ (traffic / traffic.sum())
         pages = np.rint(harvest.views.sum(axis=1)).astype(np.int64)
         bucket, stratum = cells.bucket[first], cells.stratum[first]
@@ -444,7 +444,7 @@ def _relevance_counts(stratum: IntArray, clicks: FloatArray, exposure: FloatArra
     """
     size = int(stratum.max(initial=0)) + 1
     rate = clicks.sum() / max(exposure.sum(), 1e-300)
-    stratum_clicks, stratum_exposure = tally(stratum, clicks, size), tally(stratum, exposure, size)
+    stratum_clicks, stratum_exposure = sum_by_index(stratum, clicks, size), sum_by_index(stratum, exposure, size)
     mean = (stratum_clicks + _SHRINKAGE_VIEWS * rate) / (stratum_exposure + _SHRINKAGE_VIEWS)
     mean = np.clip(mean, 1e-6, 1 - 1e-6)[stratum]
     missed = np.maximum(exposure - clicks, 0)
@@ -758,7 +758,10 @@ def with_new_ranker(model: HarvestModel, queries: int | None, rng: np.random.Gen
     key = row * (len(model.propensity) + 1) + new_ranks
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     kept = row[first]
-    ranks, views = np.concatenate([ranks[first], new_ranks[first][:, None]], axis=1), tally(which, views, len(first))
+    ranks, views = (
+        np.concatenate([ranks[first], new_ranks[first][:, None]], axis=1),
+        sum_by_index(which, views, len(first)),
+    )
     clicks = _match_relevance(ranks, views, model.clicks[kept], len(model.propensity))
     return replace(model, bucket=model.bucket[kept], ranks=ranks.reshape(-1, m + 1), views=views, clicks=clicks)
 
@@ -848,7 +851,7 @@ def _match_relevance(ranks: IntArray, views: FloatArray, clicks: FloatArray, max
     relevance = clicks[:, 0] / weight
     size = max_rank + 1
     relevant, total = (
-        np.stack([tally(column, values, size) for column in ranks.T]) for values in (views * relevance, views)
+        np.stack([sum_by_index(column, values, size) for column in ranks.T]) for values in (views * relevance, views)
     )
     present = relevant[:-1].sum(axis=0) / np.maximum(total[:-1].sum(axis=0), 1e-300)
     gain = np.where(

@@ -18,8 +18,8 @@ from posbias._arrays import FloatArray
 from posbias._charts import MARKERS, Chart, Rule, Series, number_axis
 from posbias._matplotlib import draw, save
 from posbias._optional import Columns, pandas_frame, polars_frame
-from posbias._text import Column, folded, printable, table
-from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, check_type, number, one_of, share, shares, texts, whole
+from posbias._text import Column, printable, table, wrap
+from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, check_type, integer, number, one_of, share, shares, texts
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import FROM_HARVESTS, CrossFit
@@ -146,8 +146,8 @@ def plan(
     names = _valid_estimators(estimators)
     splits = _valid_splits(traffic)
     if queries is not None:
-        whole("queries", queries, 1, _MOST_QUERIES)
-    whole("seed", seed, 0)
+        integer("queries", queries, 1, _MOST_QUERIES)
+    integer("seed", seed, 0)
     if isinstance(source, World):
         if splits:
             raise PosbiasError("An assumed world has its own traffic. Give the split as World(traffic=...).")
@@ -591,7 +591,7 @@ def save_plan(plan: Plan, path: str) -> None:
 
 
 def _wrap(text: str) -> str:
-    return "\n".join(folded(printable(text)))
+    return "\n".join(wrap(printable(text)))
 
 
 # Numbers of a plan have three digits: a forecast is not more precise.

@@ -12,7 +12,7 @@ import numpy as np
 from posbias._charts import MARKERS, Axis, Chart, Rule, Series, known, number_axis
 from posbias._matplotlib import checked_axes, draw
 from posbias._matplotlib import save as save_picture
-from posbias._validate import check_type, whole
+from posbias._validate import check_type, integer
 from posbias.curves.curve import Curve, curve_series, draw_curve, propensity_chart
 from posbias.errors import CurveError
 from posbias.estimators.base import CurveEstimator
@@ -101,7 +101,9 @@ def history(history: History, ax: Axes | None = None, *, ranks: Sequence[int] | 
         raise CurveError("The history has no day yet: add one with History.add, or posbias history add.")
     if ranks is not None and not isinstance(ranks, Sequence | np.ndarray):
         raise CurveError(f"ranks must be a list of ranks, such as ranks=[2, 5], not {ranks!r}.")
-    chosen = [whole("ranks", rank, 1, error=CurveError) for rank in ranks] if ranks is not None else some_ranks(history)
+    chosen = (
+        [integer("ranks", rank, 1, error=CurveError) for rank in ranks] if ranks is not None else some_ranks(history)
+    )
     if not 0 < len(chosen) <= len(MARKERS):
         raise CurveError(f"From 1 to {len(MARKERS)} ranks can be drawn over days, not {len(chosen)}.")
     return draw(history_chart(history, chosen), ax)

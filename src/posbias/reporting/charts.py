@@ -14,7 +14,7 @@ import numpy as np
 
 from posbias._charts import Chart, Series, number_axis, rank_axis, short_names
 from posbias._text import label, printable
-from posbias.curves.curve import Curve, Position, curve_chart, telling_segments
+from posbias.curves.curve import Curve, Position, curve_chart, largest_segments
 from posbias.estimators.base import connected_ranks
 from posbias.judging.compare import Comparison, comparison_chart, format_change, p_value_cell
 from posbias.judging.history import History
@@ -140,7 +140,7 @@ def _without_intervals(curve: Curve) -> Curve:
 def segment_curves(curve: Curve, most: int) -> dict[str, Curve]:
     """Return the curve of all data, and those of the segments with most data, by name."""
     curves = {"all": without_segments(curve)}
-    for key, part in telling_segments(curve, most).items():
+    for key, part in largest_segments(curve, most).items():
         # A segment may be called "all" too.
         name = label(key)
         curves[f'"{name}"' if name in curves else name] = part

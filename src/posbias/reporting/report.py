@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from posbias._arrays import FloatArray, begun
+from posbias._arrays import FloatArray, run_in_background
 from posbias._text import as_python, format_ranks
 from posbias._validate import DEFAULT_CAP, DEFAULT_LEVEL, DEFAULT_MAX_RANK, share, texts
 from posbias._validate import names as segment_columns
@@ -149,7 +149,7 @@ def report(
         harvest, page_clicks = _get_harvest(one, settings, engine, progress)
         chosen = choose_estimator(harvest, estimator)
         # NumPy lets both run at the same time.
-        evidence = begun(partial(_measure_evidence, harvest, chosen, level))
+        evidence = run_in_background(partial(_measure_evidence, harvest, chosen, level))
         fits.append(fit_harvest(harvest, chosen, level))
         parts.append(_part(fits[-1], evidence.result(), page_clicks, _origin(harvest, one, settings), name))
     comparison = None
@@ -216,11 +216,11 @@ class Report:
 
     def save(self, path: str | os.PathLike[str], spell: Spelling = as_python) -> None:
         """Write the report to an HTML file, as a whole or not at all."""
-        from posbias._files import REPORT, writable, written_whole
+        from posbias._files import REPORT, atomic_write, writable
 
         writable(path, REPORT)
         page = self.to_html(spell)
-        with written_whole(path, REPORT) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
+        with atomic_write(path, REPORT) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
             file.write(page)
 
     def __repr__(self) -> str:

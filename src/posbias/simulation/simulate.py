@@ -26,7 +26,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, numbers_to_arrow, texts_to_arrow
-from posbias._files import all_written_whole
+from posbias._files import atomic_write_all
 from posbias._json import checksum
 from posbias.errors import PosbiasError
 from posbias.simulation.world import World
@@ -118,7 +118,7 @@ def write(
         )
     # The log is put in place last: where it exists, the files that belong to it exist too.
     paths = [truth, *([rankings] if rankings else []), log]
-    with all_written_whole(paths) as written:
+    with atomic_write_all(paths) as written:
         drafts: dict[Path | None, Path] = dict(zip(paths, map(Path, written), strict=True))
         rows = queries = page_views = 0
         same: Any = 0
