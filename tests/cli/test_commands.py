@@ -165,7 +165,7 @@ def test_a_harvest_gives_the_estimate_of_its_log(folder: Path, log: str, tmp_pat
 
 def test_notes_go_to_stderr(folder: Path) -> None:
     made = run("estimate", folder / "replay.csv", "--json", "--weighting", "traffic", "--interval", "none")
-    assert "Note: Weighting by traffic in replay is biased" in made.stderr
+    assert "Note: The weighting 'traffic' is biased in replay" in made.stderr
     assert json.loads(made.stdout)["weighting"] == "traffic"
 
 

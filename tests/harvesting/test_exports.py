@@ -98,7 +98,7 @@ def test_what_was_decided_in_the_query_is_not_decided_again(tmp_path: Path) -> N
         assert "is a harvest, not a log" in run(command, path, *more, code=2).stderr
 
 
-@pytest.mark.parametrize(("clicked", "said"), [(0, "not a single click"), (1, "every one of")])
+@pytest.mark.parametrize(("clicked", "said"), [(0, "not a single click"), (1, "results were clicked")])
 @pytest.mark.parametrize("layout", ANSWERS)
 def test_a_damaged_log_is_refused_unless_forced(clicked: int, said: str, layout: str, tmp_path: Path) -> None:
     log = posbias.simulate(posbias.World(queries=20))

@@ -104,7 +104,9 @@ def test_what_counts_it_refuses_it(how):
 
 def test_a_name_that_is_no_ranker_is_told_what_it_may_stand_for():
     log = posbias.ClickLog(interleaved(team_draft, 50).assign(ranker="interleaved"))
-    with pytest.raises(posbias.LogError, match=r"interleaved, say ranks='none' and ranker='none'"):
+    with pytest.raises(
+        posbias.LogError, match=r"interleaved lists of these rankers, use ranks='none' and ranker='none'"
+    ):
         posbias.harvest(log)
 
 

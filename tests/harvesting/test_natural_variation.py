@@ -180,7 +180,7 @@ def test_windows_that_are_none_are_refused() -> None:
     wide = posbias.simulate(posbias.World(queries=20))
     with pytest.raises(posbias.LogError, match="A window is used only in replay"):
         posbias.harvest(posbias.ClickLog(wide.append_column("day", pa.array([1] * len(wide))), window="day"))
-    with pytest.raises(posbias.LogError, match="names no ranker, so that none can be refused"):
+    with pytest.raises(posbias.LogError, match="needs a log that names its rankers, and this log names none"):
         posbias.harvest(posbias.ClickLog(log, ranker="none"), non_functional="refuse")
 
 

@@ -62,11 +62,11 @@ def test_what_was_counted_is_no_segment(layout: str) -> None:
 
 NO_RANKS = {
     "zero": (0, "zero-based-rank", "rank of 0"),
-    "negative": (-1, "not-a-rank", "no whole number of 1 or more"),
-    "a fraction": (1.5, "not-a-rank", "no whole number of 1 or more"),
-    "a text": ("third", "not-a-rank", "no whole number of 1 or more"),
+    "negative": (-1, "not-a-rank", "not a whole number of 1 or more"),
+    "a fraction": (1.5, "not-a-rank", "not a whole number of 1 or more"),
+    "a text": ("third", "not-a-rank", "not a whole number of 1 or more"),
     "a zero as text": ("0", "zero-based-rank", "rank of 0"),
-    "infinity": (float("inf"), "not-a-rank", "no whole number of 1 or more"),
+    "infinity": (float("inf"), "not-a-rank", "not a whole number of 1 or more"),
 }
 NONE = {"null": None, "NaN": float("nan"), "an empty text": "", "the text nan": "NaN", "the text null": "null"}
 
@@ -131,7 +131,7 @@ def test_clicks_missing_after_a_join_are_counted_as_none(wide: Rows) -> None:
 
 DAMAGED = {
     "duplicates": (lambda rows: [*rows, *rows[:50]], "50 rows repeat"),
-    "only clicks": (lambda rows: [row for row in rows if row["clicked"]], "every one of"),
+    "only clicks": (lambda rows: [row for row in rows if row["clicked"]], "results were clicked"),
     "no clicks": (lambda rows: [row | {"clicked": 0} for row in rows], "not a single click on 1,800"),
 }
 

@@ -280,7 +280,7 @@ def test_aggregated_counts() -> None:
     exceeding = only(found, "clicks-exceed-impressions")
     assert (exceeding.severity, exceeding.count) == ("error", 1)
     assert "impressions=3, clicks=9" in (exceeding.example or "")
-    assert "not exchanged" in exceeding.remedy
+    assert "not swapped" in exceeding.remedy
     assert [p.count for p in found.findings if p.code == "not-a-count"] == [1, 1]
     with pytest.raises(posbias.LogError, match="more clicks in 'clicks' than impressions in 'impressions'"):
         harvest(rows)
@@ -478,7 +478,7 @@ def test_a_ranker_without_rank_column(rows: Rows) -> None:
     problem = only(found, "unknown-ranker")
     assert problem.severity == "error"
     assert problem.count == sum(r["ranker"] == "c" for r in rows)
-    assert "rank columns tell those of 'a', 'b'" in problem.message
+    assert "rank columns of the log have the ranks of 'a', 'b'" in problem.message
     assert "ranker=c" in (problem.example or "")
     assert "ranks='none'" in problem.remedy
     with pytest.raises(posbias.LogError, match="whose ranks are not known"):
@@ -605,7 +605,7 @@ def test_a_position_with_clicks_only() -> None:
     assert problem.count == sum(r["clicked"] for r in rows if r["position"] == 2)
     assert problem.severity == "warning"
     made = harvest([r for r in rows if r["clicked"] or r["position"] > 1])
-    assert "at position 1 was clicked" in next(f.message for f in made.findings if f.code == problem.code)
+    assert "at position 1 were clicked" in next(f.message for f in made.findings if f.code == problem.code)
 
 
 def test_page_views_that_lack_rows() -> None:
@@ -622,7 +622,7 @@ def test_page_views_that_lack_rows() -> None:
 def test_no_first_position(rows: Rows) -> None:
     problem = only(check([r for r in rows if r["position"] > 1]), "no-first-position")
     assert problem.severity == "error"
-    assert "the first is 2" in problem.message
+    assert "the first position is 2" in problem.message
 
 
 def test_no_click_at_the_first_position(rows: Rows) -> None:

@@ -577,7 +577,7 @@ CASES: dict[str, Case] = {
     "click of bytes": Case(the(every("clicked", lambda c: b"1" if c else b"0")), "neither 0 nor 1"),
     "click of objects": Case(the(WIDE.to_pandas().assign(clicked=["yes", 1, 0] * (len(WIDE) // 3))), "neither 0 nor 1"),
     "no click at all": Case(the(every("clicked", lambda c: 0)), "not a single click on 360 results"),
-    "nothing but clicks": Case(the(every("clicked", lambda c: 1)), "every one of 360 results was clicked"),
+    "nothing but clicks": Case(the(every("clicked", lambda c: 1)), "all 360 results were clicked"),
     # Counts.
     "more clicks than impressions": Case(
         the(some("clicks", 10**6, table=COUNTS)), "more clicks in 'clicks' than impressions"
@@ -621,7 +621,7 @@ CASES: dict[str, Case] = {
     "ranker NULL in replay": Case(the(some("ranker", None, table=REPLAY)), "no value in column 'ranker'"),
     "ranker of no type": Case(the(cut(WIDE, "ranker", lambda old: [None] * len(old))), "no value in column 'ranker'"),
     "ranker of no letter": Case(the(some("ranker", "")), "whose ranks are not known"),
-    "ranker and a blank": Case(the(some("ranker", "a ")), "whose ranks are not known.*those of 'a', 'b'"),
+    "ranker and a blank": Case(the(some("ranker", "a ")), "whose ranks are not known.*the ranks of 'a', 'b'"),
     "ranker in capitals": Case(the(some("ranker", "A")), "whose ranks are not known"),
     "ranker of lists": Case(
         the(every("ranker", lambda r: [r])), "Column 'ranker' of the log is .*must be a single value"
@@ -631,26 +631,26 @@ CASES: dict[str, Case] = {
     # Ranks of rankers that were not shown.
     "rank 0": Case(the(some("rank_b", 0)), "rank of 0 in 'rank_a', 'rank_b': ranks seem to count from 0"),
     "rank 0 unsigned": Case(the(some("rank_b", 0, type_=pa.uint64())), "ranks seem to count from 0"),
-    "rank -1": Case(the(some("rank_b", -1)), "no whole number of 1 or more"),
+    "rank -1": Case(the(some("rank_b", -1)), "not a whole number of 1 or more"),
     "rank of -128 bits": Case(
         relation("SELECT * REPLACE (-170141183460469231731687303715884105727 AS rank_b) FROM wide"),
-        "no whole number of 1 or more|cannot be represented",
+        "not a whole number of 1 or more|cannot be represented",
     ),
-    "rank 1.5": Case(the(number("rank_b", 1.5)), "no whole number of 1 or more"),
-    "rank inf": Case(the(number("rank_b", float("inf"))), "no whole number of 1 or more"),
-    "rank second": Case(the(word("rank_b", "second")), "no whole number of 1 or more"),
-    "rank -": Case(the(word("rank_b", "-")), "no whole number of 1 or more"),
-    "rank 1_0": Case(the(word("rank_b", "1_0")), "no whole number of 1 or more"),
+    "rank 1.5": Case(the(number("rank_b", 1.5)), "not a whole number of 1 or more"),
+    "rank inf": Case(the(number("rank_b", float("inf"))), "not a whole number of 1 or more"),
+    "rank second": Case(the(word("rank_b", "second")), "not a whole number of 1 or more"),
+    "rank -": Case(the(word("rank_b", "-")), "not a whole number of 1 or more"),
+    "rank 1_0": Case(the(word("rank_b", "1_0")), "not a whole number of 1 or more"),
     "rank of booleans": Case(the(every("rank_b", lambda k: k == 1)), "Column 'rank_b' of the log is true or false"),
-    "rank of dates": Case(the(every("rank_b", day)), "no whole number of 1 or more"),
-    "rank of times": Case(the(every("rank_b", moment)), "no whole number of 1 or more"),
-    "rank of lists": Case(the(every("rank_b", lambda k: [k])), "no whole number of 1 or more"),
-    "rank of structs": Case(the(every("rank_b", lambda k: {"k": k})), "no whole number of 1 or more"),
-    "rank of halves": Case(the(every("rank_b", lambda k: decimal.Decimal(k) / 2)), "no whole number of 1 or more"),
+    "rank of dates": Case(the(every("rank_b", day)), "not a whole number of 1 or more"),
+    "rank of times": Case(the(every("rank_b", moment)), "not a whole number of 1 or more"),
+    "rank of lists": Case(the(every("rank_b", lambda k: [k])), "not a whole number of 1 or more"),
+    "rank of structs": Case(the(every("rank_b", lambda k: {"k": k})), "not a whole number of 1 or more"),
+    "rank of halves": Case(the(every("rank_b", lambda k: decimal.Decimal(k) / 2)), "not a whole number of 1 or more"),
     "ranks exchanged": Case(
-        the(named(WIDE, rank_a="rank_b", rank_b="rank_a")), "position that is not the rank", finding=True
+        the(named(WIDE, rank_a="rank_b", rank_b="rank_a")), "position is not the rank", finding=True
     ),
-    "ranks moved by one": Case(the(every("rank_a", lambda k: k + 1)), "position that is not the rank", finding=True),
+    "ranks moved by one": Case(the(every("rank_a", lambda k: k + 1)), "position is not the rank", finding=True),
     "no rank of a ranker shown": Case(
         the(cut(WIDE, "rank_a", lambda old: [None] * len(old))), "180 of 360 rows were left out", finding=True
     ),
@@ -668,17 +668,21 @@ CASES: dict[str, Case] = {
         the(LONG), "rows were left out", {"rankings": some("doc_id", None, table=RANKINGS)}, finding=True
     ),
     "rankings of 0": Case(the(LONG), "rankings have a rank of 0", {"rankings": some("rank", 0, table=RANKINGS)}),
-    "rankings of -1": Case(the(LONG), "no whole number of 1 or more", {"rankings": some("rank", -1, table=RANKINGS)}),
+    "rankings of -1": Case(
+        the(LONG), "not a whole number of 1 or more", {"rankings": some("rank", -1, table=RANKINGS)}
+    ),
     "rankings of 1.5": Case(
-        the(LONG), "no whole number of 1 or more", {"rankings": number("rank", 1.5, table=RANKINGS)}
+        the(LONG), "not a whole number of 1 or more", {"rankings": number("rank", 1.5, table=RANKINGS)}
     ),
     "rankings of words": Case(
-        the(LONG), "no whole number of 1 or more", {"rankings": word("rank", "top", table=RANKINGS)}
+        the(LONG), "not a whole number of 1 or more", {"rankings": word("rank", "top", table=RANKINGS)}
     ),
-    "rankings of dates": Case(the(LONG), "no whole number of 1 or more", {"rankings": every("rank", day, RANKINGS)}),
-    "rankings of times": Case(the(LONG), "no whole number of 1 or more", {"rankings": every("rank", moment, RANKINGS)}),
+    "rankings of dates": Case(the(LONG), "not a whole number of 1 or more", {"rankings": every("rank", day, RANKINGS)}),
+    "rankings of times": Case(
+        the(LONG), "not a whole number of 1 or more", {"rankings": every("rank", moment, RANKINGS)}
+    ),
     "rankings of lists": Case(
-        the(LONG), "no whole number of 1 or more", {"rankings": every("rank", lambda k: [k], RANKINGS)}
+        the(LONG), "not a whole number of 1 or more", {"rankings": every("rank", lambda k: [k], RANKINGS)}
     ),
     "rankings of booleans": Case(
         the(LONG),
@@ -712,7 +716,7 @@ CASES: dict[str, Case] = {
     ),
     "rankings of one ranker": Case(
         the(LONG),
-        "ranks are not known: the rankings table tells those of 'a'",
+        "ranks are not known: the rankings table has the ranks of 'a'",
         {"rankings": RANKINGS.filter(pa.compute.equal(RANKINGS["ranker"], "a"))},
     ),
     "rankings of others": Case(the(LONG), "are not known", {"rankings": every("ranker", lambda r: f"{r}2", RANKINGS)}),
@@ -902,7 +906,7 @@ CASES: dict[str, Case] = {
     ),
     "page views that are queries": Case(
         the(WIDE),
-        "page views hold results of several rankers",
+        "page views have results of several rankers",
         {"impression": "query_id", "duplicates": "drop"},
         finding=True,
     ),
@@ -997,7 +1001,7 @@ def test_a_ranker_that_is_no_function_is_refused_however_it_is_counted(max_strat
     told = posbias.harvest(log, max_rank=3, max_strata=max_strata)
     assert "non-functional-ranker" in [finding.code for finding in told.findings]
     assert told.about["non_functional_pairs"] > 0
-    with pytest.raises(posbias.LogError, match="shown at several ranks by one and the same ranker"):
+    with pytest.raises(posbias.LogError, match="shown at several ranks by the same ranker"):
         posbias.harvest(log, max_rank=3, max_strata=max_strata, non_functional="refuse")
 
 

@@ -354,7 +354,7 @@ def test_a_non_functional_ranker_is_rejected_on_request(engine: Any) -> None:
 
 def test_traffic_in_replay_is_warned_of(engine: Any) -> None:
     exported = load(answer(engine, Log("replay", [{**GOOD, "ranks": {}}]), weighting="traffic"))
-    assert "Weighting by traffic in replay is biased" in exported.findings[0].message
+    assert "The weighting 'traffic' is biased in replay" in exported.findings[0].message
 
 
 def test_an_empty_log_is_refused(engine: Any, tmp_path: Path) -> None:

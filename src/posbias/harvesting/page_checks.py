@@ -1,4 +1,10 @@
-"""Defects of page views and rankings."""
+"""Check page views and rankings: repeated results, interleaved lists, ranks that are known for one ranker only.
+
+- `find_repeats` reports results that a page view shows twice, positions with two results, and page views with results
+  of several rankers.
+- `find_interleaved` reports page views made of the lists of several rankers (team draft, balanced interleaving).
+- `find_one_sided` reports rankers whose ranks are logged only where they were shown, so that they compare nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +23,18 @@ if TYPE_CHECKING:
     from posbias.harvesting.tables import Cells
 
 # A hash of 31 bits, all set.
-_BITS = 2**31 - 1
-# From this share of rows that are not where their own ranker puts them, one asks why.
-_SOME = 0.1
-# Interleaving puts every result between its best rank and that times the rankers; what is moved otherwise does not.
-_BETWEEN = 0.95
-# So many of the page views in question are made by no single ranker.
-_MOST = 0.5
-# With fewer rows on which another's ranks are known, chance may leave none the other way round.
-_FEWEST = 100
-# So many rows are looked at first.
-_FIRST = 2**17
+_HASH_BITS = 2**31 - 1
+# Interleaving is checked if at least this share of rows is not at the rank of its own ranker.
+_CONTRADICTED_SHARE = 0.1
+# Interleaving puts a result between its best rank and its best rank times the number of rankers. At least this share of
+# rows must be there.
+_BETWEEN_SHARE = 0.95
+# At least this share of those page views must not be in the order of any single ranker.
+_UNORDERED_SHARE = 0.5
+# A check for one-sided ranks needs this many rows, because with fewer there may be none by chance.
+_MIN_ROWS = 100
+# The check for one-sided ranks reads this many rows first.
+_FIRST_ROWS = 2**17
 
 
 def find_repeats(
@@ -39,23 +46,29 @@ def find_repeats(
     whole: LogProfile | None = None,
     page_views: int | None = None,
 ) -> list[Finding]:
-    """Return results logged twice in a page view, and page views with two results at one position.
+    """Report results logged twice in a page view, and page views with two results at one position.
 
-    `moved` says whether a result may stand at several positions of a page view: not where no ranker ever puts a
-    document of a query at several. `whole` is the profile of a log all of whose rows lie within the top M and have ids.
-    `page_views`, if given, are those of the log by its positions, which are compared with those by their ids.
+    Arguments:
+        opened (OpenLog): the log.
+        plan (QueryPlan): the plan of its queries.
+        sample (Sample, default all rows): the page views to check.
+        moved (bool, default True): whether a document may be at several positions of a page view. Give False if no
+            ranker puts a document of a query at several positions.
+        whole (LogProfile, default None): the profile of a log whose rows are all within the top M and have ids.
+        page_views (int, default None): the page views of the log by its positions; if given, they are compared with the
+            number of page view ids.
     """
     if plan.schema.impression is None or plan.schema.aggregated:
         return _find_crowded_queries(opened, plan, sample)
-    views, beginning = _Views(opened, plan, sample, whole), _Views(opened, plan, sample.beginning)
+    views, beginning = _PageViews(opened, plan, sample, whole), _PageViews(opened, plan, sample.beginning)
     if sample == sample.beginning:
-        crowded, mixed, known = opened.rows(views.screen(), "Looking for repeats")[0]
+        crowded, mixed, known = opened.rows(views.screen(), "Checking for repeats")[0]
     else:
-        # What repeats may stand anywhere, and is looked for all over the log; ids that name no page view show at the
-        # beginning.
-        views, crowded = _screened(opened, plan, sample)
-        _, mixed, known = opened.rows(beginning.screen(), "Looking for repeats")[0]
-    # Beyond 62 positions share a bit, and which page views are in the top M is not known.
+        # Repeats may be anywhere, so all of the log is sampled. Ids that do not identify page views show in the first
+        # rows.
+        views, crowded = _screen_sample(opened, plan, sample)
+        _, mixed, known = opened.rows(beginning.screen(), "Checking for repeats")[0]
+    # Positions below 62 share a bit, so it is not known which page views have results in the top M.
     found = [] if page_views is None or (not whole and plan.max_rank > 62) else find_missing_rows(known, page_views)
     if crowded:
         found += [*_find_duplicates(views), *_find_crowded(views)]
@@ -67,7 +80,7 @@ def find_repeats(
 
 
 def _find_crowded_queries(opened: OpenLog, plan: QueryPlan, sample: Sample) -> list[Finding]:
-    """Without page views: a query's ranker cannot show more results at a lower position than at the first."""
+    """Report repeats of a log without page view ids: a ranker with more results of a query below its top position."""
     schema, d = plan.schema, plan.dialect
     names = zip("qrp", (schema.query, schema.ranker, schema.position), strict=True)
     columns = ", ".join(
@@ -96,22 +109,22 @@ def _find_crowded_queries(opened: OpenLog, plan: QueryPlan, sample: Sample) -> l
             Step("crowded", "Those with more.", f"SELECT COUNT(*), MIN({label})\nFROM compared\nWHERE n > top"),
         ]
     )
-    crowded, example = opened.rows(sql, "Looking for repeats")[0]
+    crowded, example = opened.rows(sql, "Checking for repeats")[0]
     arguments: Arguments = {}
     if schema.aggregated:
-        remedy = "Count results again from the log that was added up, each once for a page view."
+        remedy = "Aggregate the log again, and count each result once for each page view."
     else:
         column = guess_column("impression", "impression_id", schema.types)
         arguments = {"impression": column} if column else {}
         remedy = (
-            "Name the column of the page view (impression) to tell which; rows logged twice can then be dropped with "
-            "duplicates='drop'."
+            "Name the column of the page view (impression) to find out which. Then duplicates='drop' drops rows that "
+            "were logged twice."
         )
     return _finding(
         "several-results-at-position",
         "warning",
-        f"{sample}{{count}} times a ranker has more results of a query at a position than at the first: one result "
-        "logged twice, or two results at one position",
+        f"{sample}{{count}} times a ranker has more results of a query at a position than at the first position: a "
+        "result was logged twice, or two results are at one position",
         crowded,
         example,
         remedy,
@@ -134,8 +147,8 @@ def _finding(
 
 
 @dataclass(frozen=True)
-class _Views:
-    """Rows whose page view is known, of a sample of page views."""
+class _PageViews:
+    """The queries about a sample of page views, on rows with a page view id."""
 
     opened: OpenLog
     plan: QueryPlan
@@ -147,7 +160,7 @@ class _Views:
         schema, d = self.plan.schema, self.plan.dialect
         names = zip("vqd", (schema.impression, schema.query, schema.doc), strict=True)
         known = {short: d.quote(column or "") for short, column in names}
-        # Of a log that names no ranker every row was shown by the same.
+        # In a log that names no ranker, all rows have the same one.
         known["r"] = d.literal(ANY_RANKER) if schema.natural else d.quote(schema.ranker)
         known["p"] = d.integer(d.quote(schema.position), schema.types[schema.position])
         columns = [f"{known[short]} AS {short}" for short in wanted]
@@ -160,10 +173,10 @@ class _Views:
         return [deduplicated_step(self.plan), views] if schema.drop_duplicates else [views]
 
     def screen(self, *, rankers: bool = True) -> str:
-        """Return a query that counts page views with more rows than positions, of several rankers, and in the top M.
+        """Return a query that counts page views with more rows than positions, with several rankers, and in the top M.
 
-        It reads as few columns as tell this, for it may read all rows of them. Page views are told apart by a hash, for
-        that takes DuckDB less than their ids do, and queries not at all: each only makes us look closer.
+        It may read all rows, so it reads few columns and groups page views by a hash of their ids, which is faster in
+        DuckDB. It ignores queries. A collision only leads to a closer check.
         """
         bits, crowded, mixed = self._bits_of_rankers() or self._bits_of_positions(rankers)
         top = "-1" if self.whole else str((1 << min(self.plan.max_rank, 62)) - 1)
@@ -185,22 +198,22 @@ class _Views:
         )
 
     def _bits_of_positions(self, rankers: bool) -> tuple[str, str, str]:
-        """Return what to keep of a page view, how many have more rows than positions, and which have several rankers.
+        """Return SQL for the columns of a page view, the number with more rows than positions, and several rankers.
 
-        Positions beyond 62 share a bit, and an absent ranker has a hash too: each only makes us look closer.
+        Positions below 62 share a bit, and a missing ranker has a hash too. Both only lead to a closer check.
         """
         d = self.plan.dialect
         places = d.bit_or(d.bit("CASE WHEN p BETWEEN 1 AND 62 THEN p - 1 ELSE 62 END", wide=True))
         bits, crowded = f"COUNT(*) AS n, {places} AS places", "COUNT(CASE WHEN n > BIT_COUNT(places) THEN 1 END)"
         if not rankers:
             return bits, crowded, "FALSE"
-        # Every bit beside its opposite: those that any row has are 31 where all have one ranker, and more otherwise. No
-        # two rankers in a thousand million share a hash. Product and sum are made once for each name, not for each row.
-        names = d.cast(d.bit_or(f"({d.hash('r')} & {_BITS}) * {_BITS} + {_BITS}"), "BIGINT")
+        # Each bit of the hash beside its opposite: the union of all rows has 31 bits if all have one ranker, and more
+        # otherwise. DuckDB computes product and sum once for each name, not for each row.
+        names = d.cast(d.bit_or(f"({d.hash('r')} & {_HASH_BITS}) * {_HASH_BITS} + {_HASH_BITS}"), "BIGINT")
         return f"{bits}, {names} AS names", crowded, "BIT_COUNT(names) > 31"
 
     def _bits_of_rankers(self) -> tuple[str, str, str] | None:
-        """Return the same where M bits for each ranker are one number: all that is to be kept of a page view."""
+        """Return the same as `_bits_of_positions`, with M bits for each ranker in one integer; None if too long."""
         d, m = self.plan.dialect, self.plan.max_rank
         names = self.whole.rankers if self.whole else ()
         if self.whole is None or not 0 < len(names) * m <= 62:
@@ -213,43 +226,44 @@ class _Views:
         first = f"CASE r {' '.join(cases)} ELSE {last} END" if cases else str(last)
         bit = f"{d.cast(first, 'BIGINT' if len(names) * m > 30 else 'INTEGER')} << (p - 1)"
         shown = [f"CASE WHEN (places & {start * ((1 << m) - 1)}) <> 0 THEN 1 ELSE 0 END" for start in (*others, last)]
-        # Each row has a bit of its own, or there are fewer bits than rows.
+        # Without repeats each row has its own bit. With repeats there are fewer bits than rows.
         crowded = f"{self.whole.rows} - SUM(BIT_COUNT(places))"
         return f"{d.bit_or(bit)} AS places", crowded, f"{' + '.join(shown)} > 1"
 
-    def look(self, keys: str, odd: str, count: str, shown: str) -> tuple[int, str]:
-        """Return how many groups of rows are odd, and an example by the columns to be shown."""
+    def count_groups(self, keys: str, odd: str, count: str, shown: str) -> tuple[int, str]:
+        """Return how many groups of rows meet the condition `odd`, and an example with the columns `shown`."""
         schema, d = self.plan.schema, self.plan.dialect
         columns = dict(zip("vqdp", (schema.impression, schema.query, schema.doc, schema.position), strict=True))
         label = " || ', ' || ".join(f"{d.literal(f'{columns[c]}=')} || COALESCE({d.as_text(c)}, 'null')" for c in shown)
         groups = f"SELECT {keys}, COUNT(*) AS n\nFROM views\nGROUP BY {keys}\nHAVING {odd}"
         answer = f"SELECT {count}, MIN({label})\nFROM odd"
         steps = [*self.steps(), Step("odd", "Groups that should not be.", groups), Step("count", "How many.", answer)]
-        found, example = self.opened.rows(render(steps), "Looking closer at repeats")[0]
+        found, example = self.opened.rows(render(steps), "Counting repeats")[0]
         return int(found or 0), example
 
 
-def _screened(opened: OpenLog, plan: QueryPlan, sample: Sample) -> tuple[_Views, int]:
-    """Return how many page views of a sample have more rows than positions, and the page views to look at closer.
+def _screen_sample(opened: OpenLog, plan: QueryPlan, sample: Sample) -> tuple[_PageViews, int]:
+    """Return the page views to check, and how many of them have more rows than positions.
 
-    Of a large Parquet log they are those of some row groups, the same number of them. What came twice side by side is
-    met there as anywhere; a batch that came twice is met if it is as long as the period by which they are taken.
+    In a large Parquet log only some row groups are read, with a denser sample of them. A row that was written twice in
+    a row is found there as anywhere. A batch that was written twice is found if it is as long as the distance between
+    these row groups.
     """
     wanted = [plan.schema.impression or "", plan.schema.position]
     with opened.sample_rows([] if plan.schema.drop_duplicates else wanted) as part:
         if part is None:
-            views = looked = _Views(opened, plan, sample)
+            views = sampled = _PageViews(opened, plan, sample)
         else:
             name, share = part
-            views = _Views(opened, plan, sample.denser(share))
-            looked = replace(views, sample=replace(views.sample, rows_of=name))
-        crowded, _, _ = opened.rows(looked.screen(rankers=False), "Looking for repeats")[0]
+            views = _PageViews(opened, plan, sample.denser(share))
+            sampled = replace(views, sample=replace(views.sample, rows_of=name))
+        crowded, _, _ = opened.rows(sampled.screen(rankers=False), "Checking for repeats")[0]
     return views, int(crowded)
 
 
-def _find_duplicates(views: _Views) -> list[Finding]:
+def _find_duplicates(views: _PageViews) -> list[Finding]:
     schema = views.plan.schema
-    count, example = views.look("v, q, r, d, p", "COUNT(*) > 1", "SUM(n - 1)", "vqd")
+    count, example = views.count_groups("v, q, r, d, p", "COUNT(*) > 1", "SUM(n - 1)", "vqd")
     dropping = schema.drop_duplicates
     return _finding(
         "duplicates",
@@ -258,71 +272,72 @@ def _find_duplicates(views: _Views) -> list[Finding]:
         "logging does",
         count,
         example,
-        f"They differ in more than the click, so that duplicates='drop' keeps them: check {schema.impression!r}."
+        f"duplicates='drop' keeps them, because they differ in more than the click: check {schema.impression!r}."
         if dropping
         else "They would be counted twice: drop them.",
         {} if dropping else {"duplicates": "drop"},
     )
 
 
-def _find_crowded(views: _Views) -> list[Finding]:
+def _find_crowded(views: _PageViews) -> list[Finding]:
     schema = views.plan.schema
-    count, example = views.look("v, q, r, p", "MIN(d) <> MAX(d)", "COUNT(*)", "vqp")
+    count, example = views.count_groups("v, q, r, p", "MIN(d) <> MAX(d)", "COUNT(*)", "vqp")
     return _finding(
         "several-results-at-position",
         "warning",
         f"{views.sample}{{count}} positions of a page view hold two or more results",
         count,
         example,
-        f"Check {schema.position!r} and {schema.impression!r}; in a grid, number the cells in reading order. Each "
-        "result is counted.",
+        f"Each result is counted. Check {schema.position!r} and {schema.impression!r}. In a grid, number the cells in "
+        "reading order.",
     )
 
 
-def _find_moved(views: _Views) -> list[Finding]:
-    count, example = views.look("v, q, r, d", "MIN(p) <> MAX(p)", "COUNT(*)", "vqd")
+def _find_moved(views: _PageViews) -> list[Finding]:
+    count, example = views.count_groups("v, q, r, d", "MIN(p) <> MAX(p)", "COUNT(*)", "vqd")
     return _finding(
         "document-at-several-positions",
         "warning",
-        f"{views.sample}{{count}} results stand at several positions of one page view",
+        f"{views.sample}{{count}} results are at several positions of one page view",
         count,
         example,
-        f"Check that {views.plan.schema.impression!r} names one page view, not a session. Each position is counted.",
+        f"Each position is counted. Check that {views.plan.schema.impression!r} identifies a page view, not a session.",
     )
 
 
-def _find_mixed(views: _Views) -> list[Finding]:
+def _find_mixed(views: _PageViews) -> list[Finding]:
     schema = views.plan.schema
     counting = Step("pages", "How many page views there are.", "SELECT COUNT(DISTINCT v)\nFROM views")
     pages = int(views.opened.rows(render([*views.steps("vp"), counting]), "Counting page views")[0][0])
-    count, example = views.look("v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
-    # What happens to most page views is meant; with ranks of all rankers, those tell whether lists were interleaved.
-    meant = 2 * count > pages and not schema.layout.ranks_known
+    count, example = views.count_groups("v, q", "MIN(r) <> MAX(r)", "COUNT(*)", "vq")
+    # If most page views are so, it is intended. If ranks are known, `find_interleaved` decides.
+    intended = 2 * count > pages and not schema.layout.ranks_known
     return _finding(
         "several-rankers-in-page-view",
         "warning",
-        f"{views.sample}{{count}} of {{page_views}} page views hold results of several rankers",
+        f"{views.sample}{{count}} of {{page_views}} page views have results of several rankers",
         count,
         example,
-        f"A page view is one ranker's list: check that {schema.impression!r} names one page view. If lists were "
-        "interleaved, a position is not the ranker's own rank"
-        + (": compare each document with itself wherever it was shown, whoever put it there." if meant else "."),
-        {"ranker": "none"} if meant else {},
+        f"A page view shows the list of one ranker: check that {schema.impression!r} identifies a page view. If lists "
+        "were interleaved, a position is not the rank of the ranker"
+        + (": compare each document with itself at all ranks where it was shown, by any ranker." if intended else "."),
+        {"ranker": "none"} if intended else {},
         evidence={"page_views": pages},
     )
 
 
 def find_interleaved(opened: OpenLog, plan: QueryPlan, counts: RowCounts, sample: Sample = ALL_ROWS) -> list[Finding]:
-    """Return that lists were interleaved, where positions that contradict their own ranker's rank come from that.
+    """Report interleaved lists, if they explain positions that contradict the rank of their own ranker.
 
-    Advertisements above a list shift it and keep its order; a result moved for other reasons stands higher than any
-    ranker puts it, or lower than a fair draft would.
+    Other reasons look different. Advertisements above a list shift it and keep its order. A result that was moved for
+    another reason is higher than any ranker puts it, or lower than interleaving would.
     """
-    placed = counts.rows_counted + counts.rows_contradicted
-    if len(plan.rankers) < 2 or counts.rows_contradicted < _SOME * placed or not counts.rows_contradicted:
+    ranked = counts.rows_counted + counts.rows_contradicted
+    few = counts.rows_contradicted < _CONTRADICTED_SHARE * ranked
+    if len(plan.rankers) < 2 or few or not counts.rows_contradicted:
         return []
-    pages, odd, rows, between = map(int, opened.rows(_mixed_pages(plan, sample), "Looking for interleaving")[0])
-    if not pages or odd < _MOST * pages or between < _BETWEEN * rows:
+    pages, odd, rows, between = map(int, opened.rows(_mixed_pages(plan, sample), "Checking for interleaving")[0])
+    if not pages or odd < _UNORDERED_SHARE * pages or between < _BETWEEN_SHARE * rows:
         return []
     arguments: Arguments = {"ranks": "none", "ranker": "none"}
     also = " Leave out the table of rankings (rankings)." if plan.schema.layout.ranks_in == "table" else ""
@@ -331,25 +346,28 @@ def find_interleaved(opened: OpenLog, plan: QueryPlan, counts: RowCounts, sample
             "interleaved",
             "error",
             f"the lists of {listed(plan.rankers, most=4)} were interleaved: {{count}} of {{rows}} rows in the top "
-            f"{plan.max_rank} are left out, for they are not at the rank of their own ranker, and {sample}{{odd}} of "
-            "{page_views} such page views are in no single ranker's order, though no result stands above its best rank",
+            f"{plan.max_rank} are not at the rank of their own ranker and were left out; {sample}{{odd}} of "
+            "{page_views} such page views are not in the order of any single ranker, and no result is above its best "
+            "rank",
             counts.rows_contradicted,
-            evidence={"rows": placed, "odd": odd, "page_views": pages},
-            remedy="A harvest by rankers needs page views that one ranker made; the rows that remain mislead. Compare "
-            f"each document with itself wherever it was shown, whoever put it there: replay without a ranker.{also}",
+            evidence={"rows": ranked, "odd": odd, "page_views": pages},
+            remedy="A harvest by rankers needs page views of one ranker each; the rows that remain are misleading. "
+            "Compare each document with itself at all ranks where it was shown, by any ranker: use replay without a "
+            f"ranker.{also}",
             arguments=arguments,
         )
     ]
 
 
 def _mixed_pages(plan: QueryPlan, sample: Sample) -> str:
-    """Return how many page views contradict their ranker, are in no ranker's order, and how their rows are placed.
+    """Return the query that counts page views that contradict their ranker, and those in no ranker's order.
 
-    Without an id of page views, a query that was shown once is one.
+    It also counts their rows, and those between their best rank and that rank times the number of rankers. Without page
+    view ids, a query that was shown once is a page view.
     """
     schema, d, m = plan.schema, plan.dialect, plan.max_rank
     page = schema.impression
-    # As a segment the page view passes through the first steps like any column of the user's.
+    # As a segment column, the page view passes through the first steps of the query.
     carried = replace(plan, by=(page,) if page else (), log="sampled")
     view = comma(carried.segments, "query")
     place = plan.per_ranker(f"CASE WHEN rank_{{i}} BETWEEN 1 AND {m} THEN rank_{{i}} ELSE {m + 1} END AS place_{{i}}")
@@ -364,7 +382,7 @@ def _mixed_pages(plan: QueryPlan, sample: Sample) -> str:
     condition = sample.condition(d, d.quote(page or schema.query))
     return render(
         [
-            Step("sampled", "The rows that are looked at.", f"SELECT *\nFROM {sample.source}\nWHERE {condition}"),
+            Step("sampled", "The sampled rows.", f"SELECT *\nFROM {sample.source}\nWHERE {condition}"),
             *shown_steps(carried, ranks=True),
             Step(
                 "ranked",
@@ -397,17 +415,19 @@ def _mixed_pages(plan: QueryPlan, sample: Sample) -> str:
 
 
 def find_one_sided(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
-    """Return rankers whose ranks no row of another ranker has, in a wide log."""
+    """Report rankers whose ranks are missing in all rows of other rankers, in a wide log."""
     if plan.schema.layout.ranks_in != "columns":
         return []
-    # What the beginning of a log has the whole has too: most often it settles that there are none.
-    *_, others = _counted(opened, plan, first=_FIRST)
+    # In most logs the first rows already show that no ranker is one-sided.
+    *_, others = _count_ranked_rows(opened, plan, first=_FIRST_ROWS)
     if all(others):
         return []
-    return _found(plan.rankers, *_counted(opened, plan))
+    return _one_sided_findings(plan.rankers, *_count_ranked_rows(opened, plan))
 
 
-def _counted(opened: OpenLog, plan: QueryPlan, first: int | None = None) -> tuple[list[int], list[int], list[int]]:
+def _count_ranked_rows(
+    opened: OpenLog, plan: QueryPlan, first: int | None = None
+) -> tuple[list[int], list[int], list[int]]:
     """Count rows of each ranker, those of them that another ranks too, and rows of others that it ranks."""
     m = plan.max_rank
     beginning = [] if first is None else [Step("beginning", "The first rows.", f"SELECT *\nFROM log\nLIMIT {first}")]
@@ -424,17 +444,19 @@ def _counted(opened: OpenLog, plan: QueryPlan, first: int | None = None) -> tupl
     answer = list(
         map(
             int,
-            opened.rows(render([*beginning, *shown_steps(plan, ranks=True), counting]), "Looking at the others' ranks")[
-                0
-            ],
+            opened.rows(render([*beginning, *shown_steps(plan, ranks=True), counting]), "Checking known ranks")[0],
         )
     )
     return answer[::3], answer[1::3], answer[2::3]
 
 
-def _found(rankers: Sequence[str], own: Sequence[int], shared: Sequence[int], others: Sequence[int]) -> list[Finding]:
-    """Return it from rows of each ranker, those of them that another ranks too, and rows of others that it ranks."""
-    found = [i for i in range(len(rankers)) if shared[i] >= _FEWEST and not others[i] and sum(own) - own[i] >= _FEWEST]
+def _one_sided_findings(
+    rankers: Sequence[str], own: Sequence[int], shared: Sequence[int], others: Sequence[int]
+) -> list[Finding]:
+    """Report one-sided rankers from the counts of `_count_ranked_rows`."""
+    found = [
+        i for i in range(len(rankers)) if shared[i] >= _MIN_ROWS and not others[i] and sum(own) - own[i] >= _MIN_ROWS
+    ]
     if not found:
         return []
     return [
@@ -442,26 +464,26 @@ def _found(rankers: Sequence[str], own: Sequence[int], shared: Sequence[int], ot
             "one-sided-ranks",
             "error",
             f"the ranks of {listed([rankers[i] for i in found])} are known only where it was shown itself: no result "
-            "that another ranker showed has one",
+            "of another ranker has its rank",
             len(found),
-            remedy="Its documents would be compared with what was never shown. Log every ranker's rank with each "
-            "result, whoever was shown; if it shows results in random order, leave its rows out; or let the log itself "
-            "tell the ranks, where queries recur.",
+            remedy="Its documents would be compared with documents that were never shown. Log the ranks of all rankers "
+            "with each result, whichever ranker was shown. If the ranker shows results in random order, leave its rows "
+            "out. If queries recur, posbias can take the ranks from the positions in the log.",
             arguments={"ranks": "none"},
         )
     ]
 
 
 def find_one_sided_cells(cells: Cells, rankers: Sequence[str]) -> list[Finding]:
-    """Return the same of what was counted by signature."""
+    """Report one-sided rankers from cells that were counted by signature."""
     import numpy as np
 
     from posbias._arrays import sum_by_index
 
-    # Strata that were counted by signature have numbers without gaps.
+    # Strata by signature are numbered without gaps.
     stratum, size = cells.stratum, int(cells.stratum.max(initial=-1)) + 1
     total = sum_by_index(stratum, cells.impressions, size)[stratum]
     several = sum_by_index(stratum, np.ones(len(cells)), size)[stratum] > 1
     counts = (cells.impressions, np.where(several, cells.impressions, 0), total - cells.impressions)
     own, shared, others = (np.rint(sum_by_index(cells.ranker, n, len(rankers))).astype(int).tolist() for n in counts)
-    return _found(rankers, own, shared, others)
+    return _one_sided_findings(rankers, own, shared, others)
