@@ -382,7 +382,7 @@ def test_unsuitable_candidates_raise_or_are_reported(tmp_path: Path) -> None:
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [1]}))
     with pytest.raises(posbias.LogError, match=r"1 of 2 rows of the candidates"):
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": ["1", "x"], "doc_id": [1, 2]}))
-    with pytest.raises(posbias.LogError, match="became a fraction"):
+    with pytest.raises(posbias.LogError, match="An id stored as a fraction"):
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": [1.0], "doc_id": [1]}))
     with pytest.raises(posbias.LogError, match="candidates are empty"):
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": pa.array([], pa.int64()), "doc_id": []}))
