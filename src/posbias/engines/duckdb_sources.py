@@ -639,7 +639,7 @@ def attach_database(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[st
             "Export the table of the log to Parquet or CSV, or rename the file to end as its format does.",
         )
     con.execute(f"ATTACH {_DIALECT.literal(files[0])} AS {_DATABASE} (TYPE duckdb, READ_ONLY)")
-    found = con.execute(
+    rows = con.execute(
         f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{_DATABASE}' UNION ALL "
         f"SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = '{_DATABASE}' AND NOT internal"
     ).fetchall()
@@ -647,7 +647,7 @@ def attach_database(con: duckdb.DuckDBPyConnection, files: list[str]) -> dict[st
         name if schema == "main" else f"{schema}.{name}": ".".join(
             [_DATABASE, _DIALECT.quote(schema), _DIALECT.quote(name)]
         )
-        for schema, name in sorted(found, key=lambda row: (row[0] != "main", row))
+        for schema, name in sorted(rows, key=lambda row: (row[0] != "main", row))
     }
 
 

@@ -635,7 +635,8 @@ def _refuse_nested(name: str, types: set[str]) -> None:
         raise unusable(
             "mixed-files",
             f"Column {name!r} has different types in the files: {' and '.join(sorted(types))}",
-            "Give files with the same columns, or convert the one that differs.",
+            "The files have different columns or types. Give files with the same columns, or convert the one that "
+            "differs.",
         )
 
 
