@@ -189,7 +189,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 )
 def test_only_what_is_of_its_kind_is_replaced(kind: Kind, own: set[str], outputs: dict[str, Path]) -> None:
     for name, path in outputs.items():
-        refused = pytest.raises(PosbiasError, match=f"is there already and is not {kind.words}: it would be lost. Name")
+        refused = pytest.raises(PosbiasError, match=f"exists and is not {kind.name}, so it is not replaced. Choose")
         with nullcontext() if name in own else refused, atomic_write(path, kind) as draft:
             Path(draft).write_bytes(path.read_bytes())
 
@@ -213,7 +213,7 @@ def test_commands_say_so_before_they_work(outputs: dict[str, Path]) -> None:
     ):
         said = CliRunner().invoke(cli, command)
         assert said.exit_code == 2
-        assert "it would be lost" in said.stderr
+        assert "so it is not replaced" in said.stderr
     assert before == {name: path.read_bytes() for name, path in outputs.items()}
     said = CliRunner().invoke(cli, ["harvest", log, "--max-rank", "3", "-o", harvest])
     assert said.exit_code == 0, said.stderr

@@ -1,4 +1,7 @@
-"""Array types, grouping, and conversion to Arrow."""
+"""Array types, sums and groups by index, threads, and conversion to Arrow.
+
+Arrow arrays are built from the memory of NumPy arrays, because Arrow's conversion imports pandas if it is installed.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,26 @@ BoolArray = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
 T = TypeVar("T")
 S = TypeVar("S")
-# Up to this many possible combinations of values are looked up in a table.
+# Up to this many possible combinations of values, a table is faster than sorting.
 _DIRECT = 2**24
-# So many rows at a time stay in the nearest memory, and what they need on the way is never asked of the system.
+# This many rows at a time stay in the cache, and their temporary arrays need no new memory from the system.
 _BLOCK = 2**16
 
 
 def sum_by_index(where: IntArray, values: AnyArray, size: int) -> FloatArray:
-    """Return the sum of the values at each of `size` places."""
+    """Return the sum of the values at each index below `size`."""
     return np.asarray(np.bincount(where, weights=values, minlength=size), dtype=np.float64)
 
 
 def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """Return the first row of each distinct combination of values (none negative), and which one each row has."""
+    """Return the first row of each distinct combination of values (none negative), and the combination of each row."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
     size = 1
     for values in columns:
         column = values
         span = int(column.max(initial=0)) + 1
         if size * span >= 2**62:
-            # Too many for one number: count the combinations there are instead of those there could be.
+            # Too many for 64 bits: number the combinations that occur instead of all possible ones.
             found, key = np.unique(key, return_inverse=True)
             apart, column = np.unique(column, return_inverse=True)
             size, span = len(found), len(apart)
@@ -44,9 +47,8 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     if size > _DIRECT:
         _, first, which = np.unique(key, return_index=True, return_inverse=True)
         return first, which
-    # Few enough combinations to look each of them up in a table, which is much faster than sorting.
     held = distinct(key, size)
-    # Half as wide as others, so that more of it stays in the processor's cache.
+    # 32 bits, so that more of it stays in the cache.
     number = np.empty(size, dtype=np.int32)
     number[held] = np.arange(len(held), dtype=np.int32)
     which = number[key].astype(np.int64)
@@ -56,7 +58,7 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
 
 
 def distinct(values: IntArray, size: int) -> IntArray:
-    """Return the distinct ones of whole numbers below `size`, sorted."""
+    """Return the distinct values of whole numbers below `size`, sorted."""
     if size > _DIRECT:
         return np.unique(values)
     held = np.zeros(size, dtype=np.bool_)
@@ -65,8 +67,8 @@ def distinct(values: IntArray, size: int) -> IntArray:
 
 
 def runs(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """Return an order of rows in which equal combinations (none negative) follow each other, and where each begins."""
-    # As few numbers as hold all columns: the first is sorted fast, those that follow must keep its order.
+    """Return an order of rows in which equal combinations of values (none negative) are adjacent, and their starts."""
+    # As few keys as hold all columns: the first is sorted fast, the others by a stable sort.
     keys, size = [np.zeros(len(columns[0]), dtype=np.int64)], 1
     for column in columns:
         span = int(column.max(initial=0)) + 1
@@ -85,7 +87,7 @@ def runs(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
 
 
 def blocks(size: int) -> list[slice]:
-    """Return the rows of a long table by parts: steps over all rows at once would each fetch and return new memory.
+    """Return the rows of a long table as slices that fit into the cache.
 
     >>> blocks(100_000)
     [slice(0, 65536, None), slice(65536, 100000, None)]
@@ -94,16 +96,16 @@ def blocks(size: int) -> list[slice]:
 
 
 def map_threads(function: Callable[[T], S], items: Iterable[T]) -> list[S]:
-    """Return what a function gives for each item, several at a time: NumPy lets others work while it does."""
-    given = list(items)
-    if len(given) < 2:
-        return [function(item) for item in given]
+    """Return the results of a function for each item, computed in threads: NumPy releases the interpreter lock."""
+    items = list(items)
+    if len(items) < 2:
+        return [function(item) for item in items]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(function, given))
+        return list(pool.map(function, items))
 
 
 def run_in_background(function: Callable[[], S]) -> Future[S]:
-    """Begin to call a function beside what follows, and return where its answer will be."""
+    """Call a function in a thread, and return the future of its result."""
     pool = ThreadPoolExecutor(1)
     future = pool.submit(function)
     pool.shutdown(wait=False)
@@ -111,14 +113,14 @@ def run_in_background(function: Callable[[], S]) -> Future[S]:
 
 
 def lookup(values: IntArray, among: IntArray) -> IntArray:
-    """Return where each value stands among sorted distinct small ones, by a table: much faster than searching."""
+    """Return the index of each value among sorted distinct small ones, by a table: much faster than searching."""
     table = np.zeros(int(among.max(initial=0)) + 1, dtype=np.int64)
     table[among] = np.arange(len(among))
     return np.asarray(table[values])
 
 
 def numbers_to_arrow(values: AnyArray, missing: BoolArray | None = None) -> Any:
-    """Return numbers, some of which may be missing.
+    """Return numbers as an Arrow array, some of them missing.
 
     >>> numbers_to_arrow(np.array([3, 5, 8]), np.array([False, True, False])).to_pylist()
     [3, None, 8]
@@ -137,7 +139,7 @@ def _validity(missing: BoolArray | None) -> Any:
 
 
 def texts_to_arrow(texts: Sequence[str | None]) -> Any:
-    """Return texts, some of which may be missing.
+    """Return texts as an Arrow array, some of them missing.
 
     >>> texts_to_arrow(["ä", None, ""]).to_pylist()
     ['ä', None, '']

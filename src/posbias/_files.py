@@ -1,4 +1,9 @@
-"""Files read and written safely."""
+"""Write files safely, and recognise what a path is.
+
+A file is written under another name beside its path and renamed when it is complete, so that readers never see a part
+of it. An existing file is replaced only if it is of the same kind, which is recognised by its content, not its name.
+Pipes, devices and sockets are not read, because they may never end.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +27,22 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 _PARQUET = b"PAR1"
-# As much of a file as tells its kind, where that is not Parquet with its footer.
+# The kind of a file is recognised from this many bytes, that of Parquet from its footer.
 _HEAD = 2**16
 _DRAFT = ".posbias-{}.part"
 _SCRATCH = "posbias-"
 _HELD = ".held"
-# So often is a file made anew that another run removed before it was held.
+# Another run may remove a new file before it is locked; then it is created again, at most so often.
 _TRIES = 5
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], kind: Kind | None = None) -> Iterator[str]:
-    """Yield a name beside `path` to write to; it takes the place of `path` only once it is complete.
+    """Yield a name beside `path` to write to; the file is renamed to `path` when it is complete.
 
-    Where the kind of file is told, one of another kind is not replaced.
+    Arguments:
+        path (path): the file to write.
+        kind (Kind, default None): if given, an existing file of another kind is not replaced.
     """
     writable(path, kind)
     with atomic_write_all([path]) as drafts:
@@ -44,24 +51,24 @@ def atomic_write(path: str | os.PathLike[str], kind: Kind | None = None) -> Iter
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file that is written here: what it is called, how it begins, and what stands in its head or footer."""
+    """A kind of file that posbias writes: its name, its first bytes, and bytes in its head or footer."""
 
-    words: str
-    begins: tuple[bytes, ...]
-    holds: bytes = b""
+    name: str
+    first_bytes: tuple[bytes, ...]
+    contains: bytes = b""
 
 
 def writable(path: str | os.PathLike[str], kind: Kind | None = None) -> Path:
-    """Return the file that a path stands for, links followed; refuse what is no place for a file of that kind."""
+    """Return the file that a path leads to; raise an error if no file of that kind can be written there."""
     name = as_path("path", path)
     if not name:
         raise PosbiasError("The path to write to is empty. Name a file.")
     target = Path(os.path.realpath(name))
     if target.is_dir():
         raise PosbiasError(f"{name!r} is a folder. Name the file to write in it.")
-    # By its own name: what a stream such as /dev/stdout leads to has none.
-    if os.path.exists(name) and (odd := special_file_kind(name)) is not None:
-        raise PosbiasError(f"{name!r} is {odd}, which would be replaced by a file. Name a file.")
+    # Checked before links are followed: the target of /dev/stdout has no name.
+    if os.path.exists(name) and (kind_found := special_file_kind(name)) is not None:
+        raise PosbiasError(f"{name!r} is {kind_found}, which is not replaced by a file. Choose another path.")
     if kind is not None:
         check_replaceable(name, kind)
     folder = os.path.dirname(name) or "."
@@ -75,7 +82,7 @@ def writable(path: str | os.PathLike[str], kind: Kind | None = None) -> Path:
 
 
 def special_file_kind(path: str | os.PathLike[str]) -> str | None:
-    """Return what a path is if it is nothing to read; None for a file, a folder, or where there is nothing at all.
+    """Return "a pipe", "a device" or "a socket" if a path is one; None for a file, a folder or a missing path.
 
     >>> special_file_kind(os.devnull), special_file_kind(os.curdir), special_file_kind("no such file")
     ('a device', None, None)
@@ -89,24 +96,24 @@ def special_file_kind(path: str | os.PathLike[str]) -> str | None:
 
 
 def check_replaceable(path: str | os.PathLike[str], kind: Kind) -> None:
-    """Refuse to replace a file that is of another kind; one that is empty, or too damaged to tell, is nobody's loss."""
+    """Raise an error if a file of another kind would be replaced; empty and damaged files may be."""
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD)
     except OSError:
         return
-    # What Parquet says of itself stands at its end.
-    said = parquet_footer(path) if head.startswith(_PARQUET) else head
-    if not head or said is None or (head.startswith(kind.begins) and kind.holds in said):
+    # The metadata of Parquet is at its end.
+    content = parquet_footer(path) if head.startswith(_PARQUET) else head
+    if not head or content is None or (head.startswith(kind.first_bytes) and kind.contains in content):
         return
     raise PosbiasError(
-        f"{os.fspath(path)!r} is there already and is not {kind.words}: it would be lost. Name another file, or remove "
-        "that one first."
+        f"{os.fspath(path)!r} exists and is not {kind.name}, so it is not replaced. Choose another path, or remove "
+        "that file first."
     )
 
 
 def parquet_footer(path: str | os.PathLike[str]) -> bytes | None:
-    """Return the footer of a Parquet file, None if it is none."""
+    """Return the footer of a Parquet file, or None if the file is not Parquet."""
     try:
         with open(path, "rb") as file:
             file.seek(-8, os.SEEK_END)
@@ -121,7 +128,7 @@ def parquet_footer(path: str | os.PathLike[str]) -> bytes | None:
 
 @contextmanager
 def atomic_write_all(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[str]]:
-    """Yield a name beside each path to write to; they take the places of the paths, in order, once all are complete."""
+    """Yield a name beside each path to write to; they are renamed to the paths, in order, when all are complete."""
     targets = [writable(path) for path in paths]
     for folder in {target.parent for target in targets}:
         _sweep(folder)
@@ -133,7 +140,7 @@ def atomic_write_all(paths: Sequence[str | os.PathLike[str]]) -> Iterator[list[s
 
 
 def _sweep(folder: Path) -> None:
-    """Remove drafts of runs that were killed: nobody holds their locks."""
+    """Remove drafts of killed runs, whose locks are free."""
     for draft in folder.glob(_DRAFT.format("*")):
         with suppress(OSError):
             descriptor = os.open(draft, os.O_RDWR)
@@ -145,7 +152,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Hold a file for as long as it is open, and return whether that could be: it ends with the process."""
+    """Lock a file for as long as it is open, and return whether that succeeded. The lock ends with the process."""
     try:
         import fcntl
 
@@ -157,7 +164,7 @@ def _lock(descriptor: int) -> bool:
 
 @contextmanager
 def _draft(target: Path) -> Iterator[str]:
-    """Yield an empty file beside the target, with its permissions, that goes away unless it is renamed."""
+    """Yield an empty file beside the target, with its permissions; it is removed unless it is renamed."""
     draft, descriptor = _held_draft(target)
     try:
         if target.exists():
@@ -169,12 +176,11 @@ def _draft(target: Path) -> Iterator[str]:
 
 
 def _held_draft(target: Path) -> tuple[Path, int]:
-    """Return a new file beside the target, and its descriptor, which holds it."""
+    """Return a new file beside the target, and the descriptor that locks it."""
     for left in range(_TRIES, -1, -1):
         draft = target.with_name(_DRAFT.format(uuid.uuid4().hex))
         descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-        # Between the two steps another run may take it for left, and remove it: then another one. Where there are no
-        # locks, nobody removes any.
+        # Before it is locked, another run may remove it as the draft of a killed run. Without locks nobody removes any.
         if (_lock(descriptor) and draft.exists()) or not left:
             break
         os.close(descriptor)
@@ -184,9 +190,9 @@ def _held_draft(target: Path) -> tuple[Path, int]:
 
 @contextmanager
 def atomic_write_folder(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the name of a folder to make and write to; it takes the place of `path` only once it is complete.
+    """Yield the name of a folder to create and fill; it is renamed to `path` when it is complete.
 
-    What is there already is moved away first, and removed last.
+    An existing folder is moved away first, and removed at the end.
     """
     name = as_path("path", path)
     if not os.path.isdir(name):
@@ -211,7 +217,7 @@ def atomic_write_folder(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def _remove_left(held: Path) -> None:
-    """Remove a folder of a run of this user that was killed: nobody holds its lock."""
+    """Remove a folder of a killed run of this user, whose lock is free."""
     with suppress(OSError):
         folder = held.parent
         if folder.is_symlink() or (hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()):
@@ -226,18 +232,18 @@ def _remove_left(held: Path) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Yield a folder in the temporary one that goes away at the end, and so do those that killed runs left there."""
+    """Yield a temporary folder that is removed at the end; those of killed runs are removed too."""
     parent = Path(tempfile.gettempdir())
     for left in parent.glob(f"{_SCRATCH}*/{_HELD}"):
         _remove_left(left)
     while True:
-        # Named before it is made: whenever a signal comes, it is known what to remove.
+        # Named before it is created: whenever a signal comes, it is known what to remove.
         folder = parent / f"{_SCRATCH}{uuid.uuid4().hex}"
         descriptor = None
         try:
             folder.mkdir(0o700)
             descriptor = os.open(folder / _HELD, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-            # Where another run took it for left in this very moment, it is gone: then another one.
+            # Another run may have removed it just now as that of a killed run; then create another one.
             if _lock(descriptor) or (folder / _HELD).exists():
                 yield str(folder)
                 return

@@ -1,4 +1,4 @@
-"""Optional packages, and frames of pandas and Polars."""
+"""Optional packages, which are imported only if they are used, and data frames of pandas and Polars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-# Package -> what it is called, and the extra that brings it, if one of ours does.
+# Package -> its name, and the extra of posbias that installs it, if any.
 _EXTRAS = {
     "jinja2": ("Jinja", "report"),
     "lightgbm": ("LightGBM", "learn"),
@@ -31,12 +31,12 @@ _EXTRAS = {
 }
 # In a clone this file lies in src/posbias, with the project above.
 _CLONE = Path(__file__).resolve().parents[2]
-# Name of a column -> what its values are and the values, None where there is none.
+# Name of a column -> the type of its values, and the values, None for a missing one.
 Columns = Mapping[str, tuple[type[int] | type[float] | type[str], Sequence[Any]]]
 
 
 def require(package: str, needing: str) -> None:
-    """Say who is needing an optional package and how to get it, if it is not there; it is not imported."""
+    """Raise an error that says how to install an optional package if it is missing; the package is not imported."""
     if find_spec(package) is None:
         raise _missing(package, needing, f"No module named {package!r}")
 
@@ -49,7 +49,7 @@ def _missing(package: str, needing: str, found: str) -> PosbiasError:
 
 
 def _installation(package: str, extra: str | None, clone: Path = _CLONE) -> str:
-    """Return the command that brings a package: in a clone, one that works there, from any folder."""
+    """Return the command that installs a package: in a clone, one that works there from any folder."""
     if extra is None:
         return f"pip install {package}"
     if (clone / "pyproject.toml").is_file() and (clone / "src" / "posbias").is_dir():
@@ -59,9 +59,9 @@ def _installation(package: str, extra: str | None, clone: Path = _CLONE) -> str:
 
 
 def import_in_background(*modules: str) -> None:
-    """Import modules beside what is done next, such as counting, in which the interpreter has nothing to do.
+    """Import modules in a thread, while the engine counts and the interpreter is idle.
 
-    Those that are not there, or cannot be imported, are left to who needs them.
+    Modules that cannot be imported are skipped: the code that needs them reports it.
     """
 
     def run() -> None:
@@ -73,7 +73,7 @@ def import_in_background(*modules: str) -> None:
 
 
 def pandas_frame(columns: Columns) -> pd.DataFrame:
-    """Return columns as a frame of pandas: numbers that are missing are NaN, or NA among whole ones."""
+    """Return columns as a pandas data frame: missing numbers are NaN, or NA in columns of whole numbers."""
     pandas = optional("pandas", "to_pandas needs")
 
     def kind(of: type, values: Sequence[Any]) -> str:
@@ -87,7 +87,7 @@ def pandas_frame(columns: Columns) -> pd.DataFrame:
 
 
 def optional(module: str, needing: str) -> Any:
-    """Return a module of an optional package, or say who is needing it and how to get it.
+    """Import and return a module of an optional package; raise an error that says how to install it if it is missing.
 
     >>> optional("sklearn.svm", "Ranking SVMs need").LinearSVC.__name__
     'LinearSVC'
@@ -98,14 +98,14 @@ def optional(module: str, needing: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise _missing(package, needing, str(error)) from error
-    # A package that is there may fail in its own way, as matplotlib does of an unknown backend.
+    # An installed package may fail in its own way, as matplotlib does for an unknown backend.
     except Exception as error:
         name, _ = _EXTRAS[package]
-        raise PosbiasError(f"{needing} {name}, which is installed and cannot be imported: {error}") from error
+        raise PosbiasError(f"{needing} {name}, which is installed but cannot be imported: {error}") from error
 
 
 def polars_frame(columns: Columns) -> pl.DataFrame:
-    """Return columns as a frame of Polars: what is missing is null."""
+    """Return columns as a Polars data frame: missing values are null."""
     polars = optional("polars", "to_polars needs")
     kinds = {int: polars.Int64, float: polars.Float64, str: polars.String}
     frame: pl.DataFrame = polars.DataFrame(

@@ -1,4 +1,4 @@
-"""Validate the arguments of public functions."""
+"""Validate the arguments of public functions, as the command validates its flags; and their shared defaults."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DEFAULT_CAP = 20.0
 def integer(
     name: str, value: object, low: int, high: int | None = None, error: type[PosbiasError] = PosbiasError
 ) -> int:
-    """Return a whole number within its bounds, of Python's or NumPy's type.
+    """Return a whole number within bounds, of a Python or NumPy type.
 
     >>> integer("max_rank", 10, 2)
     10
     """
-    sound = isinstance(value, Integral) and not isinstance(value, bool)
-    if not sound or int(value) < low or (high is not None and int(value) > high):  # type: ignore[call-overload]
+    valid = isinstance(value, Integral) and not isinstance(value, bool)
+    if not valid or int(value) < low or (high is not None and int(value) > high):  # type: ignore[call-overload]
         bounds = f"of {low:,} or more" if high is None else f"from {low:,} to {high:,}"
         raise error(f"{name} must be a whole number {bounds}, not {value!r}.")
     return int(value)  # type: ignore[call-overload, no-any-return]
@@ -38,12 +38,12 @@ def share(name: str, value: object, error: type[PosbiasError] = PosbiasError) ->
     """Return a number between 0 and 1."""
     found = number(value)
     if found is None or not 0 < found < 1:
-        raise error(f"{name} must lie between 0 and 1, such as 0.95, not {value!r}.")
+        raise error(f"{name} must lie between 0 and 1, such as {DEFAULT_LEVEL}, not {value!r}.")
     return found
 
 
 def number(value: object) -> float | None:
-    """Return a finite number, of Python's or NumPy's type, or None if it is none.
+    """Return a finite number of a Python or NumPy type, or None for anything else.
 
     >>> number(3), number("3"), number(float("nan")), number(10**400), number(True)
     (3.0, None, None, None, None)
@@ -58,21 +58,21 @@ def number(value: object) -> float | None:
 
 
 def boolean(name: str, value: object, error: type[PosbiasError] = PosbiasError) -> bool:
-    """Return a truth value, of Python's or NumPy's type: a text such as "no" would count as true."""
+    """Return True or False, of a Python or NumPy type; other values, such as the text "no", are errors."""
     if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
         raise error(f"{name} must be True or False, not {value!r}.")
     return bool(value)
 
 
 def one_of(name: str, value: object, choices: Iterable[str], error: type[PosbiasError] = PosbiasError) -> None:
-    """Refuse what is none of the choices."""
-    # What is no text may be equal to each in its own way, as an array is.
+    """Raise an error if a value is none of the choices."""
+    # Other types, such as arrays, may define equality in their own way.
     if not isinstance(value, str) or value not in list(choices):
         raise error(f"{name}={value!r} is not known. Use one of {listed(choices)}.")
 
 
 def as_path(name: str, value: object, error: type[PosbiasError] = PosbiasError) -> str:
-    """Return a path as a text.
+    """Return a path as text.
 
     >>> from pathlib import PurePosixPath
     >>> as_path("output", PurePosixPath("logs", "clicks.parquet"))
@@ -80,12 +80,12 @@ def as_path(name: str, value: object, error: type[PosbiasError] = PosbiasError) 
     """
     found = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(found, str) or "\0" in found:
-        raise error(f"{name} must be a path, as a text or of pathlib, not {value!r}.")
+        raise error(f"{name} must be a path, as text or of pathlib, not {value!r}.")
     return found
 
 
 def names(name: str, value: Sequence[str], error: type[PosbiasError] = PosbiasError) -> tuple[str, ...]:
-    """Return several names as a tuple, each once; one text would be taken for its letters."""
+    """Return distinct column names as a tuple; a single text is an error, because it is a sequence of letters."""
     found = _texts(value)
     if found is None:
         raise error(f"{name} must be a list of column names, such as {name}=['device'], not {value!r}.")
@@ -96,7 +96,7 @@ def names(name: str, value: Sequence[str], error: type[PosbiasError] = PosbiasEr
 
 
 def _texts(value: object) -> tuple[str, ...] | None:
-    """Return texts in their order, or None if it is something else: what has no order, or can be read only once."""
+    """Return a sequence of texts as a tuple, or None for anything else, such as sets and iterators."""
     array = hasattr(value, "__array__") and getattr(value, "ndim", 1) == 1
     ordered = (isinstance(value, Sequence) or array) and not isinstance(value, str | bytes)
     if not ordered or not all(isinstance(item, str) for item in value):  # type: ignore[attr-defined]
@@ -105,7 +105,7 @@ def _texts(value: object) -> tuple[str, ...] | None:
 
 
 def texts(name: str, value: object, size: int | None = None, error: type[PosbiasError] = PosbiasError) -> list[str]:
-    """Return several texts, so many if that is told; one text would be taken for its letters."""
+    """Return a list of texts, of a given size if any; a single text is an error."""
     found = _texts(value)
     if found is None or (size is not None and len(found) != size):
         many = "texts" if size is None else f"{size} text{'s'[: size > 1]}"
@@ -114,7 +114,7 @@ def texts(name: str, value: object, size: int | None = None, error: type[Posbias
 
 
 def shares(name: str, value: object, example: str, error: type[PosbiasError] = PosbiasError) -> dict[str, float]:
-    """Return a share of 0 or more for each of some names."""
+    """Return a mapping from names to shares of 0 or more."""
     found = {str(key): number(item) for key, item in value.items()} if isinstance(value, Mapping) else {"": None}
     told = {key: item or 0.0 for key, item in found.items()}
     if any(item is None or item < 0 for item in found.values()) or not math.isfinite(sum(told.values())):

@@ -1,4 +1,4 @@
-"""One exception tree: every message says what was expected, what was found and what to do."""
+"""The exceptions of posbias. Every message says what was expected, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ Spelling = Callable[[Arguments], str]
 
 
 class PosbiasError(Exception):
-    """Anything posbias refuses to do, with the reason and the remedy in its message.
+    """The base class of all errors that posbias raises on purpose.
 
-    `arguments` are what to give where that is the remedy, by their names in Python; the command tells its flags.
+    Arguments:
+        message (str): what is wrong and what to do.
+        arguments (mapping, default None): arguments that would help, by their names in Python. The command shows them
+            as flags.
     """
 
     def __init__(self, message: str, arguments: Arguments | None = None) -> None:
@@ -21,7 +24,7 @@ class PosbiasError(Exception):
         super().__init__(message)
 
     def sentence(self, spell: Spelling) -> str:
-        """Return the message with the arguments that would help, spelled as the reader would write them."""
+        """Return the message with the arguments that would help, as Python or as flags."""
         return with_arguments(self.message, self.arguments, spell)
 
     def __str__(self) -> str:
@@ -29,21 +32,21 @@ class PosbiasError(Exception):
 
 
 class CurveError(PosbiasError):
-    """What was given as a curve is not one, is damaged, or does not fit what is asked of it."""
+    """A curve is damaged, or not suitable for what was asked."""
 
 
 class EstimateError(PosbiasError):
-    """The harvest holds nothing from which the propensities asked for could be estimated."""
+    """The propensities cannot be estimated from the harvest."""
 
 
 class HarvestError(PosbiasError):
-    """A harvest file is not one, is damaged, or does not fit what is asked of it."""
+    """A harvest is damaged, or not suitable for what was asked."""
 
 
 class LogError(PosbiasError):
-    """The click log cannot be read, or does not say what it must."""
+    """The click log cannot be read, or lacks something that is required."""
 
 
 def with_arguments(message: str, arguments: Arguments, spell: Spelling) -> str:
-    """Return a message followed by the arguments to give, if there are any."""
+    """Return a message followed by the arguments to add, if there are any."""
     return f"{message} Add {spell(arguments)}" if arguments else message

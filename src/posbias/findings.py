@@ -1,4 +1,7 @@
-"""What is said to the user of a log, a harvest or a curve, as a value that is printed, saved and added up one way."""
+"""Findings: what posbias reports about a log, a harvest or a curve, with a table of all finding codes.
+
+Findings are printed, saved with a harvest, and added up when harvests are merged.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "·"}
 def unusable(
     code: str, what: str, remedy: str, *, count: int = 1, arguments: Arguments | None = None
 ) -> UnusableLogError:
-    """Return the error of a log that cannot even be opened."""
+    """Return the error of a log that cannot be opened, with one finding."""
     return UnusableLogError(Finding(code, "error", what, count, remedy=remedy, arguments=arguments or {}))
 
 
 class UnusableLogError(LogError):
-    """A log that cannot be used, with the findings that are the reason."""
+    """A log cannot be used, for the reasons in its findings."""
 
     def __init__(self, *findings: Finding, lead: str = "", tail: str = "", arguments: Arguments | None = None) -> None:
         self.findings = findings
@@ -30,7 +33,7 @@ class UnusableLogError(LogError):
         super().__init__("", arguments)
 
     def sentence(self, spell: Spelling) -> str:
-        """Return the findings with the arguments that would help, spelled as the reader would write them."""
+        """Return the findings with the arguments that would help, as Python or as flags."""
         if not self.lead:
             return "\n".join(finding.sentence(spell) for finding in self.findings)
         tail = [f"{self.tail} add {spell(self.arguments)}"] if self.arguments else []
@@ -39,17 +42,17 @@ class UnusableLogError(LogError):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found: an "error" keeps the data from being used, a "warning" does not, "info" is no problem.
+    """One finding about a log, a harvest or a curve.
 
     Attributes:
-        code: its kind, for programs; it stays the same between versions.
-        severity: "error", "warning" or "info".
-        what: what was found, where `{count}` and the names of numbers in the evidence stand for them.
-        count: how often.
-        example: where it was found, for example.
-        evidence: numbers and names that bear it out.
-        remedy: what to do, in words.
-        arguments: what to give to ClickLog or a function to mend it, by name, where that is the remedy.
+        code (str): the kind of finding, for programs: a key of `posbias.findings.CODES`.
+        severity (str): "error" if the data cannot be used, "warning" if it can, "info" if there is no problem.
+        what (str): the finding as text, in which `{count}` and the names of numbers in the evidence are replaced.
+        count (int): how often it was found.
+        example (str or None): one place where it was found.
+        evidence (mapping): numbers and names that support it.
+        remedy (str): what to do.
+        arguments (mapping): arguments to add to ClickLog or a function as a remedy, by name.
     """
 
     code: str
@@ -63,7 +66,7 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """What was found, as the beginning of a sentence, with its numbers."""
+        """The finding with its numbers, without a full stop."""
         text = self.what
         for name, value in {"count": self.count, **self.evidence}.items():
             if isinstance(value, int):
@@ -71,22 +74,22 @@ class Finding:
         return text
 
     def sentence(self, spell: Spelling = as_python) -> str:
-        """Return all of it on one line, with arguments spelled as the reader would write them."""
+        """Return the finding, its example and remedy on one line, with arguments as Python or as flags."""
         example = f", for example {self.example}" if self.example else ""
         return with_arguments(f"{_ended(f'{self.message}{example}')} {self.remedy}".rstrip(), self.arguments, spell)
 
     def block(self, spell: Spelling = as_python) -> str:
-        """Return it as a few lines under its mark."""
+        """Return the finding as a few lines: its mark and message, then example, remedy and arguments to add."""
         lines = wrap_printable(_ended(self.message), f"{MARKS[self.severity]} ", "  ")
         if self.example:
             lines += wrap_printable(self.example, "    example  ", " " * 13)
         if self.remedy:
             lines += wrap_printable(self.remedy, "    remedy   ", " " * 13)
-        # What is there to be copied stands on one line.
+        # The arguments are to be copied, so they stay on one line.
         return "\n".join([*lines, f"    add      {printable(spell(self.arguments))}"] if self.arguments else lines)
 
     def to_dict(self, spell: Spelling = as_python) -> dict[str, Any]:
-        """Return it as `--json` prints it."""
+        """Return the finding as a JSON record, as `--json` prints it."""
         return {
             "code": self.code,
             "severity": self.severity,
@@ -103,41 +106,41 @@ class Finding:
 
 
 def _ended(sentence: str) -> str:
-    """Return a sentence with its full stop, which a question has already."""
+    """Return a sentence with a full stop, unless it is a question."""
     return sentence if sentence.endswith("?") else f"{sentence}."
 
 
 def wrap_printable(text: str, first: str, rest: str) -> list[str]:
-    """Return a text as lines under each other, the first of them indented otherwise."""
-    # Ids, names and commands are never broken, and a line break in one is shown as such.
+    """Return text as indented lines with control characters escaped."""
+    # Ids, names and commands are never broken.
     return wrap(printable(text), first, rest, breaking=False)
 
 
 def any_error(findings: Iterable[Finding]) -> bool:
-    """Return whether any of the findings keeps the data from being used."""
+    """Return whether any finding is an error."""
     return any(finding.severity == "error" for finding in findings)
 
 
 def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings of several parts, such as days, as those of the whole: what is the same is said once.
+    """Return the findings of several harvests as those of the whole: equal ones are merged, and their counts added.
 
     >>> day = Finding("left-out", "warning", "{count} of {rows} rows were left out", 2, evidence={"rows": 1000})
     >>> [finding.message for finding in merge_findings([day, day, day])]
     ['6 of 3,000 rows were left out']
     """
-    found: dict[tuple[str, str, str], Finding] = {}
+    merged: dict[tuple[str, str, str], Finding] = {}
     for finding in findings:
         key = (finding.code, finding.severity, finding.what)
-        found[key] = _sum(found[key], finding) if key in found else finding
-    return tuple(found.values())
+        merged[key] = _sum(merged[key], finding) if key in merged else finding
+    return tuple(merged.values())
 
 
-def _sum(one: Finding, other: Finding) -> Finding:
-    evidence = dict(one.evidence)
-    for name, value in other.evidence.items():
+def _sum(first: Finding, second: Finding) -> Finding:
+    evidence = dict(first.evidence)
+    for name, value in second.evidence.items():
         numbers = isinstance(value, int) and isinstance(evidence.get(name), int)
         evidence[name] = evidence[name] + value if numbers else evidence.get(name, value)
-    return replace(one, count=one.count + other.count, evidence=evidence, example=one.example or other.example)
+    return replace(first, count=first.count + second.count, evidence=evidence, example=first.example or second.example)
 
 
 # Every finding code, with what it means. `tests/test_findings.py` compares it with the codes used in the package.

@@ -603,7 +603,7 @@ def test_the_command_says_what_it_wrote_and_found(tmp_path: Path, monkeypatch: p
     for output, message in (
         ("log.parquet", "is there already. Name another file, or replace it. Add --overwrite"),
         ("taps.parquet", "is the file that is being read"),
-        ("/dev/null", "'/dev/null' is a device, which would be replaced by a file. Name a file."),
+        ("/dev/null", "'/dev/null' is a device, which is not replaced by a file. Choose another path."),
         ("/dev", "'/dev' is a folder. Name the file to write in it."),
     ):
         failed = CliRunner().invoke(cli, [*words, output])

@@ -1,4 +1,7 @@
-"""The propensity curve as a value: table, text, frame and picture."""
+"""The propensity curve as a value: as a table, text, data frame, record and chart.
+
+Every estimator returns a `Curve`, and everything after estimation takes one: comparison, diagnosis, reports, weights.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,12 @@ if TYPE_CHECKING:
 
     from posbias._arrays import FloatArray
 
-# Of what `to_dict` makes; one that older versions could not read has the next number. In the first, the covariance was
-# of p and not of log p.
+# The format of `to_dict`, raised if older versions cannot read it. In format 1 the covariance was of p, not log p.
 FORMAT = 2
-# The values of a segment's columns, None for a missing one.
+# The values of the segment columns, None for a missing value.
 Segment = tuple[str | None, ...]
 Covariance = tuple[tuple[float | None, ...], ...]
-# What the values of its fields are, for those who make columns of them.
+# The types of the fields of a position, for data frames.
 _KINDS: dict[str, type[int] | type[float] | type[str]] = {
     "position": int,
     "propensity": float,
@@ -43,29 +45,30 @@ _KINDS: dict[str, type[int] | type[float] | type[str]] = {
     "reason": str,
     "degrees_of_freedom": float,
 }
-# Up to this many segments get a line of their own; more would hide each other.
+# More segments than this would hide each other in a chart.
 _MOST_SEGMENTS = 7
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A propensity curve relative to rank 1, with its interval and what it was estimated from.
+    """A propensity curve relative to rank 1, with confidence intervals and the counts it was estimated from.
 
-    Made by `curve` of a fitted estimator, kept by `save` and `Curve.load`, which also reads what `posbias estimate
-    --json` printed. What was loaded equals what was saved.
+    The method `curve()` of a fitted estimator returns it. `save` writes it to a JSON file and `Curve.load` reads it
+    back, unchanged; `Curve.load` also reads the output of `posbias estimate --json`.
 
     Attributes:
-        estimator: the name of the estimator.
-        max_rank: M, the number of top ranks it was to estimate.
-        level: the coverage of the intervals.
-        interval_by: how they were made, "jackknife" or "bootstrap".
-        weighting: the weighting of pairs, where the estimator has one.
-        positions: the ranks at which anything was shown. With a lower end and no upper one an interval has no bound.
-        page_views: the page views of each ranker.
-        covariance: of log p, a row for each of the positions; None where it is not known.
-        notes: what is to be known of the whole curve.
-        by: the segment columns.
-        segments: the curve of each segment, by its values of these columns.
+        estimator (str): the name of the estimator.
+        max_rank (int): M, the number of top ranks that were estimated.
+        level (float or None): the coverage of the confidence intervals.
+        interval_by (str or None): the method of the intervals, "jackknife" or "bootstrap".
+        weighting (str or None): the weighting of pairs, if the estimator has one.
+        positions (tuple of Position): the ranks at which anything was shown. An interval with a lower end and no upper
+            end is unbounded.
+        page_views (mapping): the page views of each ranker.
+        covariance (tuple of tuples or None): the covariance of log p, with a row for each of the positions.
+        notes (tuple of str): notes on the whole curve.
+        by (tuple of str): the segment columns.
+        segments (mapping): the curve of each segment, by the values of the segment columns.
 
     Example:
         >>> import tempfile, posbias
@@ -96,21 +99,21 @@ class Curve:
         for key, part in self.segments.items():
             named = dict(zip(self.by, key, strict=False))
             if not self.by or tuple(named.get(name) for name in self.by) != key:
-                raise CurveError(f"The segment {key!r} has not one value for each of the columns {self.by!r}.")
+                raise CurveError(f"The segment {key!r} must have one value for each of the columns {self.by!r}.")
             if part._setting != self._setting or part.by:
                 raise CurveError(
-                    f"The curve of the segment {key!r} differs from the whole in what it is an estimate of: "
-                    f"{part._setting} in place of {self._setting}, by {part.by!r}. Fit both with the same settings."
+                    f"The curve of the segment {key!r} has other settings than the whole curve: {part._setting} in "
+                    f"place of {self._setting}, by {part.by!r}. Fit both with the same settings."
                 )
 
     @property
     def _setting(self) -> tuple[str, int, float | None, str | None, str | None]:
-        """What the curves of all segments have in common."""
+        """The settings that the curves of all segments share."""
         return self.estimator, self.max_rank, self.level, self.interval_by, self.weighting
 
     @property
     def propensity(self) -> FloatArray:
-        """p_k / p_1 by rank, as (M,); NaN where it is not known."""
+        """p_k / p_1 by rank, an array of shape (M,); NaN if it is not known."""
 
         values = np.full(self.max_rank, np.nan)
         values[self._places()] = [np.nan if p.propensity is None else p.propensity for p in self.positions]
@@ -118,7 +121,7 @@ class Curve:
 
     @property
     def interval(self) -> FloatArray:
-        """The ends of the interval by rank, as (M, 2); NaN where there is none, infinite where it has no bound."""
+        """The ends of the interval by rank, an array of shape (M, 2); NaN if there is none, infinite if unbounded."""
 
         ends = np.full((self.max_rank, 2), np.nan)
         for place, p in zip(self._places(), self.positions, strict=True):
@@ -128,7 +131,7 @@ class Curve:
 
     @property
     def covariance_matrix(self) -> FloatArray:
-        """The covariance of log p by ranks, as (M, M); NaN where it is not known."""
+        """The covariance of log p by rank, an array of shape (M, M); NaN if it is not known."""
 
         values = np.full((self.max_rank, self.max_rank), np.nan)
         if self.covariance is not None:
@@ -137,16 +140,23 @@ class Curve:
         return values
 
     def joint(self, level: float | None = None) -> FloatArray:
-        """The ends of a band that holds the whole curve at once at this level, or at that of the intervals: (M, 2).
+        """Return a joint confidence band, which contains the whole curve with the given probability.
 
-        Bonferroni: t quantiles at 1 − α / (2 (m − 1)) where m ranks, the first among them, have an interval.
+        It uses Bonferroni's correction: t quantiles at 1 − α / (2 (m − 1)), where m ranks including rank 1 have an
+        interval.
+
+        Arguments:
+            level (float, default None): the coverage of the band; by default that of the intervals.
+
+        Returns:
+            The ends of the band by rank, an array of shape (M, 2).
         """
 
         from posbias._stats import t_quantile
 
         if self.interval_by != "jackknife":
             raise CurveError(
-                f"A joint band is made of jackknife intervals, and this curve has {self.interval_by or 'none'}. "
+                f"A joint band needs jackknife intervals; this curve has {self.interval_by or 'no'} intervals. "
                 "Estimate it with interval='jackknife'.",
             )
         level = share("level", self.level if level is None else level, CurveError)
@@ -161,7 +171,11 @@ class Curve:
         return [p.position - 1 for p in self.positions]
 
     def to_dict(self, *, joint: bool = False) -> dict[str, Any]:
-        """Return the curve as `--json` prints it, with the joint band if asked for."""
+        """Return the curve as a JSON record, as `posbias estimate --json` prints it.
+
+        Arguments:
+            joint (bool, default False): add the joint band.
+        """
         answer: dict[str, Any] = {
             "format": FORMAT,
             "estimator": self.estimator,
@@ -190,7 +204,7 @@ class Curve:
         }
 
     def _records(self, joint: bool) -> list[dict[str, Any]]:
-        """Return each position as a record, with its part of the joint band if asked for."""
+        """Return each position as a record."""
         records = [asdict(position) for position in self.positions]
         if joint:
             for record, (low, high) in zip(records, self.joint_ends(), strict=True):
@@ -198,71 +212,77 @@ class Curve:
         return records
 
     def joint_ends(self) -> list[tuple[float | None, float | None]]:
-        """Return the ends of the joint band at each of the positions, None where there is none."""
+        """Return the ends of the joint band at each of the positions, None without a band."""
         ends = self.joint()[self._places()].tolist()
         return [(None, None) if low != low else (low, high) for low, high in ends]
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Curve:
-        """Return the curve of which `to_dict` made the record, checking that it is one and that it is whole."""
+        """Return the curve of a record that `to_dict` made; raise CurveError if it is none, or is damaged."""
         from posbias.curves.files import from_record
 
         return from_record(record)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the curve to a file as `--json` prints it, whole or not at all."""
+        """Write the curve to a JSON file, completely or not at all."""
         from posbias.curves.files import save
 
         save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Curve:
-        """Read a curve that `save` or `posbias estimate --json` wrote, checking that it is one and that it is whole."""
+        """Read a curve that `save` or `posbias estimate --json` wrote; raise CurveError if it is damaged."""
         from posbias.curves.files import load
 
         return load(path)
 
     def to_csv(self, *, joint: bool = False) -> str:
-        """Return the curve as `--csv` prints it: a row for each rank, of each segment where there are any.
+        """Return the curve as CSV, with a row for each rank of the whole curve and of each segment.
 
-        Then a column `scope` says "all" or "segment", and each of the segment columns has one. A missing value is an
-        empty field and an empty text `""`.
+        With segments there is a column `scope` ("all" or "segment") and a column for each segment column. A missing
+        value is an empty field, and an empty text is `""`.
+
+        Arguments:
+            joint (bool, default False): add the joint band.
         """
         columns = self.columns(joint=joint)
         lines = [[*columns], *zip(*(values for _, values in columns.values()), strict=True)]
         return "".join(",".join(map(_csv_field, line)) + "\n" for line in lines)
 
     def columns(self, *, joint: bool = False) -> Columns:
-        """Return the columns that `to_csv` and frames have, each with what its values are."""
+        """Return the columns of `to_csv` and of data frames, each with the type of its values."""
         kinds = _KINDS | ({"joint_low": float, "joint_high": float} if joint else {})
         parts = [(("all", *(None for _ in self.by)), self)]
         parts += [(("segment", *key), part) for key, part in self.segments.items()]
         rows = [(key, record) for key, part in parts for record in part._records(joint)]
-        told: dict[str, tuple[type[Any], list[Any]]] = {}
+        labels: dict[str, tuple[type[Any], list[Any]]] = {}
         for place, name in enumerate(["scope", *self.by] if self.by else []):
-            # A segment column with the name of one of ours would hide it.
-            while place and (name in kinds or name in told):
+            # A segment column must not replace a column of the curve.
+            while place and (name in kinds or name in labels):
                 name = f"segment_{name}"
-            told[name] = (str, [key[place] for key, _ in rows])
-        return told | {name: (kind, [record[name] for _, record in rows]) for name, kind in kinds.items()}
+            labels[name] = (str, [key[place] for key, _ in rows])
+        return labels | {name: (kind, [record[name] for _, record in rows]) for name, kind in kinds.items()}
 
     def to_pandas(self, *, joint: bool = False) -> pd.DataFrame:
-        """Return the curve as a frame of pandas, with the columns of `to_csv`."""
+        """Return the curve as a pandas data frame, with the columns of `to_csv`."""
         return pandas_frame(self.columns(joint=joint))
 
     def to_polars(self, *, joint: bool = False) -> pl.DataFrame:
-        """Return the curve as a frame of Polars, with the columns of `to_csv`."""
+        """Return the curve as a Polars data frame, with the columns of `to_csv`."""
         return polars_frame(self.columns(joint=joint))
 
     def to_text(self, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
-        """Return the curve as a table, with the joint band if asked for and the truth where it is known."""
-        pass
+        """Return the curve as a text table.
 
+        Arguments:
+            truth (sequence of float, default None): the true propensities from rank 1, to show beside the estimates.
+            joint (bool, default False): add the joint band.
+        """
         return curve_text(self, truth, joint=joint)
 
     @property
     def interval_name(self) -> str:
-        """What the intervals are, in words, where any rank but the first has one."""
+        """The kind of intervals as text, such as "95% interval"."""
         ends = [p.low for curve in (self, *self.segments.values()) for p in curve.positions if p.position > 1]
         if self.level is None or self.interval_by is None or all(low is None for low in ends):
             return "no interval"
@@ -274,14 +294,23 @@ class Curve:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        pass
-
         return curve_html(self)
 
 
 @dataclass(frozen=True)
 class Position:
-    """One rank of a curve; what is not known is None, and `reason` says why, or what makes it weak."""
+    """One rank of a curve; unknown numbers are None.
+
+    Attributes:
+        position (int): the rank.
+        propensity (float or None): p_k / p_1.
+        low (float or None): the lower end of its confidence interval.
+        high (float or None): the upper end.
+        impressions (int): the results shown at this rank.
+        clicks (int): the clicks on them.
+        reason (str or None): why there is no number, or why it is uncertain.
+        degrees_of_freedom (float or None): of the jackknife interval.
+    """
 
     position: int
     propensity: float | None
@@ -290,19 +319,18 @@ class Position:
     impressions: int
     clicks: int
     reason: str | None
-    # Of the interval: how many queries, of equal say, it is as good as. None where it takes no quantile of t.
     degrees_of_freedom: float | None = None
 
 
 def _csv_field(value: str | float | None) -> str:
-    """Return a field of CSV; unlike the standard library's, an empty text differs from none."""
+    """Return a CSV field. Unlike in the standard library, an empty text differs from a missing one."""
     text = "" if value is None else str(value)
     plain = not isinstance(value, str) or (text == text.strip() != "" and not set(text) & set(',"\r\n'))
     return text if plain else '"' + text.replace('"', '""') + '"'
 
 
 def curve_text(curve: Curve, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:
-    """Return a curve and those of its segments as tables, with what is to be known of each below it."""
+    """Return a curve and its segments as text tables, with notes below each."""
     known = None if truth is None else known_truth(truth, [curve])
     blocks = [[*wrap(_title(curve)), _table(curve, known, joint)]]
     blocks += [[*wrap(label(key)), _table(part, None, joint)] for key, part in curve.segments.items()]
@@ -310,14 +338,14 @@ def curve_text(curve: Curve, truth: Sequence[float] | None = None, *, joint: boo
 
 
 def known_truth(truth: object, curves: Sequence[Curve]) -> list[float]:
-    """Return the true propensities from rank 1 on; refuse what is none, or ends above a rank that has a number."""
-    listed = hasattr(truth, "__iter__") and not isinstance(truth, str | bytes | Mapping)
-    found = [number(value) for value in truth] if listed else [None]  # type: ignore[attr-defined]
+    """Return the true propensities from rank 1; raise an error unless they cover all estimated ranks."""
+    iterable = hasattr(truth, "__iter__") and not isinstance(truth, str | bytes | Mapping)
+    found = [number(value) for value in truth] if iterable else [None]  # type: ignore[attr-defined]
     deepest = max((p.position for one in curves for p in one.positions if p.propensity is not None), default=1)
-    told = [value for value in found if value is not None]
-    if len(told) < max(len(found), deepest):
+    numbers = [value for value in found if value is not None]
+    if len(numbers) < max(len(found), deepest):
         raise CurveError(f"truth must be a list of numbers, one for each rank from 1 to {deepest}, not {truth!r}.")
-    return told
+    return numbers
 
 
 def _title(curve: Curve) -> str:
@@ -351,7 +379,7 @@ def _columns(curve: Curve, truth: Sequence[float] | None = None, joint: bool = F
 
 
 def _ends(low: float | None, high: float | None, position: int) -> str:
-    """Return an interval as a table shows it; that of rank 1 is 1 by definition."""
+    """Return an interval as text; rank 1 has none, because its propensity is 1 by definition."""
     if low is None or position == 1:
         return ""
     return f"{low:.3f} – {'∞' if high is None else f'{high:.3f}'}"
@@ -366,7 +394,7 @@ def _remarks(curve: Curve) -> list[str]:
 
 
 def own_reasons(curve: Curve) -> list[str]:
-    """Return what is to be said at each position alone; nothing where other ranks have the same reason."""
+    """Return the reason at each position, or "" if other ranks share it."""
     shared = _shared(curve)
     return ["" if p.reason is None or p.reason in shared else p.reason for p in curve.positions]
 
@@ -384,12 +412,12 @@ def _notes(curve: Curve) -> list[str]:
 
 
 def shared_reasons(curve: Curve) -> list[str]:
-    """Return each reason that several ranks have, with these ranks."""
+    """Return each reason that several ranks share, with these ranks."""
     return [f"Ranks {format_ranges(ranks)}: {reason}." for reason, ranks in _shared(curve).items()]
 
 
 def curve_html(curve: Curve) -> str:
-    """Return a curve and those of its segments as tables of HTML."""
+    """Return a curve and its segments as HTML tables."""
     parts = [(_title(curve), curve), *((label(key), part) for key, part in curve.segments.items())]
     return "\n".join(
         html_table(_columns(part), caption=title, remarks=_remarks(part), notes=_notes(part)) for title, part in parts
@@ -431,15 +459,15 @@ def curve_chart(curve: Curve, *, truth: Sequence[float] | Any = None, joint: boo
 
 
 def largest_segments(curve: Curve, most: int) -> dict[Segment, Curve]:
-    """Return so many segments, in their order: those with most page views, of those that have a number beside rank 1.
+    """Return the segments with the most page views, at most so many, in their order.
 
-    Where these are fewer, others follow them.
+    Segments with an estimate beyond rank 1 go before those without any.
     """
 
     def merit(key: Segment) -> tuple[bool, int]:
         part = curve.segments[key]
-        told = any(p.propensity is not None for p in part.positions if p.position > 1)
-        return told, sum(part.page_views.values())
+        estimated = any(p.propensity is not None for p in part.positions if p.position > 1)
+        return estimated, sum(part.page_views.values())
 
     chosen = {*sorted(curve.segments, key=merit, reverse=True)[:most]}
     return {key: part for key, part in curve.segments.items() if key in chosen}

@@ -3,7 +3,7 @@
 Also the weightings, which say how much each (query, document) pair counts in a comparison of two ranks: by the page
 views of the rankers ("traffic"), each pair once ("uniform"), or by the harmonic mean of its impressions ("harmonic").
 
-References: Agarwal et al., WSDM 2019 (traffic); Magnani and Xie, CIKM 2026 (harmonic).
+Reference: Agarwal et al., WSDM 2019 (traffic); Magnani and Xie, CIKM 2026 (harmonic).
 """
 
 from __future__ import annotations
