@@ -15,7 +15,7 @@ import pytest
 
 import posbias
 from posbias.estimators import ESTIMATORS, PBMEM, NaiveCTR, RandomTraffic, RegressionEM, estimator_class
-from posbias.estimators.click_models import PairLikelihood, ShownItems
+from posbias.estimators.click_models import ItemCounts, PBMLikelihood
 
 # Whole worlds are drawn and fitted: minutes in all, which CI takes.
 pytestmark = pytest.mark.long
@@ -287,9 +287,9 @@ def test_pbm_em_is_where_em_climbs_to_from_anywhere(prior):
     observed = fitted.observe(posbias.ClickLog(table))
     fitted.fit(observed)
     assert fitted.converged_
-    shown = ShownItems.of(observed.rows, 4)
-    ours = PairLikelihood.of(shown, observed.rows["bucket"][shown.first], prior)
-    summit = ours.climb(ours.start(), 200, 1e-6)
+    shown = ItemCounts.of(observed.rows, 4)
+    ours = PBMLikelihood.of(shown, observed.rows["bucket"][shown.first_row], prior)
+    summit = ours.maximise(ours.start(), 200, 1e-6)
     highest = ours.at(summit.x, summit.relevance).value
     for seed in range(3):
         curve, likelihood = slow_em(table.to_dict("records"), 4, 1500, prior, seed)
@@ -313,7 +313,7 @@ def test_pbm_em_has_intervals_from_full_fits(prior):
 
 @pytest.mark.parametrize("prior", [-1, float("nan"), float("inf"), 1e308, "a", None, True])
 def test_a_prior_is_a_number_of_impressions(prior):
-    with pytest.raises(posbias.EstimateError, match="prior must be a number of imagined impressions"):
+    with pytest.raises(posbias.EstimateError, match="prior must be a number of pseudo-impressions"):
         PBMEM(prior=prior).fit(posbias.ClickLog(repeated_log(20, 5)))
 
 
@@ -325,7 +325,7 @@ def test_pbm_em_that_is_stopped_says_so():
 
 
 def test_pbm_em_of_very_many_pairs_has_no_interval(monkeypatch):
-    monkeypatch.setattr("posbias.estimators.click_models._MOST_REFITTED", 1000)
+    monkeypatch.setattr("posbias.estimators.click_models._MAX_REFITTED_ROWS", 1000)
     fitted = PBMEM(max_rank=4).fit(posbias.ClickLog(repeated_log(50, 50)))
     assert np.isnan(fitted.interval_).all()
     assert fitted.reasons_[1].startswith("no interval: ")
@@ -357,7 +357,7 @@ def test_pbm_em_gives_no_number_to_ranks_that_are_not_connected():
     fitted = PBMEM(max_rank=5, prior=0, iterations=5000, tolerance=1e-9).fit(posbias.ClickLog(table))
     np.testing.assert_allclose(fitted.propensity_, [1, 0.5, np.nan, np.nan, np.nan], rtol=1e-6)
     assert "connects it to rank 1" in fitted.reasons_[2]
-    assert fitted.reasons_[4] == "nothing was shown at rank 5"
+    assert fitted.reasons_[4] == "no result was shown at rank 5"
     table.loc[table["position"] == 2, "clicks"] = 0
     fitted = PBMEM(max_rank=5, prior=0).fit(posbias.ClickLog(table))
     assert fitted.propensity_[1] == 0

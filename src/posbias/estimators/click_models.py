@@ -1,4 +1,16 @@
-"""What people use instead."""
+"""The usual alternatives, for comparison: click rates (NaiveCTR) and click models fitted by EM (PBMEM, RegressionEM).
+
+None of them holds the document fixed by an intervention, so each is biased for a reason that its docstring names.
+
+PBMEM maximises the likelihood of the position-based model with one relevance r_i for each item i, a (query, document)
+pair::
+
+    Σ_i Σ_k  c log(p_k r_i) + n log(1 − p_k r_i)  +  prior · Σ log(p (1 − p))  +  prior · Σ log(r (1 − r))
+
+with c clicks and n skips. In x = log p and u = log r it is concave: linear terms and log(1 − e^z), with p, r ≤ 1. Given
+p, each r is the root of an equation of its own, so that M numbers remain, and Newton has their exact Hessian: with q =
+n p r / (1 − p r)², the curvature of a term, each item adds diag(q) − q qᵀ / Σ q.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +27,16 @@ from posbias._optional import optional
 from posbias._text import listed
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.errors import EstimateError
-from posbias.estimators.base import Interval, LogEstimator, Reasons, ReportedCounts, no_intervals, reachable_ranks
+from posbias.estimators.base import (
+    DEFAULT_INTERVAL,
+    DEFAULT_RESAMPLES,
+    Interval,
+    LogEstimator,
+    Reasons,
+    ReportedCounts,
+    no_intervals,
+    reachable_ranks,
+)
 from posbias.estimators.cross_fit import CellRows
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import (
@@ -30,29 +51,32 @@ from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 
 _TINY = float(np.finfo(np.float64).tiny)
-_INNER_STEPS, _INNER_END = 100, 1e-13
-_REACH, _HALVINGS = 2.0, 30
-# A refit that is further away than this in log p is not left to one step.
-_FAR = 0.1
-_MOST_PRIOR = 1_000_000
-# CellRows of a log times refits that take under a minute.
-_MOST_REFITTED = 4 * 10**8
-# The curve must stand still for so many iterations: one step may be small by chance, and long before EM is done.
-_WINDOW = 5
-_BINS = 255
+# The inner iterations for r given p, and their relative tolerance.
+_INNER_STEPS, _INNER_TOLERANCE = 100, 1e-13
+# Newton on log p: the largest step, and the most halvings of a step.
+_MAX_STEP, _MAX_HALVINGS = 2.0, 30
+# A refit that is further away than this in log p takes all steps, not one.
+_MAX_ONE_STEP = 0.1
+_MAX_PRIOR = 1_000_000
+# Rows of a log times refits: up to this number they take less than a minute.
+_MAX_REFITTED_ROWS = 4 * 10**8
+# EM stops if the curve did not move for this many iterations: a single small step may be chance.
+_STABLE_ITERATIONS = 5
+# The number of bins of each feature for boosted trees.
+_FEATURE_BINS = 255
 
 
 class ClickRates(LogEstimator):
-    """p̂_k / p̂_1 = click rate at k / click rate at 1 of some page views, from a log or a harvest.
+    """The base class of estimators that compare click rates: p_k / p_1 is the click rate at k over that at 1.
 
-    A new one says how to `observe` a log, and which page views count: `count`.
+    A subclass defines how to `observe` a log, and which page views to `count`.
     """
 
     fits_on = ("log", "harvest")
 
     @abstractmethod
-    def count(self, seen: Observations | Harvest) -> tuple[FloatArray, ReportedCounts]:
-        """Return impressions and clicks by bucket and rank, (2, B, M), and what stands beside the curve."""
+    def count(self, data: Observations | Harvest) -> tuple[FloatArray, ReportedCounts]:
+        """Return impressions and clicks by bucket and rank, (2, B, M), and the counts that are reported."""
 
     def fit(
         self,
@@ -63,43 +87,53 @@ class ClickRates(LogEstimator):
         progress: Progress = silent,
         force: bool = False,
     ) -> Self:
-        """Estimate the curve of a log or a harvest; of the arguments after it, `force` alone is for both."""
+        """Estimate the curve of a log or a harvest, and of each of its segments.
+
+        Arguments:
+            log (ClickLog, Observations or Harvest): the click log, what `observe` returned for it, or a harvest. The
+                arguments `by`, `engine` and `progress` apply to a log only.
+            by (sequence of str, default ()): columns that define segments; each segment gets a curve of its own.
+            engine (Engine, str or None, default None): "duckdb" (embedded, the default) or "spark" (the active
+                session).
+            progress (callable, default silent): called with a description of the step and the share that is done.
+            force (bool, default False): whether to go on if the log or the harvest has errors.
+        """
         if not isinstance(log, Harvest):
             return super().fit(log, by=by, engine=engine, progress=progress, force=force)
         self._check()
-        self.vet(log, force=force)
+        self.check_harvest(log, force=force)
         return self._fit_data(log)
 
-    def vet(self, harvest: Harvest, *, force: bool) -> None:
-        """Refuse a harvest that this estimator cannot be right on; of a log, observing it does."""
+    def check_harvest(self, harvest: Harvest, *, force: bool) -> None:
+        """Reject a harvest on which the estimator is biased; logs are checked when they are observed."""
 
-    def estimate(self, seen: Observations | Harvest) -> None:
-        """Estimate one curve, and keep it."""
-        counts, evidence = self.count(seen)
-        # A bucket without a page view of these has no say.
+    def estimate(self, data: Observations | Harvest) -> None:
+        """Estimate one curve, without segments, and store it."""
+        counts, reported = self.count(data)
+        # Buckets without these page views are not buckets of this estimate.
         impressions, clicks = counts[:, counts[0].any(axis=1)]
-        shown, clicked = impressions.sum(axis=0), clicks.sum(axis=0)
-        propensity = relative_rates(shown, clicked)
+        total_impressions, total_clicks = impressions.sum(axis=0), clicks.sum(axis=0)
+        propensity = relative_rates(total_impressions, total_clicks)
         intervals = self._compute_intervals(
             propensity, len(impressions), lambda weights: relative_rates(weights @ impressions, weights @ clicks)
         )
-        self._store(evidence, propensity, explain_rates(shown, clicked), intervals)
+        self._store(reported, propensity, explain_rates(total_impressions, total_clicks), intervals)
 
 
 class NaiveCTR(ClickRates):
-    """p̂_k / p̂_1 = click rate at k / click rate at 1, whatever was shown there.
+    """Estimate p_k / p_1 as the click rate at k over that at 1, without controlling for relevance.
 
-    It is there to be compared with. Rankers put the better documents first, so that the curve falls by relevance and
-    by examination at once: it is steeper than the truth the better the rankers are, and more data do not mend it.
-    It fits on a log or a harvest.
+    It is here for comparison. Rankers put better documents first, so click rates fall by relevance and by examination
+    at once: the curve is too steep, the more so the better the rankers are, and more data do not help. It fits on a log
+    or a harvest.
 
     Arguments:
-        max_rank: M; what a log shows beyond it is not counted. A harvest has its own.
-        level: the coverage of the intervals.
-        interval: "jackknife", which leaves out queries bucket by bucket, the percentiles of a "bootstrap" over
-            buckets, or None for no interval.
-        bootstrap: the number of resamples of the bootstrap.
-        seed: of the resamples. Nothing else is drawn.
+        max_rank (int, default 10): M; results shown below rank M are not counted. A harvest has its own M.
+        level (float, default 0.95): the coverage of the intervals.
+        interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
+            takes percentiles of resampled buckets, None computes no intervals.
+        bootstrap (int, default 1000): the number of bootstrap resamples.
+        seed (int, default 0): the random seed of the resamples. Nothing else is random.
 
     Example:
         >>> import posbias
@@ -117,35 +151,38 @@ class NaiveCTR(ClickRates):
         """Return impressions and clicks by bucket, ranker and rank."""
         return observe_totals(log, max_rank=self.max_rank, **options)
 
-    def count(self, seen: Observations | Harvest) -> tuple[FloatArray, ReportedCounts]:
-        """Return what all rankers showed."""
-        return shown_by_bucket(seen).sum(axis=2), ReportedCounts.of(seen)
+    def count(self, data: Observations | Harvest) -> tuple[FloatArray, ReportedCounts]:
+        """Return the counts of all rankers together."""
+        return counts_by_bucket(data).sum(axis=2), ReportedCounts.of(data)
 
 
 class PBMEM(LogEstimator):
-    """The most likely P(click) = p_k r_{qd}, with one parameter r_{qd} for each (query, document) pair.
+    """Estimate p_k / p_1 by maximum likelihood of P(click) = p_k r_{qd}, one r_{qd} for each (query, document) pair.
 
-    It is there to be compared with. **It depends on repeats.** A pair that was shown at one rank only, however often,
-    tells nothing of examination: any p_k goes with some r. Ranks that no pair with clicks connects to rank 1 are NaN,
-    but the other ranks suffer too: with a handful of impressions a pair, r is mostly what `prior` says, and the
-    curve is biased whatever the size of the log. Only many repeats of each pair mend it. Intervals do not show it.
+    It is here for comparison. **It depends on repeats.** A pair that was shown at one rank only, however often, does
+    not inform about examination: any p_k goes with some r. Ranks that no clicked pair connects to rank 1 are NaN. The
+    other ranks suffer, too: with a few impressions for each pair, r is mostly the `prior`, and the curve is biased
+    however large the log is. Only many repeats of each pair help, and the intervals do not show the bias.
 
-    EM climbs to this maximum ever more slowly. In log p and log r the likelihood is concave, so that it has one, and
-    Newton on log p, with the best r for each p, reaches it: `converged_` says that the last step was smaller than
-    `tolerance`, and `iterations_` how many there were.
+    EM converges to this maximum ever more slowly. The likelihood is concave in log p and log r, so it has one maximum,
+    and Newton's method on log p, with the best r for each p, finds it.
 
     Arguments:
-        max_rank: M; results shown beyond it are not counted.
-        iterations: at most so many.
-        tolerance: stop when no log p_k moves by more.
-        prior: imagined impressions of each kind, examined and not, relevant and not, added to what each parameter is
-            estimated from. 1 is customary, a uniform prior. 0 is maximum likelihood, at which a pair clicked each time
-            it was shown has r = 1.
-        level: the coverage of the intervals.
-        interval: "jackknife", which leaves out queries bucket by bucket, the percentiles of a "bootstrap" over
-            buckets, or None for no interval. A log of very many pairs has none, and says so.
-        bootstrap: the number of resamples of the bootstrap.
-        seed: of the resamples. Nothing else is drawn.
+        max_rank (int, default 10): M; results shown below rank M are not counted.
+        iterations (int, default 200): the maximal number of iterations.
+        tolerance (float, default 1e-6): stop when no log p_k moves by more.
+        prior (float, default 1): pseudo-impressions of each kind (examined and not, relevant and not) that are added to
+            the data of each parameter. 1 is customary, a uniform prior. 0 is maximum likelihood, where a pair that was
+            clicked each time has r = 1.
+        level (float, default 0.95): the coverage of the intervals.
+        interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
+            takes percentiles of resampled buckets, None computes no intervals. A log of very many pairs has none.
+        bootstrap (int, default 1000): the number of bootstrap resamples.
+        seed (int, default 0): the random seed of the resamples. Nothing else is random.
+
+    Attributes:
+        iterations_ (int): the number of iterations.
+        converged_ (bool): whether the last step was smaller than `tolerance`.
 
     Example:
         >>> import posbias
@@ -170,8 +207,8 @@ class PBMEM(LogEstimator):
         tolerance: float = 1e-6,
         prior: float = 1.0,
         level: float = DEFAULT_LEVEL,
-        interval: Interval | None = "jackknife",
-        bootstrap: int = 1000,
+        interval: Interval | None = DEFAULT_INTERVAL,
+        bootstrap: int = DEFAULT_RESAMPLES,
         seed: int = 0,
     ) -> None:
         super().__init__(max_rank=max_rank, level=level, interval=interval, bootstrap=bootstrap, seed=seed)
@@ -182,9 +219,9 @@ class PBMEM(LogEstimator):
     def _check(self) -> None:
         super()._check()
         number = isinstance(self.prior, int | float) and not isinstance(self.prior, bool)
-        if not number or not 0 <= self.prior <= _MOST_PRIOR:
+        if not number or not 0 <= self.prior <= _MAX_PRIOR:
             raise EstimateError(
-                f"prior must be a number of imagined impressions, from 0 to {_MOST_PRIOR:,}, not {self.prior!r}."
+                f"prior must be a number of pseudo-impressions, from 0 to {_MAX_PRIOR:,}, not {self.prior!r}."
             )
 
     def observe(self, log: ClickLog, **options: Any) -> Observations:
@@ -192,48 +229,57 @@ class PBMEM(LogEstimator):
         return observe_pairs(log, max_rank=self.max_rank, **options)
 
     def estimate(self, observations: Observations) -> None:
-        """Climb to the maximum, and keep it."""
-        shown = ShownItems.of(observations.rows, observations.max_rank)
-        likelihood = PairLikelihood.of(shown, observations.rows["bucket"][shown.first], self.prior)
-        summit = likelihood.climb(likelihood.start(), self.iterations, self.tolerance)
-        self.iterations_, self.converged_ = summit.steps, summit.arrived
-        linked = shown.linked()
-        propensity = np.where(linked, likelihood.relative(summit.x), np.nan)
+        """Estimate one curve, without segments, and store it."""
+        items = ItemCounts.of(observations.rows, observations.max_rank)
+        likelihood = PBMLikelihood.of(items, observations.rows["bucket"][items.first_row], self.prior)
+        maximum = likelihood.maximise(likelihood.start(), self.iterations, self.tolerance)
+        self.iterations_, self.converged_ = maximum.steps, maximum.converged
+        connected = items.connected_ranks()
+        propensity = np.where(connected, likelihood.relative_curve(maximum.x), np.nan)
         buckets = likelihood.rows.buckets
         refits = self.bootstrap if self.interval == "bootstrap" else buckets
-        if self.interval is not None and len(shown.item) * refits > _MOST_REFITTED:
-            # Resamples of so many pairs would take more than a minute.
-            intervals = no_intervals(shown.ranks, f"no interval: {refits:,} refits of {len(shown.item):,} rows")
+        if self.interval is not None and len(items.item) * refits > _MAX_REFITTED_ROWS:
+            reason = f"no interval: {refits:,} refits of {len(items.item):,} rows would take too long"
+            intervals = no_intervals(items.ranks, reason)
         else:
-            intervals = self._compute_intervals(propensity, buckets, partial(self._refits, shown, likelihood, summit))
-        self._store(ReportedCounts.of(observations), propensity, _explain(shown, linked), intervals)
+            intervals = self._compute_intervals(propensity, buckets, partial(self._refits, items, likelihood, maximum))
+        self._store(ReportedCounts.of(observations), propensity, _explain_pairs(items, connected), intervals)
 
-    def _refits(self, shown: ShownItems, likelihood: PairLikelihood, summit: Summit, weights: FloatArray) -> FloatArray:
-        """Return the curves of buckets counted so often."""
-        curves = likelihood.refits(summit, weights, self.iterations, self.tolerance)
-        linked = [shown.linked(times[likelihood.rows.cell_bucket] > 0) for times in weights]
-        return np.where(linked, curves, np.nan)
+    def _refits(
+        self, items: ItemCounts, likelihood: PBMLikelihood, maximum: Maximum, weights: FloatArray
+    ) -> FloatArray:
+        """Return the curve for each row of bucket weights."""
+        curves = likelihood.refits(maximum, weights, self.iterations, self.tolerance)
+        connected = [items.connected_ranks(times[likelihood.rows.cell_bucket] > 0) for times in weights]
+        return np.where(connected, curves, np.nan)
 
 
 class RegressionEM(LogEstimator):
-    """EM of P(click) = p_k γ(x), where γ is a model of relevance on features, refitted at each step to sampled labels.
+    """Estimate p_k / p_1 by EM of P(click) = p_k γ(x), where γ is a model of relevance on features of the documents.
 
-    It is there to be compared with. **It depends on the relevance model.** Queries need not recur, and one ranker is
-    enough, but only because the model is trusted to tell relevance: what of it the features or the model miss is
-    taken for examination, and the curve is biased whatever the size of the log. Features that tell nothing give the
-    curve of `NaiveCTR`. Needs scikit-learn: pip install 'posbias[learn]'.
+    It is here for comparison. **It depends on the relevance model.** Queries need not recur, and one ranker is enough,
+    but only because the model is trusted to know relevance. What the features or the model miss is mistaken for
+    examination, and the curve is biased however large the log is. Features without information give the curve of
+    `NaiveCTR`. Requires scikit-learn: pip install 'posbias[learn]'.
 
-    There is no interval: `interval_` is NaN. `iterations_` says how many were run and `converged_` whether they were
-    enough. Labels are sampled, so that on a small log the curve trembles and is never said to have converged.
+    There are no intervals: `interval_` is NaN. The E-step samples labels of relevance, so on a small log the curve
+    fluctuates and does not converge.
 
     Arguments:
-        features: the columns of the log that are to tell relevance, numbers or booleans.
-        max_rank: M; results shown beyond it are not counted.
-        model: "logistic" regression, "boosted" trees, or any classifier of scikit-learn's that takes sample weights.
-        iterations: at most so many.
-        tolerance: stop when no p_k / p_1 has moved by more for five iterations.
-        sample: the model is fitted to at most so many vectors of features, drawn once; p_k always comes from all rows.
-        seed: of the labels and the sample.
+        features (sequence of str): the columns of the log with the features, numbers or booleans.
+        max_rank (int, default 10): M; results shown below rank M are not counted.
+        model (str or classifier, default "logistic"): "logistic" regression, "boosted" trees, or any scikit-learn
+            classifier that takes sample weights.
+        iterations (int, default 100): the maximal number of iterations.
+        tolerance (float, default 5e-4): stop when no p_k / p_1 has moved by more for five iterations.
+        sample (int, default 500000): the model is fitted to at most this many feature vectors, drawn once; p_k always
+            comes from all rows.
+        seed (int, default 0): the random seed of the labels and the sample.
+
+    Attributes:
+        iterations_ (int): the number of iterations.
+        converged_ (bool): whether the curve stopped moving.
+        model_ (classifier): the fitted model of relevance.
 
     Example:
         >>> import numpy as np, posbias, pyarrow
@@ -281,7 +327,7 @@ class RegressionEM(LogEstimator):
         super()._check()
         if isinstance(self.features, str) or not self.features:
             raise EstimateError(
-                "RegressionEM needs features: a list of the log's columns that tell relevance, such as "
+                "RegressionEM needs features: a list of columns of the log that predict relevance, such as "
                 f"features=['score', 'age'], not {self.features!r}.",
                 {"features": ["COLUMN"]},
             )
@@ -294,130 +340,147 @@ class RegressionEM(LogEstimator):
         return observe_features(log, self.features, max_rank=self.max_rank, **options)
 
     def estimate(self, observations: Observations) -> None:
-        """Run EM until the curve stands still, and keep it."""
-        shown = ShownItems.of(observations.rows, observations.max_rank)
-        model, vectors = self._prepare(observations, shown)
+        """Estimate one curve, without segments, and store it."""
+        items = ItemCounts.of(observations.rows, observations.max_rank)
+        model, vectors = self._prepare(observations, items)
         rng = np.random.default_rng(self.seed)
-        p, r = np.full(shown.ranks, 0.5), np.full(shown.items, 0.5)
-        curves = [np.ones(shown.ranks)]
-        sample = np.sort(rng.permutation(shown.items)[: self.sample])
-        for done in range(1, self.iterations + 1):
-            examined, relevant = posteriors(p[shown.rank], r[shown.item])
-            # A click is of a relevant result; the others are relevant with the probability that EM gives them.
-            labels = rng.binomial(shown.skips.astype(np.int64), np.clip(relevant, 0, 1))
-            positive = shown.by_item(shown.clicks + labels)
-            p = ratio(shown.by_rank(shown.clicks + shown.skips * examined), shown.impressions)
-            r = _refit(model, vectors, positive, shown.repeats - positive, sample)
+        p, r = np.full(items.ranks, 0.5), np.full(items.size, 0.5)
+        curves = [np.ones(items.ranks)]
+        sample = np.sort(rng.permutation(items.size)[: self.sample])
+        for iteration in range(1, self.iterations + 1):
+            examined, relevant = posteriors(p[items.rank], r[items.item])
+            # A clicked result is relevant; a skipped one is labelled relevant with its posterior probability.
+            labels = rng.binomial(items.skips.astype(np.int64), np.clip(relevant, 0, 1))
+            positive = items.sum_by_item(items.clicks + labels)
+            p = ratio(items.sum_by_rank(items.clicks + items.skips * examined), items.impressions)
+            r = _fit_relevance(model, vectors, positive, items.item_impressions - positive, sample)
             curves.append(ratio(p, p[0]))
-            moved = np.nanmax(np.ptp(curves[-1 - _WINDOW :], axis=0), initial=0)
-            self.iterations_, self.converged_ = done, bool(done > _WINDOW and moved < self.tolerance)
+            moved = np.nanmax(np.ptp(curves[-1 - _STABLE_ITERATIONS :], axis=0), initial=0)
+            self.iterations_ = iteration
+            self.converged_ = bool(iteration > _STABLE_ITERATIONS and moved < self.tolerance)
             if self.converged_:
                 break
         self.model_ = model
-        clicks = shown.by_rank(shown.clicks)
-        # Without clicks the most likely p_k is 0, which EM only comes closer and closer to; without any at rank 1 ...
-        curve = np.where(clicks > 0, curves[-1], np.where(shown.impressions > 0, 0.0, np.nan))
-        propensity = curve if clicks[0] > 0 else np.full(shown.ranks, np.nan)
-        self._store(ReportedCounts.of(observations), propensity, explain_rates(shown.impressions, clicks))
+        clicks = items.sum_by_rank(items.clicks)
+        # Without a click the most likely p_k is 0, which EM only approaches.
+        curve = np.where(clicks > 0, curves[-1], np.where(items.impressions > 0, 0.0, np.nan))
+        propensity = curve if clicks[0] > 0 else np.full(items.ranks, np.nan)
+        self._store(ReportedCounts.of(observations), propensity, explain_rates(items.impressions, clicks))
 
-    def _prepare(self, observations: Observations, shown: ShownItems) -> tuple[Any, FloatArray]:
-        """Return the model to be fitted, and the vectors of features in the form that suits it."""
+    def _prepare(self, observations: Observations, items: ItemCounts) -> tuple[Any, FloatArray]:
+        """Return the model and the feature vectors, binned or standardised as the model needs them."""
         from sklearn.base import clone
 
         rows = observations.rows
-        vectors = np.column_stack([rows[f"feature_{i}"][shown.first] for i in range(len(self.features))])
+        vectors = np.column_stack([rows[f"feature_{i}"][items.first_row] for i in range(len(self.features))])
         if not isinstance(self.model, str):
             return clone(self.model), vectors
         if self.model == "boosted":
-            return _MODELS[self.model](self.seed), _binned(vectors)
+            return _MODELS[self.model](self.seed), _bin_features(vectors)
         for column, values in zip(self.features, vectors.T, strict=True):
             bad = int((~np.isfinite(values)).sum())
             if bad:
                 raise EstimateError(
                     f"The feature {column!r} has no finite value in {bad:,} of {len(values):,} distinct vectors, which "
-                    "logistic regression cannot use. Fill them in the log or by a query, or choose model='boosted'."
+                    "logistic regression cannot use. Fill in the missing values (sql), or choose model='boosted'."
                 )
         spread = vectors.std(axis=0)
         return _MODELS[self.model](self.seed), (vectors - vectors.mean(axis=0)) / np.where(spread > 0, spread, 1)
 
 
-def shown_by_bucket(seen: Observations | Harvest) -> FloatArray:
+def counts_by_bucket(data: Observations | Harvest) -> FloatArray:
     """Return impressions and clicks by bucket, ranker and rank: (2, B, m, M)."""
-    if isinstance(seen, Harvest):
-        return seen.counts("bucket", "ranker", "rank").astype(np.float64)
-    rows = seen.totals
+    if isinstance(data, Harvest):
+        return data.counts("bucket", "ranker", "rank").astype(np.float64)
+    rows = data.totals
     buckets, bucket = np.unique(rows["bucket"], return_inverse=True)
-    shape = (len(buckets), len(seen.rankers), seen.max_rank)
+    shape = (len(buckets), len(data.rankers), data.max_rank)
     where = np.ravel_multi_index((bucket, rows["ranker"], rows["rank"] - 1), shape)
     counts = [sum_by_index(where, rows[name], int(np.prod(shape))) for name in ("impressions", "clicks")]
     return np.stack(counts).reshape(2, *shape)
 
 
 @dataclass(frozen=True)
-class ShownItems:
-    """Clicks and skips of items, each of one relevance, at each rank (from 0); sorted, so that sums are repeatable.
+class ItemCounts:
+    """Clicks and skips of items, each with one relevance, at each rank. Rows are sorted, so that sums are repeatable.
 
-    `impressions` are by rank, `repeats` are the impressions by item, and `first` is a row of each item.
+    Attributes:
+        item (array of int): the item of each row, from 0 without gaps.
+        rank (array of int): its rank, from 0.
+        clicks (array): its clicks.
+        skips (array): its impressions without a click.
+        size (int): the number of items.
+        ranks (int): M.
+        impressions (array): impressions by rank.
+        item_impressions (array): impressions by item.
+        first_row (array of int): a row of the observations for each item.
     """
 
     item: IntArray
     rank: IntArray
     clicks: FloatArray
     skips: FloatArray
-    items: int
+    size: int
     ranks: int
     impressions: FloatArray
-    repeats: FloatArray
-    first: IntArray
+    item_impressions: FloatArray
+    first_row: IntArray
 
     @classmethod
-    def of(cls, rows: Columns, max_rank: int) -> ShownItems:
-        """Return the items of a log or a segment, numbered without gaps."""
+    def of(cls, rows: Columns, max_rank: int) -> ItemCounts:
+        """Return the items of a log or a segment."""
         order = np.lexsort((rows["clicks"], rows["impressions"], rows["rank"], rows["item"]))
         rank, impressions, clicks = (rows[name][order] for name in ("rank", "impressions", "clicks"))
         new = np.diff(rows["item"][order], prepend=-1) > 0
-        item, items, rank = np.cumsum(new) - 1, int(new.sum()), rank - 1
+        item, size, rank = np.cumsum(new) - 1, int(new.sum()), rank - 1
         return cls(
             item=item,
             rank=rank,
             clicks=clicks.astype(np.float64),
             skips=(impressions - clicks).astype(np.float64),
-            items=items,
+            size=size,
             ranks=max_rank,
             impressions=sum_by_index(rank, impressions, max_rank),
-            repeats=sum_by_index(item, impressions, items),
-            first=order[new],
+            item_impressions=sum_by_index(item, impressions, size),
+            first_row=order[new],
         )
 
-    def by_rank(self, values: FloatArray) -> FloatArray:
+    def sum_by_rank(self, values: FloatArray) -> FloatArray:
         """Return the sum of values at each rank."""
         return sum_by_index(self.rank, values, self.ranks)
 
-    def by_item(self, values: FloatArray) -> FloatArray:
+    def sum_by_item(self, values: FloatArray) -> FloatArray:
         """Return the sum of values of each item."""
-        return sum_by_index(self.item, values, self.items)
+        return sum_by_index(self.item, values, self.size)
 
-    def linked(self, counted: BoolArray | None = None) -> BoolArray:
-        """Return which ranks a chain of items, each clicked and shown at two ranks, connects to rank 1.
+    def connected_ranks(self, counted: BoolArray | None = None) -> BoolArray:
+        """Return which ranks chains of items, each clicked and shown at two ranks, connect to rank 1.
 
-        Of all items, or of those that are `counted`.
+        Arguments:
+            counted (array of bool, default None): which items count; by default all.
         """
-        kept = self.by_item(self.clicks) > 0
+        used = self.sum_by_item(self.clicks) > 0
         if counted is not None:
-            kept &= counted
-        item, rank = self.item[kept[self.item]], self.rank[kept[self.item]]
+            used &= counted
+        item, rank = self.item[used[self.item]], self.rank[used[self.item]]
         same = np.flatnonzero(item[1:] == item[:-1])
         links = np.zeros((self.ranks, self.ranks), dtype=np.bool_)
         links[rank[same], rank[same + 1]] = links[rank[same + 1], rank[same]] = True
-        first = np.any((self.rank == 0) & (self.clicks > 0) & kept[self.item])
-        return reachable_ranks(links) & first
+        first_clicked = np.any((self.rank == 0) & (self.clicks > 0) & used[self.item])
+        return reachable_ranks(links) & first_clicked
+
+
+# ---- The likelihood of the position-based model
 
 
 @dataclass(frozen=True)
-class PairLikelihood:
-    """The terms of the likelihood: a row for each item and rank.
+class PBMLikelihood:
+    """The likelihood of the position-based model, with the formulas of the module's docstring.
 
-    `free` are the ranks whose p is to be found: without a prior, those with a click.
+    Attributes:
+        rows (CellRows): a row for each item and rank; items are its cells.
+        prior (float): pseudo-impressions.
+        free (array of bool): the ranks whose p is estimated; without a prior, those with a click.
     """
 
     rows: CellRows
@@ -425,92 +488,99 @@ class PairLikelihood:
     free: BoolArray
 
     @classmethod
-    def of(cls, shown: ShownItems, bucket: IntArray, prior: float) -> PairLikelihood:
-        """Return that of items, each of a bucket."""
+    def of(cls, items: ItemCounts, bucket: IntArray, prior: float) -> PBMLikelihood:
+        """Return the likelihood of items, given the bucket of each."""
         buckets, number = np.unique(bucket, return_inverse=True)
         rows = CellRows(
-            cell=shown.item,
-            rank=shown.rank,
-            views=shown.clicks + shown.skips,
-            clicks=shown.clicks,
-            design_row=np.zeros(len(shown.item), dtype=np.int64),
+            cell=items.item,
+            rank=items.rank,
+            views=items.clicks + items.skips,
+            clicks=items.clicks,
+            design_row=np.zeros(len(items.item), dtype=np.int64),
             design=None,
             cell_bucket=number,
-            cell_stratum=np.zeros(shown.items, dtype=np.int64),
-            cell_weight=np.ones(shown.items),
+            cell_stratum=np.zeros(items.size, dtype=np.int64),
+            cell_weight=np.ones(items.size),
             mergeable=False,
             buckets=len(buckets),
-            ranks=shown.ranks,
+            ranks=items.ranks,
         )
-        return cls(rows, prior, _free(rows, prior))
+        return cls(rows, prior, _free_ranks(rows, prior))
 
-    def weighted(self, times: FloatArray) -> PairLikelihood:
-        """Return that of buckets counted so many times."""
-        rows = replace(self.rows, cell_weight=times[self.rows.cell_bucket])
-        return replace(self, rows=rows, free=_free(rows, self.prior))
+    def weighted(self, weights: FloatArray) -> PBMLikelihood:
+        """Return the likelihood of weighted buckets."""
+        rows = replace(self.rows, cell_weight=weights[self.rows.cell_bucket])
+        return replace(self, rows=rows, free=_free_ranks(rows, self.prior))
 
     def start(self) -> FloatArray:
-        """Return log p from the click rates of the ranks: somewhere to start from."""
+        """Return a start for log p from the click rates of the ranks."""
         clicks, views = self.rows.sum_by_rank(self.rows.clicks) + 0.5, self.rows.sum_by_rank(self.rows.views) + 1
         return np.asarray(np.log(clicks / views) - np.log(clicks / views).max() - 0.1)
 
-    def relative(self, x: FloatArray) -> FloatArray:
-        """Return p_k / p_1; 0 where a rank without a click has no prior, NaN where nothing was shown."""
+    def relative_curve(self, x: FloatArray) -> FloatArray:
+        """Return p_k / p_1; 0 at a rank without a click or a prior, NaN where nothing was shown."""
         seen = self.rows.sum_by_rank(self.rows.views) > 0
         return np.where(self.free, np.exp(x - x[0]), np.where(seen & self.free[0], 0.0, np.nan))
 
-    def climb(self, x: FloatArray, steps: int, tolerance: float, relevance: FloatArray | None = None) -> Summit:
-        """Return the maximum, by Newton from x with halved steps, r near `relevance` if given; p may not pass 1."""
+    def maximise(self, x: FloatArray, steps: int, tolerance: float, relevance: FloatArray | None = None) -> Maximum:
+        """Return the maximum by Newton's method from x with halved steps, under p ≤ 1.
+
+        Arguments:
+            x (array of length M): the start.
+            steps (int): the maximal number of steps.
+            tolerance (float): the last step.
+            relevance (array, default None): a start for r; by default ½.
+        """
         x = np.where(self.free, np.minimum(x, 0.0), 0.0)
         if self.prior:
             x = np.where(self.free, np.minimum(x, -1e-6), 0.0)
         here = self.at(x, np.full(len(self.rows.cell_bucket), 0.5) if relevance is None else relevance)
         for step in range(1, steps + 1):
-            moving = self.moving(x, here)
-            ahead = self._direction(here, moving)
-            size = float(np.abs(ahead).max(initial=0))
+            moving = self.moving_ranks(x, here)
+            direction = self._newton_direction(here, moving)
+            size = float(np.abs(direction).max(initial=0))
             if size < tolerance:
-                return Summit(x, here.relevance, step, arrived=True)
-            scale = min(1.0, _REACH / size)
-            for _ in range(_HALVINGS):
-                tried = x.copy()
-                tried[moving] = self._within(x[moving] + scale * ahead, x[moving])
-                there = self.at(tried, here.relevance)
+                return Maximum(x, here.relevance, step, converged=True)
+            scale = min(1.0, _MAX_STEP / size)
+            for _ in range(_MAX_HALVINGS):
+                next_x = x.copy()
+                next_x[moving] = self._below_bound(x[moving] + scale * direction, x[moving])
+                there = self.at(next_x, here.relevance)
                 if there.value >= here.value:
                     break
                 scale /= 2
             else:
-                # Nothing is higher within rounding: it is the summit if what pulls is rounding too.
-                level = np.abs(here.gradient[moving]).max(initial=0) <= 1e-7 * max(1.0, self.rows.clicks.sum())
-                return Summit(x, here.relevance, step, arrived=bool(level))
-            x, here = tried, there
-        return Summit(x, here.relevance, steps, arrived=False)
+                # No point is higher within rounding error: it is the maximum if the gradient is rounding error, too.
+                flat = np.abs(here.gradient[moving]).max(initial=0) <= 1e-7 * max(1.0, self.rows.clicks.sum())
+                return Maximum(x, here.relevance, step, converged=bool(flat))
+            x, here = next_x, there
+        return Maximum(x, here.relevance, steps, converged=False)
 
-    def moving(self, x: FloatArray, here: Slope) -> IntArray:
-        """Return the ranks that are not held by p ≤ 1."""
+    def moving_ranks(self, x: FloatArray, here: LikelihoodSlope) -> IntArray:
+        """Return the free ranks that the bound p ≤ 1 does not hold."""
         return np.flatnonzero(self.free & ~((x >= 0) & (here.gradient > 0) & (self.prior == 0)))
 
-    def _within(self, x: FloatArray, before: FloatArray) -> FloatArray:
-        """Return log p below its bound: 0, or with a prior, whose force grows there, half the way to it at most."""
+    def _below_bound(self, x: FloatArray, before: FloatArray) -> FloatArray:
+        """Return log p below its bound 0; with a prior, which diverges there, at most half the way to it."""
         if self.prior:
             return np.minimum(x, before / 2)
         return np.minimum(x, 0.0)
 
-    def _direction(self, here: Slope, moving: IntArray) -> FloatArray:
+    def _newton_direction(self, here: LikelihoodSlope, moving: IntArray) -> FloatArray:
         information = here.information[np.ix_(moving, moving)]
-        # Where only ratios of p are told, the level is any: a trifle keeps it where it is.
+        # Where only ratios of p are identified, a small ridge keeps their level.
         ridge = 1e-10 * np.maximum(np.diagonal(information), 1 + np.abs(here.gradient[moving]))
         return np.asarray(np.linalg.solve(information + np.diag(ridge), here.gradient[moving]))
 
-    def at(self, x: FloatArray, r: FloatArray) -> Slope:
-        """Return the likelihood at x, with the best relevance for it, looked for from r."""
+    def at(self, x: FloatArray, r: FloatArray) -> LikelihoodSlope:
+        """Return the likelihood at x with the best r for it, which is searched for from a given r."""
         rows, prior = self.rows, self.prior
         p = np.where(self.free, np.exp(x), 0.0)
-        own = p[rows.rank]
-        r = self._relevance(own, r)
-        t = np.minimum(own * r[rows.cell], 1 - 1e-16)
+        row_p = p[rows.rank]
+        r = self._best_relevance(row_p, r)
+        t = np.minimum(row_p * r[rows.cell], 1 - 1e-16)
         skips = rows.views - rows.clicks
-        # Where nothing was clicked, or skipped, a term is 0 whatever it multiplies.
+        # A term without clicks, or without skips, is 0, even if its logarithm is infinite.
         logs = np.where(rows.clicks > 0, rows.clicks * np.log(np.maximum(t, _TINY)), 0.0)
         logs += np.where(skips > 0, skips * np.log1p(-t), 0.0)
         pull = skips * t / (1 - t)
@@ -521,115 +591,125 @@ class PairLikelihood:
             inner = np.clip(r, _TINY, 1 - 1e-16)
             value += prior * (rows.cell_weight @ (np.log(inner) + np.log1p(-inner)))
             total = total + prior * inner / (1 - inner) ** 2
-            shown = p[self.free]
-            value += prior * (np.log(shown) + np.log1p(-shown)).sum()
+            free_p = p[self.free]
+            value += prior * (np.log(free_p) + np.log1p(-free_p)).sum()
         share = np.where((r < 1)[rows.cell], q / np.maximum(total, _TINY)[rows.cell], 0.0)
         information = np.diag(rows.sum_by_rank(q)) - rows.cross_products((share, q), by_bucket=False)
         if prior:
             gradient = gradient + np.where(self.free, prior * (1 - 2 * p) / np.maximum(1 - p, _TINY), 0.0)
             information += np.diag(np.where(self.free, prior * p / np.maximum(1 - p, _TINY) ** 2, 0.0))
-        return Slope(float(value), gradient, information, r, (rows.clicks - pull, q, share))
+        return LikelihoodSlope(float(value), gradient, information, r, (rows.clicks - pull, q, share))
 
-    def refits(self, summit: Summit, weights: FloatArray, steps: int, tolerance: float) -> FloatArray:
-        """Return p_k / p_1 of buckets counted `weights` (n, B) times: one step from the summit, or all if it is far."""
-        rows, here = self.rows, self.at(summit.x, summit.relevance)
-        push, q, share = here.parts
-        moving, index = self.moving(summit.x, here), np.arange(rows.ranks)
-        gradients, slopes = rows.sum_by_bucket(push), -rows.cross_products((share, q), by_bucket=True)
-        slopes[:, index, index] += rows.sum_by_bucket(q)
-        # What is left is the prior's, whatever the weights.
-        gradient = weights @ gradients + here.gradient - gradients.sum(axis=0)
-        slope = np.tensordot(weights, slopes, axes=1) + here.information - slopes.sum(axis=0)
-        slope = slope[:, moving[:, None], moving]
+    def refits(self, maximum: Maximum, weights: FloatArray, steps: int, tolerance: float) -> FloatArray:
+        """Return p_k / p_1 with buckets counted `weights` (n, B) times: by one Newton step, or by all if it is long."""
+        rows, here = self.rows, self.at(maximum.x, maximum.relevance)
+        push, q, q_share = here.parts
+        moving, index = self.moving_ranks(maximum.x, here), np.arange(rows.ranks)
+        by_bucket = rows.sum_by_bucket(push)
+        information_by_bucket = -rows.cross_products((q_share, q), by_bucket=True)
+        information_by_bucket[:, index, index] += rows.sum_by_bucket(q)
+        # The rest comes from the prior, whatever the weights are.
+        gradient = weights @ by_bucket + here.gradient - by_bucket.sum(axis=0)
+        information = (
+            np.tensordot(weights, information_by_bucket, axes=1) + here.information - information_by_bucket.sum(axis=0)
+        )
+        information = information[:, moving[:, None], moving]
         size = len(moving)
-        slope[:, np.arange(size), np.arange(size)] *= 1 + 1e-10
-        ahead = np.linalg.solve(slope, gradient[:, moving, None])[:, :, 0] if size else np.zeros((len(weights), 0))
-        answer = []
-        for times, step in zip(weights, ahead, strict=True):
-            # Only ratios count.
-            if size and np.ptp(np.append(step, 0.0)) <= _FAR:
-                x = summit.x.copy()
+        information[:, np.arange(size), np.arange(size)] *= 1 + 1e-10
+        all_steps = (
+            np.linalg.solve(information, gradient[:, moving, None])[:, :, 0] if size else np.zeros((len(weights), 0))
+        )
+        curves = []
+        for times, step in zip(weights, all_steps, strict=True):
+            # Only ratios of p matter.
+            if size and np.ptp(np.append(step, 0.0)) <= _MAX_ONE_STEP:
+                x = maximum.x.copy()
                 x[moving] += step
-                answer.append(self.relative(x))
+                curves.append(self.relative_curve(x))
             else:
                 again = self.weighted(times)
-                answer.append(again.relative(again.climb(summit.x, steps, tolerance, summit.relevance).x))
-        return np.array(answer)
+                refit = again.maximise(maximum.x, steps, tolerance, maximum.relevance)
+                curves.append(again.relative_curve(refit.x))
+        return np.array(curves)
 
-    def _relevance(self, p: FloatArray, r: FloatArray) -> FloatArray:
-        """Return the best r of each item given p at its rows, from r near it: Σ n p r / (1 − p r) + … = Σ c + …"""
+    def _best_relevance(self, p: FloatArray, r: FloatArray) -> FloatArray:
+        """Return the best r of each item given p at its rows, the root of Σ n p r / (1 − p r) = Σ c, with the prior."""
         rows, prior = self.rows, self.prior
-        wanted = sum_by_index(rows.cell, rows.clicks, len(rows.cell_bucket)) + prior
+        push = sum_by_index(rows.cell, rows.clicks, len(rows.cell_bucket)) + prior
         skips = rows.views - rows.clicks
         low, high = np.zeros(len(r)), np.ones(len(r))
         r = np.clip(r, 1e-9, 1 - 1e-9)
         for _ in range(_INNER_STEPS):
             t = p * r[rows.cell]
             pull = skips * t / np.maximum(1 - t, _TINY)
-            have, steep = (
+            pull_sum, slope = (
                 sum_by_index(rows.cell, values, len(r)) for values in (pull, pull / np.maximum(1 - t, _TINY))
             )
             if prior:
-                have += prior * r / (1 - r)
-                steep += prior * r / (1 - r) ** 2
-            low, high = np.where(have < wanted, r, low), np.where(have < wanted, high, r)
-            # In log r; where Newton leaves the bracket, its middle.
+                pull_sum += prior * r / (1 - r)
+                slope += prior * r / (1 - r) ** 2
+            low, high = np.where(pull_sum < push, r, low), np.where(pull_sum < push, high, r)
+            # Newton in log r; where it leaves the bracket, the middle of the bracket.
             with np.errstate(over="ignore"):
-                ahead = r * np.exp(np.clip((wanted - have) / np.maximum(steep, _TINY), -50, 50))
+                ahead = r * np.exp(np.clip((push - pull_sum) / np.maximum(slope, _TINY), -50, 50))
             ahead = np.where((ahead > low) & (ahead < high), ahead, (low + high) / 2)
-            moved = np.abs(ahead - r) > _INNER_END * r
+            moved = np.abs(ahead - r) > _INNER_TOLERANCE * r
             r = ahead
             if not moved.any():
                 break
-        bounded = self._at_one(p, skips, wanted) if not prior else np.zeros(len(r), dtype=np.bool_)
-        return np.where(bounded, 1.0, np.where(wanted > 0, r, 0.0))
+        bounded = self._at_one(p, skips, push) if not prior else np.zeros(len(r), dtype=np.bool_)
+        return np.where(bounded, 1.0, np.where(push > 0, r, 0.0))
 
-    def _at_one(self, p: FloatArray, skips: FloatArray, wanted: FloatArray) -> BoolArray:
-        """Return which items would have a relevance of 1 or more: there, clicks push more than skips pull."""
+    def _at_one(self, p: FloatArray, skips: FloatArray, push: FloatArray) -> BoolArray:
+        """Return which items have r = 1: there, clicks push upward more than skips pull down."""
         cell = self.rows.cell
         with np.errstate(divide="ignore", invalid="ignore"):
             pull = np.where(skips > 0, skips * p / (1 - p), 0.0)
-        return sum_by_index(cell, pull, len(wanted)) <= wanted
+        return sum_by_index(cell, pull, len(push)) <= push
 
 
-def _free(rows: CellRows, prior: float) -> BoolArray:
+def _free_ranks(rows: CellRows, prior: float) -> BoolArray:
     return (rows.sum_by_rank(rows.clicks) > 0) | ((rows.sum_by_rank(rows.views) > 0) & (prior > 0))
 
 
-class Summit(NamedTuple):
-    """Where the climb ended: log p, r, the steps it took, and whether it arrived."""
+class Maximum(NamedTuple):
+    """The maximum of the likelihood."""
 
-    x: FloatArray
-    relevance: FloatArray
+    x: FloatArray  # log p
+    relevance: FloatArray  # r
     steps: int
-    arrived: bool
+    converged: bool
 
 
-class Slope(NamedTuple):
-    """The likelihood at one log p, with the best r: its value, its first derivative and minus its second, and r."""
+class LikelihoodSlope(NamedTuple):
+    """The likelihood at one x = log p, with the best r."""
 
     value: float
-    gradient: FloatArray
-    information: FloatArray
-    relevance: FloatArray
+    gradient: FloatArray  # its first derivative
+    information: FloatArray  # minus its second derivative
+    relevance: FloatArray  # r
     parts: tuple[FloatArray, FloatArray, FloatArray]  # by row: c − n p r / (1 − p r), q, and q / Σ q
 
 
-def _explain(shown: ShownItems, linked: BoolArray) -> Reasons:
-    if not shown.by_rank(shown.clicks)[0]:
-        return ["no click at rank 1"] * shown.ranks
+def _explain_pairs(items: ItemCounts, connected: BoolArray) -> Reasons:
+    """Return, for each rank, why no pairs connect it to rank 1."""
+    if not items.sum_by_rank(items.clicks)[0]:
+        return ["no click at rank 1"] * items.ranks
     return [
-        "no chain of (query, document) pairs, each clicked and shown at two ranks, connects it to rank 1"
-        if seen
-        else f"nothing was shown at rank {k}"
-        for k, seen in enumerate(shown.impressions, start=1)
+        "no chain of (query, document) pairs, each clicked and shown at two ranks, connects it to rank 1; use more data"
+        if impressions
+        else f"no result was shown at rank {k}"
+        for k, impressions in enumerate(items.impressions, start=1)
     ]
+
+
+# ---- The relevance model of RegressionEM
 
 
 def _logistic(seed: int) -> Any:
     from sklearn.linear_model import LogisticRegression
 
-    # Each step begins where the last one ended; the penalty only keeps separable data finite.
+    # Each fit starts from the last one. The penalty only keeps coefficients of separable data finite.
     return LogisticRegression(C=100.0, solver="newton-cholesky", warm_start=True)
 
 
@@ -645,40 +725,47 @@ _MODELS = {"logistic": _logistic, "boosted": _boosted}
 
 
 def posteriors(p: FloatArray, r: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the probability that a result was examined, and that it is relevant, though it was not clicked."""
+    """Return the probabilities that a result without a click was examined, and that it is relevant."""
     both = p * r
     skipped = np.maximum(1 - both, np.finfo(np.float64).tiny)
     return (p - both) / skipped, (r - both) / skipped
 
 
 def ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """Return part / whole, NaN where there is no whole."""
+    """Return part / whole; NaN where the whole is 0."""
     return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0))
 
 
-def _refit(model: Any, vectors: FloatArray, positive: FloatArray, negative: FloatArray, sample: IntArray) -> FloatArray:
-    """Fit the model to how often each vector of a sample was labelled relevant and not, and return the relevance."""
-    yes, no = sample[positive[sample] > 0], sample[negative[sample] > 0]
-    if not len(yes) or not len(no):
-        return np.full(len(vectors), float(len(yes) > 0))
-    rows, labels = np.concatenate([yes, no]), np.repeat([1, 0], [len(yes), len(no)])
-    model.fit(vectors[rows], labels, sample_weight=np.concatenate([positive[yes], negative[no]]))
+def _fit_relevance(
+    model: Any, vectors: FloatArray, positive: FloatArray, negative: FloatArray, sample: IntArray
+) -> FloatArray:
+    """Fit the model to how often each vector of a sample was labelled relevant or not, and return all relevances."""
+    relevant, irrelevant = sample[positive[sample] > 0], sample[negative[sample] > 0]
+    if not len(relevant) or not len(irrelevant):
+        return np.full(len(vectors), float(len(relevant) > 0))
+    rows = np.concatenate([relevant, irrelevant])
+    labels = np.repeat([1, 0], [len(relevant), len(irrelevant)])
+    model.fit(vectors[rows], labels, sample_weight=np.concatenate([positive[relevant], negative[irrelevant]]))
     return np.asarray(model.predict_proba(vectors)[:, 1], dtype=np.float64)
 
 
 def explain_rates(impressions: FloatArray, clicks: FloatArray) -> Reasons:
-    """Return, for each rank, why there is no relative rate, or None."""
+    """Return, for each rank, why it has no relative click rate, or None."""
     if not clicks[0]:
         return ["no click at rank 1"] * len(clicks)
-    return [None if shown else f"nothing was shown at rank {k}" for k, shown in enumerate(impressions, start=1)]
+    return [None if n else f"no result was shown at rank {k}" for k, n in enumerate(impressions, start=1)]
 
 
-def _binned(vectors: FloatArray) -> FloatArray:
-    """Return features as the bins that trees see, once and not anew at each step."""
+def _bin_features(vectors: FloatArray) -> FloatArray:
+    """Return features as quantile bins, as trees use them, so that they are binned once and not at each step."""
     binned = vectors.copy()
     for column in binned.T:
         known = ~np.isnan(column)
-        edges = np.unique(np.quantile(column[known], np.arange(1, _BINS) / _BINS)) if known.any() else column[:0]
+        edges = (
+            np.unique(np.quantile(column[known], np.arange(1, _FEATURE_BINS) / _FEATURE_BINS))
+            if known.any()
+            else column[:0]
+        )
         column[known] = np.searchsorted(edges, column[known])
     return binned
 
