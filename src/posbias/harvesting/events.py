@@ -1,4 +1,4 @@
-"""Write the click log that impressions and clicks make as a file."""
+"""Write the click log that impressions and clicks make as a file, with the engine: no row passes through Python."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ def write_events(
     engine: EngineChoice | None = None,
     progress: Progress = silent,
 ) -> WrittenLog:
-    """Write the log that `ClickLog.from_events` stands for as Parquet, and return what was written and found.
+    """Write the log of `ClickLog.from_events` as a Parquet file.
 
     Arguments:
-        log: the log that two tables of events make.
-        output: the Parquet file to write; with Spark a folder of them, which may lie where only the cluster sees it.
-        overwrite: replace a log that is there already.
-        engine: as in `harvest`.
-        progress: called with what is being done.
+        log (ClickLog): the log that two tables of events make.
+        output (str or path): the Parquet file to write. With Spark it is a folder, which may be on storage that only
+            the cluster can access.
+        overwrite (bool, default False): replace a log that exists already.
+        engine (str, DuckDB or Spark, default None): as in `harvest`.
+        progress (callable, default silent): called with the name of the current step.
+
+    Returns:
+        WrittenLog: the numbers of rows, page views and clicks, and the findings.
 
     Example:
         >>> import posbias, pyarrow, tempfile
@@ -53,7 +57,7 @@ def write_events(
 
 @contextmanager
 def _place(name: str, *, overwrite: bool, folder: bool) -> Iterator[str]:
-    """Yield where to write what is to stand at `name` once it is complete."""
+    """Yield a draft path, which becomes `name` once it is written completely."""
     remote = folder and "://" in name
     # What is no file is not to be replaced.
     if not remote and not (folder and os.path.isdir(name)):

@@ -28,7 +28,7 @@ from posbias.sql import exposures as exposure_counts
 from posbias.sql import signatures as signature_sql
 from posbias.sql.plan import QueryPlan
 
-# So many rows of a log whose ranks are known are looked at to tell pairs apart.
+# In a log whose ranks are known, pairs are counted in a sample of about this many rows.
 _MOST_ROWS = 2**18
 
 
@@ -40,10 +40,21 @@ def intervention_sets(
     progress: Progress = silent,
     force: bool = False,
 ) -> IntArray:
-    """Return how many distinct (query, document) pairs each interventional set S_{k,k'} holds, as an (M, M) table.
+    """Count the distinct (query, document) pairs of each interventional set S_{k,k'}.
 
-    Counted on the log, since a wide harvest does not tell documents apart. What `harvest` refuses is refused here too.
-    Tables 1 and 2 of the paper.
+    They are counted on the log, because the harvest of a wide log has no counts of single documents.
+
+    Arguments:
+        log (ClickLog): the click log.
+        max_rank (int, default 10): M, the number of top ranks.
+        engine (str, DuckDB or Spark, default None): as in `harvest`.
+        progress (callable, default silent): called with the name of the current step and the share that is done.
+        force (bool, default False): go on if the log is damaged, as in `harvest`.
+
+    Returns:
+        array: the size of S_{k,k'} in row k - 1 and column k' - 1, (M, M).
+
+    Reference: Agarwal et al., WSDM 2019, Tables 1 and 2.
     """
     check_settings(max_rank)
     with open_log(log, engine, progress) as opened:
@@ -68,7 +79,7 @@ def count_sets(opened: OpenLog, max_rank: int) -> SetSizes:
 
 @dataclass(frozen=True)
 class SetSizes:
-    """The sizes of the interventional sets, and how many pairs there are and lie in any of them."""
+    """The sizes of the interventional sets, the number of pairs, and the number of pairs in any of the sets."""
 
     sizes: IntArray
     pairs: int
@@ -81,7 +92,7 @@ def _served(plan: QueryPlan) -> str:
 
 
 def _sized(has: BoolArray, pairs: IntArray) -> SetSizes:
-    # Products of fractions take a fraction of what those of whole numbers do, and are exact up to 2^53 pairs.
+    # Products of floats are much faster than those of integers, and exact up to 2^53 pairs.
     each = has.astype(np.float64)
     sizes = (each.T @ (each * pairs[:, None])).astype(np.int64)
     np.fill_diagonal(sizes, 0)
@@ -104,23 +115,28 @@ def _counted_sets(opened: OpenLog, counted: CountedLog, max_rank: int) -> SetSiz
 
 
 def count_log_pairs(opened: OpenLog, plan: QueryPlan, served: Container[str], counts: RowCounts) -> PairCounts:
-    """Count the (query, document) pairs of a log with so many rows; of rankers that served."""
+    """Count the (query, document) pairs of a log, by the ranks of rankers that served page views."""
     if not opened.schema.layout.ranks_known:
         counted = count_exposures(opened, HarvestSettings(plan.max_rank, (), "harmonic", "share", MAX_STRATA))
         sets = _counted_sets(opened, counted, plan.max_rank)
         return PairCounts(sets.pairs, sets.at_several_ranks, counted.rows.non_functional_pairs)
-    # To tell pairs apart costs more than all else that is asked of a log whose ranks are known.
+    # If ranks are known, counting distinct pairs costs more than all other checks together, so a sample is counted.
     tested = counts.rows_counted == counts.rows
     found = _count_known_pairs(opened, plan, served, sampling_interval(counts.rows, _MOST_ROWS), tested)
-    # That there is nothing to compare is said of all of them, or not at all.
+    # A sample cannot show that no pair is at several ranks, so then all pairs are counted.
     return found if found.at_several_ranks or found.one_in == 1 else _count_known_pairs(opened, plan, served, 1, tested)
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """How many (query, document) pairs there are, lie at different ranks, and have several ranks by one ranker.
+    """The number of (query, document) pairs, estimated from a sample of queries if `one_in` is more than 1.
 
-    They may be of a sample of queries, one in so many. `queries` are theirs, where those were counted on the way.
+    Attributes:
+        pairs (int): all pairs.
+        at_several_ranks (int): pairs that rankers put at different ranks.
+        non_functional (int): pairs with several ranks by one ranker.
+        one_in (int, default 1): the interval of the sample of queries.
+        queries (int or None, default None): the number of queries, if it was counted too.
     """
 
     pairs: int
@@ -133,9 +149,9 @@ class PairCounts:
 def _count_known_pairs(
     opened: OpenLog, plan: QueryPlan, served: Container[str], every: int, tested: bool
 ) -> PairCounts:
-    """Count the pairs of one query in so many, where ranks are known; `tested` if all rows can be counted."""
+    """Count the pairs of one query in `every`, where ranks are known; `tested` says that all rows can be counted."""
     condition = Sample(every).condition(plan.dialect, plan.dialect.quote(plan.schema.query))
-    # A query none of whose rows is counted has no pair. Of all pairs, queries are counted faster without them.
+    # A query without counted rows has no pair. Without a sample, queries are counted faster by a query of their own.
     queries = tested and every > 1
     sql = signature_sql.pair_signatures(plan, condition, validated=tested, queries=queries)
     answer = opened.table(sql, "Counting pairs")

@@ -14,19 +14,24 @@ from posbias.harvesting.harvest import Harvest, Segment
 from posbias.harvesting.row_checks import MIXED_ENGINES, RowCounts
 from posbias.harvesting.tables import Cells, PairSums, merge_equal_strata, merge_equal_sums, renumber_strata
 
-# A merge holds some of so many rows at once: a year of days needs no more memory than a month of them.
+# Harvests are added up once they have this many rows, so that a year of days needs no more memory than a month.
 _AT_ONCE = 2_000_000
 
 
 def merge(harvests: Iterable[Harvest]) -> Harvest:
-    """Return one harvest of several, such as a week of days.
+    """Merge several harvests, such as those of the days of a week, into one.
 
-    They may come one by one, from an iterator: those that came are added up before there are too many to hold.
+    For wide and long logs the result is exactly the harvest of all logs together. In replay, a (query, document) pair
+    that occurs in two harvests stays two pairs, and each is compared only with itself. So a click rate that changed
+    between the harvests does not bias the curve. Harvests of pair sums are added up, each weighted by its own traffic.
+    Buckets depend on the query alone, so intervals still resample whole queries.
 
-    For wide and long logs it equals the harvest of all of them together, to the last count. In replay a
-    (query, document) seen in two parts stays two pairs, each compared only with itself in its own part: what a
-    document's click rate did between the parts then confounds nothing. The same goes for harvests that keep sums:
-    each part is weighted by its own traffic. Buckets are by query, so intervals still resample whole queries.
+    Arguments:
+        harvests (iterable of Harvest): the harvests. From an iterator they are added up as they come, so that not all
+            of them are in memory at once.
+
+    Raises:
+        HarvestError: there is no harvest, or the harvests were made with different settings.
     """
     held: list[Harvest] = []
     if isinstance(harvests, Harvest | str) or not isinstance(harvests, Iterable):
@@ -46,9 +51,10 @@ def _merged(harvests: Sequence[Harvest]) -> Harvest:
     first = harvests[0]
     if any(h.traffic is not None for h in harvests):
         raise HarvestError(
-            "Merge whole harvests first and take the segment of documents afterwards: it needs all page views."
+            "The harvest of a segment of documents cannot be merged, because it needs the page views of the whole log. "
+            "Merge whole harvests first, and take the segment afterwards."
         )
-    # A day of which nothing was counted fits any other.
+    # A harvest without counts, such as that of an empty day, can be merged with any kind.
     counted = [h for h in harvests if len(h.table)] or harvests[:1]
     kind = counted[0].kind
     for name in ("max_rank", "by", "weighting", "kind"):
@@ -98,6 +104,6 @@ def _renamed(harvest: Harvest, rankers: tuple[str, ...], segments: tuple[Segment
     columns = harvest.table.columns()
     columns |= {"segment": segment[columns["segment"]]}
     own = columns["ranker"]
-    # Rows over all rankers (pair sums) carry ranker -1.
+    # Pair sums over all rankers have ranker -1.
     columns |= {"ranker": np.where(own >= 0, ranker[np.maximum(own, 0)] if len(ranker) else own, -1)}
     return type(harvest.table)(**columns)

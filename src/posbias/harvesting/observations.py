@@ -1,4 +1,7 @@
-"""Observations for estimators on rows."""
+"""Count what click models and experiments need of a log: `Observations`, the input of estimators that fit on a log.
+
+`RankAgreement` checks whether a ranker that should show results in random order does so.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,16 @@ from posbias.sql.exposures import MISSING_ID
 from posbias.sql.observations import NO_RANK, feature_positions, pair_positions, random_order, swaps, totals
 from posbias.sql.plan import QueryPlan
 
-# With fewer pairs that were shown again nothing is said of their order.
+# With fewer results than this, random order is not tested.
 _FEWEST_PAIRS = 20
-# The agreement of places from which an order is not quite random, and from which it is none: the mean relevance of
-# results then falls by a tenth, or a half, from the first rank to the last where relevance is anything from 0 to 1.
+# The agreement of ranks from which an order is partly random, and from which it is not random. The mean relevance then
+# falls by a tenth, or by half, from the first rank to the last, if relevance is uniform between 0 and 1.
 _SOME, _MOST = 0.005, 0.15
-# Where page views are not known, results that only short pages show agree with themselves as well.
+# Without page view ids, results that only short pages show agree with themselves too.
 _MOST_UNPAGED = 0.5
-# Pairs with more views than this have no more say.
+# The weight of a pair stops growing at this many page views.
 _MOST_VIEWS = 16
-# So many standard deviations are no chance: one log in ten thousand has more.
+# One log in ten thousand with random order has more standard deviations than this.
 _SURE = 3.72
 _PAIRS = "(query, document) pairs that {ranker} showed several times come back to where they stood"
 Columns = Mapping[str, AnyArray]
@@ -61,7 +64,7 @@ def observe_totals(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations
 
 
 class ObserveOptions(TypedDict, total=False):
-    """How a log is observed: M, segment columns, the engine, who is told of progress, and whether damage is borne."""
+    """The options of the `observe_` functions, with the meaning that they have in `posbias.harvest`."""
 
     max_rank: int
     by: Sequence[str]
@@ -72,25 +75,25 @@ class ObserveOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Impressions and clicks of a log's top ranks, and by what is to explain them.
+    """Impressions and clicks of the top ranks of a log, by what an estimator needs to explain them.
 
-    Made by `observe_totals`, `observe_pairs`, `observe_features`, `observe_swaps` and `observe_random`; an estimator's
-    `observe` makes those that it takes. After that the log is no longer needed.
+    `observe_totals`, `observe_pairs`, `observe_features`, `observe_swaps` and `observe_random` make them. The `observe`
+    method of an estimator makes the kind that it fits on. The log is not needed again.
 
     Attributes:
-        kind: what `rows` tell apart: nothing more ("totals"), the (query, document) pairs or vectors of features by a
-            number `item` ("pairs", "features"), or the ranks before an experiment's swap ("swaps"). Those of "random"
-            tell of the `pairs` that a ranker showed again how far their places agree, as `sql.random_order` says.
-        max_rank: M, the number of top ranks counted.
-        rankers: the rankers' names, sorted.
-        totals: `impressions` and `clicks` by `segment`, `bucket`, `ranker` and `rank`; those of "swaps" are the
-            experiment's alone.
-        rows: `impressions` and `clicks` by `segment`, `rank` and what the kind says.
-        by: the segment columns.
-        segments: the segments found, each a tuple of values.
-        features: the columns that became `feature_0`, `feature_1` and so on in `rows`.
-        findings: what the user should know about the rows.
-        ranker: the ranker that "random" are of.
+        kind (str): what `rows` are counted by: nothing more ("totals"), (query, document) pairs or vectors of features
+            with the number `item` ("pairs", "features"), or ranks before the swap of an experiment ("swaps"). The rows
+            of "random" say how far the ranks agree when a ranker shows a pair again; see `sql.random_order`.
+        max_rank (int): M, the number of top ranks.
+        rankers (tuple of str): the names of the rankers, sorted.
+        totals (mapping): `impressions` and `clicks` by `segment`, `bucket`, `ranker` and `rank`; for "swaps", those of
+            the experiment only.
+        rows (mapping): `impressions` and `clicks` by `segment`, `rank` and the kind.
+        by (tuple of str): the segment columns.
+        segments (tuple of tuples): the segments, each a tuple of values.
+        features (tuple of str): the columns that are `feature_0`, `feature_1` and so on in `rows`.
+        findings (tuple of Finding): what the user should know about the rows.
+        ranker (str or None): the ranker of "random".
 
     Example:
         >>> import posbias
@@ -134,7 +137,7 @@ class Observations:
         return np.asarray(self.counts[1].sum(axis=0))
 
     def segment(self, key: Segment | str) -> Observations:
-        """Return those of one segment alone."""
+        """Return the observations of one segment."""
         wanted = (key,) if isinstance(key, str) else tuple(key)
         if wanted not in self.segments:
             raise HarvestError(f"There is no segment {wanted!r}. Segments: {listed(map(str, self.segments))}.")
@@ -157,7 +160,7 @@ def _observe(
     progress: Progress = silent,
     force: bool = False,
 ) -> Observations:
-    """Open a log, refuse rows that cannot be counted, and return the totals and rows that `read` asks for."""
+    """Open a log, check its rows, and return the totals and rows that `read` counts."""
     check_settings(max_rank)
     with open_log(log, engine, progress) as opened:
         check_segment_columns(opened, by)
@@ -258,7 +261,7 @@ def observe_swaps(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations:
 
 
 def observe_random(log: ClickLog, ranker: str | bool | None, **how: Unpack[ObserveOptions]) -> Observations:
-    """Count impressions and clicks by bucket, ranker and rank, and how far results that a ranker shows again agree."""
+    """Count impressions and clicks by bucket, ranker and rank, and how far ranks of results shown again agree."""
 
     def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         number = ranker_number(ranker, plan.rankers)
@@ -273,11 +276,11 @@ def observe_random(log: ClickLog, ranker: str | bool | None, **how: Unpack[Obser
 
 
 def ranker_number(ranker: str | bool | None, rankers: Sequence[str]) -> int:
-    """Return the number of the ranker that shows results in random order; refuse a name that is not there.
+    """Return the number of the ranker that shows results in random order; raise an error if the log does not have it.
 
-    A single one need not be named. Engines write booleans in small letters, Python does not.
+    A single ranker need not be named. Engines write booleans in lower case, Python does not.
 
-    >>> number_of(None, ["any"]), number_of(True, ["false", "true"]), number_of("b", ["a", "b"])
+    >>> ranker_number(None, ["any"]), ranker_number(True, ["false", "true"]), ranker_number("b", ["a", "b"])
     (0, 1, 1)
     """
     if ranker is None:
@@ -294,13 +297,13 @@ def ranker_number(ranker: str | bool | None, rankers: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class RankAgreement:
-    """How far results come back to their places: 0 in random order, 1 where each has one rank only.
+    """How far results return to the same ranks: 0 in random order, 1 if each result has only one rank.
 
     Attributes:
-        of: which results, and with what their ranks agree, in words.
-        results: how many results tell it.
-        share: the agreement.
-        deviations: by how many standard deviations of random order it is above 0.
+        of (str): which results, and what their ranks agree with, in words.
+        results (int): the number of results.
+        share (float): the agreement, 0 to 1.
+        deviations (float): the agreement in standard deviations under random order.
     """
 
     of: str
@@ -384,11 +387,11 @@ class RankAgreement:
 
     @property
     def enough_results(self) -> bool:
-        """Whether there are enough of them to tell an order."""
+        """Whether there are enough results to test random order."""
         return self.results >= _FEWEST_PAIRS
 
     def findings(self, ranker: str, *, paged: bool = True) -> list[Finding]:
-        """Return what speaks against random order, if anything does; `paged` says whether page views are known."""
+        """Report that the order is not random; `paged` says whether the log has page view ids."""
         if not self.enough_results or self.share < _SOME or self.deviations < _SURE:
             return []
         plainly = self.share > (_MOST if paged else _MOST_UNPAGED)
@@ -416,9 +419,9 @@ class RankAgreement:
 
 
 def _higher(lower: IntArray) -> FloatArray:
-    """Return the mean of the higher of two ranks of which the lower is known, in random order.
+    """Return the expected higher rank of a result shown twice in random order, given its lower rank k: k² / (2k − 1).
 
-    All k² pairs of ranks down to the same depth are equally likely: of the 2k − 1 whose lower rank is k, as often any
-    other is the higher one twice, or k once. How deep the page is does not matter.
+    All pairs of ranks are equally likely. Of the 2k − 1 pairs whose lower rank is k, each rank above k is the
+    higher one in two pairs, and k itself in one. The length of the page does not matter.
     """
     return np.asarray(lower**2 / (2 * lower - 1))

@@ -270,7 +270,7 @@ def small_sample(opened: OpenLog, rows: int) -> Sample:
 def sampling_interval(rows: int, wanted: int) -> int:
     """Return the interval, a power of 2, of a sample with about `wanted` of `rows` rows.
 
-    >>> one_in(10_000_000, 1_000_000), one_in(900_000, 1_000_000)
+    >>> sampling_interval(10_000_000, 1_000_000), sampling_interval(900_000, 1_000_000)
     (8, 1)
     """
     return 1 << max(0, (rows // wanted).bit_length() - 1)

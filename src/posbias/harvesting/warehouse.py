@@ -1,4 +1,7 @@
-"""The harvest as a query for a warehouse, and its exported answer."""
+"""Print the SQL that a warehouse runs: the query of a harvest, and the query that makes a click log of tracker events.
+
+No row leaves the warehouse. It runs the query, the user exports the small result, and `Harvest.load` reads it.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ from posbias.sql.exports import ExportPlan, export_query
 from posbias.sql.trackers import TRACKERS, ga4, snowplow
 from posbias.version import __version__
 
-# The table is not opened, so no column has a type that is known.
+# The table is not opened, so the types of its columns are not known.
 _UNKNOWN = "UNKNOWN"
 _QUERIES = {"ga4": ga4, "snowplow": snowplow}
-# What tells the query unless the user does: a parameter of GA4's events, a column of Snowplow's.
+# The default for the query: a parameter of GA4 events, a column of Snowplow events.
 _ASKED = {"ga4": "search_term", "snowplow": "page_urlquery"}
 
 
@@ -35,15 +38,17 @@ def events_sql(
     ranker: str | None = None,
     impression: str | None = None,
 ) -> str:
-    """Return the query that makes a click log of a tracker's events.
+    """Return the SQL query that makes a click log of the events of a tracker.
 
     Arguments:
-        preset: "ga4" (Google Analytics 4 in BigQuery) or "snowplow" (its e-commerce events).
-        table: the events, such as "project.analytics_1.events_*" or "atomic.events".
-        dialect: whose SQL: "bigquery" for GA4; "snowflake", "bigquery" or "databricks" for Snowplow; or "duckdb".
-        query, ranker, impression: what tells the query, the ranker and the page view: a parameter of GA4's events, or a
-            column of Snowplow's; a ranker "none" is none. Without an impression GA4's page view is the visit, the list
-            and the moment.
+        preset (str): "ga4" (Google Analytics 4 in BigQuery) or "snowplow" (its e-commerce events).
+        table (str): the table of events, such as "project.analytics_1.events_*" or "atomic.events".
+        dialect (str, default None): the SQL dialect: "bigquery" for GA4; "snowflake", "bigquery" or "databricks" for
+            Snowplow; or "duckdb".
+        query (str, default None): the event parameter (GA4) or column (Snowplow) of the query.
+        ranker (str, default None): the parameter or column of the ranker; "none" if there is none.
+        impression (str, default None): the parameter or column of the page view. By default a page view of GA4 is a
+            visit, a list and a moment.
 
     Example:
         >>> print(events_sql("ga4", "shop.analytics_1.events_*", ranker="variant").splitlines()[0])
@@ -88,22 +93,25 @@ def harvest_sql(
     weighting: Weighting | None = None,
     non_functional: Literal["share", "refuse"] = "share",
 ) -> str:
-    """Return the query whose result, exported as CSV or Parquet, is a harvest: `Harvest.load` reads it.
+    """Return the SQL query of a harvest. Export its result as CSV or Parquet, and read it with `Harvest.load`.
 
-    The table is not opened: positions, ranks and counts must be whole numbers there, and a click a number or a boolean.
+    The table is not opened: its positions, ranks and counts must be whole numbers, and its clicks numbers or booleans.
 
     Arguments:
-        dialect: "bigquery", "snowflake", "redshift", "databricks", "trino", "clickhouse", "postgres", "spark" or
+        dialect (str): "bigquery", "snowflake", "redshift", "databricks", "trino", "clickhouse", "postgres", "spark" or
             "duckdb".
-        table: the log, with dots between the parts of its name; a part that holds a dot stands in double quotes.
-        query, doc, ranker, position, click, impressions, clicks: the columns, as in `ClickLog`. A table that names no
-            ranker has "none" in its place.
-        impression: the column of the page view, needed to drop duplicates; `impression_id` by default.
-        rankers: the names of the rankers whose ranks are known (wide and long). Replay learns them from the log.
-        ranks: the pattern of the columns that hold their ranks (wide), `rank_{ranker}` by default.
-        rankings, rank: the second table of the long layout, and its column of the rank.
-        window: in replay, the column within one value of which a document is compared with itself.
-        duplicates: "keep", or "drop" to count a result of a page view once however often it was logged.
+        table (str): the log, with dots between the parts of its name. Put a part that contains a dot in double quotes.
+        query, doc, ranker, position, click, impressions, clicks (str): the columns, as in `ClickLog`. Give ranker
+            "none" for a table that names no ranker.
+        impression (str, default None): the column of the page view, needed to drop duplicates; by default
+            `impression_id`.
+        rankers (sequence of str, default ()): the names of the rankers whose ranks are known (wide and long). In replay
+            the query finds them in the log.
+        ranks (str, default None): the pattern of the rank columns (wide), by default `rank_{ranker}`.
+        rankings (str, default None): the table of rankings of the long layout.
+        rank (str, default "rank"): the column of ranks in that table.
+        window (str, default None): in replay, the column of a period; a document is compared with itself within one.
+        duplicates (str, default "keep"): "drop" counts each result of a page view once, however often it was logged.
         max_rank, by, weighting, non_functional: as in `harvest`.
 
     Example:
@@ -179,7 +187,7 @@ def harvest_sql(
 
 
 def table_name(dialect: Warehouse, name: str) -> str:
-    """Return the name of a table as it stands in a query, each part in quotes whatever characters it has.
+    """Return the name of a table for a query, with each part in quotes.
 
     >>> table_name(DIALECTS["postgres"], 'shop."my.clicks"')
     '"shop"."my.clicks"'
@@ -188,7 +196,7 @@ def table_name(dialect: Warehouse, name: str) -> str:
 
 
 def _parts(name: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a name between its dots, and whether a part was given in quotes."""
+    """Yield the parts of a name between dots, and whether each was in quotes."""
     rest: str | None = name
     while rest is not None:
         quote = rest[:1]
@@ -211,7 +219,7 @@ def _parts(name: str) -> Iterator[tuple[str, bool]]:
 
 
 def _schema(log: ClickLog, rankers: Sequence[str], by: Sequence[str]) -> Schema:
-    """Return what the log must hold for the query to run."""
+    """Return the schema that the log must have for the query to run."""
     layout, rank_columns = _layout(log, rankers)
     natural = log.ranker == NO_RANKER
     if natural and layout.ranks_known:
