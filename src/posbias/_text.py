@@ -1,4 +1,7 @@
-"""Text for people: tables, wrapping, escaping, JSON."""
+"""Text for people: numbers and names in messages, safe text for terminals, JSON, and tables.
+
+Tables fit into 80 columns: bars shrink first, and text that does not fit is wrapped, never cut.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,25 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-# What to give to a function, by the names of its arguments.
+# Arguments of a function, by name.
 Arguments = Mapping[str, str | list[str] | bool]
-# What a terminal obeys in place of showing it: C1, DEL, line separators, marks that turn the direction of writing.
-_OBEYED = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-# What leaves no mark: blanks without width, fillers, a blank of Braille. Joiners are part of words and of emoji.
-_UNSEEN = r"\xad\u115f\u1160\u180e\u200b\u2060-\u2064\u2800\u3164\ufeff\uffa0"
+# Characters that control a terminal: C1, DEL, line separators, marks that change the direction of writing.
+_CONTROLS = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+# Invisible characters: zero-width blanks, fillers, the Braille blank. Joiners are part of words and emoji.
+_INVISIBLE = r"\xad\u115f\u1160\u180e\u200b\u2060-\u2064\u2800\u3164\ufeff\uffa0"
 _JOINERS = re.compile(r"[\u200c\u200d\ufe00-\ufe0f]+")
-_CONTROL = re.compile(rf"[\x00-\x1f{_OBEYED}{_UNSEEN}]")
-# JSON escapes the rest of them itself.
-_RAW_IN_JSON = re.compile(rf"[{_OBEYED}]")
+_CONTROL = re.compile(rf"[\x00-\x1f{_CONTROLS}{_INVISIBLE}]")
+# The others are escaped by the json module.
+_RAW_IN_JSON = re.compile(rf"[{_CONTROLS}]")
 _NUMBERS_IN_JSON = re.compile(r"\[\n([^\[\]{}\"]*)\n *\]")
 WIDTH = 80
 _GAP = 2
-# A bar of fewer characters tells nothing that its number does not.
+# A shorter bar shows nothing that its number does not.
 _LONGEST_BAR, _SHORTEST_BAR = 24, 6
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Return names for a message, cut after a dozen."""
+    """Return names for a message, at most a dozen of them."""
     names = list(names)
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(repr(name) for name in names[:most]) + rest if names else "none"
@@ -78,12 +81,12 @@ def format_ranges(numbers: Sequence[int]) -> str:
 
 
 def shell(text: str) -> str:
-    """Return a name as one would type it in a shell."""
+    """Return a name quoted for a shell."""
     return shlex.quote(text)
 
 
 def as_python(arguments: Arguments) -> str:
-    """Return arguments as one writes them in Python.
+    """Return arguments as Python code.
 
     >>> as_python({"query": "qid", "rankers": ["a", "b"]})
     "query='qid', rankers=['a', 'b']"
@@ -92,7 +95,7 @@ def as_python(arguments: Arguments) -> str:
 
 
 def source_repr(value: Any) -> str:
-    """Return a source or an argument as a repr names it: paths and texts as they are, data by its type.
+    """Return a source or argument for a repr: paths and texts as they are, data by its type.
 
     >>> source_repr(["a.csv", "b.csv"]), source_repr({})
     ("['a.csv', 'b.csv']", '<builtins.dict>')
@@ -106,12 +109,12 @@ def source_repr(value: Any) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines so that a terminal obeys nothing in it but the ends of the lines."""
+    """Return text of several lines with all control characters escaped but the line ends."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable(text: str) -> str:
-    r"""Return a text with the characters that a terminal would obey, or that hide others, as escapes.
+    r"""Return text with control characters and invisible characters escaped.
 
     >>> print(printable("phone\x1b[2J"))
     phone\x1b[2J
@@ -120,7 +123,7 @@ def printable(text: str) -> str:
 
 
 def label(values: Iterable[str | None]) -> str:
-    """Return the values of a segment in a row, those that could be mistaken in quotes: no two segments look alike.
+    """Return the values of a segment as text, in quotes if ambiguous, so that no two segments look alike.
 
     >>> label(["phone", None]), label(["phone", "null"]), label(["phone, null", ""])
     ('phone, null', 'phone, "null"', '"phone, null", ""')
@@ -136,9 +139,9 @@ def _quoted(value: str) -> str:
 
 
 def json_text(value: Any, encoding: str = "utf-8") -> str:
-    r"""Return a value as JSON that one can read: a row of numbers on a line, no raw control characters.
+    r"""Return a value as readable JSON: a list of numbers on one line, control characters escaped.
 
-    It is plain ASCII where the encoding could not say it.
+    It is plain ASCII if the encoding cannot represent the text.
 
     >>> print(json_text({"segment": "caf\u00e9\x9b", "row": [1, None, 0.5]}))
     {
@@ -164,14 +167,14 @@ def table(
     remarks: Sequence[str] = (),
     indent: int = 0,
 ) -> str:
-    """Return columns beside each other; those that do not fit stand below, beside the first column again.
+    """Return columns as a text table; columns that do not fit follow below, beside the first column again.
 
     Arguments:
-        columns: the first says what a row is about.
-        bars: a share for each row, drawn where there is room.
-        remarks: a text for each row; on their lines if all of them fit there, and if not below the table, once for
-            all the rows that have it in common.
-        indent: of all lines.
+        columns (sequence of Column): the columns; the first one names the rows.
+        bars (sequence of float, default ()): a share for each row, drawn as a bar if there is room.
+        remarks (sequence of str, default ()): a text for each row. They stand at the ends of the rows if all of them
+            fit there; otherwise each stands once below the table, with the rows that share it.
+        indent (int, default 0): the indentation of all lines.
 
     Example:
         >>> print(table([Column("rank", ["1", "2"]), Column("clicks", ["1,204", "633"])], bars=[1.0, 0.5]))
@@ -180,41 +183,41 @@ def table(
            2     633  ████████████
     """
     room = WIDTH - indent
-    blocks = _blocks(_sized(columns, room), room)
+    blocks = _split_into_blocks(_wrap_columns(columns, room), room)
     tables = [[_head(block), *_rows(block)] for block in blocks]
-    span = _span(blocks[-1])
-    drawn = _beside(tables[-1], _drawn(bars, room - _GAP - span), span)
-    remarked = _beside(drawn, remarks, span)
+    span = _total_width(blocks[-1])
+    drawn = _append(tables[-1], _draw_bars(bars, room - _GAP - span), span)
+    remarked = _append(drawn, remarks, span)
     fits = all(len(row[-1]) <= room for row in remarked)
-    below = [] if fits else [_below(columns[0], remarks, room)]
+    below = [] if fits else [_remarks_below(columns[0], remarks, room)]
     tables[-1] = [*(remarked if fits else drawn), *below]
-    told = ("\n".join(f"{'':{indent}}{line}".rstrip() for row in rows for line in row) for rows in tables)
-    return "\n\n".join(told)
+    texts = ("\n".join(f"{'':{indent}}{line}".rstrip() for row in rows for line in row) for rows in tables)
+    return "\n\n".join(texts)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its head and a cell for each row; numbers stand to the right, words to the left."""
+    """A column of a table: its head and a cell for each row, aligned to the right (numbers) or left (words)."""
 
     head: str
     cells: Sequence[str]
     left: bool = False
 
 
-def _blocks(columns: Sequence[_Sized], room: int) -> list[list[_Sized]]:
-    """Return the columns in blocks that fit, the first column in each."""
+def _split_into_blocks(columns: Sequence[_WrappedColumn], room: int) -> list[list[_WrappedColumn]]:
+    """Return the columns in blocks that fit into a line, each with the first column."""
     first, *others = columns
     blocks = [[first]]
     for column in others:
-        if _span([*blocks[-1], column]) > room and len(blocks[-1]) > 1:
+        if _total_width([*blocks[-1], column]) > room and len(blocks[-1]) > 1:
             blocks.append([first])
         blocks[-1].append(column)
     return blocks
 
 
 @dataclass(frozen=True)
-class _Sized:
-    """A column whose head and cells are lines that fit its width."""
+class _WrappedColumn:
+    """A column whose head and cells are wrapped to its width."""
 
     head: list[str]
     cells: list[list[str]]
@@ -225,43 +228,43 @@ class _Sized:
         return text.ljust(self.width) if self.left else text.rjust(self.width)
 
 
-def _span(columns: Sequence[_Sized]) -> int:
+def _total_width(columns: Sequence[_WrappedColumn]) -> int:
     return sum(column.width for column in columns) + _GAP * (len(columns) - 1)
 
 
-def _sized(columns: Sequence[Column], room: int) -> list[_Sized]:
-    """Return columns with their widths: none is wider than half a line beside others, or leaves the first no room."""
-    whole = [_natural([column.head, *column.cells]) for column in columns]
+def _wrap_columns(columns: Sequence[Column], room: int) -> list[_WrappedColumn]:
+    """Return wrapped columns: the first takes at most half a line, and each other fits beside it."""
+    whole = [_longest([column.head, *column.cells]) for column in columns]
     first = min(whole[0], room // 2) if len(columns) > 1 else min(whole[0], room)
     return [
-        _fit(column, min(width, room - _GAP - first) if number else first)
+        _wrap_column(column, min(width, room - _GAP - first) if number else first)
         for number, (column, width) in enumerate(zip(columns, whole, strict=True))
     ]
 
 
-def _natural(texts: Iterable[str]) -> int:
+def _longest(texts: Iterable[str]) -> int:
     return max(map(len, texts))
 
 
-def _fit(column: Column, width: int) -> _Sized:
+def _wrap_column(column: Column, width: int) -> _WrappedColumn:
     head, *cells = (_cell(text, width) for text in [column.head, *column.cells])
-    return _Sized(head, cells, width, column.left)
+    return _WrappedColumn(head, cells, width, column.left)
 
 
 def _cell(text: str, width: int) -> list[str]:
-    """Return a cell as lines; nothing of it is lost, blanks neither."""
+    """Return a cell as lines, with all of its blanks."""
     if len(text) <= width:
         return [text]
     return textwrap.wrap(text, width, break_on_hyphens=False, drop_whitespace=False, replace_whitespace=False)
 
 
-def _head(block: Sequence[_Sized]) -> list[str]:
-    """Return the heads as lines; those that were folded end on the line of the others."""
+def _head(block: Sequence[_WrappedColumn]) -> list[str]:
+    """Return the heads as lines; wrapped heads end on the same line as the others."""
     deepest = max(len(column.head) for column in block)
     return _row(block, [[""] * (deepest - len(column.head)) + column.head for column in block])
 
 
-def _row(block: Sequence[_Sized], cells: Sequence[list[str]]) -> list[str]:
+def _row(block: Sequence[_WrappedColumn], cells: Sequence[list[str]]) -> list[str]:
     deepest = max(map(len, cells))
     full = [[*lines, *[""] * (deepest - len(lines))] for lines in cells]
     return [
@@ -270,12 +273,12 @@ def _row(block: Sequence[_Sized], cells: Sequence[list[str]]) -> list[str]:
     ]
 
 
-def _rows(block: Sequence[_Sized]) -> list[list[str]]:
+def _rows(block: Sequence[_WrappedColumn]) -> list[list[str]]:
     return [_row(block, cells) for cells in zip(*(column.cells for column in block), strict=True)]
 
 
-def _beside(rows: list[list[str]], texts: Sequence[str], span: int) -> list[list[str]]:
-    """Return a head and rows, each of these with its text at the end of its last line."""
+def _append(rows: list[list[str]], texts: Sequence[str], span: int) -> list[list[str]]:
+    """Return a head and rows, each row with its text at the end of its last line."""
     if not texts:
         return rows
     head, *others = rows
@@ -287,32 +290,34 @@ def _beside(rows: list[list[str]], texts: Sequence[str], span: int) -> list[list
     return [head, *ended]
 
 
-def _drawn(bars: Sequence[float | None], room: int) -> list[str]:
+def _draw_bars(bars: Sequence[float | None], room: int) -> list[str]:
     width = min(_LONGEST_BAR, room)
     return [] if width < _SHORTEST_BAR else ["" if share is None else bar(share, width) for share in bars]
 
 
 def bar(share: float, width: int = _LONGEST_BAR) -> str:
-    """Return a bar of eighths of a character."""
+    """Return a share as a bar, in eighths of a character."""
     eighths = round(max(0.0, min(share, 1.0)) * width * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _below(first: Column, remarks: Sequence[str], room: int) -> list[str]:
-    """Return each remark once, after the rows that have it."""
+def _remarks_below(first: Column, remarks: Sequence[str], room: int) -> list[str]:
+    """Return each remark once, after the rows that share it."""
     about: dict[str, list[str]] = {}
     for name, remark in zip(first.cells, remarks, strict=True):
         if remark:
             about.setdefault(remark, []).append(name)
-    told = (
+    texts = (
         f"{first.head}{'s' if len(names) > 1 else ''} {format_ranges([int(name) for name in names])}: {remark}"
         for remark, names in about.items()
     )
-    return [line for text in told for line in textwrap.wrap(text, room, subsequent_indent="  ", break_on_hyphens=False)]
+    return [
+        line for text in texts for line in textwrap.wrap(text, room, subsequent_indent="  ", break_on_hyphens=False)
+    ]
 
 
 def wrap(text: str, first: str = "", rest: str = "  ", *, breaking: bool = True, width: int = WIDTH) -> list[str]:
-    """Return a text as lines of at most 80 characters, broken between words; longer words are broken if asked to."""
+    """Return text as lines of at most `width` characters, broken between words; `breaking` also breaks longer words."""
     lines = textwrap.wrap(
         text,
         width,
@@ -336,7 +341,7 @@ def terminal_width(fileno: int) -> int:
 def html_table(
     columns: Sequence[Column], *, caption: str = "", remarks: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> str:
-    """Return the same as a table of HTML, in which nothing that a log or a name holds is markup.
+    """Return columns as an HTML table, with all text escaped.
 
     >>> print(html_table([Column("name", ["<b>"], left=True)]))
     <table>
@@ -349,10 +354,10 @@ def html_table(
 
     def row(tag: str, cells: Iterable[str]) -> str:
         sides = ("left" if column.left else "right" for column in columns)
-        told = (
+        tagged = (
             f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>' for side, cell in zip(sides, cells, strict=True)
         )
-        return f"<tr>{''.join(told)}</tr>"
+        return f"<tr>{''.join(tagged)}</tr>"
 
     return "\n".join(
         [

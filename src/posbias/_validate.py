@@ -116,10 +116,10 @@ def texts(name: str, value: object, size: int | None = None, error: type[Posbias
 def shares(name: str, value: object, example: str, error: type[PosbiasError] = PosbiasError) -> dict[str, float]:
     """Return a mapping from names to shares of 0 or more."""
     found = {str(key): number(item) for key, item in value.items()} if isinstance(value, Mapping) else {"": None}
-    told = {key: item or 0.0 for key, item in found.items()}
-    if any(item is None or item < 0 for item in found.values()) or not math.isfinite(sum(told.values())):
+    shares = {key: item or 0.0 for key, item in found.items()}
+    if any(item is None or item < 0 for item in found.values()) or not math.isfinite(sum(shares.values())):
         raise error(f"{name} must give a share of 0 or more by name, such as {example}, not {value!r}.")
-    return told
+    return shares
 
 
 def check_type(name: str, value: object, kind: type, error: type[PosbiasError] = PosbiasError) -> None:

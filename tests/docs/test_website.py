@@ -121,7 +121,7 @@ def test_a_module_that_is_named_is_described_with_all_that_is_in_it() -> None:
 def test_reference_tells_signature_arguments_and_members(pages: Pages) -> None:
     logs = pages["reference/logs.md"]
     assert "posbias.ClickLog(\n    source: Any,\n    query: str = 'query_id',\n" in logs
-    assert "- `query` (str, default \"query_id\"): the column of the query.\n" in logs
+    assert '- `query` (str, default "query_id"): the column of the query.\n' in logs
     assert "### ClickLog.from_events { #ClickLog.from_events }" in logs
     # What a function returns stands on its page; what an estimator fills in of its base does not stand twice.
     assert "Returned by [`posbias.check`](judging.md#check)." in pages["reference/judging.md"]
