@@ -350,7 +350,8 @@ def test_the_engine_counts_what_the_definition_says(engine, tmp_path):
     frame.to_parquet(tmp_path / "log.parquet")
     chosen = posbias.Spark(session()) if engine == "spark" else None
     observed = posbias.RandomTraffic("r").observe(posbias.ClickLog(tmp_path / "log.parquet"), force=True, engine=chosen)
-    counted = [observed.rows[name].sum() for name in ("pairs", "again", "alike", "freely", "together")]
+    columns = ("pairs", "repeats", "product", "variance_independent", "variance_exclusive")
+    counted = [observed.rows[name].sum() for name in columns]
     np.testing.assert_allclose(counted, agreement_in_words(frame))
 
 

@@ -489,8 +489,9 @@ class NormalMixture:
         """Return the half-width of the interval about 0 with the coverage that ± z has for a standard normal.
 
         Example:
-            >>> NormalMixture(np.array([0.9, 0.1]), np.zeros((2, 1)), np.array([[1.0],
-            [3.0]])).half_width(1.96).round(2) array([2.53])
+            >>> mixture = NormalMixture(np.array([0.9, 0.1]), np.zeros((2, 1)), np.array([[1.0], [3.0]]))
+            >>> mixture.half_width(1.96).round(2)
+            array([2.53])
         """
         # The narrowest component bounds the answer from below, and an interval that holds for each component from
         # above.
