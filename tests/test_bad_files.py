@@ -252,28 +252,28 @@ def first_id(column: str, values: Callable[[list[Any]], Any]) -> pa.Table:
 
 
 RANKINGS: dict[str, tuple[pa.Table, str]] = {
-    "one score for all": (scored(1.5), "the same: it puts no document above another"),
-    "infinite scores": (scored(INF), "the same: it puts no document above another"),
-    "NaN": (scored(1.0, 2.0, NAN), "NaN or what is no number"),
+    "one score for all": (scored(1.5), "the same: it ranks no document above another"),
+    "infinite scores": (scored(INF), "the same: it ranks no document above another"),
+    "NaN": (scored(1.0, 2.0, NAN), "NaN or a value that is not a number"),
     # What a Parquet file says of itself leaves NaN out: such scores would all be 1.
-    "NaN beside one number": (scored(1.0, NAN), "NaN or what is no number"),
-    "words": (scored("high", "low"), "NaN or what is no number"),
+    "NaN beside one number": (scored(1.0, NAN), "NaN or a value that is not a number"),
+    "words": (scored("high", "low"), "NaN or a value that is not a number"),
     "nothing": (scored(None), "no value in column 'score'"),
-    "truths": (scored(True, False), "is BOOLEAN, where numbers to rank by"),
-    "days": (scored(datetime.date(2026, 3, 1)), "is DATE, where numbers"),
-    "times": (scored(datetime.datetime(2026, 3, 1)), "where numbers to rank by"),
-    "bytes": (scored(b"1", b"2"), "is BLOB, where numbers"),
-    "lists": (scored([1]), "where single values were expected"),
-    "structures": (scored({"x": 1}), "where single values were expected"),
+    "truths": (scored(True, False), "is BOOLEAN; numbers to rank by were expected"),
+    "days": (scored(datetime.date(2026, 3, 1)), "is DATE; numbers to rank by were expected"),
+    "times": (scored(datetime.datetime(2026, 3, 1)), "is TIMESTAMP; numbers to rank by were expected"),
+    "bytes": (scored(b"1", b"2"), "is BLOB; numbers to rank by were expected"),
+    "lists": (scored([1]), "; single values were expected"),
+    "structures": (scored({"x": 1}), "; single values were expected"),
     "no rows": (PAIRS.slice(0, 0), "has no row"),
     "no scores": (PAIRS.drop_columns(["score"]), "neither a column 'score' nor a column 'rank'"),
     "score and rank": (PAIRS.append_column("rank", PAIRS["score"]), "has both a score"),
     "no documents": (PAIRS.drop_columns(["doc_id"]), "has no column 'doc_id'"),
     "pairs twice": (pa.concat_tables([PAIRS, PAIRS]), "more than once"),
     "pairs of others": (first_id("doc_id", lambda old: [d + 10**6 for d in old]), "only 0.0% of the clicked documents"),
-    "queries of fractions": (first_id("query_id", lambda old: list(map(float, old))), "became a fraction"),
+    "queries of fractions": (first_id("query_id", lambda old: list(map(float, old))), "stored as a fraction"),
     "queries of none": (first_id("query_id", lambda old: [None, *old[1:]]), "have no query or no document"),
-    "queries of lists": (first_id("query_id", lambda old: [[q] for q in old]), "where single values"),
+    "queries of lists": (first_id("query_id", lambda old: [[q] for q in old]), "; single values were expected"),
 }  # fmt: skip
 
 
@@ -289,8 +289,8 @@ CANDIDATES: dict[str, tuple[pa.Table, str]] = {
     "no documents": (PAIRS.drop_columns(["doc_id"]), "The candidates have no column 'doc_id'"),
     "queries of none": (first_id("query_id", lambda old: [None, *old[1:]]), "have no value in 'query_id'"),
     "queries of words": (first_id("query_id", lambda old: [f"q{q}" for q in old]), "not written as an id of the log"),
-    "queries of halves": (first_id("query_id", lambda old: [q + 0.5 for q in old]), "became a fraction"),
-    "queries of NaN": (first_id("query_id", lambda old: [NAN for q in old]), "became a fraction"),
+    "queries of halves": (first_id("query_id", lambda old: [q + 0.5 for q in old]), "stored as a fraction"),
+    "queries of NaN": (first_id("query_id", lambda old: [NAN for q in old]), "stored as a fraction"),
     "queries of lists": (first_id("query_id", lambda old: [[q] for q in old]), "not written as an id of the log"),
 }  # fmt: skip
 
