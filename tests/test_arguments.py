@@ -188,7 +188,7 @@ CALLS: list[Call] = [
 
 
 @pytest.mark.parametrize(("call", "said"), [case[1:] for case in CALLS], ids=[case[0] for case in CALLS])
-def test_an_argument_that_means_nothing_is_told(
+def test_an_invalid_argument_is_reported(
     call: Callable[[], Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

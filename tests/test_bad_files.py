@@ -123,7 +123,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", CURVES)
-def test_a_spoilt_curve_is_told_wherever_one_is_read(name: str, here: Path) -> None:
+def test_a_damaged_curve_is_reported_by_every_reader(name: str, here: Path) -> None:
     spoil, said = CURVES[name]
     made = copy.deepcopy(record())
     spoil(made)
@@ -216,7 +216,7 @@ HISTORIES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_a_spoilt_history_is_told_and_stays_as_it_is(name: str, here: Path) -> None:
+def test_a_damaged_history_is_reported_and_not_changed(name: str, here: Path) -> None:
     spoil, said = HISTORIES[name]
     pq.write_table(spoil(history()), "history.parquet")
     before = Path("history.parquet").read_bytes()
@@ -278,7 +278,7 @@ RANKINGS: dict[str, tuple[pa.Table, str]] = {
 
 
 @pytest.mark.parametrize("name", RANKINGS)
-def test_a_spoilt_ranking_is_told(name: str, here: Path) -> None:
+def test_a_damaged_ranking_is_reported(name: str, here: Path) -> None:
     table, said = RANKINGS[name]
     pq.write_table(table, "ranking.parquet")
     assert_told(run("evaluate", "log.parquet", "--ranking", "ranking.parquet", "--max-rank", 4), said)
@@ -296,7 +296,7 @@ CANDIDATES: dict[str, tuple[pa.Table, str]] = {
 
 
 @pytest.mark.parametrize("name", CANDIDATES)
-def test_spoilt_candidates_are_told(name: str, here: Path) -> None:
+def test_damaged_candidates_are_reported(name: str, here: Path) -> None:
     table, said = CANDIDATES[name]
     pq.write_table(table, "all.parquet")
     done = run("weights", "log.parquet", "--estimate", "sound.json", "--candidates", "all.parquet", "-o", "w.parquet")

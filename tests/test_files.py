@@ -74,7 +74,7 @@ def test_permissions_stay_and_links_are_followed(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_pipe_a_device_a_folder_and_nothing_are_refused(tmp_path):
+def test_pipes_devices_folders_and_missing_files_are_errors(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, word in ((tmp_path / "pipe", "pipe"), ("/dev/null", "device"), (tmp_path, "folder"), ("", "empty")):
         with pytest.raises(PosbiasError, match=word):

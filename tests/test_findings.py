@@ -36,7 +36,7 @@ def test_days_are_added_up() -> None:
     assert finding.message.startswith(f"20 of {merged.about['rows']:,} rows were left out")
 
 
-def test_what_differs_is_said_apart_and_words_are_not_added() -> None:
+def test_different_findings_stay_apart_and_texts_are_not_added() -> None:
     other = Finding("left-out", "warning", "{count} rows of another kind", 1)
     assert [f.message for f in merge_findings([DAY, other, DAY])] == [
         "4 of 2,000 rows were left out",
@@ -82,7 +82,7 @@ def test_arguments_are_spelled_as_the_reader_writes_them() -> None:
     assert error.findings[0].to_dict(as_flags)["add"] == "--query 'my id'"
 
 
-def test_what_was_counted_is_stored_even_where_nothing_was() -> None:
+def test_the_kind_of_a_harvest_is_stored_even_if_it_is_empty() -> None:
     log = posbias.simulate(posbias.World(queries=20), "replay")
     beyond = log.set_column(log.schema.get_field_index("position"), "position", pa.array([99] * len(log)))
     empty = posbias.harvest(posbias.ClickLog(beyond))
@@ -92,7 +92,7 @@ def test_what_was_counted_is_stored_even_where_nothing_was() -> None:
 
 
 @pytest.mark.parametrize("rankers", [2, 1505])
-def test_a_harvest_is_told_on_one_line(rankers: int) -> None:
+def test_the_repr_of_a_harvest_is_one_line(rankers: int) -> None:
     count = 4000
     table = pa.table(
         {

@@ -76,7 +76,7 @@ def test_the_pace_and_the_time_left_are_on_the_terminal() -> None:
     assert re.search(r"25%\s+[\d.]+[kM] rows/s, \d+ s left", shown), shown
 
 
-def test_a_pipe_sees_nothing_of_it(log: Path, tmp_path: Path) -> None:
+def test_nothing_is_drawn_in_a_pipe(log: Path, tmp_path: Path) -> None:
     words = ["harvest", str(log), "-o", str(tmp_path / "made.harvest")]
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=True)
     assert done.stdout == ""
@@ -84,7 +84,7 @@ def test_a_pipe_sees_nothing_of_it(log: Path, tmp_path: Path) -> None:
     assert "Harvesting" not in done.stderr
 
 
-def test_a_function_of_ones_own_is_told_shares_on_the_way(log: Path) -> None:
+def test_a_progress_function_gets_shares_on_the_way(log: Path) -> None:
     told: list[tuple[str, float]] = []
     posbias.harvest(posbias.ClickLog(log), engine=posbias.DuckDB(threads=1), progress=lambda *seen: told.append(seen))
     assert any(0 < share < 1 for _, share in told)
@@ -114,7 +114,7 @@ def test_the_pace_is_that_of_the_step_and_the_bar_never_goes_back() -> None:
     ]
 
 
-def test_the_rows_are_told_where_nothing_must_be_read_for_them(tmp_path: Path) -> None:
+def test_the_rows_are_known_if_no_data_must_be_read_for_them(tmp_path: Path) -> None:
     def known(ending: str, **more: str) -> int | None:
         bar = ProgressBar(lambda *seen: None)
         log = posbias.ClickLog(tmp_path / f"log.{ending}", **more)

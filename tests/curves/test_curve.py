@@ -592,7 +592,7 @@ def test_csv_holds_any_text() -> None:
     assert rows[1] == ["1", "1e-300", "", "", "10", "4", reason, ""]
 
 
-def test_what_several_ranks_have_for_a_reason_is_said_once() -> None:
+def test_a_reason_that_several_ranks_share_is_printed_once() -> None:
     reasons = [None, "thin", "thin", "alone", "thin", "\x1b[2J", "\x1b[2J"]
     positions = tuple(Position(k, 0.5, None, None, 10, 4, why) for k, why in enumerate(reasons, start=1))
     curve = small(max_rank=7, positions=positions, covariance=None)

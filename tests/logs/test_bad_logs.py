@@ -932,7 +932,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bad_input_is_told_and_never_becomes_a_number(
+def test_bad_input_is_reported_and_never_becomes_a_number(
     name: str, each_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = CASES[name]
@@ -980,7 +980,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_settings_that_make_no_harvest_are_told(name: str, each_engine: str) -> None:
+def test_settings_that_make_no_harvest_are_reported(name: str, each_engine: str) -> None:
     told, said = SETTINGS[name]
     with pytest.raises(posbias.PosbiasError, match=said):
         posbias.harvest(posbias.ClickLog(WIDE), **{"max_rank": 3} | told)
@@ -1039,7 +1039,7 @@ def test_a_column_of_the_file_wins_over_the_name_of_a_folder(write: Any, each_en
      the(pyarrow.dataset.dataset(CASED)), relation(TWINS)],
     ids=["arrow", "parquet", "csv", "pandas", "polars", "dataset", "relation"],
 )  # fmt: skip
-def test_rank_columns_that_differ_by_case_are_told_apart(give: Give, each_engine: str, tmp_path: Path) -> None:
+def test_rank_columns_that_differ_by_case_are_distinguished(give: Give, each_engine: str, tmp_path: Path) -> None:
     if each_engine == "spark" and str(given := give(tmp_path)).endswith(".parquet"):
         # Spark itself reads no such file.
         with pytest.raises(posbias.LogError, match=r"`rank_x` already exists.* differ only by upper and lower case"):
