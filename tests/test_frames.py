@@ -151,7 +151,7 @@ def test_a_clone_is_not_fitted(harvest: posbias.Harvest) -> None:
         copy.summary()
 
 
-def test_pandas_and_polars_are_imported_only_when_used() -> None:
+def test_polars_and_sklearn_are_imported_only_when_used() -> None:
     code = (
         "import posbias, sys; h = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=20))));"
         "posbias.AllPairs().fit(h).get_params(); print(posbias.AllPairs().fit(h).summary()._repr_html_());"
