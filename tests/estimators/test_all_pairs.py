@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import linalg, optimize
 
-from posbias.estimators import pair_estimators as bounded_likelihood
+from posbias.estimators import pair_estimators
 from posbias.estimators.pair_estimators import maximise
 
 # Whole worlds are drawn and fitted: minutes in all, which CI takes.
@@ -436,16 +436,16 @@ def test_a_batch_gives_what_its_tables_give_one_by_one(ranks: int, tables: int) 
 def test_the_way_to_the_maximum_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     clicks, skips = thin_tables(6, 300)
     usual = maximise(clicks, skips)
-    monkeypatch.setattr(bounded_likelihood, "_NEWTON_STEPS", 0)  # interior points only
-    monkeypatch.setattr(bounded_likelihood, "_BINDING", 1e-6)
+    monkeypatch.setattr(pair_estimators, "_NEWTON_STEPS", 0)  # interior points only
+    monkeypatch.setattr(pair_estimators, "_BINDING", 1e-6)
     np.testing.assert_allclose(maximise(clicks, skips), usual, rtol=1e-5)
 
 
 def test_a_table_that_cannot_be_solved_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     clicks, skips = thin_tables(6, 100)
     usual = maximise(clicks, skips)
-    monkeypatch.setattr(bounded_likelihood, "_NEWTON_STEPS", 3)
-    monkeypatch.setattr(bounded_likelihood, "_INTERIOR_STEPS", 3)
+    monkeypatch.setattr(pair_estimators, "_NEWTON_STEPS", 3)
+    monkeypatch.setattr(pair_estimators, "_INTERIOR_STEPS", 3)
     cut_short = maximise(clicks, skips)
     solved = np.isfinite(cut_short) & (np.arange(6) > 0)
     np.testing.assert_allclose(cut_short[solved], usual[solved], rtol=1e-9)

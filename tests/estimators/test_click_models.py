@@ -1,4 +1,4 @@
-"""What people use instead: against slow versions of it, and right or wrong where it should be."""
+"""Click rates and click models: against slow versions, and biased exactly where they should be."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def slow_em(rows: list[dict[str, Any]], M: int, iterations: int, prior: float, s
 
 
 @pytest.mark.parametrize("prior", [0, 1, 2.5])
-def test_pbm_em_is_where_em_climbs_to_from_anywhere(prior):
+def test_pbm_em_is_the_limit_of_em_from_any_start(prior):
     table = repeated_log(12, 7)
     fitted = PBMEM(max_rank=4, prior=prior, interval=None)
     observed = fitted.observe(posbias.ClickLog(table))
@@ -551,7 +551,7 @@ def test_flags_that_an_estimator_has_no_use_for_are_refused(name, flags, folder)
     assert f"{name} does not use {flags[0]}" in done.stderr
 
 
-def test_what_has_not_converged_says_so(folder):
+def test_missing_convergence_is_noted(folder):
     done = run("log.parquet", "--estimator", "regression-em", "--feature", "good", "--max-rank", "4")
     assert done.stdout.startswith("regression-em, no interval")
     assert "Note: regression-em did not converge in 100 iterations." in done.stderr

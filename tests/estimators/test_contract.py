@@ -384,7 +384,7 @@ def test_a_segment_of_documents_is_weighted_by_the_traffic_of_pages(tmp_path):
 @pytest.mark.parametrize(
     ("rank", "said"), [(1, "no click at rank 1, in 3,000"), (2, "no click below rank 1, in 9,000")]
 )
-def test_a_curve_that_nobody_could_use_is_an_error(kind, rank, said):
+def test_a_curve_without_any_estimate_is_an_error(kind, rank, said):
     table = posbias.simulate(posbias.World(queries=300, max_rank=4)).to_pandas()
     table.loc[(table["position"] == 1) == (rank == 1), "clicked"] = 0
     harvested = posbias.harvest(posbias.ClickLog(table), max_rank=4)
@@ -392,7 +392,7 @@ def test_a_curve_that_nobody_could_use_is_an_error(kind, rank, said):
         kind().fit(harvested)
 
 
-def test_ranks_that_nothing_connects_to_the_first_are_an_error_that_says_why():
+def test_no_rank_connected_to_the_first_is_an_error_with_the_reason():
     table = posbias.simulate(posbias.World(queries=300, max_rank=4)).to_pandas()
     # Only documents that both rankers have first are clicked there.
     table.loc[(table["position"] == 1) & (table["rank_a"] != table["rank_b"]), "clicked"] = 0

@@ -1,4 +1,4 @@
-"""CrossFit: its score against one written view by view, its root against other solvers, its guards and its refits."""
+"""CrossFit: its score against a slow one, its root against other solvers, its fallbacks and its refits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from scipy import optimize, stats
 import posbias
 from experiments.simulated_logs import buckets_of, draw_log
 from posbias._stats import normal_tail, t_quantile
-from posbias.estimators import cross_fit as cross_fitting
-from posbias.estimators import cross_fit as score_roots
+from posbias.estimators import cross_fit
 from posbias.estimators.base import (
     ONE_BUCKET_REASON,
     Jackknife,
@@ -100,7 +99,7 @@ def score_by_views(strata, x, relevance, a, by_design):
 
 
 @pytest.mark.parametrize("a", [0.5, 8.0])
-def test_the_score_is_that_of_each_view(harvest, a):
+def test_score_equals_the_sum_over_views(harvest, a):
     strata = harvest.strata()
     rng = np.random.default_rng(0)
     x, relevance = np.log(rng.uniform(0.1, 1.4, 4)), rng.uniform(0.05, 0.95, strata.size)
@@ -110,7 +109,7 @@ def test_the_score_is_that_of_each_view(harvest, a):
 
 
 @pytest.mark.parametrize("trust", [None, 0.0, 0.5, 2.0])
-def test_slopes_are_derivatives(harvest, trust):
+def test_jacobians_are_derivatives_of_the_score(harvest, trust):
     strata = harvest.strata()
     rng = np.random.default_rng(1)
     x, n = np.log(rng.uniform(0.1, 1.0, 4)), strata.views.sum(axis=0)
@@ -131,7 +130,7 @@ def test_slopes_are_derivatives(harvest, trust):
     np.testing.assert_allclose(score.traffic_jacobian(len(n)), traffic, atol=1e-6 * np.abs(slope).max())
 
 
-def test_rows_go_in_parts_of_whole_cells(harvest, monkeypatch):
+def test_chunks_hold_whole_cells(harvest, monkeypatch):
     strata = harvest.strata()
     whole = CellRows.of(strata, by_design=strata.by_design)
     assert len(whole.chunks) == 1
@@ -143,7 +142,7 @@ def test_rows_go_in_parts_of_whole_cells(harvest, monkeypatch):
 
 
 @pytest.mark.parametrize("relevance", [0.02, 0.9])
-def test_no_guess_biases_a_cell(relevance):
+def test_score_has_mean_zero_for_any_guess(relevance):
     """The mean score of 20,000 cells of 3 views at the truth is 0 within chance, whatever relevance is guessed."""
     rng = np.random.default_rng(2)
     p, r, share, times = np.array([1.0, 0.4, 0.2]), 0.5, np.array([0.7, 0.2, 0.1]), 20_000
@@ -188,7 +187,7 @@ def test_without_a_guess_it_is_conditional_poisson_regression(exposure):
     np.testing.assert_allclose(np.log(fitted.propensity_[1:]), best.x, atol=1e-5)
 
 
-def test_the_curve_is_a_root_of_its_score(harvest):
+def test_curve_is_a_root_of_its_score(harvest):
     counts = posbias.CrossFit().count(harvest)
     root, lost = counts._fit
     assert lost is None
@@ -197,34 +196,34 @@ def test_the_curve_is_a_root_of_its_score(harvest):
     assert counts.notes == ()
 
 
-def test_a_second_root_is_found_out(monkeypatch):
+def test_a_second_root_falls_back_on_no_guess(monkeypatch):
     harvest = harvest_of(WORLD)
     plain = posbias.CrossFit(relevance="none", interval=None).fit(harvest).propensity_
-    monkeypatch.setattr(cross_fitting, "is_only_root", lambda *_: False)
+    monkeypatch.setattr(cross_fit, "is_only_root", lambda *_: False)
     fitted = posbias.CrossFit().fit(harvest)
     np.testing.assert_allclose(fitted.propensity_, plain, rtol=1e-9)
     assert "a second root" in fitted.curve().notes[0]
     assert "! The estimating equations with guessed relevance have a second root" in str(fitted.curve())
 
 
-def test_a_second_root_is_looked_for(monkeypatch):
+def test_a_second_root_is_searched_for(monkeypatch):
     counts = posbias.CrossFit().count(harvest_of(WORLD))
     root, _ = counts._fit
     ranks = np.ones(4, dtype=bool)
     elsewhere = np.append(root.x[:3], root.x[3] + 1)
     for found, alone in ((root.x, True), (None, True), (elsewhere, False)):
-        monkeypatch.setattr(score_roots, "solve_score", lambda *_, found=found, **__: found)
-        assert score_roots.is_only_root(root.x, root.x, counts.rows, counts.traffic, root.guess, ranks) is alone
+        monkeypatch.setattr(cross_fit, "solve_score", lambda *_, found=found, **__: found)
+        assert cross_fit.is_only_root(root.x, root.x, counts.rows, counts.traffic, root.guess, ranks) is alone
 
 
-def test_a_lost_newton_falls_back_on_what_has_one_root(monkeypatch):
-    harvest, newton = harvest_of(WORLD), cross_fitting.solve_score
+def test_failed_newton_falls_back_on_no_guess(monkeypatch):
+    harvest, newton = harvest_of(WORLD), cross_fit.solve_score
     plain = posbias.CrossFit(relevance="none", interval=None).fit(harvest).propensity_
 
     def lost(x, rows, traffic, guess, ranks, **how):
         return None if guess is not None else newton(x, rows, traffic, guess, ranks, **how)
 
-    monkeypatch.setattr(cross_fitting, "solve_score", lost)
+    monkeypatch.setattr(cross_fit, "solve_score", lost)
     fitted = posbias.CrossFit().fit(harvest)
     np.testing.assert_allclose(fitted.propensity_, plain, rtol=1e-6)
     assert "no root near the start" in fitted.curve().notes[0]
@@ -234,7 +233,7 @@ def test_a_lost_newton_falls_back_on_what_has_one_root(monkeypatch):
 
 
 @pytest.mark.parametrize("relevance", ["none", "signature"])
-def test_cells_that_are_alike_may_be_one(harvest, relevance):
+def test_cells_with_proportional_exposure_may_be_merged(harvest, relevance):
     counts = posbias.CrossFit(relevance=relevance).count(harvest)
     root, guess = counts._fit[0]
     assert len(counts.rows.merged.cell_bucket) < len(counts.rows.cell_bucket)
@@ -246,17 +245,17 @@ def test_cells_that_are_alike_may_be_one(harvest, relevance):
     np.testing.assert_allclose(whole, merged, rtol=1e-9, atol=1e-9 * np.abs(whole).max())
 
 
-# ---- What cannot be told
+# ---- Ranks without an estimate or an interval
 
 
-def test_ranks_that_nothing_connects_have_a_reason():
+def test_unconnected_ranks_have_a_reason():
     fitted = posbias.CrossFit().fit(swapped((1, 2, 300, 150), (3, 4, 200, 100)))
     np.testing.assert_allclose(fitted.propensity_[:2], [1, 0.5], rtol=0.01)
     assert np.isnan(fitted.propensity_[2:]).all()
     assert all("connects it to rank 1" in reason for reason in fitted.reasons_[2:])
 
 
-def test_clicks_on_one_side_only_decide_nothing():
+def test_clicks_on_one_side_only_do_not_identify_a_rank():
     fitted = posbias.CrossFit().fit(swapped((1, 2, 300, 150), (2, 3, 100, 0), (3, 4, 100, 50)))
     assert np.isnan(fitted.propensity_[2:]).all()
     assert "clicked on one side only" in fitted.reasons_[2]
@@ -300,18 +299,18 @@ def test_few_buckets_make_no_interval(kind):
 
 
 @pytest.mark.parametrize("kind", [posbias.CrossFit, posbias.AllPairs])
-def test_percentiles_of_few_queries_say_that_they_are_narrow(kind):
+def test_percentile_intervals_of_few_queries_carry_a_warning(kind):
     thin = harvest_of(posbias.World(queries=12, repeats=100, max_rank=3))
-    told = kind().fit(thin).reasons_
-    assert told[1] == explain_few_degrees(kind().fit(thin).degrees_of_freedom_[1])
-    expected = [reason and f"{reason}, so percentile intervals are too narrow" for reason in told]
+    reasons = kind().fit(thin).reasons_
+    assert reasons[1] == explain_few_degrees(kind().fit(thin).degrees_of_freedom_[1])
+    expected = [reason and f"{reason}, so percentile intervals are too narrow" for reason in reasons]
     fitted = kind(interval="bootstrap", bootstrap=200).fit(thin)
     assert fitted.reasons_ == expected
     assert np.isnan(fitted.degrees_of_freedom_).all()
     assert kind(interval="bootstrap", bootstrap=200).fit(harvest_of(WORLD)).reasons_ == [None] * WORLD.max_rank
 
 
-def test_a_rank_that_rests_on_one_bucket_has_no_interval():
+def test_a_rank_that_depends_on_one_bucket_has_no_interval():
     rows = [swapped((1, 2, 300, 150)).table, swapped((2, 3, 100, 50), buckets=1).table]
     rows[1] = replace(rows[1], stratum=rows[1].stratum + 10_000)
     harvest = replace(swapped((1, 2, 300, 150)), table=Cells.concatenate(rows))
@@ -338,7 +337,7 @@ def test_replay_has_no_design():
         posbias.CrossFit(relevance="x").fit(harvest_of(WORLD))
 
 
-def test_sticky_assignment_is_seen_and_said():
+def test_sticky_assignment_is_detected_and_noted():
     fitted = posbias.CrossFit().fit(harvest_of(replace(WORLD, sticky=True, queries=2000)))
     assert 8 < fitted.dispersion_ < 12
     assert "dispersion 1" in fitted.curve().notes[0]
@@ -349,7 +348,7 @@ def test_sticky_assignment_is_seen_and_said():
     assert np.isnan(posbias.CrossFit().fit(harvest_of(WORLD, "replay")).dispersion_)
 
 
-# ---- Traffic that hangs on a few queries
+# ---- Traffic that a few queries distort
 
 
 def inflated(world: posbias.World, rows: int, impressions: int = 10**6, rate: float = 0.5) -> Harvest:
@@ -387,7 +386,7 @@ def test_one_row_with_most_of_the_impressions_does_not_decide_the_curve(world, i
     assert np.all(np.abs(np.log(fitted.propensity_ / world.propensity))[1:] < 1.6 * half)
 
 
-def test_several_such_rows_are_left_out_and_too_many_give_no_curve():
+def test_several_dominant_rows_are_left_out_but_too_many_give_no_curve():
     world = LOPSIDED["10 views a query"]
     plain = posbias.CrossFit().fit(inflated(world, 0)).propensity_
     np.testing.assert_allclose(posbias.CrossFit().fit(inflated(world, 6)).propensity_, plain, rtol=0.1)
@@ -397,7 +396,7 @@ def test_several_such_rows_are_left_out_and_too_many_give_no_curve():
 
 
 @pytest.mark.parametrize("sticky", [False, True])
-def test_queries_as_unequal_as_they_come_are_all_counted(sticky):
+def test_very_unequal_queries_are_all_counted(sticky):
     world = posbias.World(queries=300, repeats=30, skew=2.5, sticky=sticky, max_rank=4)
     for seed in range(5):
         harvest = harvest_of(replace(world, seed=seed))
@@ -406,7 +405,7 @@ def test_queries_as_unequal_as_they_come_are_all_counted(sticky):
         assert counts.left_out_note is None
 
 
-def test_queries_given_whole_to_rankers_have_no_more_degrees_than_they_are():
+def test_sticky_queries_bound_the_degrees_of_freedom():
     world = posbias.World(queries=300, skew=2.5, sticky=True, rankers=tuple("abcde"), max_rank=4)
     harvest = harvest_of(world)
     shares = harvest.views / harvest.views.sum(axis=0)
@@ -421,7 +420,7 @@ def test_queries_given_whole_to_rankers_have_no_more_degrees_than_they_are():
 
 
 @pytest.mark.long
-def test_intervals_of_a_few_large_queries_given_whole_to_rankers_hold_the_truth():
+def test_intervals_cover_the_truth_with_few_large_sticky_queries():
     world = posbias.World(queries=1000, skew=2.5, sticky=True, rankers=tuple("abcde"))
     buckets = buckets_of(world.queries)
     held = []
@@ -435,7 +434,7 @@ def test_intervals_of_a_few_large_queries_given_whole_to_rankers_hold_the_truth(
 # ---- Refits
 
 
-def test_deletions_by_one_step_are_those_of_full_fits(harvest):
+def test_one_step_deletions_agree_with_full_refits(harvest):
     """Standard errors agree within 1% with those of fits that see the rest alone, n anew, from the same guesses."""
     counts = posbias.CrossFit().count(harvest)
     weights = deletion_weights(counts.buckets)
@@ -444,7 +443,7 @@ def test_deletions_by_one_step_are_those_of_full_fits(harvest):
     np.testing.assert_allclose(one, other, rtol=0.01)
 
 
-def test_a_fit_without_a_bucket_is_the_fit_of_the_rest():
+def test_refit_without_a_bucket_equals_the_fit_of_the_rest():
     """Guesses made anew jump with the edges of their bins; without any, the refit is that of the rest of the log."""
     harvest = harvest_of(WORLD)
     counts = posbias.CrossFit(relevance="none").count(harvest)
@@ -454,14 +453,14 @@ def test_a_fit_without_a_bucket_is_the_fit_of_the_rest():
         np.testing.assert_allclose(counts._refit_fully(deletion_weights(counts.buckets)[place]), anew, rtol=1e-9)
 
 
-def test_weights_by_one_step_are_those_of_all_steps(harvest):
+def test_one_step_resamples_agree_with_full_refits(harvest):
     counts = posbias.CrossFit().count(harvest)
     weights = resample_weights(counts.buckets, 20, seed=1)
     steps, fits = counts.refits(weights), np.array([counts._refit_fully(each) for each in weights])
     assert np.abs(np.log(steps / fits)).max() < 0.15 * np.log(fits[:, 1:]).std(axis=0).min()
 
 
-def test_a_ranker_that_one_bucket_alone_has():
+def test_a_ranker_that_only_one_bucket_has():
     """Leaving that bucket out leaves its ranker without traffic, and what only it compared without a link."""
     rows = [(b, 10 * b + s, i, k, 500, 200 // k + b) for b in range(10) for s, i, k in ((0, 0, 1), (0, 1, 2))]
     rows += [(0, 5, 0, 1, 500, 200), (0, 5, 2, 3, 500, 70)]
@@ -500,7 +499,7 @@ def test_jackknife_by_hand():
     assert found.reasons[1] == f"only {degrees:.1f} degrees of freedom: few queries determine the estimate"
 
 
-def test_few_buckets_that_tell_the_same_are_few():
+def test_degrees_of_freedom_count_informative_buckets_only():
     estimate = np.array([1.0, 0.5])
     moved = np.zeros((20, 2))
     moved[:, 1] = 0.005
@@ -510,7 +509,7 @@ def test_few_buckets_that_tell_the_same_are_few():
     assert found.degrees.tolist() == [19, 2]
 
 
-def test_intervals_that_say_nothing_are_none():
+def test_useless_intervals_are_not_reported():
     estimate = np.array([1.0, 0.5, 0.25])
     moved = np.zeros((10, 3))
     moved[:, 1] = 1e-8 * (-1.0) ** np.arange(10)
@@ -569,10 +568,10 @@ def test_a_million_cells():
     assert np.all((low < p[1:] * 1.02) & (high > p[1:] * 0.98))
 
 
-def test_one_slope_serves_all_where_those_of_buckets_would_fill_the_memory(monkeypatch):
+def test_one_jacobian_serves_all_buckets_if_memory_is_short(monkeypatch):
     harvest = harvest_of(replace(WORLD, queries=2000))
     own = posbias.CrossFit().fit(harvest)
-    monkeypatch.setattr(cross_fitting, "_MAX_JACOBIAN_NUMBERS", 1000)
+    monkeypatch.setattr(cross_fit, "_MAX_JACOBIAN_NUMBERS", 1000)
     counts = posbias.CrossFit().count(harvest)
     assert counts._expansion.jacobian.ndim == 2
     shared = posbias.CrossFit().fit(harvest)

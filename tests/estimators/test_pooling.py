@@ -1,4 +1,4 @@
-"""Segments that lean on each other: against the posterior written out, against each alone, and against the truth."""
+"""Pooled segments: against the posterior written out, against each segment alone, and against the truth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import optimize, special, stats
 import posbias
 from experiments.pooling import SETTINGS, PoolingSetting, measure
 from posbias._arrays import FloatArray
-from posbias.estimators import pooling as pooled_segments
+from posbias.estimators import pooling
 from posbias.estimators.cross_fit import CellRows, ScoreTerms
 from posbias.estimators.pooling import (
     NormalMixture,
@@ -61,7 +61,7 @@ def posterior(given: SegmentScores, T: FloatArray) -> tuple[FloatArray, FloatArr
 
 
 @pytest.mark.parametrize("sizes", [(0.0, 0.0, 0.4), (0.2, 0.0, 0.1), (0.0, 0.3, 0.02), (0.3, 0.3, 0.3)])
-def test_curves_are_those_of_the_posterior_written_out(sizes: tuple[float, ...]) -> None:
+def test_curves_equal_the_posterior_written_out(sizes: tuple[float, ...]) -> None:
     given, _ = scores(6, blind=True)
     at = np.array([-0.5, -1.0, -1.4])
     around = _PoolingProblem(given, at, given.value - given.information @ at, deviation_kinds(RANKS))
@@ -73,7 +73,7 @@ def test_curves_are_those_of_the_posterior_written_out(sizes: tuple[float, ...])
     np.testing.assert_allclose(found.covariance, covariance, atol=1e-8)
 
 
-def test_the_likelihood_is_that_of_the_data_up_to_a_constant() -> None:
+def test_likelihood_equals_the_marginal_up_to_a_constant() -> None:
     given, _ = scores(5)
     at = np.array([-0.5, -1.0, -1.4])
     around = _PoolingProblem(given, at, given.value - given.information @ at, deviation_kinds(RANKS))
@@ -104,7 +104,7 @@ def test_one_decomposition_serves_all_sizes() -> None:
             assert model.fit == pytest.approx(around.model(model.sizes).fit, abs=1e-8)
 
 
-def test_what_segments_share_widens_the_mean_alone() -> None:
+def test_shared_queries_widen_only_the_mean() -> None:
     given, _ = scores(5)
     at = np.zeros(3)
     wider = given._replace(mean_dispersion=3 * given.dispersion)
@@ -116,7 +116,7 @@ def test_what_segments_share_widens_the_mean_alone() -> None:
     np.testing.assert_allclose(free[1], free[0], rtol=1e-4)
 
 
-def test_intervals_hold_as_much_of_what_is_mixed_as_of_one() -> None:
+def test_half_width_of_a_mixture_has_the_right_coverage() -> None:
     rng = np.random.default_rng(0)
     chances = rng.dirichlet(np.ones(3))
     means, deviations = 2 * rng.standard_normal((3, 4)), np.exp(rng.standard_normal((3, 4)))
@@ -129,7 +129,7 @@ def test_intervals_hold_as_much_of_what_is_mixed_as_of_one() -> None:
     np.testing.assert_allclose(one.half_width(8.0), 8 * deviations[0])
 
 
-def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, PooledCurves]:
+def coverage_of_pooling(segments: int, spread: float, more: float, seed: int) -> tuple[float, PooledCurves]:
     """Return how many 95% intervals hold curves that fall faster or slower by `spread`, with `more` information."""
     ranks = np.array([2.0, 3.0, 5.0, 10.0])
     rng = np.random.default_rng(seed)
@@ -154,19 +154,19 @@ def held(segments: int, spread: float, more: float, seed: int) -> tuple[float, P
     ],
 )
 @pytest.mark.long
-def test_intervals_hold_where_a_small_spread_goes_unseen(segments: int, spread: float, logs: int, more: float) -> None:
+def test_intervals_cover_a_spread_too_small_to_detect(segments: int, spread: float, logs: int, more: float) -> None:
     """However much data there are: a spread that they hardly tell from none is small beside them, not beside 1."""
-    found = [held(segments, spread, more, seed) for seed in range(logs)]
+    found = [coverage_of_pooling(segments, spread, more, seed) for seed in range(logs)]
     assert np.mean([pooled.difference_probability < 0.5 for _, pooled in found]) > 0.2
     assert 0.93 < np.mean([share for share, _ in found]) < 0.99
 
 
 @pytest.mark.long
 def test_intervals_of_two_segments_that_are_alike_are_not_too_wide() -> None:
-    assert 0.93 < np.mean([held(2, 0.0, 100, seed)[0] for seed in range(200)]) < 0.98
+    assert 0.93 < np.mean([coverage_of_pooling(2, 0.0, 100, seed)[0] for seed in range(200)]) < 0.98
 
 
-def test_alike_segments_are_one_and_sure_ones_are_left_alone() -> None:
+def test_equal_segments_are_merged_and_precise_ones_are_not_shrunk() -> None:
     given, x = scores(40, seed=1)
     alike = given._replace(value=np.einsum("snm,m->sn", given.information, -np.log(RANKS)))
     found = pool(alike, -np.log(RANKS), RANKS)
@@ -194,7 +194,7 @@ def harvest(request: pytest.FixtureRequest) -> posbias.Harvest:
     return posbias.harvest(posbias.ClickLog(posbias.simulate(world, request.param)), by=["device"], max_rank=5)
 
 
-def test_the_score_of_a_segment_is_that_of_its_harvest_alone(harvest: posbias.Harvest) -> None:
+def test_score_of_a_segment_equals_that_of_its_own_harvest(harvest: posbias.Harvest) -> None:
     by_segment = SegmentStrata.of(harvest)
     by_design = by_segment.strata.by_design
     rows = CellRows.of(by_segment.strata, by_design=by_design)
@@ -211,7 +211,7 @@ def test_the_score_of_a_segment_is_that_of_its_harvest_alone(harvest: posbias.Ha
         np.testing.assert_allclose(own.information(), own.jacobian(), atol=1e-8)
 
 
-def test_noise_is_what_parts_of_a_segment_make_of_its_score(harvest: posbias.Harvest) -> None:
+def test_dispersion_is_the_variance_between_parts_of_a_segment(harvest: posbias.Harvest) -> None:
     by_segment = SegmentStrata.of(harvest)
     parts = CellRows.of(by_segment.strata, by_design=by_segment.strata.by_design)
     rows = replace(parts, cell_bucket=by_segment.segment[parts.cell_bucket], buckets=3)
@@ -234,11 +234,11 @@ def test_noise_is_what_parts_of_a_segment_make_of_its_score(harvest: posbias.Har
             moved.append(parts.sum_by_bucket(score.score)[part] + slope)
         squares += len(own) * np.cov(np.array(moved)[:, 1:].T)
     expected = np.trace(np.linalg.solve(information.sum(axis=0), squares)) / 4
-    found = pooled_segments._dispersion(score, information, parts, by_segment, free)
+    found = pooling._dispersion(score, information, parts, by_segment, free)
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_pooled_segments_say_what_they_are(harvest: posbias.Harvest) -> None:
+def test_pooled_segments_report_their_counts_and_notes(harvest: posbias.Harvest) -> None:
     apart, pooled = posbias.CrossFit().fit(harvest), posbias.CrossFit(pool=True).fit(harvest)
     np.testing.assert_array_equal(pooled.propensity_, apart.propensity_)
     for key, part in pooled.segments_.items():
@@ -258,7 +258,7 @@ def test_pooled_segments_say_what_they_are(harvest: posbias.Harvest) -> None:
     assert posbias.Curve.from_dict(curve.to_dict()) == curve
 
 
-def test_what_a_segment_does_not_tell_is_borrowed_and_marked() -> None:
+def test_ranks_that_a_segment_does_not_identify_are_borrowed_and_marked() -> None:
     world = posbias.World(queries=300, max_rank=4, segments={"phone": 1.2, "desktop": 0.8})
     table = posbias.simulate(world)
     # Only its first two ranks were ever clicked.
@@ -288,11 +288,11 @@ def test_a_segment_without_any_clicks_gets_the_common_curve() -> None:
     np.testing.assert_allclose(np.log(none.propensity_), np.log(fitted.propensity_), atol=0.1)
 
 
-def test_the_note_says_how_much_is_a_segments_own() -> None:
+def test_note_says_how_much_comes_from_the_segment_itself() -> None:
     nothing, counts = np.zeros((3, 3)), np.zeros((3, 3), dtype=np.int64)
     own = np.array([[0, 0.996, 1], [0, 0.9, 1], [0, 0.4, 0.4]])
     known, about = nothing == 0, NormalMixture(np.ones(1), np.zeros((1, 3, 2)), np.ones((1, 3, 2)))
-    found = pooled_segments.PooledSegments(
+    found = pooling.PooledSegments(
         nothing, nothing, np.zeros((3, 3, 3)), about, own, known, counts, counts, nothing, difference_probability=1.0
     )
     assert [*found.notes()] == [
@@ -315,12 +315,12 @@ def test_segments_of_one_query_are_pooled_too() -> None:
 def test_pooling_needs_strata_and_room(harvest: posbias.Harvest, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(posbias.EstimateError, match="pool must be True or False"):
         posbias.CrossFit(pool=1).fit(harvest)  # type: ignore[arg-type]
-    monkeypatch.setattr(pooled_segments, "_MAX_NUMBERS", 50)
+    monkeypatch.setattr(pooling, "_MAX_NUMBERS", 50)
     with pytest.raises(posbias.EstimateError, match="3 segments of 5 ranks are too many to pool: the maximum is 2"):
         posbias.CrossFit(pool=True).fit(harvest)
 
 
-def test_without_segments_or_intervals_there_is_nothing_to_pool_or_to_say(harvest: posbias.Harvest) -> None:
+def test_pooling_without_segments_or_without_intervals(harvest: posbias.Harvest) -> None:
     whole = posbias.CrossFit(pool=True).fit(harvest.segment("phone"))
     assert whole.segments_ == {}
     part = posbias.CrossFit(pool=True, interval=None).fit(harvest).segments_[("phone",)]
@@ -330,14 +330,14 @@ def test_without_segments_or_intervals_there_is_nothing_to_pool_or_to_say(harves
 
 @pytest.mark.parametrize("name", ["10 segments, alike", "10 segments, η ± 0.3"])
 @pytest.mark.long
-def test_pooling_errs_less_than_either_way(name: str) -> None:
+def test_pooling_has_less_error_than_separate_or_common_curves(name: str) -> None:
     setting: PoolingSetting = SETTINGS[name]
     separate, common, pooled, covered = np.mean([measure(setting, seed) for seed in range(6)], axis=0)
     assert pooled < 1.1 * min(separate, common)
     assert covered > 0.88
 
 
-def test_a_handful_of_rows_in_each_of_many_segments_draws_them_nowhere() -> None:
+def test_many_tiny_segments_are_not_biased() -> None:
     world = posbias.World(queries=1500, max_rank=2)
     table = posbias.simulate(world)
     part = np.random.default_rng(0).integers(0, 3000, len(table)).astype(str)
@@ -388,7 +388,7 @@ def narrowest(segments: int, least: float, most: float) -> tuple[float, float]:
     [(2, 0.93, 94.2, 0), (10, 0.93, 96.7, 0), (10, 0.95, 97.7, 1), (100, 0.93, 99.0, 6), (100, 0.95, 99.3, 11)],
 )
 @pytest.mark.long
-def test_no_intervals_hold_every_spread_and_are_narrow_where_there_is_none(
+def test_no_interval_covers_every_spread_and_is_narrow_without_spread(
     segments: int, least: float, alike: float, cost: float
 ) -> None:
     (free, width), (_, wider) = (narrowest(segments, least, most) for most in (1.0, 0.97))

@@ -1,4 +1,4 @@
-"""Page views in random order: their curve against a slow one and the truth, and orders that are none."""
+"""Page views in random order: their curve against a slow one and the truth, and the test of the order."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_observations_are_of_one_ranker(table):
         posbias.RandomTraffic("a").fit(observed)
 
 
-# ---- Orders that are none
+# ---- Orders that are not random
 
 
 def test_a_ranking_is_refused_unless_forced(table, harvest):
@@ -176,7 +176,7 @@ def test_an_order_that_is_random_in_part_is_noted(table):
     assert "may be ranked" in posbias.RandomTraffic("shuffled", max_rank=5).fit(log).notes_[0]
 
 
-def test_short_pages_are_no_fixed_order():
+def test_short_pages_are_not_mistaken_for_a_fixed_order():
     """Results of a query with two of them stand at one rank every other time, and a single one always."""
     rng = np.random.default_rng(1)
     rows = []
@@ -189,7 +189,7 @@ def test_short_pages_are_no_fixed_order():
     assert posbias.RandomTraffic("r").fit(posbias.ClickLog(log)).notes_ == ()
 
 
-def test_what_was_never_shown_again_is_taken_on_trust(table):
+def test_random_order_is_assumed_if_results_do_not_recur(table):
     once = table[table["ranker"] == "shuffled"].drop_duplicates(["query_id", "doc_id"])
     fitted = posbias.RandomTraffic("shuffled", max_rank=5).fit(posbias.ClickLog(once))
     assert "(too few results were shown again). Random order was assumed." in " ".join(str(fitted.summary()).split())
@@ -260,7 +260,7 @@ SHUFFLED = {
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("kind", SHUFFLED)
 @pytest.mark.long
-def test_random_order_is_silent(kind, known):
+def test_random_order_raises_no_finding(kind, known):
     """Of 100 logs, given as segments of one, the statistic is that of chance, or below where pages are not known."""
     rng = np.random.default_rng(3)
     logs = [
@@ -315,7 +315,7 @@ def test_a_harvest_of_a_noisy_ranking_says_so_too():
     assert "may be ranked" in posbias.RandomTraffic("r").fit(posbias.harvest(log, max_rank=6)).notes_[0]
 
 
-def test_one_query_that_is_asked_all_the_time_hides_no_ranking():
+def test_one_very_frequent_query_does_not_hide_a_ranking():
     fixed = [(q, f"{q}-{n}", doc, doc + 1) for q in range(40) for n in range(4000 if q == 0 else 5) for doc in range(5)]
     with pytest.raises(posbias.LogError, match="agree by 1"):
         posbias.RandomTraffic("r").check_harvest(

@@ -1,4 +1,4 @@
-"""One registry: the command's choices, the package's names and the pages are made from it, and nothing is imported."""
+"""The registry of estimators: commands, package names and docs come from it, and it imports no estimator."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_type_checkers_know_every_estimator(package):
     assert [class_ for _, class_ in ESTIMATORS.values() if f" import {class_} as {class_}\n" not in text] == []
 
 
-def test_names_that_are_not_there_say_so():
+def test_unknown_names_raise_errors():
     with pytest.raises(AttributeError, match=r"module 'posbias.estimators' has no attribute 'Nothing'"):
         _ = posbias.estimators.Nothing
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""Traffic that was another while documents were ranked as they are: said, and borne by what is said to bear it."""
+"""Traffic that changed within the log: which estimators note it, and which of them correct for it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def off(fitted: Estimator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", BY_TRAFFIC)
-def test_a_ranker_that_took_the_place_of_another_is_noticed(kind, merged):
+def test_a_ranker_that_replaced_another_is_noted(kind, merged):
     fitted = kind().fit(merged)
     assert np.all(off(fitted) > 3)
     [note] = fitted.notes_
@@ -48,19 +48,19 @@ def test_a_ranker_that_took_the_place_of_another_is_noticed(kind, merged):
 
 
 @pytest.mark.parametrize("relevance", ["guessed", "signature"])
-def test_guesses_of_relevance_bear_it_as_is_said(relevance, merged):
+def test_guesses_of_relevance_correct_for_it(relevance, merged):
     fitted = posbias.CrossFit(relevance=relevance).fit(merged)
     assert np.all(off(fitted) < 3)
     assert "Guesses of relevance correct most of the bias" in fitted.notes_[-1]
 
 
-def test_without_a_guess_nothing_bears_it_and_that_is_said(merged):
+def test_without_guesses_the_curve_is_biased_and_noted(merged):
     fitted = posbias.CrossFit(relevance="none").fit(merged)
     assert np.all(off(fitted) > 4)
     assert fitted.notes_[-1].endswith("Without guesses of relevance the curve is biased in this case.")
 
 
-def test_each_period_by_itself_is_right_and_has_no_note():
+def test_each_period_alone_is_unbiased_and_has_no_note():
     for period in weeks():
         for kind in (posbias.CrossFit, *BY_TRAFFIC):
             fitted = kind().fit(period)
@@ -77,13 +77,13 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-def test_traffic_that_is_the_same_throughout_is_not_doubted(world):
+def test_constant_traffic_has_no_note(world):
     made = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=3)
     for kind in (posbias.CrossFit, *BY_TRAFFIC):
         assert not any("implies" in note for note in kind(interval=None).fit(made).notes_)
 
 
-def test_pages_of_unequal_length_are_not_taken_for_it():
+def test_pages_of_unequal_length_have_no_note():
     log = posbias.simulate(posbias.World(queries=1500, max_rank=4)).to_pandas()
     # Half of the page views end after the second result, whoever served them.
     short = log["impression_id"].astype("category").cat.codes % 2 == 0
