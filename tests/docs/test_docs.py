@@ -126,8 +126,8 @@ class Session:
             "COLUMNS": WIDTH,
             "LC_ALL": "C.UTF-8",
             "PYTHONUTF8": "1",
-            # For `python -m experiments`, which is run from a clone.
-            "PYTHONPATH": str(ROOT),
+            # This clone's package, and `python -m experiments`, which is run from a clone.
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         }
         done = subprocess.run(
             ["sh", "-c", example.source],

@@ -463,12 +463,12 @@ def _one_sided_findings(
         Finding(
             "one-sided-ranks",
             "error",
-            f"the ranks of {listed([rankers[i] for i in found])} are known only where it was shown itself: no result "
-            "of another ranker has its rank",
+            f"the ranks of {listed([rankers[i] for i in found])} are known only in rows that the same ranker showed: "
+            "no row of another ranker has them",
             len(found),
-            remedy="Its documents would be compared with documents that were never shown. Log the ranks of all rankers "
-            "with each result, whichever ranker was shown. If the ranker shows results in random order, leave its rows "
-            "out. If queries recur, posbias can take the ranks from the positions in the log.",
+            remedy="These documents would be compared with documents that were never shown. Log the ranks of all "
+            "rankers with each result, whichever ranker was shown. If a ranker shows results in random order, leave "
+            "its rows out. If queries recur, posbias can take the ranks from the positions in the log.",
             arguments={"ranks": "none"},
         )
     ]
