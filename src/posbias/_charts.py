@@ -15,7 +15,7 @@ from typing import Literal
 from posbias._arrays import FloatArray
 from posbias._text import format_count, printable
 
-# The markers of the eight colours of a chart, so that series can be told apart in grey too.
+# The markers of the eight colours of a chart, so that series can be distinguished in grey too.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # Cividis, which looks alike with any colour vision, without its darkest blue: on a dark page that looks like an empty
 # cell.

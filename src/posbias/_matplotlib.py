@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ENDINGS = ("png", "svg", "pdf")
-# The palette of Okabe and Ito, which can be told apart with any colour vision.
+# The palette of Okabe and Ito, which can be distinguished with any colour vision.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A00", "#555555")
 _NAMED_COLORS = {"alarm": "#B3261E", "ink": "black", "grey": "#999999"}
 _LINES = {"solid": "-", "dashed": "--", "dotted": ":", "": "none"}

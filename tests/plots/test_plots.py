@@ -259,7 +259,7 @@ def test_names_are_not_read_as_formulas(fitted: posbias.CrossFit) -> None:
 
 
 def test_invalid_arguments_are_rejected(harvest: posbias.Harvest, fitted: posbias.CrossFit) -> None:
-    with pytest.raises(posbias.CurveError, match="From 1 to 8 curves"):
+    with pytest.raises(posbias.CurveError, match="A chart shows 1 to 8 curves, not"):
         plots.curves({str(n): fitted for n in range(9)})
     with pytest.raises(posbias.CurveError, match="no day yet"):
         plots.history(posbias.History())

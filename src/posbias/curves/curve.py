@@ -20,6 +20,7 @@ from posbias._optional import Columns, pandas_frame, polars_frame
 from posbias._text import Column, format_ranges, html_table, label, printable, table, wrap
 from posbias._validate import boolean, number, share
 from posbias.errors import CurveError
+from posbias.logs.click_log import Segment
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 # The format of `to_dict`, raised if older versions cannot read it. In format 1 the covariance was of p, not log p.
 FORMAT = 2
-# The values of the segment columns, None for a missing value.
-Segment = tuple[str | None, ...]
 Covariance = tuple[tuple[float | None, ...], ...]
 # The types of the fields of a position, for data frames.
 _KINDS: dict[str, type[int] | type[float] | type[str]] = {

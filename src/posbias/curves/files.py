@@ -33,8 +33,9 @@ from posbias._json import (
 )
 from posbias._text import json_text, printable
 from posbias._validate import DEFAULT_LEVEL, as_path
-from posbias.curves.curve import FORMAT, Covariance, Curve, Position, Segment
+from posbias.curves.curve import FORMAT, Covariance, Curve, Position
 from posbias.errors import CurveError, PosbiasError
+from posbias.logs.click_log import Segment
 
 MOST_RANKS = 10_000
 INTERVALS = ("jackknife", "bootstrap")

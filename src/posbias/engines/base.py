@@ -14,6 +14,7 @@ import numpy as np
 from posbias._arrays import AnyArray, BoolArray, IntArray
 from posbias.errors import PosbiasError
 from posbias.findings import Finding, unusable
+from posbias.logs.click_log import Segment
 from posbias.logs.schema import Columns, Schema
 from posbias.progress import Progress, ProgressBar, silent
 from posbias.sql.dialects import Dialect
@@ -22,7 +23,6 @@ from posbias.sql.dialects import Dialect
 # column of whole numbers, NaN among other numbers and None in text.
 Answer = dict[str, AnyArray]
 # The values of the segment columns, one tuple for each segment.
-Segments = list[tuple[str | None, ...]]
 
 
 class OpenLog(ABC):
@@ -212,7 +212,7 @@ def row_count(answer: Answer) -> int:
     return len(next(iter(answer.values())))
 
 
-def segment_numbers(answer: Answer, names: Sequence[str]) -> tuple[IntArray, Segments]:
+def segment_numbers(answer: Answer, names: Sequence[str]) -> tuple[IntArray, list[Segment]]:
     """Return the number of each row's segment, and the segments by number (sorted, null first)."""
     if not names:
         return np.zeros(row_count(answer), dtype=np.int64), [()]
@@ -222,6 +222,6 @@ def segment_numbers(answer: Answer, names: Sequence[str]) -> tuple[IntArray, Seg
     return np.array([number[key] for key in keys], dtype=np.int64), segments
 
 
-def merge_segments(parts: Sequence[Segments]) -> Segments:
+def merge_segments(parts: Sequence[Sequence[Segment]]) -> list[Segment]:
     """Return the distinct segments of several answers (sorted, null first)."""
     return sorted({*chain(*parts)}, key=lambda key: [(value is not None, value or "") for value in key])

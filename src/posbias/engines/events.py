@@ -169,8 +169,12 @@ def _check_missing_values(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
     unit = "page views" if schema.position is None else "rows of the impressions"
     problems = [
         ("null", f"have no value in {schema.impression!r}, the page view", left_out),
-        ("null", f"have no value in {schema.called.get(schema.query, schema.query)!r}, the query", left_out),
-        ("null", f"have no value in {schema.called.get(schema.ranker or '', schema.ranker)!r}, the ranker", left_out),
+        ("null", f"have no value in {schema.user_names.get(schema.query, schema.query)!r}, the query", left_out),
+        (
+            "null",
+            f"have no value in {schema.user_names.get(schema.ranker or '', schema.ranker)!r}, the ranker",
+            left_out,
+        ),
     ]
     if schema.position is None:
         problems += [

@@ -27,14 +27,14 @@ from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias._stats import satterthwaite, t_quantile
 from posbias._text import listed
 from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, integer, share
-from posbias.curves.curve import Covariance, Curve, Position, Segment
+from posbias.curves.curve import Covariance, Curve, Position
 from posbias.errors import EstimateError
 from posbias.harvesting.count import MAX_RANKS
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.observations import EngineChoice, ObservationKind, Observations
 from posbias.harvesting.tables import MIN_PAGE_VIEWS, Cells
-from posbias.logs.click_log import ClickLog, Weighting
+from posbias.logs.click_log import ClickLog, Segment, Weighting
 from posbias.logs.schema import ANY_RANKER
 from posbias.progress import Progress, silent
 

@@ -40,7 +40,7 @@ from posbias.harvesting.row_checks import (
     skip_rank_checks,
     small_sample,
 )
-from posbias.logs.click_log import WEIGHTINGS, Weighting
+from posbias.logs.click_log import WEIGHTINGS, Segment, Weighting
 from posbias.logs.layouts import Layout
 from posbias.logs.schema import INTEGERS, Schema, check_count_sums, check_rankers, require_column
 from posbias.sql import exposures as exposure_sql
@@ -49,7 +49,7 @@ from posbias.sql.dialects import BUCKETS, PACK
 from posbias.sql.plan import QueryPlan
 
 if TYPE_CHECKING:
-    from posbias.engines.base import Answer, Segments
+    from posbias.engines.base import Answer
     from posbias.harvesting.tables import Cells, PairSums
 
 # What the table of a harvest holds: strata by signature or by observed exposure, or sums if there are too many strata.
@@ -110,7 +110,7 @@ class CountedLog:
 
     kind: TableKind
     rankers: tuple[str, ...]
-    segments: Segments
+    segments: list[Segment]
     pending: Cells | PairSums | Future[Cells]
     rows: RowCounts
     findings: list[Finding]
@@ -477,7 +477,7 @@ def _count_packed_ranks(opened: OpenLog, plan: QueryPlan, settings: HarvestSetti
 
 def _packed_rank_cells(
     opened: OpenLog, plan: QueryPlan, counts: RowCounts, max_strata: int
-) -> tuple[Future[Cells], Segments] | None:
+) -> tuple[Future[Cells], list[Segment]] | None:
     """Return a future of the cells of a log that names no ranker, and its segments; None if there are too many strata.
 
     Pairs with more impressions than fit into packed counts are counted by a second query.

@@ -38,10 +38,10 @@ from posbias.engines.files import DELIMITERS, first_record
 from posbias.errors import HarvestError
 from posbias.findings import MARKS, Finding
 from posbias.harvesting.count import MAX_COUNT, MAX_RANKERS, MAX_RANKS, MAX_SEGMENTS, MAX_STRATA, TableKind
-from posbias.harvesting.harvest import Harvest, Segment
+from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.row_checks import RowCounts
 from posbias.harvesting.tables import Cells, PairSums
-from posbias.logs.click_log import WEIGHTINGS, Weighting
+from posbias.logs.click_log import WEIGHTINGS, Segment, Weighting
 from posbias.logs.layouts import LAYOUTS, Layout
 from posbias.sql.dialects import BUCKETS
 

@@ -62,7 +62,7 @@ from posbias.harvesting.tables import (
     count_positions,
     strata_from_cells,
 )
-from posbias.logs.click_log import WEIGHTINGS, ClickLog, Weighting
+from posbias.logs.click_log import WEIGHTINGS, ClickLog, Segment, Weighting
 from posbias.logs.layouts import Layout
 from posbias.progress import Progress, silent
 from posbias.sql.plan import QueryPlan
@@ -70,8 +70,6 @@ from posbias.version import __version__
 
 # The function that counts each kind of table. A new kind needs its SQL, its function and a line here.
 _COUNTERS = {"signatures": count_signatures, "exposures": count_exposures}
-# The values of the segment columns that make one segment.
-Segment = tuple[str | None, ...]
 CountAxis = Literal["segment", "bucket", "ranker", "rank"]
 # The repr of a harvest names at most this many rankers.
 _MAX_NAMED_RANKERS = 6

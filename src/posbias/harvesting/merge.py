@@ -10,9 +10,10 @@ import numpy as np
 from posbias._text import listed
 from posbias.errors import HarvestError
 from posbias.findings import merge_findings
-from posbias.harvesting.harvest import Harvest, Segment
+from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.row_checks import MIXED_ENGINES, RowCounts
 from posbias.harvesting.tables import Cells, PairSums, merge_equal_strata, merge_equal_sums, renumber_strata
+from posbias.logs.click_log import Segment
 
 # Harvests are added up once they have this many rows, so that a year of days needs no more memory than a month.
 _AT_ONCE = 2_000_000

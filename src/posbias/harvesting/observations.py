@@ -26,7 +26,7 @@ from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.page_checks import find_repeats
 from posbias.harvesting.row_checks import find_click_defects, profile_log, small_sample
 from posbias.harvesting.tables import Cells, count_page_views
-from posbias.logs.click_log import ClickLog
+from posbias.logs.click_log import ClickLog, Segment
 from posbias.logs.schema import require_column
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import INTEGERS
@@ -47,7 +47,6 @@ _MOST_VIEWS = 16
 _SURE = 3.72
 _PAIRS = "(query, document) pairs that {ranker} showed several times come back to where they stood"
 Columns = Mapping[str, AnyArray]
-Segment = tuple[str | None, ...]
 ObservationKind = Literal["totals", "pairs", "features", "swaps", "random"]
 _Read = Callable[[OpenLog, QueryPlan], tuple[Answer, Answer]]
 _NUMBERS = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}

@@ -35,7 +35,8 @@ from posbias._arrays import (
     runs,
     sum_by_index,
 )
-from posbias.engines.base import Answer, Segments, row_count, segment_numbers, stack_columns
+from posbias.engines.base import Answer, row_count, segment_numbers, stack_columns
+from posbias.logs.click_log import Segment
 from posbias.sql.plan import PackedCounts, RankMasks, SignatureCoding
 
 # With fewer page views than this, comparisons with a ranker are mostly noise.
@@ -101,7 +102,7 @@ class Cells(_Table):
     impressions: IntArray
     clicks: IntArray
 
-    def renumber_segments(self, segments: Segments, among: Segments) -> Cells:
+    def renumber_segments(self, segments: list[Segment], among: list[Segment]) -> Cells:
         """Return the cells with segments, which are numbered as in `segments`, numbered as in `among`."""
         if segments == among[: len(segments)]:
             return self

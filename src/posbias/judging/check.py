@@ -76,7 +76,7 @@ def check(
         log (ClickLog): the log.
         max_rank (int, default 10): the deepest rank to harvest.
         engine (engine or str, optional): the engine that reads the log, as for `posbias.harvest`.
-        progress (callable, optional): is told the progress.
+        progress (callable, optional): is called with the progress.
 
     Returns:
         Check: the findings, and the counts of the log. `usable` says whether it can be harvested.

@@ -409,8 +409,8 @@ class ComparedCurve:
         x = np.log(np.where(known, curve.propensity, np.nan))
         if not known[1:].any():
             raise CurveError(
-                f"The curve of {curve.estimator!r} has no interval at any rank but the first, so a difference cannot "
-                "be told from chance. Estimate it with intervals, from more queries."
+                f"The curve of {curve.estimator!r} has no interval at any rank but the first, so no difference can "
+                "be tested. Estimate it with intervals, from more queries."
             )
         return cls(x, covariance, np.where(known, degrees, np.nan), curve)
 

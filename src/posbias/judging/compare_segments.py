@@ -19,7 +19,7 @@ from posbias._text import format_p_value, format_ranges, label, listed, printabl
 from posbias._validate import DEFAULT_LEVEL, share
 from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.findings import Finding
-from posbias.harvesting.harvest import Harvest, Segment
+from posbias.harvesting.harvest import Harvest
 from posbias.judging.compare import (
     INTERVAL_NOTE,
     ComparedCurve,
@@ -36,6 +36,7 @@ from posbias.judging.significance import (
     ratio_from_log,
     simultaneous_p_values,
 )
+from posbias.logs.click_log import Segment
 from posbias.version import __version__
 
 FORMAT = 1

@@ -97,7 +97,7 @@ def diagnose(
             by expected relevance. It must not be made from these clicks. The curves of its classes are compared.
         max_rank (int, default 10): the deepest rank to harvest, for a log.
         engine (engine or str, optional): the engine that harvests a log, as for `posbias.harvest`.
-        progress (callable, optional): is told the progress of the harvest of a log.
+        progress (callable, optional): is called with the progress of the harvest of a log.
         force (bool, default False): harvest a log in spite of errors in it.
 
     Returns:

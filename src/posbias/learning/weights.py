@@ -24,7 +24,7 @@ import numpy as np
 from posbias._files import atomic_write, writable
 from posbias._text import as_python, format_ranges, format_ranks, label, listed
 from posbias._validate import DEFAULT_CAP, as_path, boolean, names, number, one_of
-from posbias.curves.curve import Curve, Segment
+from posbias.curves.curve import Curve
 from posbias.engines import EngineChoice, OpenLog, Spark, choose_engine, open_log
 from posbias.engines.duckdb_sources import escape_glob
 from posbias.engines.files import file_format, refuse_overwriting
@@ -37,7 +37,7 @@ from posbias.harvesting.page_checks import find_repeats
 from posbias.harvesting.row_checks import find_click_defects, sampling_interval, small_sample
 from posbias.harvesting.tables import PositionCounts
 from posbias.judging.compare import fit_harvest
-from posbias.logs.click_log import ClickLog
+from posbias.logs.click_log import ClickLog, Segment
 from posbias.logs.schema import INTEGERS, NATURAL, Columns, Schema, check_count_sums, check_id_types, require_column
 from posbias.progress import Progress, silent
 from posbias.sql import weights as weight_sql

@@ -19,6 +19,8 @@ Weighting = Literal["traffic", "uniform", "harmonic"]
 WEIGHTINGS: tuple[Weighting, ...] = ("traffic", "uniform", "harmonic")
 # Given in place of a ranker column: the log names no ranker.
 NO_RANKER = "none"
+# The values of the segment columns of one segment, None for a missing value.
+Segment = tuple[str | None, ...]
 Preset = Literal["ubi"]
 PRESETS: tuple[Preset, ...] = ("ubi",)
 _REQUIRED_OF_EVENTS = ("impression", "query", "doc")

@@ -57,9 +57,9 @@ MOST_RANKERS = 10_000
 MOST_IMPRESSIONS = 2**53
 # The column names of a log made of events, whatever the columns of the tables are called.
 QUERY, DOC, RANKER, POSITION, CLICK, VIEW = "query_id", "doc_id", "ranker", "position", "clicked", "impression_id"
-_TAKEN = (QUERY, DOC, RANKER, POSITION, CLICK, VIEW)
+_LOG_COLUMNS = (QUERY, DOC, RANKER, POSITION, CLICK, VIEW)
 # The prefix of columns that posbias adds while it joins.
-_OURS = "posbias: "
+_ADDED_PREFIX = "posbias: "
 # The types of arrays, as DuckDB and Spark write them.
 _ARRAY = re.compile(r"(?P<duckdb>.+)\[\d*\]$|^ARRAY<(?P<spark>.+)>$")
 _TEXTS = ("VARCHAR", "JSON")
@@ -207,10 +207,10 @@ class Schema:
 def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     columns, rankings = table.types, second.types
     # A column that exists only in folder names can define segments, but has a role only if the user names it.
-    own = [column for column in columns if column not in table.in_paths]
+    in_files = [column for column in columns if column not in table.in_paths]
     wanted = {role: str(getattr(log, role)) for role in ("query", "doc", "ranker", "position", "click")}
     wanted |= {role: name for role in ("impression", "window", "original") if (name := getattr(log, role)) is not None}
-    by_name = log.click not in own and {"impressions", "clicks"} <= set(own)
+    by_name = log.click not in in_files and {"impressions", "clicks"} <= set(in_files)
     aggregated = log.impressions is not None or by_name
     if aggregated:
         del wanted["click"]
@@ -222,7 +222,7 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     _check_not_only_in_path(log, wanted, table, "log")
     _check_distinct_roles(wanted)
     for role, name in (("impression", "impression_id"), ("original", "original_rank")):
-        if getattr(log, role) is None and name in own:
+        if getattr(log, role) is None and name in in_files:
             wanted[role] = name
     if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
         raise _cannot_drop_duplicates(columns, aggregated)
@@ -241,8 +241,8 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
         _check_not_only_in_path(log, shared | {"rank": log.rank}, second, "rankings table")
         _check_shared_ids(shared, columns, rankings)
     elif log.ranks != NO_RANKS:
-        among = own if log.ranks is None else columns
-        found = _find_rank_columns(log.ranks or DEFAULT_RANKS, (c for c in among if c not in wanted.values()))
+        candidates = in_files if log.ranks is None else columns
+        found = _find_rank_columns(log.ranks or DEFAULT_RANKS, (c for c in candidates if c not in wanted.values()))
         if log.ranks is not None and not found:
             raise unusable(
                 "missing-ranks",
@@ -350,30 +350,30 @@ def _missing_ranker_column(columns: Mapping[str, str], ranks: Iterable[str]) -> 
     """Return the error of a log with the ranks by all rankers, but without the ranker that was shown."""
     meant = guess_column("ranker", "ranker", columns)
     ranks = list(ranks)
-    found, leave = (listed(ranks), "ranks='none'") if ranks else ("the rankings table", "no rankings")
-    unmeant = {"ranks": "none", "ranker": "none"} if ranks else {"ranker": "COLUMN"}
+    where, remedy = (listed(ranks), "ranks='none'") if ranks else ("the rankings table", "no rankings")
+    without_guess = {"ranks": "none", "ranker": "none"} if ranks else {"ranker": "COLUMN"}
     return unusable(
         "missing-ranker-column",
-        f"The log has the rank by each ranker ({found}), but no column with the ranker that was shown",
+        f"The log has the rank by each ranker ({where}), but no column with the ranker that was shown",
         "Name that column (ranker). If no single ranker was shown, as with interleaving, leave the ranks out "
-        f"({leave}, ranker='none'): then documents are compared wherever they were shown.",
-        arguments={"ranker": meant} if meant else unmeant,
+        f"({remedy}, ranker='none'): then documents are compared wherever they were shown.",
+        arguments={"ranker": meant} if meant else without_guess,
     )
 
 
-def _check_shared_ids(shared: Mapping[str, str], columns: Mapping[str, str], ranked: Mapping[str, str]) -> None:
+def _check_shared_ids(shared: Mapping[str, str], columns: Mapping[str, str], rankings: Mapping[str, str]) -> None:
     """Raise an error if ids are whole numbers in one table and fractions in the other."""
     for role, column in shared.items():
         if role != "ranker":
-            check_id_types(column, columns[column], ranked[column], "the rankings table")
+            check_id_types(column, columns[column], rankings[column], "the rankings table")
 
 
-def check_id_types(column: str, mine: str, theirs: str, where: str) -> None:
+def check_id_types(column: str, log_type: str, other_type: str, where: str) -> None:
     """Raise an error if an id is a whole number in the log and a fraction in another table, or the reverse."""
-    if _ids_never_match(mine, theirs):
+    if _ids_never_match(log_type, other_type):
         raise unusable(
             "ids-differ-in-type",
-            f"Column {column!r} is {mine} in the log and {theirs} in {where}",
+            f"Column {column!r} is {log_type} in the log and {other_type} in {where}",
             "An id stored as a fraction may have lost digits, and never equals a whole number. Write both as whole "
             "numbers.",
         )
@@ -437,30 +437,30 @@ def _check_window(window: str | None, columns: Mapping[str, str]) -> None:
         )
 
 
-def _by_engine_names(schema: Schema, names: Mapping[str, str], ranked: Mapping[str, str]) -> Schema:
+def _by_engine_names(schema: Schema, names: Mapping[str, str], ranking_names: Mapping[str, str]) -> Schema:
     """Return the schema with the names that the engine gave to columns that differ only by case."""
     roles = {role: names.get(column, column) for role, column in schema.roles.items()}
     if schema.layout.ranks_in == "table":
-        # The shared columns must have the same name in both tables, which a renamed column has not.
+        # The tables are joined by columns of the same name, so the engine must not have renamed one of them.
         shared = [schema.query, schema.doc, schema.ranker]
-        for where, told, used in (
+        for where, engine_names, used in (
             ("the log", names, list(schema.roles.values())),
-            ("the rankings table", ranked, [*shared, schema.rank]),
+            ("the rankings table", ranking_names, [*shared, schema.rank]),
         ):
-            renamed = {column.lower() for column in used if told.get(column, column) != column}
-            twins = [column for column in told if column.lower() in renamed]
-            if twins:
-                raise names_differ_by_case(twins, where)
+            renamed = {column.lower() for column in used if engine_names.get(column, column) != column}
+            ambiguous = [column for column in engine_names if column.lower() in renamed]
+            if ambiguous:
+                raise names_differ_by_case(ambiguous, where)
     ranks = {ranker: names.get(column, column) for ranker, column in schema.rank_columns.items()}
     types = {names.get(column, column): type_ for column, type_ in schema.types.items()}
     return replace(schema, rank_columns=ranks, types=types, **roles)  # type: ignore[arg-type]
 
 
-def names_differ_by_case(twins: Iterable[str], where: str) -> UnusableLogError:
+def names_differ_by_case(columns: Iterable[str], where: str) -> UnusableLogError:
     """Return the error of columns whose names differ only by case."""
     return unusable(
         "names-differ-by-case",
-        f"{where} has columns that differ only by upper and lower case: {listed(twins)}",
+        f"{where} has columns that differ only by upper and lower case: {listed(columns)}",
         "SQL ignores case in names: rename or leave out one of them.",
     )
 
@@ -478,14 +478,14 @@ def check_rankers(schema: Schema, rankers: Sequence[str]) -> None:
         )
     if schema.types[schema.ranker] == "VARCHAR":
         return
-    alike: dict[object, str] = {}
+    by_value: dict[object, str] = {}
     for name in rankers:
-        other = alike.setdefault(_value(name), name)
+        other = by_value.setdefault(_value(name), name)
         if other != name:
             raise unusable(
                 "identical-ranker-names",
                 f"The rankers {listed([other, name])} have the same value in column {schema.ranker!r}, which is "
-                f"{schema.types[schema.ranker]}" + _columns(schema, (other, name)),
+                f"{schema.types[schema.ranker]}" + _shared_rank_columns(schema, (other, name)),
                 "Leave one of them out, or write the ranker as text.",
             )
 
@@ -498,9 +498,9 @@ def _value(name: str) -> object:
         return name.strip().lower()
 
 
-def _columns(schema: Schema, rankers: Sequence[str]) -> str:
-    found = [schema.rank_columns[name] for name in rankers if name in schema.rank_columns]
-    return f": {listed(found)} would both hold its ranks" if found else ""
+def _shared_rank_columns(schema: Schema, rankers: Sequence[str]) -> str:
+    columns = [schema.rank_columns[name] for name in rankers if name in schema.rank_columns]
+    return f": {listed(columns)} would both hold its ranks" if columns else ""
 
 
 def check_count_sums(schema: Schema, impressions: int) -> None:
@@ -522,23 +522,23 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
     """Return the schema of two tables of events from their columns."""
     columns = impressions.types
     wanted = {"impression": events.impression, "query": events.query, **_documents(events, columns)}
-    told = {role: getattr(events, role) for role in ("ranker", "application")}
+    optional = {role: getattr(events, role) for role in ("ranker", "application")}
     if events.names_no_ranker:
         # A log with a column of this name would have a ranker.
         columns = {name: type_ for name, type_ in columns.items() if name.lower() != RANKER}
-        told["ranker"] = None
-    wanted |= {role: name for role, name in told.items() if name is not None}
+        optional["ranker"] = None
+    wanted |= {role: name for role, name in optional.items() if name is not None}
     _require_columns(wanted, columns, "the impressions")
     _check_distinct_roles({role: name for role, name in wanted.items() if role != "application"})
     # As in any log, a column that exists only in folder names has a role only if the user names it.
-    own = columns.keys() - impressions.in_paths - {*wanted.values()}
-    if events.ranker is None and RANKER in own:
+    unused = columns.keys() - impressions.in_paths - {*wanted.values()}
+    if events.ranker is None and RANKER in unused:
         wanted["ranker"] = RANKER
-    tapped = {
+    click_columns = {
         "click_impression": events.click_impression or events.impression,
         "click_doc": events.click_doc or events.doc,
     }
-    _require_columns(tapped, clicks.types, "the clicks")
+    _require_columns(click_columns, clicks.types, "the clicks")
     doc = wanted.get("docs") or wanted["doc"]
     used = {wanted["impression"], wanted["query"], doc, wanted.get("position"), wanted.get("ranker")}
     carried = tuple(name for name in columns if name not in used)
@@ -556,8 +556,8 @@ def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> Eve
         position=name(wanted["position"]) if "position" in wanted else None,
         carried=tuple(map(name, carried)),
         types={name(column): type_ for column, type_ in columns.items()},
-        click_impression=clicks.names.get(tapped["click_impression"], tapped["click_impression"]),
-        click_doc=clicks.names.get(tapped["click_doc"], tapped["click_doc"]),
+        click_impression=clicks.names.get(click_columns["click_impression"], click_columns["click_impression"]),
+        click_doc=clicks.names.get(click_columns["click_doc"], click_columns["click_doc"]),
         click_types={clicks.names.get(column, column): type_ for column, type_ in clicks.types.items()},
     )
     _check_event_types(schema)
@@ -581,7 +581,7 @@ class EventSchema:
     click_doc: str
     click_types: Mapping[str, str]
     # The names that the user gives to columns, if they differ.
-    called: Mapping[str, str] = field(default_factory=dict)
+    user_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def doc_type(self) -> str:
@@ -620,15 +620,16 @@ def _documents(events: Events, columns: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_names_taken(carried: tuple[str, ...]) -> None:
-    twins = [name for name in carried if name.lower() in _TAKEN or name.lower().startswith(_OURS)]
-    if twins:
+    """Raise an error if a column that is carried along has the name of one that posbias adds."""
+    taken = [name for name in carried if name.lower() in _LOG_COLUMNS or name.lower().startswith(_ADDED_PREFIX)]
+    if taken:
         raise unusable(
             "column-name-taken",
-            f"The log would have two columns named {listed(name.lower() for name in twins)}: one that posbias adds, "
+            f"The log would have two columns named {listed(name.lower() for name in taken)}: one that posbias adds, "
             "and one that the impressions have",
             "If it is the column to be used, give its name as an argument. Otherwise leave it out with a query (sql), "
-            f"such as SELECT * EXCLUDE ({twins[0]}) FROM source; in Spark, EXCEPT in place of EXCLUDE.",
-            count=len(twins),
+            f"such as SELECT * EXCLUDE ({taken[0]}) FROM source; in Spark, EXCEPT in place of EXCLUDE.",
+            count=len(taken),
         )
 
 
@@ -670,11 +671,11 @@ def _check_event_types(schema: EventSchema) -> None:
                 f"Name a column of numbers or text ({role}), or extract a part of it with a query.",
             )
     for role in ("impression", "doc"):
-        (shown, column, _), (tapped, other, _) = ids[role], ids[f"click_{role}"]
-        if _ids_never_match(shown, tapped):
+        (type_, column, _), (click_type, click_column, _) = ids[role], ids[f"click_{role}"]
+        if _ids_never_match(type_, click_type):
             raise unusable(
                 "ids-differ-in-type",
-                f"{column!r} is {shown} in the impressions, and {other!r} is {tapped} in the clicks",
+                f"{column!r} is {type_} in the impressions, and {click_column!r} is {click_type} in the clicks",
                 "An id stored as a fraction may have lost digits, and never equals a whole number. Write both as whole "
                 "numbers. pandas turns ids into fractions if one of them is missing: leave such rows out.",
             )

@@ -73,7 +73,7 @@ def curves(
     if not isinstance(estimates, Mapping) or not all(isinstance(name, str) for name in estimates):
         raise CurveError(f"curves draws estimates by name, as in {{'today': ...}}, not a {type(estimates).__name__}.")
     if not 0 < len(estimates) <= _MOST_CURVES:
-        raise CurveError(f"From 1 to {_MOST_CURVES} curves can be told apart in one picture, not {len(estimates)}.")
+        raise CurveError(f"A chart shows 1 to {_MOST_CURVES} curves, not {len(estimates)}.")
     return draw(curves_chart({name: curve_of(estimate) for name, estimate in estimates.items()}, truth=truth), ax)
 
 

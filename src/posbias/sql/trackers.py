@@ -332,7 +332,7 @@ class Ubi:
             click_impression="impression_id",
             click_doc="doc_id",
             click_types={"impression_id": "VARCHAR", "doc_id": "VARCHAR"},
-            called={"query_id": "user_query", "ranker": self.ranker or ""},
+            user_names={"query_id": "user_query", "ranker": self.ranker or ""},
         )
 
     @property
