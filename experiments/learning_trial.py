@@ -14,8 +14,8 @@ from experiments.judgments import Judgments
 from experiments.outcomes import seed_of
 from experiments.ranking_svm import ndcg, rank_documents, rank_scores, train_ranker
 from posbias._arrays import BoolArray, FloatArray, IntArray
+from posbias._defaults import DEFAULT_CAP
 from posbias._optional import optional
-from posbias._validate import DEFAULT_CAP
 from posbias.engines.duckdb import DuckDB
 from posbias.errors import PosbiasError
 from posbias.estimators import CrossFit

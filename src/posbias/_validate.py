@@ -7,16 +7,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 
+from posbias._defaults import DEFAULT_LEVEL
 from posbias._text import listed
 from posbias.errors import PosbiasError
-
-# ---- Defaults of arguments that several functions share; the command takes them from here too.
-# The coverage of confidence intervals.
-DEFAULT_LEVEL = 0.95
-# The ranks that are compared: the top 10.
-DEFAULT_MAX_RANK = 10
-# The most that one click may weigh: where clicks are few, larger weights add more variance than they remove bias.
-DEFAULT_CAP = 20.0
 
 
 def integer(

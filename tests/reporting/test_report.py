@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
-from posbias._validate import DEFAULT_CAP
+from posbias._defaults import DEFAULT_CAP
 from posbias.cli import cli
 from posbias.cli.report import _command_line, _next_steps
 from posbias.cli.report import report as command

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._text import Arguments, printable, printable_lines
-from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.estimators import FROM_HARVESTS
 from posbias.findings import MARKS, Finding
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from posbias._validate import DEFAULT_MAX_RANK
+from posbias._defaults import DEFAULT_MAX_RANK
 from posbias.cli.options import SectionedCommand, print_to_stderr
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from posbias._validate import DEFAULT_CAP
+from posbias._defaults import DEFAULT_CAP
 from posbias.cli.options import (
     SectionedCommand,
     as_flags,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from posbias._defaults import DEFAULT_LEVEL
 from posbias._files import CURVE, atomic_write, special_file_kind
 from posbias._json import (
     Reader,
@@ -32,7 +33,7 @@ from posbias._json import (
     verify_checksum,
 )
 from posbias._text import json_text, printable
-from posbias._validate import DEFAULT_LEVEL, as_path
+from posbias._validate import as_path
 from posbias.curves.curve import FORMAT, Covariance, Curve, Position
 from posbias.errors import CurveError, PosbiasError
 from posbias.logs.click_log import Segment

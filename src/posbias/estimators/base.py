@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Sel
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray
+from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._stats import satterthwaite, t_quantile
 from posbias._text import listed
-from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, integer, share
+from posbias._validate import integer, share
 from posbias.curves.curve import Covariance, Curve, Position
 from posbias.errors import EstimateError
 from posbias.harvesting.count import MAX_RANKS

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, sum_by_index
+from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._optional import optional
 from posbias._text import listed
-from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias.errors import EstimateError
 from posbias.estimators.base import (
     DEFAULT_INTERVAL,

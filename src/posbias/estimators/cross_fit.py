@@ -27,8 +27,8 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, distinct, group, map_threads, sum_by_index
+from posbias._defaults import DEFAULT_LEVEL
 from posbias._text import listed
-from posbias._validate import DEFAULT_LEVEL
 from posbias.errors import EstimateError
 from posbias.estimators.base import (
     DEFAULT_INTERVAL,

@@ -25,8 +25,9 @@ from typing import Any, Literal
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, distinct, group, lookup, sum_by_index
+from posbias._defaults import DEFAULT_MAX_RANK
 from posbias._text import listed, printable
-from posbias._validate import DEFAULT_MAX_RANK, integer
+from posbias._validate import integer
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import HarvestError
 from posbias.findings import Finding

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias._arrays import BoolArray, IntArray
-from posbias._validate import DEFAULT_MAX_RANK
+from posbias._defaults import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.engines.base import row_count
 from posbias.harvesting.count import (

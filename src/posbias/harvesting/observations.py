@@ -13,9 +13,9 @@ from typing import Literal, Self, TypedDict, Unpack
 import numpy as np
 
 from posbias._arrays import AnyArray, FloatArray, IntArray, sum_by_index
+from posbias._defaults import DEFAULT_MAX_RANK
 from posbias._stats import round_significant
 from posbias._text import listed
-from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice as EngineChoice
 from posbias.engines import OpenLog, open_log
 from posbias.engines.base import Answer, row_count, segment_numbers, stack_columns

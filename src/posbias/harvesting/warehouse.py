@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from posbias._defaults import DEFAULT_MAX_RANK
 from posbias._text import listed
-from posbias._validate import DEFAULT_MAX_RANK, names
+from posbias._validate import names
 from posbias.errors import LogError
 from posbias.harvesting.count import check_segment_roles, check_settings, table_kind
 from posbias.harvesting.row_checks import check_non_functional_setting

@@ -12,9 +12,9 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from posbias._defaults import DEFAULT_MAX_RANK
 from posbias._optional import Columns, pandas_frame, polars_frame
 from posbias._text import Arguments, Column, as_python, html_table, listed, printable, table, wrap
-from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import LogError, Spelling
 from posbias.findings import Finding, UnusableLogError, any_error

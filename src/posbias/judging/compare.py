@@ -18,10 +18,11 @@ import numpy as np
 
 from posbias._arrays import FloatArray, IntArray
 from posbias._charts import Chart, Rule, Series, known, number_axis, rank_axis, short_names
+from posbias._defaults import DEFAULT_LEVEL
 from posbias._matplotlib import draw, save
 from posbias._stats import FTest, t_quantile
 from posbias._text import format_p_value, format_ranks, listed, printable
-from posbias._validate import DEFAULT_LEVEL, check_type, share, texts
+from posbias._validate import check_type, share, texts
 from posbias.curves.curve import Curve
 from posbias.errors import CurveError
 from posbias.estimators import FROM_HARVESTS, estimator_class

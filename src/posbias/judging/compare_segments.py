@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray
+from posbias._defaults import DEFAULT_LEVEL
 from posbias._stats import FTest, t_quantile
 from posbias._text import format_p_value, format_ranges, label, listed, printable
-from posbias._validate import DEFAULT_LEVEL, share
+from posbias._validate import share
 from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from posbias._arrays import FloatArray
+from posbias._defaults import DEFAULT_MAX_RANK
 from posbias._text import as_python, format_p_value
-from posbias._validate import DEFAULT_MAX_RANK
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import HarvestError, Spelling
 from posbias.estimators.base import Jackknife

@@ -25,10 +25,11 @@ import numpy as np
 
 from posbias._arrays import FloatArray, lookup
 from posbias._charts import Chart, Color, Rule, Series, known, named_axis, number_axis
+from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._matplotlib import draw, save
 from posbias._stats import t_quantile
 from posbias._text import Column, listed, printable, table, wrap
-from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, check_type, share
+from posbias._validate import check_type, share
 from posbias.engines import EngineChoice, OpenLog, choose_engine, open_log
 from posbias.engines.base import filter_rows
 from posbias.engines.files import COMPRESSED_ENDINGS

@@ -21,9 +21,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from posbias._defaults import DEFAULT_CAP
 from posbias._files import atomic_write, writable
 from posbias._text import as_python, format_ranges, format_ranks, label, listed
-from posbias._validate import DEFAULT_CAP, as_path, boolean, names, number, one_of
+from posbias._validate import as_path, boolean, names, number, one_of
 from posbias.curves.curve import Curve
 from posbias.engines import EngineChoice, OpenLog, Spark, choose_engine, open_log
 from posbias.engines.duckdb_sources import escape_glob

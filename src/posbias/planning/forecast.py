@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, group, sum_by_index
+from posbias._defaults import DEFAULT_LEVEL
 from posbias._stats import t_quantile
 from posbias._text import listed
-from posbias._validate import DEFAULT_LEVEL
 from posbias._validate import shares as valid_shares
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit, estimator_class

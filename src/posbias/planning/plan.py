@@ -16,10 +16,11 @@ import numpy as np
 
 from posbias._arrays import FloatArray
 from posbias._charts import MARKERS, Chart, Rule, Series, number_axis
+from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._matplotlib import draw, save
 from posbias._optional import Columns, pandas_frame, polars_frame
 from posbias._text import Column, printable, table, wrap
-from posbias._validate import DEFAULT_LEVEL, DEFAULT_MAX_RANK, check_type, integer, number, one_of, share, shares, texts
+from posbias._validate import check_type, integer, number, one_of, share, shares, texts
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import FROM_HARVESTS, CrossFit

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from posbias._arrays import FloatArray, run_in_background
+from posbias._defaults import DEFAULT_CAP, DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._text import as_python, format_ranks
-from posbias._validate import DEFAULT_CAP, DEFAULT_LEVEL, DEFAULT_MAX_RANK, share, texts
 from posbias._validate import names as segment_columns
+from posbias._validate import share, texts
 from posbias.curves.curve import Curve, Position
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import CurveError, EstimateError, HarvestError, Spelling

@@ -10,7 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from posbias._arrays import FloatArray
-from posbias._validate import DEFAULT_MAX_RANK, number
+from posbias._defaults import DEFAULT_MAX_RANK
+from posbias._validate import number
 from posbias.errors import PosbiasError
 
 # Ranks are stored as int16.

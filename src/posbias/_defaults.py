@@ -1,0 +1,11 @@
+"""Defaults of arguments and flags. A change here changes them everywhere."""
+
+from __future__ import annotations
+
+# ---- Defaults of arguments that several functions share; the command takes them from here too.
+# The coverage of confidence intervals.
+DEFAULT_LEVEL = 0.95
+# The ranks that are compared: the top 10.
+DEFAULT_MAX_RANK = 10
+# The most that one click may weigh: where clicks are few, larger weights add more variance than they remove bias.
+DEFAULT_CAP = 20.0
