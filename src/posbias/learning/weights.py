@@ -64,7 +64,7 @@ _MAX_NAMED_SEGMENTS = 3
 _LARGEST_LOG_PROPENSITY = 100.0
 # Far more than any page has ranks in any number of segments; a column of ids has more.
 _MAX_CELLS = 200_000
-# With fewer page views or clicks per query, IPS was no better than no correction in our trials (docs/learning).
+# With fewer page views or clicks for each query, IPS was mostly worse than no correction (docs/learning.md).
 MIN_VIEWS_PER_QUERY, MIN_CLICKS_PER_QUERY = 4, 4
 # A cap that removes at least this share of the weight is reported.
 _MUCH_CAPPED = 0.25
@@ -829,7 +829,7 @@ def find_few_clicks(queries: int, page_views: int, clicks: int) -> list[Finding]
             "few-clicks-for-ips",
             "warning",
             f"There are {views_per_query:.1f} page views and {clicks_per_query:.1f} clicks per query, too few to learn "
-            f"from the column weight: with fewer than {MIN_VIEWS_PER_QUERY} of either, IPS was worse than no "
+            f"from the column weight: with fewer than {MIN_VIEWS_PER_QUERY} of either, IPS was mostly worse than no "
             "correction",
             evidence={"queries": queries, "page_views": page_views, "clicks": clicks},
             remedy="Do not learn from weight alone. Blend three rankers (posbias.objectives.cautious_factors), or "
