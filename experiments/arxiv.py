@@ -81,7 +81,7 @@ def run_arxiv(lab: Laboratory) -> Outcome:
         (
             f"{len(views):,} queries, {clicks:,} clicks; {shared:.1%} of documents at the same rank under all three "
             f"rankers (the paper: 7.39%), whose NDCG@10 is {min(quality):.3f} to {max(quality):.3f}.",
-            "Table 1, sizes of the interventional sets S_{k,k'} (top 10): column k, row k'",
+            "Table 1, sizes of the intervention sets S_{k,k'} (top 10): column k, row k'",
             *set_lines(sizes[:10, :10]),
         ),
     )

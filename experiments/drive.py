@@ -74,7 +74,7 @@ def run_drive(lab: Laboratory) -> Outcome:
             "At most one click a page: results compete, and pages without a click are dropped. Against the truth, the "
             f"gold standard is off by {_off(curves['Swap(k,k+1)'], truth):.1%} on average and AllPairs by "
             f"{_off(curves['AllPairs'], truth):.1%}.",
-            "Table 2, sizes of the interventional sets S_{k,k'}: column k, row k'",
+            "Table 2, sizes of the intervention sets S_{k,k'}: column k, row k'",
             *set_lines(sizes),
         ),
     )

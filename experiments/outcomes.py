@@ -30,7 +30,7 @@ class Outcome:
         rows: the numbers, a row for each point of each line of the figure.
         figure: the picture, a matplotlib Figure.
         verdicts: the paper's claims about it.
-        tables: further tables by name, such as the sizes of the interventional sets.
+        tables: further tables by name, such as the sizes of the intervention sets.
         notes: what else was measured, in sentences.
     """
 

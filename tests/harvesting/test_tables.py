@@ -226,7 +226,7 @@ def test_an_empty_harvest_has_no_strata(harvest):
 
 def test_sums_have_no_strata():
     sums = harvest_of("wide", max_strata=1)
-    with pytest.raises(posbias.HarvestError, match=r"holds sums over interventional sets.*all-pairs"):
+    with pytest.raises(posbias.HarvestError, match=r"holds sums over intervention sets.*all-pairs"):
         sums.strata()
     with pytest.raises(posbias.HarvestError, match="has no strata"):
         ConditionalPoisson().fit(sums)

@@ -105,7 +105,7 @@ def test_the_page_shows_the_numbers_of_the_estimate(files: dict[str, str], page:
 
 def test_the_evidence_is_computed_from_the_harvest(files: dict[str, str], report: Report, page: str) -> None:
     harvest = posbias.Harvest.load(files["one.harvest"])
-    cells = [row[1:] for row in table(page, "Numbers of: Clicks in the interventional sets")[1:]]
+    cells = [row[1:] for row in table(page, "Numbers of: Clicks in the intervention sets")[1:]]
     assert cells == [
         ["" if k == j else f"{clicks:,.0f}" for j, clicks in enumerate(row)]
         for k, row in enumerate(harvest.pair_clicks())

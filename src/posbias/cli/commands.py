@@ -18,7 +18,7 @@ COMMANDS = {
     "check": "Check a log: how it is read, and every problem with its remedy.",
     "harvest": "Harvest the interventions of a log into one small file.",
     "merge": "Merge harvests, such as those of seven days, into one.",
-    "sets": "Count the (query, document) pairs of every interventional set.",
+    "sets": "Count the (query, document) pairs of every intervention set.",
     "sql": "Print the harvest as a SQL query to run in a warehouse.",
     "estimate": "Estimate the propensity curve of a log or a harvest.",
     "diagnose": "Test the assumptions behind a curve, and the traffic it comes from.",

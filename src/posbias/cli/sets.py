@@ -27,7 +27,7 @@ from posbias.cli.options import (
 @json_option
 @plot_option("Draw the sizes as a map")
 def sets(as_json: bool, plot: str | None, **flags: Any) -> None:
-    """Count the distinct (query, document) pairs of every interventional set S_{k,k'}.
+    """Count the distinct (query, document) pairs of every intervention set S_{k,k'}.
 
     The table has the shape of Tables 1 and 2 of the paper.
     """

@@ -2,7 +2,7 @@
 
 To add an estimator, subclass one of these and add one line to `posbias/estimators/__init__.py`:
 
-- `PairEstimator`: computed from the interventional sets of a harvest, ĉ and ¬ĉ (paper, sections 3.3 and 4.2). Define
+- `PairEstimator`: computed from the intervention sets of a harvest, ĉ and ¬ĉ (paper, sections 3.3 and 4.2). Define
   `name`, `propensities` and `explain`.
 - `Estimator`: computed from any other counts of a harvest, such as its strata. Define `name`, `count`, `curves` and
   `reasons`.
@@ -407,7 +407,7 @@ class Estimator(CurveEstimator, Generic[C]):
 
 
 class PairEstimator(Estimator[Interventions]):
-    """An estimator of p_k / p_1 from the interventional sets of a harvest (paper, section 4).
+    """An estimator of p_k / p_1 from the intervention sets of a harvest (paper, section 4).
 
     A subclass defines `name`, `propensities` and `explain`.
 
@@ -424,7 +424,7 @@ class PairEstimator(Estimator[Interventions]):
     # Whether the estimator compares clicks instead of click rates. Then it mistakes a page that ends above a rank for
     # one on which nothing was clicked there.
     compares_clicks = False
-    no_click_reason = "no click at rank {rank} in its interventional sets"
+    no_click_reason = "no click at rank {rank} in its intervention sets"
 
     def __init__(
         self,
@@ -455,7 +455,7 @@ class PairEstimator(Estimator[Interventions]):
         return self.propensities(*counts.tables(weights))
 
     def reasons(self, counts: Interventions) -> Reasons:
-        """Return, for each rank, why the interventional sets do not identify it, or None."""
+        """Return, for each rank, why the intervention sets do not identify it, or None."""
         return self.explain(*counts.total())
 
     def assumption_notes(self, harvest: Harvest, counts: Interventions) -> tuple[str, ...]:

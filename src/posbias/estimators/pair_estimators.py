@@ -1,4 +1,4 @@
-"""The paper's estimators on interventional sets: AllPairs, PivotOne and AdjacentChain.
+"""The paper's estimators on intervention sets: AllPairs, PivotOne and AdjacentChain.
 
 All three work on the pair tables ĉ[k,k'] and ¬ĉ[k,k'] of section 3.3: weighted clicks and skips at rank k of the
 documents that another ranker puts at k'. PivotOne and AdjacentChain are ratios of clicks (section 4.1). AllPairs
@@ -31,7 +31,7 @@ from posbias._arrays import BoolArray, FloatArray
 from posbias.estimators.base import PairEstimator, Reasons, reachable_ranks
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-_NO_CLICK_AT_ONE = "no click at rank 1 in any interventional set; use more data"
+_NO_CLICK_AT_ONE = "no click at rank 1 in any intervention set; use more data"
 _TINY = float(np.finfo(np.float64).tiny)
 # The smallest positive value of 1 − t in floating point.
 _HALF_ULP = float(np.finfo(np.float64).epsneg)
@@ -56,7 +56,7 @@ _BINDING = 1e-10
 
 
 class AllPairs(PairEstimator):
-    """Estimate p_k / p_1 by the paper's extremum estimator, from all interventional sets at once.
+    """Estimate p_k / p_1 by the paper's extremum estimator, from all intervention sets at once.
 
     It maximises Σ_{k≠k'} ĉ log(p_k r_{kk'}) + ¬ĉ log(1 − p_k r_{kk'}) over p, r ∈ [0,1] with r_{kk'} = r_{k'k}. Ranks
     that no document connects directly are connected through other ranks. The result is deterministic: there is no
@@ -98,9 +98,9 @@ class AllPairs(PairEstimator):
         return [
             "no document that appears at this rank and at another was clicked; use more data"
             if not linked[k].any()
-            else "no chain of interventional sets with clicks connects it to rank 1; use more data"
+            else "no chain of intervention sets with clicks connects it to rank 1; use more data"
             if not reached[k]
-            else "several values fit equally well: its interventional sets have almost no result without a click"
+            else "several values fit equally well: its intervention sets have almost no result without a click"
             for k in range(len(clicks))
         ]
 
@@ -130,7 +130,7 @@ class PivotOne(PairEstimator):
     compares_clicks = True
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
-        """Return the ratio of ĉ at k and at 1 in the interventional set S_{1,k}."""
+        """Return the ratio of ĉ at k and at 1 in the intervention set S_{1,k}."""
         at_one, at_k = clicks[..., 0, :], clicks[..., :, 0]
         seen = at_k + skips[..., :, 0] > 0
         ratio = np.divide(at_k, at_one, out=np.full(at_k.shape, np.nan), where=(at_one > 0) & seen)
@@ -239,7 +239,7 @@ def maximise(clicks: FloatArray, skips: FloatArray) -> FloatArray:
     r ≤ 1, its clicks bound p_k from below.
 
     Arguments:
-        clicks (array of shape (..., M, M)): ĉ at k in the interventional set S_{k,k'}. The diagonal is not read.
+        clicks (array of shape (..., M, M)): ĉ at k in the intervention set S_{k,k'}. The diagonal is not read.
         skips (array of shape (..., M, M)): ¬ĉ, the same for results without a click.
 
     Returns:

@@ -1,7 +1,7 @@
 """Gold standards from randomised traffic: the swap experiments SwapOne and SwapAdjacent, and RandomTraffic.
 
 A swap experiment exchanges two results at random, so that the documents shown at rank k and at rank k' are the same on
-average. Their click rates are then compared as those of harvested interventional sets are (paper, sections 3.2 and
+average. Their click rates are then compared as those of harvested intervention sets are (paper, sections 3.2 and
 4.1). RandomTraffic needs page views in random order.
 """
 

@@ -6,7 +6,7 @@
   that each ranker gave them at each rank. A first scan finds the rankers and how large counts can be; then one pass
   over the pairs counts them. A log that names no ranker is counted by rank alone.
 
-Both fall back to sums over interventional sets if there are more strata than `max_strata`. All of them return a
+Both fall back to sums over intervention sets if there are more strata than `max_strata`. All of them return a
 `CountedLog`.
 
 Reference: Aslanyan and Porwal, SPIRE 2019, for logs that name no ranker (ranks that vary by themselves).
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 # What the table of a harvest holds: strata by signature or by observed exposure, or sums if there are too many strata.
 TableKind = Literal["signatures", "exposures", "pairs"]
-# With more rows of strata than this, a harvest keeps sums over interventional sets instead.
+# With more rows of strata than this, a harvest keeps sums over intervention sets instead.
 MAX_STRATA = 2_000_000
 # What a harvest can hold: top ranks (tables are M × M), segments (each has its own curve), rankers, and impressions in
 # all (floats count exactly up to 2^53).
@@ -241,7 +241,7 @@ def known_rankers(opened: OpenLog) -> tuple[str, ...]:
 
 
 def _sum_signatures(opened: OpenLog, plan: QueryPlan) -> CountedLog:
-    """Sum over interventional sets, because there are too many signatures to keep."""
+    """Sum over intervention sets, because there are too many signatures to keep."""
     from posbias.engines.base import filter_rows
     from posbias.harvesting.tables import busiest_ranks, pair_sums
 
@@ -396,7 +396,7 @@ def _count_cells(plan: QueryPlan, settings: HarvestSettings, counts: RowCounts, 
 
 
 def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: HarvestSettings, counts: RowCounts) -> CountedLog:
-    """Sum over interventional sets with the weighting of the harvest, because there are too many strata to keep."""
+    """Sum over intervention sets with the weighting of the harvest, because there are too many strata to keep."""
     from posbias.harvesting.tables import busiest_ranks, pair_sums
 
     _check_ids(opened, plan, counts)

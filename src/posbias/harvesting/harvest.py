@@ -277,7 +277,7 @@ class Harvest:
         return np.asarray(self._by_rank[1])
 
     def interventions(self, weighting: Weighting | None = None) -> Interventions:
-        """Return ĉ and ¬ĉ of every interventional set by bucket, so that buckets can be resampled.
+        """Return ĉ and ¬ĉ of every intervention set by bucket, so that buckets can be resampled.
 
         Arguments:
             weighting (str, default None): "traffic", "harmonic" or "uniform"; by default that of the harvest.
@@ -316,7 +316,7 @@ class Harvest:
         return {}
 
     def pairs(self, weighting: Weighting | None = None) -> PairTable:
-        """Return ĉ and ¬ĉ of every interventional set over all buckets; `weighting` is as in `interventions`."""
+        """Return ĉ and ¬ĉ of every intervention set over all buckets; `weighting` is as in `interventions`."""
         return PairTable(*self.interventions(weighting).total())
 
     def pair_clicks(self) -> FloatArray:
@@ -343,7 +343,7 @@ class Harvest:
         """
         if isinstance(self.table, PairSums):
             raise HarvestError(
-                "This harvest has no strata: there were too many to keep, and it holds sums over interventional sets "
+                "This harvest has no strata: there were too many to keep, and it holds sums over intervention sets "
                 "instead. Take an estimator on pair tables, such as AllPairs ('all-pairs'), or harvest the log again "
                 "with a smaller max_rank or a larger max_strata."
             )
@@ -435,7 +435,7 @@ class Harvest:
 
 @dataclass(frozen=True)
 class PairTable:
-    """ĉ and ¬ĉ of every interventional set: `clicks[k-1, k'-1]` is ĉ_k^{k,k'}, `skips[k-1, k'-1]` is ¬ĉ_k^{k,k'}."""
+    """ĉ and ¬ĉ of every intervention set: `clicks[k-1, k'-1]` is ĉ_k^{k,k'}, `skips[k-1, k'-1]` is ¬ĉ_k^{k,k'}."""
 
     clicks: FloatArray
     skips: FloatArray

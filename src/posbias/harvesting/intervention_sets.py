@@ -1,4 +1,4 @@
-"""Count the (query, document) pairs of every interventional set: Tables 1 and 2 of the paper."""
+"""Count the (query, document) pairs of every intervention set: Tables 1 and 2 of the paper."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def intervention_sets(
     progress: Progress = silent,
     force: bool = False,
 ) -> IntArray:
-    """Count the distinct (query, document) pairs of each interventional set S_{k,k'}.
+    """Count the distinct (query, document) pairs of each intervention set S_{k,k'}.
 
     They are counted on the log, because the harvest of a wide log has no counts of single documents.
 
@@ -63,7 +63,7 @@ def intervention_sets(
 
 
 def count_sets(opened: OpenLog, max_rank: int) -> SetSizes:
-    """Count the distinct (query, document) pairs of every interventional set on an opened log."""
+    """Count the distinct (query, document) pairs of every intervention set on an opened log."""
     if opened.schema.layout.ranks_known:
         plan = QueryPlan(opened.schema, opened.dialect, known_rankers(opened), max_rank)
         answer = opened.table(signature_sql.signature_pairs(plan), "Counting sets")
@@ -79,7 +79,7 @@ def count_sets(opened: OpenLog, max_rank: int) -> SetSizes:
 
 @dataclass(frozen=True)
 class SetSizes:
-    """The sizes of the interventional sets, the number of pairs, and the number of pairs in any of the sets."""
+    """The sizes of the intervention sets, the number of pairs, and the number of pairs in any of the sets."""
 
     sizes: IntArray
     pairs: int

@@ -1,6 +1,6 @@
-"""Compute ĉ and ¬ĉ of every interventional set from the tables of a harvest, for the log and for resamples of it.
+"""Compute ĉ and ¬ĉ of every intervention set from the tables of a harvest, for the log and for resamples of it.
 
-The interventional set S_{k,k'} holds the (query, document) pairs that rankers put at rank k and at rank k'.
+The intervention set S_{k,k'} holds the (query, document) pairs that rankers put at rank k and at rank k'.
 ĉ_k^{k,k'} is the sum of the clicks at rank k over the pairs of S_{k,k'}, each divided by its weight w(q,d,k), and
 ¬ĉ_k^{k,k'} is the same sum of impressions without a click (skips). With the weighting "traffic",
 w(q,d,k) = Σ_i n_i·1[rank(d|f_i(q)) = k], where n_i is the number of page views of ranker i.
@@ -91,12 +91,12 @@ class Interventions:
 
     @property
     def buckets(self) -> int:
-        """The number of buckets that have data, in an interventional set or not."""
+        """The number of buckets that have data, in an intervention set or not."""
         return len(self.clicks)
 
     @property
     def clicked(self) -> bool:
-        """Whether any interventional set has a click."""
+        """Whether any intervention set has a click."""
         return bool(np.any(self.clicks))
 
     def tables(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -115,7 +115,7 @@ class Interventions:
         return self.tables(np.ones(self.buckets))
 
     def unweighted_clicks(self) -> FloatArray:
-        """Return the number of clicks at k in every interventional set, (M, M). It needs `shares`."""
+        """Return the number of clicks at k in every intervention set, (M, M). It needs `shares`."""
         return self._by_rank_pair(self.clicks.sum(axis=0))
 
     def _by_rank_pair(self, grouped: FloatArray) -> FloatArray:
@@ -209,7 +209,7 @@ def _ranked_cells(cells: Cells, weighting: Weighting, views: FloatArray) -> Cell
 
 
 def count_pair_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: int, views: FloatArray) -> FloatArray:
-    """Return the clicks at k of every interventional set, (M, M): unweighted from cells, weighted from pair sums."""
+    """Return the clicks at k of every intervention set, (M, M): unweighted from cells, weighted from pair sums."""
     if isinstance(table, PairSums):
         sums = table.where(table.other > 0)
         rank, other, clicks = sums.rank, sums.other, sums.clicks

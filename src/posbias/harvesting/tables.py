@@ -121,7 +121,7 @@ class PairSums(_Table):
         bucket (array): the bucket of queries, 0 to 255.
         ranker (array): the number of the ranker where `other` is 0, and -1 elsewhere.
         rank (array): k, the rank at which clicks are counted.
-        other (array): k', the other rank of the interventional set S_{k,k'}; 0 for plain counts.
+        other (array): k', the other rank of the intervention set S_{k,k'}; 0 for plain counts.
         clicks (array): ĉ_k^{k,k'}, or plain clicks.
         skips (array): ¬ĉ_k^{k,k'}, or plain impressions without a click.
     """
@@ -393,7 +393,7 @@ def count_pairs(cells: Cells) -> int:
 
 
 def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairSums, list[tuple[str | None, ...]]]:
-    """Return plain counts by rank (`totals`) and sums over interventional sets as one table, and its segments."""
+    """Return plain counts by rank (`totals`) and sums over intervention sets as one table, and its segments."""
     labels = stack_columns([totals, sums], ["bucket", *names])
     segment, segments = segment_numbers(labels, names)
     none = np.zeros(row_count(totals), dtype=np.int64)
@@ -410,7 +410,7 @@ def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairS
 
 
 def merge_equal_sums(sums: PairSums) -> PairSums:
-    """Return the sums with one row for each bucket and interventional set."""
+    """Return the sums with one row for each bucket and intervention set."""
     # Sums over all rankers have ranker -1, and `group` takes no negative numbers.
     first, which = group([sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
     columns = {name: column[first] for name, column in sums.columns().items()}

@@ -1,4 +1,4 @@
-"""Draw the evidence behind a curve: click rates, pairs of ranks, interventional sets, buckets of queries."""
+"""Draw the evidence behind a curve: click rates, pairs of ranks, intervention sets, buckets of queries."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def influence_chart(name: str, propensity: FloatArray, deletions: FloatArray) ->
     )
 
 
-# ---- Interventional sets
+# ---- Intervention sets
 
 
 def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
@@ -171,11 +171,11 @@ def sets(harvest: Harvest | IntArray, ax: Axes | None = None) -> Axes:
 
 
 def sets_chart(counts: FloatArray, *, of_pairs: bool = False) -> Chart:
-    """Return the chart of the clicks, or the pairs of query and document, in interventional sets: (M, M)."""
+    """Return the chart of the clicks, or the pairs of query and document, in intervention sets: (M, M)."""
     ranks = range(1, len(counts) + 1)
     y = rank_axis(ranks, "Rank of the document, k" if of_pairs else "Rank where it was clicked, k")
     return Chart(
-        f"{'Sizes of' if of_pairs else 'Clicks in'} the interventional sets",
+        f"{'Sizes of' if of_pairs else 'Clicks in'} the intervention sets",
         rank_axis(ranks, "Its other rank, k'"),
         replace(y, low=y.high, high=y.low),
         cells=CellMap(counts, "Pairs" if of_pairs else "Clicks"),
@@ -202,7 +202,7 @@ def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
 
 
 def graph_chart(clicks: FloatArray) -> Chart:
-    """Return the chart of the ranks that the clicks in interventional sets compare: (M, M)."""
+    """Return the chart of the ranks that the clicks in intervention sets compare: (M, M)."""
     connected = connected_ranks(clicks > 0)
     size = min(9.0, 240 / len(clicks))
     arcs = _arc_widths(clicks)

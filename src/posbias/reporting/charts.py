@@ -253,7 +253,7 @@ def click_rates_figure(key: str, curve: Curve) -> Figure:
 
 
 def sets_figure(key: str, part: Part) -> Figure:
-    """Return the figure of the clicks in the interventional sets."""
+    """Return the figure of the clicks in the intervention sets."""
     clicks = part.pair_clicks
     ranks = [place + 1 for place in spread(len(clicks))]
     texts = [_describe_sets(clicks[k - 1], k) for k in ranks]
@@ -265,7 +265,7 @@ def sets_figure(key: str, part: Part) -> Figure:
         rows = [(f"{k}", "; ".join(text.split("\n")[1:])) for k, text in zip(ranks, texts, strict=True)]
     return _figure(
         key,
-        "Clicks in the interventional sets",
+        "Clicks in the intervention sets",
         "Clicks at rank k on documents that are at rank k' too, by another ranker or at another time. These clicks "
         "compare the two ranks.",
         sets_chart(clicks),

@@ -354,7 +354,7 @@ class _Evidence(NamedTuple):
         fits: the other estimators by name, fitted.
         failed: the reasons why some have no curve.
         ranker_pairs: the pairs of rankers, if the harvest has them.
-        pair_clicks: the clicks in the interventional sets.
+        pair_clicks: the clicks in the intervention sets.
     """
 
     fits: dict[str, Estimator[Any]]

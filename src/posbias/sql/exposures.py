@@ -9,7 +9,7 @@ same exposure form one *stratum*, and a query returns pairs and clicks by stratu
     packed_rank_exposures    one pass, for a log that names no ranker: counts by rank
     cells                    two passes, for many rankers and for pairs that one ranker showed at several ranks
 
-`exposure_pair_sums` sums over the interventional sets instead, where there are too many strata to keep.
+`exposure_pair_sums` sums over the intervention sets instead, where there are too many strata to keep.
 """
 
 from __future__ import annotations
@@ -335,7 +335,7 @@ def exposure_pair_sums(plan: QueryPlan, weighting: str, firsts: Sequence[int]) -
             ),
             Step(
                 "pair_sums",
-                "ĉ and ¬ĉ of every interventional set.",
+                "ĉ and ¬ĉ of every intervention set.",
                 f"SELECT {comma(names)}{', ' if names else ''}{bucket} AS bucket, a.rank AS rank, "
                 f"b.rank AS other, SUM({clicks}) AS clicks, SUM({skips}) AS skips\nFROM ranked a\n"
                 f"JOIN ranked b ON {_same_pair('a', 'b', segments)} AND a.rank <> b.rank\nGROUP BY {keys}",
@@ -441,7 +441,7 @@ def set_sizes(plan: QueryPlan) -> str:
             ),
             Step(
                 "set_sizes",
-                "The size of every interventional set.",
+                "The size of every intervention set.",
                 "SELECT a.rank, b.rank, COUNT(*)\nFROM ranked a\nJOIN ranked b ON a.query = b.query AND "
                 "a.doc = b.doc AND a.rank <> b.rank\nGROUP BY a.rank, b.rank",
             ),

@@ -4,7 +4,7 @@ A document's *signature* is the vector of ranks that the rankers give it, with "
 an estimator needs depends on a row only through its signature and the ranker that was shown. So the harvest is one
 aggregation: impressions and clicks by bucket, signature and ranker. `SignatureCoding` writes a signature as an integer.
 
-`signature_pair_sums` sums over the interventional sets instead, where there are too many signatures to keep.
+`signature_pair_sums` sums over the intervention sets instead, where there are too many signatures to keep.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def signature_pair_sums(plan: QueryPlan, firsts: Sequence[int]) -> str:
             ),
             Step(
                 "pair_sums",
-                "ĉ and ¬ĉ of every interventional set.",
+                "ĉ and ¬ĉ of every intervention set.",
                 f"SELECT {comma(segments, 'bucket')}, rank, other, SUM(weighted_clicks) AS clicks, "
                 f"SUM(weighted_skips) AS skips\nFROM rank_pairs\nGROUP BY {keys}",
             ),
