@@ -292,7 +292,7 @@ GOOD = {"query": "q", "doc": "d", "ranker": "A", "position": 1, "clicked": 1, "r
         ({"ranker": None}, "no ranker"),
         ({"position": None}, "no position"),
         ({"position": 0}, "positions count from 1"),
-        ({"position": 1.5}, "no whole number"),
+        ({"position": 1.5}, "not a whole number"),
         ({"clicked": None}, "no click"),
         ({"clicked": 2}, "neither 0 nor 1"),
         ({"clicked": -1}, "neither 0 nor 1"),

@@ -1,4 +1,13 @@
-"""Read the exported answer of a warehouse."""
+"""Load the exported answer of a warehouse to the query of `posbias sql` as a harvest.
+
+An export is CSV or Parquet, in the types and the spelling of the warehouse. One of its rows describes the query, as
+JSON in the column `about`, and each row holds the number of all rows in `answer_rows`, so an incomplete export is
+noticed. `sql/exports.py` writes the query, and docs/warehouse.md describes the columns.
+
+If ranks are known (wide, long), a row counts one signature, as in the answer of an engine. In replay, a row counts
+(query, document) pairs with the same exposure and clicks. Their stratum is a text with one cell for each ranker and
+rank: "rank:impressions:clicks:ranker", separated by spaces.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +27,17 @@ from posbias.engines.base import Answer, filter_rows, from_arrow, segment_number
 from posbias.errors import HarvestError, LogError
 from posbias.harvesting.count import MAX_COUNT, CountedLog, TableKind, check_findings, table_kind
 from posbias.harvesting.files import (
-    Terms,
+    HarvestSettings,
+    check_counts,
     check_harvest,
+    check_range,
+    check_values,
     csv_header,
     first_line,
     open_csv,
     read_parquet,
-    read_terms,
+    read_settings,
+    segment_columns,
 )
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.row_checks import (
@@ -43,23 +56,24 @@ from posbias.sql.dialects import BUCKETS
 from posbias.sql.exports import FORMAT_VERSION
 from posbias.sql.plan import SignatureCoding
 
-# Rank, impressions and clicks, as few digits as numbers that add up, then the ranker.
+# A cell of a stratum: rank, impressions, clicks and ranker. The numbers have as many digits as exact sums can have.
 _CELL = re.compile(r"([0-9]{1,16}):([0-9]{1,16}):([0-9]{1,16}):(.*)", re.DOTALL)
-_LONGEST = 2**20
-# Ways to write a missing value. No text of an answer is one of them.
-_MISSING = ["", "NULL", "null", "\\N", "None", "nan", "NaN", "NA", "<NA>"]
-# Up to here a fraction of 64 bits tells every whole number.
-_EXACT = 2**53
-# Why rows of a replay cannot be counted.
-_REASONS = {
+# The longest text of a stratum.
+_MAX_TEXT = 2**20
+# How warehouses write a missing value. No text of an answer is one of them.
+_NULL_TEXTS = ["", "NULL", "null", "\\N", "None", "nan", "NaN", "NA", "<NA>"]
+# Up to this number, floating-point numbers of 64 bits represent every whole number.
+_MAX_EXACT_FLOAT = 2**53
+# Why rows of a replay cannot be counted, by the bucket that the query gives them.
+_UNUSABLE_REASONS = {
     export_sql.NO_RANKER: "no ranker",
-    export_sql.NO_POSITION: "no position, or one that is no whole number of 1 or more; positions count from 1",
+    export_sql.NO_POSITION: "no position, or one that is not a whole number of 1 or more; positions count from 1",
     export_sql.NO_CLICK: "no click, or one that is neither 0 nor 1 (in an aggregated log: clicks that are not between "
-    "0 and the impressions); or, with duplicates dropped, no page view",
+    "0 and the impressions), or no page view if duplicates are dropped",
     export_sql.NO_ID: "no query or no document",
 }
-_AGAIN = "Export the whole result of the query again, as it is."
-_ABOUT: dict[str, Reader[Any]] = {
+_REMEDY = "Export the whole result of the query again, without changes."
+_ABOUT_FIELDS: dict[str, Reader[Any]] = {
     "table": one_of(("signatures", "exposures")),
     "non_functional": one_of(("share", "refuse")),
     "ranker": nullable(text),
@@ -71,29 +85,31 @@ _ABOUT: dict[str, Reader[Any]] = {
 
 
 def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
-    """Read an exported answer, checking that it is whole and that its counts can be.
+    """Load an exported answer; one that is incomplete or was changed raises an error.
 
-    What its counts tell of a damaged log is refused as in a harvest of it, unless the user wants to go on.
+    Arguments:
+        path (str or path): the export, CSV or Parquet.
+        force (bool, default False): load it even if its counts show that the log is damaged.
     """
     name = os.fspath(path)
-    columns = read_columns(name)
+    columns = _read_columns(name)
     try:
-        about = read_about(columns)
-        counted = (_from_signatures if about.kind == "signatures" else _from_exposures)(about, columns)
+        query = _read_about(columns)
+        counted = (_from_signatures if query.kind == "signatures" else _from_exposures)(query, columns)
         harvest = Harvest(
-            max_rank=about.terms.max_rank,
+            max_rank=query.settings.max_rank,
             rankers=counted.rankers,
-            layout=about.terms.layout,
-            weighting=about.terms.weighting,
-            by=about.terms.by,
+            layout=query.settings.layout,
+            weighting=query.settings.weighting,
+            by=query.settings.by,
             segments=tuple(counted.segments),
             kind=counted.kind,
             table=counted.table,
             about={
-                "posbias": about.posbias,
-                "engine": about.dialect,
+                "posbias": query.posbias,
+                "engine": query.dialect,
                 "made": datetime.fromtimestamp(os.path.getmtime(name), UTC).isoformat(timespec="seconds"),
-                "source": about.source,
+                "source": query.source,
                 **counted.rows.to_dict(),
             },
             findings=(*counted.findings, *find_click_defects(count_positions(counted.table))),
@@ -103,13 +119,12 @@ def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest
         return harvest
     except RecordError as error:
         raise HarvestError(
-            f"The export {name!r} cannot be used: {printable(str(error))}. {error.remedy or _AGAIN}"
+            f"The export {name!r} cannot be used: {printable(str(error))}. {error.remedy or _REMEDY}"
         ) from None
 
 
-def read_columns(path: str | os.PathLike[str]) -> dict[str, Any]:
+def _read_columns(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the columns of an export by their names in lower case, as Arrow arrays."""
-
     name = os.fspath(path)
     with open(name, "rb") as file:
         parquet = file.read(4) == b"PAR1"
@@ -117,13 +132,13 @@ def read_columns(path: str | os.PathLike[str]) -> dict[str, Any]:
         table = read_parquet(name) if parquet else _read_csv(name)
     except RecordError as error:
         raise HarvestError(
-            f"The export {name!r} cannot be used: {printable(str(error))}. It may have been cut: export the whole "
-            "result again."
+            f"The export {name!r} cannot be used: {printable(str(error))}. It may be truncated: export the "
+            "whole result again."
         ) from None
     names = [column.strip().lower() for column in table.column_names]
-    twice = sorted({column for column in names if names.count(column) > 1})
-    if twice:
-        raise HarvestError(f"The export {name!r} has the column {twice[0]!r} twice. Export the result as it is.")
+    repeated = sorted({column for column in names if names.count(column) > 1})
+    if repeated:
+        raise HarvestError(f"The export {name!r} has the column {repeated[0]!r} twice. {_REMEDY}")
     return {column: table.column(i).combine_chunks() for i, column in enumerate(names)}
 
 
@@ -140,54 +155,56 @@ def _read_csv(name: str) -> Any:
                 parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                 convert_options=csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
-                    null_values=_MISSING,
+                    null_values=_NULL_TEXTS,
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=True,
                 ),
             )
-    # What readers raise on hostile bytes is anything: errors of Arrow, of zlib, of text, of memory.
+    # Damaged bytes can raise any exception: of Arrow, of zlib, of decoding, of memory.
     except Exception as error:
         raise RecordError(f"it cannot be read as CSV ({first_line(error)})") from None
 
 
-def read_about(columns: Mapping[str, Any]) -> About:
-    """Return what the answer says of itself, if it is one answer with all its rows."""
-    require(columns, ["about", "answer_rows"])
+def _read_about(columns: Mapping[str, Any]) -> _ExportedQuery:
+    """Return the description of the query; several answers or an incomplete one raise an error."""
+    _require_columns(columns, ["about", "answer_rows"])
     rows = len(columns["about"])
     if rows == 0:
         raise RecordError(
-            "it has columns but no row. Either the log is empty (check the table, and the filter that made it), or the "
-            "result was not exported"
+            "it has columns but no rows. Either the log is empty (check the table and its filter), or the result was "
+            "not exported"
         )
-    number, missing = numbers(columns["answer_rows"], "answer_rows")
-    found = [told for told in texts(columns["about"], "about") if told is not None]
+    number, missing = _integers(columns["answer_rows"], "answer_rows")
+    descriptions = [about for about in _texts(columns["about"], "about") if about is not None]
     sizes = sorted({int(n) for n in number[~missing]})
-    if len(found) > 1 or len(sizes) > 1:
+    if len(descriptions) > 1 or len(sizes) > 1:
         raise RecordError(
-            f"it mixes several answers (of {' and '.join(f'{n:,}' for n in sizes)} rows; {len(found)} say what they "
-            "are). Give each a file of its own, and join them with posbias merge"
+            f"it mixes several answers (of {' and '.join(f'{n:,}' for n in sizes)} rows; values in the column about: "
+            f"{len(descriptions)}). Export each to its own file, and merge the files with posbias merge"
         )
     size = sizes[0] if sizes else 0
     if rows < size:
         raise RecordError(
-            f"it has {rows:,} of {size:,} rows. Many consoles cut what they show or download, and some write large "
-            "results in several files: put all of it into one"
+            f"it has {rows:,} of {size:,} rows. Many consoles truncate what they show or download, and some write "
+            "large results to several files: put all rows into one file"
         )
     if rows > size or missing.any():
-        raise RecordError(f"it has {rows:,} rows where the answer has {size:,}: rows were added or repeated")
-    if not found:
-        raise RecordError("the one row whose column about says what it is has lost that text")
-    return _parsed(found[0])
+        raise RecordError(f"it has {rows:,} rows, but the answer has {size:,}: rows were added or repeated")
+    if not descriptions:
+        raise RecordError("its column about is empty, but one row must describe the query")
+    return _parse_about(descriptions[0])
 
 
 @dataclass(frozen=True)
-class About:
-    """What an answer says of itself."""
+class _ExportedQuery:
+    """The query of an export, as the column `about` describes it.
+
+    `natural` says whether the log names no ranker, and `window` is the column within which documents are then compared.
+    """
 
     kind: TableKind
-    terms: Terms
+    settings: HarvestSettings
     non_functional: str
-    # Whether the log names no ranker, and within what its documents are compared.
     natural: bool
     window: str | None
     posbias: str
@@ -195,212 +212,198 @@ class About:
     source: str
 
 
-def require(columns: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Refuse an answer that lacks columns."""
+def _require_columns(columns: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise an error if columns are missing."""
     missing = [name for name in names if name not in columns]
     if missing:
-        raise RecordError(f"it lacks the columns {', '.join(missing)}. Columns found: {listed(columns)}")
+        raise RecordError(f"it does not have the columns {', '.join(missing)}. Columns found: {listed(columns)}")
 
 
-def numbers(column: Any, name: str) -> tuple[IntArray, BoolArray]:
-    """Return a column of whole numbers, with 0 for a missing one, and which are missing."""
+def _integers(column: Any, name: str) -> tuple[IntArray, BoolArray]:
+    """Return a column of whole numbers, with 0 for missing values, and which values are missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
-        whole = _whole(column)
+        whole = _to_integers(column)
     except (pa.ArrowException, OverflowError):
-        example = next((value for value in texts(column, name) if not _is_whole(value)), column.type)
-        raise RecordError(f"its column {name} holds {abbreviated(str(example))}, which is not a whole number") from None
+        example = next((value for value in _texts(column, name) if not _is_integer(value)), column.type)
+        raise RecordError(
+            f"its column {name} has the value {abbreviated(str(example))}, which is not a whole number"
+        ) from None
     missing = np.zeros(len(whole), dtype=np.bool_)
     if whole.null_count:
         missing[:] = pc.is_null(whole).to_pylist()
     return from_arrow(pa.table({name: whole}))[name], missing
 
 
-def _whole(column: Any) -> Any:
+def _to_integers(column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_boolean(column.type):
-        raise pa.ArrowInvalid("a boolean is no number")
+        raise pa.ArrowInvalid("a boolean is not a number")
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return pc.cast(column, pa.int64())
     trimmed = pc.utf8_trim_whitespace(column)
     try:
         return pc.cast(trimmed, pa.int64())
     except pa.ArrowInvalid:
-        # 3.0, as tools write it that make a column with missing values one of fractions.
+        # Some tools write whole numbers as 3.0 if other values of the column are missing.
         real = pc.cast(trimmed, pa.float64())
-        if pc.any(pc.greater_equal(pc.abs(real), _EXACT)).as_py():
+        if pc.any(pc.greater_equal(pc.abs(real), _MAX_EXACT_FLOAT)).as_py():
             raise
         return pc.cast(real, pa.int64())
 
 
-def texts(column: Any, name: str) -> list[str | None]:
-    """Return a column of texts."""
+def _texts(column: Any, name: str) -> list[str | None]:
+    """Return a column as text."""
     import pyarrow as pa
 
     try:
         values = column.to_pylist()
     except UnicodeDecodeError:
-        raise RecordError(f"its column {name} holds bytes that are not text in UTF-8") from None
+        raise RecordError(f"its column {name} has bytes that are not UTF-8 text") from None
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return [value if value is None else value.decode("utf-8", "replace") for value in values]
     return [value if value is None else str(value) for value in values]
 
 
-def _is_whole(text: str | None) -> bool:
+def _is_integer(text: str | None) -> bool:
     try:
-        return text is None or (abs(float(text)) < _EXACT and float(text) % 1 == 0)
+        return text is None or (abs(float(text)) < _MAX_EXACT_FLOAT and float(text) % 1 == 0)
     except (ValueError, OverflowError):
         return False
 
 
-def _parsed(told: str) -> About:
-    """Return what the query wrote into the answer."""
+def _parse_about(about: str) -> _ExportedQuery:
+    """Return the query that a value of the column `about` describes."""
     try:
-        record = mapping(parse(told), "it")
+        record = mapping(parse(about), "it")
         version = read_record(record, "", {"version": integer(1)})["version"]
         if version > FORMAT_VERSION:
             raise RecordError(
                 f"its query has format version {version} and this posbias reads up to {FORMAT_VERSION}",
-                "Upgrade posbias, or print the query with this one.",
+                "Upgrade posbias, or write the query with this version and run it again.",
             )
-        found = read_record(record, "", _ABOUT, defaults={"ranker": "", "window": None})
-        about = About(
-            kind=found["table"],
-            terms=read_terms(record),
-            non_functional=found["non_functional"],
-            natural=found["ranker"] is None,
-            window=found["window"],
-            posbias=found["posbias"],
-            dialect=found["dialect"],
-            source=found["source"],
+        values = read_record(record, "", _ABOUT_FIELDS, defaults={"ranker": "", "window": None})
+        query = _ExportedQuery(
+            kind=values["table"],
+            settings=read_settings(record),
+            non_functional=values["non_functional"],
+            natural=values["ranker"] is None,
+            window=values["window"],
+            posbias=values["posbias"],
+            dialect=values["dialect"],
+            source=values["source"],
         )
     except RecordError as error:
         if error.remedy is not None:
             raise
         raise RecordError(f"its column about was changed: {error}") from None
-    terms = about.terms
-    if about.kind != table_kind(terms.layout, terms.weighting) or bool(terms.rankers) != (about.kind == "signatures"):
+    settings = query.settings
+    named = bool(settings.rankers)
+    if query.kind != table_kind(settings.layout, settings.weighting) or named != (query.kind == "signatures"):
         raise RecordError(
-            f"its column about was changed: no query counts {about.kind} of {len(terms.rankers):,} named rankers in a "
-            f"{terms.layout.value} log weighted by {terms.weighting}"
+            f"its column about was changed: posbias writes no query for {query.kind} of a {settings.layout.value} log "
+            f"with {len(settings.rankers):,} named rankers and the weighting {settings.weighting!r}"
         )
-    return about
+    return query
 
 
-def _from_signatures(about: About, columns: Mapping[str, Any]) -> CountedLog:
-    """Wide and long: the same table that an engine answers, with rows that cannot be counted as groups of their own."""
-    rankers, labels = about.terms.rankers, _labels(about)
-    coding = SignatureCoding(len(rankers), about.terms.max_rank)
-    first = _answer([], columns, ["code_0"])["code_0"]
+def _from_signatures(query: _ExportedQuery, columns: Mapping[str, Any]) -> CountedLog:
+    """Return the counts of a wide or long log. Rows of the log that cannot be used have codes below 0."""
+    rankers, labels = query.settings.rankers, segment_columns(query.settings.by)
+    coding = SignatureCoding(len(rankers), query.settings.max_rank)
+    first = _read_answer([], columns, ["code_0"])["code_0"]
     names = ["bucket", "ranker", *coding.names, "impressions", "clicks", "row_count"]
-    answer = _answer(labels, columns, names, marks=first < 0)
-    counted, everywhere = first >= 0, np.ones_like(first, dtype=np.bool_)
-    _between(answer, "bucket", 0, BUCKETS - 1, everywhere)
-    _between(answer, "ranker", 0, len(rankers) - 1, everywhere)
-    _between(answer, "impressions", 0, MAX_COUNT, counted)
-    _between(answer, "clicks", 0, answer["impressions"], counted)
-    _check_row_counts(answer["row_count"])
+    answer = _read_answer(labels, columns, names, may_be_missing=first < 0)
+    counted = first >= 0
+    check_range("bucket", answer["bucket"], 0, BUCKETS - 1)
+    check_range("ranker", answer["ranker"], 0, len(rankers) - 1)
+    impressions, clicks = (np.where(counted, answer[name], 0) for name in ("impressions", "clicks"))
+    check_range("impressions", impressions, 0, MAX_COUNT)
+    check_values("clicks", clicks, (clicks < 0) | (clicks > impressions), "0 to the number of impressions")
+    check_counts("row_count", answer["row_count"], least=1)
     for name, size in zip(coding.names, coding.sizes, strict=True):
         low = signature_sql.UNUSABLE if name == "code_0" else 0
-        _between(answer, name, low, size - 1, everywhere)
+        check_range(name, answer[name], low, size - 1)
     number, _ = segment_numbers(answer, labels)
-    _, absent = numbers(columns["ranker"], "ranker")
-    _refuse_repeats([number, *(answer[name] for name in ("bucket", "ranker", *coding.names)), absent.astype(np.int64)])
+    _, missing_ranker = _integers(columns["ranker"], "ranker")
+    _check_distinct_rows(
+        [number, *(answer[name] for name in ("bucket", "ranker", *coding.names)), missing_ranker.astype(np.int64)]
+    )
 
     rows = answer["row_count"]
     counts = RowCounts.by_code(first, rows)
     unusable = first == signature_sql.UNUSABLE
-    known = listed(rankers)
-    _refuse_unusable(
-        counts.rows,
-        {
-            f"no ranker, or one whose ranks are not known: the query names {known}. Name all of them (rankers)": int(
-                rows[unusable & absent].sum()
-            ),
-            f"no query; or {_REASONS[export_sql.NO_POSITION]}; or {_REASONS[export_sql.NO_CLICK]}": int(
-                rows[unusable & ~absent].sum()
-            ),
-        },
+    no_ranker = (
+        f"no ranker, or one whose ranks are unknown: the query names {listed(rankers)}. Name all rankers (rankers)"
     )
-    good = filter_rows(answer, counted)
-    segment, segments = segment_numbers(good, labels)
-    cells = cells_from_signatures(good, segment, coding)
-    if int(cells.impressions.sum()) != int(good["impressions"].sum()):
-        raise RecordError("its codes hold no rank for rankers that were shown")
+    other = f"no query; or {_UNUSABLE_REASONS[export_sql.NO_POSITION]}; or {_UNUSABLE_REASONS[export_sql.NO_CLICK]}"
+    without_ranker, with_ranker = (int(rows[unusable & where].sum()) for where in (missing_ranker, ~missing_ranker))
+    _check_all_usable(counts.rows, {no_ranker: without_ranker, other: with_ranker})
+    usable = filter_rows(answer, counted)
+    segment, segments = segment_numbers(usable, labels)
+    cells = cells_from_signatures(usable, segment, coding)
+    if int(cells.impressions.sum()) != int(usable["impressions"].sum()):
+        raise RecordError("its codes have no rank for rankers that were shown")
     return CountedLog("signatures", rankers, segments, cells, counts, find_contradicted_ranks(counts))
 
 
-def _labels(about: About) -> list[str]:
-    return [f"segment_{i}" for i in range(len(about.terms.by))]
-
-
-def _answer(
-    labels: Sequence[str], columns: Mapping[str, Any], names: Sequence[str], marks: BoolArray | None = None
+def _read_answer(
+    labels: Sequence[str], columns: Mapping[str, Any], names: Sequence[str], may_be_missing: BoolArray | None = None
 ) -> Answer:
-    """Return columns of numbers, which may be missing only where `marks` says so, and the segments."""
-    require(columns, [*labels, *names])
+    """Return columns of whole numbers, which have missing values only in rows that may have them, and the segments."""
+    _require_columns(columns, [*labels, *names])
     answer: Answer = {}
     for name in names:
-        answer[name], missing = numbers(columns[name], name)
-        bad = missing if marks is None else missing & ~marks
-        if bad.any():
-            raise RecordError(f"its column {name} has no value in {int(bad.sum()):,} rows")
+        answer[name], missing = _integers(columns[name], name)
+        lost = missing if may_be_missing is None else missing & ~may_be_missing
+        if lost.any():
+            raise RecordError(f"its column {name} has no value in {int(lost.sum()):,} rows")
     for name in labels:
-        found = texts(columns[name], name)
-        if any(value is not None and not value.startswith(":") for value in found):
-            raise RecordError(f"its column {name} was changed: every value begins with a colon")
-        answer[name] = np.array([*(value and value[1:] for value in found), None], dtype=object)[:-1]
+        values = _texts(columns[name], name)
+        if any(value is not None and not value.startswith(":") for value in values):
+            raise RecordError(f"its column {name} was changed: each value must begin with a colon")
+        # The None at the end keeps NumPy from making an array of texts.
+        answer[name] = np.array([*(value and value[1:] for value in values), None], dtype=object)[:-1]
     return answer
 
 
-def _between(answer: Answer, name: str, low: int, high: int | IntArray, where: BoolArray) -> None:
-    outside = ((answer[name] < low) | (answer[name] > high)) & where
-    if outside.any():
-        limit = high if isinstance(high, int) else "the impressions"
-        raise RecordError(f"its column {name} holds {answer[name][outside][0]}, which is not within {low} to {limit}")
-
-
-def _check_row_counts(rows: IntArray) -> None:
-    _between({"row_count": rows}, "row_count", 1, MAX_COUNT, np.ones_like(rows, dtype=np.bool_))
-    if float(rows.sum(dtype=np.float64)) > MAX_COUNT:
-        raise RecordError(f"its column row_count adds up to more than {MAX_COUNT:,}")
-
-
-def _refuse_repeats(keys: Sequence[IntArray]) -> None:
+def _check_distinct_rows(keys: Sequence[IntArray]) -> None:
+    """Raise an error if two rows have the same keys."""
     first, _ = group([key - key.min(initial=0) for key in keys])
     if len(first) < len(keys[0]):
-        raise RecordError(f"{len(keys[0]) - len(first):,} of its rows repeat others, so that as many must be missing")
-
-
-def _refuse_unusable(rows: int, found: Mapping[str, int]) -> None:
-    """Refuse a log with rows that cannot be counted, saying why."""
-    unusable = sum(found.values())
-    if unusable:
-        reasons = "\n".join(f"  - {n:,} rows have {why}" for why, n in found.items() if n)
-        raise LogError(
-            f"{unusable:,} of {rows:,} rows of the log cannot be used:\n{reasons}\nLeave such rows out (query a view "
-            "or a table without them), or repair the job that writes the log, and run the query again."
+        raise RecordError(
+            f"{len(keys[0]) - len(first):,} of its rows repeat others, so as many other rows must be missing"
         )
 
 
-def _from_exposures(about: About, columns: Mapping[str, Any]) -> CountedLog:
-    """Replay: pairs by a text of all their cells, and rows that were not counted by their mark."""
-    labels = _labels(about)
-    answer = _answer(labels, columns, ["bucket", "pairs", "row_count"])
-    require(columns, ["stratum"])
-    everywhere = np.ones(len(answer["bucket"]), dtype=np.bool_)
-    _between(answer, "bucket", export_sql.NO_ID, BUCKETS - 1, everywhere)
-    _between(answer, "pairs", 1, MAX_COUNT, everywhere)
-    _check_row_counts(answer["row_count"])
+def _check_all_usable(rows: int, unusable_rows: Mapping[str, int]) -> None:
+    """Raise an error if rows of the log cannot be counted, with their number by reason."""
+    unusable = sum(unusable_rows.values())
+    if unusable:
+        reasons = "\n".join(f"  - {n:,} rows have {reason}" for reason, n in unusable_rows.items() if n)
+        raise LogError(
+            f"{unusable:,} of {rows:,} rows of the log cannot be used:\n{reasons}\nLeave such rows out (query a view "
+            "or a table without them), or repair the job that writes the log. Then run the query again."
+        )
+
+
+def _from_exposures(query: _ExportedQuery, columns: Mapping[str, Any]) -> CountedLog:
+    """Return the counts of a replay. Rows of the log that were not counted have buckets below 0."""
+    labels = segment_columns(query.settings.by)
+    answer = _read_answer(labels, columns, ["bucket", "pairs", "row_count"])
+    _require_columns(columns, ["stratum"])
+    check_range("bucket", answer["bucket"], export_sql.NO_ID, BUCKETS - 1)
+    check_range("pairs", answer["pairs"], 1, MAX_COUNT)
+    check_counts("row_count", answer["row_count"], least=1)
     number, _ = segment_numbers(answer, labels)
-    strata = [told or "" for told in texts(columns["stratum"], "stratum")]
-    which = {told: i for i, told in enumerate(dict.fromkeys(strata))}
-    stratum = np.array([which[told] for told in strata], dtype=np.int64)
-    _refuse_repeats([number, answer["bucket"], stratum])
+    texts = [text or "" for text in _texts(columns["stratum"], "stratum")]
+    text_numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    stratum = np.array([text_numbers[text] for text in texts], dtype=np.int64)
+    _check_distinct_rows([number, answer["bucket"], stratum])
 
     bucket, rows = answer["bucket"], answer["row_count"]
     counts = RowCounts(
@@ -408,32 +411,33 @@ def _from_exposures(about: About, columns: Mapping[str, Any]) -> CountedLog:
         rows_counted=int(rows[(bucket >= 0) | (bucket == export_sql.EMPTY)].sum()),
         rows_beyond=int(rows[bucket == export_sql.BEYOND].sum()),
     )
-    _refuse_unusable(counts.rows, {why: int(rows[bucket == mark].sum()) for mark, why in _REASONS.items()})
-    counted = bucket >= 0
-    good = filter_rows(answer | {"stratum": stratum}, counted)
-    used = np.unique(good["stratum"])
-    found = list(which)
-    table = parsed([found[i] for i in used], about.terms.max_rank)
-    segment, segments = segment_numbers(good, labels)
-    cells = cells_from_texts(good, segment, np.searchsorted(used, good["stratum"]), table)
-    findings = find_biased_weighting(about.terms.weighting)
-    if about.natural:
-        findings = [no_ranker_finding(about.window), *findings]
+    _check_all_usable(
+        counts.rows, {reason: int(rows[bucket == code].sum()) for code, reason in _UNUSABLE_REASONS.items()}
+    )
+    usable = filter_rows(answer | {"stratum": stratum}, bucket >= 0)
+    used = np.unique(usable["stratum"])
+    distinct_texts = list(text_numbers)
+    strata = _parse_strata([distinct_texts[i] for i in used], query.settings.max_rank)
+    segment, segments = segment_numbers(usable, labels)
+    cells = _cells_from_strata(usable, segment, np.searchsorted(used, usable["stratum"]), strata)
+    findings = find_biased_weighting(query.settings.weighting)
+    if query.natural:
+        findings = [no_ranker_finding(query.window), *findings]
     else:
         several, pairs = count_non_functional(cells), count_pairs(cells)
-        check_non_functional(about.non_functional, several, pairs)
+        check_non_functional(query.non_functional, several, pairs)
         findings = [*find_non_functional(several, pairs), *findings]
         counts = replace(counts, non_functional_pairs=several)
-    return CountedLog("exposures", table.rankers, segments, cells, counts, findings)
+    return CountedLog("exposures", strata.rankers, segments, cells, counts, findings)
 
 
-def parsed(texts: Sequence[str], max_rank: int) -> Parsed:
-    """Return the cells that texts hold.
+def _parse_strata(texts: Sequence[str], max_rank: int) -> _Strata:
+    """Return the cells of distinct texts of strata.
 
-    >>> parsed(["1:3:2:a 2:5:0:b~sc", "1:3:1:a 2:5:0:b~sc"], 10).rankers
+    >>> _parse_strata(["1:3:2:a 2:5:0:b~sc", "1:3:1:a 2:5:0:b~sc"], 10).rankers
     ('a', 'b c')
     """
-    strata = [sorted(_cells(text, max_rank)) for text in texts]
+    strata = [sorted(_parse_cells(text, max_rank)) for text in texts]
     rankers = tuple(sorted({name for stratum in strata for name, *_ in stratum}))
     index = {name: i for i, name in enumerate(rankers)}
     exposures: dict[tuple[tuple[str, int, int], ...], int] = {}
@@ -442,15 +446,15 @@ def parsed(texts: Sequence[str], max_rank: int) -> Parsed:
     flat = [(index[name], *counts) for stratum in strata for name, *counts in stratum]
     ranker, rank, impressions, clicks = np.array(flat, dtype=np.int64).reshape(-1, 4).T
     start = np.cumsum(size) - size
-    return Parsed(rankers, start, size, np.array(exposure, dtype=np.int64), ranker, rank, impressions, clicks)
+    return _Strata(rankers, start, size, np.array(exposure, dtype=np.int64), ranker, rank, impressions, clicks)
 
 
 @dataclass(frozen=True)
-class Parsed:
+class _Strata:
     """The cells of distinct texts, one text after another.
 
-    `start` is where each text's cells begin and `size` how many they are; `exposure` is the same number for texts with
-    the same ranks and impressions, whatever their clicks.
+    The cells of text i are the `size[i]` cells from `start[i]` on. Texts with the same ranks and impressions have the
+    same number in `exposure`, whatever their clicks.
     """
 
     rankers: tuple[str, ...]
@@ -463,54 +467,56 @@ class Parsed:
     clicks: IntArray
 
 
-def _cells(text: str, max_rank: int) -> list[tuple[str, int, int, int]]:
+def _parse_cells(text: str, max_rank: int) -> list[tuple[str, int, int, int]]:
     """Return ranker, rank, impressions and clicks of every cell in a text."""
     cells = []
-    for cell in text[:_LONGEST].split(" "):
+    for cell in text[:_MAX_TEXT].split(" "):
         parts = _CELL.fullmatch(cell)
-        if parts is None or len(text) > _LONGEST:
-            raise RecordError(f"its column stratum holds {abbreviated(text)}, which is not what the query wrote")
+        if parts is None or len(text) > _MAX_TEXT:
+            raise RecordError(f"its column stratum has the value {abbreviated(text)}, which the query did not write")
         rank, impressions, clicks = (int(part) for part in parts.groups()[:3])
         if not (1 <= rank <= max_rank and 0 <= clicks <= impressions and impressions > 0):
-            raise RecordError(f"its column stratum holds {abbreviated(text)}, with a rank or clicks that cannot be")
-        cells.append((_name(parts[4]), rank, impressions, clicks))
+            raise RecordError(
+                f"its column stratum has the value {abbreviated(text)}, whose rank or clicks are impossible"
+            )
+        cells.append((_unescape(parts[4]), rank, impressions, clicks))
     if len({cell[:2] for cell in cells}) < len(cells):
-        raise RecordError(f"its column stratum holds {abbreviated(text)}, with one rank of a ranker twice")
+        raise RecordError(f"its column stratum has the value {abbreviated(text)}, which has a rank of one ranker twice")
     return cells
 
 
-def _name(escaped: str) -> str:
-    """Return a ranker's name as it was before spaces and tildes were written otherwise."""
+def _unescape(escaped: str) -> str:
+    """Return the name of a ranker from its escaped form, in which "~s" is a space and "~~" a tilde."""
     return "~".join(part.replace("~s", " ") for part in escaped.split("~~"))
 
 
-def cells_from_texts(answer: Answer, segment: IntArray, text: IntArray, table: Parsed) -> Cells:
-    """Return the cells of an exported replay: rows with the same exposure are one stratum, whatever their clicks."""
-    shown_times = (
-        np.add.reduceat(table.impressions.astype(np.float64), table.start) if len(table.start) else table.start
+def _cells_from_strata(answer: Answer, segment: IntArray, text: IntArray, strata: _Strata) -> Cells:
+    """Return the cells of a replay. Rows with the same exposure are one stratum, whatever their clicks."""
+    impressions = (
+        np.add.reduceat(strata.impressions.astype(np.float64), strata.start) if len(strata.start) else strata.start
     )
-    if float(np.sum(shown_times[text] * answer["pairs"].astype(np.float64))) > MAX_COUNT:
+    if float(np.sum(impressions[text] * answer["pairs"].astype(np.float64))) > MAX_COUNT:
         raise RecordError(f"its impressions add up to more than {MAX_COUNT:,}")
-    first, stratum = group([segment, answer["bucket"], table.exposure[text]])
-    size = table.size[text[first]]
+    first, stratum = group([segment, answer["bucket"], strata.exposure[text]])
+    size = strata.size[text[first]]
     pairs = np.zeros(len(first), dtype=np.int64)
     np.add.at(pairs, stratum, answer["pairs"])
-    # Every row adds its clicks to the cells of its stratum, in their order.
-    row = np.repeat(np.arange(len(text)), table.size[text])
-    place = np.arange(len(row)) - np.repeat(np.cumsum(table.size[text]) - table.size[text], table.size[text])
+    # Each row adds its clicks to the cells of its stratum, which are in the same order.
+    row = np.repeat(np.arange(len(text)), strata.size[text])
+    place = np.arange(len(row)) - np.repeat(np.cumsum(strata.size[text]) - strata.size[text], strata.size[text])
     target = (np.cumsum(size) - size)[stratum[row]] + place
     clicks = np.zeros(int(size.sum()), dtype=np.int64)
-    np.add.at(clicks, target, table.clicks[table.start[text[row]] + place] * answer["pairs"][row])
+    np.add.at(clicks, target, strata.clicks[strata.start[text[row]] + place] * answer["pairs"][row])
 
     owner = np.repeat(np.arange(len(first)), size)
-    cell = table.start[text[first]][owner] + np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size)
+    cell = strata.start[text[first]][owner] + np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size)
     return Cells(
         segment=segment[first][owner],
         bucket=answer["bucket"][first][owner],
         stratum=owner,
         pairs=pairs[owner],
-        ranker=table.ranker[cell],
-        rank=table.rank[cell],
-        impressions=table.impressions[cell] * pairs[owner],
+        ranker=strata.ranker[cell],
+        rank=strata.rank[cell],
+        impressions=strata.impressions[cell] * pairs[owner],
         clicks=clicks,
     )
