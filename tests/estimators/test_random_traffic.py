@@ -65,7 +65,7 @@ def test_the_only_ranker_need_not_be_named(table, tmp_path):
     assert done.exit_code == 0, done.stderr
     rates = [rank["propensity"] for rank in json.loads(done.stdout)["positions"]]
     np.testing.assert_allclose(rates, named.propensity_)
-    with pytest.raises(posbias.EstimateError, match="Which ranker shows results in random order"):
+    with pytest.raises(posbias.EstimateError, match="Name the ranker that shows results in random order"):
         posbias.RandomTraffic(max_rank=5).fit(posbias.ClickLog(table))
 
 
@@ -84,7 +84,7 @@ def test_whether_the_order_is_random_may_be_true_or_false(table, tmp_path):
     assert done.exit_code == 0, done.stderr
     rates = [rank["propensity"] for rank in json.loads(done.stdout)["positions"]]
     np.testing.assert_allclose(rates, named.propensity_)
-    with pytest.raises(posbias.EstimateError, match="There is no ranker 'yes'"):
+    with pytest.raises(posbias.EstimateError, match="The log has no ranker 'yes'"):
         posbias.RandomTraffic("yes", max_rank=5).fit(log)
 
 
@@ -141,7 +141,9 @@ def test_segments_have_curves_of_their_own():
 # ---- Which ranker
 
 
-@pytest.mark.parametrize(("ranker", "message"), [(None, "Which ranker shows"), ("c", "There is no ranker 'c'")])
+@pytest.mark.parametrize(
+    ("ranker", "message"), [(None, "Name the ranker that shows"), ("c", "The log has no ranker 'c'")]
+)
 def test_a_ranker_that_is_not_there_names_those_that_are(ranker, message, table, harvest):
     for seen in (posbias.ClickLog(table), harvest):
         with pytest.raises(posbias.EstimateError, match=rf"{message}.*'a', 'b', 'shuffled'"):
@@ -160,11 +162,11 @@ def test_observations_are_of_one_ranker(table):
 def test_a_ranking_is_refused_unless_forced(table, harvest):
     for seen in (posbias.ClickLog(table), harvest):
         with pytest.raises(
-            posbias.LogError, match=r"that 'a' showed several times come back to where they stood.*\n.*force"
+            posbias.LogError, match=r"that 'a' showed several times return to the same ranks.*\n.*force"
         ):
             posbias.RandomTraffic("a", max_rank=5).fit(seen)
         forced = posbias.RandomTraffic("a", max_rank=5).fit(seen, force=True)
-        assert "It is a ranking" in forced.notes_[0]
+        assert "The order is a ranking" in forced.notes_[0]
         assert forced.propensity_[4] < 0.8 * WORLD.propensity[4]
 
 
@@ -198,10 +200,10 @@ def test_random_order_is_assumed_if_results_do_not_recur(table):
 def test_a_harvest_by_signature_tells_by_what_others_rank():
     wide = posbias.simulate(posbias.World(queries=300))
     for seen in (posbias.ClickLog(wide), harvest := posbias.harvest(posbias.ClickLog(wide))):
-        with pytest.raises(posbias.LogError, match=r"'a' showed .* agree by .* It is a ranking"):
+        with pytest.raises(posbias.LogError, match=r"'a' showed .* agreement of ranks is .* The order is a ranking"):
             posbias.RandomTraffic("a").fit(seen)
     forced = posbias.RandomTraffic("a").fit(harvest, force=True)
-    assert "stand near where 'b' ranks them" in forced.notes_[0]
+    assert "have ranks near those by 'b'" in forced.notes_[0]
 
 
 @pytest.mark.parametrize("depths", [(5,), (2, 3, 10)])
@@ -302,7 +304,9 @@ def test_a_noisy_ranking_is_no_random_order(noise, views, severity, tmp_path):
         (finding,) = RankAgreement.of_rows(observed.rows).findings("r")
         assert (finding.code, finding.severity) == ("not-random", severity)
         assert finding.evidence["agreement"] > 0.01
-        assert f"agree by {finding.evidence['agreement']:.2g}, where random order gives 0" in finding.message
+        assert (
+            f"agreement of ranks is {finding.evidence['agreement']:.2g}, where random order gives 0" in finding.message
+        )
     log.to_parquet(tmp_path / "log.parquet")
     done = run("estimate", tmp_path / "log.parquet", "--estimator", "random-traffic", "--max-rank", 6)
     assert done.exit_code == (2 if severity == "error" else 0)
@@ -317,7 +321,7 @@ def test_a_harvest_of_a_noisy_ranking_says_so_too():
 
 def test_one_very_frequent_query_does_not_hide_a_ranking():
     fixed = [(q, f"{q}-{n}", doc, doc + 1) for q in range(40) for n in range(4000 if q == 0 else 5) for doc in range(5)]
-    with pytest.raises(posbias.LogError, match="agree by 1"):
+    with pytest.raises(posbias.LogError, match="agreement of ranks is 1, where"):
         posbias.RandomTraffic("r").check_harvest(
             posbias.harvest(posbias.ClickLog(log_of(fixed)), max_rank=5), force=False
         )
@@ -441,7 +445,7 @@ def test_from_the_command_line(tmp_path: Path):
     assert json.loads(again.stdout)["positions"] == json.loads(done.stdout)["positions"]
     refused = run("estimate", log, "--estimator", "random-traffic", "--random", "a")
     assert refused.exit_code == 2
-    assert "come back to where they stood" in refused.stderr
+    assert "return to the same ranks" in refused.stderr
     assert "--force" in refused.stderr
     forced = run("estimate", log, "--estimator", "random-traffic", "--random", "a", "--force")
     assert forced.exit_code == 0

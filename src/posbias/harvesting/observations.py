@@ -1,6 +1,7 @@
 """Count what click models and experiments need of a log: `Observations`, the input of estimators that fit on a log.
 
-`RankAgreement` checks whether a ranker that should show results in random order does so.
+`RankAgreement` tests whether a ranker that should show results in random order does so. In random order, the rank of a
+result on one page view says nothing about its rank on another. In a ranking, results return to the same ranks.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ from posbias.sql.observations import NO_RANK, feature_positions, pair_positions,
 from posbias.sql.plan import QueryPlan
 
 # With fewer results than this, random order is not tested.
-_FEWEST_PAIRS = 20
+_MIN_RESULTS = 20
 # The agreement of ranks from which an order is partly random, and from which it is not random. The mean relevance then
 # falls by a tenth, or by half, from the first rank to the last, if relevance is uniform between 0 and 1.
-_SOME, _MOST = 0.005, 0.15
+_PARTLY_RANDOM, _NOT_RANDOM = 0.005, 0.15
 # Without page view ids, results that only short pages show agree with themselves too.
-_MOST_UNPAGED = 0.5
+_NOT_RANDOM_UNPAGED = 0.5
 # The weight of a pair stops growing at this many page views.
-_MOST_VIEWS = 16
-# One log in ten thousand with random order has more standard deviations than this.
-_SURE = 3.72
-_PAIRS = "(query, document) pairs that {ranker} showed several times come back to where they stood"
+_MAX_WEIGHTED_VIEWS = 16
+# One in ten thousand logs with random order has an agreement of more standard deviations than this.
+_CRITICAL_DEVIATIONS = 3.72
+_REPEATED_PAIRS = "(query, document) pairs that {ranker} showed several times return to the same ranks"
 Columns = Mapping[str, AnyArray]
 ObservationKind = Literal["totals", "pairs", "features", "swaps", "random"]
-_Read = Callable[[OpenLog, QueryPlan], tuple[Answer, Answer]]
-_NUMBERS = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}
+_CountRows = Callable[[OpenLog, QueryPlan], tuple[Answer, Answer]]
+_NUMERIC_TYPES = INTEGERS | {"DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN"}
 
 
 def observe_totals(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations:
@@ -141,16 +142,16 @@ class Observations:
         if wanted not in self.segments:
             raise HarvestError(f"There is no segment {wanted!r}. Segments: {listed(map(str, self.segments))}.")
         number = self.segments.index(wanted)
-        alone = [
+        totals, rows = (
             {name: column[table["segment"] == number] for name, column in table.items()}
             for table in (self.totals, self.rows)
-        ]
-        return replace(self, by=(), segments=((),), totals=alone[0], rows=alone[1])
+        )
+        return replace(self, by=(), segments=((),), totals=totals, rows=rows)
 
 
 def _observe(
     kind: ObservationKind,
-    read: _Read,
+    read: _CountRows,
     log: ClickLog,
     *,
     max_rank: int = DEFAULT_MAX_RANK,
@@ -173,25 +174,25 @@ def _observe(
         ]
         check_findings(findings, force=force)
         counted, rows = read(opened, plan)
-        nameless = counted["row_count"][counted["bucket"] == MISSING_ID]
-        if nameless.size:
-            check_usable(opened, plan, int(counted["row_count"].sum()), int(nameless.sum()))
+        without_id = counted["row_count"][counted["bucket"] == MISSING_ID]
+        if without_id.size:
+            check_usable(opened, plan, int(counted["row_count"].sum()), int(without_id.sum()))
     numbers, segments = segment_numbers(stack_columns([counted, rows], ["rank", *plan.segments]), plan.segments)
     split = row_count(counted)
     return Observations(
         kind=kind,
         max_rank=max_rank,
         rankers=plan.rankers,
-        totals=_columns(counted, plan, numbers[:split]),
-        rows=_columns(rows, plan, numbers[split:]),
+        totals=_number_segments(counted, plan, numbers[:split]),
+        rows=_number_segments(rows, plan, numbers[split:]),
         by=plan.by,
         segments=tuple(segments),
         findings=tuple(findings),
     )
 
 
-def _columns(answer: Answer, plan: QueryPlan, segment: IntArray) -> Columns:
-    """Return an answer's numbers, and the number of each row's segment."""
+def _number_segments(answer: Answer, plan: QueryPlan, segment: IntArray) -> Columns:
+    """Return the columns of an answer, with the number of the segment in place of its values."""
     return {name: column for name, column in answer.items() if name not in plan.segments} | {"segment": segment}
 
 
@@ -200,11 +201,11 @@ def observe_pairs(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations:
 
     def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         table = opened.table(pair_positions(plan), "Counting pairs")
-        nameless = int((table["item"] < 0).sum())
-        if nameless:
+        without_doc = int((table["item"] < 0).sum())
+        if without_doc:
             raise LogError(
-                f"There are rows with no value in column {plan.schema.doc!r} ({nameless:,} groups of them by query and "
-                "rank), which belong to no (query, document) pair. Leave such rows out."
+                f"Some rows have no value in column {plan.schema.doc!r} ({without_doc:,} groups of rows by query and "
+                "rank). They belong to no (query, document) pair. Leave such rows out."
             )
         return opened.table(totals(plan), "Counting clicks"), table
 
@@ -218,10 +219,10 @@ def observe_features(log: ClickLog, features: Sequence[str], **how: Unpack[Obser
         types = plan.schema.types
         for column in features:
             require_column(column, types, argument="features")
-            if types[column].split("(")[0] not in _NUMBERS:
+            if types[column].split("(")[0] not in _NUMERIC_TYPES:
                 raise LogError(
                     f"The feature {column!r} is of type {types[column]}. Features are numbers or booleans: encode it "
-                    "in the log, or by a query (sql)."
+                    "in the log, or with a query (sql)."
                 )
         table = opened.table(feature_positions(plan, features), "Counting by features")
         return opened.table(totals(plan), "Counting clicks"), table
@@ -237,9 +238,9 @@ def observe_swaps(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations:
         column = plan.schema.original
         if column is None:
             raise LogError(
-                "A swap experiment's log has a column with the rank that a result had before it was swapped, beside "
-                f"the position at which it was shown. 'original_rank' is not in the log. Columns found: "
-                f"{listed(plan.schema.types)}. Say which to read.",
+                "Column 'original_rank' is not in the log. The log of a swap experiment needs a column with the rank "
+                "that each result had before it was swapped, beside the position at which it was shown. Columns found: "
+                f"{listed(plan.schema.types)}. Name that column (original).",
                 {"original": "COLUMN"},
             )
         table = opened.table(swaps(plan, column), "Counting swaps")
@@ -248,11 +249,11 @@ def observe_swaps(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations:
         if bad:
             raise LogError(
                 f"{bad:,} of {rows.sum():,} rows have a value in {column!r} that is not a rank. Ranks before the swap "
-                "count from 1 like positions. Where a result was no part of the experiment, leave the value out."
+                "count from 1, like positions. Leave the value empty for results outside of the experiment."
             )
         if not len(rows):
             raise EstimateError(
-                f"No row within the top {plan.max_rank} has a value in {column!r}: nothing was swapped."
+                f"Nothing was swapped: no row within the top {plan.max_rank} has a value in {column!r}."
             )
         return table, table
 
@@ -260,14 +261,14 @@ def observe_swaps(log: ClickLog, **how: Unpack[ObserveOptions]) -> Observations:
 
 
 def observe_random(log: ClickLog, ranker: str | bool | None, **how: Unpack[ObserveOptions]) -> Observations:
-    """Count impressions and clicks by bucket, ranker and rank, and how far ranks of results shown again agree."""
+    """Count impressions and clicks by bucket, ranker and rank, and how far the ranks of repeated results agree."""
 
     def read(opened: OpenLog, plan: QueryPlan) -> tuple[Answer, Answer]:
         number = ranker_number(ranker, plan.rankers)
-        order = opened.table(random_order(plan, number), "Looking at the order")
+        order = opened.table(random_order(plan, number), "Testing random order")
         paged = plan.schema.impression is not None and not plan.schema.aggregated
-        found = RankAgreement.of_rows(order).findings(plan.rankers[number], paged=paged)
-        check_findings(found, force=how.get("force", False))
+        findings = RankAgreement.of_rows(order).findings(plan.rankers[number], paged=paged)
+        check_findings(findings, force=how.get("force", False))
         return opened.table(totals(plan), "Counting clicks"), order
 
     observed = _observe("random", read, log, **how)
@@ -285,11 +286,12 @@ def ranker_number(ranker: str | bool | None, rankers: Sequence[str]) -> int:
     if ranker is None:
         if len(rankers) == 1:
             return 0
-        raise EstimateError(f"Which ranker shows results in random order? Name one of those found: {listed(rankers)}.")
+        raise EstimateError(f"Name the ranker that shows results in random order. Rankers found: {listed(rankers)}.")
     name = str(ranker).lower() if {*rankers} <= {"true", "false"} else str(ranker)
     if name not in rankers:
         raise EstimateError(
-            f"There is no ranker {ranker!r} that could show results in random order. Rankers found: {listed(rankers)}."
+            f"The log has no ranker {ranker!r}, which should show results in random order. Rankers found: "
+            f"{listed(rankers)}."
         )
     return rankers.index(name)
 
@@ -299,7 +301,7 @@ class RankAgreement:
     """How far results return to the same ranks: 0 in random order, 1 if each result has only one rank.
 
     Attributes:
-        of (str): which results, and what their ranks agree with, in words.
+        of (str): the results, and what their ranks agree with, in words; "{ranker}" stands for the name of the ranker.
         results (int): the number of results.
         share (float): the agreement, 0 to 1.
         deviations (float): the agreement in standard deviations under random order.
@@ -312,101 +314,117 @@ class RankAgreement:
 
     @classmethod
     def of_rows(cls, rows: Mapping[str, AnyArray]) -> Self:
-        """Return that of pairs that a log's engine saw again: the mean correlation of places on two page views."""
+        """Return the agreement of pairs that a log shows again: the mean correlation of ranks on two page views."""
         pairs, repeats, product = (float(rows[name].sum()) for name in ("pairs", "repeats", "product"))
         independent, exclusive = (float(rows[f"variance_{name}"].sum()) for name in ("independent", "exclusive"))
-        # Friedman's statistic, query by query: results / (results - 1) times chi squared less its degrees of freedom,
-        # made normal by its cube root (Wilson and Hilferty).
-        sure = 0.0
+        # The statistic of Friedman's test, summed over queries: results / (results - 1) times chi squared minus its
+        # degrees of freedom. The cube root makes it normal (Wilson and Hilferty).
+        deviations = 0.0
         if independent:
             scale = exclusive / independent
             degrees = independent / scale
             mean, spread = 1 - 2 / (9 * degrees), np.sqrt(2 / (9 * degrees))
-            sure = float((np.cbrt(max(0.0, 1 + product / (scale * degrees))) - mean) / spread)
-        return cls(_PAIRS, int(pairs), product / max(repeats, 1.0), sure)
+            deviations = float((np.cbrt(max(0.0, 1 + product / (scale * degrees))) - mean) / spread)
+        return cls(_REPEATED_PAIRS, int(pairs), product / max(repeats, 1.0), deviations)
 
     @classmethod
     def of_harvest(cls, harvest: Harvest, ranker: int) -> Self | None:
-        """Return that of a harvest's pairs, or of ranks that others are known to give; None where it tells neither."""
+        """Return the agreement of a ranker's ranks in a harvest; None if the harvest does not show it.
+
+        Of exposures, the ranks of the same pair are compared; of signatures, the ranks by the ranker with those by
+        each other ranker. Sums over interventional sets show neither.
+        """
         if not isinstance(harvest.table, Cells):
             return None
         cells = harvest.table
-        own = cells.where((cells.ranker == ranker) & (cells.impressions > 0))
+        shown = cells.where((cells.ranker == ranker) & (cells.impressions > 0))
         if harvest.kind == "exposures":
-            return cls._of_exposures(own)
-        others = [
-            cls._of_others(own, cells.where(cells.ranker == other), name)
+            return cls._of_exposures(shown)
+        agreements = [
+            cls._with_ranker(shown, cells.where(cells.ranker == other), name)
             for other, name in enumerate(harvest.rankers)
             if other != ranker
         ]
-        most = max(others, key=lambda one: one.deviations, default=None)
-        # That no other ranks alike does not make an order random.
-        return most if most and most.findings(harvest.rankers[ranker]) else None
+        strongest = max(agreements, key=lambda agreement: agreement.deviations, default=None)
+        # An order that agrees with no other ranker need not be random, so only agreement is reported.
+        return strongest if strongest and strongest.findings(harvest.rankers[ranker]) else None
 
     @classmethod
     def _of_exposures(cls, cells: Cells) -> Self:
-        """Compare the ranks of each pair on every two page views. Their places are not known: nor are the pages."""
+        """Compare the ranks of each pair on any two page views. A harvest does not know which results share a page."""
         order = np.lexsort((cells.rank, cells.stratum))
         rank, pairs = cells.rank[order], cells.pairs[order]
         n = cells.impressions[order] / np.maximum(pairs, 1)
         _, first, stratum = np.unique(cells.stratum[order], return_index=True, return_inverse=True)
         above, ranks = (np.cumsum(values) - values for values in (n, n * rank))
         above, ranks = (values - values[first][stratum] for values in (above, ranks))
-        # Two page views of which the lower rank is this: how many, and what the higher ones add up to.
+        # For each rank: the number of two page views whose lower rank it is, and the sum of their higher ranks.
         same = n * (n - 1) / 2
         lower, higher = n * above + same, n * ranks + same * rank
         views = np.maximum(sum_by_index(stratum, n, len(first)), 1)
-        # A query that is asked all the time must not stand for all: its chance is told by itself alone.
-        weight = np.minimum(1.0, _MOST_VIEWS / views) / views
-        found = sum_by_index(stratum, higher - lower * _higher(rank), len(first)) * weight
-        most = sum_by_index(stratum, lower * (rank - _higher(rank)), len(first)) * weight
-        again = np.where(views > 1, pairs[first], 0)
-        # Documents of one page exclude each other: at worst, of two on each, that doubles the variance.
-        return cls._summed(_PAIRS, int(again.sum()), again * found, again * most, 2 * again * found**2)
+        # Limit the weight of frequent queries. One query that dominates would leave one observation of chance.
+        weight = np.minimum(1.0, _MAX_WEIGHTED_VIEWS / views) / views
+        expected = _expected_higher_rank(rank)
+        agreement = sum_by_index(stratum, higher - lower * expected, len(first)) * weight
+        maximum = sum_by_index(stratum, lower * (rank - expected), len(first)) * weight
+        repeated = np.where(views > 1, pairs[first], 0)
+        # Two documents of a page cannot have the same rank. At worst, with two on each page, that doubles the variance.
+        variance = 2 * repeated * agreement**2
+        return cls._from_sums(_REPEATED_PAIRS, int(repeated.sum()), repeated * agreement, repeated * maximum, variance)
 
     @classmethod
-    def _of_others(cls, own: Cells, other: Cells, name: str) -> Self:
-        """Compare the rank at which a result was shown with that which another ranker gives it."""
-        given = np.zeros(max(own.stratum.max(initial=0), other.stratum.max(initial=0)) + 1, dtype=np.int64)
-        given[other.stratum] = other.rank
-        own = own.where(given[own.stratum] > 0)
-        rank = given[own.stratum]
-        low, high = np.maximum(rank, own.rank), np.minimum(rank, own.rank)
-        size = int(own.bucket.max(initial=0)) + 1
-        found = sum_by_index(own.bucket, own.impressions * (high - _higher(low)), size)
-        most = sum_by_index(own.bucket, own.impressions * (low - _higher(low)), size)
-        # Queries of other buckets are independent, and all that is not lies within one.
-        of = f"results that {{ranker}} showed stand near where {name!r} ranks them"
-        return cls._summed(of, int(own.impressions.sum()), found, most, found**2)
+    def _with_ranker(cls, shown: Cells, other: Cells, name: str) -> Self:
+        """Compare the rank at which a result was shown with its rank by another ranker."""
+        ranks = np.zeros(max(shown.stratum.max(initial=0), other.stratum.max(initial=0)) + 1, dtype=np.int64)
+        ranks[other.stratum] = other.rank
+        shown = shown.where(ranks[shown.stratum] > 0)
+        rank = ranks[shown.stratum]
+        lower, higher = np.maximum(rank, shown.rank), np.minimum(rank, shown.rank)
+        size = int(shown.bucket.max(initial=0)) + 1
+        expected = _expected_higher_rank(lower)
+        agreement = sum_by_index(shown.bucket, shown.impressions * (higher - expected), size)
+        maximum = sum_by_index(shown.bucket, shown.impressions * (lower - expected), size)
+        # Queries of different buckets are independent, so the squares of buckets add up to the variance.
+        of = f"results that {{ranker}} showed have ranks near those by {name!r}"
+        return cls._from_sums(of, int(shown.impressions.sum()), agreement, maximum, agreement**2)
 
     @classmethod
-    def _summed(cls, of: str, results: int, found: FloatArray, most: FloatArray, variance: FloatArray) -> Self:
-        spread = max(float(np.sqrt(variance.sum())), 1e-9)
-        return cls(of, results, float(found.sum()) / max(float(most.sum()), 1e-9), float(found.sum()) / spread)
+    def _from_sums(
+        cls, of: str, results: int, agreement: FloatArray, maximum: FloatArray, variance: FloatArray
+    ) -> Self:
+        deviation = max(float(np.sqrt(variance.sum())), 1e-9)
+        total = float(agreement.sum())
+        return cls(of, results, total / max(float(maximum.sum()), 1e-9), total / deviation)
 
     @property
     def enough_results(self) -> bool:
         """Whether there are enough results to test random order."""
-        return self.results >= _FEWEST_PAIRS
+        return self.results >= _MIN_RESULTS
 
     def findings(self, ranker: str, *, paged: bool = True) -> list[Finding]:
-        """Report that the order is not random; `paged` says whether the log has page view ids."""
-        if not self.enough_results or self.share < _SOME or self.deviations < _SURE:
+        """Return a finding if the order is not random, an error if it is clearly a ranking.
+
+        Arguments:
+            ranker (str): the name of the ranker.
+            paged (bool, default True): whether the log has page view ids.
+        """
+        if not self.enough_results or self.share < _PARTLY_RANDOM or self.deviations < _CRITICAL_DEVIATIONS:
             return []
-        plainly = self.share > (_MOST if paged else _MOST_UNPAGED)
+        ranking = self.share > (_NOT_RANDOM if paged else _NOT_RANDOM_UNPAGED)
         remedy = (
-            "It is a ranking, if a noisy one, and better results stand higher: name the ranker that shows results in "
-            "random order. Only if that order was drawn once for each query or user and kept is all well."
-            if plainly
-            else "Part of its pages, or some of its page views, may be ranked: then better results stand higher, and "
-            "the curve falls too fast. Only if an order that was drawn at random is kept for a while is all well."
+            "The order is a ranking, perhaps with noise: better results have higher ranks. Name the ranker that shows "
+            "results in random order. If a random order was drawn once for each query or user and then kept, this is "
+            "no problem."
+            if ranking
+            else "Some page views, or parts of pages, may be ranked. Better results then have higher ranks, and the "
+            "curve falls too fast. If a random order is kept for a while, this is no problem."
         )
         return [
             Finding(
                 "not-random",
-                "error" if plainly else "warning",
-                f"{{count}} {self.of.format(ranker=repr(ranker))}: ranks agree by {self.share:.2g}, where random order "
-                "gives 0 and a fixed one 1",
+                "error" if ranking else "warning",
+                f"{{count}} {self.of.format(ranker=repr(ranker))}: the agreement of ranks is {self.share:.2g}, where "
+                "random order gives 0 and a fixed order 1",
                 self.results,
                 evidence={
                     "agreement": round_significant(self.share),
@@ -417,7 +435,7 @@ class RankAgreement:
         ]
 
 
-def _higher(lower: IntArray) -> FloatArray:
+def _expected_higher_rank(lower: IntArray) -> FloatArray:
     """Return the expected higher rank of a result shown twice in random order, given its lower rank k: k² / (2k − 1).
 
     All pairs of ranks are equally likely. Of the 2k − 1 pairs whose lower rank is k, each rank above k is the
