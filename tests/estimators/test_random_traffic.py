@@ -310,7 +310,9 @@ def test_a_noisy_ranking_is_no_random_order(noise, views, severity, tmp_path):
     log.to_parquet(tmp_path / "log.parquet")
     done = run("estimate", tmp_path / "log.parquet", "--estimator", "random-traffic", "--max-rank", 6)
     assert done.exit_code == (2 if severity == "error" else 0)
-    assert "agree by" in " ".join((done.stderr if severity == "error" else done.stdout + done.stderr).split())
+    assert "the agreement of ranks is" in " ".join(
+        (done.stderr if severity == "error" else done.stdout + done.stderr).split()
+    )
 
 
 def test_a_harvest_of_a_noisy_ranking_says_so_too():
