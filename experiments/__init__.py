@@ -1,4 +1,6 @@
-"""The paper's experiments and our own: `python -m experiments NAME` runs one from a clone.
+"""Experiments: reproduce the figures of the paper, and test the claims that posbias makes about itself.
+
+Run one from a clone of the repository with `python -m experiments NAME`. `experiments.registry` lists all names.
 
 Reference: Agarwal et al., Estimating Position Bias without Intrusive Interventions, WSDM 2019, section 5.
 """

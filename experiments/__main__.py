@@ -1,4 +1,4 @@
-"""The command `python -m experiments`: run an experiment, and write its numbers, picture and verdict."""
+"""The command `python -m experiments`: run experiments and write their numbers, figures and verdicts."""
 
 from __future__ import annotations
 
@@ -9,36 +9,52 @@ from posbias.cli import main
 from posbias.cli.commands import ErrorReportingCommand
 from posbias.cli.options import SectionedCommand, print_to_stderr
 
-# Also in `experiments.registry`, whose import would make --help wait for numpy and the engine.
+# A copy of the names in `experiments.registry`: importing that module would make --help wait for NumPy and DuckDB.
 _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
-# Ours take longer than all of these, and are not among "all".
+# These take longer than all experiments of the paper together, so "all" leaves them out.
 _OURS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "planning", "evaluation", "learning")
 
 
 class _Command(ErrorReportingCommand, SectionedCommand):
-    """The command, with its errors reported as those of `posbias` are."""
+    """Report errors in the same way as the command `posbias`."""
 
 
 @click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("name", type=click.Choice([*_PAPER, *_OURS, "all"]), metavar="NAME")
-@click.option("--quick", is_flag=True, help="Fewer queries, runs and points: each in under a minute.")
+@click.option("--quick", is_flag=True, help="Use fewer queries, runs and points: each takes under a minute.")
 @click.option(
-    "--data", metavar="PATH", help="A LETOR file of judgments such as Yahoo's set1.train.txt.  [default: generated]"
+    "--data",
+    metavar="PATH",
+    help="Use this LETOR file of judgments, such as Yahoo's set1.train.txt.  [default: generated judgments]",
 )
-@click.option("--output", metavar="FOLDER", default="build/experiments", show_default=True, help="Where to write.")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed gives the same numbers."
+    "--output",
+    metavar="FOLDER",
+    default="build/experiments",
+    show_default=True,
+    help="Write the results to this folder.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Random seed; the same seed gives the same numbers.",
 )
 def command(name: str, quick: bool, data: str | None, output: str, seed: int) -> None:
-    """Reproduce a figure of the paper or of ours: numbers, picture and verdict.
+    """Run an experiment: reproduce a figure of the paper, or test a claim of posbias.
 
-    NAME is synthetic (the recovered curve), a to f (robustness), arxiv, drive, or all for these of the paper. Ours are
-    estimators (their errors against each other and against what is possible), coverage (how often intervals hold the
-    truth), which takes more than an hour, diagnosis (how often it alarms where the model holds, and where it does not),
-    drift (how often curves are said to differ), pooling (what segments gain by each other), planning (whether the
-    forecasts of a plan come true), evaluation (how often the better of two rankings is chosen by clicks) and learning
-    (what rankers gain that learn from corrected clicks); none of them is among all. Each writes NAME.csv, NAME.png and
-    NAME.txt into the folder, and prints for each claim whether it holds, with our numbers.
+    Experiments of the paper: synthetic (recovery of the true curve), a to f (robustness), arxiv and drive (the two
+    real-world studies, simulated). The name all runs these nine.
+
+    Experiments of posbias: estimators (errors compared with each other and with the lowest possible error), coverage
+    (how often confidence intervals contain the truth; takes more than an hour), diagnosis (false alarms and detected
+    problems), drift (how often a change of the curve is reported), pooling (accuracy gained by pooling segments),
+    planning (accuracy of forecast standard errors), evaluation (how often clicks identify the better of two rankings)
+    and learning (quality gained by training rankers on corrected clicks). The name all leaves these out.
+
+    Each experiment writes NAME.csv, NAME.png and NAME.txt to the folder. It prints each claim, whether the claim
+    holds, and the measured numbers.
     """
     from pathlib import Path
 
@@ -49,32 +65,32 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     from posbias.progress import show_progress
 
     if not output:
-        raise PosbiasError("The folder to write to is empty. Name one with --output.")
+        raise PosbiasError("The name of the output folder is empty. Name a folder with --output.")
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
-        raise PosbiasError(f"{output!r} is a file. Name a folder to write to with --output.")
+        raise PosbiasError(f"{output!r} is a file. Name a folder with --output.")
     folder.mkdir(parents=True, exist_ok=True)
     chosen = list(_PAPER) if name == "all" else [name]
-    for path in [folder / f"{one}{ending}" for one in chosen for ending in (".csv", ".png", ".txt")]:
+    for path in [folder / f"{each}{suffix}" for each in chosen for suffix in (".csv", ".png", ".txt")]:
         writable(path)
-    held = claims = undecided = 0
+    holding = claims = undecided = 0
     done: list[str] = []
     try:
         with show_progress() as progress:
             for outcome in run(chosen, quick=quick, data=data, seed=seed, progress=progress):
                 outcome.save(folder)
                 done.append(outcome.name)
-                held += sum(verdict.holds is True for verdict in outcome.verdicts)
+                holding += sum(verdict.holds is True for verdict in outcome.verdicts)
                 undecided += sum(verdict.holds is None for verdict in outcome.verdicts)
                 claims += len(outcome.verdicts)
-                told = (line for text in outcome.to_text().split("\n") for line in wrap(printable(text)))
-                click.echo("\n".join([outcome.name, *told, ""]))
+                lines = (line for text in outcome.to_text().split("\n") for line in wrap(printable(text)))
+                click.echo("\n".join([outcome.name, *lines, ""]))
     except KeyboardInterrupt:
         if not done:
             raise
-        print_to_stderr(printable(f"Interrupted; {', '.join(done)} had been written to {output}."))
+        print_to_stderr(printable(f"Interrupted; {', '.join(done)} already written to {output}."))
         raise click.exceptions.Exit(130) from None
-    summary = f"{summarize(held, claims, undecided)} Numbers and pictures are in {output}."
+    summary = f"{summarize(holding, claims, undecided)} Numbers and figures are in {output}."
     click.echo("\n".join(wrap(printable(summary), breaking=False)))
 
 

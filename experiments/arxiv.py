@@ -1,4 +1,11 @@
-"""Figure "arxiv": AllPairs without interventions against the gold standard of explicit swaps, and Table 1."""
+"""Experiment "arxiv": does AllPairs agree with a swap experiment? (Figure "arxiv" and Table 1 of the paper.)
+
+Half of the simulated page views go to the explicit swap experiment Swap(1,k), the gold standard. AllPairs harvests the
+other half, which three rankers serve without interventions. The experiment compares the two curves and their widths.
+
+arxiv.csv has a row for each rank: the true propensity, both estimates, and the ends of both 95% intervals.
+arxiv-table-1.csv has the size of the intervention set of each pair of ranks.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +13,9 @@ import numpy as np
 
 from experiments.figures import Line, draw_curves
 from experiments.judgments import Judgments
-from experiments.laboratory import Laboratory, long_queries, own_queries
-from experiments.outcomes import Outcome, Verdict, judged, seed_of, set_lines, set_rows
-from experiments.ranking_svm import agreeing, ndcg, rank_documents, same_rank_share
+from experiments.laboratory import Laboratory, one_query_per_view, queries_with_candidates
+from experiments.outcomes import Outcome, Verdict, intervention_set_lines, intervention_set_rows, make_verdict, seed_of
+from experiments.ranking_svm import make_rankers_agree, ndcg, rank_documents, same_rank_share
 from experiments.sessions import simulate_sessions, simulate_swaps, split_views
 from posbias._arrays import FloatArray, IntArray
 from posbias.estimators import AllPairs
@@ -19,19 +26,19 @@ from posbias.simulation.users import PositionBased
 
 _RANKS = 21
 _RANKERS = ("f1", "f2", "f3")
-# 7.39% of the documents were at the same rank under all three rankers.
+# In the paper, 7.39% of the documents have the same rank under all three rankers.
 _SAME = 0.0739
-# Noise that gives about a click for every two queries: the paper has 25,600 for 53,000.
+# This noise gives about one click for every two queries; the paper has 25,600 clicks for 53,000 queries.
 _NOISE = 0.02
 _TRAINING = 300
-# "Mostly" and "substantially tighter", in numbers.
+# How the experiment measures "mostly" and "substantially tighter".
 _MOSTLY, _TIGHTER = 0.75, 0.67
 
 
 def run_arxiv(lab: Laboratory) -> Outcome:
-    """Send half of the queries to Swap(1,k), harvest the other half, and compare the two curves."""
-    # A page of 21 results needs as many candidates.
-    judgments = long_queries(lab.judgments, _RANKS)
+    """Estimate the curve with Swap(1,k) on half of the page views and with AllPairs on the other half."""
+    # A page of 21 results needs 21 candidates.
+    judgments = queries_with_candidates(lab.judgments, _RANKS)
     rankings = _rankings(lab, judgments)
     lab.progress("arxiv", 0.3)
     user = PositionBased(eta=1.0, noise=_NOISE, threshold=lab.threshold)
@@ -42,8 +49,8 @@ def run_arxiv(lab: Laboratory) -> Outcome:
         split_views(judgments, views[chosen], _RANKERS, seed=seed_of(lab.seed, "arxiv", number))
         for number, chosen in enumerate((half, ~half))
     )
-    swaps = own_queries(simulate_swaps(judgments, rankings, swapped, user, kind="one", seed=lab.seed))
-    log = own_queries(simulate_sessions(judgments, rankings, harvested, user, seed=lab.seed + 1))
+    swaps = one_query_per_view(simulate_swaps(judgments, rankings, swapped, user, kind="one", seed=lab.seed))
+    log = one_query_per_view(simulate_sessions(judgments, rankings, harvested, user, seed=lab.seed + 1))
     clicks = sum(int(np.sum(table.column("clicked").to_numpy())) for table in (swaps, log))
     lab.progress("arxiv", 0.5)
 
@@ -77,45 +84,48 @@ def run_arxiv(lab: Laboratory) -> Outcome:
         rows,
         draw_curves(lines, bands=True, truth=truth),
         _judge(ours.propensity_, gold.interval_, ours.interval_),
-        {"table-1": set_rows(sizes[:10, :10])},
+        {"table-1": intervention_set_rows(sizes[:10, :10])},
         (
-            f"{len(views):,} queries, {clicks:,} clicks; {shared:.1%} of documents at the same rank under all three "
-            f"rankers (the paper: 7.39%), whose NDCG@10 is {min(quality):.3f} to {max(quality):.3f}.",
+            f"{len(views):,} queries, {clicks:,} clicks; {shared:.1%} of documents have the same rank under all three "
+            f"rankers (the paper: 7.39%); the NDCG@10 of the rankers is {min(quality):.3f} to {max(quality):.3f}.",
             "Table 1, sizes of the intervention sets S_{k,k'} (top 10): column k, row k'",
-            *set_lines(sizes[:10, :10]),
+            *intervention_set_lines(sizes[:10, :10]),
         ),
     )
 
 
 def _rankings(lab: Laboratory, judgments: Judgments) -> dict[str, IntArray]:
-    """Three rankers trained on different queries, which agree on as many documents as the paper's did."""
+    """Train three rankers on different queries; they agree on as many documents as the rankers of the paper."""
     order = np.random.default_rng(seed_of(lab.seed, "arxiv rankers")).permutation(lab.judgments.queries)
     size = min(_TRAINING, lab.judgments.queries // len(_RANKERS))
     weights = [lab.train(order[i * size : (i + 1) * size]) for i in range(len(_RANKERS))]
     rankings = [rank_documents(judgments, weight, _RANKS) for weight in weights]
-    # Trained rankers that are alike in 7% of their ranks differ by a rank or two elsewhere, where those of the paper
-    # differ by many (Table 1). So these differ a lot, but for some queries that all three answer in the same way.
-    alike = agreeing(rankings, _SAME, seed_of(lab.seed, "arxiv agreed"))
+    # Trained rankers that agree on 7% of the ranks differ only by a rank or two elsewhere, but the rankers of the paper
+    # differ by many ranks (Table 1). So these rankers differ a lot, except on some queries that they rank identically.
+    alike = make_rankers_agree(rankings, _SAME, seed_of(lab.seed, "arxiv agreed"))
     return dict(zip(_RANKERS, alike, strict=True))
 
 
-def _judge(ours: FloatArray, gold_band: FloatArray, own_band: FloatArray) -> tuple[Verdict, ...]:
-    # Rank 1 is 1 by definition, in both.
-    inside = (gold_band[1:, 0] <= ours[1:]) & (ours[1:] <= gold_band[1:, 1])
-    width = float((own_band[1:, 1] - own_band[1:, 0]).mean()), float((gold_band[1:, 1] - gold_band[1:, 0]).mean())
+def _judge(ours: FloatArray, gold_interval: FloatArray, our_interval: FloatArray) -> tuple[Verdict, ...]:
+    # The propensity of rank 1 is 1 by definition in both curves.
+    inside = (gold_interval[1:, 0] <= ours[1:]) & (ours[1:] <= gold_interval[1:, 1])
+    width = (
+        float((our_interval[1:, 1] - our_interval[1:, 0]).mean()),
+        float((gold_interval[1:, 1] - gold_interval[1:, 0]).mean()),
+    )
     return (
-        judged(
-            "AllPairs mostly lies within the 95% interval of the gold standard Swap(1,k) (at three quarters of the "
-            "ranks or more)",
-            f"within it at {int(inside.sum())} of {len(inside)} ranks",
+        make_verdict(
+            "AllPairs lies within the 95% interval of the gold standard Swap(1,k) at most ranks (at three quarters of "
+            "the ranks or more)",
+            f"within the interval at {int(inside.sum())} of {len(inside)} ranks",
             inside.mean() >= _MOSTLY,
             ours,
-            gold_band,
+            gold_interval,
         ),
-        judged(
-            "The interval of AllPairs is substantially tighter (two thirds of the width or less)",
-            f"mean width {width[0]:.3f} against {width[1]:.3f}, a ratio of {width[0] / width[1]:.2f}: swaps would need "
-            f"about {(width[1] / width[0]) ** 2:.1f} times the queries",
+        make_verdict(
+            "The interval of AllPairs is substantially tighter (at most two thirds as wide)",
+            f"mean width {width[0]:.3f} against {width[1]:.3f}, ratio {width[0] / width[1]:.2f}; for the same width, "
+            f"swaps would need about {(width[1] / width[0]) ** 2:.1f} times as many queries",
             width[0] / width[1] <= _TIGHTER,
             *width,
         ),

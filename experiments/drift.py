@@ -1,4 +1,13 @@
-"""How often two curves are said to differ: where they do not, and where one rank changed; and so for segments."""
+"""Experiment "drift": how often does `compare` report a difference between curves, rightly and wrongly?
+
+The experiment simulates two periods (or several segments) with the same curve, and periods in which the propensity of
+rank 5 rises by 10%. It counts how often the tests report a difference at the 5% level: with equal curves this must
+happen in 3 to 7% of the logs; with a changed curve, in at least 85% of the logs at the changed rank.
+
+drift.csv has a row for each setting: the share of logs with a difference at any rank (corrected for the number of
+ranks), by the joint test, and with curves treated as independent; how often rank 5 and other ranks were reported; the
+mean p-value; and the share of logs without a joint test.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +18,15 @@ import numpy as np
 
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
-from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, known_mean, seed_of
-from experiments.simulated_logs import as_segments, buckets_of, draw_periods, quick_world
+from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, finite_mean, make_verdict, seed_of
+from experiments.simulated_logs import as_segments, buckets_of, draw_periods, shrink_world
 from posbias._arrays import FloatArray, IntArray
 from posbias.judging.compare import ComparedCurve, compare_curves
 from posbias.judging.compare_segments import compare_segments
 from posbias.logs.layouts import Layout
 from posbias.simulation.world import World
 
-# The level of the test, and what counts as that.
+# The confidence level of the tests, and the range of false-alarm rates that counts as 5%.
 _LEVEL = 0.95
 _LOW, _HIGH = 0.03, 0.07
 _RANK, _RISE = 5, 0.1
@@ -25,37 +34,37 @@ _POWERFUL = ("p₅ up by 10%, 100,000 queries", "p₅ up by 10%, 100,000 queries
 
 
 def run_drift(lab: Laboratory) -> Outcome:
-    """Draw two periods, or segments, of every setting, and count how often they are said to differ."""
-    told: dict[str, Told] = {}
+    """Simulate periods or segments of every setting, and count how often a difference is reported."""
+    results: dict[str, DriftResults] = {}
     for number, (name, setting) in enumerate(SETTINGS.items()):
-        world = setting.drawn(lab.sizes.world)
+        world = setting.shrunk_world(lab.sizes.world)
         buckets = buckets_of(world.queries)
         logs = max(min(2, lab.sizes.drift_logs), round(setting.logs * lab.sizes.drift_logs))
         found = []
         for log in range(logs):
             found.append(measure(replace(world, seed=seed_of(lab.seed, "drift", name, log)), setting, buckets))
             lab.progress(f"drift: {name}", (number + (log + 1) / logs) / len(SETTINGS))
-        told[name] = Told(*np.array(found, dtype=np.float64).T)
+        results[name] = DriftResults(*np.array(found, dtype=np.float64).T)
     lines = {
-        label: np.array([_share(getattr(told[name], field)) for name in SETTINGS]).T
-        for label, field in (("rank by rank", "ranks"), ("all at once", "joint"), ("as independent", "independent"))
+        label: np.array([_share(getattr(results[name], field)) for name in SETTINGS]).T
+        for label, field in (("rank by rank", "ranks"), ("joint test", "joint"), ("as independent", "independent"))
     }
-    figure = draw_settings(list(SETTINGS), lines, "Share of logs said to differ at the 5% level", (_LOW, _HIGH))
-    rows = [_row(name, one) for name, one in told.items()]
-    return Outcome("drift", rows, figure, _verdicts(told), notes=_notes(rows))
+    figure = draw_settings(list(SETTINGS), lines, "Share of logs with a reported difference (5% level)", (_LOW, _HIGH))
+    rows = [_row(name, one) for name, one in results.items()]
+    return Outcome("drift", rows, figure, _verdicts(results), notes=_notes(rows))
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """What was said over the logs of a setting.
+class DriftResults:
+    """Reported differences by log of a setting; 1 for a difference, 0 for none.
 
     Attributes:
-        ranks: whether any rank was said to differ, allowing for all of them, by log.
-        joint: whether all at once were, by log; NaN where there was no test.
-        independent: whether any rank was with the curves taken for independent; NaN of segments.
-        named: whether rank 5 was.
-        others: whether any other rank was.
-        p_value: the least of any rank, allowing for all of them.
+        ranks: at any rank, corrected for the number of ranks.
+        joint: by the joint test; NaN where there was no test.
+        independent: at any rank, with the curves treated as independent; NaN for segments.
+        named: at rank 5.
+        others: at any other rank.
+        p_value: the smallest p-value of any rank, corrected for the number of ranks.
     """
 
     ranks: FloatArray
@@ -68,15 +77,15 @@ class Told:
 
 @dataclass(frozen=True)
 class DriftSetting:
-    """Periods of one world.
+    """Simulated periods or segments of one world.
 
     Attributes:
-        world: of each period.
-        rise: of p at rank 5 in the second of two periods.
+        world: the world of each period.
+        rise: the relative rise of the propensity of rank 5 in the second period.
         shared: whether both periods have the same queries.
-        segments: how many periods are compared as segments, in place of two.
-        layout: of the logs.
-        logs: the share of the logs that are drawn of others; large worlds take their time.
+        segments: the number of periods that are compared as segments; None to compare two periods.
+        layout: the layout of the logs.
+        logs: the share of the usual number of logs; large worlds are slow.
     """
 
     world: World
@@ -86,9 +95,9 @@ class DriftSetting:
     layout: Layout = Layout.WIDE
     logs: float = 1.0
 
-    def drawn(self, part: float) -> World:
-        """Return the world with a part of its queries, where it has many."""
-        return quick_world(self.world, part)
+    def shrunk_world(self, share: float) -> World:
+        """Return the world with a share of its queries, but not with very few."""
+        return shrink_world(self.world, share)
 
 
 SETTINGS: dict[str, DriftSetting] = {
@@ -112,7 +121,7 @@ SETTINGS: dict[str, DriftSetting] = {
 
 
 def measure(world: World, setting: DriftSetting, buckets: IntArray) -> tuple[float, ...]:
-    """Draw the periods of one log, and return what is said of them: the fields of `Told`."""
+    """Simulate the periods of one log, compare them, and return the fields of `DriftResults`."""
     if setting.segments is not None:
         curves = [world.propensity] * setting.segments
         of_segments = compare_segments(as_segments(draw_periods(world, buckets, curves, world.seed)), level=_LEVEL)
@@ -138,74 +147,75 @@ def measure(world: World, setting: DriftSetting, buckets: IntArray) -> tuple[flo
     return float(found.differs), joint, float(apart.differs), float(_RANK in named), others, found.p_value
 
 
-def _share(told: FloatArray) -> tuple[float, float]:
-    """Return how often something was said, and the standard error of it."""
-    known = told[np.isfinite(told)]
+def _share(results: FloatArray) -> tuple[float, float]:
+    """Return the share of logs with a reported difference, and its standard error."""
+    known = results[np.isfinite(results)]
     if not len(known):
         return float("nan"), float("nan")
     mean = float(known.mean())
-    # Few logs of which none was said to differ do not make it certain.
+    # If none of a few logs differs, the sample variance is 0, which understates the uncertainty.
     return mean, float(np.sqrt(max(mean * (1 - mean), 0.05 * 0.95) / len(known)))
 
 
-def _row(name: str, told: Told) -> Row:
+def _row(name: str, results: DriftResults) -> Row:
     return {
         "setting": name,
         "estimator": "CrossFit",
-        "logs": len(told.ranks),
-        "rank_by_rank": _share(told.ranks)[0],
-        "standard_error": _share(told.ranks)[1],
-        "all_at_once": known_mean(told.joint),
-        "as_independent": known_mean(told.independent),
-        "rank_5_named": known_mean(told.named),
-        "another_named": known_mean(told.others),
-        "mean_p_value": known_mean(told.p_value),
-        "without_joint": float(np.isnan(told.joint).mean()),
+        "logs": len(results.ranks),
+        "rank_by_rank": _share(results.ranks)[0],
+        "standard_error": _share(results.ranks)[1],
+        "all_at_once": finite_mean(results.joint),
+        "as_independent": finite_mean(results.independent),
+        "rank_5_named": finite_mean(results.named),
+        "another_named": finite_mean(results.others),
+        "mean_p_value": finite_mean(results.p_value),
+        "without_joint": float(np.isnan(results.joint).mean()),
     }
 
 
-def _verdicts(told: Mapping[str, Told]) -> tuple[Verdict, ...]:
-    alike = [name for name, setting in SETTINGS.items() if not setting.rise]
+def _verdicts(results: Mapping[str, DriftResults]) -> tuple[Verdict, ...]:
+    equal = [name for name, setting in SETTINGS.items() if not setting.rise]
     verdicts = [
-        _alike("Two curves that are the same", "ranks", {n: told[n] for n in alike if SETTINGS[n].segments is None}),
-        _alike("Segments with one curve", "joint", {n: told[n] for n in alike if SETTINGS[n].segments}),
-        *(_risen(name, told[name]) for name in _POWERFUL if name in told),
+        _false_alarms("two equal curves", "ranks", {n: results[n] for n in equal if SETTINGS[n].segments is None}),
+        _false_alarms("segments with equal curves", "joint", {n: results[n] for n in equal if SETTINGS[n].segments}),
+        *(_detected_rise(name, results[name]) for name in _POWERFUL if name in results),
     ]
     return tuple(verdict for verdict in verdicts if verdict is not None)
 
 
-def _alike(claim: str, field: str, told: Mapping[str, Told]) -> Verdict | None:
-    """Return whether what does not differ is said to differ as rarely as promised, if there are such settings."""
-    if not told:
+def _false_alarms(compared: str, field: str, results: Mapping[str, DriftResults]) -> Verdict | None:
+    """Judge the false-alarm rate of equal curves, if there are such settings."""
+    if not results:
         return None
-    shares = {name: _share(getattr(one, field)) for name, one in told.items()}
+    shares = {name: _share(getattr(one, field)) for name, one in results.items()}
     known = {name: share for name, share in shares.items() if np.isfinite(share[0])}
     outside = [name for name, (mean, se) in known.items() if mean + 2 * se < _LOW or mean - 2 * se > _HIGH]
     means = [mean for mean, _ in known.values()]
-    return judged(
-        f"{claim} are said to differ 3 to 7% of the time at the 5% level in every setting, two standard errors allowed",
+    return make_verdict(
+        f"At the 5% level, 3 to 7% of comparisons of {compared} report a difference in every setting (tolerance: two "
+        "standard errors)",
         f"{min(means, default=np.nan):.1%} to {max(means, default=np.nan):.1%}"
-        + (f"; outside: {', '.join(outside)}" if outside else ""),
+        + (f"; outside this range: {', '.join(outside)}" if outside else ""),
         not outside,
-        enough=bool(known) and min(len(one.ranks) for one in told.values()) >= ENOUGH_LOGS,
+        enough=bool(known) and min(len(one.ranks) for one in results.values()) >= ENOUGH_LOGS,
     )
 
 
-def _risen(name: str, told: Told) -> Verdict:
-    """Return whether a rise of one rank is found, and that rank named."""
-    return judged(
-        f"{name}: found with 85% power, and rank 5 named",
-        f"found in {_share(told.ranks)[0]:.0%} of {len(told.ranks)} logs, rank 5 named in "
-        f"{known_mean(told.named):.0%}, another in {known_mean(told.others):.0%}",
-        known_mean(told.named) >= 0.85,
-        enough=len(told.ranks) >= ENOUGH_LOGS,
+def _detected_rise(name: str, results: DriftResults) -> Verdict:
+    """Judge whether a rise at rank 5 is detected, and reported at that rank."""
+    return make_verdict(
+        f"{name}: a difference at rank 5 is reported with at least 85% power",
+        f"a difference is reported in {_share(results.ranks)[0]:.0%} of {len(results.ranks)} logs, at rank 5 in "
+        f"{finite_mean(results.named):.0%}, at another rank in {finite_mean(results.others):.0%}",
+        finite_mean(results.named) >= 0.85,
+        enough=len(results.ranks) >= ENOUGH_LOGS,
     )
 
 
 def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
     columns = ("rank_by_rank", "all_at_once", "as_independent", "rank_5_named", "another_named")
-    lines = ["", "setting | logs | rank by rank | all at once | as independent | rank 5 named | another named"]
+    lines = ["", "setting | logs | rank by rank | joint test | as independent | rank 5 reported | other rank reported"]
     for row in rows:
-        told = " | ".join("–" if np.isnan(row[name]) else f"{100 * row[name]:.1f}" for name in columns)
-        lines.append(f"{row['setting']} | {row['logs']} | {told}")
+        cells = " | ".join("–" if np.isnan(row[name]) else f"{100 * row[name]:.1f}" for name in columns)
+        lines.append(f"{row['setting']} | {row['logs']} | {cells}")
     return tuple(lines)

@@ -1,4 +1,12 @@
-"""Figure "drive": AllPairs on two rankers that hardly differ, against swaps, RegressionEM and CTR, and Table 2."""
+"""Experiment "drive": does AllPairs work with two rankers that hardly differ? (Figure "drive" and Table 2.)
+
+The experiment simulates the A/B test of the paper: two rankers with the same top 5 for 75% of the queries, and at most
+one click a page. It compares AllPairs, RegressionEM and the naive click-through rate with the gold standard
+Swap(k,k+1), a swap experiment on other traffic.
+
+drive.csv has a row for each rank and method: the estimate, the ends of its 95% interval if it has one, and the truth.
+drive-table-2.csv has the size of the intervention set of each pair of ranks.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +17,16 @@ import pyarrow as pa
 
 from experiments.figures import Line, draw_curves
 from experiments.judgments import Judgments
-from experiments.laboratory import Laboratory, long_queries, own_queries
-from experiments.outcomes import Outcome, Row, Verdict, judged, seed_of, set_lines, set_rows
+from experiments.laboratory import Laboratory, one_query_per_view, queries_with_candidates
+from experiments.outcomes import (
+    Outcome,
+    Row,
+    Verdict,
+    intervention_set_lines,
+    intervention_set_rows,
+    make_verdict,
+    seed_of,
+)
 from experiments.ranking_svm import cautious_ranker, rank_documents
 from experiments.sessions import simulate_sessions, simulate_swaps, split_views
 from posbias._arrays import FloatArray, IntArray
@@ -21,40 +37,41 @@ from posbias.logs.click_log import ClickLog
 from posbias.simulation.users import AtMostOneClick, PositionBased
 
 _RANKS = 5
-# 75.26% of the queries had identical top 5; of the others, 74.5% of the results were in place. Where two results trade
-# places 60% are, and where only the last is replaced 80%: so 27.5% of the others are of the first kind.
+# In the paper, 75.26% of the queries had an identical top 5; for the other queries, 74.5% of the results had the same
+# rank. A swap of two results leaves 60% in place and a replaced last result 80%, so 27.5% of these queries have a swap.
 _IDENTICAL = 0.7526
 _REORDERED = 0.275 * (1 - _IDENTICAL)
 _FRAC = 0.1
 _VIEWS_AT_ONCE = 200_000
-# The noise, in grades, through which the relevance model sees them: it is misspecified, as in life.
-_DIMNESS = 1.5
+# The standard deviation of the noise on the grades in the features of RegressionEM: its relevance model is
+# misspecified.
+_FEATURE_NOISE = 1.5
 
 
 def run_drive(lab: Laboratory) -> Outcome:
-    """Estimate the curve of an A/B test by four methods, of which swaps are the gold standard."""
-    # Rank 6 must be there to be brought to rank 5.
-    judgments = long_queries(lab.judgments, _RANKS + 1)
+    """Estimate the curve of an A/B test with four methods; the swap experiment is the gold standard."""
+    # The new ranker can move a document from rank 6 to rank 5, so each query needs 6 candidates.
+    judgments = queries_with_candidates(lab.judgments, _RANKS + 1)
     weights = [lab.train(sample) for sample in _samples(lab)]
     production, new = cautious_ranker(judgments, *weights[:2], identical=_IDENTICAL, reordered=_REORDERED)
     examines = PositionBased(eta=1.0, noise=0.1, threshold=lab.threshold)
     user = AtMostOneClick(examines)
     wanted = lab.sizes.drive_views
 
-    def serve(views: IntArray, seed: int, first: int) -> pa.Table:
+    def simulate_test(views: IntArray, seed: int, first: int) -> pa.Table:
         split = split_views(judgments, views, ("f1", "f2"), seed=seed)
         rankings = {"f1": production, "f2": new}
         return simulate_sessions(judgments, rankings, split, user, seed=seed, first_impression=first)
 
-    # Other traffic, and a ranker of its own.
+    # The swap experiment has its own traffic and its own ranker.
     third = {"f0": rank_documents(judgments, weights[2], _RANKS)}
 
-    def swap(views: IntArray, seed: int, first: int) -> pa.Table:
+    def simulate_swap_test(views: IntArray, seed: int, first: int) -> pa.Table:
         return simulate_swaps(judgments, third, {"f0": views}, user, kind="adjacent", seed=seed, first_impression=first)
 
-    log = _collect(lab, judgments, wanted, "drive log", serve)
+    log = _collect(lab, judgments, wanted, "drive log", simulate_test)
     lab.progress("drive", 0.3)
-    swaps = _collect(lab, judgments, wanted, "drive swaps", swap)
+    swaps = _collect(lab, judgments, wanted, "drive swaps", simulate_swap_test)
     lab.progress("drive", 0.5)
     curves, bands = _estimate(lab, judgments, log, swaps)
     truth = examines.propensity(_RANKS)
@@ -67,15 +84,16 @@ def run_drive(lab: Laboratory) -> Outcome:
         _rows(truth, curves, bands),
         draw_curves(lines, bands=False, truth=truth),
         _judge(curves),
-        {"table-2": set_rows(sizes)},
+        {"table-2": intervention_set_rows(sizes)},
         (
             f"{wanted:,} queries with a click; identical top 5 for {1 - changed.mean():.1%} of queries (the paper: "
-            f"75.26%), {same[changed].mean():.1%} of the results of the others in place (the paper: 74.5%).",
-            "At most one click a page: results compete, and pages without a click are dropped. Against the truth, the "
-            f"gold standard is off by {_off(curves['Swap(k,k+1)'], truth):.1%} on average and AllPairs by "
-            f"{_off(curves['AllPairs'], truth):.1%}.",
+            f"75.26%), {same[changed].mean():.1%} of the results of other queries have the same rank (the paper: "
+            "74.5%).",
+            "Users click at most once per page, so results compete, and pages without a click are dropped. Mean "
+            f"relative error against the truth: gold standard {_mean_difference(curves['Swap(k,k+1)'], truth):.1%}, "
+            f"AllPairs {_mean_difference(curves['AllPairs'], truth):.1%}.",
             "Table 2, sizes of the intervention sets S_{k,k'}: column k, row k'",
-            *set_lines(sizes),
+            *intervention_set_lines(sizes),
         ),
     )
 
@@ -93,7 +111,7 @@ def _collect(
     name: str,
     simulate: Callable[[IntArray, int, int], pa.Table],
 ) -> pa.Table:
-    """Simulate page views until so many have a click; the others are dropped. Each is a query of its own."""
+    """Simulate page views until `wanted` have a click, drop the others, and make each page view its own query."""
     parts: list[pa.Table] = []
     found = first = 0
     while found < wanted:
@@ -103,11 +121,11 @@ def _collect(
         first += len(views)
         page = log.column("impression_id").to_numpy()
         clicked = np.unique(page[log.column("clicked").to_numpy() > 0])
-        # A sample, since a log lists one ranker after the other.
+        # A random sample: the log is sorted by ranker, so the first pages would all be from one ranker.
         kept = np.random.default_rng(seed).permutation(clicked)[: wanted - found]
         parts.append(log.filter(pa.array(np.isin(page, kept))))
         found += len(kept)
-    return own_queries(pa.concat_tables(parts).combine_chunks())
+    return one_query_per_view(pa.concat_tables(parts).combine_chunks())
 
 
 def _estimate(
@@ -132,15 +150,16 @@ def _estimate(
 
 
 def _with_signals(lab: Laboratory, judgments: Judgments, log: pa.Table) -> tuple[pa.Table, list[str]]:
-    """The log with what a relevance model gets to see: two dim views of the grade.
+    """Add the features of the relevance model to the log: the grade with noise, twice.
 
-    What of the relevance they miss, rankers know in part: it is higher at the top, and is taken for examination.
+    The rankers know some of the relevance that these features miss. That part is higher at the top ranks, so
+    RegressionEM mistakes it for examination.
     """
     rng = np.random.default_rng(seed_of(lab.seed, "drive signals"))
     documents = log.column("doc_id").to_numpy()
     names = ["signal_1", "signal_2"]
     for name in names:
-        signal = judgments.grades + _DIMNESS * rng.standard_normal(judgments.documents)
+        signal = judgments.grades + _FEATURE_NOISE * rng.standard_normal(judgments.documents)
         log = log.append_column(name, pa.array(signal[documents].astype(np.float32)))
     return log, names
 
@@ -162,26 +181,26 @@ def _rows(truth: FloatArray, curves: Mapping[str, FloatArray], bands: Mapping[st
 
 def _judge(curves: Mapping[str, FloatArray]) -> tuple[Verdict, ...]:
     gold = curves["Swap(k,k+1)"]
-    off = {label: _off(curve, gold) for label, curve in curves.items() if label != "Swap(k,k+1)"}
-    ours, regression, naive = off["AllPairs"], off["RegressionEM"], off["Naive CTR"]
-    shown = ", ".join(f"{label} {value:.1%}" for label, value in off.items())
+    difference = {label: _mean_difference(curve, gold) for label, curve in curves.items() if label != "Swap(k,k+1)"}
+    ours, regression, naive = difference["AllPairs"], difference["RegressionEM"], difference["Naive CTR"]
+    shown = ", ".join(f"{label} {value:.1%}" for label, value in difference.items())
     return (
-        judged(
+        make_verdict(
             "AllPairs closely resembles the gold standard Swap(k,k+1) (within 10% on average), and is the closest of "
-            "the three",
-            f"off by, on average over ranks 2 to {_RANKS}: {shown}",
+            "the three methods",
+            f"mean relative difference over ranks 2 to {_RANKS}: {shown}",
             ours <= 0.1 and ours < min(regression, naive),
-            *off.values(),
+            *difference.values(),
         ),
-        judged(
-            "RegressionEM is substantially off the gold standard (twice as far as AllPairs or more)",
+        make_verdict(
+            "RegressionEM differs substantially from the gold standard (at least twice as much as AllPairs)",
             f"{regression:.1%} against {ours:.1%}",
             regression >= 2 * ours,
             regression,
             ours,
         ),
-        judged(
-            "Naive CTR is further off than RegressionEM",
+        make_verdict(
+            "Naive CTR differs from the gold standard more than RegressionEM",
             f"{naive:.1%} against {regression:.1%}",
             naive > regression,
             naive,
@@ -190,6 +209,6 @@ def _judge(curves: Mapping[str, FloatArray]) -> tuple[Verdict, ...]:
     )
 
 
-def _off(curve: FloatArray, gold: FloatArray) -> float:
-    """Return how far a curve is off, relative to another: the mean over all ranks but the first."""
+def _mean_difference(curve: FloatArray, gold: FloatArray) -> float:
+    """Return the mean relative difference of two curves over all ranks but the first."""
     return float(np.mean(np.abs(curve[1:] / gold[1:] - 1)))

@@ -1,4 +1,13 @@
-"""How rankings are judged by clicks: how often intervals hold the truth, and the better of two is chosen."""
+"""Experiment "evaluation": does `evaluate` find the better of two rankings, with reliable confidence intervals?
+
+The experiment simulates logs, evaluates new rankings of known quality on them with `posbias.evaluate`, and compares the
+estimates with the truth. It also compares how often posbias, raw clicks, and plain inverse propensity scoring (IPS) on
+full ranks choose the better of two rankings.
+
+evaluation.csv has a row for each setting and ranking: the true ratio of its DCG to that of the log (among the documents
+shown, and among all), the mean estimate, the coverage of the intervals of the ratio and of the value (with propensities
+estimated again in each jackknife replicate, and with fixed propensities), and the mean width in the log of the ratio.
+"""
 
 from __future__ import annotations
 
@@ -10,58 +19,59 @@ import numpy as np
 
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
-from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
-from experiments.simulated_logs import FIRST, LOG, JudgedLog, buckets_of, quick_world
+from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, make_verdict, seed_of
+from experiments.simulated_logs import FIRST, LOG, EvaluationLog, buckets_of, shrink_world
 from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias.learning.evaluate import Estimate
 from posbias.logs.layouts import Layout
 from posbias.simulation.world import World
 
-# What is judged: as good as the logged rankers at 1, and no likelier to show the same.
+# The quality of the new rankings: 1 is as good as the logged rankers.
 QUALITIES = (0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5)
 _NEW = tuple(f"new {quality:g}" for quality in QUALITIES)
-# What counts as 95%, how far two rankings must differ to be told apart, and how often they then must be.
+# The coverage that counts as 95%; the smallest difference of two rankings that are compared; how often the better one
+# must be chosen; and the smallest coverage of the value.
 _LOW, _HIGH = 0.93, 0.97
-_DIFFER, _CHOSEN, _AT_LEAST = 1.05, 0.95, 0.9
-WAYS = ("ours", "raw clicks", "plain IPS")
+_MIN_RATIO, _MIN_ACCURACY, _MIN_COVERAGE = 1.05, 0.95, 0.9
+METHODS = ("ours", "raw clicks", "plain IPS")
 
 
 def run_evaluation(lab: Laboratory) -> Outcome:
-    """Judge rankings by logs of every setting, and hold what is found against the truth."""
-    logs = lab.sizes.judged_logs
-    found: dict[str, Found] = {}
+    """Evaluate rankings on simulated logs of every setting, and compare the estimates with the truth."""
+    logs = lab.sizes.evaluation_logs
+    found: dict[str, EvaluationResults] = {}
     for number, (name, setting) in enumerate(SETTINGS.items()):
-        world = setting.drawn(lab.sizes.world)
+        world = setting.shrunk_world(lab.sizes.world)
         buckets = buckets_of(world.queries)
         parts = []
         for log in range(logs):
             seed = seed_of(lab.seed, "evaluation", name, log)
             parts.append(measure(replace(world, seed=seed), setting, buckets))
             lab.progress(f"evaluation: {name}", (number + (log + 1) / logs) / len(SETTINGS))
-        found[name] = _gathered(parts)
+        found[name] = _combine(parts)
     rows = [row for name, one in found.items() for row in _rows(name, one)]
     lines = {
         "ratio": [one.coverage(one.ratio, one.true_ratio) for one in found.values()],
         "value": [one.coverage(one.value, one.true_value) for one in found.values()],
-        "value, p held fixed": [one.coverage(one.fixed, one.true_value) for one in found.values()],
+        "value, fixed propensities": [one.coverage(one.fixed, one.true_value) for one in found.values()],
     }
     drawn = {label: np.array(held).T for label, held in lines.items()}
-    figure = draw_settings(list(SETTINGS), drawn, "Share of 95% intervals that hold the truth", (_LOW, _HIGH))
+    figure = draw_settings(list(SETTINGS), drawn, "Share of 95% intervals that contain the truth", (_LOW, _HIGH))
     return Outcome("evaluation", rows, figure, _verdicts(found), notes=_notes(found))
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What came of the logs of a setting.
+class EvaluationResults:
+    """The estimates and the truth over all logs of a setting.
 
     Attributes:
-        ratio, value: of each log and ranking, the estimate and the ends of its interval: (logs, rankings, 3).
-        fixed: the value with propensities held fixed, likewise.
-        shown: true sums of each log over documents shown, the log's own first: (logs, 1 + rankings).
+        ratio, value: the estimate and the ends of its interval by log and ranking, shape (logs, rankings, 3).
+        fixed: the value with fixed propensities, in the same form.
+        shown: the true DCG over the documents shown, of the log first; shape (logs, 1 + rankings).
         every: the same over all documents, by full ranks.
-        scores: what each way makes of the log and each ranking: (logs, 1 + rankings).
-        page_views: of each log.
-        unseen: the share of the relevant candidates that was never shown, in each log.
+        scores: the value of the log and of each ranking by each method, shape (logs, 1 + rankings).
+        page_views: the page views of each log.
+        unseen: the share of the relevant candidates that were never shown, by log.
     """
 
     ratio: FloatArray
@@ -75,71 +85,72 @@ class Found:
 
     @property
     def true_ratio(self) -> FloatArray:
-        """The ratio of each ranking to the log, ranked among what was shown, over the queries of all logs."""
+        """The true ratio of each ranking to the log among the documents shown, over the queries of all logs."""
         sums = self.shown.sum(axis=0)
         return np.asarray(sums[1:] / sums[0])
 
     @property
     def full_ratio(self) -> FloatArray:
-        """The same of all documents."""
+        """The true ratio of each ranking to the log among all documents."""
         sums = self.every.sum(axis=0)
         return np.asarray(sums[1:] / sums[0])
 
     @property
     def true_value(self) -> FloatArray:
-        """The value of each ranking, among what was shown."""
+        """The true value of each ranking among the documents shown."""
         return np.asarray(self.shown.sum(axis=0)[1:] / self.page_views.sum())
 
-    def coverage(self, of: FloatArray, truth: FloatArray) -> tuple[float, float]:
-        """Return the share of intervals that hold the truth, and its standard error: those of one log go together."""
-        inside = ((of[..., 1] <= truth) & (truth <= of[..., 2])).mean(axis=1)
-        error = max(inside.std(ddof=1) / np.sqrt(len(inside)), np.sqrt(0.05 * 0.95 / inside.size / of.shape[1]))
+    def coverage(self, estimates: FloatArray, truth: FloatArray) -> tuple[float, float]:
+        """Return the share of intervals that contain the truth, and its standard error, clustered by log."""
+        inside = ((estimates[..., 1] <= truth) & (truth <= estimates[..., 2])).mean(axis=1)
+        least = np.sqrt(0.05 * 0.95 / inside.size / estimates.shape[1])
+        error = max(inside.std(ddof=1) / np.sqrt(len(inside)), least)
         return float(inside.mean()), float(error)
 
-    def right(self, way: str) -> tuple[float, float, str]:
-        """Return how often the truly better of two is scored higher, the least of any two, and which two these are.
+    def choice_accuracy(self, method: str) -> tuple[float, float, str]:
+        """Return how often the better of two rankings has the higher score: the mean, the lowest, and its two rankings.
 
-        Two count where one is truly better by 5% or more, by all documents; the log is one of those compared.
+        A pair counts if one ranking is truly better by 5% or more over all documents. The log is one of the rankings.
         """
-        sums, scores = self.every.sum(axis=0), self.scores[way]
-        told: dict[str, float] = {}
+        sums, scores = self.every.sum(axis=0), self.scores[method]
+        shares: dict[str, float] = {}
         names = ("the log", *_names(self))
-        for one, other in combinations(range(len(sums)), 2):
-            better, worse = (one, other) if sums[one] > sums[other] else (other, one)
-            if sums[better] >= _DIFFER * sums[worse]:
-                told[f"{names[better]} over {names[worse]}"] = float((scores[:, better] > scores[:, worse]).mean())
-        if not told:
+        for i, j in combinations(range(len(sums)), 2):
+            better, worse = (i, j) if sums[i] > sums[j] else (j, i)
+            if sums[better] >= _MIN_RATIO * sums[worse]:
+                shares[f"{names[better]} over {names[worse]}"] = float((scores[:, better] > scores[:, worse]).mean())
+        if not shares:
             return float("nan"), float("nan"), ""
-        least = min(told, key=lambda two: told[two])
-        return float(np.mean([*told.values()])), told[least], least
+        lowest = min(shares, key=lambda pair: shares[pair])
+        return float(np.mean([*shares.values()])), shares[lowest], lowest
 
 
-def _names(one: Found) -> tuple[str, ...]:
-    return _NEW if len(one.true_ratio) == len(_NEW) else ("from raw clicks", "from weighed clicks")
+def _names(one: EvaluationResults) -> tuple[str, ...]:
+    return _NEW if len(one.true_ratio) == len(_NEW) else ("from raw clicks", "from weighted clicks")
 
 
 def _world(traffic: tuple[float, float] = (1, 1), **settings: object) -> World:
-    given: dict[str, object] = {"queries": 1000, "repeats": 5, "candidates": 20, "similarity": 0.5, **settings}
+    options: dict[str, object] = {"queries": 1000, "repeats": 5, "candidates": 20, "similarity": 0.5, **settings}
     return World(
         rankers=("a", "b", *_NEW),
         traffic=(*traffic, *(0.0 for _ in _NEW)),
         quality=(1.0, 1.0, *QUALITIES),
-        **given,  # type: ignore[arg-type]
+        **options,  # type: ignore[arg-type]
     )
 
 
 @dataclass(frozen=True)
 class EvaluationSetting:
-    """One world and the layout of its log."""
+    """A simulated world and the layout of its log."""
 
     world: World = field(default_factory=_world)
     layout: Layout = Layout.WIDE
-    # Whether what is judged is learnt from clicks on the log's own pages.
+    # Whether the evaluated rankings are learned from clicks on the pages of the log.
     learnt: bool = False
 
-    def drawn(self, share: float) -> World:
-        """Return the world with a share of its queries, where it has many."""
-        return quick_world(self.world, share)
+    def shrunk_world(self, share: float) -> World:
+        """Return the world with a share of its queries, but not with very few."""
+        return shrink_world(self.world, share)
 
 
 SETTINGS: dict[str, EvaluationSetting] = {
@@ -157,11 +168,11 @@ SETTINGS: dict[str, EvaluationSetting] = {
 
 
 def measure(world: World, setting: EvaluationSetting, buckets: IntArray) -> dict[str, FloatArray]:
-    """Draw one log, judge its rankings and return the fields of `Found`."""
-    log = JudgedLog.learnt(world, buckets) if setting.learnt else JudgedLog.of(world, buckets)
-    joint, fixed = log.judge(setting.layout)
+    """Simulate one log, evaluate its rankings and return the fields of `EvaluationResults`."""
+    log = EvaluationLog.with_learned_rankings(world, buckets) if setting.learnt else EvaluationLog.draw(world, buckets)
+    joint, fixed = log.evaluate(setting.layout)
     lists = range(FIRST, FIRST + len(log.ranks))
-    shown, every = log.truth()
+    shown, every = log.true_values()
     return {
         "ratio": _table([joint.ratio(one, LOG) for one in lists]),
         "value": _table([joint.value_of(one) for one in lists]),
@@ -169,8 +180,8 @@ def measure(world: World, setting: EvaluationSetting, buckets: IntArray) -> dict
         "shown": shown,
         "every": every,
         "ours": joint.value[LOG:],
-        "raw clicks": log.raw(),
-        "plain IPS": log.plain(),
+        "raw clicks": log.raw_click_values(),
+        "plain IPS": log.plain_ips_values(),
         "page_views": np.array(float(log.drawn.views.sum())),
         "unseen": np.array(1 - log.shown[log.drawn.relevance == 1].mean()),
     }
@@ -180,17 +191,16 @@ def _table(estimates: Sequence[Estimate]) -> FloatArray:
     return np.array([[one.value, one.low, one.high] for one in estimates], dtype=np.float64)
 
 
-def _gathered(parts: Sequence[Mapping[str, FloatArray]]) -> Found:
+def _combine(parts: Sequence[Mapping[str, FloatArray]]) -> EvaluationResults:
     fields = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-    return Found(scores={way: fields.pop(way) for way in WAYS}, **fields)
+    return EvaluationResults(scores={method: fields.pop(method) for method in METHODS}, **fields)
 
 
-def _rows(name: str, one: Found) -> Sequence[Row]:
+def _rows(name: str, one: EvaluationResults) -> Sequence[Row]:
     rows = []
     for number, ranking in enumerate(_names(one)):
         true, full = one.true_ratio[number], one.full_ratio[number]
         ends, value = one.ratio[:, number], one.value[:, number]
-        held = (ends[:, 1] <= true) & (true <= ends[:, 2])
         rows.append(
             {
                 "setting": name,
@@ -199,97 +209,111 @@ def _rows(name: str, one: Found) -> Sequence[Row]:
                 "true_ratio_among_shown": float(true),
                 "true_ratio_of_all": float(full),
                 "mean_ratio": float(ends[:, 0].mean()),
-                "coverage_ratio": float(held.mean()),
-                "coverage_value": _held(value, one.true_value[number]),
-                "coverage_value_fixed": _held(one.fixed[:, number], one.true_value[number]),
+                "coverage_ratio": _coverage(ends, float(true)),
+                "coverage_value": _coverage(value, one.true_value[number]),
+                "coverage_value_fixed": _coverage(one.fixed[:, number], one.true_value[number]),
                 "mean_width_ratio": float(np.log(ends[:, 2] / ends[:, 1]).mean()),
             }
         )
     return rows
 
 
-def _held(ends: FloatArray, truth: float) -> float:
+def _coverage(ends: FloatArray, truth: float) -> float:
     inside: BoolArray = (ends[:, 1] <= truth) & (truth <= ends[:, 2])
     return float(inside.mean())
 
 
-def _verdicts(found: Mapping[str, Found]) -> tuple[Verdict, ...]:
+def _verdicts(found: Mapping[str, EvaluationResults]) -> tuple[Verdict, ...]:
     logs = min(len(one.page_views) for one in found.values())
-    learnt = [one for name, one in found.items() if SETTINGS[name].learnt]
-    return (_covered(found, logs), _fixed(found, logs), _chosen(found, logs), *(_naive(one, logs) for one in learnt))
+    learned = [one for name, one in found.items() if SETTINGS[name].learnt]
+    return (
+        _judge_coverage(found, logs),
+        _judge_value_coverage(found, logs),
+        _judge_choices(found, logs),
+        *(_judge_raw_clicks(one, logs) for one in learned),
+    )
 
 
-def _covered(found: Mapping[str, Found], logs: int) -> Verdict:
+def _judge_coverage(found: Mapping[str, EvaluationResults], logs: int) -> Verdict:
     held = {name: one.coverage(one.ratio, one.true_ratio) for name, one in found.items()}
     outside = [f"{name} ({m:.1%})" for name, (m, e) in held.items() if m + 2 * e < _LOW or m - 2 * e > _HIGH]
     least, most = (pick(held, key=lambda name: held[name][0]) for pick in (min, max))
-    return judged(
-        f"95% intervals of the ratio hold the truth {_LOW:.0%} to {_HIGH:.0%} of the time in every setting, two "
-        "standard errors allowed",
-        f"{held[least][0]:.1%} ({least}) to {held[most][0]:.1%} ({most}) in {logs:,} logs of each"
-        + (f"; outside in {len(outside)} of {len(held)}: {', '.join(outside)}" if outside else ""),
+    return make_verdict(
+        f"95% intervals of the ratio contain the truth {_LOW:.0%} to {_HIGH:.0%} of the time in every setting "
+        "(tolerance: two standard errors)",
+        f"{held[least][0]:.1%} ({least}) to {held[most][0]:.1%} ({most}) in {logs:,} logs of each setting"
+        + (f"; outside this range in {len(outside)} of {len(held)} settings: {', '.join(outside)}" if outside else ""),
         not outside,
         enough=logs >= ENOUGH_LOGS,
     )
 
 
-def _fixed(found: Mapping[str, Found], logs: int) -> Verdict:
+def _judge_value_coverage(found: Mapping[str, EvaluationResults], logs: int) -> Verdict:
     held = [one.coverage(one.value, one.true_value) for one in found.values()]
     fixed = [one.coverage(one.fixed, one.true_value)[0] for one in found.values()]
     means = [mean for mean, _ in held]
-    return judged(
-        f"95% intervals of the value itself hold the truth in at least {_AT_LEAST:.0%} of the logs of every setting "
-        "where propensities are estimated anew, two standard errors allowed",
-        f"{min(means):.1%} to {max(means):.1%}; with propensities held fixed {min(fixed):.1%} to {max(fixed):.1%}",
-        all(mean + 2 * error >= _AT_LEAST for mean, error in held),
+    return make_verdict(
+        f"95% intervals of the value contain the truth at least {_MIN_COVERAGE:.0%} of the time in every setting if "
+        "each jackknife replicate estimates the propensities again (tolerance: two standard errors)",
+        f"{min(means):.1%} to {max(means):.1%}; with fixed propensities {min(fixed):.1%} to {max(fixed):.1%}",
+        all(mean + 2 * error >= _MIN_COVERAGE for mean, error in held),
         enough=logs >= ENOUGH_LOGS,
     )
 
 
-def _chosen(found: Mapping[str, Found], logs: int) -> Verdict:
-    right = {name: {way: one.right(way) for way in WAYS} for name, one in found.items()}
-    told = {way: np.array([one[way][0] for one in right.values() if one[way][2]]) for way in WAYS}
-    least = min(right, key=lambda name: np.nan_to_num(right[name]["ours"][0], nan=2.0))
-    return judged(
-        f"Of two rankings of which one is truly better by {_DIFFER - 1:.0%} or more, that one is chosen in at least "
-        f"{_CHOSEN:.0%}",
-        f"{told['ours'].mean():.1%} over all settings, {right[least]['ours'][0]:.1%} at the least ({least}); by raw "
-        f"clicks {told['raw clicks'].mean():.1%}, by plain IPS on full ranks {told['plain IPS'].mean():.1%}",
-        told["ours"].mean() >= _CHOSEN,
+def _judge_choices(found: Mapping[str, EvaluationResults], logs: int) -> Verdict:
+    accuracy = {name: {method: one.choice_accuracy(method) for method in METHODS} for name, one in found.items()}
+    means = {method: np.array([one[method][0] for one in accuracy.values() if one[method][2]]) for method in METHODS}
+    least = min(accuracy, key=lambda name: np.nan_to_num(accuracy[name]["ours"][0], nan=2.0))
+    return make_verdict(
+        f"If one of two rankings is truly better by {_MIN_RATIO - 1:.0%} or more, posbias chooses it at least "
+        f"{_MIN_ACCURACY:.0%} of the time",
+        f"{means['ours'].mean():.1%} over all settings, lowest {accuracy[least]['ours'][0]:.1%} ({least}); raw clicks "
+        f"{means['raw clicks'].mean():.1%}, plain IPS on full ranks {means['plain IPS'].mean():.1%}",
+        means["ours"].mean() >= _MIN_ACCURACY,
         enough=logs >= ENOUGH_LOGS,
     )
 
 
-def _naive(one: Found, logs: int) -> Verdict:
-    raw, ours = (float((one.scores[way][:, 1] > one.scores[way][:, 2]).mean()) for way in ("raw clicks", "ours"))
+def _judge_raw_clicks(one: EvaluationResults, logs: int) -> Verdict:
+    raw, ours = (
+        float((one.scores[method][:, 1] > one.scores[method][:, 2]).mean()) for method in ("raw clicks", "ours")
+    )
     truth = one.full_ratio
-    return judged(
-        "Raw clicks choose the ranking learnt from raw clicks, and ours the one learnt from weighed clicks, which is "
-        "better, in at least 95% each",
-        f"the latter has {truth[1] / truth[0] - 1:+.1%} DCG in truth; raw clicks choose the former in {raw:.1%}, "
-        f"ours in {ours:.1%}",
-        raw >= _CHOSEN and ours <= 1 - _CHOSEN and truth[1] > truth[0],
+    return make_verdict(
+        "Raw clicks choose the ranking learned from raw clicks, and posbias chooses the better one learned from "
+        "weighted clicks, at least 95% of the time each",
+        f"the true DCG of the second is {truth[1] / truth[0] - 1:+.1%} against the first; raw clicks choose the first "
+        f"in {raw:.1%} of the logs, posbias in {ours:.1%}",
+        raw >= _MIN_ACCURACY and ours <= 1 - _MIN_ACCURACY and truth[1] > truth[0],
         enough=logs >= ENOUGH_LOGS,
     )
 
 
-def _notes(found: Mapping[str, Found]) -> tuple[str, ...]:
-    lines = ["", "setting | ratio | value | value, p fixed | chosen | by raw clicks | by plain IPS"]
+def _notes(found: Mapping[str, EvaluationResults]) -> tuple[str, ...]:
+    lines = [
+        "",
+        "setting | ratio | value | value, fixed propensities | better one chosen | by raw clicks | by plain IPS",
+    ]
     for name, one in found.items():
         held = [
-            "{:.3f} ± {:.3f}".format(*one.coverage(of, truth))
-            for of, truth in ((one.ratio, one.true_ratio), (one.value, one.true_value), (one.fixed, one.true_value))
+            "{:.3f} ± {:.3f}".format(*one.coverage(estimates, truth))
+            for estimates, truth in (
+                (one.ratio, one.true_ratio),
+                (one.value, one.true_value),
+                (one.fixed, one.true_value),
+            )
         ]
-        right = {way: one.right(way) for way in WAYS}
+        accuracy = {method: one.choice_accuracy(method) for method in METHODS}
         lines.append(
-            f"{name} | {' | '.join(held)} | {right['ours'][0]:.3f} | {right['raw clicks'][0]:.3f} | "
-            f"{right['plain IPS'][0]:.3f}"
+            f"{name} | {' | '.join(held)} | {accuracy['ours'][0]:.3f} | {accuracy['raw clicks'][0]:.3f} | "
+            f"{accuracy['plain IPS'][0]:.3f}"
         )
-    lines += ["", "setting | never shown | least of two chosen | by raw clicks | by plain IPS"]
+    lines += ["", "setting | never shown | lowest share of a pair | by raw clicks | by plain IPS"]
     for name, one in found.items():
-        two = (f"{least:.3f} ({which})" for _, least, which in map(one.right, WAYS))
-        lines.append(f"{name} | {one.unseen.mean():.3f} | {' | '.join(two)}")
-    lines += ["", "setting | ranking | true ratio | among those shown | mean estimate"]
+        pairs = (f"{lowest:.3f} ({pair})" for _, lowest, pair in map(one.choice_accuracy, METHODS))
+        lines.append(f"{name} | {one.unseen.mean():.3f} | {' | '.join(pairs)}")
+    lines += ["", "setting | ranking | true ratio | true ratio among documents shown | mean estimate"]
     for name, one in found.items():
         lines += [
             f"{name} | {row['ranking']} | {row['true_ratio_of_all']:.3f} | {row['true_ratio_among_shown']:.3f} | "

@@ -1,4 +1,4 @@
-"""Judged documents: LETOR files, their cache, and generated judgments."""
+"""Relevance judgments: `Judgments`, loaded from LETOR files (with a cache) or generated."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ from posbias._optional import optional
 from posbias.errors import LogError, PosbiasError
 
 _KEY = b"posbias.letor"
-# Raise it when what is written, or how a file is read, changes.
+# Increase this when the cache format or the parser changes.
 _VERSION = 1
-# scikit-learn appends each line's qid to an array that it copies: pieces keep that from being quadratic.
+# scikit-learn copies its array of query ids for each line: reading in pieces avoids quadratic time.
 _LINES_AT_ONCE = 5_000
-# A sparse value takes 8 bytes with its index, a dense one 4.
+# A sparse value takes 8 bytes with its index, a dense value 4.
 _DENSE_FROM = 0.5
 _EXPECTED = "a line such as '2 qid:17 1:0.5 7:0.1 # comment', feature numbers rising"
 _FEATURE = re.compile(rb"(\d+):(\S+)")
 # Yahoo LTR set 1, training part: 19,944 queries with 473,134 documents, 1 to 139 each.
 YAHOO_QUERIES = 19_944
-_MEDIAN_CANDIDATES, _SPREAD, _MOST_CANDIDATES = 19.2, 0.65, 139
+_MEDIAN_CANDIDATES, _SPREAD, _MAX_CANDIDATES = 19.2, 0.65, 139
 _GRADE_SHARES = (0.26, 0.36, 0.28, 0.08, 0.02)
-# What makes trained rankers find it as hard as real data; `tests/test_rankers.py` holds the result.
+# These parameters make generated judgments as hard to learn as real data; tests/experiments/test_ranking_svm.py checks
+# it.
 _FEATURES, _TRAITS = 128, 40
-_USED_TRAITS = 0.1  # share of the traits that one feature mixes
+_USED_TRAITS = 0.1  # the share of traits that one feature depends on
 _FEATURE_NOISE = 1.0
-_SHARED_IN_QUERY = 0.3  # of a trait's variance: candidates of one query are alike
-_NON_LINEAR, _NOISE, _QUERY_EFFECT, _QUERY_TASTE = 0.8, 0.4, 0.5, 1.2  # beside a linear part of 1
+_SHARED_IN_QUERY = 0.3  # the share of a trait's variance that candidates of a query have in common
+_NON_LINEAR, _NOISE, _QUERY_EFFECT, _QUERY_TASTE = 0.8, 0.4, 0.5, 1.2  # relative to a linear part of 1
 _Floats = npt.NDArray[np.float32]
 _TREE_FEATURES = 20
-_FEWEST, _MOST = 12, 28  # candidates of a query
+_MIN_TREE_CANDIDATES, _MAX_TREE_CANDIDATES = 12, 28
 _TREE_GRADE_SHARES = (0.45, 0.25, 0.15, 0.10, 0.05)
-_TREE_SHARED_IN_QUERY = 0.2  # of a feature's variance
-# The variance of each part of relevance. A linear ranker sees the first, in which it is right, and no other.
+_TREE_SHARED_IN_QUERY = 0.2  # the share of a feature's variance that candidates of a query have in common
+# The variance of each part of relevance. A linear ranker can learn only the first part.
 _LINEAR, _BUMPS, _PRODUCTS, _TREE_NOISE = 1.0, 1.0, 0.7, 0.15
 _BUMP_WIDTH = 0.7
 
@@ -58,12 +59,12 @@ _BUMP_WIDTH = 0.7
 # Compared by identity: arrays have no single truth value.
 @dataclass(frozen=True, eq=False)
 class Judgments:
-    """A learning-to-rank data set: what rankers are trained on and simulated users look for.
+    """A learning-to-rank data set: queries with candidate documents, their grades and features.
 
     Arguments:
         offsets: Q + 1 numbers; the documents of query q are the rows `offsets[q]:offsets[q + 1]`.
-        grades: how relevant each document is, from 0.
-        features: a row for each document, float32, dense or a `scipy.sparse` CSR matrix.
+        grades: the relevance grade of each document, from 0.
+        features: one row for each document, float32, dense or a `scipy.sparse` CSR matrix.
 
     Example:
         >>> judgments = Judgments(np.array([0, 2, 3]), np.array([4, 0, 1], np.int8), np.eye(3, dtype=np.float32))
@@ -109,7 +110,7 @@ class Judgments:
 
     @property
     def sizes(self) -> IntArray:
-        """How many candidates each query has."""
+        """The number of candidates of each query."""
         return np.diff(self.offsets)
 
     @cached_property
@@ -118,7 +119,7 @@ class Judgments:
         return np.repeat(np.arange(self.queries), self.sizes)
 
     def relevant(self, threshold: int = 3) -> BoolArray:
-        """Whether each document is graded `threshold` or better. With grades 0 to 2, ask for 1 or 2."""
+        """Return whether the grade of each document is at least `threshold`. With grades 0 to 2, use 1 or 2."""
         return np.asarray(self.grades >= threshold)
 
     def take(self, query_ids: IntArray) -> Judgments:
@@ -133,14 +134,14 @@ class Judgments:
 def load_letor(path: str | os.PathLike[str], *, cache: bool = True) -> Judgments:
     """Load judgments from an SVMlight/LETOR file, plain or gzipped: `grade qid:ID 1:0.5 7:0.1 # comment`.
 
-    Queries are numbered by their first appearance, and documents of one that lie apart are brought together. Features
-    are numbered from 0 or 1, those that a line leaves out are 0, and so are values that are not finite in 32 bits,
-    by which Istella marks what is missing.
+    Queries are numbered in order of first appearance, and documents of one query are grouped. Features are numbered
+    from 0 or 1. Features that a line omits are 0, and so are values that are not finite in 32 bits (Istella marks
+    missing values this way).
 
     Arguments:
         path: the file.
-        cache: keep what was read as `<name>.posbias.parquet` beside the file, which loads far faster next time. It is
-            made anew when the file's size or time changes, and left out where it cannot be written.
+        cache: save the judgments as `<name>.posbias.parquet` beside the file, to load them much faster next time. The
+            cache is replaced when the size or time of the file changes, and skipped if it cannot be written.
 
     Example:
         >>> import tempfile
@@ -159,7 +160,7 @@ def load_letor(path: str | os.PathLike[str], *, cache: bool = True) -> Judgments
         return cached
     judgments = _assemble(list(_parse(path)), path)
     if cache:
-        # A read-only folder or a full disk costs time at the next load, and nothing else.
+        # Without a cache (read-only folder, full disk), the next load is slow but correct.
         with suppress(OSError, PosbiasError):
             write_cache(path, stamp, judgments)
     return judgments
@@ -168,11 +169,12 @@ def load_letor(path: str | os.PathLike[str], *, cache: bool = True) -> Judgments
 def generate_judgments(queries: int = YAHOO_QUERIES, *, seed: int = 0) -> Judgments:
     """Generate judgments with the shape of Yahoo LTR set 1.
 
-    About 24 candidates a query with a heavy tail, grades 0 to 4 in Yahoo's shares, and 128 features between 0 and 1,
-    uniform as Yahoo's quantiles are. Hidden traits of a document show in its features with noise, and make its
-    relevance in part linearly, in part by a taste of each query, and by a hundredth by products of two: no ranker is
-    perfect, a linear one is as good as any, and one trained on few queries is clearly worse than one trained on all.
-    `generate_non_linear_judgments` has more for others to learn.
+    There are about 24 candidates per query with a heavy tail, grades 0 to 4 with the shares of Yahoo, and 128 features
+    that are uniform between 0 and 1, like the quantiles of Yahoo. Features are noisy functions of hidden traits.
+    Relevance depends on the traits linearly, by weights that differ between queries, and to one percent by products of
+    two traits. So no ranker is perfect, a linear ranker is as good as any, and a ranker trained on few queries is
+    clearly worse than one trained on all. Use `generate_non_linear_judgments` for relevance that linear rankers cannot
+    learn.
 
     Example:
         >>> judgments = generate_judgments(500, seed=1)
@@ -183,12 +185,12 @@ def generate_judgments(queries: int = YAHOO_QUERIES, *, seed: int = 0) -> Judgme
     """
     if queries < 1:
         raise PosbiasError(f"queries must be 1 or more, found {queries}")
-    # What holds for all queries comes first, so that a small set and a large one of the same seed are of one kind.
+    # Draw what all queries share first, so that sets of different sizes with the same seed are of the same kind.
     rng = np.random.default_rng(seed)
     loadings = _draw_loadings(rng)
     tastes = _draw_tastes(rng)
     sizes = np.rint(rng.lognormal(np.log(_MEDIAN_CANDIDATES), _SPREAD, queries)).astype(np.int64)
-    sizes = np.clip(sizes, 1, _MOST_CANDIDATES)
+    sizes = np.clip(sizes, 1, _MAX_CANDIDATES)
     query_of = np.repeat(np.arange(queries), sizes)
 
     traits = _normal(rng, len(query_of), _TRAITS)
@@ -197,20 +199,20 @@ def generate_judgments(queries: int = YAHOO_QUERIES, *, seed: int = 0) -> Judgme
 
     half = _TRAITS // 2
     score = traits @ tastes
-    # What matters differs from query to query, so that what is learnt depends on how many queries were seen.
-    own = _normal(rng, queries, _TRAITS) * np.float32(_QUERY_TASTE / np.sqrt(_TRAITS))
-    score += np.einsum("ij,ij->i", traits, own[query_of])
-    # Products of two traits: of mean 0 whatever the other, so that no linear ranker sees them.
+    # Each query has its own weights, so the quality of a ranker depends on the number of training queries.
+    query_tastes = _normal(rng, queries, _TRAITS) * np.float32(_QUERY_TASTE / np.sqrt(_TRAITS))
+    score += np.einsum("ij,ij->i", traits, query_tastes[query_of])
+    # Products of two traits have mean 0 given either trait, so a linear ranker cannot learn them.
     score += np.float32(_NON_LINEAR) * (traits[:, :half] * traits[:, half:]) @ np.abs(tastes[:half] * tastes[half:])
     score += np.float32(_NOISE) * rng.standard_normal(len(query_of), dtype=np.float32)
     score += np.float32(_QUERY_EFFECT) * rng.standard_normal(queries, dtype=np.float32)[query_of]
     bounds = np.quantile(score, np.cumsum(_GRADE_SHARES)[:-1])
     grades = np.searchsorted(bounds, score, side="right").astype(np.int8)
-    return Judgments(np.concatenate([[0], np.cumsum(sizes)]), grades, _show(traits, loadings, rng))
+    return Judgments(np.concatenate([[0], np.cumsum(sizes)]), grades, _features(traits, loadings, rng))
 
 
 def read_cache(path: Path, stamp: os.stat_result) -> Judgments | None:
-    """Return what is cached of a file as it is at `stamp`; None if there is nothing, or it is stale or damaged."""
+    """Return the cached judgments of a file; None if the cache is missing, damaged or older than `stamp`."""
     target = cache_path(path)
     try:
         metadata = json.loads((pq.read_schema(target).metadata or {})[_KEY])
@@ -222,7 +224,7 @@ def read_cache(path: Path, stamp: os.stat_result) -> Judgments | None:
 
 
 def cache_path(path: Path) -> Path:
-    """Where the cache of a file lies.
+    """Return the path of the cache of a file.
 
     >>> cache_path(Path("data/train.txt.gz")).name
     'train.txt.gz.posbias.parquet'
@@ -249,7 +251,7 @@ def _judgments(table: pa.Table, width: int, queries: int) -> Judgments:
 
 
 def csr_features(values: npt.NDArray[np.float32], indices: Any, ends: Any, width: int) -> Any:
-    """Return sparse features, with 32-bit indices if they fit: scipy would widen both for the sake of one."""
+    """Return sparse features, with 32-bit indices if they fit (SciPy would use 64 bits for both arrays)."""
     from scipy.sparse import csr_array
 
     small = np.int32 if len(values) < 2**31 else np.int64
@@ -277,7 +279,7 @@ def _assemble(pieces: list[_Piece], path: Path) -> Judgments:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some lines of a file: features as the parts of a CSR matrix, with the file's own numbers."""
+    """Some lines of a file: features as the parts of a CSR matrix, with the query and feature numbers of the file."""
 
     grades: npt.NDArray[np.int8]
     queries: IntArray
@@ -291,7 +293,7 @@ def _joined(parts: list[Any], dtype: type[Any]) -> Any:
 
 
 def _group(queries: IntArray) -> tuple[IntArray | None, IntArray]:
-    """The order of rows that brings each query together (none if they are), and the offsets of queries in it."""
+    """Return the order of rows that groups queries (None if they are grouped), and the offsets of queries in it."""
     starts = np.flatnonzero(np.concatenate([[True], queries[1:] != queries[:-1]]))
     if len(np.unique(queries[starts])) == len(starts):
         return None, np.append(starts, len(queries))
@@ -306,11 +308,11 @@ def _parse(path: Path) -> Iterator[_Piece]:
     first_line = 1
     for lines in _read(path):
         try:
-            # array("f") turns what overflows into infinity, silently.
+            # scikit-learn silently turns values that overflow into infinity.
             features, grades, queries = load(BytesIO(b"".join(lines)), dtype=np.float32, zero_based=True, query_id=True)
         except (ValueError, OverflowError) as error:
             raise _bad_line(path, lines, first_line, str(error)) from error
-        # A NaN is not a grade either: it fails every comparison.
+        # NaN fails every comparison, so it is rejected too.
         sound = np.all((grades >= 0) & (grades <= 127) & (grades == np.floor(grades)))
         if len(queries) != len(grades) or not sound:
             raise _bad_line(path, lines, first_line, "a line without qid, or a grade that is not a whole number")
@@ -322,9 +324,9 @@ def _parse(path: Path) -> Iterator[_Piece]:
 
 
 def _read(path: Path) -> Iterator[list[bytes]]:
-    """Lines, some thousands at a time; whether they are compressed is told by the file, not by its name."""
+    """Yield some thousand lines at a time; the content, not the name, decides whether the file is gzipped."""
     if (kind := special_file_kind(path)) is not None:
-        raise LogError(f"{path} is {kind}. Judgments are read from a file: name that.")
+        raise LogError(f"{path} is {kind}. Judgments must be a regular file: pass its path.")
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
     with gzip.open(path) if zipped else open(path, "rb") as file:
@@ -333,7 +335,7 @@ def _read(path: Path) -> Iterator[list[bytes]]:
                 lines = list(islice(file, _LINES_AT_ONCE))
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise LogError(
-                    f"{path} is a gzip file that is cut off or damaged ({error}): fetch it again, or unpack it"
+                    f"{path} is a truncated or damaged gzip file ({error}): download it again, or unpack it"
                 ) from error
             if not lines:
                 return
@@ -341,7 +343,7 @@ def _read(path: Path) -> Iterator[list[bytes]]:
 
 
 def _bad_line(path: Path, lines: list[bytes], first_line: int, reason: str) -> LogError:
-    """Find the line that a fast parser stumbled over."""
+    """Return an error that names the first invalid line."""
     for number, line in enumerate(lines, first_line):
         fault = _fault(line.split(b"#", 1)[0].split())
         if fault is not None:
@@ -385,7 +387,7 @@ def _is_number(text: bytes) -> bool:
 
 
 def write_cache(path: Path, stamp: os.stat_result, judgments: Judgments) -> None:
-    """Write the judgments of a file as it was at `stamp`; an OSError leaves no trace."""
+    """Cache the judgments of a file as of `stamp`; if writing fails, no file is left."""
     columns: dict[str, pa.Array] = {
         "query": pa.array(judgments.query_of.astype(np.int32)),
         "grade": pa.array(judgments.grades),
@@ -406,7 +408,7 @@ def write_cache(path: Path, stamp: os.stat_result, judgments: Judgments) -> None
 
 
 def _draw_loadings(rng: np.random.Generator) -> _Floats:
-    """How each feature mixes a few traits, with a variance of 1; some mix none and are noise."""
+    """Draw how each feature depends on a few traits, with variance 1; some features are pure noise."""
     loadings = _normal(rng, _TRAITS, _FEATURES)
     loadings *= rng.random(loadings.shape) < _USED_TRAITS
     norms = np.sqrt((loadings**2).sum(axis=0))
@@ -418,13 +420,13 @@ def _normal(rng: np.random.Generator, *shape: int) -> _Floats:
 
 
 def _draw_tastes(rng: np.random.Generator) -> _Floats:
-    """How much each trait matters: a few a lot, most a little, as the features of real data do."""
+    """Draw how much each trait matters: a few matter a lot, most a little, like the features of real data."""
     tastes = rng.standard_normal(_TRAITS) * rng.permutation(np.exp(-np.arange(_TRAITS) / (_TRAITS / 3)))
     return np.asarray(tastes / np.linalg.norm(tastes), dtype=np.float32)
 
 
-def _show(traits: _Floats, loadings: _Floats, rng: np.random.Generator) -> _Floats:
-    """The features by which a document shows its traits, as quantiles: a normal's own distribution function."""
+def _features(traits: _Floats, loadings: _Floats, rng: np.random.Generator) -> _Floats:
+    """Return the features of documents: noisy mixtures of traits as normal quantiles."""
     from scipy.special import ndtr
 
     features = traits @ loadings
@@ -436,10 +438,10 @@ def _show(traits: _Floats, loadings: _Floats, rng: np.random.Generator) -> _Floa
 def generate_non_linear_judgments(queries: int = 4_000, *, seed: int = 0) -> Judgments:
     """Generate judgments whose relevance is known from 20 features, but not by a linear ranker.
 
-    A document is relevant by three parts of about equal variance: a sum of features, a value of each feature that is
-    best (neither too cheap nor too dear), and products of two. Little of it is noise, so that what keeps a ranker
-    that learns from clicks from being perfect is the bias of the clicks. `generate_judgments` is the opposite: there
-    a linear ranker is about as good as any, and most of what is not linear differs from query to query.
+    Relevance has three parts of about equal variance: a linear one, one that peaks at a best value of each feature
+    (such as a price that is neither too low nor too high), and products of two features. There is little noise, so
+    position bias is what limits a ranker that learns from clicks. `generate_judgments` is the opposite: a linear ranker
+    is about as good as any, and most of the non-linear part differs between queries.
 
     Example:
         >>> judgments = generate_non_linear_judgments(500, seed=1)
@@ -448,10 +450,10 @@ def generate_non_linear_judgments(queries: int = 4_000, *, seed: int = 0) -> Jud
     """
     if queries < 1:
         raise PosbiasError(f"queries must be 1 or more, found {queries}")
-    # What holds for all queries comes first, so that a small set and a large one of the same seed are of one kind.
+    # Draw what all queries share first, so that sets of different sizes with the same seed are of the same kind.
     rng = np.random.default_rng(seed)
     taste = _draw_taste(rng)
-    sizes = rng.integers(_FEWEST, _MOST + 1, queries)
+    sizes = rng.integers(_MIN_TREE_CANDIDATES, _MAX_TREE_CANDIDATES + 1, queries)
     query_of = np.repeat(np.arange(queries), sizes)
     values = np.sqrt(1 - _TREE_SHARED_IN_QUERY) * rng.standard_normal((len(query_of), _TREE_FEATURES))
     values += np.sqrt(_TREE_SHARED_IN_QUERY) * rng.standard_normal((queries, _TREE_FEATURES))[query_of]
@@ -476,7 +478,7 @@ def _draw_taste(rng: np.random.Generator) -> _Taste:
 
 @dataclass(frozen=True)
 class _Taste:
-    """What makes a document relevant: how much of each feature, which value of it, which two together."""
+    """The parameters of relevance: linear slopes, best values with their heights, and pairs of features."""
 
     slopes: _Floats
     tops: _Floats
@@ -486,7 +488,7 @@ class _Taste:
 
 
 def _score(values: npt.NDArray[np.float64], taste: _Taste) -> npt.NDArray[np.float64]:
-    """Relevance without noise: parts of the variances above."""
+    """Return relevance without noise, with the variances above."""
     half = len(taste.tops)
     linear = values @ taste.slopes
     bumps = np.exp(-((values[:, :half] - taste.tops) ** 2) / (2 * _BUMP_WIDTH**2)) @ taste.heights

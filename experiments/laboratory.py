@@ -1,4 +1,4 @@
-"""The laboratory: judgments, rankers trained once and used again, and clicks turned into curves."""
+"""`Laboratory`: the judgments, cached rankers and simulation sizes that the experiments share."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ from posbias.simulation.users import User
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-# Page views of one ranker that are simulated at once; more are harvested piece by piece, and merged.
+# The page views of one ranker that are simulated at once; more are harvested in pieces and merged.
 _VIEWS_AT_ONCE = 120_000
-# More would want more memory than a laptop has to spare: each holds a log of some 2 million rows.
-_MOST_WORKERS = 4
-# Pairs of rankings that are kept, a few megabytes each; weights are small, and are all kept.
-_MOST_RANKINGS = 32
+# Each worker holds a log of about 2 million rows, so more workers would need too much memory.
+_MAX_WORKERS = 4
+# The number of cached pairs of rankings, a few megabytes each; weights are small and all stay in the cache.
+_MAX_RANKINGS = 32
 
 
 def open_laboratory(data: str | None, sizes: Sizes, seed: int, progress: Progress = silent) -> Laboratory:
-    """Return a laboratory on a file of judgments, or on generated ones, which are there when they are asked for."""
+    """Return a laboratory with judgments from a file, or generated ones; both are made on first use."""
     return Laboratory(lambda: _judgments(data, sizes, seed), sizes, seed, progress, generated=data is None)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything: the paper's sizes, or those of a quick look.
+    """How much each experiment simulates: the sizes of the paper (`FULL`), or fewer queries and runs (`QUICK`).
 
-    With fewer queries in all, `training` times the paper's fraction of them (as far as there are so many) trains
-    rankers as good and as similar as the paper's: what they are like decides who wins, more than the page views do.
-    `world` is the share of a world's queries that are drawn, where there are more than some hundreds.
+    `training` multiplies the share of queries that rankers are trained on (as far as there are so many). With fewer
+    queries in all, this keeps the rankers as good and as similar as those of the paper, which matters more for the
+    results than the number of page views. `point_step` keeps every n-th point of a figure. `world` is the share of the
+    queries of a simulated world, if it has more than a few hundred.
     """
 
     queries: int | None = None
@@ -54,20 +55,20 @@ class Sizes:
     pairs: int = 200_000
     runs: int = 6
     curve_runs: int = 20
-    every: int = 1
+    point_step: int = 1
     bootstrap: int = 1000
     arxiv_views: int = 53_000
     drive_views: int = 877_689
-    compared_logs: int = 100
-    covered_logs: int = 1000
+    estimator_logs: int = 100
+    coverage_logs: int = 1000
     drift_logs: int = 600
-    pooled_logs: int = 60
-    planned_logs: int = 20
-    judged_logs: int = 500
-    diagnosed_logs: int = 100
+    pooling_logs: int = 60
+    planning_logs: int = 20
+    evaluation_logs: int = 500
+    diagnosis_logs: int = 100
     learning_queries: int = 700
     learning_seeds: int = 8
-    # Of fewer queries, so that each tells less.
+    # More seeds, because each has fewer queries and is therefore noisier.
     linear_seeds: int = 12
     learning_etas: tuple[float, ...] = (0.5, 1.0, 2.0)
     learning_views: tuple[int, ...] = (1, 2, 4, 16, 100)
@@ -81,14 +82,14 @@ FULL = Sizes()
 # Compared by identity: arrays have no single truth value.
 @dataclass(eq=False)
 class Laboratory:
-    """What the experiments share.
+    """Judgments, sizes and cached rankers that all experiments share.
 
     Arguments:
-        source: the queries, their candidates and grades, or what makes them once they are asked for.
+        source: the judgments, or a function that makes them on first use.
         sizes: how much to simulate.
-        seed: everything drawn depends on it, and on nothing else.
-        progress: called with what is being done and the share done.
-        generated: whether the judgments are ours, so that an experiment may take others of ours in their place.
+        seed: the random seed; it determines all random numbers.
+        progress: a function that is called with the current step and the share that is done.
+        generated: whether the judgments are generated, so that an experiment may generate others instead.
     """
 
     source: Judgments | Callable[[], Judgments]
@@ -103,7 +104,7 @@ class Laboratory:
 
     @property
     def judgments(self) -> Judgments:
-        """The queries, their candidates and grades; experiments on worlds never ask for them."""
+        """The queries with their candidates and grades, made on first use."""
         with self._opening:
             if callable(self.source):
                 self.progress("judgments", 0.0)
@@ -112,20 +113,20 @@ class Laboratory:
 
     @property
     def threshold(self) -> int:
-        """The lowest grade that is relevant: 3 of 4 as in the paper, 1 where grades end at 2."""
+        """The lowest relevant grade: 3 of 4 as in the paper, or 1 if the highest grade is 2."""
         return 3 if self.judgments.grades.max(initial=0) >= 3 else 1
 
     def train(self, query_ids: IntArray) -> FloatArray:
-        """Train a ranker on some queries, or take the one that was trained on them before."""
+        """Train a ranker on some queries, or return the cached one."""
         key = np.sort(query_ids).tobytes()
-        # liblinear draws from one generator for the whole process: two trainings at once would disturb each other.
+        # liblinear has one random generator per process: two trainings at once would change each other's results.
         with self._training:
             if key not in self._weights:
                 self._weights[key] = train_ranker(self.judgments, query_ids, max_pairs=self.sizes.pairs)
             return self._weights[key]
 
     def rankers(self, frac: float, overlap: float, run: int) -> dict[str, IntArray]:
-        """Return the rankings of two rankers trained on samples of `frac` of the queries that overlap."""
+        """Return the rankings of two rankers that are trained on overlapping samples of `frac` of the queries."""
         key = (frac, overlap, run)
         made = self._rankings.get(key)
         if made is None:
@@ -136,12 +137,12 @@ class Laboratory:
             made = dict(zip("ab", rankings, strict=True))
             with self._training:
                 self._rankings[key] = made
-                if len(self._rankings) > _MOST_RANKINGS:
+                if len(self._rankings) > _MAX_RANKINGS:
                     self._rankings.pop(next(iter(self._rankings)))
         return made
 
     def views(self, times: float, seed: int) -> IntArray:
-        """Return page views that go through all queries so many times; a part of a time is a sample of them."""
+        """Return page views that visit every query `times` times; a fraction is a random sample of the queries."""
         queries, whole = self.judgments.queries, int(times)
         rest = np.random.default_rng(seed).permutation(queries)[: round((times - whole) * queries)]
         return np.concatenate([sweeps(queries, whole), rest])
@@ -164,15 +165,15 @@ class Laboratory:
             yield harvest(ClickLog(log), max_rank=_width(rankings), engine=DuckDB(threads=1))
 
     def map(self, work: Callable[[Task], Result], tasks: Sequence[Task], doing: str) -> list[Result]:
-        """Do independent pieces of work, some at a time, and report how many are done."""
-        with ThreadPoolExecutor(min(_MOST_WORKERS, os.cpu_count() or 1)) as pool:
+        """Run independent tasks in parallel, report the progress, and return the results in order."""
+        with ThreadPoolExecutor(min(_MAX_WORKERS, os.cpu_count() or 1)) as pool:
             futures = [pool.submit(work, task) for task in tasks]
             try:
                 for done, future in enumerate(as_completed(futures), start=1):
                     future.result()
                     self.progress(doing, done / len(futures))
             except BaseException:
-                # One has failed, or the user interrupts: what has not begun need not begin.
+                # A task failed or the user interrupted: cancel the tasks that have not started.
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return [future.result() for future in futures]
@@ -191,18 +192,18 @@ def _judgments(data: str | None, sizes: Sizes, seed: int) -> Judgments:
     return judgments
 
 
-def own_queries(log: pa.Table) -> pa.Table:
-    """Return a log in which every page view is a query of its own, as most queries of a real service are."""
+def one_query_per_view(log: pa.Table) -> pa.Table:
+    """Return a log in which every page view has its own query, like most queries of a real service."""
     return log.set_column(log.schema.get_field_index("query_id"), "query_id", log.column("impression_id"))
 
 
-def long_queries(judgments: Judgments, candidates: int, wanted: int = 100) -> Judgments:
-    """Return the queries that have so many candidates, or say that there are too few."""
+def queries_with_candidates(judgments: Judgments, candidates: int, wanted: int = 100) -> Judgments:
+    """Return the queries with at least `candidates` candidates; raise an error if they are fewer than `wanted`."""
     long = np.flatnonzero(judgments.sizes >= candidates)
     if len(long) < wanted:
         raise PosbiasError(
             f"Only {len(long)} of {judgments.queries:,} queries have {candidates} candidates or more, and this "
-            f"experiment needs {wanted}: use other judgments as data, or the built-in ones without it."
+            f"experiment needs {wanted}: use other judgments as data, or omit data to use generated ones."
         )
     return judgments.take(long)
 
@@ -213,16 +214,16 @@ QUICK = Sizes(
     pairs=40_000,
     runs=3,
     curve_runs=8,
-    every=2,
+    point_step=2,
     bootstrap=300,
     drive_views=200_000,
-    compared_logs=4,
-    covered_logs=10,
+    estimator_logs=4,
+    coverage_logs=10,
     drift_logs=10,
-    pooled_logs=2,
-    planned_logs=2,
-    judged_logs=10,
-    diagnosed_logs=10,
+    pooling_logs=2,
+    planning_logs=2,
+    evaluation_logs=10,
+    diagnosis_logs=10,
     learning_queries=400,
     learning_seeds=2,
     linear_seeds=1,

@@ -1,4 +1,13 @@
-"""Does correction pay? Rankers trained on raw and on corrected clicks, compared on held-out queries."""
+"""Experiment "learning": how much better are rankers that learn from corrected clicks?
+
+The experiment simulates clicks on judged queries, estimates the propensities from the simulated log, and trains linear
+rankers, LightGBM and XGBoost on raw clicks, by IPS, by the Poisson rule, by the cautious blend of these, and by the
+built-in corrections of the libraries. It compares nDCG@10 on held-out queries, for several severities of bias, page
+views per query and numbers of trees. It also measures what a wrong curve costs.
+
+learning.csv has a row for each kind of judgments, learner, rule and setting: nDCG@10 and the gain over no correction,
+with standard errors, and the smallest gain of a seed. learning-curves.csv has the loss from each wrong curve.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.figures import aside, style_of
+from experiments.figures import shift_right, style_of
 from experiments.judgments import Judgments, generate_judgments, generate_non_linear_judgments
 from experiments.laboratory import Laboratory, Sizes
 from experiments.learning_trial import (
     RANKS,
     Clicked,
-    Found,
     Lesson,
+    NdcgByRule,
     Site,
     add_up,
     draw_clicks,
@@ -27,43 +36,43 @@ from experiments.learning_trial import (
     learn_lightgbm,
     open_site,
 )
-from experiments.outcomes import Outcome, Row, Verdict, judged, seed_of
+from experiments.outcomes import Outcome, Row, Verdict, make_verdict, seed_of
 from posbias._arrays import FloatArray
 from posbias._matplotlib import add_grid
 from posbias._optional import optional
 from posbias.learning.learners import cautious_factors
 
-# What was aimed at, in nDCG@10.
-CLOSE, WORTH, AHEAD, HARMLESS, KEPT = 0.002, 0.015, 0.008, 0.003, 0.9
-# With fewer seeds than this a standard error over them tells little.
+# The limits of the claims, in nDCG@10 (the last one is a share).
+MAX_GAP, MIN_GAIN, MIN_LEAD, MAX_LOSS, MIN_SHARE_KEPT = 0.002, 0.015, 0.008, 0.003, 0.9
+# With fewer seeds, standard errors are unreliable.
 _ENOUGH_SEEDS = 4
 _TREES = ("LightGBM", "XGBoost")
-# The rule that is to be used first, of which the promises are.
+# The recommended rule, which the claims are about.
 ADVISED = "cautious"
-# A gain below this is no gain of which to keep a share.
-_SLIGHT = 0.005
-# The page views of a query and the trees at which it is measured: enough of both for the curve to matter.
+# The claim about the share of a gain ignores gains below this.
+_SMALL_GAIN = 0.005
+# The page views per query and the trees of the comparison of wrong curves: enough for the curve to matter.
 VIEWS, TREES = 16, 160
 _TRUE = "the true curve"
 Curve = Callable[[FloatArray, np.random.Generator], FloatArray]
-# nDCG@10 by rule and curve, of each η.
+# nDCG@10 by rule and curve, for each η.
 WrongCurves = Mapping[float, Mapping[tuple[str, str], float]]
 _LESSONS: dict[str, Callable[[Clicked, FloatArray], Lesson]] = {"IPS": ips_lesson, "Poisson": exposure_lesson}
 _RULES = (*_LESSONS, "cautious")
 NON_LINEAR, LINEAR, DATA = "non-linear judgments", "linear judgments", "judgments of the file"
-# For production, beside those to learn from and those held out.
-_MORE_QUERIES = 60
-_LEAST_QUERIES = 50
-# With 128 features learning costs six times as much: the share of queries that is tried.
+# Queries for the production rankers, in addition to training and held-out queries.
+_PRODUCTION_QUERIES = 60
+_MIN_QUERIES = 50
+# The share of queries used for linear judgments: with 128 features, learning takes six times as long.
 _LINEAR_QUERIES = 0.4
-# Sites whose logs are learned from with wrong curves too.
+# The share of seeds that are also used to compare wrong curves.
 _WRONG_SEEDS = 0.5
 
 
 def run_learning(lab: Laboratory) -> Outcome:
-    """Learn by every rule with every learner, from logs of every severity and size."""
+    """Train every learner by every rule on logs of every severity and size."""
     kinds = {kind: sizes_of(lab.sizes, kind) for kind in _sources(lab)}
-    trials: dict[str, list[Mapping[tuple[float, int], Found]]] = {kind: [] for kind in kinds}
+    trials: dict[str, list[Mapping[tuple[float, int], NdcgByRule]]] = {kind: [] for kind in kinds}
     wrong: list[WrongCurves] = []
     for place, (kind, sizes) in enumerate(kinds.items()):
         for number in range(sizes.learning_seeds):
@@ -71,26 +80,26 @@ def run_learning(lab: Laboratory) -> Outcome:
             report = partial(
                 _report, lab, kind, place + number / sizes.learning_seeds, sizes.learning_seeds, len(kinds)
             )
-            trials[kind].append(try_site(site, sizes, seed, report))
+            trials[kind].append(measure_site(site, sizes, seed, report))
             if place == 0 and number < _WRONG_SEEDS * sizes.learning_seeds:
-                wrong.append(try_curves(site, sizes, seed))
-    return conclude({kind: collect(trials[kind], sizes) for kind, sizes in kinds.items()}, wrong)
+                wrong.append(measure_wrong_curves(site, sizes, seed))
+    return build_outcome({kind: collect(trials[kind], sizes) for kind, sizes in kinds.items()}, wrong)
 
 
 def sizes_of(sizes: Sizes, kind: str) -> Sizes:
-    """Return how much is tried of a kind of judgments."""
+    """Return the sizes for a kind of judgments."""
     if kind != LINEAR:
         return sizes
     return replace(
         sizes,
-        learning_queries=max(_LEAST_QUERIES, round(_LINEAR_QUERIES * sizes.learning_queries)),
+        learning_queries=max(_MIN_QUERIES, round(_LINEAR_QUERIES * sizes.learning_queries)),
         learning_seeds=sizes.linear_seeds,
         learning_views=sizes.learning_views[1::2] or sizes.learning_views,
     )
 
 
 def _sources(lab: Laboratory) -> dict[str, Callable[[int], tuple[Judgments, int]]]:
-    """Return what makes the judgments of each kind from a seed, and how many queries to learn from."""
+    """Return for each kind a function from a seed to judgments and the number of training queries."""
     if not lab.generated:
         return {DATA: lambda seed: (lab.judgments, lab.sizes.learning_queries)}
     generators = {NON_LINEAR: generate_non_linear_judgments, LINEAR: generate_judgments}
@@ -99,25 +108,25 @@ def _sources(lab: Laboratory) -> dict[str, Callable[[int], tuple[Judgments, int]
 
 def _generate(generate: Callable[..., Judgments], sizes: Sizes, seed: int) -> tuple[Judgments, int]:
     queries = sizes.learning_queries
-    return generate(2 * queries + _MORE_QUERIES, seed=seed), queries
+    return generate(2 * queries + _PRODUCTION_QUERIES, seed=seed), queries
 
 
 def open_kind(lab: Laboratory, kind: str, number: int) -> tuple[Site, int]:
-    """Return a site and its seed: new judgments where they are generated, and a new split of a file's."""
+    """Return a site and its seed: newly generated judgments, or a new split of the judgments of a file."""
     seed = seed_of(lab.seed, "learning", kind, number)
     judgments, queries = _sources(lab)[kind](seed)
     return open_site(judgments, queries, seed), seed
 
 
 def _report(lab: Laboratory, kind: str, before: float, seeds: int, kinds: int, share: float) -> None:
-    """Report the share of everything, from the share of one site."""
+    """Convert the progress of one site to the progress of the experiment."""
     lab.progress(f"learning: {kind}", (before + share / seeds) / kinds)
 
 
-def try_site(
+def measure_site(
     site: Site, sizes: Sizes, seed: int, report: Callable[[float], None] = lambda share: None
-) -> dict[tuple[float, int], Found]:
-    """Learn from logs of every severity and size of one site; with what clicks do not matter to in each."""
+) -> dict[tuple[float, int], NdcgByRule]:
+    """Learn from logs of every severity and size of one site; add the results that do not depend on clicks."""
     labels = learn_from_labels(site, sizes.learning_trees)
     production = np.full(len(sizes.learning_trees), site.production)
     same = labels | {(learner, "production"): production for learner, _ in labels}
@@ -129,8 +138,8 @@ def try_site(
     return found
 
 
-def try_curves(site: Site, sizes: Sizes, seed: int) -> WrongCurves:
-    """Learn with wrong curves from a log of every severity."""
+def measure_wrong_curves(site: Site, sizes: Sizes, seed: int) -> WrongCurves:
+    """Learn with wrong curves from one log of each severity."""
     return {eta: learn_from_wrong_curves(site, eta, seed) for eta in sizes.learning_etas}
 
 
@@ -181,22 +190,22 @@ WRONG: dict[str, Curve] = {
 }
 
 
-def conclude(payoffs: Mapping[str, Payoffs], wrong: Sequence[WrongCurves]) -> Outcome:
-    """Say what all of it comes to."""
-    rows = [row for kind, one in payoffs.items() for row in payoff_rows(kind, one)]
-    first = next(iter(payoffs.values()))
+def build_outcome(results: Mapping[str, LearningResults], wrong: Sequence[WrongCurves]) -> Outcome:
+    """Return the outcome: rows, figure, verdicts and tables."""
+    rows = [row for kind, one in results.items() for row in result_rows(kind, one)]
+    first = next(iter(results.values()))
     curves = curve_rows(wrong, first.etas)
-    verdicts = tuple(verdict for kind, one in payoffs.items() for verdict in judge_payoffs(kind, one))
+    verdicts = tuple(verdict for kind, one in results.items() for verdict in judge_results(kind, one))
     shown = first.trees[len(first.trees) // 2]
-    lines = [line for kind, one in payoffs.items() for line in payoff_lines(kind, one, shown)]
-    picture = draw_payoffs(first, shown)
+    lines = [line for kind, one in results.items() for line in result_lines(kind, one, shown)]
+    picture = draw_results(first, shown)
     return Outcome("learning", rows, picture, verdicts, {"curves": curves}, (*lines, *curve_lines(curves)))
 
 
 # Compared by identity: arrays have no single truth value.
 @dataclass(frozen=True, eq=False)
-class Payoffs:
-    """nDCG@10 by learner and rule, each of shape (η, page views, trees, seeds)."""
+class LearningResults:
+    """nDCG@10 by learner and rule, arrays of shape (η, page views, trees, seeds)."""
 
     etas: Sequence[float]
     views: Sequence[int]
@@ -205,21 +214,21 @@ class Payoffs:
 
     @property
     def seeds(self) -> int:
-        """How many sites were tried."""
+        """The number of sites."""
         return int(next(iter(self.ndcg.values())).shape[-1])
 
     def gain(self, learner: str, rule: str, over: str = "naive") -> FloatArray:
-        """Return by how much a rule is above another, of the same log and learner."""
+        """Return the gain of a rule over another, with the same log and learner."""
         return self.ndcg[learner, rule] - self.ndcg[learner, over]
 
-    def place(self, where: int | np.integer[Any]) -> str:
-        """Say where in an array over η, page views and trees something is, by its number."""
+    def describe(self, where: int | np.integer[Any]) -> str:
+        """Describe the setting at a flat index into an array over η, page views and trees."""
         eta, views, trees = (int(index) for index in np.unravel_index(int(where), self.shape))
         return f"η = {self.etas[eta]:g}, {_views(self.views[views])}, {self.trees[trees]} trees"
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """How many η, page views and numbers of trees there are."""
+        """The numbers of η, page views and trees."""
         return len(self.etas), len(self.views), len(self.trees)
 
 
@@ -227,22 +236,22 @@ def _views(views: int) -> str:
     return "1 view" if views == 1 else f"{views} views"
 
 
-def payoff_rows(kind: str, payoffs: Payoffs) -> Iterator[Row]:
-    """Yield a row for each learner, rule and setting."""
-    for (learner, rule), ndcg in payoffs.ndcg.items():
+def result_rows(kind: str, results: LearningResults) -> Iterator[Row]:
+    """Yield one row for each learner, rule and setting."""
+    for (learner, rule), ndcg in results.ndcg.items():
         mean, error = mean_and_error(ndcg)
-        gain, gain_error = mean_and_error(payoffs.gain(learner, rule))
-        least = payoffs.gain(learner, rule).min(axis=-1)
-        for where in np.ndindex(payoffs.shape):
+        gain, gain_error = mean_and_error(results.gain(learner, rule))
+        least = results.gain(learner, rule).min(axis=-1)
+        for where in np.ndindex(results.shape):
             eta, views, trees = where
             yield {
                 "judgments": kind,
                 "learner": learner,
                 "rule": rule,
-                "eta": payoffs.etas[eta],
-                "views": payoffs.views[views],
-                "trees": payoffs.trees[trees],
-                "seeds": payoffs.seeds,
+                "eta": results.etas[eta],
+                "views": results.views[views],
+                "trees": results.trees[trees],
+                "seeds": results.seeds,
                 "ndcg": float(mean[where]),
                 "ndcg_error": float(error[where]),
                 "gain": float(gain[where]),
@@ -252,7 +261,7 @@ def payoff_rows(kind: str, payoffs: Payoffs) -> Iterator[Row]:
 
 
 def mean_and_error(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean over seeds, the last axis, and its standard error.
+    """Return the mean over seeds (the last axis) and its standard error.
 
     Example:
         >>> mean_and_error(np.array([1.0, 3.0]))
@@ -264,7 +273,7 @@ def mean_and_error(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def curve_rows(logs: Sequence[WrongCurves], etas: Sequence[float]) -> list[Row]:
-    """Return what each wrong curve costs against the true one, by rule and η: the mean over logs, and its error."""
+    """Return the loss from each wrong curve against the true one, by rule and η: mean over logs and standard error."""
     rows: list[Row] = []
     for rule in _RULES:
         for label in WRONG:
@@ -276,175 +285,177 @@ def curve_rows(logs: Sequence[WrongCurves], etas: Sequence[float]) -> list[Row]:
     return rows
 
 
-def judge_payoffs(kind: str, payoffs: Payoffs) -> tuple[Verdict, ...]:
-    """Return whether correction does on these judgments what was promised of it."""
-    enough = payoffs.seeds >= _ENOUGH_SEEDS
-    steep = [number for number, eta in enumerate(payoffs.etas) if eta >= 1]
+def judge_results(kind: str, results: LearningResults) -> tuple[Verdict, ...]:
+    """Judge the claims about correction on one kind of judgments."""
+    enough = results.seeds >= _ENOUGH_SEEDS
+    steep = [number for number, eta in enumerate(results.etas) if eta >= 1]
     return (
-        _close(kind, payoffs, (ADVISED,), enough),
-        _close(kind, payoffs, ("IPS", "Poisson"), enough),
-        *([_worth(kind, payoffs, steep, enough)] if steep else []),
-        _ahead(kind, payoffs, enough),
-        _harmless(kind, payoffs, enough),
-        _kept(kind, payoffs, enough),
-        _choosing(kind, payoffs, enough),
+        _judge_estimated_curve(kind, results, (ADVISED,), enough),
+        _judge_estimated_curve(kind, results, ("IPS", "Poisson"), enough),
+        *([_judge_gain(kind, results, steep, enough)] if steep else []),
+        _judge_lead(kind, results, enough),
+        _judge_loss(kind, results, enough),
+        _judge_share_kept(kind, results, enough),
+        _judge_choice(kind, results, enough),
     )
 
 
-def _close(kind: str, payoffs: Payoffs, rules: Sequence[str], enough: bool) -> Verdict:
+def _judge_estimated_curve(kind: str, results: LearningResults, rules: Sequence[str], enough: bool) -> Verdict:
     worst, place, outside, within, of = 0.0, "nowhere", 0, 0, 0
     for rule in rules:
-        mean, error = mean_and_error(payoffs.gain("LightGBM", rule, f"{rule}, true p"))
-        outside += int((np.abs(mean) - 2 * error > CLOSE).sum())
-        within += int((np.abs(mean) <= CLOSE).sum())
+        mean, error = mean_and_error(results.gain("LightGBM", rule, f"{rule}, true p"))
+        outside += int((np.abs(mean) - 2 * error > MAX_GAP).sum())
+        within += int((np.abs(mean) <= MAX_GAP).sum())
         of += mean.size
         where = np.abs(mean).argmax()
         if abs(mean.flat[where]) > abs(worst):
-            worst, place = float(mean.flat[where]), f"{rule}, {payoffs.place(where)}"
-    return judged(
-        f"{kind}: estimated propensities are within {CLOSE} of true ones in nDCG by {' and '.join(rules)}, two "
-        "standard errors allowed",
-        f"{worst:+.4f} at the most ({place}); outside in {outside} of {of} settings, with nothing allowed in "
-        f"{of - within}",
+            worst, place = float(mean.flat[where]), f"{rule}, {results.describe(where)}"
+    return make_verdict(
+        f"{kind}: with {' and '.join(rules)}, nDCG with estimated propensities is within {MAX_GAP} of nDCG with true "
+        "ones (tolerance: two standard errors)",
+        f"largest difference {worst:+.4f} ({place}); outside the tolerance in {outside} of {of} settings, above the "
+        f"limit without tolerance in {of - within}",
         outside == 0,
         enough=enough,
     )
 
 
-def _worth(kind: str, payoffs: Payoffs, steep: Sequence[int], enough: bool) -> Verdict:
-    gains = {learner: payoffs.gain(learner, ADVISED)[steep] for learner in _TREES}
-    told = []
-    for number, views in enumerate(payoffs.views):
+def _judge_gain(kind: str, results: LearningResults, steep: Sequence[int], enough: bool) -> Verdict:
+    gains = {learner: results.gain(learner, ADVISED)[steep] for learner in _TREES}
+    lines = []
+    for number, views in enumerate(results.views):
         of_views = np.stack([gain[:, number] for gain in gains.values()])
-        told.append(f"{_views(views)}: {of_views.min():+.3f}, on average {of_views.mean():+.3f}")
+        lines.append(f"{_views(views)}: {of_views.min():+.3f}, mean {of_views.mean():+.3f}")
     least = min(float(gain.min()) for gain in gains.values())
-    return judged(
-        f"{kind}: the cautious blend gains {WORTH} or more over no correction at η of 1 and 2, in every seed",
-        f"least gain of a seed at {'; at '.join(told)}",
-        least >= WORTH,
+    return make_verdict(
+        f"{kind}: the cautious blend gains at least {MIN_GAIN} over no correction at η of 1 and 2, with every seed",
+        f"smallest gain of a seed: {'; '.join(lines)}",
+        least >= MIN_GAIN,
         enough=enough,
     )
 
 
-def _ahead(kind: str, payoffs: Payoffs, enough: bool) -> Verdict:
-    mean, error = mean_and_error(payoffs.gain("XGBoost", ADVISED, "lambdarank_unbiased"))
+def _judge_lead(kind: str, results: LearningResults, enough: bool) -> Verdict:
+    mean, error = mean_and_error(results.gain("XGBoost", ADVISED, "lambdarank_unbiased"))
     where = mean.argmin()
-    below = int((mean + 2 * error < AHEAD).sum())
-    return judged(
-        f"{kind}: the cautious blend is {AHEAD} or more above XGBoost's lambdarank_unbiased, two standard errors "
-        "allowed",
-        f"{mean.min():+.3f} at the least ({payoffs.place(where)}), {mean.mean():+.3f} on average; below in {below} of "
-        f"{mean.size} settings, with nothing allowed in {int((mean < AHEAD).sum())}",
+    below = int((mean + 2 * error < MIN_LEAD).sum())
+    return make_verdict(
+        f"{kind}: the cautious blend is at least {MIN_LEAD} better than XGBoost's lambdarank_unbiased (tolerance: two "
+        "standard errors)",
+        f"lowest lead {mean.min():+.3f} ({results.describe(where)}), mean {mean.mean():+.3f}; below the limit in "
+        f"{below} of {mean.size} settings, without tolerance in {int((mean < MIN_LEAD).sum())}",
         below == 0,
         enough=enough,
     )
 
 
-def _harmless(kind: str, payoffs: Payoffs, enough: bool) -> Verdict:
-    gains = {learner: payoffs.gain(learner, ADVISED) for learner in _TREES}
+def _judge_loss(kind: str, results: LearningResults, enough: bool) -> Verdict:
+    gains = {learner: results.gain(learner, ADVISED) for learner in _TREES}
     mean, error = mean_and_error(np.stack(list(gains.values())))
     worst = np.unravel_index(mean.argmin(), mean.shape)
-    lost = sum(int((gain < -HARMLESS).sum()) for gain in gains.values())
-    below = int((mean + 2 * error < -HARMLESS).sum())
-    return judged(
-        f"{kind}: the cautious blend is never worse than no correction by more than {HARMLESS}, two standard errors "
-        "allowed",
-        f"{mean[worst]:+.4f} ± {error[worst]:.4f} at the least ({_where(payoffs, mean.argmin())}); worse in {below} of "
-        f"{mean.size} settings, with nothing allowed in {int((mean < -HARMLESS).sum())}, and in {lost} of "
-        f"{mean.size * payoffs.seeds} single runs",
+    lost = sum(int((gain < -MAX_LOSS).sum()) for gain in gains.values())
+    below = int((mean + 2 * error < -MAX_LOSS).sum())
+    return make_verdict(
+        f"{kind}: the cautious blend is never worse than no correction by more than {MAX_LOSS} (tolerance: two "
+        "standard errors)",
+        f"lowest gain {mean[worst]:+.4f} ± {error[worst]:.4f} ({_where(results, mean.argmin())}); worse in {below} of "
+        f"{mean.size} settings, without tolerance in {int((mean < -MAX_LOSS).sum())}, and in {lost} of "
+        f"{mean.size * results.seeds} single runs",
         below == 0,
         enough=enough,
     )
 
 
-def _where(payoffs: Payoffs, number: int | np.integer[Any]) -> str:
-    """Say where in an array over learners with trees, η, page views and trees something is, by its number."""
-    learner, setting = divmod(int(number), int(np.prod(payoffs.shape)))
-    return f"{_TREES[learner]}, {payoffs.place(setting)}"
+def _where(results: LearningResults, number: int | np.integer[Any]) -> str:
+    """Describe the learner and setting at a flat index into an array over tree learners, η, page views and trees."""
+    learner, setting = divmod(int(number), int(np.prod(results.shape)))
+    return f"{_TREES[learner]}, {results.describe(setting)}"
 
 
-def _kept(kind: str, payoffs: Payoffs, enough: bool) -> Verdict:
-    either = np.stack([[payoffs.gain(learner, rule) for rule in ("IPS", "Poisson")] for learner in _TREES])
-    ours = np.stack([payoffs.gain(learner, ADVISED) for learner in _TREES])
-    # The better of both on average over seeds, not of each seed: that would be to choose by what nobody knows.
+def _judge_share_kept(kind: str, results: LearningResults, enough: bool) -> Verdict:
+    either = np.stack([[results.gain(learner, rule) for rule in ("IPS", "Poisson")] for learner in _TREES])
+    ours = np.stack([results.gain(learner, ADVISED) for learner in _TREES])
+    # The rule that is better on average over seeds: in practice nobody knows which is better for a given seed.
     first = either.mean(axis=-1)[:, 0] >= either.mean(axis=-1)[:, 1]
     better = np.where(first[..., None], either[:, 0], either[:, 1])
-    counts = better.mean(axis=-1) >= _SLIGHT
+    counts = better.mean(axis=-1) >= _SMALL_GAIN
     share = np.where(counts, ours.mean(axis=-1) / np.where(counts, better.mean(axis=-1), 1), np.inf)
-    mean, error = mean_and_error(ours - KEPT * better)
+    mean, error = mean_and_error(ours - MIN_SHARE_KEPT * better)
     below = int((counts & (mean + 2 * error < 0)).sum())
-    place = _where(payoffs, share.argmin()) if counts.any() else "nowhere"
-    return judged(
-        f"{kind}: the cautious blend keeps {KEPT:.0%} or more of the better of IPS and Poisson where that gains "
-        f"{_SLIGHT}, two standard errors allowed",
-        f"{share.min():.0%} at the least ({place}); less in {below} of {int(counts.sum())} settings, with nothing "
-        f"allowed in {int((share < KEPT).sum())}",
+    place = _where(results, share.argmin()) if counts.any() else "nowhere"
+    return make_verdict(
+        f"{kind}: the cautious blend keeps at least {MIN_SHARE_KEPT:.0%} of the gain of the better of IPS and Poisson "
+        "where "
+        f"that gain is at least {_SMALL_GAIN} (tolerance: two standard errors)",
+        f"lowest share {share.min():.0%} ({place}); less in {below} of {int(counts.sum())} settings, without "
+        f"tolerance in {int((share < MIN_SHARE_KEPT).sum())}",
         below == 0,
         enough=enough and bool(counts.any()),
     )
 
 
-def _choosing(kind: str, payoffs: Payoffs, enough: bool) -> Verdict:
-    gain, _ = mean_and_error(payoffs.gain("LightGBM", "chosen"))
-    return judged(
-        f"{kind}: to choose one of the two by cross-validation is never worse than none by more than {HARMLESS}",
-        f"{gain.min():+.4f} at the least ({payoffs.place(gain.argmin())})",
-        gain.min() >= -HARMLESS,
+def _judge_choice(kind: str, results: LearningResults, enough: bool) -> Verdict:
+    gain, _ = mean_and_error(results.gain("LightGBM", "chosen"))
+    return make_verdict(
+        f"{kind}: choosing IPS or Poisson by cross-validation is never worse than no correction by more than "
+        f"{MAX_LOSS}",
+        f"lowest gain {gain.min():+.4f} ({results.describe(gain.argmin())})",
+        gain.min() >= -MAX_LOSS,
         enough=enough,
     )
 
 
-def payoff_lines(kind: str, payoffs: Payoffs, trees: int) -> Iterator[str]:
-    """Yield the gains over no correction in thousandths, by learner and rule, at one number of trees."""
-    number = list(payoffs.trees).index(trees)
+def result_lines(kind: str, results: LearningResults, trees: int) -> Iterator[str]:
+    """Yield a text table of gains over no correction × 1,000, by learner and rule, for one number of trees."""
+    number = list(results.trees).index(trees)
     yield ""
     yield (
         f"{kind}, {trees} trees: nDCG@10 of no correction, and gains over it × 1,000 at η = "
-        f"{' / '.join(f'{eta:g}' for eta in payoffs.etas)}"
+        f"{' / '.join(f'{eta:g}' for eta in results.etas)}"
     )
-    yield " | ".join(["learner", "rule", *map(_views, payoffs.views)])
-    for learner, rule in payoffs.ndcg:
+    yield " | ".join(["learner", "rule", *map(_views, results.views)])
+    for learner, rule in results.ndcg:
         if rule == "naive":
-            mean = payoffs.ndcg[learner, rule][:, :, number].mean(axis=-1)
+            mean = results.ndcg[learner, rule][:, :, number].mean(axis=-1)
             cells = [" / ".join(f"{value:.3f}" for value in column) for column in mean.T]
         else:
-            mean = 1000 * payoffs.gain(learner, rule)[:, :, number].mean(axis=-1)
+            mean = 1000 * results.gain(learner, rule)[:, :, number].mean(axis=-1)
             cells = [" / ".join(f"{value:+.0f}" for value in column) for column in mean.T]
         yield " | ".join([learner, rule, *cells])
 
 
-def draw_payoffs(payoffs: Payoffs, trees: int) -> Any:
-    """Draw gains over no correction by page views, a column for each η and a row for each learner with trees."""
-    figure = optional("matplotlib.figure", "Pictures need").Figure(figsize=(9.0, 5.6), layout="constrained")
-    number = list(payoffs.trees).index(trees)
+def draw_results(results: LearningResults, trees: int) -> Any:
+    """Draw gains over no correction by page views: one column for each η, one row for each tree learner."""
+    figure = optional("matplotlib.figure", "Figures need").Figure(figsize=(9.0, 5.6), layout="constrained")
+    number = list(results.trees).index(trees)
     rules = ("IPS", "Poisson", "cautious")
     own = {"LightGBM": "position", "XGBoost": "lambdarank_unbiased"}
-    grid = figure.subplots(len(own), len(payoffs.etas), sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(len(own), len(results.etas), sharex=True, sharey=True, squeeze=False)
     for row, (learner, other) in zip(grid, own.items(), strict=True):
         for column, axes in enumerate(row):
             add_grid(axes).axhline(0, color="black", linewidth=0.8)
             for place, rule in enumerate((*rules, other)):
-                mean, error = mean_and_error(payoffs.gain(learner, rule)[column, :, number])
-                x = aside(payoffs.views, place, True) if len(payoffs.views) > 1 else payoffs.views
-                label = "its own correction" if rule == other else rule
+                mean, error = mean_and_error(results.gain(learner, rule)[column, :, number])
+                x = shift_right(results.views, place, True) if len(results.views) > 1 else results.views
+                label = "built-in correction" if rule == other else rule
                 axes.errorbar(x, mean, yerr=2 * error, **style_of(rule, place), markersize=3.5, capsize=2, label=label)
             axes.set_xscale("log")
-            axes.set_xticks(list(payoffs.views), [str(views) for views in payoffs.views])
+            axes.set_xticks(list(results.views), [str(views) for views in results.views])
             axes.minorticks_off()
-            axes.set_title(f"{learner}, η = {payoffs.etas[column]:g}", fontsize=10)
+            axes.set_title(f"{learner}, η = {results.etas[column]:g}", fontsize=10)
         row[0].set_ylabel("Gain in nDCG@10")
     for axes in grid[-1]:
-        axes.set_xlabel("Page views a query")
+        axes.set_xlabel("Page views per query")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 
 def curve_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table of what wrong curves cost, in thousandths."""
+    """Yield a text table of the losses from wrong curves × 1,000."""
     etas = sorted({row["eta"] for row in rows})
     yield ""
     yield (
-        f"What a wrong curve costs against the true one, nDCG@10 × 1,000 ({VIEWS} views, LightGBM, {TREES} trees), at "
+        f"Loss from a wrong curve against the true one, nDCG@10 × 1,000 ({VIEWS} views, LightGBM, {TREES} trees), at "
         f"η = {' / '.join(f'{eta:g}' for eta in etas)}"
     )
     yield " | ".join(["curve", *_RULES])
@@ -454,8 +465,8 @@ def curve_lines(rows: Sequence[Row]) -> Iterator[str]:
         yield " | ".join([label, *cells])
 
 
-def collect(trials: Sequence[Mapping[tuple[float, int], Found]], sizes: Sizes) -> Payoffs:
-    """Bring the trials of all seeds together."""
+def collect(trials: Sequence[Mapping[tuple[float, int], NdcgByRule]], sizes: Sizes) -> LearningResults:
+    """Combine the results of all seeds."""
     etas, views = sizes.learning_etas, sizes.learning_views
     first = trials[0][etas[0], views[0]]
     learners = sorted({learner for learner, _ in first}, key=[learner for learner, _ in first].index)
@@ -465,4 +476,4 @@ def collect(trials: Sequence[Mapping[tuple[float, int], Found]], sizes: Sizes) -
         for name in first
         if name[0] == learner
     }
-    return Payoffs(etas, views, sizes.learning_trees, ndcg)
+    return LearningResults(etas, views, sizes.learning_trees, ndcg)

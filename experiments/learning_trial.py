@@ -1,4 +1,7 @@
-"""One trial of learning from clicks: simulated clicks, labels made from them, and rankers trained on them."""
+"""One run of the experiment "learning": simulate clicks, make training labels from them, and train rankers.
+
+`Site` is a simulated search service, `Clicked` its clicks, and `Lesson` a training set with its loss.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ from posbias.objectives import (
 )
 from posbias.simulation.users import PositionBased
 
-# What an inverse propensity is capped at, as `posbias weights` does by default.
+# The cap of inverse propensities, the default of `posbias weights`.
 CAP = DEFAULT_CAP
 Features = npt.NDArray[np.float32]
-# Scores of documents at each number of trees asked for, a row each.
+# Scores of documents, one row for each number of trees.
 Scores = FloatArray
-# Fixed before any result was seen, and the same for all rules.
+# These parameters were fixed before the first result, and are the same for all rules.
 RATE, LEAVES, IN_LEAF, PENALTY = 0.1, 15, 20, 1.0
 _LIGHTGBM = {
     "learning_rate": RATE,
@@ -65,28 +68,28 @@ _XGBOOST = {
     "verbosity": 0,
 }
 _LINEAR_PENALTY = 1e-3
-# A page, and the paper's click noise.
+# The results per page, and the click noise of the paper.
 RANKS, _NOISE = 10, 0.1
-# Queries that each production ranker was trained on: it is of use, and far from perfect.
+# Training queries of each production ranker: enough to be useful, too few to be perfect.
 _PRODUCTION = 30
-# Fewer could be split, but not learned from.
-_FEWEST_QUERIES = 100
+# Too few queries could be split, but not learned from.
+_MIN_QUERIES = 100
 _FOLDS = 2
-# What learners have of their own against position bias; who learns with true propensities too, and who cross-validates:
-# neither depends on the learner, and both take their time.
-_OWN = {"LightGBM": "position", "XGBoost": "lambdarank_unbiased"}
+# The built-in corrections of the learners; the learners that also use true propensities; and the one that
+# cross-validates. The last two are slow and depend little on the learner, so not all learners do them.
+_BUILT_IN = {"LightGBM": "position", "XGBoost": "lambdarank_unbiased"}
 _WITH_TRUTH, _CHOOSING = ("linear", "LightGBM"), "LightGBM"
 Rule = str
 # nDCG@10 at each number of trees, by learner and rule.
-Found = dict[tuple[str, Rule], FloatArray]
+NdcgByRule = dict[tuple[str, Rule], FloatArray]
 
 
-def learn_from_clicks(site: Site, eta: float, views: int, trees: Sequence[int], seed: int) -> Found:
-    """Draw a log, estimate the curve from it, and learn by every rule with every learner."""
+def learn_from_clicks(site: Site, eta: float, views: int, trees: Sequence[int], seed: int) -> NdcgByRule:
+    """Simulate a log, estimate the curve from it, and train every learner by every rule."""
     user = site.user(eta)
     clicked = draw_clicks(site.training, site.rankings, user, views, seed_of(seed, eta, views))
     true, estimated = user.propensity(RANKS), clicked.estimate()
-    found: Found = {}
+    found: NdcgByRule = {}
     for name, learn in LEARNERS.items():
         curves = {"": estimated, ", true p": true} if name in _WITH_TRUTH else {"": estimated}
         lessons = {"naive": ips_lesson(clicked, np.ones(RANKS))}
@@ -102,15 +105,17 @@ def learn_from_clicks(site: Site, eta: float, views: int, trees: Sequence[int], 
         if name == _CHOOSING:
             ips = prefers_ips(clicked, estimated, learn, trees)
             found[name, "chosen"] = np.where(ips, found[name, "IPS"], found[name, "Poisson"])
-        if name in _OWN:
-            found[name, _OWN[name]] = site.quality(learn_built_in(clicked, _OWN[name], site.held_out.features, trees))
+        if name in _BUILT_IN:
+            found[name, _BUILT_IN[name]] = site.quality(
+                learn_built_in(clicked, _BUILT_IN[name], site.held_out.features, trees)
+            )
     return found
 
 
 # Compared by identity: arrays have no single truth value.
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A service: queries with clicks to learn from, queries held out, and two rankers in production."""
+    """A simulated search service: training queries, held-out queries, and two production rankers."""
 
     training: Judgments
     held_out: Judgments
@@ -118,21 +123,21 @@ class Site:
     production: float
 
     def quality(self, scores: Scores) -> FloatArray:
-        """Return nDCG@10 on the held-out queries, for every row of scores."""
+        """Return nDCG@10 on the held-out queries for every row of scores."""
         return np.array([ndcg(self.held_out, rank_scores(self.held_out, one)) for one in scores])
 
     def user(self, eta: float) -> PositionBased:
-        """Return who clicks here: the likelier the better the grade, as nDCG has it."""
+        """Return the user model: click probability rises with the grade, like the gain of nDCG."""
         return PositionBased(eta=eta, noise=_NOISE, graded=True, max_grade=max(1, int(self.training.grades.max())))
 
 
 def draw_clicks(
     judgments: Judgments, rankings: Mapping[str, IntArray], user: PositionBased, views: int, seed: int
 ) -> Clicked:
-    """Show every query so many times, each time by a ranker drawn at random, and let users click.
+    """Simulate clicks: show every query `views` times, each time by a random ranker.
 
-    By the position-based model clicks on a document depend on nothing else on its page, so that those of all views
-    at one rank are one binomial number: a hundred views cost what one does.
+    In the position-based model, clicks on a document do not depend on the rest of the page. So the clicks of all views
+    at one rank are one binomial number, and a hundred views cost as much as one.
     """
     rng = np.random.default_rng(seed)
     max_rank = next(iter(rankings.values())).shape[1]
@@ -149,7 +154,7 @@ def draw_clicks(
 
 @dataclass(frozen=True, eq=False)
 class Clicked:
-    """The clicks of all page views by each ranker, and how long a page is."""
+    """The simulated clicks by ranker, and the number of results per page."""
 
     judgments: Judgments
     served: Mapping[str, Served]
@@ -157,12 +162,12 @@ class Clicked:
 
     @property
     def shown(self) -> BoolArray:
-        """Which documents some page view showed."""
+        """Whether any page view showed each document."""
         return np.asarray(np.logical_or.reduce([one.shown for one in self.served.values()]))
 
     @property
     def clicks(self) -> FloatArray:
-        """Clicks on every document."""
+        """The clicks on every document."""
         return _summed(one.clicks for one in self.served.values())
 
     def weights(self, propensity: FloatArray) -> FloatArray:
@@ -171,7 +176,7 @@ class Clicked:
         return _summed(one.clicks * inverse[one.ranks] for one in self.served.values())
 
     def effective_clicks(self, propensity: FloatArray) -> float:
-        """Return how many clicks of equal weight would be as good, (Σ w)² / Σ w²."""
+        """Return the effective sample size of the weighted clicks, (Σ w)² / Σ w²."""
         inverse = np.concatenate([[0.0], 1 / floored(propensity)])
         first, second = (
             sum(float((one.clicks * inverse[one.ranks] ** power).sum()) for one in self.served.values())
@@ -180,13 +185,13 @@ class Clicked:
         return first**2 / second if second > 0 else 0.0
 
     def exposure(self, propensity: FloatArray) -> FloatArray:
-        """Return how often every document was seen; a view that did not show it counts as one at the last rank."""
+        """Return the exposure of every document; a view that did not show it counts as one at the last rank."""
         p = floored(propensity)
         seen = np.concatenate([p[-1:], p])
         return _summed(one.views * seen[one.ranks] for one in self.served.values())
 
     def to_log(self) -> pa.Table:
-        """Return the log, aggregated: impressions and clicks of every document by each ranker."""
+        """Return the aggregated log: impressions and clicks of every document by ranker."""
         ranks = {f"rank_{name}": one.ranks for name, one in self.served.items()}
         parts = []
         for name, one in self.served.items():
@@ -204,7 +209,7 @@ class Clicked:
         return pa.concat_tables(parts).combine_chunks()
 
     def estimate(self) -> FloatArray:
-        """Return the curve that CrossFit harvests from this log; NaN where a rank has no number."""
+        """Return the curve that CrossFit estimates from this log; NaN for ranks without an estimate."""
         harvested = harvest(ClickLog(self.to_log()), max_rank=self.max_rank, engine=DuckDB(threads=1))
         return CrossFit(interval=None).fit(harvested).propensity_
 
@@ -212,7 +217,7 @@ class Clicked:
 # Compared by identity: arrays have no single truth value.
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What one ranker showed: the rank of every document (0: not shown), and clicks on it in the views of its query."""
+    """The rank of every document by one ranker (0 if not shown), the views of its query, and the clicks on it."""
 
     ranks: IntArray
     views: IntArray
@@ -220,7 +225,7 @@ class Served:
 
     @property
     def shown(self) -> BoolArray:
-        """Which documents this ranker showed at all."""
+        """Whether this ranker showed each document."""
         return np.asarray((self.ranks > 0) & (self.views > 0))
 
 
@@ -229,7 +234,7 @@ def _summed(parts: Iterable[npt.NDArray[Any]]) -> FloatArray:
 
 
 def floored(propensity: FloatArray) -> FloatArray:
-    """Return p with the cap applied; a rank without a number is taken for the one above it, as a cautious user might.
+    """Return p with the cap applied; a rank without an estimate takes that of the rank above it.
 
     Example:
         >>> floored(np.array([1, 0.5, np.nan, 0.01])).tolist()
@@ -240,7 +245,7 @@ def floored(propensity: FloatArray) -> FloatArray:
 
 
 def _ranks(judgments: Judgments, ranking: IntArray) -> IntArray:
-    """The rank of every document, 0 where it is not on the page."""
+    """Return the rank of every document; 0 if it is not on the page."""
     ranks = np.zeros(judgments.documents, dtype=np.int64)
     query, place = np.nonzero(ranking >= 0)
     ranks[judgments.offsets[query] + ranking[query, place]] = place + 1
@@ -250,7 +255,7 @@ def _ranks(judgments: Judgments, ranking: IntArray) -> IntArray:
 # Compared by identity: arrays have no single truth value.
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """What to learn from: rows, and the loss of their scores with its slope and bend."""
+    """A training set: the features of its rows, the loss of scores, and its first and second derivatives."""
 
     features: Features
     loss: Callable[[FloatArray], float]
@@ -259,10 +264,10 @@ class Lesson:
 
 
 def learn_linear(lesson: Lesson, held_out: Sequence[Features], trees: Sequence[int]) -> list[Scores]:
-    """Fit a linear ranker; it has no trees, and the same scores at every number of them."""
+    """Fit a linear ranker; it has no trees, so its scores are the same for every number of trees."""
     from scipy.optimize import minimize
 
-    # In 64 bits: the square of what a file may hold does not fit into 32.
+    # Computed in 64 bits: squares of large feature values overflow 32 bits.
     middle = lesson.features.mean(axis=0, dtype=np.float64)
     spread = np.maximum(lesson.features.std(axis=0, dtype=np.float64), 1e-6)
     x = ((lesson.features - middle) / spread).astype(np.float32)
@@ -281,7 +286,7 @@ def learn_linear(lesson: Lesson, held_out: Sequence[Features], trees: Sequence[i
 
 
 def learn_lightgbm(lesson: Lesson, held_out: Sequence[Features], trees: Sequence[int]) -> list[Scores]:
-    """Fit boosted trees with LightGBM; one fit serves every number of trees."""
+    """Fit boosted trees with LightGBM; one fit gives the scores for every number of trees."""
     lightgbm = optional("lightgbm", "This learner needs")
     data = lightgbm.Dataset(lesson.features, init_score=np.full(len(lesson.features), lesson.start), params=_LIGHTGBM)
     settings = _LIGHTGBM | {"objective": lambda scores, _: lesson.slopes(scores)}
@@ -289,7 +294,7 @@ def learn_lightgbm(lesson: Lesson, held_out: Sequence[Features], trees: Sequence
 
 
 def learn_xgboost(lesson: Lesson, held_out: Sequence[Features], trees: Sequence[int]) -> list[Scores]:
-    """Fit boosted trees with XGBoost; one fit serves every number of trees."""
+    """Fit boosted trees with XGBoost; one fit gives the scores for every number of trees."""
     xgboost = optional("xgboost", "This learner needs")
     data = xgboost.QuantileDMatrix(lesson.features, nthread=1, max_bin=_XGBOOST["max_bin"])
     settings = _XGBOOST | {"base_score": lesson.start}
@@ -313,7 +318,7 @@ def _xgboost_scores(model: Any, held_out: Sequence[Features], trees: Sequence[in
 
 
 def _scores_by_trees(part: Callable[[Features, int, int], FloatArray], rows: Features, trees: Sequence[int]) -> Scores:
-    """Scores of trees so far: what the next trees add, added up. A constant, if each has one, moves no document."""
+    """Return cumulative scores by number of trees. A constant in each part does not change the ranking."""
     return np.cumsum([part(rows, first, last) for first, last in zip([0, *trees[:-1]], trees, strict=True)], axis=0)
 
 
@@ -325,58 +330,58 @@ LEARNERS: dict[str, Callable[[Lesson, Sequence[Features], Sequence[int]], list[S
 
 
 def ips_lesson(clicked: Clicked, propensity: FloatArray, rows: BoolArray | None = None) -> Lesson:
-    """Learn from IPS weights of the documents shown; with p = 1 everywhere, from clicks as they are."""
+    """Return the training set with IPS weights of the documents shown; with p = 1, the weights are the raw clicks."""
     taken = clicked.shown if rows is None else clicked.shown & rows
     weights = clicked.weights(propensity)[taken]
     return softmax_lesson(clicked.judgments.features[taken], weights, _groups(clicked.judgments, taken))
 
 
 def softmax_lesson(features: Features, weights: FloatArray, groups: IntArray) -> Lesson:
-    """Learn by the softmax loss over the documents of each group."""
+    """Return a training set with the softmax loss over the documents of each group."""
     w = scaled_weights(weights)
     return Lesson(features, lambda s: softmax_loss(s, w, groups), lambda s: softmax_ips(s, w, groups))
 
 
 def _groups(judgments: Judgments, rows: BoolArray) -> IntArray:
-    """How many of these rows each query has, of those that have any."""
+    """Return the number of these rows of each query that has any."""
     sizes = np.bincount(judgments.query_of[rows], minlength=judgments.queries)
     return sizes[sizes > 0]
 
 
 def exposure_lesson(clicked: Clicked, propensity: FloatArray, rows: BoolArray | None = None) -> Lesson:
-    """Learn from clicks and exposure of all candidates, shown or not."""
+    """Return the training set with clicks and exposure of all candidates, shown or not."""
     taken = np.ones(clicked.judgments.documents, dtype=bool) if rows is None else rows
     exposure = clicked.exposure(propensity)[taken]
     return poisson_lesson(clicked.judgments.features[taken], clicked.clicks[taken], exposure)
 
 
 def poisson_lesson(features: Features, clicks: FloatArray, exposure: FloatArray) -> Lesson:
-    """Learn by the likelihood of clicks, given how often each document was seen."""
+    """Return a training set with the Poisson likelihood of clicks given the exposure."""
     c, e = scaled_counts(clicks, exposure)
     return Lesson(features, lambda s: poisson_loss(s, c, e), lambda s: poisson_exposure(s, c, e), poisson_start(c, e))
 
 
 def add_up(factors: Callable[..., Sequence[float]], judgments: Judgments, n: float, *rankers: Scores) -> Scores:
-    """Return one ranker of some, by their factors for n effective clicks, at each number of trees."""
+    """Return the weighted sum of rankers by their factors for n effective clicks, for each number of trees."""
     of_trees = zip(*rankers, strict=True)
     return np.array([np.asarray(factors(*scores, judgments.query_of, n)) @ np.array(scores) for scores in of_trees])
 
 
 def prefers_ips(clicked: Clicked, propensity: FloatArray, learn: Learner, trees: Sequence[int]) -> BoolArray:
-    """Choose between IPS and exposure Poisson by `choose_rule`, at each number of trees."""
+    """Return whether `choose_rule` prefers IPS to Poisson, for each number of trees."""
     judgments = clicked.judgments
     weights, views = clicked.weights(propensity), clicked.shown.astype(np.int64)
 
     def fitted(lesson: Callable[[Clicked, FloatArray, BoolArray], Lesson]) -> Callable[[IntArray, IntArray], Scores]:
-        # The folds are the same at every number of trees, which one fit serves.
-        kept: dict[int, Scores] = {}
+        # The folds are the same for every number of trees, and one fit gives all of them.
+        cache: dict[int, Scores] = {}
 
         def fit(rows: IntArray, scored: IntArray) -> Scores:
-            if scored[0] not in kept:
+            if scored[0] not in cache:
                 taken = np.zeros(judgments.documents, dtype=bool)
                 taken[rows] = True
-                kept[scored[0]] = learn(lesson(clicked, propensity, taken), [judgments.features[scored]], trees)[0]
-            return kept[scored[0]]
+                cache[scored[0]] = learn(lesson(clicked, propensity, taken), [judgments.features[scored]], trees)[0]
+            return cache[scored[0]]
 
         return fit
 
@@ -392,7 +397,7 @@ Learner = Callable[[Lesson, Sequence[Features], Sequence[int]], list[Scores]]
 
 
 def learn_built_in(clicked: Clicked, rule: Rule, held_out: Features, trees: Sequence[int]) -> Scores:
-    """Learn by what LightGBM or XGBoost have against position bias, from pages as they were shown."""
+    """Train with the built-in correction of LightGBM or XGBoost, on pages as they were shown."""
     judgments = clicked.judgments
     rows, ranks, clicks, groups = [], [], [], []
     for one in clicked.served.values():
@@ -417,7 +422,7 @@ def learn_positions(
     held_out: Sequence[Features],
     trees: Sequence[int],
 ) -> list[Scores]:
-    """Fit LightGBM's lambdarank with `position`, its own correction: pages as they were shown, clicks as labels."""
+    """Fit LightGBM's lambdarank with `position`, its built-in correction: pages as shown, clicks as labels."""
     lightgbm = optional("lightgbm", "This learner needs")
     data = lightgbm.Dataset(features, clicks, group=groups, position=positions, params=_LIGHTGBM)
     gains = list(range(int(clicks.max(initial=0)) + 1))
@@ -428,7 +433,7 @@ def learn_positions(
 def learn_unbiased(
     features: Features, clicks: IntArray, groups: IntArray, held_out: Sequence[Features], trees: Sequence[int]
 ) -> list[Scores]:
-    """Fit XGBoost's `lambdarank_unbiased`, its own correction: rows in the order shown, clicks as labels."""
+    """Fit XGBoost's `lambdarank_unbiased`, its built-in correction: rows in the order shown, clicks as labels."""
     xgboost = optional("xgboost", "This learner needs")
     query = np.repeat(np.arange(len(groups)), groups)
     data = xgboost.QuantileDMatrix(features, clicks, qid=query, nthread=1, max_bin=_XGBOOST["max_bin"])
@@ -437,11 +442,11 @@ def learn_unbiased(
 
 
 def open_site(judgments: Judgments, queries: int, seed: int) -> Site:
-    """Split judgments into queries to learn from, as many held out, and a few that production learned from."""
-    if judgments.queries < _FEWEST_QUERIES:
+    """Split judgments into training queries, as many held-out queries, and a few for the production rankers."""
+    if judgments.queries < _MIN_QUERIES:
         raise PosbiasError(
-            f"There are {judgments.queries} queries in the judgments, and learning needs {_FEWEST_QUERIES}: use other "
-            "judgments as data, or the built-in ones without it."
+            f"There are {judgments.queries} queries in the judgments, and learning needs {_MIN_QUERIES}: use other "
+            "judgments as data, or omit data to use generated ones."
         )
     few = min(_PRODUCTION, judgments.queries // 10)
     half = min(queries, (judgments.queries - 2 * few) // 2)
@@ -455,15 +460,15 @@ def open_site(judgments: Judgments, queries: int, seed: int) -> Site:
 
 
 def _dense(judgments: Judgments) -> Judgments:
-    """LightGBM and XGBoost disagree about sparse matrices: to the one what is left out is 0, to the other missing."""
+    """Return dense features: in sparse matrices, LightGBM treats absent values as 0 and XGBoost as missing."""
     features = judgments.features
     if isinstance(features, np.ndarray):
         return judgments
     return Judgments(judgments.offsets, judgments.grades, features.toarray())
 
 
-def learn_from_labels(site: Site, trees: Sequence[int]) -> Found:
-    """Learn from what no click log has: the gain of every document."""
+def learn_from_labels(site: Site, trees: Sequence[int]) -> NdcgByRule:
+    """Train on the true gain of every document, which no click log has: an upper limit."""
     training = site.training
     lesson = softmax_lesson(training.features, np.asarray(2.0**training.grades - 1, dtype=np.float64), training.sizes)
     return {

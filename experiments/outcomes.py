@@ -1,4 +1,4 @@
-"""What an experiment results in: numbers, a picture, and whether the claims hold."""
+"""`Outcome` and `Verdict`: the numbers and the figure of an experiment, and whether its claims hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from posbias._arrays import FloatArray, IntArray
 from posbias._files import atomic_write
 
 Row = Mapping[str, Any]
-# With fewer logs than this a standard error over them is too uncertain itself to tell by.
+# With fewer logs, the standard error itself is too uncertain to judge a claim.
 ENOUGH_LOGS = 20
 _VERDICTS = {True: "HOLDS", False: "DOES NOT HOLD", None: "TOO LITTLE DATA"}
 
@@ -26,12 +26,12 @@ class Outcome:
     """The result of one experiment.
 
     Arguments:
-        name: the experiment, and the beginning of its files' names.
-        rows: the numbers, a row for each point of each line of the figure.
-        figure: the picture, a matplotlib Figure.
-        verdicts: the paper's claims about it.
+        name: the name of the experiment, and the first part of its file names.
+        rows: the numbers, one row for each point of each line of the figure.
+        figure: a matplotlib Figure.
+        verdicts: the claims, and whether they hold.
         tables: further tables by name, such as the sizes of the intervention sets.
-        notes: what else was measured, in sentences.
+        notes: further results, as lines of text.
     """
 
     name: str
@@ -42,32 +42,32 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
     def to_text(self) -> str:
-        """Return the verdicts, a line each, and the notes."""
+        """Return the verdicts, one per line, and the notes."""
         return "\n".join([*map(str, self.verdicts), *self.notes])
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write NAME.csv, NAME.png, NAME.txt and NAME-TABLE.csv, each whole or not at all."""
+        """Write NAME.csv, NAME.png, NAME.txt and NAME-TABLE.csv, each written completely or not at all."""
         folder = Path(folder)
         files = {folder / f"{self.name}.csv": self.rows}
         files |= {folder / f"{self.name}-{table}.csv": rows for table, rows in self.tables.items()}
         for path, rows in files.items():
             _write_rows(path, rows)
-        picture, text = folder / f"{self.name}.png", folder / f"{self.name}.txt"
-        with atomic_write(picture) as part:
+        figure, text = folder / f"{self.name}.png", folder / f"{self.name}.txt"
+        with atomic_write(figure) as part:
             self.figure.savefig(part, format="png", dpi=130)
         with atomic_write(text) as part:
             Path(part).write_text(self.to_text() + "\n", "utf-8")
-        return [*files, picture, text]
+        return [*files, figure, text]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim of the paper, what we found, and whether that bears it out; None where it is too little to tell.
+    """A claim, the measured numbers, and whether the claim holds; None if there is too little data.
 
     Example:
         >>> print(Verdict("AllPairs is better", "MSE 0.1 against 0.2", True))
         HOLDS: AllPairs is better. Found: MSE 0.1 against 0.2.
-        >>> print(judged("AllPairs is better", "MSE nan against 0.2", False, float("nan"), 0.2))
+        >>> print(make_verdict("AllPairs is better", "MSE nan against 0.2", False, float("nan"), 0.2))
         TOO LITTLE DATA: AllPairs is better. Found: MSE nan against 0.2.
     """
 
@@ -83,37 +83,37 @@ def _write_rows(path: Path, rows: Sequence[Row]) -> None:
     with atomic_write(path) as part, open(part, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _plain(value) for name, value in row.items()} for row in rows)
+        writer.writerows({name: _format_cell(value) for name, value in row.items()} for row in rows)
 
 
-def _plain(value: Any) -> Any:
-    """What is not known is left empty, and numbers have no more digits than mean something."""
+def _format_cell(value: Any) -> Any:
+    """Format a CSV cell: missing numbers are empty, others have six significant digits."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6g}"
     return value
 
 
-def judged(
+def make_verdict(
     claim: str, found: str, holds: bool | np.bool_, *numbers: float | FloatArray, enough: bool = True
 ) -> Verdict:
-    """Return whether a claim holds, if there is enough to tell and all numbers that it rests on are known."""
+    """Return the verdict on a claim; undecided if there is too little data or one of its numbers is not finite."""
     known = enough and all(np.isfinite(number).all() for number in numbers)
     return Verdict(claim, found, bool(holds) if known else None)
 
 
 def seed_of(*parts: object) -> int:
-    """Return a seed that is the same in every process, and another for other parts."""
+    """Return a seed that depends only on the parts, and is the same in every process."""
     return zlib.crc32("/".join(map(str, parts)).encode())
 
 
-def known_mean(values: FloatArray) -> float:
-    """Return the mean of what is known; NaN if nothing is."""
+def finite_mean(values: FloatArray) -> float:
+    """Return the mean of the finite values; NaN if there are none."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else float("nan")
 
 
 def mean_and_spread(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return each point's mean and standard deviation over the runs that have an estimate; NaN where too few have.
+    """Return the mean and standard deviation of each point over the runs with an estimate; NaN if too few have one.
 
     Example:
         >>> mean_and_spread(np.array([[1.0, 3.0, np.nan], [2.0, np.nan, np.nan]]))
@@ -127,8 +127,8 @@ def mean_and_spread(values: FloatArray) -> tuple[FloatArray, FloatArray]:
         return mean, np.sqrt(squares / np.where(count > 1, count - 1, np.nan))
 
 
-def set_rows(sizes: IntArray) -> list[Row]:
-    """Return a row for each set S_{k,k'} with k < k'."""
+def intervention_set_rows(sizes: IntArray) -> list[Row]:
+    """Return the size of each intervention set S_{k,k'} with k < k', one row per set."""
     ranks = len(sizes)
     return [
         {"k": k + 1, "other": other + 1, "pairs": int(sizes[k, other])}
@@ -137,12 +137,12 @@ def set_rows(sizes: IntArray) -> list[Row]:
     ]
 
 
-def set_lines(sizes: IntArray) -> list[str]:
-    """Return the table as the paper prints it: column k, row k'.
+def intervention_set_lines(sizes: IntArray) -> list[str]:
+    """Return the sizes of the intervention sets as the table of the paper: column k, row k'.
 
     Example:
         >>> import numpy as np
-        >>> print(*set_lines(np.array([[0, 1200, 3], [1200, 0, 40], [3, 40, 0]])), sep="\\n")
+        >>> print(*intervention_set_lines(np.array([[0, 1200, 3], [1200, 0, 40], [3, 40, 0]])), sep="\\n")
                   1       2
            2  1,200       -
            3      3      40
@@ -155,18 +155,15 @@ def set_lines(sizes: IntArray) -> list[str]:
     return lines
 
 
-def summarize(held: int, claims: int, undecided: int) -> str:
-    """Return how many claims hold, in a sentence.
+def summarize(holding: int, claims: int, undecided: int) -> str:
+    """Return a sentence that says how many claims hold.
 
     >>> summarize(3, 5, 0), summarize(3, 5, 1)
-    ('3 of 5 claims hold.', '3 of 5 claims hold; there is too little data to tell of 1.')
+    ('3 of 5 claims hold.', '3 of 5 claims hold; there is too little data to decide 1.')
     >>> summarize(0, 14, 14)
-    'There is too little data to tell of any of 14 claims; with more, as without --quick, there may be enough.'
+    'There is too little data to decide any of the 14 claims. Run without --quick, or use more data.'
     """
     if undecided == claims > 0:
-        return (
-            f"There is too little data to tell of any of {claims} claims; with more, as without --quick, there may "
-            "be enough."
-        )
-    more = f"; there is too little data to tell of {undecided}" if undecided else ""
-    return f"{held} of {claims} claims hold{more}."
+        return f"There is too little data to decide any of the {claims} claims. Run without --quick, or use more data."
+    more = f"; there is too little data to decide {undecided}" if undecided else ""
+    return f"{holding} of {claims} claims hold{more}."

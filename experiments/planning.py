@@ -1,4 +1,12 @@
-"""How well plans predict standard errors."""
+"""Experiment "planning": are the standard errors that `plan` forecasts accurate?
+
+The experiment simulates a log, plans from its harvest, and then simulates what was planned: four times the queries,
+another split of traffic, and one more ranker. It compares the forecast standard errors of log p with the actual ones; a
+claim holds if they agree within 15%.
+
+planning.csv has a row for each setting and estimator: the lowest and highest ratio of forecast to actual standard error
+in each scenario, and the number of ranks compared. planning-by-rank.csv has the ratio of each rank.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +18,7 @@ import numpy as np
 from experiments.coverage import WorldSetting
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
-from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, judged, seed_of
+from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, make_verdict, seed_of
 from experiments.simulated_logs import buckets_of, draw_log
 from posbias._arrays import BoolArray, FloatArray
 from posbias.estimators import FROM_HARVESTS
@@ -20,15 +28,15 @@ from posbias.planning.forecast import Forecast, measure_errors
 from posbias.planning.plan import plan
 from posbias.simulation.world import World
 
-# What is forecast, in the order of the arrays below.
+# The scenarios, in the order of the arrays below.
 SCENARIOS = ("four times the queries", "another split", "one more ranker")
 _TIMES = 4
-# "Within 15%": the promise of a plan.
-_WITHIN = 0.15
-# Logs drawn afterwards for each log that is planned from: the forecast is known less well.
+# Plans claim an accuracy of 15%.
+_TOLERANCE = 0.15
+# The number of logs of each scenario that are simulated for each plan.
 _DRAWN_LOGS = 2
-# A rank is judged only if this share of the plans has a number for it: otherwise those plans would be a selection.
-_MOSTLY = 0.9
+# A rank is judged only if this share of the plans forecasts it: fewer plans would be a biased selection.
+_MIN_SHARE = 0.9
 SETTINGS: dict[str, WorldSetting] = {
     "2 rankers": WorldSetting(World(queries=2000)),
     "near-identical rankers": WorldSetting(World(queries=3000, similarity=0.97)),
@@ -42,11 +50,11 @@ SETTINGS: dict[str, WorldSetting] = {
 
 
 def run_planning(lab: Laboratory) -> Outcome:
-    """Plan from logs of every setting, draw logs of each scenario, and compare standard errors."""
+    """Plan from logs of every setting, simulate logs of each scenario, and compare standard errors."""
     found: dict[str, dict[str, ForecastVariances]] = {}
-    logs = lab.sizes.planned_logs
+    logs = lab.sizes.planning_logs
     for number, (name, setting) in enumerate(SETTINGS.items()):
-        world = setting.drawn(lab.sizes.world)
+        world = setting.shrunk_world(lab.sizes.world)
         drawn = []
         for log in range(logs):
             drawn.append(measure(world, seed_of(lab.seed, "planning", name, log)))
@@ -58,18 +66,18 @@ def run_planning(lab: Laboratory) -> Outcome:
     rows = [row for name, by_estimator in found.items() for row in _rows(name, by_estimator)]
     by_rank = [row for name, by_estimator in found.items() for row in _rank_rows(name, by_estimator)]
     lines = {label: np.array([found[name][label].furthest() for name in SETTINGS]).T for label in FROM_HARVESTS}
-    label = "Forecast over actual standard error: furthest from 1 of all ranks"
-    figure = draw_settings(list(SETTINGS), lines, label, (1 - _WITHIN, 1 + _WITHIN))
+    label = "Ratio of forecast to actual standard error (the rank furthest from 1)"
+    figure = draw_settings(list(SETTINGS), lines, label, (1 - _TOLERANCE, 1 + _TOLERANCE))
     return Outcome("planning", rows, figure, _verdicts(found), {"by-rank": by_rank}, _notes(rows))
 
 
 @dataclass(frozen=True, eq=False)
 class ForecastVariances:
-    """Variances of log p by log, scenario and rank from the second: (logs, 3, M − 1); NaN where there is none.
+    """Variances of log p by log, scenario and rank from 2 on, shape (logs, 3, M − 1); NaN where there is none.
 
     Attributes:
-        forecast: by the plan of one log.
-        actual: of logs drawn from the scenario, on average over a few.
+        forecast: the forecast of the plan.
+        actual: the mean variance of a few simulated logs of the scenario.
     """
 
     forecast: FloatArray
@@ -77,12 +85,12 @@ class ForecastVariances:
 
     @property
     def judged(self) -> BoolArray:
-        """Whether nearly all plans have a number for a rank, and the logs drawn an interval."""
+        """Whether nearly all plans forecast a rank and the simulated logs have an interval for it."""
         known = np.isfinite(self.forecast) & np.isfinite(self.actual)
-        return np.asarray(known.mean(axis=0) >= _MOSTLY)
+        return np.asarray(known.mean(axis=0) >= _MIN_SHARE)
 
     def ratios(self) -> tuple[FloatArray, FloatArray]:
-        """Return forecast standard errors over actual ones, and the standard errors of these ratios: (3, M − 1)."""
+        """Return the ratios of forecast to actual standard errors, and their standard errors, shape (3, M − 1)."""
         known = np.isfinite(self.forecast) & np.isfinite(self.actual)
         logs = np.maximum(known.sum(axis=0), 1)
         means, spreads = [], []
@@ -94,7 +102,7 @@ class ForecastVariances:
                 spreads.append(squares / (logs - 1) / logs / mean**2)
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(self.judged, np.sqrt(means[0] / means[1]), np.nan)
-        # By the delta method; a square root halves it.
+        # Delta method: the square root halves the relative error.
         return ratio, np.where(self.judged, ratio * np.sqrt(spreads[0] + spreads[1]) / 2, np.nan)
 
     def furthest(self) -> tuple[float, float]:
@@ -106,16 +114,16 @@ class ForecastVariances:
         return float(ratio[place]), float(error[place])
 
     def beyond(self) -> int:
-        """Return how many ratios are more than 15% from 1, two standard errors allowed."""
+        """Return how many ratios differ from 1 by more than 15% plus two standard errors."""
         ratio, error = self.ratios()
-        return int(np.count_nonzero(np.abs(ratio - 1) - 2 * error > _WITHIN))
+        return int(np.count_nonzero(np.abs(ratio - 1) - 2 * error > _TOLERANCE))
 
 
 def measure(world: World, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Plan from one log and draw a few of each scenario; return `ForecastVariances` of each estimator as a pair."""
-    made = _drawn(replace(world, seed=seed))
+    """Plan from one log, simulate logs of each scenario, and return the fields of `ForecastVariances` by estimator."""
+    harvest = _simulated_harvest(replace(world, seed=seed))
     split = dict(zip(world.rankers, _split(world), strict=True))
-    planned = plan(made, queries=world.queries, traffic=split, seed=seed % 1000)
+    planned = plan(harvest, queries=world.queries, traffic=split, seed=seed % 1000)
     forecasts = [planned.forecasts, planned.scenarios[0].forecasts, planned.scenarios[-1].forecasts]
     times = np.array([_TIMES, 1, 1])
     variances = np.stack([[_errors(one) for one in each] for each in forecasts]) ** 2 / times[:, None, None]
@@ -123,25 +131,27 @@ def measure(world: World, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]
     return {label: (variances[:, i], actual[:, i]) for i, label in enumerate(FROM_HARVESTS)}
 
 
-def _drawn(world: World) -> Harvest:
+def _simulated_harvest(world: World) -> Harvest:
     return draw_log(world, buckets_of(world.queries)).harvest(Layout.WIDE)
 
 
 def _split(world: World) -> tuple[float, ...]:
-    """Return another split of traffic: most to the ranker that has the least now, or to the last."""
+    """Return another split of traffic, which gives most to the last ranker."""
     return (0.3, 0.7) if len(world.rankers) == 2 else (0.2, 0.3, 0.5)
 
 
 def _errors(forecast: Forecast) -> list[float]:
-    """Return the standard errors of ranks with a forecast."""
+    """Return the forecast standard errors by rank; NaN without a forecast."""
     return [each.standard_error or np.nan if each.times is not None else np.nan for each in forecast.requirements]
 
 
 def _actual_variances(world: World, seed: int) -> FloatArray:
-    """Return the mean variance of log p by estimator and rank over logs of a world."""
-    drawn = [_drawn(replace(world, seed=seed_of(seed, "came", i))) for i in range(_DRAWN_LOGS)]
+    """Return the mean variance of log p by estimator and rank over simulated logs of a world."""
+    harvests = [_simulated_harvest(replace(world, seed=seed_of(seed, "came", i))) for i in range(_DRAWN_LOGS)]
     return np.asarray(
-        np.mean([[measure_errors(label, made).se[1:] ** 2 for label in FROM_HARVESTS] for made in drawn], axis=0)
+        np.mean(
+            [[measure_errors(label, harvest).se[1:] ** 2 for label in FROM_HARVESTS] for harvest in harvests], axis=0
+        )
     )
 
 
@@ -193,13 +203,17 @@ def _verdicts(found: Mapping[str, Mapping[str, ForecastVariances]]) -> tuple[Ver
         ratios = np.concatenate([one.ratios()[0][one.judged] for one in own.values()])
         beyond = {name: count for name, one in own.items() if (count := one.beyond())}
         logs = min(len(one.actual) for one in own.values())
-        few = f"; beyond at {sum(beyond.values())} of {len(ratios)}: {', '.join(beyond)}" if beyond else ""
+        exceptions = (
+            f"; beyond the tolerance at {sum(beyond.values())} of {len(ratios)} ranks: {', '.join(beyond)}"
+            if beyond
+            else ""
+        )
         least, most = (float(pick(ratios)) if len(ratios) else float("nan") for pick in (np.min, np.max))
         verdicts.append(
-            judged(
-                f"Standard errors of {label} that a plan forecasts are within {_WITHIN:.0%} of the actual ones, at "
-                "every rank for which nearly all plans of a setting have a number, two standard errors allowed",
-                f"{least:.2f} to {most:.2f} of the actual ones, on average over {logs:,} plans{few}",
+            make_verdict(
+                f"Forecast standard errors of {label} are within {_TOLERANCE:.0%} of the actual ones at every rank "
+                "that nearly all plans of a setting forecast (tolerance: two standard errors)",
+                f"ratio {least:.2f} to {most:.2f}, on average over {logs:,} plans{exceptions}",
                 not beyond,
                 least,
                 most,
@@ -210,7 +224,7 @@ def _verdicts(found: Mapping[str, Mapping[str, ForecastVariances]]) -> tuple[Ver
 
 
 def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
-    lines = ["", f"setting | estimator | {' | '.join(SCENARIOS)} | ± of one rank"]
+    lines = ["", f"setting | estimator | {' | '.join(SCENARIOS)} | standard error of a ratio"]
     for row in rows:
         cells = [
             f"{row[f'least_{column}']:.2f}–{row[f'most_{column}']:.2f} ({row[f'ranks_{column}']} ranks)"

@@ -1,4 +1,4 @@
-"""Ranking SVMs: linear rankers trained on samples of queries, and rankers mixed from them."""
+"""Ranking SVMs: train linear rankers on samples of queries, rank documents, and measure and adjust their similarity."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from posbias._arrays import FloatArray, IntArray
 from posbias._optional import optional
 from posbias.errors import PosbiasError
 
-# Pairs of one query overlap in what they teach, and without a bound the few longest queries would be most of them.
+# Pairs of one query are redundant, and without a limit a few long queries would dominate.
 _PAIRS_PER_QUERY = 20
-_MOST_PAIRS = 200_000
+_MAX_PAIRS = 200_000
 _STEPS = 12
 
 
 def train_ranker(
-    judgments: Judgments, query_ids: IntArray, *, C: float = 0.003, max_pairs: int = _MOST_PAIRS, seed: int = 0
+    judgments: Judgments, query_ids: IntArray, *, C: float = 0.003, max_pairs: int = _MAX_PAIRS, seed: int = 0
 ) -> FloatArray:
     """Train a linear Ranking SVM: hinge loss on pairs of documents of one query with different grades.
 
     Arguments:
-        judgments: the data.
-        query_ids: the queries to train on.
-        C: the weight of each pair's loss against the norm of the weights (features are scaled to variance 1 first,
-            and the weights back after it).
-        max_pairs: pairs to train on at most, as many from each query. Which ones depends only on the query and the
-            seed, so that rankers with queries in common have those pairs in common.
-        seed: of the pairs drawn.
+        judgments: the queries, documents and grades.
+        query_ids: the training queries.
+        C: the weight of the loss of each pair against the norm of the weights (for features scaled to variance 1; the
+            returned weights are for unscaled features).
+        max_pairs: the maximum number of training pairs, equally many from each query. The choice depends only on the
+            query and the seed, so that rankers with common queries have common pairs.
+        seed: the random seed of the choice of pairs.
 
     Returns:
-        One weight for each feature: a document's score is `features @ weights`.
+        One weight for each feature; the score of a document is `features @ weights`.
 
     Example:
         >>> from experiments.judgments import generate_judgments
@@ -51,24 +51,24 @@ def train_ranker(
     better, worse = _draw_pairs(judgments, query_ids, max_pairs, seed)
     pairs = judgments.features[better] - judgments.features[worse]
     scale = np.sqrt(_mean_square(pairs))
-    # A feature that never differs within a query stays at a weight of 0.
+    # A feature that never differs within a query gets weight 0.
     inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
-    # liblinear wants two classes: every other pair is turned around.
+    # liblinear needs two classes: reverse every second pair.
     labels = np.where(np.arange(len(better)) % 2, 1.0, -1.0)
     model = svm.LinearSVC(C=C, loss="hinge", dual=True, fit_intercept=False, tol=1e-2, max_iter=300, random_state=0)
     with warnings.catch_warnings():
-        # The last decimals of the weights move no document.
+        # The last digits of the weights do not change rankings.
         warnings.simplefilter("ignore", exceptions.ConvergenceWarning)
         model.fit(_scaled(pairs, labels, inverse), labels)
     return cast(FloatArray, model.coef_[0] * inverse)
 
 
 def rank_documents(judgments: Judgments, weights: FloatArray, max_rank: int = 10) -> IntArray:
-    """Rank every query's candidates by a linear ranker.
+    """Rank the candidates of every query by a linear ranker.
 
     Returns:
-        A row for each query: which of its candidates, counted from 0, stands at ranks 1 to `max_rank`, and -1 where
-        there are fewer. Ties go to the candidate that comes first in the data.
+        One row for each query: the index (from 0) of the candidate at ranks 1 to `max_rank`, and -1 if there are fewer
+        candidates. Ties keep the order of the data.
 
     Example:
         >>> features = np.array([[0.1], [0.9], [0.5]], dtype=np.float32)
@@ -80,7 +80,7 @@ def rank_documents(judgments: Judgments, weights: FloatArray, max_rank: int = 10
 
 
 def _draw_pairs(judgments: Judgments, query_ids: IntArray, max_pairs: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Rows of a better and a worse document of one query, for each pair."""
+    """Return the rows of the better and the worse document of each pair."""
     most = min(_PAIRS_PER_QUERY, max(1, max_pairs // max(1, len(query_ids))))
     drawn: list[IntArray] = []
     for query in query_ids.tolist():
@@ -94,9 +94,9 @@ def _draw_pairs(judgments: Judgments, query_ids: IntArray, max_pairs: int, seed:
     if not len(pairs):
         raise PosbiasError(
             f"None of the {len(query_ids)} training queries has documents of different grades, so there is nothing "
-            "to learn an order from: train on more queries"
+            "to learn from: train on more queries"
         )
-    # One pair makes one class; twice the same makes the two that liblinear wants.
+    # liblinear needs two classes, so a single pair is used twice.
     pairs = np.repeat(pairs, 2, axis=0) if len(pairs) == 1 else pairs
     return pairs[:, 0], pairs[:, 1]
 
@@ -113,13 +113,13 @@ def _scaled(pairs: Any, signs: FloatArray, factors: FloatArray) -> Any:
     from scipy.sparse import diags_array
 
     scaled = (diags_array(signs) @ pairs @ diags_array(factors)).tocsr()
-    # liblinear takes 32-bit indices only, and scipy widens them where a file had more values than fit.
+    # liblinear accepts only 32-bit indices, but SciPy uses 64 bits for large files.
     scaled.indices, scaled.indptr = scaled.indices.astype(np.int32), scaled.indptr.astype(np.int32)
     return scaled
 
 
 def rank_scores(judgments: Judgments, scores: npt.NDArray[Any], max_rank: int = 10) -> IntArray:
-    """Rank every query's candidates by a score of each document, as `rank_documents` does.
+    """Rank the candidates of every query by the scores of documents, like `rank_documents`.
 
     Example:
         >>> judgments = Judgments(np.array([0, 2, 3]), np.array([0, 1, 0], np.int8), np.zeros((3, 1), np.float32))
@@ -140,10 +140,10 @@ def sample_queries(judgments: Judgments, frac: float, overlap: float, seed: int 
     """Draw the training queries of two rankers.
 
     Arguments:
-        judgments: what to sample from.
+        judgments: the queries to sample from.
         frac: the share of all queries that each ranker is trained on.
-        overlap: the share of its training queries that each ranker has in common with the other.
-        seed: the same seed gives the same samples, and for a higher overlap the same first sample.
+        overlap: the share of the training queries of each ranker that both have in common.
+        seed: the random seed. The first sample does not depend on the overlap.
 
     Example:
         >>> from experiments.judgments import generate_judgments
@@ -167,7 +167,7 @@ def sample_queries(judgments: Judgments, frac: float, overlap: float, seed: int 
 
 
 def ndcg(judgments: Judgments, ranking: IntArray, k: int = 10) -> float:
-    """Measure how good a ranking is: NDCG@k with gains 2^grade - 1, over queries that have a grade above 0.
+    """Return NDCG@k of a ranking with gains 2^grade - 1, averaged over queries with a grade above 0.
 
     Example:
         >>> judgments = Judgments(np.array([0, 2]), np.array([0, 3], np.int8), np.zeros((2, 1), np.float32))
@@ -181,16 +181,16 @@ def ndcg(judgments: Judgments, ranking: IntArray, k: int = 10) -> float:
 
 def _discounted_gain(judgments: Judgments, ranking: IntArray) -> FloatArray:
     rows = judgments.offsets[:-1, None] + np.maximum(ranking, 0)
-    # A last query without candidates points past the end.
+    # The row of a last query without candidates would be out of range.
     grades = judgments.grades[np.minimum(rows, judgments.documents - 1)]
     gains = np.where(ranking >= 0, 2.0**grades - 1, 0)
     return cast(FloatArray, gains @ (1 / np.log2(np.arange(2, ranking.shape[1] + 2))))
 
 
-def agreeing(rankings: Sequence[IntArray], share: float, seed: int) -> list[IntArray]:
-    """Let rankers agree on some queries, so many that all have `share` of the documents at the same rank.
+def make_rankers_agree(rankings: Sequence[IntArray], share: float, seed: int) -> list[IntArray]:
+    """Make rankers agree on random queries until they have `share` of the documents at the same rank.
 
-    Rankers that are more alike from the start are returned as they are.
+    Rankers that are already more similar are returned unchanged.
     """
     queries, alike = len(rankings[0]), same_rank_share(*rankings)
     agreed = max(0.0, (share - alike) / (1 - alike)) if alike < 1 else 0.0
@@ -200,9 +200,9 @@ def agreeing(rankings: Sequence[IntArray], share: float, seed: int) -> list[IntA
 
 
 def same_rank_share(*rankings: IntArray) -> float:
-    """Measure how alike rankers are: the share of ranks at which all have the same document, averaged over queries.
+    """Return the similarity of rankers: the share of ranks with the same document in all, averaged over queries.
 
-    It is the similarity at the top of the paper's figure on overlap.
+    This is the similarity at the top of figure (b) of the paper.
 
     Example:
         >>> same_rank_share(np.array([[0, 1, 2], [1, 0, -1]]), np.array([[0, 2, 1], [1, 0, -1]])).__round__(3)
@@ -218,10 +218,10 @@ def same_rank_share(*rankings: IntArray) -> float:
 def cautious_ranker(
     judgments: Judgments, production: FloatArray, new: FloatArray, *, identical: float, reordered: float
 ) -> tuple[IntArray, IntArray]:
-    """Return the top 5 of a production ranker, and of a new one that departs from it only here and there.
+    """Return the top 5 of a production ranker, and of a new ranker that differs only slightly.
 
-    The new ranker blends in other weights. Within the top 5 it goes so far that a share `reordered` of the queries gets
-    another order. At the edge it goes further, and brings rank 6 to rank 5, until a share `identical` is as it was.
+    The new ranker blends in other weights. Within the top 5, the blend reorders a share `reordered` of the queries.
+    Then the document at rank 6 replaces that at rank 5 in further queries, until only a share `identical` is unchanged.
     """
     own, other = (_scores(judgments, weights) for weights in (production, new))
     top = _rank(judgments, own, 6)
@@ -236,11 +236,11 @@ def cautious_ranker(
     changed = (made != top[:, :5]).any(axis=1)
 
     fifth, sixth = (judgments.offsets[:-1] + top[:, place] for place in (4, 5))
-    # The blend prefers rank 6 the sooner, the less it loses by the one ranker and the more it gains by the other.
-    wish = (other[sixth] - other[fifth]) / np.maximum(own[fifth] - own[sixth], 1e-9)
-    wish[changed] = -np.inf
+    # Replace first where the production ranker loses least and the new one gains most.
+    priority = (other[sixth] - other[fifth]) / np.maximum(own[fifth] - own[sixth], 1e-9)
+    priority[changed] = -np.inf
     wanted = round((1 - identical) * len(top)) - int(changed.sum())
-    replaced = np.argsort(-wish, kind="stable")[: max(0, wanted)]
+    replaced = np.argsort(-priority, kind="stable")[: max(0, wanted)]
     made[replaced, 4] = top[replaced, 5]
     return top[:, :5], made
 
@@ -251,13 +251,13 @@ def _scores(judgments: Judgments, weights: FloatArray) -> FloatArray:
 
 
 def _rank(judgments: Judgments, scores: FloatArray, max_rank: int) -> IntArray:
-    """Rank by scores that no linear ranker gives: by a single feature that holds them."""
+    """Rank by arbitrary scores, used as a single feature."""
     single = Judgments(judgments.offsets, judgments.grades, scores[:, None].astype(np.float32))
     return rank_documents(single, np.ones(1), max_rank)
 
 
 def _bisect(measure: Callable[[float], float], wanted: float) -> float:
-    """Return where in 0..1 a rising measure has the value wanted."""
+    """Return where in 0..1 an increasing function has the wanted value."""
     low, high = 0.0, 1.0
     if measure(low) >= wanted:
         return low

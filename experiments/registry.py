@@ -1,4 +1,4 @@
-"""The paper's experiments and ours: each a function from a laboratory to an outcome, and one line in a registry.
+"""The registry of all experiments: each name maps to a function that takes a `Laboratory` and returns an `Outcome`.
 
 Reference: Agarwal et al., Estimating Position Bias without Intrusive Interventions, WSDM 2019, section 5.
 """
@@ -39,8 +39,8 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "evaluation": run_evaluation,
     "learning": run_learning,
 }
-# These draw logs of worlds of their own, and ask for no judgments.
-ON_WORLDS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "planning", "evaluation")
+# These simulate their own logs and use no judgments.
+WITHOUT_JUDGMENTS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "planning", "evaluation")
 
 
 def run(
@@ -51,26 +51,26 @@ def run(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Iterator[Outcome]:
-    """Run experiments on one set of judgments, and yield each outcome as it is there.
+    """Run experiments on one set of judgments, and yield each outcome as soon as it is finished.
 
     Arguments:
-        names: of `EXPERIMENTS`. Those that share rankers train them once.
-        quick: fewer queries, runs and points: seconds in place of minutes.
-        data: a LETOR file of judgments, in place of generated ones.
-        seed: of everything that is drawn.
-        progress: called with what is being done and the share done.
+        names: names in `EXPERIMENTS`. Experiments that use the same rankers train them once.
+        quick: use fewer queries, runs and points, to finish in seconds instead of minutes.
+        data: a LETOR file of judgments, used instead of generated judgments.
+        seed: the random seed of everything that is simulated.
+        progress: a function that is called with the current step and the share that is done.
     """
     for name in names:
         if name not in EXPERIMENTS:
             raise PosbiasError(f"There is no experiment {name!r}. Use one of {', '.join(EXPERIMENTS)}.")
-    if data is not None and all(name in ON_WORLDS for name in names):
-        raise PosbiasError(f"{' and '.join(names)} simulate worlds of their own and use no judgments: leave data out.")
+    if data is not None and all(name in WITHOUT_JUDGMENTS for name in names):
+        raise PosbiasError(f"{' and '.join(names)} simulate their own logs and use no judgments: omit data.")
     lab = open_laboratory(data, QUICK if quick else FULL, seed)
     for number, name in enumerate(names):
         lab.progress = partial(_report, progress, number, len(names))
         yield EXPERIMENTS[name](lab)
 
 
-def _report(progress: Progress, number: int, of: int, doing: str, share: float) -> None:
-    """Report the share of all experiments, from the share of one."""
-    progress(doing, (number + share) / of)
+def _report(progress: Progress, number: int, total: int, step: str, share: float) -> None:
+    """Convert the progress of one experiment to the progress of all."""
+    progress(step, (number + share) / total)

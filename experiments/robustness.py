@@ -1,4 +1,13 @@
-"""Figures (a) to (f) of the paper: the error of estimators as one setting varies, and the claims about it."""
+"""Experiments "a" to "f": how robust is AllPairs? (Figures (a) to (f) of the paper, section "Robustness Analysis".)
+
+Each experiment varies one setting: (a) the amount of data, (b) the similarity of the rankers, (c) their quality, (d)
+click noise, (e) the severity of position bias, (f) the balance of traffic. In every run two Ranking SVMs are trained,
+clicks are simulated and harvested, and AllPairs, AdjacentChain and PivotOne are compared by the MSE of the inverse
+propensities.
+
+Each CSV file has a row for each point and estimator: the setting, the mean and standard deviation of the MSE over runs,
+the number of runs and of runs without an estimate, and the similarity of the rankers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +18,7 @@ import numpy as np
 
 from experiments.figures import SettingAxis, draw_errors
 from experiments.laboratory import Laboratory
-from experiments.outcomes import Outcome, Row, Verdict, judged, mean_and_spread, seed_of
+from experiments.outcomes import Outcome, Row, Verdict, make_verdict, mean_and_spread, seed_of
 from experiments.ranking_svm import same_rank_share
 from posbias._arrays import BoolArray, FloatArray
 from posbias.errors import EstimateError
@@ -18,30 +27,31 @@ from posbias.harvesting.harvest import Harvest
 from posbias.simulation.users import PositionBased
 
 Errors = Mapping[str, FloatArray]
-# "Robust": the worst setting is within this factor of the best, where the errors of runs differ by a factor of 3.
+# "Robust": the MSE of the worst setting is within this factor of the best; errors of single runs differ by a factor of
+# 3.
 _ROBUST = 5.0
-# "Substantially better": less than two thirds of the error.
+# "Substantially better": the other error is at least this many times as large.
 _SUBSTANTIAL = 1.5
-# "Sharply": by a power of ten.
+# "Sharply": at least by this factor.
 _SHARP = 10.0
-# An estimator without an estimate at more points than this share has nothing to be compared by.
-_HALF = 0.5
+# An estimator is compared only if it has an estimate at this share of the points or more.
+_MIN_SHARE = 0.5
 ESTIMATORS: dict[str, type[PairEstimator]] = {
     "AllPairs": AllPairs,
     "AdjacentChain": AdjacentChain,
     "PivotOne": PivotOne,
 }
 _DRAWN = ("AllPairs", "AdjacentChain")
-# 6 sweeps of Yahoo's 19,944 queries are the 119,664 of figure (f).
+# Six sweeps over the 19,944 queries of Yahoo are the 119,664 page views of figure (f).
 _ALL_SWEEPS = 6
-# An estimator that is half as far off as one who takes all ranks for equal has seen too little to be judged by.
-_TELLS = 0.5**2
+# Claims are undecided if the error of AllPairs exceeds this share of the error of a constant curve.
+_MAX_RELATIVE_ERROR = 0.5**2
 
 
 def run_study(lab: Laboratory, name: str) -> Outcome:
     """Run one of the figures (a) to (f)."""
     study = STUDIES[name]
-    values = study.values[:: lab.sizes.every]
+    values = study.values[:: lab.sizes.point_step]
     runs = lab.sizes.runs
     tasks = [(value, run) for value in values for run in range(runs)]
     measured = lab.map(
@@ -56,31 +66,32 @@ def run_study(lab: Laboratory, name: str) -> Outcome:
         similarity.tolist() if study.similarity_on_top else None,
     )
     verdicts = study.judge(values, errors)
-    blind = np.array([point["blind"] for point in measured]).reshape(len(values), runs).mean(axis=1)
-    if np.any(mean_and_spread(errors["AllPairs"])[0] > _TELLS * blind):
+    constant = np.array([point["constant"] for point in measured]).reshape(len(values), runs).mean(axis=1)
+    if np.any(mean_and_spread(errors["AllPairs"])[0] > _MAX_RELATIVE_ERROR * constant):
         verdicts = tuple(replace(verdict, holds=None) for verdict in verdicts)
     return Outcome(name, _rows(study.column, values, errors, similarity), figure, verdicts)
 
 
 def judge_data(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
-    """Figure (a): how much data is needed?"""
+    """Judge figure (a): how much data is needed?"""
     ours, chain, pivot = _means(errors)
     ratio = _ratio(chain, ours)
     more = data_factor(np.array(x), ours, chain)
     return (
         _better("AdjacentChain is substantially worse than AllPairs", x, errors, "{:g} sweeps"),
-        judged(
-            "AdjacentChain needs at least an order of magnitude more data for the MSE of AllPairs",
-            f"{more:.1f} times the data, as both errors fall (AdjacentChain's is {_geometric(ratio):.1f} times that of "
+        make_verdict(
+            "AdjacentChain needs at least an order of magnitude more data for the same MSE as AllPairs",
+            f"{more:.1f} times the data, from how fast both errors fall (the MSE of AdjacentChain is "
+            f"{_geometric_mean(ratio):.1f} times that of "
             "AllPairs for the same data)",
             more >= 10,
             ours,
             _comparable(chain),
         ),
-        judged(
+        make_verdict(
             "PivotOne is typically worse than AdjacentChain",
-            f"worse at {int((pivot > chain).sum())} of {len(x)} points, at {int(np.isinf(pivot).sum())} of them with "
-            "no estimate in any run",
+            f"worse at {int((pivot > chain).sum())} of {len(x)} points; no estimate in any run at "
+            f"{int(np.isinf(pivot).sum())} of these points",
             (pivot > chain).mean() > 0.5,
             ours,
             _comparable(chain),
@@ -89,35 +100,35 @@ def judge_data(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
 
 
 def judge_overlap(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
-    """Figure (b): how different should the ranking functions be?"""
+    """Judge figure (b): how different should the ranking functions be?"""
     ours, chain, _ = _means(errors)
     best = int(np.argmin(ours))
     middle = ours[:-1]
     ratio = _ratio(chain, ours)
     return (
-        judged(
-            f"The error of AllPairs stays robust as rankers get more similar (within a factor of {_ROBUST:g} up to an "
-            f"overlap of {x[-2]:g})",
+        make_verdict(
+            f"The error of AllPairs stays robust as rankers get more similar (MSE within a factor of {_ROBUST:g} up "
+            f"to an overlap of {x[-2]:g})",
             f"MSE {middle.min():.3g} to {middle.max():.3g}",
             middle.max() <= _ROBUST * middle.min(),
             middle,
         ),
-        judged(
+        make_verdict(
             "The error goes up when the rankers are very similar",
             f"MSE {ours[-1]:.3g} at an overlap of {x[-1]:g}; the lowest is {ours[best]:.3g} at {x[best]:g}",
             best != len(x) - 1 and ours[-1] > ours[-2],
             ours,
         ),
-        judged(
+        make_verdict(
             "The error is also higher when the rankers are too dissimilar",
             f"MSE {ours[0]:.3g} at an overlap of {x[0]:g}; the lowest is {ours[best]:.3g} at {x[best]:g}",
             best != 0 and ours[0] > 1.1 * ours[best],
             ours,
         ),
-        judged(
-            "AdjacentChain at best matches AllPairs, never outperforms it",
+        make_verdict(
+            "AdjacentChain never outperforms AllPairs",
             f"MSE of AdjacentChain {ratio.min():.1f} to {ratio.max():.1f} times that of AllPairs",
-            not _beaten(errors).any(),
+            not _chain_wins(errors).any(),
             ours,
             _comparable(chain),
         ),
@@ -125,7 +136,7 @@ def judge_overlap(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
 
 
 def judge_fraction(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
-    """Figure (c): how important is the quality of the rankers?"""
+    """Judge figure (c): how important is the quality of the rankers?"""
     ours, _, _ = _means(errors)
     return (
         _robust("AllPairs is robust over the whole spectrum of training data", x, ours, "{:g}"),
@@ -134,12 +145,12 @@ def judge_fraction(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
 
 
 def judge_noise(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
-    """Figure (d): how does click noise impact estimation accuracy?"""
+    """Judge figure (d): how does click noise impact estimation accuracy?"""
     ours, _, _ = _means(errors)
     worst = int(ours.argmax())
     return (
-        judged(
-            f"Noise does AllPairs no harm (MSE at no level more than {_SUBSTANTIAL:g} times that without noise)",
+        make_verdict(
+            f"Noise does not harm AllPairs (at every level, MSE at most {_SUBSTANTIAL:g} times that without noise)",
             f"MSE {ours[0]:.3g} at ε₋ = {x[0]:g}, {ours[-1]:.3g} at {x[-1]:g}; the highest is {ours[worst]:.3g} at "
             f"{x[worst]:g}",
             ours[worst] <= _SUBSTANTIAL * ours[0],
@@ -150,20 +161,21 @@ def judge_noise(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
 
 
 def judge_severity(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
-    """Figure (e): how does bias severity impact estimation accuracy?"""
+    """Judge figure (e): how does bias severity impact estimation accuracy?"""
     ours, chain, _ = _means(errors)
     low, high = _ratio(ours[-1:], ours[:1])[0], _ratio(chain[-1:], chain[:1])[0]
     ratio = _ratio(chain, ours)
     return (
-        judged(
-            "AllPairs performs better than AdjacentChain (on average, and nowhere worse by two standard errors)",
-            f"MSE of AdjacentChain {_geometric(ratio):.1f} times that of AllPairs on average, {ratio.min():.1f} to "
-            f"{ratio.max():.1f} times at single points",
-            _geometric(ratio) > 1 and not _beaten(errors).any(),
+        make_verdict(
+            "AllPairs performs better than AdjacentChain (on average, and nowhere worse by more than two standard "
+            "errors)",
+            f"MSE of AdjacentChain {_geometric_mean(ratio):.1f} times that of AllPairs on average, {ratio.min():.1f} "
+            f"to {ratio.max():.1f} times at single points",
+            _geometric_mean(ratio) > 1 and not _chain_wins(errors).any(),
             ours,
             _comparable(chain),
         ),
-        judged(
+        make_verdict(
             "The MSE of both increases sharply (tenfold or more) when the curve gets steep",
             f"from η = {x[0]:g} to {x[-1]:g} AllPairs {ours[0]:.2g} to {ours[-1]:.2g}, AdjacentChain {chain[0]:.2g} to "
             f"{chain[-1]:.2g}",
@@ -175,9 +187,9 @@ def judge_severity(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
 
 
 def judge_imbalance(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
-    """Figure (f): how robust is the method to imbalanced datasets?"""
+    """Judge figure (f): how robust is the method to imbalanced datasets?"""
     ours, _, _ = _means(errors)
-    # Whole sweeps of 6 are the paper's own axis; half a sweep against five and a half goes beyond it.
+    # The paper varies whole sweeps (1 to 5 of 6); half a sweep is beyond its range.
     mild = [i for i, sweeps in enumerate(x) if 1 <= sweeps <= 5]
     return (
         _robust("AllPairs is robust to imbalance up to 5:1", [x[i] for i in mild], ours[mild], "{:g} of 6 sweeps"),
@@ -186,10 +198,10 @@ def judge_imbalance(x: Sequence[float], errors: Errors) -> tuple[Verdict, ...]:
 
 
 def data_factor(x: FloatArray, ours: FloatArray, theirs: FloatArray) -> float:
-    """Return how many times the data the other estimator needs for our error, if errors fall as a power of the data.
+    """Return how many times the data the other estimator needs for the same error, if errors follow a power law.
 
-    Both lines are fitted with one common slope in logarithms, and their distance along x is measured. It is infinite
-    where errors do not fall, or the other has none.
+    The function fits both lines with one common slope in logarithms and measures their distance along x. The result is
+    infinite if errors do not fall or the other estimator has none.
 
     Example:
         >>> data_factor(np.array([1.0, 10.0]), np.array([1.0, 0.1]), np.array([3.0, 0.3])).__round__(6)
@@ -204,37 +216,38 @@ def data_factor(x: FloatArray, ours: FloatArray, theirs: FloatArray) -> float:
 
 
 def _means(errors: Errors) -> list[FloatArray]:
-    """The mean errors of AllPairs, AdjacentChain and PivotOne; infinite where no run has an estimate."""
+    """Return the mean errors of AllPairs, AdjacentChain and PivotOne; infinite where no run has an estimate."""
     labels = ("AllPairs", "AdjacentChain", "PivotOne")
     return [np.nan_to_num(mean_and_spread(errors[label])[0], nan=np.inf) for label in labels]
 
 
-def _beaten(errors: Errors) -> BoolArray:
-    """Where AdjacentChain beats AllPairs by more than two standard errors of the difference between them in a run."""
+def _chain_wins(errors: Errors) -> BoolArray:
+    """Return where AdjacentChain is better than AllPairs by more than two standard errors of their difference."""
     gap = errors["AllPairs"] - errors["AdjacentChain"]
     lead, spread = mean_and_spread(gap)
     return np.asarray(lead > 2 * spread / np.sqrt(gap.shape[1]))
 
 
 def _ratio(theirs: FloatArray, ours: FloatArray) -> FloatArray:
-    """Return their errors in terms of ours; NaN where neither has any."""
+    """Return the ratio of two errors; NaN where both are infinite."""
     with np.errstate(invalid="ignore"):
         return np.asarray(theirs / ours)
 
 
 def _comparable(chain: FloatArray) -> float:
-    """Return a number if AdjacentChain has an estimate at half of the points or more, and NaN if it has not."""
-    return 1.0 if np.isfinite(chain).mean() >= _HALF else float("nan")
+    """Return 1 if AdjacentChain has an estimate at half of the points or more, and NaN otherwise."""
+    return 1.0 if np.isfinite(chain).mean() >= _MIN_SHARE else float("nan")
 
 
 def _better(claim: str, x: Sequence[float], errors: Errors, point: str) -> Verdict:
     ours, chain, _ = _means(errors)
     ratio = _ratio(chain, ours)
-    return judged(
-        f"{claim} ({_SUBSTANTIAL:g} times its MSE or more on average, and nowhere better by two standard errors)",
-        f"MSE of AdjacentChain {_geometric(ratio):.1f} times that of AllPairs on average, {ratio.min():.1f} times at "
-        f"the least ({point.format(x[int(ratio.argmin())])})",
-        _geometric(ratio) >= _SUBSTANTIAL and not _beaten(errors).any(),
+    return make_verdict(
+        f"{claim} (MSE at least {_SUBSTANTIAL:g} times as large on average, and nowhere smaller by two standard "
+        "errors)",
+        f"MSE of AdjacentChain {_geometric_mean(ratio):.1f} times that of AllPairs on average, lowest "
+        f"{ratio.min():.1f} times ({point.format(x[int(ratio.argmin())])})",
+        _geometric_mean(ratio) >= _SUBSTANTIAL and not _chain_wins(errors).any(),
         ours,
         _comparable(chain),
     )
@@ -243,7 +256,7 @@ def _better(claim: str, x: Sequence[float], errors: Errors, point: str) -> Verdi
 def _robust(claim: str, x: Sequence[float], ours: FloatArray, point: str) -> Verdict:
     worst, best = int(ours.argmax()), int(ours.argmin())
     factor = _ratio(ours[[worst]], ours[[best]])[0]
-    return judged(
+    return make_verdict(
         f"{claim} (MSE within a factor of {_ROBUST:g})",
         f"MSE {ours[best]:.3g} ({point.format(x[best])}) to {ours[worst]:.3g} ({point.format(x[worst])}), a factor of "
         f"{factor:.1f}",
@@ -252,14 +265,14 @@ def _robust(claim: str, x: Sequence[float], ours: FloatArray, point: str) -> Ver
     )
 
 
-def _geometric(values: FloatArray) -> float:
+def _geometric_mean(values: FloatArray) -> float:
     known = values[np.isfinite(values)]
     return float(np.exp(np.log(known).mean())) if len(known) else float("inf")
 
 
 @dataclass(frozen=True)
 class LaboratorySetting:
-    """One point of a figure: how rankers are trained, how users click, how often each ranker serves all queries."""
+    """One point of a figure: the training of rankers, the behaviour of users, and the sweeps of each ranker."""
 
     frac: float
     overlap: float
@@ -270,7 +283,7 @@ class LaboratorySetting:
 
 @dataclass(frozen=True)
 class Study:
-    """One figure: a setting of which one part varies, and what the paper says about the errors."""
+    """One figure: the base setting, the values of what varies, and the function that judges the paper's claims."""
 
     base: LaboratorySetting
     values: tuple[float, ...]
@@ -341,16 +354,16 @@ def _measure(lab: Laboratory, name: str, setting: LaboratorySetting, value: floa
     user = PositionBased(eta=setting.eta, noise=setting.noise, threshold=lab.threshold)
     harvest = lab.harvest(rankings, views, user, seed)
     truth = user.propensity(harvest.max_rank)
-    found = {label: inverse_error(_fit(kind, harvest), truth) for label, kind in ESTIMATORS.items()}
-    # So much errs who takes all ranks for equal.
-    blind = inverse_error(np.ones_like(truth), truth)
-    return found | {"similarity": same_rank_share(*rankings.values()), "blind": blind}
+    errors = {label: inverse_error(_fit(kind, harvest), truth) for label, kind in ESTIMATORS.items()}
+    # The error of a curve that is 1 at all ranks.
+    constant = inverse_error(np.ones_like(truth), truth)
+    return errors | {"similarity": same_rank_share(*rankings.values()), "constant": constant}
 
 
 def inverse_error(estimate: FloatArray, truth: FloatArray) -> float:
     """Return the MSE of the inverse relative propensities, section "Robustness Analysis": Σ (p̂_1/p̂_k − p_1/p_k)² / M.
 
-    NaN where a rank has no estimate, or one of 0, whose inverse is infinite.
+    NaN if a rank has no estimate, or an estimate of 0 (its inverse is infinite).
 
     Example:
         >>> inverse_error(np.array([1.0, 0.5, 0.25]), np.array([1, 1 / 2, 1 / 3]))
@@ -365,7 +378,7 @@ def _fit(kind: type[PairEstimator], harvest: Harvest) -> FloatArray:
     try:
         return kind(interval=None).fit(harvest).propensity_
     except EstimateError:
-        # Rankers that agree on all that was clicked: nothing is identified.
+        # The rankers agree on all clicked documents, so nothing is identified.
         return np.full(harvest.max_rank, np.nan)
 
 

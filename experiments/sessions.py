@@ -1,4 +1,4 @@
-"""Page views of judged queries by given rankers, and the clicks of simulated users, as a click log."""
+"""Simulate click logs of rankers on judged queries: A/B tests, swap experiments, and the split of page views."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def simulate_sessions(
     seed: int = 0,
     first_impression: int = 0,
 ) -> pa.Table:
-    """Simulate the click log of rankers that serve page views: the wide layout, null beyond M.
+    """Simulate the click log of rankers that serve page views, in the wide layout; ranks beyond M are null.
 
     Arguments:
-        judgments: the queries and the grades that users go by.
-        rankings: each ranker's ranking, as `rank_documents` gives it; all of one M.
-        views: the queries that each ranker serves, in order, once for each page view.
-        user: who clicks. `Segmented` adds its column.
-        seed: of the clicks.
-        first_impression: where the numbers of page views begin, for logs that are to be joined.
+        judgments: the queries and grades; users click by grade.
+        rankings: the ranking of each ranker as returned by `rank_documents`, all with the same M.
+        views: the queries that each ranker serves, in order, one entry per page view.
+        user: the user model. `Segmented` adds a column.
+        seed: the random seed of the clicks.
+        first_impression: the first page view number, for logs that will be concatenated.
 
     Example:
         >>> import posbias
@@ -78,18 +78,19 @@ def simulate_swaps(
     seed: int = 0,
     first_impression: int = 0,
 ) -> pa.Table:
-    """Simulate the log of an explicit swap experiment: `position` is as shown, `original_rank` as before the swap.
+    """Simulate the log of a swap experiment: `position` is the rank shown, `original_rank` the rank before the swap.
 
-    Each page view draws k. For "one" it is uniform in 1..M, and ranks 1 and k are swapped; for "adjacent" uniform in
-    1..M-1, and ranks k and k+1 are swapped. A page that has no result at the rank drawn stays as it is. So pages
-    that show rank k are longer than others, and the results to compare at 1 and k are those of `original_rank` k,
-    or of original rank 1 on pages that reach k.
+    Each page view draws k. For "one", k is uniform in 1..M, and ranks 1 and k are swapped. For "adjacent", k is uniform
+    in 1..M-1, and ranks k and k+1 are swapped. A page without a result at the drawn rank stays unchanged. Therefore
+    pages that show rank k are longer than others, and the results to compare at ranks 1 and k are those with
+    `original_rank` k, or with original rank 1 on pages that reach k.
 
     Arguments:
         judgments, rankings, views, user, first_impression: as in `simulate_sessions`.
         kind: which ranks are swapped.
-        probability: how likely the swap drawn is carried out; 1 for "one", as in the paper, and 0.5 for "adjacent".
-        seed: of swaps and clicks.
+        probability: the probability that the drawn swap is made; by default 1 for "one", as in the paper, and 0.5 for
+            "adjacent".
+        seed: the random seed of swaps and clicks.
 
     Example:
         >>> from experiments.judgments import generate_judgments
@@ -135,7 +136,7 @@ def _check(judgments: Judgments, rankings: Mapping[str, IntArray], views: Mappin
         raise PosbiasError(
             f"views must name rankers that have a ranking ({', '.join(rankings)}), found {', '.join(views) or 'none'}"
         )
-    # Column names are compared without case in SQL, so rank_A and rank_a would be one column.
+    # SQL compares column names without case, so rank_A and rank_a would be the same column.
     if len({name.casefold() for name in rankings}) < len(rankings):
         raise PosbiasError(f"rankers must differ by more than upper and lower case, found {', '.join(rankings)}")
     for name, queries in views.items():
@@ -148,7 +149,7 @@ def _check(judgments: Judgments, rankings: Mapping[str, IntArray], views: Mappin
 
 
 def _ranks(judgments: Judgments, ranking: IntArray) -> npt.NDArray[np.int16]:
-    """The rank of every document, 0 beyond M."""
+    """Return the rank of every document; 0 beyond M."""
     ranks = np.zeros(judgments.documents, dtype=np.int16)
     query, position = np.nonzero(ranking >= 0)
     ranks[judgments.offsets[query] + ranking[query, position]] = position + 1
@@ -157,7 +158,7 @@ def _ranks(judgments: Judgments, ranking: IntArray) -> npt.NDArray[np.int16]:
 
 @dataclass(frozen=True)
 class _Pages:
-    """Page views of one ranker; `shown` has a row for each: candidates of its query in the order shown, -1: none."""
+    """Page views of one ranker; each row of `shown` has the candidates in the order shown, and -1 for no result."""
 
     ranker: str
     queries: IntArray
@@ -165,7 +166,7 @@ class _Pages:
     first_impression: int
 
     def columns(self, judgments: Judgments, user: User, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """The columns that every log has, a row for each result shown."""
+        """Simulate the clicks, and return the columns of the log, one row per result shown."""
         there = self.shown >= 0
         documents = judgments.offsets[self.queries][:, None] + self.shown
         grades = np.full(self.shown.shape, -1, dtype=np.int8)
@@ -190,7 +191,7 @@ class _Pages:
 
 
 def _swap(there: BoolArray, kind: str, probability: float, rng: np.random.Generator) -> IntArray:
-    """The original place of what is shown at each place, both from 0."""
+    """Return the original index (from 0) of the result shown at each index."""
     views, ranks = there.shape
     order = np.tile(np.arange(ranks), (views, 1))
     low: Any
@@ -208,7 +209,7 @@ def _swap(there: BoolArray, kind: str, probability: float, rng: np.random.Genera
 
 
 def sweeps(queries: int, times: int = 1) -> IntArray:
-    """Return page views that go through all queries so many times.
+    """Return page views that visit every query `times` times.
 
     Example:
         >>> sweeps(3, 2).tolist()
@@ -228,11 +229,11 @@ def split_views(
     threshold: int = 3,
     seed: int = 0,
 ) -> dict[str, IntArray]:
-    """Give each page view to one of the rankers at random: evenly, or depending on its query.
+    """Assign each page view to a random ranker: evenly, or depending on its query.
 
-    With a `dependence` above 0 it breaks the assumption that traffic is split independently of the query: the more
-    relevant candidates a query has, the likelier it goes to the first ranker rather than the last. At 1, the query with
-    the most relevant ones never goes to the last of two rankers, and the one with the fewest never to the first.
+    A `dependence` above 0 violates the assumption that traffic is split independently of the query: a query with more
+    relevant candidates goes more often to the first ranker than to the last. At 1, the query with the largest share of
+    relevant candidates never goes to the last of two rankers, and the query with the smallest never to the first.
 
     Example:
         >>> from experiments.judgments import generate_judgments
@@ -249,11 +250,11 @@ def split_views(
     views = np.asarray(views, dtype=np.int64)
     relevant = np.bincount(judgments.query_of[judgments.relevant(threshold)], minlength=judgments.queries)
     shares = relevant / np.maximum(judgments.sizes, 1)
-    # Queries by relevance, evenly from -1 to 1, so that each ranker's traffic is the same in all.
+    # Queries ordered by relevance, evenly spaced from -1 to 1, so that each ranker has the same total traffic.
     place = np.argsort(np.argsort(shares, kind="stable"), kind="stable")
-    leaning = 2 * place / max(1, judgments.queries - 1) - 1
+    position = 2 * place / max(1, judgments.queries - 1) - 1
     preference = np.linspace(1, -1, len(rankers)) if len(rankers) > 1 else np.zeros(1)
-    bounds = np.cumsum(1 + dependence * leaning[views][:, None] * preference, axis=1) / len(rankers)
-    # All but the last bound, which is 1 but for rounding.
+    bounds = np.cumsum(1 + dependence * position[views][:, None] * preference, axis=1) / len(rankers)
+    # The last bound is left out: it is 1 except for rounding.
     chosen = (np.random.default_rng(seed).random(len(views))[:, None] >= bounds[:, :-1]).sum(axis=1)
     return {name: views[chosen == number] for number, name in enumerate(rankers)}

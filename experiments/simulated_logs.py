@@ -1,4 +1,4 @@
-"""Logs of a `World` as arrays, harvested and evaluated without an engine, so that thousands can be simulated."""
+"""Simulated logs of a `World` as arrays: harvested and evaluated in NumPy without an engine, thousands in minutes."""
 
 from __future__ import annotations
 
@@ -23,33 +23,35 @@ from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
 from posbias.sql.dialects import DuckDBDialect
 
-# The column that a guess of relevance would be in.
-GUESS = "guess"
-_FEWEST_QUERIES = 300
-# The lists of `ClickCredits`: what is relevant, the log, and from here on the rankings.
+# The column of the proxy of relevance.
+PROXY = "guess"
+_MIN_QUERIES = 300
+# Rows of `ClickCredits`: all relevance, the log, and from `FIRST` on the evaluated rankings.
 RELEVANT, LOG, FIRST = 0, 1, 2
 
 
-def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> Drawn:
-    """Draw the log that `simulate` writes for a world; `buckets_of` its queries are the same for every seed.
+def draw_log(
+    world: World, buckets: IntArray, *, user: User | None = None, query_dependence: float = 0.0
+) -> SimulatedLog:
+    """Simulate the same log as `posbias.simulate`, as arrays.
 
     Arguments:
-        world: the setting.
-        buckets: of its queries.
-        user: who clicks in place of the world's own users.
-        leaning: how far the choice of the ranker leans on the query: the more of its candidates are relevant, the
-            likelier the first rankers serve it. As in `split_views`.
+        world: the simulated world.
+        buckets: the bucket of each query, from `buckets_of`; the same for every seed.
+        user: a user model that replaces the users of the world.
+        query_dependence: how strongly the choice of the ranker depends on the query, from 0 to 1: the first rankers
+            serve queries with more relevant candidates more often, as in `split_views`.
     """
     parts = []
     for block in blocks_of(world):
         rankings = draw_rankings(world, block)
-        pages = aggregate_pages(world, _draw_views(world, block, rankings, user, leaning))
+        pages = aggregate_pages(world, _draw_views(world, block, rankings, user, query_dependence))
         parts.append((block.first_query, block.views, rankings, pages))
     width = world.max_rank
     every = [rankings for _, _, rankings, _ in parts]
     ranks = np.concatenate([rankings.ranks for rankings in every])
     pages_of = [pages for *_, pages in parts]
-    return Drawn(
+    return SimulatedLog(
         world=world,
         buckets=buckets,
         views=np.concatenate([views for _, views, *_ in parts]),
@@ -65,17 +67,17 @@ def draw_log(world: World, buckets: IntArray, *, user: User | None = None, leani
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
-    """A log as arrays: a row for each query, ranker that served it and rank shown.
+class SimulatedLog:
+    """A simulated log as arrays, with one row for each query, ranker and rank shown.
 
     Attributes:
-        world: the setting.
-        buckets: of each query, as the engine counts it.
-        views: page views of each query.
-        ranks: by query, ranker and candidate, from 1; 0 beyond M.
-        relevance: by query and candidate, the chance of a click where it is examined.
-        query, ranker, candidate, rank: of each row.
-        impressions, clicks: of each row.
+        world: the simulated world.
+        buckets: the bucket of each query, as in the engine.
+        views: the page views of each query.
+        ranks: the rank by query, ranker and candidate, from 1; 0 beyond M.
+        relevance: the probability of a click after examination, by query and candidate.
+        query, ranker, candidate, rank: what each row is about.
+        impressions, clicks: the counts of each row.
     """
 
     world: World
@@ -92,11 +94,11 @@ class Drawn:
 
     @cached_property
     def _pairs(self) -> tuple[IntArray, IntArray]:
-        """The first row of each (query, document) pair, and which pair each row is of."""
+        """The first row of each (query, document) pair, and the pair number of each row."""
         return group([self.query, self.candidate])
 
     def harvest(self, layout: Layout, weighting: Weighting | None = None) -> Harvest:
-        """Return the harvest of the log in a layout: by signature, or where pairs are told apart by exposure."""
+        """Return the harvest of the log in a layout: by signatures, or by exposures if it compares single pairs."""
         weighting = weighting or layout.weighting
         by_design = layout.ranks_known and weighting == "traffic"
         return Harvest(
@@ -110,11 +112,11 @@ class Drawn:
             table=self._signatures() if by_design else self._exposures(),
         )
 
-    def harvest_by_guess(self, right: float) -> Harvest:
-        """Return its harvest by a guess whether a document is relevant, right for such a share, which no click made."""
+    def harvest_by_proxy(self, accuracy: float) -> Harvest:
+        """Return the harvest segmented by a proxy of relevance that is right with probability `accuracy`."""
         rng = np.random.default_rng((self.world.seed, 2))
-        guess = (self.relevance == 1) == (rng.random(self.relevance.shape) < right)
-        high = guess[self.query, self.candidate]
+        proxy = (self.relevance == 1) == (rng.random(self.relevance.shape) < accuracy)
+        high = proxy[self.query, self.candidate]
         names = ("query", "ranker", "candidate", "rank", "impressions", "clicks")
         parts = [
             replace(self, **{name: getattr(self, name)[high == value] for name in names})._signatures()
@@ -122,13 +124,13 @@ class Drawn:
         ]
         table = [replace(part, segment=np.full(len(part), i)) for i, part in enumerate(renumber_strata(parts))]
         whole = self.harvest(Layout.WIDE)
-        return replace(whole, by=(GUESS,), segments=(("low",), ("high",)), table=Cells.concatenate(table))
+        return replace(whole, by=(PROXY,), segments=(("low",), ("high",)), table=Cells.concatenate(table))
 
     def observations(self) -> Observations:
-        """Return what EM is fitted on: impressions and clicks of each pair at each rank."""
-        none = np.zeros(len(self.query), dtype=np.int64)
+        """Return the input of EM estimators: impressions and clicks of each pair at each rank."""
+        zeros = np.zeros(len(self.query), dtype=np.int64)
         bucket = self.buckets[self.query]
-        shown = {"segment": none, "rank": self.rank, "impressions": self.impressions, "clicks": self.clicks}
+        shown = {"segment": zeros, "rank": self.rank, "impressions": self.impressions, "clicks": self.clicks}
         return Observations(
             kind="pairs",
             max_rank=self.world.max_rank,
@@ -138,7 +140,7 @@ class Drawn:
         )
 
     def _signatures(self) -> Cells:
-        """Every ranker's rank of every signature of a bucket, seen or not."""
+        """Return the cells of all signatures: the rank by every ranker, shown or not."""
         ranks = self.ranks[self.query, :, self.candidate].astype(np.int64)
         first, stratum = group([self.buckets[self.query], *ranks.T])
         where = self.ranker * len(first) + stratum
@@ -156,7 +158,7 @@ class Drawn:
         )
 
     def _exposures(self) -> Cells:
-        """What each ranker showed of the pairs of a bucket that were shown at the same ranks, as often, by the same."""
+        """Return the cells of all exposures: pairs of a bucket with the same ranks and impressions by each ranker."""
         first, pair = self._pairs
         rankers = len(self.world.rankers)
         where = self.ranker * len(first) + pair
@@ -179,23 +181,25 @@ class Drawn:
         )
 
 
-def _draw_views(world: World, block: Block, rankings: Rankings, user: User | None, leaning: float) -> Iterator[Pages]:
+def _draw_views(
+    world: World, block: Block, rankings: Rankings, user: User | None, dependence: float
+) -> Iterator[Pages]:
     for part in range(len(block.slices(world))):
         pages = draw_pages(world, block, rankings, part)
-        yield _drawn_anew(world, rankings, pages, user, leaning) if user is not None or leaning else pages
+        yield _redraw(world, rankings, pages, user, dependence) if user is not None or dependence else pages
 
 
-def _drawn_anew(world: World, rankings: Rankings, pages: Pages, user: User | None, leaning: float) -> Pages:
-    """Return single page views with rankers that lean on the query, if they do, and the clicks of another user."""
+def _redraw(world: World, rankings: Rankings, pages: Pages, user: User | None, dependence: float) -> Pages:
+    """Draw the ranker (if it depends on the query) and the clicks of each page view again."""
     rng = np.random.default_rng((world.seed, 1))
     ranker = pages.ranker
-    if leaning:
+    if dependence:
         share = rankings.relevant.mean(axis=1)
         place = np.argsort(np.argsort(share, kind="stable"), kind="stable")
-        leans = (2 * place / max(1, len(share) - 1) - 1)[pages.query]
+        position = (2 * place / max(1, len(share) - 1) - 1)[pages.query]
         preference = np.linspace(1, -1, len(world.rankers))
-        bounds = np.cumsum(np.array(world.shares) * (1 + leaning * leans[:, None] * preference), axis=1)
-        ranker = (rng.random(len(leans))[:, None] * bounds[:, -1:] >= bounds[:, :-1]).sum(axis=1)
+        bounds = np.cumsum(np.array(world.shares) * (1 + dependence * position[:, None] * preference), axis=1)
+        ranker = (rng.random(len(position))[:, None] * bounds[:, -1:] >= bounds[:, :-1]).sum(axis=1)
     shown = rankings.order[pages.query, ranker, : world.max_rank]
     user = user or PositionBased(world.eta, world.noise)
     grades = np.where(rankings.relevant[pages.query[:, None], shown], 4, 0)
@@ -215,18 +219,20 @@ def _cells(**columns: IntArray | FloatArray) -> Cells:
     return Cells(segment=np.zeros_like(whole["bucket"]), **whole)
 
 
-def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = None, leaning: float = 0.0) -> PageClicks:
-    """Return the clicks of the page views of the log that `draw_log` draws of the same."""
+def draw_page_clicks(
+    world: World, buckets: IntArray, *, user: User | None = None, query_dependence: float = 0.0
+) -> PageClicks:
+    """Return the clicks by page view of the log that `draw_log` simulates with the same arguments."""
     sums = np.zeros((4, int(buckets.max(initial=0)) + 1))
     totals = [0] * 6
     for block in blocks_of(world):
         rankings = draw_rankings(world, block)
-        for pages in _draw_views(world, block, rankings, user, leaning):
+        for pages in _draw_views(world, block, rankings, user, query_dependence):
             clicks = pages.clicks.sum(axis=1)
             every = clicks == world.max_rank
             alike = aggregate_pages(world, [pages])
             first, own = group([pages.query, pages.ranker])
-            # Those that are alike are sorted by query and ranker, as groups are.
+            # Aggregated pages have the order of the groups: by query and ranker.
             seen, same = alike.impressions, sum_by_index(own, clicks * (clicks - 1), len(first))
             other = alike.clicks.sum(axis=1) ** 2 - (alike.clicks**2).sum(axis=1) - same
             chance = np.prod(alike.clicks / seen[:, None], axis=1)
@@ -241,13 +247,13 @@ def draw_page_clicks(world: World, buckets: IntArray, *, user: User | None = Non
     return PageClicks(views, clicked, several, full, all_clicked, nearly, *sums[:, np.unique(buckets)])
 
 
-def quick_world(world: World, share: float) -> World:
-    """Return a world with a share of its queries, but so many however quick the look: it may be about few of them."""
-    return replace(world, queries=min(world.queries, max(_FEWEST_QUERIES, round(share * world.queries))))
+def shrink_world(world: World, share: float) -> World:
+    """Return a world with a share of its queries, but not fewer than 300 (or all, if it has fewer)."""
+    return replace(world, queries=min(world.queries, max(_MIN_QUERIES, round(share * world.queries))))
 
 
 def buckets_of(queries: int) -> IntArray:
-    """Return the bucket of each query of a world, whose ids count from 0: what DuckDB's hash says."""
+    """Return the bucket of queries 0, 1, 2, ..., computed by DuckDB as in a harvest."""
     import duckdb
 
     with duckdb.connect() as con:
@@ -255,8 +261,8 @@ def buckets_of(queries: int) -> IntArray:
         return np.asarray(answer.fetchnumpy()["bucket"], dtype=np.int64)
 
 
-def draw_periods(world: World, buckets: IntArray, curves: Sequence[FloatArray], seed: int) -> list[Drawn]:
-    """Draw a log for each curve: the queries of a world as often as it says, in each period anew."""
+def draw_periods(world: World, buckets: IntArray, curves: Sequence[FloatArray], seed: int) -> list[SimulatedLog]:
+    """Simulate one log (period) for each curve: the same queries and rankings, with new page views and clicks."""
     blocks = list(blocks_of(world))
     every = [draw_rankings(world, block) for block in blocks]
     views = np.concatenate([block.views for block in blocks])
@@ -274,7 +280,7 @@ def draw_periods(world: World, buckets: IntArray, curves: Sequence[FloatArray], 
         impressions = np.broadcast_to(served, order.shape).ravel()
         seen = impressions > 0
         periods.append(
-            Drawn(
+            SimulatedLog(
                 world=world,
                 buckets=buckets,
                 views=views,
@@ -291,8 +297,8 @@ def draw_periods(world: World, buckets: IntArray, curves: Sequence[FloatArray], 
     return periods
 
 
-def as_segments(periods: Sequence[Drawn], layout: Layout = Layout.WIDE) -> Harvest:
-    """Return periods as the segments of one harvest."""
+def as_segments(periods: Sequence[SimulatedLog], layout: Layout = Layout.WIDE) -> Harvest:
+    """Combine periods into one harvest with a segment for each."""
     harvests = [period.harvest(layout) for period in periods]
     tables = renumber_strata([h.table for h in harvests if isinstance(h.table, Cells)])
     parts = [replace(table, segment=np.full(len(table), number)) for number, table in enumerate(tables)]
@@ -301,20 +307,20 @@ def as_segments(periods: Sequence[Drawn], layout: Layout = Layout.WIDE) -> Harve
 
 
 @dataclass(frozen=True, eq=False)
-class JudgedLog:
-    """A log of the rankers that have traffic, and rankings of its candidates, by DCG of the top M.
+class EvaluationLog:
+    """A simulated log, and new rankings of its candidates to evaluate by DCG of the top M.
 
     Attributes:
-        drawn: the log, in which there are no rankers but those.
-        ranks: of all candidates in each ranking, from 1: (rankings, queries, candidates).
+        drawn: the log; it has only rankers with traffic.
+        ranks: the rank of every candidate in each ranking, from 1, shape (rankings, queries, candidates).
     """
 
-    drawn: Drawn
+    drawn: SimulatedLog
     ranks: IntArray
 
     @classmethod
-    def of(cls, world: World, buckets: IntArray, user: User | None = None) -> JudgedLog:
-        """Draw the log of a world; the rankers to which it gives no traffic are what is judged."""
+    def draw(cls, world: World, buckets: IntArray, user: User | None = None) -> EvaluationLog:
+        """Simulate the log of a world; the rankers without traffic become the evaluated rankings."""
         drawn = draw_log(world, buckets, user=user)
         every = np.concatenate([draw_rankings(world, block).ranks for block in blocks_of(world)]).swapaxes(0, 1)
         every = every.astype(np.int64)
@@ -322,26 +328,25 @@ class JudgedLog:
         names = tuple(world.rankers[i] for i in logged)
         shares = tuple(world.shares[i] for i in logged)
         small = replace(world, rankers=names, traffic=shares, quality=tuple(world.qualities[i] for i in logged))
-        one = replace(drawn, world=small, ranks=drawn.ranks[:, logged], ranker=lookup(drawn.ranker, np.array(logged)))
-        judged = [i for i in range(len(world.rankers)) if i not in logged]
-        return cls(one, every[judged])
+        log = replace(drawn, world=small, ranks=drawn.ranks[:, logged], ranker=lookup(drawn.ranker, np.array(logged)))
+        evaluated = [i for i in range(len(world.rankers)) if i not in logged]
+        return cls(log, every[evaluated])
 
     @classmethod
-    def learnt(cls, world: World, buckets: IntArray) -> JudgedLog:
-        """Draw a log, and rankings learnt from other clicks on the same pages: from raw clicks, and from weighed ones.
+    def with_learned_rankings(cls, world: World, buckets: IntArray) -> EvaluationLog:
+        """Simulate a log, and two rankings learned from earlier clicks on the same pages: raw and weighted clicks.
 
-        Both are the mean clicks of each document, shrunk to the mean of all by one view: where it was shown, and where
-        it was seen.
+        Both rank documents by their click rate, per impression and per examination, shrunk by one view to the mean.
         """
-        before = cls.of(world, buckets)
+        before = cls.draw(world, buckets)
         drawn = before.drawn
         p = world.propensity[drawn.rank - 1]
-        views, seen = before._by_document(drawn.impressions), before._by_document(drawn.impressions * p)
-        rates = [(before.clicks + before.clicks.sum() / of.sum()) / (of + 1) for of in (views, seen)]
-        # Those that are alike, and those never shown at the end, are put in any order.
-        luck = np.random.default_rng((world.seed, 2)).random(views.shape)
-        order = [np.lexsort((luck, np.where(before.shown, -rate, 1.0)), axis=-1) for rate in rates]
-        after = cls.of(world, buckets, PositionBased(world.eta, world.noise))
+        views, examined = before._by_document(drawn.impressions), before._by_document(drawn.impressions * p)
+        rates = [(before.clicks + before.clicks.sum() / counts.sum()) / (counts + 1) for counts in (views, examined)]
+        # Ties, and documents that were never shown (last), are in random order.
+        tie_breaker = np.random.default_rng((world.seed, 2)).random(views.shape)
+        order = [np.lexsort((tie_breaker, np.where(before.shown, -rate, 1.0)), axis=-1) for rate in rates]
+        after = cls.draw(world, buckets, PositionBased(world.eta, world.noise))
         return replace(after, ranks=np.argsort(np.stack(order), axis=-1) + 1)
 
     def _by_document(self, counts: IntArray | FloatArray) -> FloatArray:
@@ -351,7 +356,7 @@ class JudgedLog:
 
     @cached_property
     def clicks(self) -> FloatArray:
-        """By query and candidate."""
+        """Clicks by query and candidate."""
         return self._by_document(self.drawn.clicks)
 
     @cached_property
@@ -360,41 +365,41 @@ class JudgedLog:
         return self._by_document(self.drawn.impressions) > 0
 
     @property
-    def worth(self) -> FloatArray:
-        """What each rank is worth: DCG of the top M."""
+    def discounts(self) -> FloatArray:
+        """The DCG discount of each rank; 0 beyond M."""
         ranks = np.arange(1, self.ranks.shape[-1] + 1)
         return np.asarray(np.where(ranks <= self.drawn.world.max_rank, 1 / np.log2(ranks + 1), 0.0))
 
     @cached_property
-    def new_gains(self) -> FloatArray:
-        """What candidates are worth in each ranking, ranked among those shown: (rankings, queries, candidates)."""
+    def ranking_gains(self) -> FloatArray:
+        """The discount of each candidate, ranked among the documents shown, shape (rankings, queries, candidates)."""
         among = np.where(self.shown, self.ranks, self.ranks.shape[-1] + 1)
         place = np.argsort(np.argsort(among, axis=-1, kind="stable"), axis=-1)
-        return np.asarray(np.where(self.shown, self.worth[place], 0.0))
+        return np.asarray(np.where(self.shown, self.discounts[place], 0.0))
 
     @cached_property
     def log_gains(self) -> FloatArray:
-        """Of the log as it was shown, in whole pages of M results: what is not on one is worth nothing there."""
+        """The mean discount of each candidate over the page views of the log; 0 on pages without it."""
         drawn = self.drawn
-        return self._by_document(drawn.impressions * self.worth[drawn.rank - 1]) / drawn.views[:, None]
+        return self._by_document(drawn.impressions * self.discounts[drawn.rank - 1]) / drawn.views[:, None]
 
     def credits(self, p: FloatArray) -> ClickCredits:
-        """Return the worth of clicks by bucket and rank, as the engine answers it."""
+        """Return the credits of clicks by bucket and rank, as the engine computes them."""
         drawn = self.drawn
-        held = np.unique(drawn.buckets)
-        bucket, width = lookup(drawn.buckets, held), drawn.world.max_rank
+        present = np.unique(drawn.buckets)
+        bucket, width = lookup(drawn.buckets, present), drawn.world.max_rank
         query, candidate, rank = drawn.query, drawn.candidate, drawn.rank - 1
         exposure = self._by_document(drawn.impressions * p[rank])[query, candidate]
         rho = exposure / drawn.views[query]
         weight = self.clicks[query, candidate] * drawn.impressions * p[rank] / exposure / rho
-        gains = np.concatenate([np.ones((1, *self.shown.shape)), self.log_gains[None], self.new_gains])
+        gains = np.concatenate([np.ones((1, *self.shown.shape)), self.log_gains[None], self.ranking_gains])
         key = bucket[query] * width + rank
-        worth = np.stack([sum_by_index(key, weight * gain[query, candidate], len(held) * width) for gain in gains])
-        views = sum_by_index(bucket, drawn.views, len(held))
-        return ClickCredits(worth.reshape(len(gains), len(held), width), views, np.asarray(p))
+        worth = np.stack([sum_by_index(key, weight * gain[query, candidate], len(present) * width) for gain in gains])
+        views = sum_by_index(bucket, drawn.views, len(present))
+        return ClickCredits(worth.reshape(len(gains), len(present), width), views, np.asarray(p))
 
-    def judge(self, layout: Layout) -> tuple[JackknifeValues, JackknifeValues]:
-        """Return the values of all lists with propensities estimated anew for each bucket left out, and held fixed."""
+    def evaluate(self, layout: Layout) -> tuple[JackknifeValues, JackknifeValues]:
+        """Return the values of all rankings: with propensities of each jackknife replicate, and with fixed ones."""
         fitted = CrossFit().fit(self.drawn.harvest(layout))
         found = self.credits(fitted.propensity_)
         refitted = fitted.deletions_
@@ -403,23 +408,23 @@ class JudgedLog:
         refits = JackknifeValues.of(found, fitted.propensity_, refitted, 0.95, most)
         return refits, JackknifeValues.of(found, fitted.propensity_, fixed, 0.95, most)
 
-    def raw(self) -> FloatArray:
-        """Return the DCG of raw clicks in the log and each ranking: what is chosen by where nobody thinks of bias."""
-        log = (self.drawn.clicks * self.worth[self.drawn.rank - 1]).sum()
-        new = (self.clicks * self.new_gains).sum(axis=(1, 2))
+    def raw_click_values(self) -> FloatArray:
+        """Return the DCG of raw clicks in the log and in each ranking: an evaluation that ignores position bias."""
+        log = (self.drawn.clicks * self.discounts[self.drawn.rank - 1]).sum()
+        new = (self.clicks * self.ranking_gains).sum(axis=(1, 2))
         return np.asarray(np.array([log, *new]) / self.drawn.views.sum())
 
-    def plain(self) -> FloatArray:
-        """Return inverse propensity scoring of the log and each ranking by full ranks, with the true propensities."""
+    def plain_ips_values(self) -> FloatArray:
+        """Return the IPS value of the log and of each ranking, by full ranks and with the true propensities."""
         drawn = self.drawn
         clicks = drawn.clicks / drawn.world.propensity[drawn.rank - 1]
-        log = (clicks * self.worth[drawn.rank - 1]).sum()
-        new = (self._by_document(clicks) * self.worth[self.ranks - 1]).sum(axis=(1, 2))
+        log = (clicks * self.discounts[drawn.rank - 1]).sum()
+        new = (self._by_document(clicks) * self.discounts[self.ranks - 1]).sum(axis=(1, 2))
         return np.asarray(np.array([log, *new]) / drawn.views.sum())
 
-    def truth(self) -> tuple[FloatArray, FloatArray]:
-        """Return the true sums of the log and each ranking: of documents shown, ranked among them, and of all."""
+    def true_values(self) -> tuple[FloatArray, FloatArray]:
+        """Return the true DCG of the log and of each ranking: among the documents shown, and among all."""
         relevance = self.drawn.views[:, None] * self.drawn.relevance
-        gains = [self.log_gains, *self.new_gains], [self.log_gains, *self.worth[self.ranks - 1]]
+        gains = [self.log_gains, *self.ranking_gains], [self.log_gains, *self.discounts[self.ranks - 1]]
         shown, every = (np.array([(relevance * gain).sum() for gain in lists]) for lists in gains)
         return shown, every

@@ -1,4 +1,11 @@
-"""Figure "synthetic": does AllPairs recover the true propensity curve?"""
+"""Experiment "synthetic": does AllPairs recover the true propensity curve? (Figure "synthetic" of the paper.)
+
+Each of 20 runs trains its own pair of rankers, simulates five sweeps over all queries per ranker, and estimates the
+curve. The experiment compares the mean of the runs, and a 99% interval from their standard deviation, with the truth.
+
+synthetic.csv has a row for each rank: the true propensity, the mean and standard deviation of the estimates, and the
+ends of the 99% interval.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import numpy as np
 
 from experiments.figures import Line, draw_curves
 from experiments.laboratory import Laboratory
-from experiments.outcomes import Outcome, judged, seed_of
+from experiments.outcomes import Outcome, make_verdict, seed_of
 from posbias._arrays import FloatArray
 from posbias.estimators import AllPairs
 from posbias.simulation.users import PositionBased
@@ -16,7 +23,7 @@ _Z99 = 2.5758
 
 
 def run_synthetic(lab: Laboratory) -> Outcome:
-    """Estimate the curve in many runs, of which each trains its own rankers, and compare with the truth."""
+    """Estimate the curve in many runs, each with its own rankers, and compare the mean with the truth."""
     user = PositionBased(eta=1.0, noise=0.1, threshold=lab.threshold)
 
     def estimate(run: int) -> FloatArray:
@@ -42,12 +49,12 @@ def run_synthetic(lab: Laboratory) -> Outcome:
         }
         for k in range(len(truth))
     ]
-    verdict = judged(
-        "AllPairs recovers the true propensities (99% intervals hold the truth at every rank, and the mean of the "
-        "runs is within 2% of it on average)",
-        f"truth inside at {int(inside.sum())} of {len(truth)} ranks; mean of {len(curves)} runs off by at most "
-        f"{bias.max():.1%} (rank {int(bias.argmax()) + 1}), {bias[1:].mean():.1%} on average; standard deviation of a "
-        f"run {(spread / truth)[1:].mean():.1%} of the truth on average",
+    verdict = make_verdict(
+        "AllPairs recovers the true propensities (99% intervals contain the truth at every rank, and the mean of the "
+        "runs is within 2% of the truth on average)",
+        f"the interval contains the truth at {int(inside.sum())} of {len(truth)} ranks; relative error of the mean of "
+        f"{len(curves)} runs: at most {bias.max():.1%} (rank {int(bias.argmax()) + 1}), {bias[1:].mean():.1%} on "
+        f"average; standard deviation of a run: {(spread / truth)[1:].mean():.1%} of the truth on average",
         inside.all() and bias[1:].mean() < 0.02,
         curves,
     )

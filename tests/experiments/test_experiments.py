@@ -1,4 +1,4 @@
-"""The paper's experiments and ours run, quickly, and claims hold or fail as docs/reproduction.md says."""
+"""Test that all experiments run, and that their claims hold or fail as docs/reproduction.md says."""
 
 from __future__ import annotations
 
@@ -18,10 +18,17 @@ from experiments import estimators as comparison
 from experiments.__main__ import _OURS, _PAPER, command
 from experiments.figures import SettingAxis, draw_errors
 from experiments.judgments import Judgments, generate_judgments
-from experiments.laboratory import QUICK, Laboratory, Sizes, long_queries, open_laboratory, own_queries
+from experiments.laboratory import (
+    QUICK,
+    Laboratory,
+    Sizes,
+    one_query_per_view,
+    open_laboratory,
+    queries_with_candidates,
+)
 from experiments.outcomes import Outcome, Verdict, seed_of
-from experiments.ranking_svm import agreeing, cautious_ranker, rank_documents, same_rank_share
-from experiments.registry import EXPERIMENTS, ON_WORLDS, run
+from experiments.ranking_svm import cautious_ranker, make_rankers_agree, rank_documents, same_rank_share
+from experiments.registry import EXPERIMENTS, WITHOUT_JUDGMENTS, run
 from experiments.robustness import (
     STUDIES,
     data_factor,
@@ -34,7 +41,7 @@ from experiments.robustness import (
     judge_severity,
     run_study,
 )
-from experiments.simulated_logs import FIRST, LOG, JudgedLog, buckets_of, draw_log
+from experiments.simulated_logs import FIRST, LOG, EvaluationLog, buckets_of, draw_log
 from posbias import PBMEM, AllPairs, ClickLog, Harvest, World, evaluate, harvest, simulate
 from posbias.errors import PosbiasError
 from posbias.harvesting.tables import Cells
@@ -43,18 +50,18 @@ from posbias.planning import forecast as scenarios
 from posbias.simulation import PositionBased
 from posbias.simulation.simulate import blocks_of, draw_rankings
 
-# Whole worlds are drawn and fitted: minutes in all, which CI takes.
+# These tests simulate and fit whole worlds, which takes minutes: they run in CI.
 pytestmark = pytest.mark.long
 
-# What clears a terminal that obeys it.
-EVIL = "\x1b[2J"
-# The verdicts that do not hold, by the beginning of their claim; docs/reproduction.md says why.
+# An escape sequence that clears a terminal.
+ESCAPE = "\x1b[2J"
+# The claims that do not hold, by their first words; docs/reproduction.md says why.
 FAILS = {
     "a": ("AdjacentChain needs at least an order of magnitude",),
     "b": ("The error is also higher when the rankers are too dissimilar",),
 }
-# What so few queries and runs cannot settle: ratios of errors that vary twofold from run to run.
-UNSETTLED = (
+# Claims that quick runs cannot decide: ratios of errors that vary by a factor of two between runs.
+UNDECIDED = (
     "AllPairs is robust over the whole spectrum of training data",
     "AllPairs is stable over levels of noise",
     "AllPairs is robust to imbalance up to 11:1",
@@ -65,17 +72,17 @@ TINY = Sizes(
     pairs=10_000,
     runs=2,
     curve_runs=2,
-    every=3,
+    point_step=3,
     bootstrap=50,
     arxiv_views=10_000,
     drive_views=20_000,
-    compared_logs=2,
-    covered_logs=2,
-    diagnosed_logs=2,
+    estimator_logs=2,
+    coverage_logs=2,
+    diagnosis_logs=2,
     drift_logs=2,
-    pooled_logs=2,
-    planned_logs=2,
-    judged_logs=2,
+    pooling_logs=2,
+    planning_logs=2,
+    evaluation_logs=2,
     learning_queries=100,
     learning_seeds=2,
     linear_seeds=1,
@@ -105,20 +112,20 @@ TABLES = {
 
 @pytest.fixture(scope="module")
 def quick() -> Laboratory:
-    """One for all experiments, as the command has it: those that share rankers train them once."""
+    """Return one laboratory for all experiments, like the command: common rankers are trained once."""
     return open_laboratory(None, QUICK, seed=0)
 
 
 @pytest.mark.parametrize("name", _PAPER)
-def test_quick_experiments_bear_the_paper_out(name: str, quick: Laboratory) -> None:
+def test_quick_experiments_give_the_expected_verdicts(name: str, quick: Laboratory) -> None:
     for verdict in EXPERIMENTS[name](quick).verdicts:
-        if not verdict.claim.startswith(UNSETTLED):
+        if not verdict.claim.startswith(UNDECIDED):
             assert verdict.holds != verdict.claim.startswith(FAILS.get(name, ())), verdict
 
 
 @pytest.fixture(scope="module")
 def tiny() -> Laboratory:
-    """Large enough for every experiment to run, and too small for its claims."""
+    """Return a laboratory that is large enough to run every experiment, but too small to decide claims."""
     return open_laboratory(None, TINY, seed=0)
 
 
@@ -131,8 +138,8 @@ def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path
     files = {path.name for path in outcome.save(tmp_path)}
     table = {f"{name}-{TABLES[name]}.csv"} if name in TABLES else set()
     assert files == {f"{name}.csv", f"{name}.png", f"{name}.txt"} | table == {p.name for p in tmp_path.iterdir()}
-    said = (tmp_path / f"{name}.txt").read_text("utf-8")
-    assert said.count("HOLD") + said.count("TOO LITTLE DATA") == len(outcome.verdicts)
+    text = (tmp_path / f"{name}.txt").read_text("utf-8")
+    assert text.count("HOLD") + text.count("TOO LITTLE DATA") == len(outcome.verdicts)
     if name in _OURS:
         # Two logs of each setting.
         assert {verdict.holds for verdict in outcome.verdicts} == {None}
@@ -140,9 +147,9 @@ def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path
         assert len(list(csv.DictReader(file))) == len(outcome.rows)
 
 
-def test_command_names_are_those_of_the_registry() -> None:
+def test_command_and_registry_have_the_same_names() -> None:
     assert [*_PAPER, *_OURS] == list(EXPERIMENTS)
-    assert tuple(name for name in _OURS if name != "learning") == ON_WORLDS
+    assert tuple(name for name in _OURS if name != "learning") == WITHOUT_JUDGMENTS
 
 
 def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +162,7 @@ def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: p
     assert {path.name for path in folder.iterdir()} == {"e.csv", "e.png", "e.txt"}
 
 
-def test_command_refuses_a_file_as_folder_and_unknown_names(tmp_path: Path) -> None:
+def test_command_rejects_a_file_as_folder_and_unknown_names(tmp_path: Path) -> None:
     file = tmp_path / "taken"
     file.touch()
     done = CliRunner().invoke(command, ["a", "--quick", "--output", str(file)])
@@ -166,8 +173,8 @@ def test_command_refuses_a_file_as_folder_and_unknown_names(tmp_path: Path) -> N
         next(run(["g"]))
 
 
-@pytest.mark.parametrize("args", [[EVIL], ["a", "--data", EVIL, "--output", "out"]], ids=["name", "data"])
-def test_command_prints_no_characters_that_steer_a_terminal(
+@pytest.mark.parametrize("args", [[ESCAPE], ["a", "--data", ESCAPE, "--output", "out"]], ids=["name", "data"])
+def test_command_prints_no_terminal_escape_sequences(
     args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -177,17 +184,17 @@ def test_command_prints_no_characters_that_steer_a_terminal(
     assert "\x1b" not in done.output
 
 
-def test_command_keeps_lines_within_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_wraps_lines_to_the_terminal_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("experiments.registry.QUICK", TINY)
     done = CliRunner().invoke(command, ["synthetic", "--quick", "--output", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    told = [line for line in done.stdout.splitlines() if str(tmp_path) not in line]
-    assert told
-    assert max(map(len, told)) <= 80
+    lines = [line for line in done.stdout.splitlines() if str(tmp_path) not in line]
+    assert lines
+    assert max(map(len, lines)) <= 80
 
 
-def test_judgments_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experiment_runs_on_judgments_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judgments = generate_judgments(300)
     lines = [
         f"{grade} qid:{query} " + " ".join(f"{i + 1}:{value:.3f}" for i, value in enumerate(features[:20]))
@@ -195,12 +202,12 @@ def test_judgments_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ]
     path = tmp_path / "train.txt"
     path.write_text("\n".join(lines) + "\n", "utf-8")
-    monkeypatch.setattr("experiments.registry.QUICK", Sizes(queries=250, runs=2, every=3))
+    monkeypatch.setattr("experiments.registry.QUICK", Sizes(queries=250, runs=2, point_step=3))
     (outcome,) = run(["f"], quick=True, data=str(path))
     assert all(row["mse"] > 0 for row in outcome.rows if row["estimator"] == "AllPairs")
 
 
-def test_learning_from_judgments_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learning_runs_on_judgments_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judgments = generate_judgments(130)
     lines = [
         f"{min(grade, 2)} qid:{query} "
@@ -224,15 +231,15 @@ def test_learning_from_judgments_of_a_file(tmp_path: Path, monkeypatch: pytest.M
 
 def test_too_few_long_queries_are_an_error() -> None:
     with pytest.raises(PosbiasError, match="have 139 candidates or more"):
-        long_queries(generate_judgments(200), 139)
+        queries_with_candidates(generate_judgments(200), 139)
 
 
-def test_same_seed_same_outcome_whatever_the_order_of_threads() -> None:
-    sizes = Sizes(queries=500, runs=3, every=6)
+def test_outcome_depends_only_on_the_seed() -> None:
+    sizes = Sizes(queries=500, runs=3, point_step=6)
     first, again, other = (
         EXPERIMENTS["a"](Laboratory(generate_judgments(500, seed=seed), sizes, seed)) for seed in (1, 1, 2)
     )
-    # As text: what is NaN equals nothing, not even itself.
+    # Compare as text, because NaN is not equal to itself.
     assert str(first.rows) == str(again.rows) != str(other.rows)
 
 
@@ -243,13 +250,13 @@ def test_progress_ends_at_one() -> None:
     assert shares == [1 / 3, 2 / 3, 1]
 
 
-def test_a_failing_task_fails_the_whole() -> None:
+def test_a_failing_task_raises() -> None:
     lab = Laboratory(generate_judgments(300))
     with pytest.raises(ZeroDivisionError):
         lab.map(lambda task: 1 / task, [1, 0, 2], "dividing")
 
 
-def test_views_are_whole_sweeps_and_a_sample_without_repeats() -> None:
+def test_views_are_whole_sweeps_plus_a_sample_without_replacement() -> None:
     lab = Laboratory(generate_judgments(100))
     counts = np.bincount(lab.views(2.25, seed=1), minlength=100)
     assert sorted(set(counts.tolist())) == [2, 3]
@@ -264,7 +271,7 @@ def test_harvest_in_pieces_counts_every_view(monkeypatch: pytest.MonkeyPatch) ->
     assert harvest.page_views == {"a": 600, "b": 400}
 
 
-def test_inverse_error_is_the_papers() -> None:
+def test_inverse_error_follows_the_paper() -> None:
     truth = 1 / np.arange(1, 4)
     assert inverse_error(truth, truth) == 0
     assert inverse_error(np.array([1, 0.25, 1 / 3]), truth) == pytest.approx((4 - 2) ** 2 / 3)
@@ -272,7 +279,7 @@ def test_inverse_error_is_the_papers() -> None:
     assert np.isnan(inverse_error(np.array([1, np.nan, 0.3]), truth))
 
 
-def test_data_factor_is_the_distance_along_the_data() -> None:
+def test_data_factor_is_the_distance_between_power_laws() -> None:
     x = np.array([1.0, 2, 5, 10])
     assert data_factor(x, 1 / x, 12 / x) == pytest.approx(12)
     assert data_factor(x, x**-2.0, 100 * x**-2.0) == pytest.approx(10)
@@ -289,7 +296,7 @@ def test_verdicts_can_fail() -> None:
     assert not judge_overlap([0.1, 0.5, 0.9], better)[-1].holds
 
 
-def test_nothing_is_told_from_what_is_not_known() -> None:
+def test_missing_errors_leave_claims_undecided() -> None:
     judges = (judge_data, judge_overlap, judge_fraction, judge_noise, judge_severity, judge_imbalance)
     labels = ("AllPairs", "AdjacentChain", "PivotOne")
     nothing = {label: np.full((3, 2), np.nan) for label in labels}
@@ -300,12 +307,12 @@ def test_nothing_is_told_from_what_is_not_known() -> None:
             assert str(verdict).startswith("TOO LITTLE DATA: ")
         for verdict in judge([1, 2, 4], alone):
             assert (verdict.holds is None) == ("AdjacentChain" in verdict.claim or "of both" in verdict.claim), verdict
-    # One run of two has an estimate.
+    # One of two runs has an estimate.
     thin = {label: np.array([[1.0, np.nan]] * 3) for label in labels}
     assert any(verdict.holds is not None for judge in judges for verdict in judge([1, 2, 4], thin))
 
 
-def test_a_file_of_a_few_queries_is_too_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_few_queries_leaves_claims_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judgments = generate_judgments(60)
     lines = [
         f"{min(grade, 2)} qid:{query} " + " ".join(f"{i + 1}:{value:.3f}" for i, value in enumerate(features[:10]))
@@ -313,27 +320,27 @@ def test_a_file_of_a_few_queries_is_too_little(tmp_path: Path, monkeypatch: pyte
     ]
     path = tmp_path / "fold.txt"
     path.write_text("\n".join(lines) + "\n", "utf-8")
-    monkeypatch.setattr("experiments.registry.QUICK", replace(QUICK, runs=1, every=3))
+    monkeypatch.setattr("experiments.registry.QUICK", replace(QUICK, runs=1, point_step=3))
     done = CliRunner().invoke(command, ["b", "--quick", "--data", str(path), "--output", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    # A verdict is folded under itself.
+    # A long verdict continues on indented lines.
     for line in done.stdout.replace("\n  ", " ").splitlines():
         assert not ("nan" in line or "inf" in line) or line.startswith("TOO LITTLE DATA: "), line
     assert "TOO LITTLE DATA" in done.stdout
-    assert "there is too little data to tell of" in done.stdout
+    assert "there is too little data to decide" in done.stdout
 
 
-def test_errors_as_of_one_who_has_seen_nothing_are_too_little() -> None:
-    lab = open_laboratory(None, replace(QUICK, queries=40, runs=2, every=3), seed=0)
+def test_errors_as_large_as_those_of_a_constant_curve_leave_claims_undecided() -> None:
+    lab = open_laboratory(None, replace(QUICK, queries=40, runs=2, point_step=3), seed=0)
     verdicts = run_study(lab, "b").verdicts
     assert {verdict.holds for verdict in verdicts} == {None}
-    # The first of them has all its numbers.
+    # All numbers of the first verdict are finite.
     assert "inf" not in verdicts[0].found
     assert "nan" not in verdicts[0].found
 
 
 @pytest.mark.parametrize("logs", [4, 20])
-def test_few_logs_tell_nothing(logs: int) -> None:
+def test_few_logs_leave_claims_undecided(logs: int) -> None:
     rng = np.random.default_rng(0)
     same = rng.uniform(1, 2, logs)
     errors = {
@@ -346,19 +353,19 @@ def test_few_logs_tell_nothing(logs: int) -> None:
         for name in comparison.SETTINGS
     }
     assert {verdict.holds for verdict in comparison._verdicts(errors)} == {None if logs < 20 else True}
-    one = coverage.Held(
+    one = coverage.IntervalErrors(
         rng.normal(0, 0.1, (logs, 9)), np.full((logs, 9), 0.1), np.full((logs, 9), 200.0), np.ones(logs)
     )
     held = {name: dict.fromkeys(coverage.ESTIMATORS, one) for name in coverage.SETTINGS}
     assert {verdict.holds for verdict in coverage._verdicts(held)} == {None if logs < 20 else True}
 
 
-def test_estimators_without_estimate_are_no_warning() -> None:
+def test_estimators_without_estimate_raise_no_warning() -> None:
     errors = {"AllPairs": np.ones((3, 2)), "AdjacentChain": 2 * np.ones((3, 2)), "PivotOne": np.full((3, 2), np.nan)}
     assert judge_data([1, 2, 4], errors)[2].holds
 
 
-def test_settings_are_the_papers() -> None:
+def test_settings_follow_the_paper() -> None:
     settings = {name: study.vary(study.base, study.values[-1]) for name, study in STUDIES.items()}
     assert settings["b"].overlap == 0.99
     assert {name: (s.frac, s.overlap) for name, s in settings.items() if name in "adef"} == {
@@ -370,15 +377,15 @@ def test_settings_are_the_papers() -> None:
     assert all(sum(STUDIES["f"].vary(STUDIES["f"].base, x).sweeps) * 19_944 == 119_664 for x in STUDIES["f"].values)
 
 
-def test_rankers_agree_as_far_as_asked() -> None:
+def test_make_rankers_agree_reaches_the_requested_share() -> None:
     judgments = generate_judgments(600)
     rankings = [rank_documents(judgments, np.random.default_rng(i).normal(size=128), 21) for i in range(3)]
-    assert same_rank_share(*agreeing(rankings, 0.5, seed=0)) == pytest.approx(0.5, abs=0.02)
-    assert all(map(np.array_equal, agreeing(rankings, 0.0, seed=0), rankings))
+    assert same_rank_share(*make_rankers_agree(rankings, 0.5, seed=0)) == pytest.approx(0.5, abs=0.02)
+    assert all(map(np.array_equal, make_rankers_agree(rankings, 0.0, seed=0), rankings))
 
 
-def test_the_cautious_ranker_departs_as_often_as_asked() -> None:
-    judgments = long_queries(generate_judgments(1500), 6)
+def test_cautious_ranker_changes_the_requested_share_of_queries() -> None:
+    judgments = queries_with_candidates(generate_judgments(1500), 6)
     lab = Laboratory(judgments)
     one, two = cautious_ranker(
         judgments, lab.train(np.arange(100)), lab.train(np.arange(100, 200)), identical=0.75, reordered=0.07
@@ -390,7 +397,7 @@ def test_the_cautious_ranker_departs_as_often_as_asked() -> None:
     assert all(len(set(page)) == 5 for page in two.tolist())
 
 
-def test_no_bar_falls_off_a_logarithmic_axis() -> None:
+def test_error_bars_stay_within_a_logarithmic_axis() -> None:
     errors = {
         "AllPairs": np.array([[1e-3, 1.0], [0.5, 0.6]]),
         "AdjacentChain": np.array([[np.nan, 3.0], [1e-6, 9.0]]),
@@ -403,14 +410,14 @@ def test_no_bar_falls_off_a_logarithmic_axis() -> None:
         assert low < bar[0, 1] < bar[1, 1] < high
 
 
-def test_own_queries_makes_page_views_queries() -> None:
+def test_one_query_per_view_replaces_query_ids_by_impression_ids() -> None:
     import pyarrow as pa
 
     log = pa.table({"query_id": [1, 1], "doc_id": [1, 1], "impression_id": [7, 8]})
-    assert own_queries(log).column("query_id").to_pylist() == [7, 8]
+    assert one_query_per_view(log).column("query_id").to_pylist() == [7, 8]
 
 
-def test_a_picture_that_fails_leaves_no_part(tmp_path: Path) -> None:
+def test_a_failed_figure_leaves_no_partial_file(tmp_path: Path) -> None:
     class Broken:
         def savefig(self, path: str, **kwargs: object) -> None:
             Path(path).write_text("half")
@@ -431,7 +438,7 @@ DRAWN = {
 
 @pytest.mark.parametrize("world", DRAWN.values(), ids=list(DRAWN))
 @pytest.mark.parametrize(("layout", "weighting"), [("wide", None), ("wide", "harmonic"), ("replay", None)])
-def test_drawn_harvests_are_those_of_the_engine(world: World, layout: Any, weighting: Any) -> None:
+def test_simulated_harvests_equal_those_of_the_engine(world: World, layout: Any, weighting: Any) -> None:
     log = ClickLog(simulate(world, layout, aggregated=True))
     counted = harvest(log, max_rank=world.max_rank, weighting=weighting)
     drawn = draw_log(world, buckets_of(world.queries)).harvest(counted.layout, weighting)
@@ -441,7 +448,7 @@ def test_drawn_harvests_are_those_of_the_engine(world: World, layout: Any, weigh
 
 
 def contents(found: Harvest) -> list[tuple[int, ...]]:
-    """Return the strata of a harvest, whatever their numbers."""
+    """Return the strata of a harvest in a canonical order."""
     table = found.table
     assert isinstance(table, Cells)
     rows = np.stack([table.bucket, table.pairs, table.ranker, table.rank, table.impressions, table.clicks], axis=1)
@@ -451,7 +458,7 @@ def contents(found: Harvest) -> list[tuple[int, ...]]:
     return sorted(tuple(sum(sorted(own), ())) for own in strata.values())
 
 
-def test_drawn_observations_are_those_of_the_engine() -> None:
+def test_simulated_observations_equal_those_of_the_engine() -> None:
     world = World(queries=80, repeats=20, max_rank=3)
     ours = PBMEM(max_rank=3).fit(draw_log(world, buckets_of(80)).observations())
     theirs = PBMEM(max_rank=3).fit(ClickLog(simulate(world)))
@@ -459,7 +466,7 @@ def test_drawn_observations_are_those_of_the_engine() -> None:
     assert ours.reported_counts_.page_views == theirs.reported_counts_.page_views
 
 
-def test_bounds_are_the_variance_of_who_attains_them() -> None:
+def test_bounds_equal_the_variance_of_estimators_that_attain_them() -> None:
     worlds = [World(queries=200, max_rank=4, similarity=0.5, noise=0.3, eta=0.5, seed=seed) for seed in range(150)]
     buckets = buckets_of(200)
     mean = []
@@ -470,11 +477,11 @@ def test_bounds_are_the_variance_of_who_attains_them() -> None:
         errors = np.array([one.error for one in found])
         assert np.mean(errors**2 / least) == pytest.approx(1, abs=0.2)
         assert np.abs(errors.mean(axis=0) / np.sqrt(least / len(worlds))).max() < 4
-    # Who has to learn relevance knows less than who is told it.
+    # Learned relevance gives less information than known relevance.
     assert np.all(np.diff(mean[:3], axis=0) > 0)
 
 
-def test_with_relevance_known_the_best_is_what_is_most_likely() -> None:
+def test_with_known_relevance_the_best_estimate_is_maximum_likelihood() -> None:
     drawn = draw_log(World(queries=5000, max_rank=3, noise=0.3, relevant=0.0), buckets_of(5000))
     clicks, exposed = (np.bincount(drawn.rank, c)[1:] for c in (drawn.clicks, 0.3 * drawn.impressions))
     likely = np.log(clicks / exposed)
@@ -482,15 +489,15 @@ def test_with_relevance_known_the_best_is_what_is_most_likely() -> None:
     assert bounds.relevance_known(drawn).error == pytest.approx(error, abs=1e-3)
 
 
-def test_bounds_grow_with_what_is_unknown() -> None:
+def test_bounds_grow_with_unknown_parameters() -> None:
     drawn = draw_log(World(queries=300, similarity=0.5), buckets_of(300))
     known, unknown, replay = bounds.relevance_known(drawn), bounds.ranks_known(drawn), bounds.ranks_unknown(drawn)
     assert np.all(known.variance < unknown.variance)
     assert np.all(unknown.variance < replay.variance)
 
 
-def test_the_bound_is_that_of_the_likelihood_of_pairs() -> None:
-    """The inverse of the information on log p of the lower ranks and log r of every pair, by its definition."""
+def test_bound_equals_the_inverse_fisher_information_of_pairs() -> None:
+    """Compare the bound with the inverse Fisher information of log p and of log r of every pair, by definition."""
     drawn = draw_log(World(queries=6, max_rank=3, noise=0.3, eta=0.5, relevant=0.0), buckets_of(6))
     first, pair = np.unique(drawn.query * 100 + drawn.candidate, return_inverse=True)
     information = np.zeros((3 + len(first),) * 2)
@@ -502,7 +509,7 @@ def test_the_bound_is_that_of_the_likelihood_of_pairs() -> None:
     assert bounds.ranks_unknown(drawn).variance == pytest.approx(expected)
 
 
-def test_ratio_has_the_standard_error_of_a_jackknife() -> None:
+def test_standard_error_of_a_ratio_agrees_with_the_jackknife() -> None:
     rng = np.random.default_rng(0)
     theirs = rng.chisquare(3, 200)
     ours = 0.5 * theirs + rng.chisquare(2, 200)
@@ -514,10 +521,10 @@ def test_ratio_has_the_standard_error_of_a_jackknife() -> None:
 
 
 @pytest.mark.parametrize("layout", ["wide", "replay"])
-def test_drawn_logs_are_judged_as_the_engine_judges_them(layout: Any) -> None:
+def test_simulated_logs_are_evaluated_like_in_the_engine(layout: Any) -> None:
     setting = evaluation.SETTINGS["traffic 90/10"]
     world = replace(setting.world, queries=200, seed=4)
-    joint, _ = JudgedLog.of(world, buckets_of(200)).judge(Layout(layout))
+    joint, _ = EvaluationLog.draw(world, buckets_of(200)).evaluate(Layout(layout))
     table = simulate(world, layout)
     log = ClickLog(table.drop_columns([name for name in table.column_names if name.startswith("rank_new")]))
     [drawn] = [draw_rankings(world, block) for block in blocks_of(world)]
@@ -533,21 +540,21 @@ def test_drawn_logs_are_judged_as_the_engine_judges_them(layout: Any) -> None:
     assert found.log.value.value == pytest.approx(joint.value[LOG])
 
 
-def test_rankings_are_told_apart_by_their_truth() -> None:
+def test_choice_accuracy_compares_scores_with_true_values() -> None:
     every = np.array([[10.0, 10.4, 12.0]])
     of = np.ones((1, 2, 3))
     scores = {"ours": np.array([[1.0, 1.1, 1.2]]), "raw clicks": np.array([[2.0, 1.0, 1.5]])}
-    found = evaluation.Found(of, of, of, every, every, scores, np.ones(1), np.zeros(1))
-    # The first two are too alike to count.
-    assert found.right("ours")[:2] == (1.0, 1.0)
-    assert found.right("raw clicks") == (0.5, 0.0, "from weighed clicks over the log")
+    found = evaluation.EvaluationResults(of, of, of, every, every, scores, np.ones(1), np.zeros(1))
+    # The first two rankings are too similar to count.
+    assert found.choice_accuracy("ours")[:2] == (1.0, 1.0)
+    assert found.choice_accuracy("raw clicks") == (0.5, 0.0, "from weighted clicks over the log")
 
 
-def test_coverage_counts_what_the_intervals_of_a_fit_hold() -> None:
+def test_coverage_agrees_with_the_intervals_of_a_fit() -> None:
     world, setting = World(queries=150), coverage.WorldSetting(World(queries=150))
     buckets = buckets_of(150)
     found = coverage.measure(world, setting, buckets)["AllPairs"]
-    held = coverage.Held(*(np.stack([part]) for part in found))
+    held = coverage.IntervalErrors(*(np.stack([part]) for part in found))
     fitted = AllPairs().fit(draw_log(world, buckets).harvest(Layout.WIDE))
     low, high = fitted.interval_[1:].T
     assert held.width(0.95)[0] == pytest.approx(np.log(high / low))
@@ -555,15 +562,15 @@ def test_coverage_counts_what_the_intervals_of_a_fit_hold() -> None:
     assert held.coverage(0.9)[0] <= held.coverage(0.99)[0]
 
 
-def test_coverage_leaves_out_what_has_no_interval() -> None:
+def test_coverage_ignores_ranks_without_interval() -> None:
     error = np.array([[0.1, np.nan], [5.0, np.nan], [0.15, 0.0], [0.1, np.nan]])
     scale = np.where(np.isnan(error), np.nan, 0.1)
-    held = coverage.Held(error, scale, np.where(np.isnan(error), np.nan, 100.0), np.ones(4))
+    held = coverage.IntervalErrors(error, scale, np.where(np.isnan(error), np.nan, 100.0), np.ones(4))
     assert held.coverage(0.95)[0] == pytest.approx(4 / 5)
     assert held.coverage(0.95)[2] == pytest.approx(3 / 4)
     assert held.by_rank(0.95).tolist() == [0.75, 1.0]
     assert held.by_rank(0.5).tolist() == [0.0, 1.0]
-    assert np.isnan(coverage.Held(*np.full((4, 2, 3), np.nan)).coverage(0.95)).all()
+    assert np.isnan(coverage.IntervalErrors(*np.full((4, 2, 3), np.nan)).coverage(0.95)).all()
 
 
 def test_forecasts_are_compared_with_actual_variances() -> None:
@@ -571,14 +578,14 @@ def test_forecasts_are_compared_with_actual_variances() -> None:
     actual = np.array([[[2.0, 1.0, 1.0]], [[2.0, 1.0, np.nan]]]) * np.ones((2, 3, 1))
     found = planning.ForecastVariances(forecast, actual)
     ratio, error = found.ratios()
-    # The third rank has an interval in half of the logs.
+    # The third rank has an interval in only half of the logs.
     np.testing.assert_allclose(ratio, np.tile([1.0, 2.0, np.nan], (3, 1)))
-    # The variance of the mean of 1 and 3 is 1; of a root relative to it, a quarter.
+    # The variance of the mean of 1 and 3 is 1; the relative variance of its square root is a quarter.
     np.testing.assert_allclose(error, np.tile([0.5 * np.sqrt(1 / 4), 0.0, np.nan], (3, 1)))
     assert (found.furthest(), found.beyond()) == ((2.0, 0.0), 3)
 
 
-def test_each_scenario_has_its_world() -> None:
+def test_scenario_worlds_have_the_planned_queries_and_traffic() -> None:
     world = World(queries=10, rankers=tuple("abc"), traffic=(60, 30, 10), quality=(0.0, 1.0, 2.0))
     more, other, joined = planning.scenario_worlds(world)
     assert (more.queries, more.shares) == (40, world.shares)
@@ -587,17 +594,23 @@ def test_each_scenario_has_its_world() -> None:
     assert joined.qualities == (0.0, 1.0, 2.0, 1.0)
 
 
-@pytest.mark.parametrize("name", ON_WORLDS)
-def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", WITHOUT_JUDGMENTS)
+def test_experiments_without_judgments_do_not_load_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Judgments:
         raise AssertionError("asked for judgments")
 
     first = {key: replace(one, world=replace(one.world, queries=100)) for key, one in SETTINGS_OF[name].items()}
     monkeypatch.setattr(MODULES[name], "SETTINGS", dict(list(first.items())[:1] + list(first.items())[7:8]))
     sizes = Sizes(
-        compared_logs=2, covered_logs=2, diagnosed_logs=2, drift_logs=2, pooled_logs=2, planned_logs=2, judged_logs=2
+        estimator_logs=2,
+        coverage_logs=2,
+        diagnosis_logs=2,
+        drift_logs=2,
+        pooling_logs=2,
+        planning_logs=2,
+        evaluation_logs=2,
     )
-    # How exact a plan is does not matter here, only how often it is made.
+    # Few draws make the test fast; it does not check the accuracy of plans.
     monkeypatch.setattr(scenarios, "DRAWS", 2)
     shares: list[float] = []
     one, again, other = (
@@ -608,7 +621,7 @@ def test_experiments_on_worlds_need_no_judgments(name: str, monkeypatch: pytest.
     assert len(one.rows) == len({(row["setting"], row.get("estimator"), row.get("ranking")) for row in one.rows})
 
 
-def test_data_is_refused_where_it_would_not_be_used() -> None:
+def test_data_is_rejected_if_no_experiment_uses_it() -> None:
     with pytest.raises(PosbiasError, match="use no judgments"):
         next(run(["coverage"], data="train.txt"))
 

@@ -1,4 +1,4 @@
-"""Judgments: LETOR files in every flavour, their cache, and the built-in data."""
+"""Test judgments: LETOR files, their cache, and generated judgments."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_letor_file_is_read(tmp_path: Path, name: str) -> None:
         LINES.replace(" 2:-3", " 2:-3 3:nan"),
     ],
 )
-def test_flavours_that_mean_the_same(tmp_path: Path, text: str) -> None:
+def test_equivalent_files_give_the_same_judgments(tmp_path: Path, text: str) -> None:
     judgments = load_letor(save(tmp_path, text), cache=False)
     assert judgments.offsets.tolist() == [0, 2, 3]
     assert judgments.grades.tolist() == [2, 0, 1]
@@ -89,9 +89,7 @@ def test_documents_without_features_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lines_at_once", [1, 3, 5_000])
-def test_queries_that_lie_apart_are_brought_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines_at_once: int
-) -> None:
+def test_documents_of_a_query_are_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines_at_once: int) -> None:
     monkeypatch.setattr(letor, "_LINES_AT_ONCE", lines_at_once)
     text = "0 qid:7 1:1\n1 qid:3 1:2\n2 qid:7 1:3\n3 qid:3 1:4\n4 qid:5 2:5\n"
     judgments = load_letor(save(tmp_path, text), cache=False)
@@ -100,7 +98,7 @@ def test_queries_that_lie_apart_are_brought_together(
     assert dense(judgments).tolist() == [[1, 0], [3, 0], [2, 0], [4, 0], [0, 5]]
 
 
-def test_a_larger_file_against_a_plain_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_larger_file_agrees_with_a_plain_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(letor, "_LINES_AT_ONCE", 17)
     draw = random.Random(3)
     rows = []
@@ -138,7 +136,7 @@ def test_a_larger_file_against_a_plain_parser(tmp_path: Path, monkeypatch: pytes
         ("\x00\x01\x02", r"line 3: the grade"),
     ],
 )
-def test_bad_lines_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str) -> None:
+def test_errors_name_the_invalid_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str) -> None:
     monkeypatch.setattr(letor, "_LINES_AT_ONCE", 2)
     path = save(tmp_path, "1 qid:1 1:1\n0 qid:1 1:1\n" + line + "\n2 qid:1 1:1\n")
     with pytest.raises(LogError, match=message) as caught:
@@ -147,7 +145,7 @@ def test_bad_lines_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, li
     assert os.listdir(tmp_path) == ["train.txt"]
 
 
-def test_no_file_no_lines_and_damaged_gzip_are_errors(tmp_path: Path) -> None:
+def test_missing_empty_and_damaged_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="No judgments at"):
         load_letor(tmp_path / "none.txt")
     for text in ("", "# nothing\n\n"):
@@ -155,7 +153,7 @@ def test_no_file_no_lines_and_damaged_gzip_are_errors(tmp_path: Path) -> None:
             load_letor(save(tmp_path, text))
     path = save(tmp_path, LINES * 100, "t.gz")
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(LogError, match="cut off or damaged"):
+    with pytest.raises(LogError, match="truncated or damaged"):
         load_letor(path)
 
 
@@ -163,7 +161,9 @@ def test_no_file_no_lines_and_damaged_gzip_are_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [LINES, "1 qid:1 699:0.5\n0 qid:2\n0 qid:2 1:1 2:1\n"])
-def test_the_cache_holds_the_same_and_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_the_cache_has_the_same_judgments_and_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     path = save(tmp_path, text)
     first = load_letor(path)
     assert sorted(os.listdir(tmp_path)) == ["train.txt", "train.txt.posbias.parquet"]
@@ -171,7 +171,7 @@ def test_the_cache_holds_the_same_and_is_used(tmp_path: Path, monkeypatch: pytes
     assert_same(load_letor(path), first)
 
 
-def test_the_cache_follows_the_file(tmp_path: Path) -> None:
+def test_the_cache_is_replaced_when_the_file_changes(tmp_path: Path) -> None:
     path = save(tmp_path, LINES)
     load_letor(path)
     save(tmp_path, LINES + "4 qid:13 1:1\n")
@@ -182,7 +182,7 @@ def test_the_cache_follows_the_file(tmp_path: Path) -> None:
     assert load_letor(path).grades.tolist() == [2, 0, 1, 3]
 
 
-def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
+def test_a_damaged_cache_is_replaced(tmp_path: Path) -> None:
     path = save(tmp_path, LINES)
     first = load_letor(path)
     whole = cache_path(path).read_bytes()
@@ -202,7 +202,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch:
 # --- judgments ----------------------------------------------------------------------------------------------
 
 
-def test_take_gives_the_queries_asked_for(tmp_path: Path) -> None:
+def test_take_returns_the_requested_queries(tmp_path: Path) -> None:
     judgments = generate_judgments(30)
     for chosen in (judgments, load_letor(save(tmp_path, LINES * 3 + "1 qid:99 100:1\n"), cache=False)):
         ids = np.array([2, 0, 2])
@@ -213,14 +213,14 @@ def test_take_gives_the_queries_asked_for(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dense(taken), dense(chosen)[rows])
 
 
-def test_relevant_binarises_by_grade() -> None:
+def test_relevant_compares_grades_with_the_threshold() -> None:
     judgments = generate_judgments(30)
     assert judgments.relevant().tolist() == [grade in (3, 4) for grade in judgments.grades]
     assert judgments.relevant(1).tolist() == [grade > 0 for grade in judgments.grades]
 
 
 @pytest.mark.parametrize("offsets", [[0], [0, 2], [1, 3], [0, 3, 2, 3]])
-def test_judgments_that_do_not_fit_together_are_refused(offsets: list[int]) -> None:
+def test_inconsistent_judgments_are_rejected(offsets: list[int]) -> None:
     with pytest.raises(PosbiasError, match="offsets must rise"):
         Judgments(np.array(offsets), np.zeros(3, np.int8), np.zeros((3, 1), np.float32))
     with pytest.raises(PosbiasError, match="features must have a row"):

@@ -1,4 +1,4 @@
-"""What rankers gain from corrected clicks: clicks drawn, labels made of them, rankers learned and chosen, verdicts."""
+"""Test the experiment "learning": simulated clicks, training labels, learners, rules and verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from scipy.sparse import csr_array
 from experiments import learning_trial as gains
 from experiments import learning_trial as learners
 from experiments.judgments import Judgments, generate_judgments, generate_non_linear_judgments
-from experiments.learning import WRONG, Payoffs, curve_lines, curve_rows, judge_payoffs, payoff_lines, payoff_rows
+from experiments.learning import (
+    WRONG,
+    LearningResults,
+    curve_lines,
+    curve_rows,
+    judge_results,
+    result_lines,
+    result_rows,
+)
 from experiments.learning_trial import CAP, Clicked, Served, draw_clicks, floored
 from experiments.ranking_svm import rank_documents, rank_scores
 from posbias import ClickLog, CrossFit, harvest
@@ -31,7 +39,7 @@ def clicked(site: gains.Site) -> Clicked:
 # --- judgments ----------------------------------------------------------------------------------------------
 
 
-def test_non_linear_judgments_are_of_one_kind_for_one_seed() -> None:
+def test_non_linear_judgments_depend_only_on_the_seed() -> None:
     one, again, other = (generate_non_linear_judgments(300, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.features, again.features)
     np.testing.assert_array_equal(one.grades, again.grades)
@@ -43,13 +51,13 @@ def test_non_linear_judgments_are_of_one_kind_for_one_seed() -> None:
         generate_non_linear_judgments(0)
 
 
-def test_trees_learn_what_no_linear_ranker_can_on_non_linear_judgments(site: gains.Site) -> None:
+def test_trees_beat_linear_rankers_on_non_linear_judgments(site: gains.Site) -> None:
     found = gains.learn_from_labels(site, [80])
     assert found["LightGBM", "full labels"] > found["linear", "full labels"] + 0.04
     assert found["XGBoost", "full labels"] > found["linear", "full labels"] + 0.04
 
 
-def test_scores_rank_as_linear_weights_do() -> None:
+def test_rank_scores_agrees_with_rank_documents() -> None:
     judgments = generate_judgments(100)
     weights = np.random.default_rng(0).standard_normal(128)
     scores = judgments.features @ weights.astype(np.float32)
@@ -59,7 +67,7 @@ def test_scores_rank_as_linear_weights_do() -> None:
 # --- clicks and labels --------------------------------------------------------------------------------------
 
 
-def test_weights_and_exposure_by_hand() -> None:
+def test_weights_and_exposure_match_a_calculation_by_hand() -> None:
     # One query, four documents: "a" served it 3 times and "b" once; the last document was never shown.
     judgments = Judgments(np.array([0, 4]), np.array([0, 1, 2, 0], np.int8), np.zeros((4, 1), np.float32))
     served = {
@@ -76,17 +84,17 @@ def test_weights_and_exposure_by_hand() -> None:
     assert clicked.weights(np.array([1, 1e-9, 1])).tolist() == [2, CAP + 1, CAP, 0]
 
 
-def test_a_ranker_that_served_nothing_showed_nothing() -> None:
+def test_a_ranker_without_views_shows_nothing() -> None:
     judgments = Judgments(np.array([0, 1]), np.array([0], np.int8), np.zeros((1, 1), np.float32))
     clicked = Clicked(judgments, {"a": Served(np.array([1]), np.array([0]), np.array([0]))}, 1)
     assert not clicked.shown.any()
 
 
-def test_ranks_without_a_number_are_taken_for_the_one_above() -> None:
+def test_ranks_without_estimate_take_that_of_the_rank_above() -> None:
     assert floored(np.array([1, np.nan, np.nan, 0.5, 0.0])).tolist() == [1, 1, 1, 0.5, 1 / CAP]
 
 
-def test_clicks_drawn_at_once_are_those_of_the_model(site: gains.Site) -> None:
+def test_simulated_clicks_follow_the_position_based_model(site: gains.Site) -> None:
     user = site.user(1.0)
     clicked = draw_clicks(site.training, site.rankings, user, 2_000, seed=2)
     p = np.concatenate([[0], user.propensity(gains.RANKS)])
@@ -114,7 +122,7 @@ def test_the_curve_is_estimated_from_the_log_itself(site: gains.Site) -> None:
 
 
 @pytest.mark.parametrize("name", learners.LEARNERS)
-def test_every_learner_finds_an_order_by_both_losses(name: str) -> None:
+def test_every_learner_learns_with_both_losses(name: str) -> None:
     rng = np.random.default_rng(0)
     x = rng.random((400, 3), dtype=np.float32)
     groups = np.full(40, 10)
@@ -131,7 +139,9 @@ def test_every_learner_finds_an_order_by_both_losses(name: str) -> None:
 
 
 @pytest.mark.parametrize("learn", [learners.learn_lightgbm, learners.learn_xgboost])
-def test_one_fit_serves_every_number_of_trees(learn: gains.Learner, clicked: Clicked, site: gains.Site) -> None:
+def test_one_fit_gives_scores_for_every_number_of_trees(
+    learn: gains.Learner, clicked: Clicked, site: gains.Site
+) -> None:
     lesson = gains.ips_lesson(clicked, site.user(1.0).propensity(gains.RANKS))
     rows = site.held_out.features[:300]
     (together,) = learn(lesson, [rows], [5, 12])
@@ -141,7 +151,7 @@ def test_one_fit_serves_every_number_of_trees(learn: gains.Learner, clicked: Cli
         np.testing.assert_allclose(np.diff(together[number]), np.diff(alone[0]), atol=1e-5)
 
 
-def test_built_in_corrections_see_pages_in_the_order_shown(
+def test_built_in_corrections_get_pages_in_the_order_shown(
     clicked: Clicked, site: gains.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = {}
@@ -161,7 +171,7 @@ def test_built_in_corrections_see_pages_in_the_order_shown(
     np.testing.assert_array_equal(seen["features"][0], site.training.features[top])
 
 
-def test_queries_of_a_site_are_used_once(site: gains.Site) -> None:
+def test_each_query_of_a_site_has_one_use(site: gains.Site) -> None:
     judgments = generate_non_linear_judgments(460, seed=3)
     assert site.training.queries == site.held_out.queries == 200
     rows = {row.tobytes() for row in site.training.features}
@@ -178,7 +188,7 @@ def test_sparse_features_are_made_dense() -> None:
     np.testing.assert_array_equal(one.training.features, other.training.features)
 
 
-def test_a_log_is_learned_from_by_every_rule(site: gains.Site) -> None:
+def test_learn_from_clicks_uses_every_rule(site: gains.Site) -> None:
     found = gains.learn_from_clicks(site, 1.0, 16, [3, 6], seed=0)
     corrected = {"IPS", "Poisson", "cautious"}
     rules = {"naive", "blend"} | corrected
@@ -194,8 +204,8 @@ def test_a_log_is_learned_from_by_every_rule(site: gains.Site) -> None:
 # --- verdicts -----------------------------------------------------------------------------------------------
 
 
-def payoffs(seeds: int = 8, **gain: float) -> Payoffs:
-    """nDCG of 0.7 without correction and with it what is said more, of all learners and settings alike."""
+def results(seeds: int = 8, **gain: float) -> LearningResults:
+    """Return results with nDCG 0.7 without correction and the given gains, for all learners and settings."""
     rules = {
         "naive": 0.0,
         "IPS": 0.03,
@@ -211,47 +221,47 @@ def payoffs(seeds: int = 8, **gain: float) -> Payoffs:
     ndcg = {
         (learner, rule): 0.7 + value + noise for learner in ("LightGBM", "XGBoost") for rule, value in rules.items()
     }
-    return Payoffs((0.5, 1.0), (1, 16), (40, 80), ndcg)
+    return LearningResults((0.5, 1.0), (1, 16), (40, 80), ndcg)
 
 
 @pytest.mark.parametrize(
     ("gain", "fails"),
     [
         ({}, ""),
-        ({"cautious_off": 0.004}, "true ones in nDCG by cautious,"),
-        ({"ips_off": -0.004}, "true ones in nDCG by IPS and Poisson,"),
+        ({"cautious_off": 0.004}, "with cautious, nDCG with estimated propensities"),
+        ({"ips_off": -0.004}, "with IPS and Poisson, nDCG with estimated propensities"),
         ({"IPS": 0.012, "Poisson": 0.012, "cautious": 0.012, "lambdarank_unbiased": 0.0}, "cautious blend gains"),
-        ({"lambdarank_unbiased": 0.025}, "above XGBoost"),
+        ({"lambdarank_unbiased": 0.025}, "better than XGBoost"),
         ({"IPS": 0.05}, "cautious blend keeps"),
         ({"chosen": -0.01}, "by cross-validation"),
     ],
 )
 def test_verdicts_fail_where_they_should(gain: dict[str, float], fails: str) -> None:
-    for verdict in judge_payoffs("here", payoffs(**gain)):
+    for verdict in judge_results("here", results(**gain)):
         assert verdict.holds == (not fails or fails not in verdict.claim), verdict
 
 
-def test_harm_is_a_verdict_too() -> None:
-    told = {v.claim: v.holds for v in judge_payoffs("here", payoffs(cautious=-0.004))}
-    assert [holds for claim, holds in told.items() if "cautious blend is never worse" in claim] == [False]
+def test_verdict_fails_if_correction_does_harm() -> None:
+    verdicts = {v.claim: v.holds for v in judge_results("here", results(cautious=-0.004))}
+    assert [holds for claim, holds in verdicts.items() if "cautious blend is never worse" in claim] == [False]
 
 
-def test_few_seeds_tell_nothing() -> None:
-    assert {verdict.holds for verdict in judge_payoffs("here", payoffs(seeds=2))} == {None}
-    assert {verdict.holds for verdict in judge_payoffs("here", payoffs(seeds=1))} == {None}
+def test_few_seeds_leave_claims_undecided() -> None:
+    assert {verdict.holds for verdict in judge_results("here", results(seeds=2))} == {None}
+    assert {verdict.holds for verdict in judge_results("here", results(seeds=1))} == {None}
 
 
-def test_rows_hold_every_setting_and_the_table_one_number_of_trees() -> None:
-    made = payoffs()
-    rows = list(payoff_rows("here", made))
+def test_rows_have_every_setting_and_the_table_one_number_of_trees() -> None:
+    made = results()
+    rows = list(result_rows("here", made))
     assert len(rows) == len(made.ndcg) * 2 * 2 * 2
     ips = [row for row in rows if row["rule"] == "IPS"]
     assert all(abs(row["gain"] - 0.03) < 1e-9 and abs(row["ndcg"] - 0.73) < 1e-3 for row in ips)
-    lines = list(payoff_lines("here", made, 40))
+    lines = list(result_lines("here", made, 40))
     assert "XGBoost | IPS | +30 / +30 | +30 / +30" in lines
 
 
-def test_a_wrong_curve_costs_what_it_costs_against_the_true_one() -> None:
+def test_loss_from_a_wrong_curve_is_relative_to_the_true_one() -> None:
     logs = [
         {
             1.0: {
@@ -268,7 +278,7 @@ def test_a_wrong_curve_costs_what_it_costs_against_the_true_one() -> None:
     assert any("no correction | +40.0 | +40.0 | +40.0" in line for line in curve_lines(rows))
 
 
-def test_wrong_curves_are_as_wrong_as_they_are_called() -> None:
+def test_wrong_curves_match_their_names() -> None:
     p, rng = np.array([1.0, 0.5, 0.25]), np.random.default_rng(0)
     assert WRONG["no correction"](p, rng).tolist() == [1, 1, 1]
     assert WRONG["η twice too high"](p, rng).tolist() == [1, 0.25, 0.0625]

@@ -1,4 +1,4 @@
-"""Ranking SVMs: they learn, differ by what they were trained on, and rank as they score."""
+"""Test Ranking SVMs: samples of queries, training, rankings, and their similarity and quality."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def judgments() -> Judgments:
 @pytest.mark.parametrize(
     ("frac", "overlap"), [(0.02, 0.8), (0.02, 0.01), (0.1, 0.99), (0.5, 0.5), (1, 1), (0.5, 0), (1e-9, 0)]
 )
-def test_samples_have_the_size_and_overlap_asked_for(judgments: Judgments, frac: float, overlap: float) -> None:
+def test_samples_have_the_requested_size_and_overlap(judgments: Judgments, frac: float, overlap: float) -> None:
     one, two = sample_queries(judgments, frac, overlap, seed=3)
     size = max(1, round(frac * judgments.queries))
     assert len(one) == len(two) == len(set(one)) == len(set(two)) == size
@@ -41,12 +41,12 @@ def test_samples_have_the_size_and_overlap_asked_for(judgments: Judgments, frac:
 
 
 @pytest.mark.parametrize(("frac", "overlap"), [(0, 0.5), (1.1, 1), (0.1, -0.1), (0.1, 1.1), (math.nan, 0.5)])
-def test_samples_that_make_no_sense_are_refused(judgments: Judgments, frac: float, overlap: float) -> None:
+def test_invalid_samples_are_rejected(judgments: Judgments, frac: float, overlap: float) -> None:
     with pytest.raises(PosbiasError, match="frac must be"):
         sample_queries(judgments, frac, overlap)
 
 
-def test_samples_that_do_not_fit_are_refused_with_the_largest_that_does(judgments: Judgments) -> None:
+def test_too_large_samples_are_rejected_with_the_largest_possible_size(judgments: Judgments) -> None:
     with pytest.raises(PosbiasError, match=r"frac can be 0\.833 at most"):
         sample_queries(judgments, 0.9, 0.8)
 
@@ -54,7 +54,7 @@ def test_samples_that_do_not_fit_are_refused_with_the_largest_that_does(judgment
 # --- training -----------------------------------------------------------------------------------------------
 
 
-def test_more_training_data_makes_a_clearly_better_ranker(judgments: Judgments) -> None:
+def test_more_training_data_makes_a_better_ranker(judgments: Judgments) -> None:
     # 200 queries are 1% of the full-size set. On all of that: 0.688 (1%), 0.696 (2%), 0.708 (10%), 0.710 (all).
     held_out = judgments.take(np.arange(3_000, 6_000))
 
@@ -69,7 +69,7 @@ def test_more_training_data_makes_a_clearly_better_ranker(judgments: Judgments) 
     assert np.mean(small) + 0.015 < large
 
 
-def test_rankers_are_the_more_alike_the_more_training_queries_they_share(judgments: Judgments) -> None:
+def test_rankers_with_more_common_training_queries_are_more_similar(judgments: Judgments) -> None:
     alike = []
     for overlap in (0.01, 0.8, 0.99, 1):
         samples = sample_queries(judgments, 400 / judgments.queries, overlap, seed=1)
@@ -79,7 +79,7 @@ def test_rankers_are_the_more_alike_the_more_training_queries_they_share(judgmen
     assert alike[3] == 1
 
 
-def test_a_perfect_linear_order_is_learnt() -> None:
+def test_a_perfect_linear_order_is_learned() -> None:
     rng = np.random.default_rng(0)
     features = rng.random((600, 5), dtype=np.float32)
     truth = np.array([3.0, -2.0, 1.0, 0.0, 0.0])
@@ -119,7 +119,9 @@ def test_one_pair_is_enough_and_none_is_an_error() -> None:
             train_ranker(judgments, np.array(ids))
 
 
-def test_without_scikit_learn_it_says_what_to_install(judgments: Judgments, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scikit_learn_the_error_says_what_to_install(
+    judgments: Judgments, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.svm", None)
     with pytest.raises(PosbiasError, match=r"pip install .*\[learn\]'"):
         train_ranker(judgments, np.arange(10))
@@ -152,7 +154,7 @@ def test_same_rank_share_averages_over_queries() -> None:
     assert same_rank_share(one, two, three) == (0.25 + 1) / 2
 
 
-def test_ndcg_by_hand() -> None:
+def test_ndcg_matches_a_calculation_by_hand() -> None:
     grades = np.array([0, 3, 1, 0, 0], np.int8)
     judgments = Judgments(np.array([0, 3, 5, 5]), grades, np.zeros((5, 1), np.float32))
     ranking = np.array([[2, 1, 0], [0, 1, -1], [-1, -1, -1]])

@@ -178,7 +178,7 @@ def test_replay_detects_a_cascade() -> None:
 
 
 def test_query_dependent_traffic_is_detected_by_impressions_alone() -> None:
-    harvest = drawn(UNEQUAL, leaning=0.6)
+    harvest = drawn(UNEQUAL, query_dependence=0.6)
     (test,) = independence_test(Context(harvest))
     assert test.result.p_value < 0.001
     found = diagnose_harvest(harvest)
@@ -188,13 +188,13 @@ def test_query_dependent_traffic_is_detected_by_impressions_alone() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [name for name, setting in SETTINGS.items() if not setting.broken and setting.world.queries <= 1000],
+    [name for name, setting in SETTINGS.items() if not setting.violates_model and setting.world.queries <= 1000],
 )
 @pytest.mark.long
 def test_sound_logs_raise_few_false_alarms(name: str) -> None:
     """Of 12 logs, 4 with an alarm would be less than one in a thousand at 7%."""
     setting = SETTINGS[name]
-    world = setting.drawn(0.3)
+    world = setting.shrunk_world(0.3)
     buckets = buckets_of(world.queries)
     alarms = [
         any(finding.code in ALARMS for finding in measure(replace(world, seed=seed), setting, buckets))
@@ -248,7 +248,7 @@ def test_estimators_that_disagree_are_reported_by_name() -> None:
 
 def by_proxy(world: posbias.World, right: float = 0.85, **broken: Any) -> posbias.Harvest:
     """A harvest by a guess whether a document is relevant, right so often, which no click made."""
-    return draw_log(world, buckets_of(world.queries), **broken).harvest_by_guess(right)
+    return draw_log(world, buckets_of(world.queries), **broken).harvest_by_proxy(right)
 
 
 def test_a_proxy_of_relevance_shows_trust_bias_with_alike_rankers() -> None:
