@@ -1,1 +1,1 @@
-"""Ratios against the engine's own limit and against peers: `make bench` writes them to RESULTS.md."""
+"""Benchmarks: time and memory relative to the engine and to other packages; `make bench` writes RESULTS.md."""

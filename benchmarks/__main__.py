@@ -16,27 +16,27 @@ from benchmarks.timing import table
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def engine(options: argparse.Namespace) -> str:
     ratios = [startup.measure()]
     for millions in options.millions:
-        # What takes a second is measured more often: a neighbour's load weighs more on it.
+        # Short runs are measured more often, because other load on the machine affects them more.
         repeats = max(options.repeats, 70 // millions)
         for rankers in (2, 3):
-            say(f"wide, {rankers} rankers, {millions} million rows ...")
+            log(f"wide, {rankers} rankers, {millions} million rows ...")
             ratios.append(harvests.measure_wide(millions, rankers, repeats))
         for ids in ("int", "str"):
-            say(f"replay, {ids} ids, {millions} million rows ...")
+            log(f"replay, {ids} ids, {millions} million rows ...")
             ratios.append(harvests.measure_replay(millions, ids, repeats))
-        say(f"replay without rankers, {millions} million rows ...")
+        log(f"replay without rankers, {millions} million rows ...")
         ratios.append(harvests.measure_replay(millions, "int", repeats, natural=True))
         for layout in ("wide", "replay"):
-            say(f"check, {layout}, {millions} million rows ...")
+            log(f"check, {layout}, {millions} million rows ...")
             ratios.append(harvests.measure_check(millions, layout, repeats))
-    say("replay of many rankers ...")
+    log("replay of many rankers ...")
     ratios.append(harvests.measure_replay(20, "str", options.repeats, rankers=3))
     ratios += [harvests.measure_many_rankers(10, rankers, options.repeats) for rankers in (9, 12)]
     return table(ratios)
@@ -46,12 +46,12 @@ def learning(options: argparse.Namespace) -> str:
     ratios = []
     for millions in options.millions:
         for ids in ("int", "str"):
-            say(f"weights, {ids} ids, {millions} million rows ...")
+            log(f"weights, {ids} ids, {millions} million rows ...")
             ratios.append(weights.measure(millions, ids, max(options.repeats, 70 // millions)))
     return f"{table(ratios)}\n\n{weights.measure_memory(max(options.millions))}"
 
 
-# Part -> its heading and what measures it.
+# Each part with its heading and the function that measures it.
 PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     "engine": ("Against the engine itself", engine),
     "memory": ("Memory", lambda options: harvests.measure_memory(max(options.millions))),
@@ -72,15 +72,15 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure posbias and write benchmarks/RESULTS.md.")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which to measure anew")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="the parts to measure again")
     parser.add_argument("--millions", type=int, nargs="+", default=[10, 100], help="rows of the logs, in millions")
     parser.add_argument("--repeats", type=int, default=3, help="measured rounds of each comparison")
     parser.add_argument("--logs", type=int, default=3, help="logs on which the peer is run")
     options = parser.parse_args()
 
-    parts = _kept()
+    parts = _existing_parts()
     for name in options.parts:
-        say(f"{name} ...")
+        log(f"{name} ...")
         heading, measure = PARTS[name]
         parts[heading] = measure(options)
     ordered = [f"## {heading}\n\n{parts[heading]}" for heading, _ in PARTS.values() if heading in parts]
@@ -89,8 +89,8 @@ def main() -> None:
     print(text)
 
 
-def _kept() -> dict[str, str]:
-    """Return the parts that RESULTS.md has already, by heading."""
+def _existing_parts() -> dict[str, str]:
+    """Return the existing parts of RESULTS.md by heading."""
     if not RESULTS.exists():
         return {}
     blocks = RESULTS.read_text(encoding="utf-8").split("\n## ")[1:]

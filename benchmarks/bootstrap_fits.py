@@ -1,4 +1,4 @@
-"""A thousand bootstrap fits of AllPairs: one batched computation, against one L-BFGS-B fit for each resample.
+"""Compare a thousand bootstrap fits of AllPairs in one batch with one L-BFGS-B fit for each resample.
 
 Both see the same resamples of one simulated log of three rankers. L-BFGS-B gets the analytic gradient, the objective
 written on arrays, and the parametrisation in which it is fastest (log p and log r). It is timed twice: at tolerances
@@ -32,7 +32,7 @@ AMPLE, THIN = 20_000, 50  # queries: with the second, many cells have a click or
 
 
 def simulate_table(max_rank: int, queries: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Clicks and skips over S_{k,k'} in a log of three rankers that agree on much, with p_k = 1/k."""
+    """Simulate clicks and skips over S_{k,k'} in a log of three similar rankers, with p_k = 1/k."""
     documents = max_rank + max_rank // 4
     relevance = rng.beta(1, 3, (queries, documents))
     rankings = [
@@ -71,11 +71,11 @@ def fit_by_scipy(clicks: FloatArray, skips: FloatArray, options: Options) -> Opt
 def measure(
     max_rank: int, fits: int = 1000, scipy_fits: int = 10, repeats: int = 3, queries: int = AMPLE
 ) -> dict[str, float | int]:
-    """Median CPU seconds for all fits, batched and by scipy, with scipy's error in p.
+    """Return the median CPU seconds for all fits, in a batch and by SciPy, with the error of SciPy in p.
 
-    Each repeat takes scipy to other resamples, so that it is measured on `scipy_fits * repeats` of them.
+    Each repeat gives SciPy other resamples, so that it is measured on `scipy_fits * repeats` of them.
     """
-    # The number of BLAS threads is read when NumPy is loaded: hence a new process.
+    # NumPy reads the number of BLAS threads when it is imported, so this needs a new process.
     with patch.dict(os.environ, ONE_THREAD), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(measure_here, max_rank, fits, scipy_fits, repeats, queries).result()
 

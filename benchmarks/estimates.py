@@ -18,7 +18,7 @@ def measure(millions: int, layout: str, kind: str, repeats: int) -> tuple[Ratio,
         "the harvest of the same log",
         lambda: posbias.harvest(posbias.ClickLog(str(path))),
         repeats=repeats,
-        # Cells grow no further where harvests do: a quarter is promised of a log of 100 million rows.
+        # The number of cells stops growing with the log, so the limit is lower for 100 million rows.
         promise="0.25" if millions >= 100 else "1",
     )
     return ratio, len(posbias.CrossFit().count(harvest).rows.cell_bucket)

@@ -1,4 +1,4 @@
-"""The harvest against what DuckDB itself needs to scan or group the same columns."""
+"""Compare the time of a harvest with that of DuckDB to scan or group the same columns."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def measure_wide(millions: int, rankers: int, repeats: int) -> Ratio:
         "a scan that aggregates the same columns",
         lambda: _run(scan),
         repeats=repeats,
-        # What is fixed weighs on small logs.
+        # Fixed costs matter more for small logs.
         promise={2: "2", 3: "2.5"}[rankers] if millions >= 100 else {2: "3", 3: "4.5"}[rankers],
     )
 
 
 def measure_replay(millions: int, ids: str, repeats: int, *, rankers: int = 2, natural: bool = False) -> Ratio:
-    """A replay by rankers, or without their names, against the group-by of what it tells apart."""
+    """Compare a replay harvest, with or without rankers, with a GROUP BY of the same columns."""
     path = data.replay(millions, ids, rankers)
     keys = "query_id, doc_id, position" if natural else "query_id, doc_id, ranker, position"
     group = (
@@ -39,20 +39,20 @@ def measure_replay(millions: int, ids: str, repeats: int, *, rankers: int = 2, n
         f"SUM(clicked) AS c FROM read_parquet('{path}') GROUP BY {keys})"
     )
     log = posbias.ClickLog(str(path), ranker="none") if natural else posbias.ClickLog(str(path))
-    who = "no ranker named" if natural else f"{rankers} rankers"
+    rankers_text = "no ranker named" if natural else f"{rankers} rankers"
     return compare(
-        f"replay harvest, {who}, {'string' if ids == 'str' else 'integer'} ids, {millions} million rows",
+        f"replay harvest, {rankers_text}, {'string' if ids == 'str' else 'integer'} ids, {millions} million rows",
         lambda: posbias.harvest(log),
         f"GROUP BY {keys}",
         lambda: _run(group),
         repeats=repeats,
-        # Of few rows, what is fixed and the second look at busy pairs weigh more than what is grouped.
+        # For few rows, fixed costs and the second pass over frequent pairs matter more than the grouping.
         promise="1.6" if natural and millions < 50 else "1.2",
     )
 
 
 def measure_many_rankers(millions: int, rankers: int, repeats: int) -> Ratio:
-    """A replay of more rankers against one of eight."""
+    """Compare a replay harvest of many rankers with one of eight rankers."""
     logs = [posbias.ClickLog(str(data.replay(millions, "int", n))) for n in (rankers, 8)]
     return compare(
         f"replay harvest, {rankers} rankers, {millions} million rows",
@@ -83,7 +83,7 @@ def _run(sql: str) -> None:
 
 
 def measure_memory(millions: int, limit: str = "2GB") -> str:
-    """Harvest under a memory limit in a process of its own; the counts must be the same."""
+    """Harvest under a memory limit in a separate process, and check that the counts are the same."""
     path = data.replay(millions, "str")
     command = str(Path(sys.executable).with_name("posbias"))
     with TemporaryDirectory() as folder:
@@ -91,7 +91,7 @@ def measure_memory(millions: int, limit: str = "2GB") -> str:
         words = [command, "harvest", str(path), "-o", limited, "--memory-limit", limit]
         seconds, memory = in_small_process(run_measured, words)
         subprocess.run([command, "harvest", str(path), "-o", free], check=True)
-        # Merging alone puts strata in order: an engine that spills returns them in another one.
+        # Merging sorts the strata: an engine that spills to disk returns them in another order.
         one, other = (posbias.merge([posbias.Harvest.load(name)]).table.columns() for name in (limited, free))
         same = all(np.array_equal(one[name], other[name]) for name in one)
     verdict = "the same counts as without a limit" if same else "**OTHER COUNTS than without a limit**"

@@ -1,4 +1,4 @@
-"""Ten thousand segments, pooled: `python -m benchmarks.many_segments`."""
+"""Measure time and memory of pooling ten thousand segments: `python -m benchmarks.many_segments`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import posbias
 from benchmarks.timing import in_small_process
 from posbias._arrays import FloatArray
 
-# Shops of one severity of position bias, each with ten queries of its own, seen twice.
+# Ten severities of position bias; each shop has one of them, and ten queries with two views each.
 _EVEN, _QUERIES, _REPEATS = np.linspace(0.6, 1.4, 10), 10, 2
-# The same spread in the shape that pooling takes for granted.
+# Severities with the normal distribution that pooling assumes.
 _NORMAL = 1 + 0.25 * np.array([NormalDist().inv_cdf((i + 0.5) / 50) for i in range(50)])
 
 
 def write_log(path: Path, segments: int, etas: FloatArray) -> int:
-    """Write a wide log of two rankers with a column `shop`; return its rows."""
+    """Write a wide log of two rankers with a column `shop`; return the number of rows."""
     each = segments // len(etas)
     parts = []
     for number, eta in enumerate(etas):
@@ -42,28 +42,28 @@ def write_log(path: Path, segments: int, etas: FloatArray) -> int:
 
 
 def harvest(path: Path, to: Path) -> str:
-    """Harvest the log by shop, and say what that took."""
+    """Harvest the log by shop, and describe the cost."""
     start, busy = time.perf_counter(), time.process_time()
     found = posbias.harvest(posbias.ClickLog(str(path)), by=["shop"])
-    said = f"harvest: {_took(start, busy)}, {len(found.table):,} cells of {len(found.segments):,} segments"
+    cost = f"harvest: {_elapsed(start, busy)}, {len(found.table):,} cells of {len(found.segments):,} segments"
     found.save(to)
-    return said
+    return cost
 
 
 def fit(path: Path, severities: FloatArray) -> str:
-    """Pool the segments of a harvest file, and say what that took."""
+    """Pool the segments of a harvest file, and describe the cost."""
     found = posbias.Harvest.load(path)
     before, start, busy = _peak(), time.perf_counter(), time.process_time()
     fitted = posbias.CrossFit(pool=True).fit(found)
-    said = f"{_took(start, busy)}; at most {_peak():.2f} GiB, {before:.2f} of them from reading the harvest"
+    cost = f"{_elapsed(start, busy)}; at most {_peak():.2f} GiB, {before:.2f} of them from reading the harvest"
     ends = np.log([fitted.segments_[key].interval_[1:] for key in found.segments])
     etas = np.repeat(severities, len(found.segments) // len(severities))[[int(str(key[0])) for key in found.segments]]
     truth = -etas[:, None] * np.log(np.arange(2, found.max_rank + 1))
-    held = np.mean((ends[:, :, 0] <= truth) & (truth <= ends[:, :, 1]))
-    return f"CrossFit(pool=True): {said}; {held:.1%} of its 95% intervals hold the truth"
+    coverage = np.mean((ends[:, :, 0] <= truth) & (truth <= ends[:, :, 1]))
+    return f"CrossFit(pool=True): {cost}; {coverage:.1%} of its 95% intervals contain the truth"
 
 
-def _took(start: float, busy: float) -> str:
+def _elapsed(start: float, busy: float) -> str:
     return f"{time.perf_counter() - start:.1f} s, {time.process_time() - busy:.1f} s of one core"
 
 
@@ -74,9 +74,11 @@ def _peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--segments", type=int, default=10_000, help="how many, in fifties")
-    parser.add_argument("--normal", action="store_true", help="severities that are normal, not even steps")
-    parser.add_argument("--repeats", type=int, default=3, help="how often they are pooled")
+    parser.add_argument("--segments", type=int, default=10_000, help="the number of segments, a multiple of 50")
+    parser.add_argument(
+        "--normal", action="store_true", help="use normally distributed severities instead of equal steps"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="the number of repeated fits")
     options = parser.parse_args()
     etas = _NORMAL if options.normal else _EVEN
     with tempfile.TemporaryDirectory() as folder:

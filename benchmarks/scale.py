@@ -1,9 +1,9 @@
-"""How cost grows: with rows, queries, rankers and M, on DuckDB and on Spark, and a year of daily harvests.
+"""Measure how cost grows with rows, queries, rankers and M, on DuckDB and on Spark, and for a year of daily harvests.
 
 python -m benchmarks.scale                     # writes benchmarks/SCALE.md
-python -m benchmarks.scale --parts rankers     # measures one part anew
+python -m benchmarks.scale --parts rankers     # measures one part again
 
-Costs on Spark are what its event log says: core-seconds of tasks, and what they wrote to be shuffled.
+Costs on Spark come from its event log: core-seconds of tasks, and shuffled bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def on_duckdb() -> str:
-    """Time of the harvest from 1 to 100 million rows in a warm process, and the peak memory of one of its own."""
+    """Measure the time of harvests of 1 to 100 million rows in a warm process, and the peak memory in a new one."""
     rows, fitted = [], []
     for layout in ("wide", "replay"):
         seconds = []
@@ -69,7 +69,7 @@ def on_duckdb() -> str:
 
 
 def _warm_seconds(path: str) -> float:
-    """Return the time of a harvest, after one that only warms up."""
+    """Return the time of a harvest after a warm-up."""
     times = []
     for _ in range(2):
         start = time.perf_counter()
@@ -79,7 +79,7 @@ def _warm_seconds(path: str) -> float:
 
 
 class Meter:
-    """A Spark session whose event log tells what a harvest cost there."""
+    """A Spark session whose event log gives the cost of a harvest."""
 
     def __enter__(self) -> Self:
         self._folder = TemporaryDirectory()
@@ -96,14 +96,14 @@ class Meter:
         self._folder.cleanup()
 
     def cost(self, log: Path, **options: int) -> Cost:
-        """Return the cost of a harvest, after one that only warms up."""
+        """Return the cost of a harvest after a warm-up."""
         for _ in range(2):
             before = self._total()
             posbias.harvest(posbias.ClickLog(log), engine="spark", **options)  # type: ignore[arg-type]
         return Cost(*(self._total() - before))
 
     def _total(self) -> FloatArray:
-        """Add up what all tasks cost until now."""
+        """Return the total cost of all tasks so far."""
         self._session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         total = np.zeros(4)
         for path in Path(self._folder.name).rglob("events_*"):
@@ -123,7 +123,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class Cost:
-    """What all tasks of a harvest took and wrote to be shuffled."""
+    """The time of all tasks of a harvest, and the bytes and records that they shuffled."""
 
     seconds: float
     cpu_seconds: float
@@ -132,7 +132,7 @@ class Cost:
 
 
 def on_spark() -> str:
-    """Core-seconds and shuffle of the harvest on Spark from 1 to 100 million rows."""
+    """Measure core-seconds and shuffled bytes of harvests of 1 to 100 million rows on Spark."""
     rows, fitted = [], []
     with Meter() as meter:
         for layout in ("wide", "replay"):
@@ -149,17 +149,17 @@ def on_spark() -> str:
     return f"{table(head, rows)}\n\n{_FITTED}: {'; '.join(fitted)}."
 
 
-def _measured(meter: Meter, world: World, layout: Layout) -> tuple[str, str, str, str]:
-    """Simulate a log; return its harvest's time, its rows, its file's size, and what it shuffles on Spark."""
+def _measure_world(meter: Meter, world: World, layout: Layout) -> tuple[str, str, str, str]:
+    """Simulate a log; return the time, rows and file size of its harvest, and the bytes shuffled on Spark."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         write(world, path, layout)
-        took, kept, size = _harvested(path, max_rank=world.max_rank)
+        took, kept, size = _measure_harvest(path, max_rank=world.max_rank)
         shuffled = meter.cost(path, max_rank=world.max_rank).shuffled
     return took, kept, size, _mb(shuffled)
 
 
-def _harvested(log: Path, **options: int) -> tuple[str, str, str]:
+def _measure_harvest(log: Path, **options: int) -> tuple[str, str, str]:
     """Return the time of a harvest on DuckDB (the median of three), its rows, and its file's size."""
     times = []
     for _ in range(3):
@@ -179,7 +179,7 @@ def _by(what: str, worlds: Mapping[str, World]) -> str:
     """Measure several worlds in both layouts."""
     with Meter() as meter:
         rows = [
-            [f"{layout}, {name}", *_measured(meter, world, layout)]
+            [f"{layout}, {name}", *_measure_world(meter, world, layout)]
             for layout in ("wide", "replay")
             for name, world in worlds.items()
         ]
@@ -187,35 +187,35 @@ def _by(what: str, worlds: Mapping[str, World]) -> str:
 
 
 def by_queries() -> str:
-    """10 million rows of fewer or more queries."""
+    """Measure logs of 10 million rows with different numbers of queries."""
     queries = (10_000, 100_000, 1_000_000)
     return _by("queries", {f"{n:,}": World(queries=n, repeats=1_000_000 / n) for n in queries})
 
 
 def by_rankers() -> str:
-    """2 million rows of 2 to 50 rankers that differ as much as by default."""
+    """Measure logs of 2 million rows with 2 to 50 rankers."""
     rankers = (2, 3, 5, 8, 12, 20, 50)
     return _by("rankers", {str(n): World(rankers=_names(n), queries=20_000, repeats=10) for n in rankers})
 
 
 def past_the_limit() -> str:
-    """Wide logs with more signatures than are kept."""
+    """Measure wide logs with more signatures than a harvest keeps."""
     rows = []
     for rankers, millions in ((12, 6), (20, 6), (50, 6)):
         with TemporaryDirectory() as folder:
             path = Path(folder) / "log.parquet"
             write(World(rankers=_names(rankers), queries=millions * 10_000, repeats=10), path, "wide")
-            rows.append([f"{rankers}, {millions} million rows", *_harvested(path)])
+            rows.append([f"{rankers}, {millions} million rows", *_measure_harvest(path)])
     return table(("rankers", *COLUMNS[:3]), rows)
 
 
 def as_sums() -> str:
-    """What it costs when strata of replay turn out to be too many."""
+    """Measure the cost when a replay log has too many strata."""
     log, rows = data.log_of("replay", 10), []
     with Meter() as meter:
         for name, limit in (("strata", 2_000_000), ("sums", 100_000)):
             cost = meter.cost(log, max_strata=limit)
-            took, kept, size = _harvested(log, max_strata=limit)
+            took, kept, size = _measure_harvest(log, max_strata=limit)
             rows.append([name, took, kept, size, f"{cost.seconds:.1f}", _mb(cost.shuffled)])
     return table(("kept as", *COLUMNS[:3], "core-seconds on Spark", COLUMNS[3]), rows)
 
@@ -225,12 +225,12 @@ def _names(rankers: int) -> tuple[str, ...]:
 
 
 def by_max_rank() -> str:
-    """2 million rows, 2 rankers, of pages of 5 to 100 results."""
+    """Measure logs of 2 million rows and 2 rankers with pages of 5 to 100 results."""
     return _by("M", {str(m): World(max_rank=m, queries=200_000 // m, repeats=10) for m in (5, 10, 20, 50, 100)})
 
 
 def over_a_year() -> str:
-    """365 daily harvests of 200,000 rows each, merged."""
+    """Measure the merge of 365 daily harvests of 200,000 rows each."""
     with TemporaryDirectory() as folder:
         rows = []
         for layout in ("wide", "replay"):
@@ -263,7 +263,7 @@ def _mb(size: float) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
-# Part -> its heading and what measures it.
+# Each part with its heading and the function that measures it.
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "duckdb": ("Rows, on DuckDB", on_duckdb),
     "spark": ("Rows, on Spark", on_spark),
@@ -278,7 +278,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure how cost grows, and write benchmarks/SCALE.md.")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which to measure anew")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="the parts to measure again")
     options = parser.parse_args()
     kept = RESULTS.read_text(encoding="utf-8").split("\n## ")[1:] if RESULTS.exists() else []
     parts = {heading: body.strip() for heading, _, body in (block.partition("\n") for block in kept)}
@@ -286,7 +286,7 @@ def main() -> None:
         print(f"{name} ...", file=sys.stderr, flush=True)
         heading, measure = PARTS[name]
         parts[heading] = measure()
-        # After each part, so that an hour's work is not lost with the last of them.
+        # Write after each part, so that a failure of the last one does not lose an hour of measurements.
         ordered = [f"## {heading}\n\n{parts[heading]}" for heading, _ in PARTS.values() if heading in parts]
         RESULTS.write_text("\n\n".join([_header(), *ordered]) + "\n", encoding="utf-8")
 

@@ -1,10 +1,10 @@
-"""The harvest on Spark against Spark's own group-by of the same columns, and against DuckDB on the same machine.
+"""Compare the harvest on Spark with a GROUP BY of the same columns on Spark, and with the harvest on DuckDB.
 
 python -m benchmarks.spark                  # prints a Markdown table
-python -m benchmarks.spark --millions 10    # a quick look
+python -m benchmarks.spark --millions 10    # a quick run
 
-Both sides of a ratio run in turn in one warm session on all cores, after rounds that only warm up: Java compiles what
-runs often, and a short query needs several rounds to be run as often as a long one is in one.
+Both sides of a ratio run alternately in one session on all cores, after warm-up rounds: Java compiles code that runs
+often, so short queries need more warm-up rounds than long ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks import data
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What Spark is asked for in place of a harvest, by layout: the same columns, grouped.
+# The GROUP BY of the same columns, by layout.
 GROUPS = {
     "wide": "SELECT ranker, position, rank_a, rank_b, COUNT(*) AS n, SUM(clicked) AS c, MAX(query_id) AS q "
     "FROM parquet.`{}` GROUP BY ranker, position, rank_a, rank_b",
@@ -31,7 +31,7 @@ GROUPS = {
     "FROM parquet.`{}` GROUP BY query_id, doc_id, ranker, position",
 }
 PROMISE = 1.5
-# Rounds that warm up: until some 30 million rows have been read.
+# Warm-up rounds read about 30 million rows.
 WARM_MILLIONS = 30
 
 
@@ -53,7 +53,7 @@ class Row:
 
 
 def measure(session: SparkSession, layout: str, millions: int, repeats: int) -> Row:
-    """Time the three in turn."""
+    """Measure the three alternately."""
     path = data.log_of(layout, millions)
     log = posbias.ClickLog(str(path))
 
@@ -96,7 +96,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 
 def text(millions: Sequence[int], repeats: int) -> str:
-    """Return the part of RESULTS.md."""
+    """Return the text of the part in RESULTS.md."""
     from importlib.metadata import version
 
     return (

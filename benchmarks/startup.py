@@ -1,4 +1,4 @@
-"""`posbias --help` against `python -c "import click"`."""
+"""Compare the start-up time of `posbias --help` with that of `python -c "import click"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Medians of repeated runs, the two sides of a ratio in turn, so that both see the same machine."""
+"""Measure ratios of times: medians of repeated runs, alternating both sides so that both see the same load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ratio:
-    """One comparison: what was measured, against what, and what is promised."""
+    """One comparison: what was measured, the baseline, and the largest allowed ratio."""
 
     what: str
     against: str
@@ -41,7 +41,7 @@ class Ratio:
 def compare(
     what: str, run: Callable[[], object], against: str, base: Callable[[], object], *, repeats: int, promise: str
 ) -> Ratio:
-    """Time two functions in turn and return the ratio of their medians; the first round only warms up."""
+    """Run two functions alternately and return the ratio of their median times; the first round is a warm-up."""
     times: tuple[list[float], list[float]] = ([], [])
     for round_ in range(repeats + 1):
         for side, function in enumerate((run, base)):
@@ -60,15 +60,15 @@ def table(ratios: Sequence[Ratio]) -> str:
 def in_small_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function in a new Python process.
 
-    On Linux a program's peak memory starts from that of the process that started it, so programs are started
-    from small processes only, whatever the caller has in memory.
+    On Linux, the peak memory of a program starts from that of its parent process. So programs are started from small
+    processes, whatever the memory use of the caller.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *args, **kwargs).result()
 
 
 def run_measured(command: Sequence[str]) -> tuple[float, float]:
-    """Run a command; return its seconds and the most memory it held, in GiB. Call it in a small process."""
+    """Run a command; return its time in seconds and its peak memory in GiB. Call this in a small process."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

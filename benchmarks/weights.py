@@ -1,4 +1,4 @@
-"""Weights against the same GROUP BY with a join, both written to Parquet."""
+"""Compare the time of `ips_weights` with that of the same GROUP BY with a join, both written to Parquet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from posbias.curves.curve import Curve, Position
 
 def measure(millions: int, ids: str, repeats: int) -> Ratio:
     path = data.replay(millions, ids)
-    log, curve = posbias.ClickLog(str(path)), a_curve()
+    log, curve = posbias.ClickLog(str(path)), true_curve()
     values = ", ".join(f"({p.position}, {p.propensity}e0)" for p in curve.positions)
     group = (
         f"COPY (SELECT query_id, doc_id, COUNT(*) AS impressions, SUM(clicked) AS clicks, SUM(p) AS exposure, "
@@ -37,25 +37,25 @@ def measure(millions: int, ids: str, repeats: int) -> Ratio:
 
 
 def measure_memory(millions: int, limit: str = "2GB") -> str:
-    """Weigh under a memory limit in a process of its own; every impression and click must be there."""
+    """Compute weights under a memory limit in a separate process, and check that no impression or click is lost."""
     path = data.replay(millions, "str")
     with TemporaryDirectory(dir=path.parent) as folder:
-        a_curve().save(f"{folder}/curve.json")
+        true_curve().save(f"{folder}/curve.json")
         words = [str(Path(sys.executable).with_name("posbias")), "weights", str(path), "-o", f"{folder}/w.parquet"]
         words += ["--estimate", f"{folder}/curve.json", "--memory-limit", limit]
         seconds, memory = in_small_process(run_measured, words)
         with duckdb.connect() as con:
-            told = con.execute(f"SELECT SUM(impressions), SUM(clicks) FROM '{folder}/w.parquet'").fetchall()
-            want = con.execute(f"SELECT COUNT(*), SUM(clicked) FROM '{path}'").fetchall()
-    verdict = "all impressions and clicks" if told == want else "**OTHER COUNTS than the log**"
+            written = con.execute(f"SELECT SUM(impressions), SUM(clicks) FROM '{folder}/w.parquet'").fetchall()
+            expected = con.execute(f"SELECT COUNT(*), SUM(clicked) FROM '{path}'").fetchall()
+    verdict = "all impressions and clicks" if written == expected else "**OTHER COUNTS than the log**"
     return (
         f"Weights, string ids, {millions} million rows under `--memory-limit {limit}`: written in {seconds:.0f} s with "
         f"{verdict}; the whole process held at most {memory:.2f} GiB."
     )
 
 
-def a_curve() -> Curve:
-    """The curve of the simulated logs, 1 / rank."""
+def true_curve() -> Curve:
+    """Return the curve of the simulated logs, 1 / rank."""
     positions = tuple(Position(k, 1 / k, None, None, 1, 1, None) for k in range(1, 11))
     return Curve("truth", 10, None, None, None, positions, {})
 

@@ -1,4 +1,4 @@
-"""Every night: python nightly.py FOLDER DAY LOG. It exits with 1 if there is an alarm, and says which on stderr."""
+"""Run every night: python nightly.py FOLDER DAY LOG. Alarms are printed to stderr, and the exit code is then 1."""
 
 import sys
 from datetime import date, timedelta
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import posbias
 
-SPLIT = {"a": 50, "b": 50}  # What traffic was meant to be.
+SPLIT = {"a": 50, "b": 50}  # The planned split of traffic.
 DAYS, LEVEL = 7, 0.999  # At 99.9%, chance alone raises an alarm once in three years; errors of a diagnosis are as rare.
 
 

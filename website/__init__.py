@@ -1,4 +1,4 @@
-"""The documentation as a searchable site: the pages of docs/, the notebooks, and a reference made of docstrings.
+"""The documentation as a searchable website: the pages of docs/, the notebooks, and a reference from docstrings.
 
-`python -m website` writes the pages as the site needs them to build/pages and lets Zensical make build/site of them.
+`python -m website` writes the pages to build/pages, and Zensical builds the website from them in build/site.
 """

@@ -1,4 +1,4 @@
-"""Build the site: pages to build/pages, and build/site of them, where any warning is an error."""
+"""Build the website: write the pages to build/pages and build build/site from them; any warning is an error."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from website import reference
 from website.navigation import as_toml, menu
 from website.notebooks import as_page
-from website.places import DOCS, ROOT, PlaceError, places, woven
+from website.places import DOCS, ROOT, PlaceError, convert_links, places
 
 BUILD = ROOT / "build"
 HERE = Path(__file__).parent
 
 
 def write_pages(folder: Path) -> str:
-    """Write every page and picture of the site to a folder, and return the settings it is to be built with."""
+    """Write every page and image of the website to a folder, and return the settings of Zensical."""
     index = (DOCS / "README.md").read_text("utf-8")
-    described = reference.pages(index)
+    reference_pages = reference.pages(index)
     names = {entry.path: entry.link for entry in reference.entries(index) if entry.path}
     examples: dict[str, str] = {}
     shutil.copytree(DOCS / "images", folder / "images")
@@ -31,18 +31,18 @@ def write_pages(folder: Path) -> str:
         text, files = _read(ROOT / source)
         if source.startswith("examples/"):
             examples[page] = text.split("\n", 1)[0].removeprefix("# ").partition(":")[0]
-        _write(folder / page, woven(text, source, page, names, files))
+        _write(folder / page, convert_links(text, source, page, names, files))
         for name, content in files.items():
             (folder / page).with_name(name).write_bytes(content)
-    for page, (_, text) in described.items():
-        _write(folder / page, woven(text, page, page, names))
-    titles = {page: title for page, (title, _) in described.items()}
+    for page, (_, text) in reference_pages.items():
+        _write(folder / page, convert_links(text, page, page, names))
+    titles = {page: title for page, (title, _) in reference_pages.items()}
     first, rest = (HERE / "zensical.toml").read_text("utf-8").split("[project]\n", 1)
     return f"{first}[project]\nnav = {as_toml(menu(titles, examples))}\n{rest}"
 
 
 def _read(source: Path) -> tuple[str, Mapping[str, bytes]]:
-    """Return a file as Markdown, and the files that go with its page."""
+    """Return a file as Markdown, and the files that its page needs."""
     if source.suffix == ".ipynb":
         text, pictures = as_page(source)
         return text, {**pictures, source.name: source.read_bytes()}
@@ -58,10 +58,10 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
 
 
-def from_elsewhere(page: str) -> list[str]:
-    """Return what a page of HTML would load from another host; links that a reader may follow are not among it.
+def external_resources(page: str) -> list[str]:
+    """Return the URLs that an HTML page would load from another host, apart from links to follow.
 
-    >>> from_elsewhere('<a href="https://a.org/">a</a> <script src="https://b.org/c.js"></script>')
+    >>> external_resources('<a href="https://a.org/">a</a> <script src="https://b.org/c.js"></script>')
     ['https://b.org/c.js']
     """
     tags = re.findall(r"<(?!a\b)\w+\b[^>]*>", page)
@@ -69,7 +69,7 @@ def from_elsewhere(page: str) -> list[str]:
 
 
 def main() -> int:
-    """Build the site, and return 0 if there was nothing to warn of and nothing is loaded from elsewhere."""
+    """Build the website; return 0 if there are no warnings and no page loads external resources."""
     for name in ("pages", "site"):
         shutil.rmtree(BUILD / name, ignore_errors=True)
     try:
@@ -82,8 +82,11 @@ def main() -> int:
     if code := subprocess.run(command, cwd=BUILD).returncode:
         return code
     pages = sorted((BUILD / "site").rglob("*.html"))
-    if foreign := {url for page in pages for url in from_elsewhere(page.read_text("utf-8"))}:
-        print(f"Pages would load {', '.join(sorted(foreign))}: nothing may come from elsewhere.", file=sys.stderr)
+    if foreign := {url for page in pages for url in external_resources(page.read_text("utf-8"))}:
+        print(
+            f"Pages load external resources: {', '.join(sorted(foreign))}. Copy them into the website instead.",
+            file=sys.stderr,
+        )
         return 1
     print(f"{len(pages)} pages in build/site: open build/site/index.html in a browser.")
     return 0

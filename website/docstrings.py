@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: a summary, lists of arguments and attributes, examples, references."""
+"""Convert docstrings to Markdown: summary, arguments and attributes as lists, examples, references."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from textwrap import dedent
 
 _SECTION = re.compile(r"(Arguments|Args|Attributes|Returns|Raises|Examples?|Reference):(.*)")
-# `name (type, default 10): text`; the type may have brackets of its own.
+# `name (type, default 10): text`; the type may contain parentheses.
 _ITEM = re.compile(r"([*\w]+(?:, [*\w]+)*)( \((?:[^()]|\([^()]*\))*\))?: ?(.*)", re.DOTALL)
 _TITLES = {"Args": "Arguments", "Examples": "Example"}
 
@@ -24,7 +24,7 @@ def as_markdown(docstring: str) -> str:
     <BLANKLINE>
     Reference: None.
     """
-    return "\n\n".join(text for title, body in _sections(docstring) if (text := _told(title, body)))
+    return "\n\n".join(text for title, body in _sections(docstring) if (text := _format_section(title, body)))
 
 
 def summary(docstring: str) -> str:
@@ -37,20 +37,20 @@ def summary(docstring: str) -> str:
 
 
 def _sections(docstring: str) -> list[tuple[str, str]]:
-    """Return the parts of a docstring, each with its title; that of running text is empty."""
+    """Return the sections of a docstring with their titles; running text has an empty title."""
     parts: list[tuple[str, list[str]]] = [("", [])]
     for line in inspect.cleandoc(docstring).splitlines():
         if found := _SECTION.fullmatch(line):
             parts.append((_TITLES.get(found[1], found[1]), [found[2].strip()]))
         elif line and not line.startswith(" ") and parts[-1][0] not in ("", "Reference") and not parts[-1][1][-1]:
-            # Running text goes on where a section was left by an empty line and its indentation.
+            # An empty line and the end of the indentation end a section: running text continues.
             parts.append(("", [line]))
         else:
             parts[-1][1].append(line)
     return [(title, dedent("\n".join(lines)).strip("\n")) for title, lines in parts]
 
 
-def _told(title: str, body: str) -> str:
+def _format_section(title: str, body: str) -> str:
     if not body:
         return ""
     if title == "Reference":
@@ -61,7 +61,7 @@ def _told(title: str, body: str) -> str:
 
 
 def _items(body: str) -> str:
-    """Return a list of names, each with what it is: `name (type): text`, with what goes on indented."""
+    """Return items of the form `name (type): text` as a Markdown list; continuation lines are indented."""
     lines = []
     for item in re.split(r"\n(?! )", body):
         found = _ITEM.fullmatch(item)
@@ -73,6 +73,6 @@ def _items(body: str) -> str:
 
 
 def _blocks(body: str) -> str:
-    """Return running text with its examples fenced."""
+    """Return running text with examples in fenced code blocks."""
     blocks = re.split(r"\n\n+", body)
     return "\n\n".join(f"```pycon\n{block}\n```" if block.startswith(">>> ") else block for block in blocks)

@@ -1,4 +1,4 @@
-"""The menu of the site: the table of docs/README.md cut into sections. A page that no section names is a guide."""
+"""The menu of the website: the pages in the table of docs/README.md by section. Pages without a section are guides."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _PROJECT = {
 
 
 def titles() -> dict[str, str]:
-    """Return the title of each page of docs/, in the order of its table of pages."""
+    """Return the title of each page of docs/, in the order of the table in docs/README.md."""
     table, _, _ = (DOCS / "README.md").read_text("utf-8").partition("## Names in Python")
     return {page: title for title, page in re.findall(r"^\| \[([^]]+)\]\((\w+\.md)\) \|", table, re.MULTILINE)}
 
 
 def menu(reference: Mapping[str, str], examples: Mapping[str, str]) -> Menu:
-    """Return the sections in turn, each a page or a list of pages.
+    """Return the sections of the menu, each a page or a list of pages.
 
     Arguments:
         reference: the titles of the generated pages.
         examples: the titles of the notebooks and scripts.
     """
-    told = titles()
+    page_titles = titles()
     taken = {page for pages in _SECTIONS.values() for page in pages}
-    sections = {section: {page: told[page] for page in pages} for section, pages in _SECTIONS.items()}
+    sections = {section: {page: page_titles[page] for page in pages} for section, pages in _SECTIONS.items()}
     sections["Tutorial"] |= examples
-    sections["Guides"] = {page: title for page, title in told.items() if page not in taken}
+    sections["Guides"] = {page: title for page, title in page_titles.items() if page not in taken}
     sections["Reference"] = {**reference, **sections["Reference"]}
     whole: Menu = [{"Home": places()["README.md"]}]
     for section, pages in sections.items():
@@ -62,7 +62,7 @@ def as_toml(value: str | Menu) -> str:
     '[{ "Home" = "index.md" }, { "Guides" = [{ "The log" = "log.md" }] }]'
     """
     if isinstance(value, str):
-        # What JSON escapes in a text, TOML reads.
+        # TOML understands the escape sequences of JSON.
         return json.dumps(value, ensure_ascii=False)
     entries = [f"{{ {as_toml(title)} = {as_toml(inner)} }}" for entry in value for title, inner in entry.items()]
     return f"[{', '.join(entries)}]"

@@ -1,4 +1,4 @@
-"""Notebooks as pages: text, code, and what it printed and drew."""
+"""Convert notebooks to pages: text, code, printed output and images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def as_page(notebook: Path) -> tuple[str, dict[str, bytes]]:
-    """Return a notebook as Markdown, and the pictures in it by name."""
+    """Return a notebook as Markdown, and its images by file name."""
     pictures: dict[str, bytes] = {}
     parts: list[str] = []
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
@@ -24,7 +24,7 @@ def as_page(notebook: Path) -> tuple[str, dict[str, bytes]]:
             if "image/png" in data:
                 name = f"{notebook.stem}-{len(pictures) + 1}.png"
                 pictures[name] = base64.b64decode(data["image/png"])
-                parts.append(f"![{_described(cell)}]({name})")
+                parts.append(f"![{_alternative_text(cell)}]({name})")
             else:
                 parts.append(f"```text\n{''.join(data['text/plain']).rstrip()}\n```")
     first, *rest = parts
@@ -32,6 +32,6 @@ def as_page(notebook: Path) -> tuple[str, dict[str, bytes]]:
     return "\n\n".join([first, where, *rest]) + "\n", pictures
 
 
-def _described(cell: Mapping[str, Any]) -> str:
-    """Return what a picture shows, as the cell that drew it says."""
+def _alternative_text(cell: Mapping[str, Any]) -> str:
+    """Return the alternative text of an image, from the metadata of its cell."""
     return str(cell["metadata"]["alt"])

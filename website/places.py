@@ -1,4 +1,4 @@
-"""Where each file of the repository lies in the site, and how links between files become links between pages."""
+"""Map files of the repository to pages of the website, and links between files to links between pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-# What lies outside docs/ and is a page all the same. The first is the home.
+# Pages from files outside docs/. The first is the home page.
 _OTHERS = {
     "README.md": "index.md",
     "docs/README.md": "contents.md",
@@ -20,8 +20,9 @@ _OTHERS = {
     "benchmarks/SCALE.md": "benchmarks/scale.md",
 }
 _FENCE = re.compile(r"^(```.*?^```)$", re.MULTILINE | re.DOTALL)
-# A link or a picture, whose text is left alone; a heading, likewise; a code span, which may be a name of ours.
-_SPOT = re.compile(
+# A link or image (its text is not changed), a heading (not changed), an HTML source, or a code span (perhaps a public
+# name).
+_TARGET = re.compile(
     r"(?P<link>!?\[(?:[^][`]|`[^`]*`)*\]\((?P<to>[^)\s]+)\))|(?P<heading>^#.*$)|(?P<tag>(?<=src=\")[^\"]+)"
     r"|`(?P<code>[^`]+)`",
     re.MULTILINE,
@@ -29,11 +30,11 @@ _SPOT = re.compile(
 
 
 class PlaceError(Exception):
-    """A link that leads to nothing in the site."""
+    """A link has no target in the website."""
 
 
 def places() -> dict[str, str]:
-    """Return the page of each file of the repository that is one."""
+    """Return the page of each file of the repository that has one."""
     found = {f"docs/{page.name}": page.name for page in sorted(DOCS.glob("*.md"))} | _OTHERS
     for example in sorted((ROOT / "examples").iterdir()):
         if example.suffix in (".py", ".ipynb"):
@@ -41,33 +42,33 @@ def places() -> dict[str, str]:
     return found
 
 
-def woven(text: str, source: str, page: str, names: Mapping[str, str], beside: Collection[str] = ()) -> str:
-    """Return a page with the links of its source led to pages, and names in code linked to where they are described.
+def convert_links(text: str, source: str, page: str, names: Mapping[str, str], beside: Collection[str] = ()) -> str:
+    """Return a page whose links lead to pages, and whose names in code are linked to the reference.
 
     Arguments:
-        text: Markdown.
-        source: the file it is from, by which its links are meant.
-        page: the page it becomes.
-        names: where each name is described, such as {"posbias.check": "reference/judging.md#check"}.
-        beside: the files that lie beside the page.
+        text: the Markdown text.
+        source: the file of the text; its links are relative to it.
+        page: the page of the website.
+        names: where each public name is described, such as {"posbias.check": "reference/judging.md#check"}.
+        beside: the files in the same folder as the page.
     """
     known = places()
 
-    def spot(found: re.Match[str]) -> str:
+    def replace(found: re.Match[str]) -> str:
         target = found["to"] or found["tag"]
         if target and target not in beside:
-            return found[0].replace(target, _led(target, source, page, known))
+            return found[0].replace(target, _convert_link(target, source, page, known))
         if found["code"] in names:
             return f"[{found[0]}]({_between(page, names[found['code']])})"
         return found[0]
 
-    # Every other part is a block of code.
+    # Every second part is a code block.
     parts = _FENCE.split(text)
-    return "".join(part if place % 2 else _SPOT.sub(spot, part) for place, part in enumerate(parts))
+    return "".join(part if place % 2 else _TARGET.sub(replace, part) for place, part in enumerate(parts))
 
 
-def _led(target: str, source: str, page: str, known: Mapping[str, str]) -> str:
-    """Return a link of a source as one of its page."""
+def _convert_link(target: str, source: str, page: str, known: Mapping[str, str]) -> str:
+    """Return a link of a source file as a link of its page."""
     path, mark, anchor = target.partition("#")
     if not path or path.startswith(("http://", "https://")):
         return target
@@ -76,7 +77,7 @@ def _led(target: str, source: str, page: str, known: Mapping[str, str]) -> str:
         return _between(page, known[meant]) + mark + anchor
     if meant.startswith("docs/images/") and (ROOT / meant).is_file():
         return _between(page, meant.removeprefix("docs/"))
-    raise PlaceError(f"{source} links to {target}, which is no page of the site.")
+    raise PlaceError(f"{source} links to {target}, which is not a page of the website.")
 
 
 def _between(page: str, target: str) -> str:

@@ -1,4 +1,4 @@
-"""The reference: every public name with its signature and docstring, a page for each room of the package."""
+"""The API reference: every public name with its signature and docstring, one page for each subpackage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import posbias
 from website.docstrings import as_markdown, summary
 
-# The rooms in the order of the flow, with the titles of their pages; one that is not here comes last, by its own name.
+# Subpackages in the order of the workflow with their page titles; others come last, under their own names.
 _TITLES = {
     "logs": "Logs",
     "engines": "Engines",
@@ -35,7 +35,7 @@ FOLDER = "reference"
 
 @dataclass(frozen=True)
 class Entry:
-    """A class or function of the reference: as users name it or, where they do not, why it is there."""
+    """A class or function of the reference: its public name, or the reason why it is listed."""
 
     what: Any
     path: str = ""
@@ -48,20 +48,20 @@ class Entry:
 
     @property
     def room(self) -> str:
-        """The room it is named in, or lives in; what lives in none is an error or a finding."""
+        """The subpackage of the public name, or of the definition; `errors` for errors and findings."""
         room = self.name.split(".")[0] if "." in self.name else str(self.what.__module__).split(".")[1]
         return room if hasattr(import_module(f"posbias.{room}"), "__path__") else "errors"
 
     @property
     def link(self) -> str:
-        """Where it is described. Anchors keep their case: `harvest` and `Harvest` are two names."""
+        """The page and anchor. Anchors are case-sensitive: `harvest` and `Harvest` are two names."""
         return f"{FOLDER}/{self.room}.md#{self.name}"
 
 
 def entries(index: str) -> list[Entry]:
-    """Return what the reference describes, in the order in which an index of names has it.
+    """Return the entries of the reference, in the order of the index of names.
 
-    Each public name brings what it returns and holds, and the classes that they extend come last.
+    After each public name come the classes that it returns and contains. Base classes come last.
     """
     public = _public(index)
     found: dict[Any, Entry] = {}
@@ -78,7 +78,7 @@ def entries(index: str) -> list[Entry]:
 
 
 def _public(index: str) -> dict[str, Any]:
-    """Return the classes and functions that an index names, and those of the modules it names; then all others."""
+    """Return the classes and functions in the index and in the modules of the index, then all other public names."""
     found: dict[str, Any] = {}
     paths = [*re.findall(r"`(posbias(?:\.\w+)+)`", index), *(f"posbias.{name}" for name in posbias.__all__)]
     for path in paths:
@@ -91,7 +91,7 @@ def _public(index: str) -> dict[str, Any]:
 
 
 def _named(path: str) -> Any:
-    """Return what a dotted name names: a module, or something in one."""
+    """Return the object with a dotted name."""
     what: Any = posbias
     for name in path.split(".")[1:]:
         if inspect.ismodule(what) and not hasattr(what, name):
@@ -101,9 +101,9 @@ def _named(path: str) -> Any:
 
 
 def pages(index: str) -> dict[str, tuple[str, str]]:
-    """Return the pages of the reference by path, each with its title and text, an index first."""
-    told = entries(index)
-    rooms = {room: [entry for entry in told if entry.room == room] for room in (*_TITLES, *(e.room for e in told))}
+    """Return the pages of the reference by path with title and text; the index is first."""
+    listed = entries(index)
+    rooms = {room: [entry for entry in listed if entry.room == room] for room in (*_TITLES, *(e.room for e in listed))}
     texts = {
         f"{FOLDER}/{room}.md": (title, f"# {title}\n\n{_lead(room)}\n\n" + "\n\n".join(map(_described, members)) + "\n")
         for room, members in rooms.items()
@@ -135,7 +135,7 @@ def _cell(text: str) -> str:
 
 
 def _related(what: Any, path: str) -> Iterator[tuple[Any, str]]:
-    """Yield our classes that one meets through a name: what a function returns, and what such a value holds."""
+    """Yield the classes that a function returns, and the classes of the attributes of these values, with the reason."""
     waiting = [what] if inspect.isclass(what) else []
     if not waiting:
         waiting = _classes(what.__annotations__.get("return", ""), what.__globals__)
@@ -151,7 +151,7 @@ def _related(what: Any, path: str) -> Iterator[tuple[Any, str]]:
 
 
 def _classes(annotation: Any, names: dict[str, Any]) -> list[Any]:
-    """Return the classes of ours that have a docstring and are named in an annotation."""
+    """Return the documented value classes of posbias in an annotation."""
     found = [names.get(word) for word in re.findall(r"\b[A-Z]\w+", str(annotation))]
     return [
         each
@@ -179,12 +179,12 @@ def _described(entry: Entry) -> str:
 
 
 def _is_error(what: Any) -> bool:
-    """Return whether it is an error, which is caught and never made."""
+    """Return whether a class is an exception: users catch it and never create it."""
     return inspect.isclass(what) and issubclass(what, Exception)
 
 
 def _members(what: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the methods and properties that a class brings, and not those by which it fills in what it extends."""
+    """Yield the documented public methods and properties that a class adds to its base classes."""
     for name, member in vars(what).items():
         inner = member.__func__ if isinstance(member, classmethod | staticmethod) else member
         kind = inspect.isfunction(inner) or isinstance(inner, property | cached_property)
@@ -201,22 +201,22 @@ def _member(what: Any, name: str, member: Any) -> str:
 
 
 def _signature(path: str, what: Callable[..., Any], *, bound: bool = False) -> str:
-    """Return how something is called, on one line or, where that is long, with a line for each argument."""
+    """Return a signature, on one line or, if that is too long, with one line for each argument."""
     signature = inspect.signature(what)
     fields: dict[str, Field[Any]] = getattr(what, "__dataclass_fields__", {})
-    told: list[str] = []
+    arguments: list[str] = []
     kinds = [parameter.kind for parameter in signature.parameters.values()]
     for place, (name, parameter) in enumerate(signature.parameters.items()):
         if bound and place == 0:
             continue
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.VAR_POSITIONAL not in kinds and "*" not in told:
-            told.append("*")
-        told.append(_parameter(name, parameter, fields.get(name)))
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.VAR_POSITIONAL not in kinds and "*" not in arguments:
+            arguments.append("*")
+        arguments.append(_parameter(name, parameter, fields.get(name)))
     result = signature.return_annotation
     ending = f" -> {result}" if result not in (inspect.Signature.empty, "None", None) else ""
-    line = f"{path}({', '.join(told)}){ending}"
+    line = f"{path}({', '.join(arguments)}){ending}"
     if len(line) > _WIDTH:
-        line = "\n".join([f"{path}(", *(f"    {argument}," for argument in told), f"){ending}"])
+        line = "\n".join([f"{path}(", *(f"    {argument}," for argument in arguments), f"){ending}"])
     return f"```python\n{line}\n```"
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import posbias
 from website import navigation, reference
-from website.__main__ import from_elsewhere, write_pages
-from website.places import ROOT, PlaceError, places, woven
+from website.__main__ import external_resources, write_pages
+from website.places import ROOT, PlaceError, convert_links, places
 
 Pages = dict[str, str]
 INDEX = (ROOT / "docs" / "README.md").read_text("utf-8")
@@ -137,17 +137,17 @@ def test_links_are_woven_outside_code_and_headings_alone() -> None:
     text = (
         "# `posbias.check`\n\n`posbias.check` [and `posbias.check`](docs/log.md#wide)\n\n```sh\n`posbias.check`\n```\n"
     )
-    assert woven(text, "README.md", "index.md", names) == (
+    assert convert_links(text, "README.md", "index.md", names) == (
         "# `posbias.check`\n\n[`posbias.check`](reference/judging.md#check) [and `posbias.check`](log.md#wide)\n\n"
         "```sh\n`posbias.check`\n```\n"
     )
-    assert woven("[a](../README.md)", "docs/log.md", "reference/x.md", {}) == "[a](../index.md)"
+    assert convert_links("[a](../README.md)", "docs/log.md", "reference/x.md", {}) == "[a](../index.md)"
 
 
 @pytest.mark.parametrize("link", ["docs/none.md", "docs/images/none.png", "src/posbias/__init__.py", "../secret.md"])
 def test_a_link_that_leads_out_of_the_site_is_refused(link: str) -> None:
-    with pytest.raises(PlaceError, match=r"README\.md links to .*, which is no page of the site"):
-        woven(f"[x]({link})", "README.md", "index.md", {})
+    with pytest.raises(PlaceError, match=r"README\.md links to .*, which is not a page of the website"):
+        convert_links(f"[x]({link})", "README.md", "index.md", {})
 
 
 def test_every_file_has_a_page_of_its_own() -> None:
@@ -160,7 +160,7 @@ def test_nothing_is_loaded_from_elsewhere(site: tuple[Path, str]) -> None:
     project = tomllib.loads(settings)["project"]
     assert project["theme"]["font"] is False
     assert all((folder / name).is_file() for name in [*project["extra"]["polyfills"], *project["extra_css"]])
-    assert from_elsewhere('<link rel="stylesheet" href="https://a.org/b.css"><img src=//c.org/d.png>') == [
+    assert external_resources('<link rel="stylesheet" href="https://a.org/b.css"><img src=//c.org/d.png>') == [
         "https://a.org/b.css",
         "//c.org/d.png",
     ]
