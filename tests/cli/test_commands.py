@@ -1,4 +1,4 @@
-"""The command line: what it prints where, what it writes, how it fails, and that nothing half-done is left behind."""
+"""Test the commands: output, files, errors, and that failed runs leave nothing behind."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_json_of_an_estimate(log: str) -> None:
     assert [p["position"] for p in told["positions"]] == [1, 2, 3, 4, 5, 6]
 
 
-def test_what_is_not_identified_is_null_with_a_reason(folder: Path, tmp_path: Path) -> None:
+def test_ranks_that_are_not_identified_are_null_with_a_reason(folder: Path, tmp_path: Path) -> None:
     table = pq.read_table(folder / "log.parquet")
     # Nothing was ever moved to or from rank 6.
     still = table.filter((pa.compute.field("rank_a") < 6) & (pa.compute.field("rank_b") < 6))
@@ -172,7 +172,7 @@ def test_notes_go_to_stderr(folder: Path) -> None:
     assert json.loads(made.stdout)["weighting"] == "traffic"
 
 
-def test_the_truth_beside_the_estimate(tmp_path: Path) -> None:
+def test_truth_is_printed_beside_the_estimate(tmp_path: Path) -> None:
     made = run("simulate", tmp_path / "log.csv.gz", "--queries", 60, "--max-rank", 4, "--rankers", "x, y")
     assert made.stdout == ""
     assert "2,400 rows of 600 page views" in made.stderr
@@ -234,7 +234,7 @@ def test_every_option_is_explained(name: str) -> None:
     assert COMMANDS[name] in " ".join(run("--help").stdout.split())
 
 
-def test_every_estimator_can_be_asked_for() -> None:
+def test_every_estimator_can_be_selected() -> None:
     command = cli.get_command(click.Context(cli), "estimate")
     assert command is not None
     choice = next(p for p in command.params if p.name == "estimator").type
@@ -355,7 +355,7 @@ def test_a_harvest_is_not_a_log(log: str, tmp_path: Path) -> None:
     assert "truncated" in fails("merge", made, "-o", tmp_path / "m.parquet")
 
 
-def test_nothing_is_written_over_what_is_read(folder: Path, tmp_path: Path) -> None:
+def test_output_never_overwrites_the_input(folder: Path, tmp_path: Path) -> None:
     days = tmp_path / "days"
     days.mkdir()
     for part in "12":
@@ -386,7 +386,7 @@ def no_space(*args: Any, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["harvest", "merge", "plot"])
-def test_old_output_stays_when_a_run_fails(
+def test_existing_output_is_kept_when_a_run_fails(
     kind: str, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -412,7 +412,7 @@ def test_old_output_stays_when_a_run_fails(
     assert contents(tmp_path) == before
 
 
-def test_a_folder_that_cannot_be_written_to(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_folder_is_an_error(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root may write anywhere: what the system says is put into its mouth.
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     for command in (["harvest", log, "-o", tmp_path / "h.parquet"], ["estimate", log, "--plot", tmp_path / "c.png"]):
@@ -433,7 +433,7 @@ def test_main_prints_errors_without_a_traceback(log: str) -> None:
     assert "Traceback" not in err
 
 
-def test_a_reader_that_has_seen_enough(log: str) -> None:
+def test_closed_pipe_ends_quietly(log: str) -> None:
     with spawn("estimate", log, "--json") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -495,7 +495,7 @@ class Terminal:
         return self._process.returncode, out, shown
 
 
-def test_a_bar_and_colours_on_a_terminal_and_silence_in_a_pipe(folder: Path) -> None:
+def test_progress_bar_and_colours_appear_only_on_a_terminal(folder: Path) -> None:
     args = ("estimate", folder / "replay.csv", "--json", "--interval", "none")
     _, out, seen = Terminal(*args).finish()
     assert json.loads(out)["rankers"] == ["a", "b"]

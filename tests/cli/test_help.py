@@ -1,4 +1,4 @@
-"""Help texts in sections: every option once, what is used every day first, Spark last."""
+"""Test the sections of help texts: every option once, common options first, Spark last."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_option_is_listed_once(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "harvest", "sets", "estimate", "evaluate", "plan", "report", "weights"])
-def test_what_reads_a_log_ends_with_its_columns_its_engine_and_spark(command: str) -> None:
+def test_help_of_log_commands_ends_with_columns_engine_and_spark(command: str) -> None:
     listed = sections(command)
     titles = [title for title in listed if title != "Output"]
     assert titles[-5:] == ["Harvest", "Columns of the log", "Source of the log", "Engine", "Spark"]
@@ -41,7 +41,7 @@ def test_what_reads_a_log_ends_with_its_columns_its_engine_and_spark(command: st
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_output_holds_what_is_put_out_and_nothing_that_no_section_names(command: str) -> None:
+def test_output_section_has_only_output_options(command: str) -> None:
     listed = sections(command)
     put_out = {
         "--output",
@@ -59,13 +59,13 @@ def test_output_holds_what_is_put_out_and_nothing_that_no_section_names(command:
         assert {*listed.get("Options", [])} <= {"--help"}
 
 
-def test_what_makes_a_log_of_events_has_sections_too() -> None:
+def test_help_of_events_has_sections() -> None:
     listed = sections("events")
     assert [*listed] == ["Output", "Tracker", "Columns of the events", "Source of the events", "Engine", "Spark"]
     assert listed["Columns of the events"][-3:] == ["--click-impression", "--click-doc", "--first"]
 
 
-def test_an_estimate_begins_with_the_curve_and_puts_out_after_the_log() -> None:
+def test_help_of_estimate_starts_with_the_curve_and_has_output_after_the_log() -> None:
     listed = sections("estimate")
     assert next(iter(listed)) == "Curve"
     assert [*listed].index("Output") == [*listed].index("Source of the log") + 1
@@ -74,7 +74,7 @@ def test_an_estimate_begins_with_the_curve_and_puts_out_after_the_log() -> None:
     assert listed["Output"][:3] == ["--plot", "--json", "--csv"]
 
 
-def test_an_option_of_no_section_is_shown_all_the_same() -> None:
+def test_options_without_section_are_shown() -> None:
     from posbias.cli.options import SectionedCommand
 
     @click.command(cls=SectionedCommand, sections={"Output": ("output",)})

@@ -1,4 +1,4 @@
-"""The command as a process: it ends cleanly when it is told to, when nobody listens, and before it has begun."""
+"""Test the command as a process: signals, closed streams and full disks end it cleanly."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ COMMANDS = ["check {log}", "estimate {log} --json", "estimate {log}", "sets {log
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_streams_that_were_closed(command: str, streams: str, log: Path) -> None:
+def test_closed_streams_are_handled(command: str, streams: str, log: Path) -> None:
     done = shell(f"$posbias {command.format(log=log)} {streams}")
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
@@ -101,7 +101,7 @@ YOUNGER = ["compare {curve} {curve}", "history show {history}", "diagnose {log}"
 
 
 @pytest.mark.parametrize("command", YOUNGER)
-def test_streams_that_were_closed_before_other_commands(command: str, log: Path, tmp_path: Path) -> None:
+def test_closed_streams_are_handled_by_other_commands(command: str, log: Path, tmp_path: Path) -> None:
     curve = posbias.AllPairs().fit(posbias.harvest(posbias.ClickLog(log))).curve()
     curve.save(tmp_path / "c.json")
     posbias.History().add(curve, "2026-03-01").save(tmp_path / "h.parquet")
@@ -113,20 +113,20 @@ def test_streams_that_were_closed_before_other_commands(command: str, log: Path,
     assert "No space left on device" in shell(f"$posbias {line} > /dev/full").stderr
 
 
-def test_no_file_takes_the_place_of_a_closed_stream(log: Path, tmp_path: Path) -> None:
+def test_closed_streams_are_not_replaced_by_opened_files(log: Path, tmp_path: Path) -> None:
     done = shell(f"$posbias harvest {log} -o {tmp_path}/h.parquet <&- >&- 2>&-")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert posbias.Harvest.load(tmp_path / "h.parquet").page_views == posbias.harvest(posbias.ClickLog(log)).page_views
 
 
-def test_errors_that_nobody_hears(log: Path) -> None:
+def test_errors_with_closed_stderr_set_the_exit_code(log: Path) -> None:
     assert shell(f"$posbias estimate {log} --query nix 2>&-").returncode == 2
     assert shell(f"$posbias estimate {log} --query nix 2>&1 >&- | true").returncode == 0
     done = shell(f"($posbias estimate {log} --by nix; echo $? >&3) 2>&1 3>&2 | true")
     assert "Traceback" not in done.stderr
 
 
-def test_a_full_disk_behind_standard_output(log: Path) -> None:
+def test_full_disk_behind_standard_output_is_an_error(log: Path) -> None:
     done = shell(f"$posbias estimate {log} > /dev/full")
     assert done.returncode == 2
     assert "No space left on device" in done.stderr
@@ -135,7 +135,7 @@ def test_a_full_disk_behind_standard_output(log: Path) -> None:
 
 @pytest.mark.parametrize("output", ["''", "/dev/null", "/dev/stdout", "pipe", "socket", "link", "."])
 @pytest.mark.parametrize("command", ["harvest {log} -o", "estimate {log} --plot", "merge {h} -o", "simulate"])
-def test_output_goes_only_where_a_file_belongs(command: str, output: str, log: Path, tmp_path: Path) -> None:
+def test_output_to_special_files_is_rejected(command: str, output: str, log: Path, tmp_path: Path) -> None:
     posbias.harvest(posbias.ClickLog(log)).save(tmp_path / "h.parquet")
     ending = {"harvest": "", "merge": "", "estimate": ".png", "simulate": ".csv"}[command.split()[0]]
     os.mkfifo(tmp_path / f"pipe{ending}")
@@ -155,7 +155,7 @@ def test_output_goes_only_where_a_file_belongs(command: str, output: str, log: P
 
 
 @pytest.mark.parametrize("name", ["log.truth.json", "log.rankings.csv"])
-def test_every_file_of_a_simulation_is_looked_at_before_it_starts(name: str, tmp_path: Path) -> None:
+def test_output_files_of_a_simulation_are_checked_before_it_starts(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
     done = shell("$posbias simulate log.csv --layout long --queries 100000000", cwd=tmp_path)
     assert done.returncode == 2
@@ -164,7 +164,7 @@ def test_every_file_of_a_simulation_is_looked_at_before_it_starts(name: str, tmp
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.png", "a.txt"])
-def test_every_file_of_an_experiment_is_looked_at_before_it_starts(name: str, tmp_path: Path) -> None:
+def test_output_files_of_an_experiment_are_checked_before_it_starts(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
     done = shell("$experiments a --output .", cwd=tmp_path)
     assert done.returncode == 2
@@ -177,7 +177,7 @@ def test_every_file_of_an_experiment_is_looked_at_before_it_starts(name: str, tm
 
 @pytest.mark.parametrize("module", ["click", "posbias.cli.commands", "posbias.cli.check", "duckdb", "numpy"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_modules_are_imported(module: str, number: int, log: Path) -> None:
+def test_signal_during_imports_ends_cleanly(module: str, number: int, log: Path) -> None:
     """What is sent in the first tenth of a second arrives while something is being imported."""
     code = (
         "import sys, os\n"
@@ -195,7 +195,7 @@ def test_a_signal_while_modules_are_imported(module: str, number: int, log: Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_told_to_stop_while_reading_a_log(number: signal.Signals, endless: Path, tmp_path: Path) -> None:
+def test_sigterm_while_reading_a_log_ends_cleanly(number: signal.Signals, endless: Path, tmp_path: Path) -> None:
     spill = tmp_path / "spill"
     spill.mkdir()
     output = tmp_path / "h.parquet"
@@ -237,20 +237,20 @@ posbias.cli.script()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_told_to_stop_where_python_lets_no_exception_through(number: signal.Signals) -> None:
+def test_signals_end_the_process_where_exceptions_are_swallowed(number: signal.Signals) -> None:
     with start(script=DEAF.format(name=number.name)) as process:
         _, err = process.communicate(timeout=50)
     said = "Interrupted" if number == signal.SIGINT else f"Stopped by {number.name}"
     assert (process.returncode, err.strip()) == (128 + number, f"{said}; nothing was written.")
 
 
-def test_a_hangup_that_is_ignored_stays_ignored(log: Path) -> None:
+def test_ignored_hangup_signal_stays_ignored(log: Path) -> None:
     done = shell(f"trap '' HUP; $posbias estimate {log} --json & kill -HUP $!; wait $!")
     assert done.returncode == 0
     assert done.stdout.startswith("{")
 
 
-def test_what_a_killed_run_left_in_the_temporary_folder_goes_with_the_next(endless: Path, log: Path, tmp_path: Path):
+def test_temporary_files_of_a_killed_run_are_removed_by_the_next(endless: Path, log: Path, tmp_path: Path):
     spill = tmp_path / "spill"
     spill.mkdir()
     options = {"env": os.environ | {"TMPDIR": str(spill)}}

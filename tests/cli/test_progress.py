@@ -1,4 +1,4 @@
-"""A bar that moves on a terminal, with the pace and the time left, and silence in a pipe."""
+"""Test the progress bar: it moves on a terminal with speed and remaining time, and is absent in a pipe."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def on_terminal(*command: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
 
 
-def test_the_bar_of_a_long_harvest_moves_on_a_terminal(log: Path, tmp_path: Path) -> None:
+def test_progress_bar_moves_on_a_terminal(log: Path, tmp_path: Path) -> None:
     shown = on_terminal(*COMMAND, "harvest", str(log), "-o", str(tmp_path / "made.harvest"), "--threads", "1")
     shares = [int(share) for share in re.findall(r"(\d+)%", shown)]
     assert any(0 < share < 100 for share in shares), shown
@@ -71,7 +71,7 @@ def test_the_bar_of_a_long_harvest_moves_on_a_terminal(log: Path, tmp_path: Path
     assert all(len(line) <= 80 for line in re.split(r"[\r\n]+", shown) if "%" in line)
 
 
-def test_the_pace_and_the_time_left_are_on_the_terminal() -> None:
+def test_progress_bar_shows_speed_and_remaining_time() -> None:
     shown = on_terminal(sys.executable, "-c", SLOW)
     assert re.search(r"25%\s+[\d.]+[kM] rows/s, \d+ s left", shown), shown
 
@@ -91,7 +91,7 @@ def test_a_progress_function_gets_shares_on_the_way(log: Path) -> None:
     assert told[-1][1] == 1.0
 
 
-def test_the_pace_is_that_of_the_step_and_the_bar_never_goes_back() -> None:
+def test_speed_is_that_of_the_current_step_and_progress_never_decreases() -> None:
     now = [0.0]
     drawn: list[tuple[str, float, str]] = []
     bar = ProgressBar(lambda *seen: drawn.append(seen), clock=lambda: now[0])

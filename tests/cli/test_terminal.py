@@ -1,4 +1,4 @@
-"""Nothing that a log, a harvest, a name or a flag holds steers the terminal that it is shown on."""
+"""Test that no log, harvest, name or flag can print escape sequences to a terminal."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ COMMANDS: list[list[str]] = [
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=lambda args: " ".join(args).replace(EVIL, "EVIL"))
-def test_no_command_prints_what_a_terminal_obeys(
+def test_no_command_prints_escape_sequences(
     args: list[str], files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -165,7 +165,7 @@ def test_no_command_prints_what_a_terminal_obeys(
     assert [mark for mark in OBEYED if mark in shown] == []
 
 
-def test_a_terminal_gets_csv_without_them_and_a_pipe_as_it_is(files: dict[str, Path]) -> None:
+def test_csv_escape_sequences_are_removed_on_a_terminal_and_kept_in_a_pipe(files: dict[str, Path]) -> None:
     command = ["-c", "from posbias.cli import script; script()"]
     args: Any = [sys.executable, *command, "estimate", files["harvest"], "--csv", "--interval", "none"]
     piped = subprocess.run(args, capture_output=True, check=True).stdout
@@ -179,7 +179,7 @@ def test_a_terminal_gets_csv_without_them_and_a_pipe_as_it_is(files: dict[str, P
     assert not any(mark in shown for mark in OBEYED[:4])
 
 
-def test_a_terminal_gets_no_query_that_steers_it_and_a_pipe_gets_it() -> None:
+def test_sql_escape_sequences_are_removed_on_a_terminal_and_kept_in_a_pipe() -> None:
     words = ["sql", "--dialect", "duckdb", "--table", "t", "--by", EVIL]
     args = [sys.executable, "-c", "from posbias.cli import script; script()", *words]
     assert EVIL.encode() in subprocess.run(args, capture_output=True, check=True).stdout
@@ -193,6 +193,6 @@ def test_a_terminal_gets_no_query_that_steers_it_and_a_pipe_gets_it() -> None:
     assert b"control characters for the terminal. Write the query to a file" in done.stderr
 
 
-def test_a_harvest_tells_its_segment_columns_without_them() -> None:
+def test_harvest_summary_has_no_escape_sequences_in_segment_columns() -> None:
     harvest = posbias.harvest(posbias.ClickLog(table()), max_rank=3, by=[f"land{EVIL}"])
     assert "\x1b" not in repr(harvest)

@@ -1,4 +1,4 @@
-"""No table is wider than 80 columns, whatever it holds, and nothing of it is lost for that."""
+"""Test that tables fit 80 columns without losing content."""
 
 from __future__ import annotations
 
@@ -99,16 +99,14 @@ WORDS: list[Any] = [
 ]
 
 
-def test_every_command_is_among_these() -> None:
+def test_width_tests_cover_every_command() -> None:
     # What `sql` prints is for a program, and its lines are what they are.
     run = [words if isinstance(words, list) else words.values[0] for words in WORDS]
     assert {words[0] for words in run if "--help" not in words} | {"sql"} == {*COMMANDS}
 
 
 @pytest.mark.parametrize("words", WORDS, ids=lambda words: " ".join(words).replace(LONG, "LONG"))
-def test_no_line_is_longer_than_a_terminal(
-    words: list[str], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_fit_the_terminal_width(words: list[str], files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", f"{WIDTH}")
     result = CliRunner().invoke(cli, [files.get(word, word) for word in words])
     assert result.exit_code in (0, 1), result.output
@@ -127,7 +125,7 @@ def shown(files: dict[str, str], *words: str) -> str:
     return "".join(result.stdout.split())
 
 
-def test_nothing_is_lost_where_it_does_not_fit(files: dict[str, str]) -> None:
+def test_wrapped_output_has_the_complete_content(files: dict[str, str]) -> None:
     assert "".join(SEGMENT.split()) in shown(files, "estimate", "log.parquet", "--by", "device")
     # A name is folded beside its numbers.
     said = CliRunner().invoke(cli, ["check", files["log.parquet"]]).stdout
@@ -155,7 +153,7 @@ def read(leader: int) -> bytes:
 
 @pytest.mark.parametrize(("columns", "width"), [(0, WIDTH), (48, 48), (200, WIDTH)])
 @pytest.mark.parametrize("words", [["estimate", "bad.csv"], ["estimate", "bad.csv", "--seed", "3"]])
-def test_on_a_terminal_words_are_not_broken_and_in_a_pipe_a_message_is_one_line(
+def test_messages_wrap_at_words_on_a_terminal_and_are_one_line_in_a_pipe(
     words: list[str], columns: int, width: int, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.csv").write_text("query_id,doc_id,ranker,position,clicked\n" + "1,2,a,0,0\n" * 9)
@@ -181,7 +179,7 @@ def test_on_a_terminal_words_are_not_broken_and_in_a_pipe_a_message_is_one_line(
     assert " ".join(" ".join(said).split()) == " ".join(piped.split())
 
 
-def test_bars_shrink_before_anything_is_folded() -> None:
+def test_bars_shrink_before_cells_wrap() -> None:
     def longest(*heads: str) -> int:
         columns = [Column("rank", ["1", "2"]), *(Column(head, ["0", "0"]) for head in heads)]
         lines = table(columns, bars=[1.0, None]).splitlines()
@@ -191,14 +189,14 @@ def test_bars_shrink_before_anything_is_folded() -> None:
     assert [longest("c" * n) for n in (10, 60, 66, 67, 74)] == [24, 12, 6, 0, 0]
 
 
-def test_columns_that_do_not_fit_stand_below() -> None:
+def test_columns_that_do_not_fit_are_printed_below() -> None:
     columns = [Column("rank", ["1", "2"]), *(Column(f"{n}" * 30, [f"{n}", "0"]) for n in range(4))]
     first, second = table(columns).split("\n\n")
     assert first.splitlines()[1].split() == ["1", "0", "1"]
     assert second.splitlines()[1].split() == ["1", "2", "3"]
 
 
-def test_a_cell_is_folded_and_its_blanks_are_kept() -> None:
+def test_wrapped_cells_keep_their_spaces() -> None:
     name = "word  " * 30 + "z" * 100
     drawn = table([Column("name", [name], left=True), Column("n", ["12"])])
     assert max(map(len, drawn.splitlines())) <= WIDTH
@@ -206,7 +204,7 @@ def test_a_cell_is_folded_and_its_blanks_are_kept() -> None:
     assert "word  word" in drawn
 
 
-def test_what_is_said_of_several_rows_is_said_once() -> None:
+def test_notes_shared_by_several_rows_are_printed_once() -> None:
     why = "no document at this rank is at another rank by another ranker, with clicks"
     columns = [Column("rank", [f"{k}" for k in range(1, 7)]), Column("propensity", ["–"] * 6)]
     drawn = table(columns, remarks=["", why, why, why, "", why])
@@ -216,6 +214,6 @@ def test_what_is_said_of_several_rows_is_said_once() -> None:
     assert table([Column("rank", ["1", "2"])], remarks=["", "thin"]).splitlines()[-1] == "   2  thin"
 
 
-def test_a_long_word_is_broken_only_where_asked() -> None:
+def test_long_words_are_broken_only_on_request() -> None:
     assert max(map(len, wrap("u" * 200))) == WIDTH
     assert wrap("u" * 200, breaking=False) == ["u" * 200]

@@ -1,4 +1,4 @@
-"""The documentation is current: its examples print what it says, its links lead somewhere, nothing is left out.
+"""Test that the documentation is current: examples print the documented output, links work, and nothing is missing.
 
 Blocks marked `console` (commands after `$ `) and `pycon` (Python after three angle brackets) are run from the top of
 a page to its end, in one empty folder and one Python session for each page. Other blocks are not run.
@@ -223,7 +223,7 @@ LONG_PAGES = tuple(
     [pytest.param(page, marks=pytest.mark.long) if name_of(page) in LONG_PAGES else page for page in PAGES],
     ids=name_of,
 )
-def test_examples_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
+def test_examples_print_the_documented_output(page: Path, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
     now = renewed(text, tmp_path)
     changes = list(difflib.unified_diff(trimmed(text).splitlines(), trimmed(now).splitlines(), "page", "now", n=2))
@@ -253,14 +253,14 @@ def test_pages_have_examples_that_run(name: str) -> None:
 
 
 @every_page
-def test_no_prompt_stands_in_a_block_that_is_not_run(page: Path) -> None:
+def test_blocks_that_are_not_run_have_no_prompt(page: Path) -> None:
     prompts = tuple(first for first, _ in PROMPTS.values())
     idle = [line for kind, body in blocks(page) if kind not in PROMPTS for line in body.splitlines()]
     assert [line for line in idle if line.startswith(prompts)] == []
 
 
 @every_page
-def test_relative_links_lead_somewhere(page: Path) -> None:
+def test_relative_links_have_a_target(page: Path) -> None:
     broken = []
     for link in [*LINK.findall(prose(page)), *PICTURE.findall(prose(page))]:
         path, _, anchor = link.partition("#")
@@ -279,7 +279,7 @@ def test_index_links_every_page() -> None:
     assert linked >= {page.name for page in DOCS.glob("*.md")} - {"README.md"}
 
 
-def test_tables_of_costs_are_those_that_were_measured() -> None:
+def test_cost_tables_agree_with_the_measurements() -> None:
     measured = (ROOT / "benchmarks" / "SCALE.md").read_text(encoding="utf-8").splitlines()
     page = (DOCS / "scale.md").read_text(encoding="utf-8")
     told = [line for line in page.splitlines() if line.startswith(("|", "Fitted"))]
@@ -349,7 +349,7 @@ def described(page: Path) -> list[tuple[str, str]]:
     return [(name, kind) for kind, name in rows]
 
 
-def test_every_problem_of_a_log_is_described() -> None:
+def test_every_log_problem_is_documented() -> None:
     lines = [
         line
         for page in ("log.md", "trust.md", "learning.md", "evaluation.md")
@@ -386,7 +386,7 @@ def code(page: Path) -> str:
     return "\n".join([*(body for _, body in blocks(page)), *spans])
 
 
-def test_file_tree_is_that_of_the_package() -> None:
+def test_file_tree_agrees_with_the_package() -> None:
     tree = next(body for _, body in blocks(ROOT / "CONTRIBUTING.md") if body.startswith("src/posbias/"))
     package = ROOT / "src" / "posbias"
     rooms = re.split(r"^  (?=\w)", tree.split("\nexperiments")[0], flags=re.MULTILINE)[1:]

@@ -1,4 +1,4 @@
-"""The notebooks of examples/ are current: run by Jupyter in an empty folder, they show what they hold.
+"""Test that the notebooks of examples/ are current: Jupyter runs them in an empty folder and gives the saved output.
 
     python -m tests.docs.test_notebooks --update
 
@@ -66,12 +66,12 @@ def is_picture(data: str) -> bool:
 
 @each_notebook
 @pytest.mark.long
-def test_notebooks_show_what_they_hold(notebook: Path, tmp_path: Path) -> None:
+def test_notebook_outputs_are_current(notebook: Path, tmp_path: Path) -> None:
     for kept, now in zip(code(read(notebook)), code(run(notebook, tmp_path)), strict=True):
         assert shown(now) == shown(kept), f"{kept.source}\n\nRefresh it: python -m tests.docs.test_notebooks --update"
 
 
-def test_both_frames_have_a_notebook() -> None:
+def test_pandas_and_polars_have_a_notebook() -> None:
     sources = ["\n".join(cell.source for cell in code(read(notebook))) for notebook in NOTEBOOKS]
     for frame in ("pandas", "polars"):
         assert any(f"import {frame} as" in source for source in sources)
@@ -88,14 +88,14 @@ def test_notebooks_go_from_a_log_to_what_to_do_next(notebook: Path) -> None:
 
 
 @each_notebook
-def test_pictures_are_described(notebook: Path) -> None:
+def test_images_have_alternative_text(notebook: Path) -> None:
     drawing = [cell for cell in code(read(notebook)) if True in shown(cell)]
     assert drawing
     assert all(len(cell.metadata.alt) > 40 for cell in drawing)
 
 
 @each_notebook
-def test_notebooks_are_small_enough_to_be_looked_at_in_a_review(notebook: Path) -> None:
+def test_notebooks_are_small_enough_to_review(notebook: Path) -> None:
     assert notebook.stat().st_size < 300_000
 
 

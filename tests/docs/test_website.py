@@ -1,4 +1,4 @@
-"""The pages of the site, before a tool makes HTML of them: all are there, in the menu, and linked to each other."""
+"""Test the pages of the website before Zensical builds them: complete, in the menu, and linked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def menu_of(settings: str) -> navigation.Menu:
     return menu
 
 
-def test_every_page_is_in_the_menu_and_nothing_else(site: tuple[Path, str], pages: Pages) -> None:
+def test_menu_has_exactly_the_pages(site: tuple[Path, str], pages: Pages) -> None:
     _, settings = site
     listed = list(leaves(menu_of(settings)))
     assert sorted(listed) == sorted(pages)
@@ -69,7 +69,7 @@ def test_menu_has_the_sections_that_readers_look_for(site: tuple[Path, str]) -> 
     assert expected <= set(leaves(guides))
 
 
-def test_a_page_that_is_new_is_a_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_page_is_a_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = (ROOT / "docs" / "README.md").read_text("utf-8")
     (tmp_path / "README.md").write_text(
         index.replace("\n| [Trust]", "\n| [Flying](flying.md) | how |\n| [Trust]"), "utf-8"
@@ -79,13 +79,13 @@ def test_a_page_that_is_new_is_a_guide(tmp_path: Path, monkeypatch: pytest.Monke
     assert {"Flying": "flying.md"} in guides
 
 
-def test_home_has_the_picture_and_the_first_minute(pages: Pages) -> None:
+def test_home_has_the_image_and_the_first_example(pages: Pages) -> None:
     home = pages["index.md"]
     assert re.search(r"!\[[^]]+\]\(images/curve\.png\)", home)
     assert home.index("images/curve.png") < home.index("## The first minute in the shell") < home.index("## The log")
 
 
-def test_links_lead_to_pages_and_files_of_the_site(site: tuple[Path, str], pages: Pages) -> None:
+def test_links_lead_to_pages_and_files_of_the_website(site: tuple[Path, str], pages: Pages) -> None:
     folder, _ = site
     links = [
         (page, link.partition("#")[0])
@@ -110,7 +110,7 @@ def test_every_public_name_is_described_and_linked(pages: Pages) -> None:
             assert f"[`{path}`]({entry.link})" in pages["contents.md"]
 
 
-def test_a_module_that_is_named_is_described_with_all_that_is_in_it() -> None:
+def test_listed_module_is_described_with_its_public_names() -> None:
     described = {entry.path: entry for entry in reference.entries(INDEX + "`posbias.simulation`") if entry.path}
     assert described["posbias.simulation.TrustBias"].link == "reference/simulation.md#simulation.TrustBias"
     # What has a name of its own is not told twice.
@@ -118,7 +118,7 @@ def test_a_module_that_is_named_is_described_with_all_that_is_in_it() -> None:
     assert "posbias.simulation.World" not in described
 
 
-def test_reference_tells_signature_arguments_and_members(pages: Pages) -> None:
+def test_reference_has_signature_arguments_and_members(pages: Pages) -> None:
     logs = pages["reference/logs.md"]
     assert "posbias.ClickLog(\n    source: Any,\n    query: str = 'query_id',\n" in logs
     assert '- `query` (str, default "query_id"): the column of the query.\n' in logs
@@ -132,7 +132,7 @@ def test_reference_tells_signature_arguments_and_members(pages: Pages) -> None:
     assert "<factory>" not in "".join(pages.values())
 
 
-def test_links_are_woven_outside_code_and_headings_alone() -> None:
+def test_names_are_linked_only_outside_code_and_headings() -> None:
     names = {"posbias.check": "reference/judging.md#check"}
     text = (
         "# `posbias.check`\n\n`posbias.check` [and `posbias.check`](docs/log.md#wide)\n\n```sh\n`posbias.check`\n```\n"
@@ -145,17 +145,17 @@ def test_links_are_woven_outside_code_and_headings_alone() -> None:
 
 
 @pytest.mark.parametrize("link", ["docs/none.md", "docs/images/none.png", "src/posbias/__init__.py", "../secret.md"])
-def test_a_link_that_leads_out_of_the_site_is_refused(link: str) -> None:
+def test_link_out_of_the_website_is_rejected(link: str) -> None:
     with pytest.raises(PlaceError, match=r"README\.md links to .*, which is not a page of the website"):
         convert_links(f"[x]({link})", "README.md", "index.md", {})
 
 
-def test_every_file_has_a_page_of_its_own() -> None:
+def test_every_file_has_its_own_page() -> None:
     assert len(set(places().values())) == len(places())
     assert all((ROOT / source).is_file() for source in places())
 
 
-def test_nothing_is_loaded_from_elsewhere(site: tuple[Path, str]) -> None:
+def test_pages_load_no_external_resources(site: tuple[Path, str]) -> None:
     folder, settings = site
     project = tomllib.loads(settings)["project"]
     assert project["theme"]["font"] is False
@@ -180,7 +180,7 @@ self.onmessage = event => { event.data.input = ""; self.postMessage({ found }); 
 
 
 @pytest.mark.server
-def test_search_from_a_folder_leaves_what_was_typed(tmp_path: Path) -> None:
+def test_search_works_from_a_local_folder(tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("needs chromium")

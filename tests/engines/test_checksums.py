@@ -1,4 +1,4 @@
-"""Compressed logs whose bytes were changed: refused, whatever an engine makes of them."""
+"""Test that compressed logs with changed bytes are rejected, on every engine."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ WHOLE = posbias.harvest(posbias.ClickLog(LOG), max_rank=4)
     ],
     ids=["gzip csv", "gzip json", "members", "zstd csv", "zstd json", "frames"],
 )
-def test_what_is_whole_is_read(name: str, data: bytes, tmp_path: Path) -> None:
+def test_intact_files_are_read(name: str, data: bytes, tmp_path: Path) -> None:
     harvest = read(tmp_path / name, data)
     assert harvest.page_views == WHOLE.page_views
     assert (harvest.clicks == WHOLE.clicks).all()
@@ -108,20 +108,20 @@ ZSTD: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("kind", PLAIN)
 @pytest.mark.parametrize("name", GZIP)
-def test_a_damaged_gzip_file_is_refused(name: str, kind: str, tmp_path: Path) -> None:
+def test_damaged_gzip_files_are_rejected(name: str, kind: str, tmp_path: Path) -> None:
     with pytest.raises(posbias.LogError, match=r"cannot be (decompressed|read)(.|\n)*truncated or damaged"):
         read(tmp_path / f"log.{kind}.gz", GZIP[name](PLAIN[kind]))
 
 
 @pytest.mark.parametrize("kind", PLAIN)
 @pytest.mark.parametrize("name", ZSTD)
-def test_a_damaged_zstandard_file_is_refused(name: str, kind: str, tmp_path: Path) -> None:
+def test_damaged_zstandard_files_are_rejected(name: str, kind: str, tmp_path: Path) -> None:
     with pytest.raises(posbias.LogError, match=r"cannot be (decompressed|read)(.|\n)*truncated or damaged"):
         read(tmp_path / f"log.{kind}.zst", ZSTD[name](PLAIN[kind]))
 
 
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="the command zstd, which writes checksums, is not there")
-def test_the_checksum_of_a_zstandard_file_counts(tmp_path: Path) -> None:
+def test_zstandard_checksum_is_verified(tmp_path: Path) -> None:
     plain = tmp_path / "log.csv"
     plain.write_bytes(PLAIN["csv"])
     subprocess.run(["zstd", "-q", "--check", plain], check=True)
@@ -132,7 +132,7 @@ def test_the_checksum_of_a_zstandard_file_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_flipped_byte_of_a_gzip_file_is_refused_or_harmless(tmp_path: Path) -> None:
+def test_flipped_byte_of_a_gzip_file_is_rejected_or_harmless(tmp_path: Path) -> None:
     data = packed(PLAIN["csv"])
     path = tmp_path / "log.csv.gz"
     for place in range(0, len(data), STEP):
@@ -145,7 +145,7 @@ def test_a_flipped_byte_of_a_gzip_file_is_refused_or_harmless(tmp_path: Path) ->
         assert (harvest.clicks == WHOLE.clicks).all()
 
 
-def test_every_command_refuses_it(tmp_path: Path) -> None:
+def test_every_command_rejects_damaged_files(tmp_path: Path) -> None:
     path = tmp_path / "log.csv.gz"
     path.write_bytes(forged(PLAIN["csv"]))
     for args in (
@@ -162,13 +162,13 @@ def test_every_command_refuses_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["forged clicks", "another length"])
-def test_every_engine_refuses_it(each_engine: str, name: str, tmp_path: Path) -> None:
+def test_every_engine_rejects_damaged_files(each_engine: str, name: str, tmp_path: Path) -> None:
     assert read(tmp_path / "log.csv.gz", packed(PLAIN["csv"])).page_views == WHOLE.page_views
     with pytest.raises(posbias.LogError, match="truncated or damaged"):
         read(tmp_path / "log.csv.gz", GZIP[name](PLAIN["csv"]))
 
 
-def test_the_rankings_are_checked_too(tmp_path: Path) -> None:
+def test_damaged_rankings_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "log.csv.gz"
     assert CliRunner().invoke(cli, ["simulate", str(path), "--layout", "long", "--queries", "9"]).exit_code == 0
     rankings = tmp_path / "log.rankings.csv.gz"
@@ -180,7 +180,7 @@ def test_the_rankings_are_checked_too(tmp_path: Path) -> None:
         posbias.harvest(log)
 
 
-def test_one_of_many_files_is_named(tmp_path: Path) -> None:
+def test_error_names_the_damaged_file(tmp_path: Path) -> None:
     for day in range(3):
         (tmp_path / f"{day}.csv.gz").write_bytes(packed(PLAIN["csv"]))
     (tmp_path / "1.csv.gz").write_bytes(forged(PLAIN["csv"]))
@@ -188,8 +188,8 @@ def test_one_of_many_files_is_named(tmp_path: Path) -> None:
         posbias.harvest(posbias.ClickLog(tmp_path), max_rank=4)
 
 
-def test_bytes_explain_rows(tmp_path: Path) -> None:
-    """A row that cannot be, because of a byte that was not written so, is not what is complained of."""
+def test_checksum_errors_come_before_row_errors(tmp_path: Path) -> None:
+    """A damaged file with an invalid row is reported as damaged, not as a file with an invalid row."""
     data = PLAIN["csv"].replace(b",1,", b",x,", 1)
     changed = packed(data)
     with pytest.raises(posbias.LogError, match="cannot be decompressed"):
@@ -198,7 +198,7 @@ def test_bytes_explain_rows(tmp_path: Path) -> None:
         read(tmp_path / "log.csv.gz", changed)
 
 
-def test_what_stops_the_work_stops_the_check(tmp_path: Path) -> None:
+def test_interrupt_stops_the_checksum(tmp_path: Path) -> None:
     from posbias.engines.files import verify_checksums
 
     path = tmp_path / "log.csv.gz"

@@ -1,4 +1,4 @@
-"""DuckDB with the doors shut: what lies in files never reads, loads, fetches or replaces anything."""
+"""Test that files cannot make DuckDB read, load, download or replace anything else."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("sql", [None, "FROM source"])
-def test_settings_are_locked_and_only_a_query_of_the_users_own_may_look_around(table: pa.Table, sql: str | None):
+def test_settings_are_locked_and_only_user_queries_may_read_other_files(table: pa.Table, sql: str | None):
     with open_log(posbias.ClickLog(table, sql=sql)) as opened:
         found = dict(opened.rows("SELECT name, value FROM duckdb_settings()"))
         assert {name: found[name] for name in SETTINGS} == SETTINGS
@@ -81,14 +81,14 @@ def test_settings_are_locked_and_only_a_query_of_the_users_own_may_look_around(t
         "COPY (SELECT 1) TO 'x.csv'",
     ],
 )
-def test_nothing_is_loaded_read_or_written_beside_the_log(statement: str, table: pa.Table, tmp_path, monkeypatch):
+def test_duckdb_accesses_only_the_log(statement: str, table: pa.Table, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with open_log(posbias.ClickLog(table)) as opened, pytest.raises(posbias.LogError):
         opened.rows(statement)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_macros_of_a_database_replace_no_function(table: pa.Table, database: Callable[..., Path]):
+def test_macros_of_a_database_do_not_replace_functions(table: pa.Table, database: Callable[..., Path]):
     path = database(
         "CREATE MACRO hash(x) AS 42", "CREATE MACRO lower(x) AS 'true'", "CREATE MACRO isnan(x) AS true",
         "CREATE VIEW views AS SELECT * REPLACE (clicked::VARCHAR AS clicked) FROM clicks",
@@ -108,7 +108,7 @@ READING = {
 
 
 @pytest.mark.parametrize("kind", READING)
-def test_views_of_a_database_read_no_other_files_unless_the_user_says_so(kind, table, database, tmp_path):
+def test_views_of_a_database_read_other_files_only_with_permission(kind, table, database, tmp_path):
     secret = tmp_path / "secret.csv"
     secret.write_text("word\nopen sesame\n")
     path = database("CREATE VIEW seen AS " + READING[kind].format(file=secret, folder=tmp_path / "nothing*"))
@@ -129,14 +129,14 @@ def test_views_over_tables_of_the_same_database(table, database):
     assert_same(harvest(path, sql='SELECT * FROM web."my log"'), harvest(table))
 
 
-def test_tables_that_are_called_as_ours(table, database):
+def test_tables_with_internal_names_are_read(table, database):
     path = database("CREATE TABLE log AS FROM clicks", "CREATE TABLE rankings AS SELECT 1 AS x")
     for names in ({"table": "log"}, {"sql": "FROM log -- all"}, {"sql": "WITH r AS (FROM log) SELECT * FROM r;"}):
         assert_same(harvest(path, **names), harvest(table))
 
 
 @pytest.mark.parametrize("sql", [None, "SELECT * FROM LOOKED_FOR_BY_NAME"])
-def test_no_name_means_a_variable_of_this_process(sql, table, database):
+def test_names_never_resolve_to_python_variables(sql, table, database):
     path = database(
         "CREATE TABLE looked_for_by_name AS FROM clicks", "CREATE VIEW seen AS FROM looked_for_by_name",
         "DROP TABLE looked_for_by_name",
@@ -145,7 +145,7 @@ def test_no_name_means_a_variable_of_this_process(sql, table, database):
         harvest(path, **({"table": "seen"} if sql is None else {"sql": sql}))
 
 
-def test_a_database_of_sqlite_is_named_as_such_and_nothing_is_fetched(tmp_path):
+def test_sqlite_databases_are_rejected_without_download(tmp_path):
     path = tmp_path / "x.db"
     with sqlite3.connect(path) as con:
         con.execute("CREATE TABLE clicks (query_id)")
@@ -159,7 +159,7 @@ def test_a_database_of_sqlite_is_named_as_such_and_nothing_is_fetched(tmp_path):
         harvest(tmp_path / "y.duckdb")
 
 
-def test_what_does_not_fit_still_goes_to_disk(tmp_path: Path):
+def test_large_queries_spill_to_disk(tmp_path: Path):
     path = tmp_path / "log.parquet"
     rows = "SELECT range AS query_id, range * 7 AS doc_id, CASE WHEN range % 2 = 0 THEN 'a' ELSE 'b' END AS ranker, "
     duckdb.sql(f"COPY ({rows} 1 + range % 4 AS position, range % 3 = 0 AS clicked FROM range(3000000)) TO '{path}'")

@@ -1,4 +1,4 @@
-"""Events joined to a log: what comes out is, row for row, the log that the events were made from."""
+"""Test that joining events gives, row for row, the log that the events were made from."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def counted(findings: Any) -> dict[str, int]:
 
 @pytest.mark.parametrize("ids", ["int", "str"])
 @pytest.mark.parametrize("form", ["array", "rows", "rows from 0"])
-def test_the_log_that_comes_out_is_the_log_that_went_in(each_engine: str, form: str, ids: str, tmp_path: Path) -> None:
+def test_events_are_joined_to_the_original_log(each_engine: str, form: str, ids: str, tmp_path: Path) -> None:
     rows = simulated(ids)
     shown = as_arrays(rows) if form == "array" else as_rows(rows, 0 if "0" in form else 1)
     events, clicks, expected = spoilt(rows, shown, random.Random(7))
@@ -119,7 +119,7 @@ def test_the_log_that_comes_out_is_the_log_that_went_in(each_engine: str, form: 
             assert {finding.code for finding in made.findings} >= {*expected}
 
 
-def test_what_is_whole_has_nothing_said_of_it(tmp_path: Path) -> None:
+def test_complete_events_have_no_findings(tmp_path: Path) -> None:
     rows = simulated()
     for shown in (as_arrays(rows), as_rows(rows)):
         out, found = written(
@@ -140,7 +140,7 @@ SOURCES = {
 
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("form", ["array", "rows"])
-def test_every_source_of_a_log_is_one_of_events(form: str, kind: str, tmp_path: Path) -> None:
+def test_events_are_read_from_every_source(form: str, kind: str, tmp_path: Path) -> None:
     rows = simulated()
     shown = as_arrays(rows) if form == "array" else as_rows(rows)
     if kind == "csv" and form == "array":
@@ -150,7 +150,7 @@ def test_every_source_of_a_log_is_one_of_events(form: str, kind: str, tmp_path: 
     assert keyed(out) == keyed(rows)
 
 
-def test_most_clicks_on_documents_that_page_views_do_not_show_are_an_error(tmp_path: Path) -> None:
+def test_many_clicks_on_documents_not_shown_are_an_error(tmp_path: Path) -> None:
     """As of variants of products, whose ids are now and then those of a product."""
     rows = simulated()
     clicks = clicks_of(rows)
@@ -196,7 +196,7 @@ def test_tables_of_a_duckdb_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sql", [None, "SELECT * FROM impressions"])
-def test_tables_that_are_called_as_ours(sql: str | None, tmp_path: Path) -> None:
+def test_tables_with_internal_names_are_read(sql: str | None, tmp_path: Path) -> None:
     rows = simulated()
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as con:
         con.register("s", pa.Table.from_pylist(as_arrays(rows)))
@@ -218,7 +218,7 @@ def test_views_of_a_database_read_no_other_files(tmp_path: Path) -> None:
     assert "sesame" not in str(error.value)
 
 
-def test_a_folder_says_who_served_only_if_asked_to(tmp_path: Path) -> None:
+def test_partition_folder_gives_the_ranker_only_on_request(tmp_path: Path) -> None:
     rows = simulated()
     for ranker in ("a", "b"):
         folder = tmp_path / f"shown/ranker={ranker}"
@@ -245,7 +245,7 @@ def test_names_are_mapped_and_ids_of_other_types_compared_as_texts(each_engine: 
     assert found.findings == ()
 
 
-def test_none_leaves_the_ranker_out(tmp_path: Path) -> None:
+def test_ranker_none_drops_the_ranker(tmp_path: Path) -> None:
     rows = simulated()
     shown, clicks = pa.Table.from_pylist(as_arrays(rows)), pa.Table.from_pylist(clicks_of(rows))
     out, _ = written(join(shown, clicks, ranker="none"), tmp_path)
@@ -263,7 +263,7 @@ def test_none_leaves_the_ranker_out(tmp_path: Path) -> None:
     assert "ranker" not in pq.read_schema(tmp_path / "o.parquet").names
 
 
-def test_what_a_log_says_of_its_other_columns_a_log_of_events_says() -> None:
+def test_extra_columns_have_the_same_findings_as_in_a_log() -> None:
     rows = simulated()
     days = [row | {"day": row["impression_id"] % 7, "before": row["position"]} for row in rows]
     known = [
@@ -344,7 +344,7 @@ def test_an_empty_table_of_impressions(tmp_path: Path) -> None:
     assert refused(empty, tmp_path).startswith("The impressions have no rows.")
 
 
-def test_no_click_at_all_is_said(tmp_path: Path) -> None:
+def test_missing_clicks_are_reported(tmp_path: Path) -> None:
     rows, found = codes(join(pa.table(SHOWN), pa.table(TAPS).slice(0, 0)), tmp_path)
     assert found == {"no-clicks": 0}
     assert [row[-1] for row in rows] == [0, 0, 0, 0]
@@ -395,7 +395,7 @@ def test_no_click_at_all_is_said(tmp_path: Path) -> None:
         (SHOWN | {"impression_id": [1, 1]}, None, {}, r"1 of 1 page views contradict themselves"),
     ],
 )  # fmt: skip
-def test_what_makes_no_log_is_refused(shown: Any, taps: Any, names: Any, message: str, tmp_path: Path) -> None:
+def test_unusable_events_are_rejected(shown: Any, taps: Any, names: Any, message: str, tmp_path: Path) -> None:
     told = refused(log_of(shown, taps, **names), tmp_path)
     assert re.search(message, told, re.DOTALL), told
 
@@ -409,14 +409,14 @@ def test_what_makes_no_log_is_refused(shown: Any, taps: Any, names: Any, message
         ({"docs": "a", "position": "b"}, "Give docs or position, not both"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(posbias.LogError, match=message):
         log_of(SHOWN, **settings)
     with pytest.raises(posbias.LogError, match="Expected a log of events"):
         posbias.write_events(posbias.ClickLog("x.parquet"), "y.parquet")
 
 
-def test_ids_of_two_page_views_in_one_are_left_out_and_many_are_refused(each_engine: str, tmp_path: Path) -> None:
+def test_ids_shared_by_two_page_views_are_dropped_and_many_are_rejected(each_engine: str, tmp_path: Path) -> None:
     views = 300
     shown = {"impression_id": [*range(views), 7, 8, 9], "query_id": ["tea"] * views + ["tea", "rum", "tea"]}
     shown |= {
@@ -473,7 +473,7 @@ taps_rows = st.tuples(st.integers(0, 4), st.sampled_from("wxyz"))
 
 @examples(40)
 @given(shown=st.lists(shown_rows, max_size=8), taps=st.lists(taps_rows, max_size=6))
-def test_whatever_repeats_and_contradicts_itself(
+def test_duplicate_and_contradictory_events_are_handled(
     each_engine: str, tmp_path_factory: pytest.TempPathFactory, shown: list[Shown], taps: list[tuple[int, str]]
 ) -> None:
     # Among page views that are whole, so that a few others may be accidents.
@@ -490,7 +490,7 @@ def test_whatever_repeats_and_contradicts_itself(
     assert counted(written_log.findings) == found
 
 
-def test_a_document_at_two_places_is_left_out(each_engine: str, tmp_path: Path) -> None:
+def test_documents_at_two_positions_are_dropped(each_engine: str, tmp_path: Path) -> None:
     shown = SHOWN | {"doc_ids": [["x", "y", "x"], ["y", None]]}
     rows, found = codes(log_of(shown, {"impression_id": [1, 1], "doc_id": ["x", "y"]}), tmp_path)
     assert rows == [(1, "y", 2, 1), (2, "y", 1, 0)]
@@ -518,7 +518,7 @@ def positions(begin: dict[str, list[int]]) -> pa.Table:
     return pa.table(table | {"query_id": ["tea"] * len(rows), "ranker": ["a"] * len(rows)})
 
 
-def test_positions_begin_where_the_page_views_of_an_application_do(each_engine: str, tmp_path: Path) -> None:
+def test_first_position_is_detected_by_application(each_engine: str, tmp_path: Path) -> None:
     table, taps = positions({"web": [0] * 5, "it's": [1] * 5}), pa.table({"impression_id": [0], "doc_id": [1]})
     out, found = written(join(table, taps, application="app"), tmp_path)
     assert {(row["app"], row["doc_id"], row["position"]) for row in out} == {
@@ -534,7 +534,7 @@ def test_positions_begin_where_the_page_views_of_an_application_do(each_engine: 
         written(join(mixed, taps, application="app"), tmp_path, overwrite=True)
 
 
-def test_a_stray_zero_does_not_move_all_positions(tmp_path: Path) -> None:
+def test_single_zero_position_does_not_shift_all_positions(tmp_path: Path) -> None:
     taps = pa.table({"impression_id": [0], "doc_id": [1]})
     out, found = written(join(positions({"web": [0] + [1] * 300}), taps), tmp_path)
     assert {row["position"] for row in out} == {1, 2}
@@ -545,7 +545,7 @@ def test_a_stray_zero_does_not_move_all_positions(tmp_path: Path) -> None:
     assert found.findings == ()
 
 
-def test_positions_that_are_none_are_counted(tmp_path: Path) -> None:
+def test_invalid_positions_are_counted(tmp_path: Path) -> None:
     shown = {
         "impression_id": [1] * 6,
         "query_id": ["t"] * 6,
@@ -558,7 +558,7 @@ def test_positions_that_are_none_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_positions_that_no_page_has_are_counted(each_engine: str, first: int, tmp_path: Path) -> None:
+def test_too_large_positions_are_counted(each_engine: str, first: int, tmp_path: Path) -> None:
     shown = {"impression_id": [1] * 4, "query_id": ["t"] * 4, "doc_id": [*"wxyz"]}
     shown |= {"position": [first, first + 1, 2**62, 2**63 - 1]}
     rows, found = codes(log_of(shown, {"impression_id": [1], "doc_id": ["w"]}), tmp_path)
@@ -566,7 +566,7 @@ def test_positions_that_no_page_has_are_counted(each_engine: str, first: int, tm
     assert found == {"not-a-position": 2}
 
 
-def test_nothing_is_replaced_unless_told(each_engine: str, tmp_path: Path) -> None:
+def test_files_are_replaced_only_on_request(each_engine: str, tmp_path: Path) -> None:
     log, path = log_of(SHOWN), tmp_path / "log.parquet"
     path.write_text("mine")
     with pytest.raises(posbias.PosbiasError, match=r"log.parquet' is there already. .* Add overwrite=True"):
@@ -581,13 +581,13 @@ def test_nothing_is_replaced_unless_told(each_engine: str, tmp_path: Path) -> No
     assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
 
 
-def test_a_name_that_says_no_parquet_is_refused(tmp_path: Path) -> None:
+def test_output_name_without_parquet_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(posbias.PosbiasError, match=r"'.*log.csv' does not say: end its name with .parquet"):
         posbias.write_events(log_of(SHOWN), tmp_path / "log.csv")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_says_what_it_wrote_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_prints_written_rows_and_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table(SHOWN), "shown.parquet")
     pq.write_table(pa.table({"impression_id": [1, 1, 9], "doc_id": ["y", "y", "x"]}), "taps.parquet")
@@ -614,7 +614,7 @@ def test_the_command_says_what_it_wrote_and_found(tmp_path: Path, monkeypatch: p
     assert "Columns found: 'impression_id', 'doc_id'. Name the right ones. Add --click-doc doc_id" in missing.stderr
 
 
-def test_hostile_names_are_carried_along(each_engine: str, tmp_path: Path) -> None:
+def test_hostile_names_are_kept(each_engine: str, tmp_path: Path) -> None:
     names = ["it's", 'my "name"', "select", "c_0", "v", "a.b", "ü 🚀", "app"]
     shown = SHOWN | {name: [f"{name};--", None] for name in names} | {"nested": [{"a": [1]}, None]}
     out, _ = written(log_of({name: values + values[:1] for name, values in shown.items()}), tmp_path)

@@ -1,4 +1,4 @@
-"""One log from everywhere: every kind of source, type and name gives the same harvest."""
+"""Test that every kind of source, type and column name gives the same harvest."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_files(name: str, table: pa.Table, expected: posbias.Harvest, tmp_path: 
     ("rankers", "threads", "large", "by_place"),
     [(2, 64, 2**25, True), (3, 2, 0, True), (3, 2, 2**25, False), (3, 64, 0, False)],
 )
-def test_few_signatures_are_counted_by_place(
+def test_few_signatures_are_counted_by_array_index(
     rankers: int, threads: int, large: int, by_place: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log.parquet"
@@ -131,7 +131,7 @@ def test_few_signatures_are_counted_by_place(
     assert_same(harvest(path), harvest(pq.read_table(path)))
 
 
-def test_ranks_are_asked_only_where_a_file_does_not_vouch_for_them(table: pa.Table, tmp_path: Path) -> None:
+def test_ranks_are_checked_only_without_file_statistics(table: pa.Table, tmp_path: Path) -> None:
     column = table.column_names.index("rank_a")
     below = pa.array([0, *table["rank_a"].to_pylist()[1:]], table.schema.field(column).type)
     zero = table.set_column(column, "rank_a", below)
@@ -184,7 +184,7 @@ def test_files_with_different_delimiters(table: pa.Table, expected: posbias.Harv
     assert_same(harvest([one, two]), expected)
 
 
-def test_a_folder_as_spark_and_the_simulator_leave_it(
+def test_folders_written_by_spark_and_the_simulator_are_read(
     table: pa.Table, expected: posbias.Harvest, tmp_path: Path
 ) -> None:
     write_parquet(table, tmp_path / "part-0000.snappy.parquet")
@@ -236,7 +236,7 @@ def test_file_names(name: str, table: pa.Table, expected: posbias.Harvest, tmp_p
     assert find_files(str(path)) == [str(path)]
 
 
-def test_a_file_name_that_is_not_utf_8(table: pa.Table, tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf_8_are_read(table: pa.Table, tmp_path: Path) -> None:
     path = os.fsdecode(os.fsencode(tmp_path) + b"/log\xff.csv")
     try:
         os.rename(write_csv(table, tmp_path / "log.csv"), path)
@@ -246,7 +246,7 @@ def test_a_file_name_that_is_not_utf_8(table: pa.Table, tmp_path: Path) -> None:
         harvest(path)
 
 
-def test_json_keys_and_types_that_appear_late(table: pa.Table, tmp_path: Path) -> None:
+def test_late_json_keys_and_types_are_read(table: pa.Table, tmp_path: Path) -> None:
     """DuckDB would look at the first 20,480 rows, ignore what comes later and take the log for another layout."""
     rows = posbias.simulate(posbias.World(queries=260, repeats=10, max_rank=10)).to_pylist()
     late = 22_000
@@ -418,7 +418,7 @@ def test_frames(kind: str, table: pa.Table, expected: posbias.Harvest) -> None:
     assert_same(harvest(FRAMES[kind](table)), expected)
 
 
-def test_frames_are_read_where_they_lie(table: pa.Table) -> None:
+def test_frames_are_read_without_copy(table: pa.Table) -> None:
     frame = polars.from_arrow(table.append_column("text", pa.array(["x" * 40] * len(table))))
     assert isinstance(frame, polars.DataFrame)
     for source in (table, frame, frame.lazy(), table.to_pandas()):
@@ -500,7 +500,7 @@ def test_polars_types(table: pa.Table, expected: posbias.Harvest) -> None:
     assert_same(harvest(cast), expected)
 
 
-def test_the_same_text_id_lands_in_the_same_bucket_whatever_holds_it(table: pa.Table, tmp_path: Path) -> None:
+def test_text_ids_have_the_same_bucket_in_every_source(table: pa.Table, tmp_path: Path) -> None:
     """An ENUM is a number inside, another one in each day's frame: days must still merge by query."""
     text = table.set_column(0, "query_id", table["query_id"].cast(pa.string()))
     frame = text.to_pandas()
@@ -522,7 +522,7 @@ def test_the_same_text_id_lands_in_the_same_bucket_whatever_holds_it(table: pa.T
 @pytest.mark.parametrize(
     ("source", "shown"), [(None, "NoneType"), (3, "int"), ([{"a": 1}], "list"), (b"log.csv", "bytes")]
 )
-def test_what_is_no_source(source: Any, shown: str) -> None:
+def test_invalid_sources_are_rejected(source: Any, shown: str) -> None:
     with pytest.raises(
         posbias.LogError, match=rf"cannot be read from a {shown} \(.*\)\. Give a path, a glob or a folder"
     ):
@@ -635,7 +635,7 @@ def test_ranker_names(ranker: str, table: pa.Table, replayed: posbias.Harvest) -
         assert harvest(named.rename_columns(columns)).page_views == found.page_views
 
 
-def test_repr_says_what_was_given(table: pa.Table) -> None:
+def test_repr_shows_the_arguments(table: pa.Table) -> None:
     assert repr(posbias.ClickLog(Path("a.csv"))) == "ClickLog('a.csv')"
     assert (
         repr(posbias.ClickLog(["a.csv", Path("b.csv")], query="".join(["query", "_id"])))
@@ -651,7 +651,7 @@ def test_repr_says_what_was_given(table: pa.Table) -> None:
     "limits",
     [{"threads": 0}, {"threads": 100_000}, {"threads": 2.5}, {"threads": True}, {"memory_limit": 2}],
 )
-def test_limits_that_are_none_are_refused(limits):
+def test_invalid_limits_are_rejected(limits):
     with pytest.raises(posbias.PosbiasError, match=f"{next(iter(limits))} must be"):
         posbias.DuckDB(**limits)
 

@@ -1,4 +1,4 @@
-"""What is Spark's own: its sources and sessions, how its plans look, skew, intervals, and what it says when it fails.
+"""Test what is specific to Spark: sources, sessions, query plans, skew, intervals and error messages.
 
 That it counts as DuckDB does, for every layout, weighting, segment and problem, is told by test_harvest_oracle.py and
 test_check.py, which run on both.
@@ -54,7 +54,7 @@ def assert_same(found: posbias.Harvest, expected: posbias.Harvest) -> None:
 # ---- Sources and sessions
 
 
-def test_a_dataframe_needs_no_word_about_the_engine(spark: Any, table: pa.Table, expected: posbias.Harvest) -> None:
+def test_spark_dataframe_selects_the_spark_engine(spark: Any, table: pa.Table, expected: posbias.Harvest) -> None:
     assert_same(posbias.harvest(posbias.ClickLog(spark.createDataFrame(table))), expected)
 
 
@@ -65,13 +65,13 @@ def clicks_table(spark: Any, table: pa.Table) -> Iterator[str]:
     spark.catalog.dropTempView("clicks_of_today")
 
 
-def test_a_table_by_its_name(clicks_table: str, expected: posbias.Harvest) -> None:
+def test_table_is_read_by_name(clicks_table: str, expected: posbias.Harvest) -> None:
     assert_same(posbias.harvest(posbias.ClickLog(clicks_table), engine="spark"), expected)
     assert_same(posbias.harvest(posbias.ClickLog("", table=clicks_table), engine="spark"), expected)
 
 
 @pytest.mark.parametrize("address", ["{}/clicks.parquet", "{}", "file://{}", "{}/*.parquet"])
-def test_a_path_that_the_cluster_sees(
+def test_paths_of_the_cluster_are_read(
     address: str, tmp_path: Path, table: pa.Table, spark: Any, expected: posbias.Harvest
 ) -> None:
     pq.write_table(table, tmp_path / "clicks.parquet")
@@ -79,7 +79,7 @@ def test_a_path_that_the_cluster_sees(
     assert_same(posbias.harvest(log, engine="spark"), expected)
 
 
-def test_folders_that_are_columns(tmp_path: Path, table: pa.Table, spark: Any) -> None:
+def test_partition_folders_become_columns(tmp_path: Path, table: pa.Table, spark: Any) -> None:
     for day in ("2024-01-01", "2024-01-02"):
         folder = tmp_path / f"day={day}"
         folder.mkdir()
@@ -89,7 +89,7 @@ def test_folders_that_are_columns(tmp_path: Path, table: pa.Table, spark: Any) -
     assert found.segments == (("2024-01-01",), ("2024-01-02",))
 
 
-def test_files_whose_types_differ(tmp_path: Path, table: pa.Table, spark: Any) -> None:
+def test_files_with_different_types_are_read(tmp_path: Path, table: pa.Table, spark: Any) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
     narrow = table.set_column(0, "query_id", table["query_id"].cast(pa.int32()).cast(pa.string()))
     narrow = narrow.rename_columns([*("query_id",), *table.column_names[1:]])
@@ -101,13 +101,13 @@ def test_files_whose_types_differ(tmp_path: Path, table: pa.Table, spark: Any) -
     assert any(p.code == "mixed-files" for p in posbias.check(log, engine="spark").findings)
 
 
-def test_a_query_in_place_of_the_log(clicks_table: str, table: pa.Table, spark: Any) -> None:
+def test_query_replaces_the_log(clicks_table: str, table: pa.Table, spark: Any) -> None:
     sql = "SELECT * FROM source WHERE query_id < 100"
     found = posbias.harvest(posbias.ClickLog(clicks_table, sql=sql), engine="spark")
     assert_same(found, posbias.harvest(posbias.ClickLog(table, sql=sql), engine="duckdb"))
 
 
-def test_the_sessions_own_views_are_left_alone(spark: Any, table: pa.Table) -> None:
+def test_views_of_the_session_are_not_changed(spark: Any, table: pa.Table) -> None:
     spark.range(3).createOrReplaceTempView("log")
     before = spark.sql("SHOW VIEWS").collect()
     posbias.harvest(posbias.ClickLog(spark.createDataFrame(table)))
@@ -121,7 +121,7 @@ def test_columns_that_differ_only_by_case(spark: Any, table: pa.Table, expected:
     assert_same(posbias.harvest(posbias.ClickLog(twins), engine="spark"), expected)
 
 
-def test_progress_is_told(spark: Any, table: pa.Table) -> None:
+def test_progress_is_reported(spark: Any, table: pa.Table) -> None:
     told: list[tuple[str, float]] = []
     posbias.harvest(posbias.ClickLog(table), engine="spark", progress=lambda *seen: told.append(seen))
     assert told[0] == ("Harvesting", 0.0)
@@ -197,7 +197,7 @@ def skewed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.server
-def test_a_query_with_a_third_of_the_rows_stalls_no_task(skewed: Path, tmp_path: Path) -> None:
+def test_skewed_queries_are_spread_over_tasks(skewed: Path, tmp_path: Path) -> None:
     sparks.require_java()
     events = tmp_path / "events"
     done = command(
@@ -228,7 +228,7 @@ def test_a_query_with_a_third_of_the_rows_stalls_no_task(skewed: Path, tmp_path:
 
 
 @pytest.mark.server
-def test_what_the_command_prints_is_the_curve_alone(tmp_path: Path, table: pa.Table, expected: posbias.Harvest) -> None:
+def test_command_prints_only_the_curve(tmp_path: Path, table: pa.Table, expected: posbias.Harvest) -> None:
     sparks.require_java()
     pq.write_table(table, tmp_path / "clicks.parquet")
     done = command(
@@ -241,7 +241,7 @@ def test_what_the_command_prints_is_the_curve_alone(tmp_path: Path, table: pa.Ta
 
 
 @pytest.mark.server
-def test_without_java_the_command_says_what_to_install(tmp_path: Path, table: pa.Table) -> None:
+def test_missing_java_error_says_what_to_install(tmp_path: Path, table: pa.Table) -> None:
     pq.write_table(table, tmp_path / "clicks.parquet")
     done = command("check", str(tmp_path / "clicks.parquet"), "--engine", "spark", PATH=str(tmp_path), JAVA_HOME="")
     assert done.returncode == 2
@@ -249,7 +249,7 @@ def test_without_java_the_command_says_what_to_install(tmp_path: Path, table: pa
     assert done.stdout == ""
 
 
-def test_without_pyspark_it_says_what_to_install(table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyspark_error_says_what_to_install(table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(PosbiasError, match=r"pip install .*\[spark\]'"):
         posbias.harvest(posbias.ClickLog(table), engine="spark")
@@ -258,13 +258,13 @@ def test_without_pyspark_it_says_what_to_install(table: pa.Table, monkeypatch: p
 # ---- Errors
 
 
-def test_limits_of_duckdb_are_not_sparks() -> None:
+def test_duckdb_limits_are_rejected_with_spark() -> None:
     found = CliRunner().invoke(cli, ["check", "x.parquet", "--engine", "spark", "--memory-limit", "2GB"])
     assert found.exit_code == 2
     assert "spark.executor.memory" in found.stderr
 
 
-def test_an_engine_that_is_none() -> None:
+def test_unknown_engine_is_rejected() -> None:
     with pytest.raises(PosbiasError, match="Unknown engine 'flink'"):
         posbias.harvest(posbias.ClickLog("x.parquet"), engine="flink")  # type: ignore[arg-type]
 
@@ -275,12 +275,12 @@ def test_duckdb_does_not_read_a_dataframe(spark: Any, table: pa.Table) -> None:
 
 
 @pytest.mark.parametrize("source", ["no_such_table", "no/such/file.parquet"])
-def test_what_is_not_there(source: str, spark: Any) -> None:
+def test_missing_sources_are_errors(source: str, spark: Any) -> None:
     with pytest.raises(PosbiasError, match="There is no file"):
         posbias.harvest(posbias.ClickLog(source), engine="spark")
 
 
-def test_a_truncated_file(tmp_path: Path, table: pa.Table, spark: Any) -> None:
+def test_truncated_file_is_an_error(tmp_path: Path, table: pa.Table, spark: Any) -> None:
     pq.write_table(table, tmp_path / "whole.parquet")
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:-500])
     (tmp_path / "whole.parquet").unlink()
@@ -288,7 +288,7 @@ def test_a_truncated_file(tmp_path: Path, table: pa.Table, spark: Any) -> None:
     assert [p.code for p in found.findings] == ["damaged-file"]
 
 
-def test_flags_of_spark_go_with_spark(tmp_path: Path) -> None:
+def test_spark_flags_require_the_spark_engine(tmp_path: Path) -> None:
     done = command("check", str(tmp_path), "--spark-master", "local[1]")
     assert done.returncode == 2
     assert "--engine spark" in done.stderr

@@ -1,4 +1,4 @@
-"""The harvest on a real standalone cluster, by the command: ten million rows, and a worker that dies in the middle."""
+"""Test the harvest by the command on a standalone Spark cluster: ten million rows, and a worker that dies."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def finish(harvest: subprocess.Popen[str], output: Path) -> posbias.Harvest:
     return posbias.Harvest.load(output)
 
 
-def test_a_worker_killed_in_the_middle(tmp_path: Path) -> None:
+def test_harvest_survives_a_killed_worker(tmp_path: Path) -> None:
     page, events, output = free_port(), tmp_path / "events", tmp_path / "harvest.parquet"
     log = tmp_path / "clicks.parquet"
     write(posbias.World(queries=ROWS // 100, repeats=10, seed=4), log)

@@ -1,4 +1,4 @@
-"""OpenSearch's User Behavior Insights: exports in every form become the log that they were made from."""
+"""Test that exports of OpenSearch User Behavior Insights become the log that they were made from."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_every_export_is_read(each_engine: str, form: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("key", ['the "arm"', "it's/that", "a.b~[0]", "*"])
-def test_a_key_may_be_called_anything(each_engine: str, key: str, tmp_path: Path) -> None:
+def test_keys_may_have_any_name(each_engine: str, key: str, tmp_path: Path) -> None:
     # To Spark an asterisk is any key.
     key = "**" if each_engine == "spark" and key == "*" else key
     rows = simulated()
@@ -123,7 +123,7 @@ def test_a_key_may_be_called_anything(each_engine: str, key: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("seen", ["none", "zero"])
-def test_what_was_returned_counts_where_nobody_logs_what_was_seen(seen: str, tmp_path: Path) -> None:
+def test_returned_results_count_without_impression_events(seen: str, tmp_path: Path) -> None:
     rows = simulated()
     queries, events = ubi(rows, seen=seen)
     out, found = join(to_jsonl(queries, tmp_path / "q"), to_jsonl(events, tmp_path / "e"), tmp_path, ranker="arm")
@@ -138,7 +138,7 @@ def test_what_was_returned_counts_where_nobody_logs_what_was_seen(seen: str, tmp
 
 
 @pytest.mark.parametrize("told", ["by none", "by events", "by queries", "otherwise"])
-def test_what_was_returned_does_not_count_beside_what_was_seen(each_engine: str, told: str, tmp_path: Path) -> None:
+def test_returned_results_do_not_count_with_impression_events(each_engine: str, told: str, tmp_path: Path) -> None:
     """Whatever ubi_queries calls the application; positions of hits begin at 1, of events at 0 as well."""
     rows = simulated()
     queries, events = ubi(rows)
@@ -159,7 +159,7 @@ def test_what_was_returned_does_not_count_beside_what_was_seen(each_engine: str,
     assert {finding.code for finding in found.findings} == {"double-clicks"}
 
 
-def test_later_pages_are_said(tmp_path: Path) -> None:
+def test_later_pages_are_reported(tmp_path: Path) -> None:
     queries, events = ubi(simulated(), seen="none", page=1)
     later = {request["query_id"] for request in queries[:5]}
     for request in queries:
@@ -172,9 +172,7 @@ def test_later_pages_are_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_later_pages_that_were_seen_are_said_where_they_begin_at_the_top(
-    each_engine: str, goes_on: bool, tmp_path: Path
-) -> None:
+def test_later_pages_starting_at_position_one_are_reported(each_engine: str, goes_on: bool, tmp_path: Path) -> None:
     queries, events = ubi(simulated(), page=1)
     later = {request["query_id"] for request in queries[:5]}
     for row in [*queries, *events]:
@@ -188,7 +186,7 @@ def test_later_pages_that_were_seen_are_said_where_they_begin_at_the_top(
     assert said == ([] if goes_on else [len(later)])
 
 
-def test_one_id_for_two_queries_is_left_out(tmp_path: Path) -> None:
+def test_ids_with_two_queries_are_dropped(tmp_path: Path) -> None:
     rows = simulated()
     queries, events = ubi(rows)
     queries.append(queries[0] | {"user_query": "something else"})
@@ -201,7 +199,7 @@ def test_one_id_for_two_queries_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_ranker_that_no_request_names_is_said_with_the_keys_there_are(form: str, tmp_path: Path) -> None:
+def test_missing_ranker_key_is_reported_with_the_available_keys(form: str, tmp_path: Path) -> None:
     write = FORMS[form]
     queries, events = (write(rows, tmp_path / str(i)) for i, rows in enumerate(ubi(simulated())))
     missing = r"No column of ubi_queries or ubi_events is named 'nosuch'.*Keys of query_attributes: 'arm', 'experiment"
@@ -217,7 +215,7 @@ def test_a_ranker_that_no_request_names_is_said_with_the_keys_there_are(form: st
 
 
 @pytest.mark.parametrize("seen", ["all", "none"])
-def test_requests_for_nothing_are_left_out_and_counted(seen: str, tmp_path: Path) -> None:
+def test_empty_requests_are_dropped_and_counted(seen: str, tmp_path: Path) -> None:
     rows = simulated()
     queries, events = ubi(rows, seen=seen)
     blank = {request["query_id"] for request in queries[:5]}
@@ -249,7 +247,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Leave out --doc" in wrong.stderr
 
 
-def test_exports_the_wrong_way_round_or_of_something_else_are_refused(tmp_path: Path) -> None:
+def test_swapped_or_unrelated_exports_are_rejected(tmp_path: Path) -> None:
     queries, events = (to_jsonl(rows, tmp_path / str(i)) for i, rows in enumerate(ubi(simulated())))
     with pytest.raises(
         posbias.LogError, match=r"ubi_events has no 'action_name', .*object_id.* Give the export of ubi_queries first"

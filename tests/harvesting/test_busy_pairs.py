@@ -1,4 +1,4 @@
-"""Pairs of a log without rankers that were shown too often to be counted like the others, in one pass."""
+"""Test pairs of logs without rankers that were shown too often for the usual single pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS = {
 
 @pytest.mark.parametrize("ids", IDS)
 @pytest.mark.parametrize("max_rank", [4, 15])
-def test_pairs_that_were_shown_often_count_like_others(ids: str, max_rank: int, monkeypatch: Any) -> None:
+def test_frequent_pairs_are_counted_like_others(ids: str, max_rank: int, monkeypatch: Any) -> None:
     """One ranker that shows documents at several ranks is counted cell by cell, and has the same strata."""
     world = posbias.World(queries=40, repeats=60, skew=1.2, candidates=20, max_rank=15, seed=5)
     log = posbias.simulate(world, "replay")
@@ -42,7 +42,7 @@ def test_pairs_that_were_shown_often_count_like_others(ids: str, max_rank: int, 
 
 
 @pytest.mark.parametrize("views", [31, 32, 33, 64, 1000])
-def test_digits_hold_what_they_can(views: int, monkeypatch: Any) -> None:
+def test_packed_digits_hold_their_range(views: int, monkeypatch: Any) -> None:
     """A pair shown and clicked so often at the last rank of a number of digits, and once at the first."""
     rows = [("q", "d", 10)] * (views - 1) + [("q", "d", 1)]
     log = pa.Table.from_pylist([{"query_id": q, "doc_id": d, "position": p, "clicked": 1} for q, d, p in rows])

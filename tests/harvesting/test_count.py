@@ -1,4 +1,4 @@
-"""What Parquet files tell of a replay without being read, against a look at all its rows."""
+"""Test the statistics of Parquet files of a replay log against a scan of all rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def harvested(source: Any, **more: Any) -> Any:
 
 @pytest.mark.parametrize("names", ["named", "unnamed"])
 @pytest.mark.parametrize("odd", ODD)
-def test_a_file_is_counted_or_refused_like_a_table(odd: str, names: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_file_is_counted_or_rejected_like_a_table(odd: str, names: str, tmp_path: Path, monkeypatch: Any) -> None:
     rows = LOG.to_pylist()
     rows[7] |= ODD[odd]
     log = pa.Table.from_pylist(rows, schema=LOG.schema)
@@ -57,7 +57,7 @@ def test_a_file_is_counted_or_refused_like_a_table(odd: str, names: str, tmp_pat
 
 @pytest.mark.parametrize("kind", ["one-rank", "several-ranks", "alike"])
 @pytest.mark.parametrize("bits", range(1, 11))
-def test_a_guess_that_was_wrong_is_not_believed(bits: int, kind: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_wrong_guess_of_the_packed_size_is_corrected(bits: int, kind: str, tmp_path: Path, monkeypatch: Any) -> None:
     """Seven rankers have too many rows for one number, unless pairs that are alike have few."""
     rankers = tuple("abcdefg")
     world = posbias.World(queries=40, repeats=30 if kind != "alike" else 4, skew=1.0, max_rank=5, rankers=rankers)
@@ -93,7 +93,7 @@ def _noted(function: Any, calls: list[Any], *, answers: bool = False) -> Any:
     return noted
 
 
-def test_a_pair_at_many_ranks_of_one_ranker_is_counted_however_often() -> None:
+def test_pair_at_many_ranks_of_one_ranker_is_counted() -> None:
     """What its digits overflow to is no count, and must not be taken for one."""
     names = [f"r{i:02}" for i in range(20)]
     shown = [("q", "d", names[-1], rank) for rank in range(1, 11) for _ in range(7)]

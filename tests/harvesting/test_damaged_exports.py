@@ -1,4 +1,4 @@
-"""Bytes of exports flipped and cut: each gives an error of ours or a harvest that could be one, never another error."""
+"""Test exports with flipped or missing bytes: each gives a posbias error or a valid harvest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refused_or_possible(path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ANSWERS)
 @pytest.mark.parametrize("export", [to_csv, to_gzip, to_parquet])
-def test_a_flipped_byte_ends_in_no_other_error(layout: str, export: Any, tmp_path: Path) -> None:
+def test_flipped_byte_raises_only_posbias_errors(layout: str, export: Any, tmp_path: Path) -> None:
     path = export(ANSWERS[layout], tmp_path)
     data = path.read_bytes()
     for place in range(0, len(data), STEP):
@@ -56,7 +56,7 @@ def test_a_flipped_byte_ends_in_no_other_error(layout: str, export: Any, tmp_pat
 
 @pytest.mark.parametrize("layout", ANSWERS)
 @pytest.mark.parametrize("export", [to_gzip, to_parquet])
-def test_a_flipped_byte_of_what_has_a_checksum_changes_no_count(layout: str, export: Any, tmp_path: Path) -> None:
+def test_flipped_byte_under_a_checksum_changes_no_count(layout: str, export: Any, tmp_path: Path) -> None:
     path = export(ANSWERS[layout], tmp_path)
     if export is to_parquet:
         pq.write_table(pq.read_table(path), path, write_page_checksum=True)
@@ -76,7 +76,7 @@ def test_a_flipped_byte_of_what_has_a_checksum_changes_no_count(layout: str, exp
 
 @pytest.mark.parametrize("layout", ANSWERS)
 @pytest.mark.parametrize("export", [to_csv, to_gzip, to_parquet])
-def test_a_cut_file_is_refused(layout: str, export: Any, tmp_path: Path) -> None:
+def test_truncated_file_is_rejected(layout: str, export: Any, tmp_path: Path) -> None:
     path = export(ANSWERS[layout], tmp_path)
     data = path.read_bytes()
     # The last line of a CSV file is whole without its end.
@@ -103,7 +103,7 @@ COLUMNS = {"query_id": ["zz answer_rows", "about", "bucket"], "doc_id": ["posbia
     ],
     ids=["values", "one column", "two columns", "all columns", "longer names"],
 )
-def test_a_log_is_no_harvest_whatever_it_holds(ending: str, more: dict[str, list[Any]], tmp_path: Path) -> None:
+def test_log_is_never_read_as_a_harvest(ending: str, more: dict[str, list[Any]], tmp_path: Path) -> None:
     rows = {**COLUMNS, "ranker": ["a", "a", "a"], "position": [1, 2, 3], "clicked": [0, 1, 0], **more}
     path = tmp_path / f"log{ending}"
     if ending == ".csv":
@@ -115,13 +115,13 @@ def test_a_log_is_no_harvest_whatever_it_holds(ending: str, more: dict[str, list
     assert sum(posbias.harvest(posbias.ClickLog(path)).page_views.values()) == 1
 
 
-def test_a_log_with_such_metadata_elsewhere_is_no_harvest(tmp_path: Path) -> None:
+def test_log_with_similar_metadata_is_not_a_harvest(tmp_path: Path) -> None:
     table = pa.table({**COLUMNS, "note": ["posbias.harvest"] * 3})
     pq.write_table(table.replace_schema_metadata({"note": "posbias.harvest"}), tmp_path / "log.parquet")
     assert not is_harvest(tmp_path / "log.parquet")
 
 
-def test_an_export_with_a_column_more_is_one(tmp_path: Path) -> None:
+def test_export_with_an_extra_column_is_read(tmp_path: Path) -> None:
     path = to_parquet([{"": i} | row for i, row in enumerate(ANSWERS["wide"])], tmp_path)
     assert is_export(path)
     posbias.Harvest.load(path)

@@ -1,4 +1,4 @@
-"""Exports that are bad, partial or none: each is refused, with what was found and what to do."""
+"""Test that invalid exports are rejected, with what was found and what to do."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def silent(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.parametrize("layout", ANSWERS)
 @pytest.mark.parametrize("export", EXPORTS)
-def test_an_export_is_read_wherever_a_harvest_is(layout: str, export: str, tmp_path: Path) -> None:
+def test_export_is_accepted_like_a_harvest(layout: str, export: str, tmp_path: Path) -> None:
     path = EXPORTS[export](ANSWERS[layout], tmp_path)
     assert is_export(path)
     assert is_harvest(path)
@@ -90,7 +90,7 @@ def test_naive_rates_come_from_an_export_and_swaps_do_not(tmp_path: Path) -> Non
     assert "is a harvest" in run("estimate", path, "--estimator", "swap-one", code=2).stderr
 
 
-def test_what_was_decided_in_the_query_is_not_decided_again(tmp_path: Path) -> None:
+def test_arguments_fixed_by_the_query_are_rejected(tmp_path: Path) -> None:
     path = to_csv(ANSWERS["wide"], tmp_path)
     assert "--max-rank was decided when it was made" in run("estimate", path, "--max-rank", "5", code=2).stderr
     for command in ("check", "sets", "harvest"):
@@ -100,7 +100,7 @@ def test_what_was_decided_in_the_query_is_not_decided_again(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("clicked", "said"), [(0, "not a single click"), (1, "results were clicked")])
 @pytest.mark.parametrize("layout", ANSWERS)
-def test_a_damaged_log_is_refused_unless_forced(clicked: int, said: str, layout: str, tmp_path: Path) -> None:
+def test_damaged_log_is_rejected_unless_forced(clicked: int, said: str, layout: str, tmp_path: Path) -> None:
     log = posbias.simulate(posbias.World(queries=20))
     clicks = pyarrow.array([clicked] * len(log), log.schema.field("clicked").type)
     log = log.set_column(log.schema.get_field_index("clicked"), "clicked", clicks)
@@ -130,7 +130,7 @@ def test_buckets_of_an_engine_and_of_a_query_differ(tmp_path: Path) -> None:
     assert "different buckets" in merged.findings[-1].message
 
 
-def test_logs_are_not_taken_for_exports(tmp_path: Path) -> None:
+def test_logs_are_not_read_as_exports(tmp_path: Path) -> None:
     world = posbias.simulate(posbias.World(queries=5))
     parquet, text = tmp_path / "log.parquet", tmp_path / "log.csv"
     pyarrow.parquet.write_table(world, parquet)
@@ -282,7 +282,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("layout", "name", "spoil", "message"), CASES, ids=[f"{c[0]}: {c[1]}" for c in CASES])
-def test_a_bad_export_is_refused(
+def test_invalid_export_is_rejected(
     layout: str, name: str, spoil: Callable[[list[Row]], list[Row]], message: str, tmp_path: Path
 ) -> None:
     path = to_csv(spoil(ANSWERS[layout]), tmp_path)
@@ -293,7 +293,7 @@ def test_a_bad_export_is_refused(
     assert re.search(r"[Ee]xport|Upgrade", str(refused.value))
 
 
-def test_a_bad_export_is_refused_by_every_command(tmp_path: Path) -> None:
+def test_invalid_export_is_rejected_by_every_command(tmp_path: Path) -> None:
     path = to_csv(ANSWERS["wide"][:100], tmp_path)
     for result in (run("estimate", path, code=2), run("merge", path, "-o", tmp_path / "out", code=2)):
         assert result.stdout == ""
@@ -301,7 +301,7 @@ def test_a_bad_export_is_refused_by_every_command(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_header_alone_is_refused(tmp_path: Path) -> None:
+def test_export_with_only_a_header_is_rejected(tmp_path: Path) -> None:
     whole = to_csv(ANSWERS["wide"], tmp_path).read_text()
     path = tmp_path / "header.csv"
     path.write_text(whole.splitlines()[0] + "\n")
@@ -313,7 +313,7 @@ def test_a_header_alone_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("export", [to_csv, to_parquet])
-def test_a_file_cut_anywhere_is_refused(export: Any, tmp_path: Path) -> None:
+def test_truncated_export_is_rejected(export: Any, tmp_path: Path) -> None:
     whole = export(ANSWERS["wide"], tmp_path).read_bytes()
     path = tmp_path / f"cut{export.__name__}"
     for share in (0.2, 0.5, 0.999):
@@ -322,7 +322,7 @@ def test_a_file_cut_anywhere_is_refused(export: Any, tmp_path: Path) -> None:
             posbias.Harvest.load(path)
 
 
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+def test_empty_export_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "nothing.csv"
     path.write_bytes(b"")
     with pytest.raises(posbias.HarvestError):
@@ -330,14 +330,14 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     assert run("estimate", path, code=2).stderr.startswith("Error: ")
 
 
-def test_a_column_twice_is_refused(tmp_path: Path) -> None:
+def test_duplicate_column_is_rejected(tmp_path: Path) -> None:
     path = to_csv([row | {"BUCKET": 1} for row in ANSWERS["wide"]], tmp_path)
     with pytest.raises(posbias.HarvestError, match="has the column 'bucket' twice"):
         posbias.Harvest.load(path)
 
 
 @pytest.mark.parametrize("type_", [pyarrow.bool_(), pyarrow.binary()])
-def test_a_column_of_another_type_is_refused(type_: pyarrow.DataType, tmp_path: Path) -> None:
+def test_column_of_another_type_is_rejected(type_: pyarrow.DataType, tmp_path: Path) -> None:
     table = pyarrow.Table.from_pylist(ANSWERS["wide"])
     values = [True] * len(table) if type_ == pyarrow.bool_() else [b"x"] * len(table)
     table = table.set_column(table.column_names.index("clicks"), "clicks", pyarrow.array(values, type_))
@@ -389,13 +389,13 @@ def test_the_command_knows_every_dialect() -> None:
     assert "'oracle' is not one of 'bigquery'" in run("sql", "--dialect", "oracle", "--table", "t", code=2).stderr
 
 
-def test_the_command_refuses_ranks_without_rankers() -> None:
+def test_command_rejects_ranks_without_rankers() -> None:
     refused = run("sql", "--dialect", "trino", "--table", "t", "--rankings", "r", code=2)
     assert refused.stdout == ""
     assert "Add --rankers NAME" in refused.stderr
 
 
-def test_the_way_from_the_command_to_a_curve(tmp_path: Path) -> None:
+def test_printed_query_leads_to_a_curve(tmp_path: Path) -> None:
     run("simulate", "--queries", "300", "--seed", "3", tmp_path / "clicks.parquet")
     sql = run("sql", "--dialect", "duckdb", "--table", "clicks", "--rankers", "a", "--rankers", "b").stdout
     with run_duckdb() as execute:

@@ -1,4 +1,4 @@
-"""Harvest files that were damaged or edited: each is refused with what is wrong, or gives exactly the same harvest."""
+"""Test that damaged or edited harvest files are rejected with the reason, or give the same harvest."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def refused_or_same(path: Path, whole: posbias.Harvest) -> None:
 
 
 @pytest.mark.parametrize("kind", HARVESTS)
-def test_what_was_saved_is_read_back(kind: str, tmp_path: Path) -> None:
+def test_saved_harvest_is_read_back(kind: str, tmp_path: Path) -> None:
     HARVESTS[kind].save(tmp_path / "x.harvest")
     assert_same(posbias.Harvest.load(tmp_path / "x.harvest"), HARVESTS[kind])
 
 
 @pytest.mark.parametrize("kind", HARVESTS)
-def test_the_checksum_is_what_the_page_says(kind: str, tmp_path: Path) -> None:
+def test_checksum_follows_the_documentation(kind: str, tmp_path: Path) -> None:
     """docs/harvest_file.md, followed by hand."""
     HARVESTS[kind].save(tmp_path / "x.harvest")
     table = pq.read_table(tmp_path / "x.harvest")
@@ -91,7 +91,7 @@ def test_the_checksum_is_what_the_page_says(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["signatures", "exposures", "pairs"])
-def test_a_flipped_byte_is_refused_or_harmless(kind: str, tmp_path: Path) -> None:
+def test_flipped_byte_is_rejected_or_harmless(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.harvest"
     HARVESTS[kind].save(path)
     data = path.read_bytes()
@@ -102,7 +102,7 @@ def test_a_flipped_byte_is_refused_or_harmless(kind: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["signatures", "pairs"])
-def test_a_cut_file_is_refused(kind: str, tmp_path: Path) -> None:
+def test_truncated_file_is_rejected(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.harvest"
     HARVESTS[kind].save(path)
     data = path.read_bytes()
@@ -112,7 +112,7 @@ def test_a_cut_file_is_refused(kind: str, tmp_path: Path) -> None:
             posbias.Harvest.load(path)
 
 
-def test_random_bytes_are_refused(tmp_path: Path) -> None:
+def test_random_bytes_are_rejected(tmp_path: Path) -> None:
     path, random = tmp_path / "x.harvest", np.random.default_rng(0)
     for size in (0, 1, 7, 8, 12, 100, 10_000):
         noise = random.integers(0, 256, size, dtype=np.uint8).tobytes()
@@ -240,7 +240,7 @@ def texts_in(table: pa.Table, name: str) -> pa.Schema:
 
 
 @pytest.mark.parametrize(("kind", "name", "edit", "message"), CASES, ids=[f"{c[0]}: {c[1]}" for c in CASES])
-def test_edited_columns_are_refused(
+def test_edited_columns_are_rejected(
     kind: str, name: str, edit: Callable[[pa.Table], pa.Table], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.harvest"
@@ -266,7 +266,7 @@ def test_edited_columns_are_refused(
     ],
     ids=["a row less", "no row", "backwards", "a click less", "another rank"],
 )
-def test_edits_that_only_a_checksum_knows_are_refused(kind: str, edit: Any, tmp_path: Path) -> None:
+def test_edits_detected_only_by_the_checksum_are_rejected(kind: str, edit: Any, tmp_path: Path) -> None:
     path = tmp_path / "x.harvest"
     HARVESTS[kind].save(path)
     edited(path, edit)
@@ -323,7 +323,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_edited_fields_are_refused(name: str, tmp_path: Path) -> None:
+def test_edited_fields_are_rejected(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.harvest"
     HARVESTS["signatures"].save(path)
     fields, message = FIELDS[name]
@@ -350,7 +350,7 @@ def test_edited_fields_are_refused(name: str, tmp_path: Path) -> None:
         ("arguments", "query"),
     ],
 )
-def test_a_finding_that_is_none_is_refused(field: str, value: Any, tmp_path: Path) -> None:
+def test_invalid_finding_is_rejected(field: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "x.harvest"
     HARVESTS["by traffic"].save(path)
     [finding] = json.loads(pq.read_schema(path).metadata[b"posbias.harvest"])["findings"]
@@ -372,7 +372,7 @@ def test_a_finding_that_is_none_is_refused(field: str, value: Any, tmp_path: Pat
     ],
     ids=["cut", "a number", "twice", "NaN", "deep", "long", "no text"],
 )
-def test_metadata_that_is_none_is_refused(said: bytes, message: str, tmp_path: Path) -> None:
+def test_invalid_metadata_is_rejected(said: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.harvest"
     pq.write_table(pa.table({"bucket": [1]}).replace_schema_metadata({b"posbias.harvest": said}), path)
     with pytest.raises(posbias.HarvestError, match=message):
@@ -389,7 +389,7 @@ def test_a_file_of_the_first_version_is_read(kind: str, tmp_path: Path) -> None:
     assert_same(replace(loaded, findings=()), HARVESTS[kind])
 
 
-def test_a_checksum_that_was_made_to_fit_helps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recomputed_checksum_does_not_hide_invalid_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.harvest"
     harvest = HARVESTS["exposures"]
     columns = harvest.table.columns()
@@ -404,7 +404,7 @@ def test_a_checksum_that_was_made_to_fit_helps_nobody(tmp_path: Path, monkeypatc
     ("column", "value"),
     [("clicks", -1), ("clicks", 10**6), ("clicks", 0.5), ("rank", 4), ("segment", 7), ("bucket", 256)],
 )
-def test_what_could_not_be_read_back_is_not_written(column: str, value: float, tmp_path: Path) -> None:
+def test_unreadable_harvests_are_not_written(column: str, value: float, tmp_path: Path) -> None:
     harvest, path = HARVESTS["exposures"], tmp_path / "x.harvest"
     wrong = getattr(harvest.table, column).astype(type(value), copy=True)
     wrong[0] = value
@@ -415,14 +415,14 @@ def test_what_could_not_be_read_back_is_not_written(column: str, value: float, t
     assert not path.exists()
 
 
-def test_more_than_can_be_held_is_refused() -> None:
+def test_too_large_counts_are_rejected() -> None:
     harvest = HARVESTS["signatures"]
     many = tuple(f"ranker {i}" for i in range(100_000))
     with pytest.raises(RecordError, match="which together need too much memory"):
         check_harvest(replace(harvest, rankers=many, max_rank=1000))
 
 
-def test_large_numbers_of_strata_are_made_small(tmp_path: Path) -> None:
+def test_large_stratum_numbers_are_renumbered(tmp_path: Path) -> None:
     harvest, path = HARVESTS["signatures"], tmp_path / "x.harvest"
     far = replace(harvest, table=replace(harvest.table, stratum=harvest.table.stratum * 10**9))
     far.save(path)
@@ -431,7 +431,7 @@ def test_large_numbers_of_strata_are_made_small(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.pairs().clicks, harvest.pairs().clicks)
 
 
-def test_segments_come_back_sorted_whatever_their_order_was(tmp_path: Path) -> None:
+def test_segments_are_read_back_sorted(tmp_path: Path) -> None:
     harvest, path = HARVESTS["exposures"], tmp_path / "x.harvest"
     turned = replace(
         harvest,

@@ -1,4 +1,4 @@
-"""Random logs against the oracle: any layout, type, container and name; what is spoilt is told, never counted.
+"""Test random logs against the oracle: any layout, type, container and name; damaged logs are reported, never counted.
 
 A failure names its seed. To see it again:
 
@@ -108,12 +108,12 @@ def try_seed(seed: int, containers: tuple[str, ...] = tuple(CONTAINERS)) -> None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_log_of_a_seed(seed: int) -> None:
+def test_random_log_of_a_seed_agrees_with_the_oracle(seed: int) -> None:
     try_seed(seed)
 
 
 @pytest.mark.long
-def test_random_logs_until_the_time_is_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_logs_agree_with_the_oracle_until_the_time_limit(capsys: pytest.CaptureFixture[str]) -> None:
     first = seed = random.SystemRandom().randrange(2**40)
     end = time.monotonic() + SECONDS
     try:
@@ -126,5 +126,5 @@ def test_random_logs_until_the_time_is_up(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_logs_on_every_engine(seed: int, each_engine: str) -> None:
+def test_random_logs_agree_on_every_engine(seed: int, each_engine: str) -> None:
     try_seed(seed, ON_SPARK)

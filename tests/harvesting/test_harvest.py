@@ -1,4 +1,4 @@
-"""The harvest equals the definitions: every layout, weighting, source and name, against tests/support/oracle.py."""
+"""Test the harvest against tests/support/oracle.py: every layout, weighting, source and name."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_oracle_counts_traffic_of_every_query() -> None:
     assert oracle.harvest("wide", wide, 2) == want
 
 
-def test_oracle_of_own_rates() -> None:
+def test_oracle_computes_click_rates_of_pairs() -> None:
     assert oracle.harvest("replay", SWAP, 2, "uniform") == {
         (1, 2): (Fraction(1, 2), Fraction(3, 2)),
         (2, 1): (Fraction(1), Fraction(1)),
@@ -179,7 +179,7 @@ def test_oracle_of_own_rates() -> None:
     }
 
 
-def test_oracle_shares_a_ranker_that_is_no_function() -> None:
+def test_oracle_splits_a_non_functional_ranker() -> None:
     rows = [*shown("A", "xy", "x") * 3, *shown("A", "yx")]
     shares = oracle.replay_shares(rows, 2)
     assert shares["q", "x"] == {"A": {1: Fraction(3, 4), 2: Fraction(1, 4)}}
@@ -210,7 +210,7 @@ def test_oracle_cuts_at_max_rank() -> None:
 
 @examples(30)
 @given(st.data(), st.sampled_from(LAYOUTS), st.sampled_from(WEIGHTINGS))
-def test_oracle_does_not_mind_counting_rows_together(data: Any, layout: str, weighting: str) -> None:
+def test_oracle_accepts_aggregated_rows(data: Any, layout: str, weighting: str) -> None:
     log = data.draw(logs(layout))
     assert expected(aggregate(log), 4, weighting) == expected(log, 4, weighting)
 
@@ -222,7 +222,7 @@ def test_oracle_does_not_mind_counting_rows_together(data: Any, layout: str, wei
 @pytest.mark.parametrize("layout", LAYOUTS)
 @examples(18)
 @given(data=st.data(), M=max_ranks)
-def test_equals_the_oracle(layout: str, weighting: str, data: Any, M: int) -> None:
+def test_harvest_equals_the_oracle(layout: str, weighting: str, data: Any, M: int) -> None:
     log = data.draw(logs(layout))
     harvested = harvest(log, M, weighting=weighting)
     assert harvested.layout == layout
@@ -267,7 +267,7 @@ def test_sums_in_place_of_strata(layout: str, weighting: str, data: Any, M: int)
 
 @examples(18)
 @given(logs("replay", functional=False), max_ranks)
-def test_a_ranker_that_is_no_function_is_shared_or_refused(log: Log, M: int) -> None:
+def test_non_functional_ranker_is_split_or_rejected(log: Log, M: int) -> None:
     assert_equal(harvest(log, M, weighting="traffic", non_functional="share").pairs(), expected(log, M, "traffic"), M)
     if oracle.not_functions(oracle.replay_shares(log.rows, M)):
         with pytest.raises(posbias.PosbiasError):
@@ -294,7 +294,7 @@ def test_rankings_with_gaps(log: Log, M: int) -> None:
 
 @examples(10)
 @given(logs("long"), max_ranks)
-def test_rankings_told_twice(log: Log, M: int) -> None:
+def test_duplicate_rankings_are_handled(log: Log, M: int) -> None:
     twice = replace(log, rankings=[*log.rankings, *log.rankings[::-1]])
     assert_equal(harvest(twice, M).pairs(), expected(log, M), M)
 
@@ -313,7 +313,7 @@ def test_intervention_sets(layout: str, data: Any, M: int) -> None:
 @pytest.mark.parametrize(("layout", "weighting"), [*((x, "traffic") for x in LAYOUTS), ("replay", "harmonic")])
 @examples(10)
 @given(data=st.data())
-def test_a_smaller_max_rank_is_the_corner_of_a_larger(layout: str, weighting: str, data: Any) -> None:
+def test_smaller_max_rank_is_a_submatrix(layout: str, weighting: str, data: Any) -> None:
     log = data.draw(logs(layout))
     whole = harvest(log, 10, weighting=weighting).pairs()
     for M in (2, 5):
@@ -323,7 +323,7 @@ def test_a_smaller_max_rank_is_the_corner_of_a_larger(layout: str, weighting: st
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_nothing_within_the_top_is_nothing_or_refused(layout: str) -> None:
+def test_logs_without_results_in_the_top_are_empty_or_rejected(layout: str) -> None:
     log = told(layout, [row for row in SWAP * 2 if row["position"] == 2], A="xy", B="yx")
     log = replace(log, rows=[row | {"position": 7} for row in log.rows])
     if layout == "wide":
@@ -349,7 +349,7 @@ def test_many_rankers(layout: str, rankers: int) -> None:
 
 @examples(8)
 @given(logs("long", ids=(small_ids,)), max_ranks)
-def test_ids_may_be_numbers_here_and_text_there(log: Log, M: int) -> None:
+def test_ids_may_be_numbers_and_text(log: Log, M: int) -> None:
     def text(rows: list[dict[str, Any]], path: Path) -> Any:
         if path.name == "log":
             return to_arrow(rows)
@@ -370,7 +370,7 @@ def parts(log: Log, n: int) -> list[Log]:
 @pytest.mark.parametrize("layout", ["wide", "long"])
 @examples(15)
 @given(data=st.data(), M=max_ranks, n=st.sampled_from([2, 3]))
-def test_merged_harvests_are_the_harvest_of_both(layout: str, data: Any, M: int, n: int) -> None:
+def test_merged_harvests_equal_the_harvest_of_both_logs(layout: str, data: Any, M: int, n: int) -> None:
     log = data.draw(logs(layout))
     days = [harvest(day, M) for day in parts(log, n)]
     merged = posbias.merge(days)
@@ -391,7 +391,7 @@ def test_merged_replays_keep_their_own_strata(log: Log, M: int, n: int, weightin
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_merged_sums_and_sums_over_segments_weigh_each_part_by_its_own_traffic(layout: str, weighting: str) -> None:
+def test_merged_sums_weight_each_part_by_its_traffic(layout: str, weighting: str) -> None:
     # Each half by another mix of traffic: what was divided by the n_i of one half stays so, and counts by its views.
     halves = [[*shown("A", "xyz", "x") * 4, *shown("B", "yzx", "y")], [*shown("A", "xyz"), *shown("B", "yzx", "x") * 4]]
     rows = [row | {"segment": half} for half, views in zip("st", halves, strict=True) for row in views]
@@ -420,7 +420,7 @@ def test_merged_sums_and_sums_over_segments_weigh_each_part_by_its_own_traffic(l
 
 @pytest.mark.parametrize("max_strata", [0, 10_000])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_harvests_that_come_one_by_one_are_added_up_in_turns(
+def test_harvests_from_an_iterator_are_merged_in_batches(
     layout: str, max_strata: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = told(layout, [*shown("A", "xyz", "x") * 4, *shown("B", "yzx", "y") * 2], A="xyz", B="yzx")
@@ -438,7 +438,7 @@ def test_harvests_that_come_one_by_one_are_added_up_in_turns(
 
 @examples(15)
 @given(st.data(), st.sampled_from(LAYOUTS), max_ranks)
-def test_saved_and_loaded_is_the_same(data: Any, layout: str, M: int) -> None:
+def test_saved_and_loaded_harvest_is_equal(data: Any, layout: str, M: int) -> None:
     log = data.draw(logs(layout, rankers=HOSTILE_RANKERS, segments=devices))
     harvested = harvest(log, M, Names(segments={"segment": "device"}), by=("device",))
     with tempfile.TemporaryDirectory() as directory:
@@ -454,9 +454,7 @@ def test_saved_and_loaded_is_the_same(data: Any, layout: str, M: int) -> None:
 @pytest.mark.long
 @examples(40)
 @given(st.data(), st.sampled_from(LAYOUTS), max_ranks, st.sampled_from([0, 10**6]), st.sampled_from(WEIGHTINGS))
-def test_whatever_is_harvested_or_merged_can_be_read_back(
-    data: Any, layout: str, M: int, max_strata: int, weighting: str
-) -> None:
+def test_harvests_and_merges_can_be_read_back(data: Any, layout: str, M: int, max_strata: int, weighting: str) -> None:
     log = data.draw(logs(layout, functional=layout != "replay", segments=devices))
     names = Names(segments={"segment": "device"})
     harvested = harvest(log, M, names, by=("device",), weighting=weighting, max_strata=max_strata)
@@ -472,7 +470,7 @@ def test_whatever_is_harvested_or_merged_can_be_read_back(
 @pytest.mark.parametrize("layout", LAYOUTS)
 @examples(15)
 @given(data=st.data(), M=max_ranks)
-def test_a_segment_is_the_harvest_of_its_part(layout: str, data: Any, M: int) -> None:
+def test_segment_equals_the_harvest_of_its_rows(layout: str, data: Any, M: int) -> None:
     values = st.sampled_from(data.draw(st.sampled_from([["phone", "it's", None], ["", "ü 🚀"], [1, 2, 10]])))
     log = data.draw(logs(layout, segments=values))
     by_device = harvest(log, M, Names(segments={"segment": "device"}), by=("device",))
@@ -511,7 +509,7 @@ def test_segments_by_two_columns(data: Any, layout: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @examples(12)
 @given(data=st.data(), M=max_ranks, weighting=st.sampled_from(WEIGHTINGS))
-def test_counted_rows_are_rows(layout: str, data: Any, M: int, weighting: str) -> None:
+def test_aggregated_rows_count_like_single_rows(layout: str, data: Any, M: int, weighting: str) -> None:
     log = data.draw(logs(layout, functional=layout != "replay"))
     counted = harvest(aggregate(log), M, weighting=weighting)
     assert served(counted.page_views) == oracle.page_views(log.rows, M)
@@ -540,7 +538,7 @@ def test_large_and_empty_counts(layout: str, data: Any, M: int, weighting: str) 
 @pytest.mark.parametrize("kind", CONVERTERS)
 @examples(10)
 @given(data=st.data(), layout=st.sampled_from(LAYOUTS), M=max_ranks)
-def test_the_source_does_not_matter(kind: str, data: Any, layout: str, M: int) -> None:
+def test_every_source_gives_the_same_harvest(kind: str, data: Any, layout: str, M: int) -> None:
     log = data.draw(logs(layout, ids=(*PLAIN_KINDS, uuid_ids)))
     with tempfile.TemporaryDirectory() as directory:
         source = click_log(log, convert=CONVERTERS[kind], directory=directory)
@@ -585,7 +583,7 @@ def test_rank_columns_are_found_by_their_prefix(log: Log) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @examples(8)
 @given(data=st.data())
-def test_rankers_called_by_numbers(layout: str, data: Any) -> None:
+def test_rankers_with_numeric_names(layout: str, data: Any) -> None:
     log = data.draw(logs(layout, rankers=("1", "2", "10", "-3")))
 
     def numbered(rows: list[dict[str, Any]], _: Any) -> Any:
@@ -597,7 +595,7 @@ def test_rankers_called_by_numbers(layout: str, data: Any) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_rankers_that_differ_in_case_only_are_right_or_refused(layout: str) -> None:
+def test_rankers_that_differ_only_in_case_are_counted_or_rejected(layout: str) -> None:
     log = told(layout, [*shown("a", "xyz", "x"), *shown("A", "yzx", "z") * 2], a="xyz", A="yzx")
     try:
         harvested = harvest(log, 3)
@@ -610,7 +608,7 @@ def test_rankers_that_differ_in_case_only_are_right_or_refused(layout: str) -> N
 
 @pytest.mark.parametrize("kind", ["pandas", "arrow"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_uuids_proper(layout: str, kind: str) -> None:
+def test_uuid_ids_are_read(layout: str, kind: str) -> None:
     uuids = {name: uuid.UUID(int=2**127 + i) for i, name in enumerate(["q", "x", "y"])}
     log = told(layout, SWAP, A="xy", B="yx")
 

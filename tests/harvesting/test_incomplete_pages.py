@@ -1,4 +1,4 @@
-"""Pages with holes: advertisements between results, pages cut at different depths, a first position that is not there.
+"""Test incomplete pages: advertisements between results, truncated pages, and a missing first position.
 
 Each is estimated near the truth, or it is said why not.
 """
@@ -93,7 +93,7 @@ def half(*positions: int, others: tuple[int, ...] = tuple(range(1, 11))) -> Call
 
 @LAYOUTS
 @ESTIMATORS
-def test_positions_that_are_never_results_have_no_number(layout, kind):
+def test_positions_without_results_have_no_estimate(layout, kind):
     """Advertisements at 3 and 6."""
     harvest = posbias.harvest(log_of(simulated(always(1, 2, 4, 5, 7, 8, 9, 10)), layout))
     assert harvest.findings == ()
@@ -104,7 +104,7 @@ def test_positions_that_are_never_results_have_no_number(layout, kind):
 
 @LAYOUTS
 @ESTIMATORS
-def test_pages_cut_at_different_depths(layout, kind):
+def test_pages_truncated_at_different_depths(layout, kind):
     """Five results on one device, ten on the other."""
     harvest = posbias.harvest(log_of(simulated(half(*range(1, 6))), layout))
     assert_near(kind().fit(harvest), TRUTH)
@@ -112,7 +112,7 @@ def test_pages_cut_at_different_depths(layout, kind):
 
 @LAYOUTS
 @ESTIMATORS
-def test_pages_cut_where_ranks_are_known_beyond(layout, kind):
+def test_truncated_pages_with_known_ranks_beyond(layout, kind):
     """A ranker's rank 8 counts although half of the page views could not have shown it."""
     table = simulated(always(*range(1, 11)))
     cut = table[(table["impression_id"] % 2 == 0) | (table["position"] <= 5)]
@@ -122,14 +122,14 @@ def test_pages_cut_where_ranks_are_known_beyond(layout, kind):
 @pytest.mark.parametrize("layout", ["wide", "replay"])
 @ESTIMATORS
 @pytest.mark.parametrize("hole", [1, 3])
-def test_an_advertisement_for_part_of_the_page_views(layout, kind, hole):
+def test_advertisements_on_part_of_the_page_views(layout, kind, hole):
     places = half(*(k for k in range(1, 11) if k != hole))
     assert_near(kind().fit(posbias.harvest(log_of(simulated(places), layout))), TRUTH)
 
 
 @ESTIMATORS
 @pytest.mark.parametrize("hole", [1, 3])
-def test_ranks_from_before_the_advertisement_leave_out_what_was_shifted(kind, hole):
+def test_ranks_before_advertisements_drop_shifted_results(kind, hole):
     """What is left was shown where its ranker puts it, and is enough."""
     table = simulated(half(*(k for k in range(1, 11) if k != hole)))
     shifted = ~table["impression_id"].isin(table["impression_id"][table["position"] == hole])
@@ -141,7 +141,7 @@ def test_ranks_from_before_the_advertisement_leave_out_what_was_shifted(kind, ho
 
 
 @ESTIMATORS
-def test_one_table_of_rankings_cannot_tell_two_pages_apart(kind):
+def test_one_rankings_table_cannot_distinguish_two_pages(kind):
     """In the long layout a document has one rank: where it has two, it is left out, and that is said."""
     table = simulated(half(*range(2, 11)))
     harvest = posbias.harvest(log_of(table, "long"))
@@ -150,7 +150,7 @@ def test_one_table_of_rankings_cannot_tell_two_pages_apart(kind):
 
 @LAYOUTS
 @ESTIMATORS
-def test_without_a_first_position_it_is_said_where_results_begin(layout, kind):
+def test_missing_first_position_is_reported_with_the_first_result(layout, kind):
     table = simulated(always(*range(2, 11)))
     log = log_of(table, layout)
     harvest = posbias.harvest(log)
@@ -162,7 +162,7 @@ def test_without_a_first_position_it_is_said_where_results_begin(layout, kind):
     assert_near(kind().fit(posbias.harvest(log_of(moved, layout), max_rank=9)), TRUTH[1:] / TRUTH[1])
 
 
-def test_rivals_say_it_too():
+def test_other_estimators_report_missing_positions():
     table = simulated(always(*range(3, 11)))
     for estimator in (posbias.NaiveCTR(), posbias.PBMEM()):
         with pytest.raises(posbias.EstimateError, match=r"first rank with results is 3.*subtract 2"):
@@ -170,7 +170,7 @@ def test_rivals_say_it_too():
 
 
 @pytest.mark.parametrize("kind", [posbias.PivotOne, posbias.AdjacentChain])
-def test_who_counts_clicks_alone_says_where_less_was_shown_than_promised(kind):
+def test_click_only_estimators_report_missing_impressions(kind):
     table = simulated(always(*range(1, 11)))
     cut = table[(table["impression_id"] % 2 == 0) | (table["position"] <= 5)]
     [note] = [n for n in kind().fit(posbias.harvest(log_of(cut, "wide"))).notes_ if "traffic implies" in n]

@@ -1,4 +1,4 @@
-"""Interleaved lists are recognised, and what only looks like them is not."""
+"""Test that interleaved lists are recognised, and similar logs are not."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def test_interleaved_lists_are_recognised(how, similarity):
 
 
 @BOTH
-def test_one_name_for_all_pages_hides_nothing(how):
+def test_interleaving_is_recognised_with_one_ranker_name(how):
     """The ranker whose turn it was to be improved, say."""
     assert "interleaved" in codes(interleaved(how, 100).assign(ranker="a"))
 
 
 @BOTH
-def test_without_page_views_a_query_shown_once_is_one(how):
+def test_query_shown_once_counts_as_a_page_view(how):
     table = interleaved(how, 200, views=1).drop(columns="impression_id")
     assert "interleaved" in codes(table)
 
 
 @BOTH
-def test_without_page_views_a_contradiction_still_says_what_it_may_be(how):
+def test_contradiction_without_page_views_mentions_interleaving(how):
     table = interleaved(how, 50).drop(columns="impression_id")
     findings = posbias.check(posbias.ClickLog(table)).findings
     said = next(finding for finding in findings if finding.code == "contradicted-rank")
@@ -73,7 +73,7 @@ def test_without_page_views_a_contradiction_still_says_what_it_may_be(how):
         assert said.arguments == {"ranks": "none", "ranker": "none"}
 
 
-def test_a_table_of_rankings_is_to_be_left_out():
+def test_message_advises_to_omit_the_rankings_table():
     table = interleaved(team_draft, 100)
     rankings = pandas.concat(
         [
@@ -86,14 +86,14 @@ def test_a_table_of_rankings_is_to_be_left_out():
     assert "Leave out the table of rankings" in finding.remedy
 
 
-def test_part_of_the_traffic_is_enough():
+def test_interleaving_of_part_of_the_traffic_is_recognised():
     """One page view in three interleaved, the others by one ranker each."""
     some = interleaved(team_draft, 75).assign(query_id=lambda t: t["query_id"] + 1000)
     assert "interleaved" in codes(pandas.concat([plain(), some.astype({"impression_id": str})]).astype(str))
 
 
 @BOTH
-def test_what_counts_it_refuses_it(how):
+def test_counting_functions_reject_interleaved_logs(how):
     log = posbias.ClickLog(interleaved(how, 100))
     for count in (posbias.harvest, posbias.intervention_sets):
         with pytest.raises(posbias.LogError, match=r"were interleaved.*Add ranks='none', ranker='none'"):
@@ -102,7 +102,7 @@ def test_what_counts_it_refuses_it(how):
     assert "interleaved" in [finding.code for finding in forced.findings]
 
 
-def test_a_name_that_is_no_ranker_is_told_what_it_may_stand_for():
+def test_unknown_ranker_message_mentions_interleaving():
     log = posbias.ClickLog(interleaved(team_draft, 50).assign(ranker="interleaved"))
     with pytest.raises(
         posbias.LogError, match=r"interleaved lists of these rankers, use ranks='none' and ranker='none'"
@@ -110,7 +110,7 @@ def test_a_name_that_is_no_ranker_is_told_what_it_may_stand_for():
         posbias.harvest(log)
 
 
-def test_the_command_gives_the_flags(tmp_path: Path):
+def test_command_message_names_the_flags(tmp_path: Path):
     log = tmp_path / "log.parquet"
     interleaved(team_draft, 100).to_parquet(log)
     done = run("check", log)
@@ -123,7 +123,7 @@ def test_the_command_gives_the_flags(tmp_path: Path):
 
 
 @BOTH
-def test_without_ranks_it_is_said_by_name_how_to_compare(how):
+def test_message_without_ranks_says_how_to_compare(how):
     """Only the team of each result is known."""
     table = interleaved(how, 100).drop(columns=["rank_a", "rank_b"])
     finding = next(
@@ -139,7 +139,7 @@ def test_without_ranks_it_is_said_by_name_how_to_compare(how):
 
 @pytest.mark.parametrize("similarity", [0, 0.8, 0.99])
 @pytest.mark.parametrize("after", [0, 1, 2, 4])
-def test_advertisements_shift_a_list_and_do_not_mix_it(similarity, after):
+def test_advertisements_are_not_taken_for_interleaving(similarity, after):
     table = plain(similarity)
     table["position"] += (table["position"] > after).astype(int)
     assert "interleaved" not in codes(table)
@@ -172,19 +172,19 @@ def test_two_results_exchanged_on_a_page_are_not_interleaved(similarity):
     assert "interleaved" not in found
 
 
-def test_ranks_that_count_otherwise_are_not_interleaved():
+def test_ranks_with_another_base_are_not_interleaved():
     table = plain()
     for columns in (["rank_a", "rank_b"], ["position"]):
         for by in (-1, 1):
             assert "interleaved" not in codes(table.assign(**{c: table[c] + by for c in columns}))
 
 
-def test_sessions_in_place_of_page_views_are_not_interleaved():
+def test_session_ids_as_page_views_are_not_interleaved():
     table = plain()
     assert "interleaved" not in codes(table.assign(impression_id=table["impression_id"] // 5))
 
 
-def test_names_exchanged_are_not_interleaved():
+def test_exchanged_ranker_names_are_not_interleaved():
     """Every page view in one ranker's order, by the other's name."""
     table = plain()
     assert "interleaved" not in codes(table.assign(ranker=table["ranker"].map({"a": "b", "b": "a"})))
@@ -194,7 +194,7 @@ def test_names_exchanged_are_not_interleaved():
 
 
 @BOTH
-def test_the_command_that_is_advised_gives_the_curve(how, tmp_path: Path):
+def test_recommended_command_gives_the_curve(how, tmp_path: Path):
     log = tmp_path / "log.parquet"
     interleaved(how, 600, views=6).to_parquet(log)
     advice = next(line.split(None, 1)[1] for line in run("check", log).stdout.splitlines() if "    add " in line)

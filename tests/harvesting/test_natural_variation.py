@@ -1,4 +1,4 @@
-"""Logs that name no ranker: what varies by itself is compared, whoever made it vary."""
+"""Test logs without rankers: documents are compared across the positions at which they were shown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def in_window(row: oracle.Row) -> oracle.Stratum:
     weighting=st.sampled_from(WEIGHTINGS),
     window=st.sampled_from([None, "day"]),
 )
-def test_documents_are_compared_wherever_they_were_shown(
+def test_documents_are_compared_across_all_positions(
     data: Any, M: int, kinds: Any, weighting: str, window: str | None
 ) -> None:
     log = nameless(data.draw(logs("replay", functional=False, segments=DAYS, ids=kinds)))
@@ -67,7 +67,7 @@ def test_documents_are_compared_wherever_they_were_shown(
 
 @examples(10)
 @given(data=st.data(), M=max_ranks)
-def test_sums_are_those_of_strata(data: Any, M: int) -> None:
+def test_sums_equal_the_sums_of_strata(data: Any, M: int) -> None:
     log = posbias.ClickLog(table(data.draw(logs("replay", functional=False, segments=DAYS))), window="day")
     strata, sums = (posbias.harvest(log, max_rank=M, max_strata=n, force=True) for n in (10_000, 0))
     assert (strata.kind, sums.kind) == ("exposures", "pairs")
@@ -75,7 +75,7 @@ def test_sums_are_those_of_strata(data: Any, M: int) -> None:
     np.testing.assert_allclose(strata.pairs().skips, sums.pairs().skips, rtol=1e-12, atol=1e-12)
 
 
-def test_a_printed_query_compares_alike(each_engine: str, tmp_path: Any) -> None:
+def test_printed_query_gives_the_same_comparison(each_engine: str, tmp_path: Any) -> None:
     log = posbias.simulate(posbias.World(queries=60), "replay").drop_columns(["ranker"])
     log = log.append_column("day", pa.array(np.arange(len(log)) // 100 % 3))
     sql = posbias.harvest_sql("duckdb", "clicks", ranker="none", window="day")
@@ -86,7 +86,7 @@ def test_a_printed_query_compares_alike(each_engine: str, tmp_path: Any) -> None
     assert [f.message for f in exported.findings] == [f.message for f in harvested.findings]
 
 
-def test_the_curve_does_not_depend_on_what_is_called_a_ranker() -> None:
+def test_curve_does_not_depend_on_the_choice_of_ranker() -> None:
     log = posbias.simulate(posbias.World(queries=400, seed=3), "replay")
     bare = log.drop_columns(["ranker"])
     truth = posbias.World().propensity
@@ -106,7 +106,7 @@ def test_the_curve_does_not_depend_on_what_is_called_a_ranker() -> None:
     )
 
 
-def test_a_window_keeps_changed_relevance_apart() -> None:
+def test_windows_separate_changes_of_relevance() -> None:
     """Documents that became relevant and rose mislead a comparison over time, and not one within a day."""
     chance = np.random.default_rng(0)
     queries, views = 400, 40
@@ -137,7 +137,7 @@ def check(source: Any, **given: Any) -> Any:
     return posbias.check(posbias.ClickLog(source, **given))
 
 
-def test_check_says_what_must_hold() -> None:
+def test_check_names_the_assumptions() -> None:
     log = posbias.simulate(posbias.World(queries=50), "replay").rename_columns({"ranker": "variant"})
     found = check(log)
     assert found.usable
@@ -157,20 +157,20 @@ def test_check_says_what_must_hold() -> None:
         ({"ranker": "none"}, "ranks='none', ranker='none'"),
     ],
 )
-def test_ranks_without_a_ranker_are_refused(given: Any, says: str) -> None:
+def test_ranks_without_a_ranker_are_rejected(given: Any, says: str) -> None:
     log = posbias.simulate(posbias.World(queries=20)).drop_columns(["ranker"])
     with pytest.raises(posbias.LogError, match=says):
         posbias.harvest(posbias.ClickLog(log, **given))
     assert posbias.harvest(posbias.ClickLog(log, **given | {"ranks": "none"}), force=True).layout == "replay"
 
 
-def test_a_slip_in_the_name_of_the_ranker_is_told() -> None:
+def test_misspelled_ranker_column_is_reported() -> None:
     log = posbias.simulate(posbias.World(queries=20), "replay").rename_columns({"ranker": "Rankers"})
     with pytest.raises(posbias.LogError, match="Did you mean 'Rankers'"):
         posbias.harvest(posbias.ClickLog(log))
 
 
-def test_windows_that_are_none_are_refused() -> None:
+def test_invalid_windows_are_rejected() -> None:
     log = posbias.simulate(posbias.World(queries=20), "replay")
     time = pa.array(np.arange(len(log)), pa.timestamp("us"))
     with pytest.raises(posbias.LogError, match="a point in time; a window must be a period such as a day"):
@@ -184,7 +184,7 @@ def test_windows_that_are_none_are_refused() -> None:
         posbias.harvest(posbias.ClickLog(log, ranker="none"), non_functional="refuse")
 
 
-def test_who_is_called_a_ranker_does_not_matter_to_cross_fit() -> None:
+def test_cross_fit_does_not_depend_on_ranker_names() -> None:
     log = posbias.simulate(posbias.World(queries=150, repeats=12, seed=3), "replay").to_pandas()
     lists = log.groupby("impression_id")["doc_id"].agg(lambda docs: "-".join(map(str, docs)))
     fits = [
@@ -197,13 +197,13 @@ def test_who_is_called_a_ranker_does_not_matter_to_cross_fit() -> None:
 
 
 @pytest.mark.parametrize("window", ["query_id", "doc_id", "position", "clicked"])
-def test_a_window_is_a_column_of_its_own(window: str) -> None:
+def test_window_is_a_separate_column(window: str) -> None:
     log = posbias.simulate(posbias.World(queries=20), "replay")
     with pytest.raises(posbias.LogError, match="cannot be both"):
         posbias.harvest(posbias.ClickLog(log, window=window))
 
 
-def test_copies_are_dropped_where_no_ranker_is_named() -> None:
+def test_duplicates_are_dropped_without_rankers() -> None:
     rows = posbias.simulate(posbias.World(queries=30), "replay").drop(["ranker"])
     copied = pa.concat_tables([rows, rows.slice(0, 20)])
     once, whole = (posbias.ClickLog(table, duplicates="drop") for table in (copied, rows))

@@ -1,4 +1,4 @@
-"""What click models and experiments know of a log is a value: counted once, checked, and fitted without the log."""
+"""Test `Observations`: counted once, checked, and fitted without the log."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def again(estimator: LogEstimator, **other: Any) -> LogEstimator:
 
 
 @each
-def test_fitting_what_was_observed_is_fitting_the_log(estimator, log):
+def test_fit_on_observations_equals_fit_on_the_log(estimator, log):
     observed = estimator.observe(log, by=["device"])
     assert isinstance(observed, Observations)
     assert (observed.kind, observed.max_rank, observed.rankers) == (estimator.needs, 4, ("a", "b"))
@@ -78,13 +78,13 @@ def test_fitting_what_was_observed_is_fitting_the_log(estimator, log):
 
 
 @each
-def test_observations_have_an_m_of_their_own(estimator, log):
+def test_observations_have_their_own_max_rank(estimator, log):
     observed = again(estimator, max_rank=3).observe(log)
     assert len(again(estimator, max_rank=10).fit(observed).propensity_) == 3
 
 
 @each
-def test_observations_of_another_kind_are_refused(estimator, log):
+def test_observations_of_another_kind_are_rejected(estimator, log):
     for other in estimators():
         if other.needs != estimator.needs:
             said = rf"needs observations of {estimator.needs}, not of {other.needs}.*\.observe\(log\)"
@@ -92,7 +92,7 @@ def test_observations_of_another_kind_are_refused(estimator, log):
                 again(estimator).fit(other.observe(log))
 
 
-def test_observations_of_other_features_are_refused(table):
+def test_observations_of_other_features_are_rejected(table):
     log = posbias.ClickLog(table.assign(more=1.0))
     for features in (["more"], ["more", "good"], ["good", "more"]):
         with pytest.raises(posbias.EstimateError, match="have other features"):
@@ -106,7 +106,7 @@ def test_segments_are_chosen_when_observing(estimator, log):
         again(estimator).fit(estimator.observe(log), by=["device"])
 
 
-def test_counts_are_those_of_the_log(table, log):
+def test_counts_agree_with_the_log(table, log):
     expected = table.groupby(["ranker", "position"])["clicked"].agg(["size", "sum"]).to_numpy().T.reshape(2, 2, 4)
     for observed in (
         observe_totals(log, max_rank=4),
@@ -120,7 +120,7 @@ def test_counts_are_those_of_the_log(table, log):
         assert list(observed.impressions) == [1000] * 4
 
 
-def test_a_segment_is_what_was_counted_in_it(table, log):
+def test_segment_has_the_counts_of_its_rows(table, log):
     whole = observe_pairs(log, max_rank=4, by=["device"])
     alone = observe_pairs(posbias.ClickLog(table[table["device"] == "phone"]), max_rank=4)
     part = whole.segment("phone")
@@ -131,7 +131,7 @@ def test_a_segment_is_what_was_counted_in_it(table, log):
         whole.segment("tablet")
 
 
-def test_what_cannot_be_observed_is_refused(table, log):
+def test_invalid_observations_are_rejected(table, log):
     with pytest.raises(posbias.LogError, match="max_rank must be a whole number from 2"):
         observe_totals(log, max_rank=1)
     with pytest.raises(posbias.LogError, match="'device' is of type VARCHAR"):

@@ -1,4 +1,4 @@
-"""Ranks that only their own ranker's rows have are refused: what they would compare was never shown."""
+"""Test that ranks that only the rows of their own ranker have are rejected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def with_own_positions(world: posbias.World) -> pandas.DataFrame:
     return table.assign(rank_r=table["position"].where(table["ranker"] == "r").astype("Int64"))
 
 
-def test_a_column_of_own_positions_is_refused():
+def test_rank_column_with_only_own_positions_is_rejected():
     log = posbias.ClickLog(with_own_positions(SHUFFLED))
     found = [finding for finding in posbias.check(log).findings if finding.code == "one-sided-ranks"]
     assert "the ranks of 'r' are known only" in found[0].message
@@ -25,7 +25,7 @@ def test_a_column_of_own_positions_is_refused():
         posbias.harvest(log)
 
 
-def test_it_would_mislead_and_what_is_advised_does_not():
+def test_one_sided_ranks_are_biased_and_the_recommended_layout_is_not():
     table = with_own_positions(SHUFFLED)
     forced = posbias.AllPairs(interval=None).fit(posbias.harvest(posbias.ClickLog(table), force=True))
     assert forced.propensity_[4] > 1.2 * SHUFFLED.propensity[4]
@@ -35,7 +35,7 @@ def test_it_would_mislead_and_what_is_advised_does_not():
         assert np.all(np.abs(error) < 4 * np.sqrt(np.diagonal(fitted.covariance_))[1:5])
 
 
-def test_a_deterministic_ranker_is_not_spared():
+def test_one_sided_ranks_of_a_deterministic_ranker_are_rejected():
     """Ranks of b that were logged only when b served."""
     table = posbias.simulate(posbias.World(queries=200)).to_pandas()
     table["rank_b"] = table["rank_b"].where(table["ranker"] == "b")
@@ -46,7 +46,7 @@ def test_a_deterministic_ranker_is_not_spared():
 
 @pytest.mark.parametrize("similarity", [0, 0.99])
 @pytest.mark.parametrize("traffic", [(1, 1), (99, 1), (1, 0)])
-def test_sound_logs_pass(similarity, traffic):
+def test_valid_logs_pass(similarity, traffic):
     table = posbias.simulate(posbias.World(queries=200, similarity=similarity, traffic=traffic))
     log = posbias.ClickLog(table)
     assert "one-sided-ranks" not in [f.code for f in posbias.check(log).findings]

@@ -1,4 +1,4 @@
-"""What is found is acted on: a damaged log gives an error or a finding on the way, never a number."""
+"""Test that damaged rows give an error or a finding, never a wrong number."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def other(row: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("layout", ["wide", "aggregated"])
-def test_what_was_counted_is_no_segment(layout: str) -> None:
+def test_counted_columns_are_rejected_as_segments(layout: str) -> None:
     table = posbias.simulate(WORLD, aggregated=layout == "aggregated")
     log = posbias.ClickLog(table)
     counts = {"clicks": "clicks", "impressions": "impressions"} if layout == "aggregated" else {}
@@ -84,7 +84,7 @@ def spoil(rows: Rows, value: Any, times: int) -> Rows:
 
 @pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("case", NO_RANKS)
-def test_ranks_that_are_none_are_refused(case: str, wide: Rows) -> None:
+def test_invalid_ranks_are_rejected(case: str, wide: Rows) -> None:
     value, code, message = NO_RANKS[case]
     rows = spoil(wide, value, times=3)
     with pytest.raises(posbias.LogError, match=f"3 of 1,800 rows .*{message}"):
@@ -104,7 +104,7 @@ def test_a_rank_may_be_missing(case: str, wide: Rows) -> None:
 
 
 @pytest.mark.usefixtures("each_engine")
-def test_ranks_in_a_second_table_are_checked_too() -> None:
+def test_ranks_in_a_second_table_are_checked() -> None:
     rows = posbias.simulate(WORLD, "long").to_pylist()
     table = rank(WORLD).to_pylist()
     for row in table:
@@ -119,7 +119,7 @@ def test_ranks_in_a_second_table_are_checked_too() -> None:
 
 
 @pytest.mark.usefixtures("each_engine")
-def test_clicks_missing_after_a_join_are_counted_as_none(wide: Rows) -> None:
+def test_missing_clicks_after_a_join_count_as_no_click(wide: Rows) -> None:
     want = harvest(wide)
     for row in wide:
         row["clicked"] = row["clicked"] or None
@@ -138,7 +138,7 @@ DAMAGED = {
 
 @pytest.mark.usefixtures("each_engine")
 @pytest.mark.parametrize("case", DAMAGED)
-def test_a_damaged_log_is_refused_unless_told_to_go_on(case: str, wide: Rows, tmp_path: Path) -> None:
+def test_damaged_log_is_rejected_unless_allowed(case: str, wide: Rows, tmp_path: Path) -> None:
     damage, message = DAMAGED[case]
     log = log_of(damage(wide))
     for count in (posbias.harvest, posbias.intervention_sets, posbias.NaiveCTR(max_rank=5).observe):
@@ -152,7 +152,7 @@ def test_a_damaged_log_is_refused_unless_told_to_go_on(case: str, wide: Rows, tm
     assert any(message in f.message and f.severity == "error" for f in kept)
 
 
-def test_the_command_says_what_it_found_and_how_to_go_on(wide: Rows, tmp_path: Path) -> None:
+def test_command_prints_findings_and_the_remedy(wide: Rows, tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     pq.write_table(pa.Table.from_pylist([*wide, *wide[:50]]), path)
     for command in (
@@ -176,7 +176,7 @@ def test_the_command_says_what_it_found_and_how_to_go_on(wide: Rows, tmp_path: P
 
 
 @pytest.mark.parametrize("ending", ["parquet", pytest.param("csv", marks=pytest.mark.long)])
-def test_duplicates_are_met_in_a_sample_of_a_large_log(ending: str, tmp_path: Path) -> None:
+def test_duplicates_are_found_in_a_sample_of_a_large_log(ending: str, tmp_path: Path) -> None:
     table = posbias.simulate(posbias.World(queries=3000, max_rank=10))
     assert len(table) > 2 * 2**17
     # At least once means here and there: one page view in fifty came twice.
@@ -206,7 +206,7 @@ def _joined(table: pa.Table, start: int) -> list[pa.Table]:
 
 
 @pytest.mark.parametrize("kind", DELIVERED)
-def test_repeats_are_met_in_some_row_groups(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicates_are_found_in_some_row_groups(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[float] = []
     sample_rows = DuckDBLog.sample_rows
 
@@ -230,7 +230,7 @@ def test_repeats_are_met_in_some_row_groups(kind: str, tmp_path: Path, monkeypat
     assert read == [pytest.approx(8 / 57, abs=0.02)]
 
 
-def test_row_groups_are_taken_of_all_files_that_agree(tmp_path: Path) -> None:
+def test_row_groups_are_sampled_from_all_matching_files(tmp_path: Path) -> None:
     table = posbias.simulate(posbias.World(queries=300, max_rank=10))
     half = len(table) // 2
     for name, part in {"a": table.slice(0, half), "b": table.slice(half)}.items():
@@ -264,7 +264,7 @@ def test_pairs_of_a_large_log_are_counted_in_a_sample(monkeypatch: pytest.Monkey
     assert "about" not in str(exact)
 
 
-def test_that_nothing_differs_is_said_of_all_pairs_and_not_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identical_rankers_are_reported_from_all_pairs_not_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = posbias.simulate(posbias.World(queries=200, max_rank=3)).to_pylist()
     # Rankers agree on all queries but those of one in some, which no sample has.
     moved = {row["query_id"] for row in rows if row["rank_a"] != row["rank_b"]}

@@ -1,4 +1,4 @@
-"""Strata numbered alike in every bucket, against a dictionary; and an estimator on them, against brute force."""
+"""Test the numbering of strata against a dictionary, and an estimator on them against brute force."""
 
 from __future__ import annotations
 
@@ -142,14 +142,14 @@ def assert_strata(harvest: Harvest) -> None:
     np.testing.assert_array_equal(strata.views, harvest.views)
 
 
-def test_numbers_are_those_of_a_dictionary(harvest):
+def test_stratum_numbers_agree_with_a_dictionary(harvest):
     assert_strata(harvest)
     assert harvest.strata().by_design == (harvest.layout != "replay")
     assert harvest.strata().size < len(harvest.table)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_segments_are_added_up_and_apart(layout):
+def test_segments_are_summed_and_separated(layout):
     whole = harvest_of(layout, by=["device"])
     assert_strata(whole)
     for key in whole.segments:
@@ -161,7 +161,7 @@ def test_segments_are_added_up_and_apart(layout):
             np.testing.assert_array_equal(mine, getattr(plain.cells, column.name))
 
 
-def test_replay_by_segments_compares_within_them_as_within_windows():
+def test_replay_by_segments_compares_within_segments_like_windows():
     """As docs/log.md says of the curve of all."""
     table = posbias.simulate(WORLD, layout="replay")
     plain, apart = posbias.ClickLog(table), posbias.ClickLog(table, window="device")
@@ -174,7 +174,7 @@ def test_replay_by_segments_compares_within_them_as_within_windows():
 
 
 @pytest.mark.parametrize(("layout", "ranker"), [("wide", "ranker"), ("replay", "ranker"), ("replay", "none")])
-def test_cells_made_by_parts_are_those_made_at_once(layout, ranker, monkeypatch):
+def test_cells_made_in_parts_equal_cells_made_at_once(layout, ranker, monkeypatch):
     log = posbias.ClickLog(posbias.simulate(WORLD, layout), ranker=ranker)
     at_once = posbias.harvest(log, max_rank=4, by=["device"])
     monkeypatch.setattr(arrays, "_BLOCK", 7)
@@ -189,7 +189,7 @@ def test_strata_of_merged_days(harvest):
     assert_strata(posbias.merge([harvest, harvest]))
 
 
-def test_strata_of_a_ranker_that_is_no_function():
+def test_strata_of_a_non_functional_ranker():
     rng = np.random.default_rng(0)
     table = pandas.DataFrame({"query_id": rng.integers(0, 60, 2000), "doc_id": rng.integers(0, 3, 2000)})
     table["ranker"] = rng.choice(["a", "b"], 2000)
@@ -200,7 +200,7 @@ def test_strata_of_a_ranker_that_is_no_function():
     assert_strata(harvested)
 
 
-def test_strata_of_known_ranks_are_those_of_the_log():
+def test_strata_of_known_ranks_agree_with_the_log():
     """Straight from the rows: the page views and clicks of each signature, over all buckets."""
     table = posbias.simulate(WORLD).to_pandas()
     ranks = table[["rank_a", "rank_b"]].where(table[["rank_a", "rank_b"]] <= WORLD.max_rank).fillna(0).astype(int)
@@ -246,7 +246,7 @@ def slow_tables(harvest: Harvest) -> tuple[FloatArray, FloatArray]:
     return exposure, clicks
 
 
-def test_it_is_the_maximum(harvest):
+def test_estimate_is_the_maximum_of_the_objective(harvest):
     fitted = ConditionalPoisson(interval=None).fit(harvest)
 
     exposure, clicks = slow_tables(harvest)
@@ -260,7 +260,7 @@ def test_it_is_the_maximum(harvest):
     np.testing.assert_allclose(fitted.propensity_, np.exp(np.append(0, best.x)), rtol=1e-5)
 
 
-def test_it_recovers_the_curve_within_its_interval(harvest):
+def test_estimate_recovers_the_curve_within_its_interval(harvest):
     fitted = ConditionalPoisson(level=0.999, bootstrap=300).fit(harvest)
     low, high = fitted.interval_.T
     assert np.all((low <= WORLD.propensity) & (WORLD.propensity <= high))
@@ -268,7 +268,7 @@ def test_it_recovers_the_curve_within_its_interval(harvest):
     assert str(fitted.summary()).startswith("conditional-poisson, 99.9% interval")
 
 
-def test_a_batch_of_bucket_weights_is_each_of_them(harvest):
+def test_batched_bucket_weights_agree_with_single_fits(harvest):
     estimator = ConditionalPoisson()
     counts = estimator.count(harvest)
     weights = resample_weights(counts.buckets, 6, seed=1)
@@ -277,7 +277,7 @@ def test_a_batch_of_bucket_weights_is_each_of_them(harvest):
     np.testing.assert_allclose(batch.reshape(6, 4), [estimator.curves(counts, w) for w in weights], rtol=1e-9)
 
 
-def test_a_resample_is_the_harvest_of_it():
+def test_resample_equals_the_harvest_of_the_resampled_log():
     harvest = harvest_of("wide")
     estimator = ConditionalPoisson(interval=None)
     for weights in resample_weights(len(harvest.buckets), 3, seed=2):
@@ -290,7 +290,7 @@ def test_a_resample_is_the_harvest_of_it():
 
 
 @pytest.mark.parametrize("layout", ["wide", "replay"])
-def test_the_base_does_segments_and_says_what_is_missing(layout):
+def test_base_class_fits_segments_and_reports_missing_methods(layout):
     whole = harvest_of(layout, by=["device"])
     fitted = ConditionalPoisson(bootstrap=20).fit(whole)
     assert list(fitted.segments_) == [("desk",), ("phone",)]
@@ -305,7 +305,7 @@ def test_the_base_does_segments_and_says_what_is_missing(layout):
         ConditionalPoisson().fit(posbias.harvest(posbias.ClickLog(table.assign(clicked=0)), force=True))
 
 
-def test_ranks_that_nothing_connects_have_no_number():
+def test_unconnected_ranks_have_no_estimate():
     fitted = ConditionalPoisson(interval=None).fit(harvest_of("wide", max_rank=WORLD.max_rank + 2))
     assert np.isnan(fitted.propensity_[4:]).all()
     assert np.isfinite(fitted.propensity_[:4]).all()
@@ -313,7 +313,7 @@ def test_ranks_that_nothing_connects_have_no_number():
 
 
 @pytest.mark.parametrize("ranker", ["ranker", "none"])
-def test_a_look_at_a_few_buckets_tells_whether_strata_are_worth_trying(ranker, monkeypatch):
+def test_few_buckets_decide_whether_strata_are_tried(ranker, monkeypatch):
     """What would be tried in vain is not tried: an engine on which that is dear looks first at a part."""
     log = posbias.ClickLog(posbias.simulate(posbias.World(queries=1500), "replay"), ranker=ranker)
     strata = posbias.harvest(log)

@@ -1,4 +1,4 @@
-"""ClickHouse in the process of the tests: `chdb` is the engine itself in a wheel, with MergeTree tables of its own."""
+"""ClickHouse in the test process: `chdb` is the engine in a wheel, with MergeTree tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 @functools.cache
 def session() -> Any:
-    """Return the session of this process, whose tables are gone with it."""
+    """Return the ClickHouse session of this process; its tables are temporary."""
     # Not at the top: an engine of half a gigabyte is loaded where it is used.
     from chdb.session import Session
 
@@ -21,7 +21,7 @@ def session() -> Any:
 
 
 def create(name: str, table: pyarrow.Table) -> None:
-    """Make a MergeTree table in place of any of the same name."""
+    """Create a MergeTree table, replacing one of the same name."""
     typed = zip(table.column_names, map(type_of, table.columns), strict=True)
     columns = ", ".join(f"{quoted(column)} {type_}" for column, type_ in typed)
     session().query(f"DROP TABLE IF EXISTS {quoted(name)} SYNC")
@@ -31,7 +31,7 @@ def create(name: str, table: pyarrow.Table) -> None:
 
 
 def insert(name: str, table: pyarrow.Table) -> None:
-    """Fill a table, column by column in their order: names may be whatever ClickHouse takes."""
+    """Insert rows by column order, so that columns may have any name."""
     with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
         pyarrow.parquet.write_table(table.rename_columns([f"c{i}" for i in range(table.num_columns)]), file.name)
         session().query(
@@ -41,7 +41,7 @@ def insert(name: str, table: pyarrow.Table) -> None:
 
 
 def type_of(column: pyarrow.ChunkedArray) -> str:
-    """As such tables are made: a column is Nullable only if it must be, which differs for every function."""
+    """Return the ClickHouse type of a column: Nullable only if it has nulls (functions treat both differently)."""
     type_ = column.type
     if pyarrow.types.is_null(type_):
         return "Nullable(Int64)"  # A column without any value is one of ranks.
@@ -60,7 +60,7 @@ def rows_of(sql: str) -> list[dict[str, Any]]:
 
 
 def export(sql: str, path: Path, format_: str) -> Path:
-    """Write an answer as `clickhouse-client --format` does."""
+    """Write a query result in the format of `clickhouse-client --format`."""
     path.write_bytes(session().query(sql, format_).bytes())
     return path
 

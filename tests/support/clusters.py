@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on the loopback: a master and workers, each a process of its own."""
+"""A standalone Spark cluster on the loopback interface: a master and workers, each in its own process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def free_port() -> int:
 
 
 def ask(url: str) -> Any:
-    """Return the JSON that a page of Spark answers with, None while it does not."""
+    """Return the JSON of a Spark status page; None while it does not answer."""
     try:
         with urllib.request.urlopen(url, timeout=5) as page:
             return json.load(page)
@@ -49,7 +49,7 @@ def ask(url: str) -> Any:
 
 
 def wait_until(condition: Any, what: str, seconds: float = PATIENCE) -> Any:
-    """Return the first true value of a condition, tried until it is."""
+    """Poll a condition until it is true, and return its value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = condition()
@@ -60,14 +60,14 @@ def wait_until(condition: Any, what: str, seconds: float = PATIENCE) -> Any:
 
 
 def logged(log: Path, pattern: str) -> str | None:
-    """Return the first words of a log that match."""
+    """Return the first match of a pattern in a log file."""
     found = re.search(pattern, log.read_text(errors="replace"))
     return found and found[0]
 
 
 @dataclass
 class Cluster:
-    """A running cluster: where its master answers, and the processes of its workers."""
+    """A running cluster: the address of its master, and the processes of its workers."""
 
     url: str
     page: str
@@ -85,7 +85,7 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
-    """Start a master and workers of one core each, and stop them at the end."""
+    """Start a master and workers with one core each; stop them on exit."""
     require_java()
     # Nothing compiled for long that runs for a minute.
     options = " ".join(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *(f"-D{n}={v}" for n, v in TIMEOUTS.items())])

@@ -1,4 +1,4 @@
-"""A random click log from a seed: every layout, column type, container and name, and at times a defect.
+"""Random click logs from a seed: every layout, column type, container and name, and sometimes a defect.
 
 What is drawn is a `Trial`: the rows as the oracle reads them (`oracle`), and the same as what a user holds.
 """
@@ -50,7 +50,7 @@ Columns = dict[str, Column]
 
 @dataclass(frozen=True)
 class Trial:
-    """A log as the oracle reads it and as posbias is given it, and how it is harvested."""
+    """A random log for the oracle and for posbias, and the arguments of the harvest."""
 
     log: Log
     max_rank: int
@@ -128,7 +128,7 @@ _CLICKS = (pa.bool_(), pa.int8(), pa.int64(), pa.uint8(), pa.float64(), pa.decim
 
 
 def _typed(values: list[Any], type_: pa.DataType) -> list[Any]:
-    """Return whole numbers as a type holds them."""
+    """Convert whole numbers to a column type."""
     if pa.types.is_boolean(type_):
         return [None if v is None else bool(v) for v in values]
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
@@ -196,7 +196,7 @@ _DEVICES = ("phone", "desk top", "it's", "ü 🚀", None)
 
 
 def _count(chance: random.Random, log: Log) -> Log:
-    """Return the log with equal rows counted together, though some in two parts and some times a large number."""
+    """Return the aggregated log; some rows are split in two, and some counts are multiplied by a large number."""
     scale = chance.choice([1, 1, 7, 2**31, 10**11])
     counted = []
     for row in aggregate(log).rows:
@@ -269,7 +269,7 @@ def _some(chance: random.Random, n: int) -> list[int]:
 
 
 def _put(role: str, value: Any, type_: pa.DataType | None = None) -> Spoil:
-    """Write a value into some rows of a column, as another type if its own does not hold it."""
+    """Return a defect that writes a value into some rows of a column, with another type if needed."""
 
     def spoil(chance: random.Random, columns: Columns, names: Names) -> None:
         name = getattr(names, role)
@@ -283,7 +283,7 @@ def _put(role: str, value: Any, type_: pa.DataType | None = None) -> Spoil:
 
 
 def _put_rank(value: Any, type_: pa.DataType) -> Spoil:
-    """Write no rank into a rank column of a wide log, or the ranks of a long one's second table."""
+    """Return a defect that writes an invalid rank into a wide log or into the rankings of a long log."""
 
     def spoil(chance: random.Random, columns: Columns, names: Names) -> None:
         before, after = names.ranks.split("{ranker}")
@@ -300,14 +300,14 @@ def _put_rank(value: Any, type_: pa.DataType) -> Spoil:
 
 
 def _twice(chance: random.Random, columns: Columns, names: Names) -> None:
-    """Log some results of page views twice."""
+    """Duplicate some results of page views."""
     some = _some(chance, len(columns[names.query][1]))
     for _, values in columns.values():
         values += [values[i] for i in some]
 
 
 def _elsewhere(chance: random.Random, columns: Columns, names: Names) -> None:
-    """Show a result where its ranker does not put it, within the top ranks: beyond them nothing is counted."""
+    """Show a result at a position that contradicts its ranker, within the counted ranks."""
     values = _typed(columns[names.position][1], pa.int64())
     for i in _some(chance, len(values)):
         values[i] = 2 if values[i] == 1 else 1
@@ -439,7 +439,7 @@ def _parquet(chance: random.Random, columns: Columns, path: Path) -> Path:
 
 
 def _parts(chance: random.Random, columns: Columns, path: Path, write: Write) -> Any:
-    """Write several files, by a list, a folder or a pattern."""
+    """Write several files, and return them as a list, a folder or a pattern."""
     path.mkdir()
     n = len(next(iter(columns.values()))[1])
     cuts = sorted({0, n, *(chance.randint(0, n) for _ in range(2))})
@@ -488,7 +488,7 @@ ON_SPARK = ("csv", "json", "parquet", "parts of csv", "parts of parquet", "arrow
 
 
 def _folders(chance: random.Random, columns: Columns, path: Path, column: str, write: Write) -> Path:
-    """Write a folder for each value of a segment column, which the files then lack."""
+    """Write one partition folder for each value of a segment column."""
     _, values = columns[column]
     for value in dict.fromkeys(values):
         name = "__HIVE_DEFAULT_PARTITION__" if value is None else quote(str(value), safe="")
@@ -507,7 +507,7 @@ def _folders(chance: random.Random, columns: Columns, path: Path, column: str, w
 
 
 def draw(seed: int, folder: Path, containers: tuple[str, ...] = tuple(CONTAINERS)) -> Trial:
-    """Return the trial of a seed, whose files are in a folder."""
+    """Return the random log of a seed, with its files in a folder."""
     chance = random.Random(seed)
     container = chance.choice(containers)
     segmented = chance.random() < 0.35
@@ -599,5 +599,5 @@ def _arguments(log: Log, names: Names) -> dict[str, Any]:
 
 
 def click_log(trial: Trial) -> posbias.ClickLog:
-    """Return the log of a trial, as a user names it."""
+    """Return the `ClickLog` of a random log."""
     return posbias.ClickLog(trial.source, **trial.arguments)

@@ -1,4 +1,4 @@
-"""Logs of interleaved lists: two rankers' results on one page, by team draft or balanced."""
+"""Simulate logs of interleaved lists: results of two rankers on one page, by team draft or balanced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TRUTH = 1 / np.arange(1, 11)
 
 
 def team_draft(lists: np.ndarray, length: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
-    """The results shown and the team of each: in each round a coin says who picks first (Radlinski et al., 2008)."""
+    """Return the results shown and their teams by team draft, with a coin per round (Radlinski et al., 2008)."""
     shown: list[int] = []
     teams: list[int] = []
     while len(shown) < length:

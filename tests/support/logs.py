@@ -1,4 +1,4 @@
-"""Small random click logs in every layout, hostile names in them, in every form that users have."""
+"""Small random click logs in every layout and form, with hostile names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEIGHTINGS = ("traffic", "uniform", "harmonic")
 
 @dataclass(frozen=True)
 class Log:
-    """A log as the oracle reads it (tests/support/oracle.py)."""
+    """A log in the form of the oracle (tests/support/oracle.py)."""
 
     layout: str
     rows: list[Row]
@@ -44,7 +44,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Names:
-    """What the user calls the columns. The defaults are those of posbias."""
+    """The column names of a log. The defaults are those of posbias."""
 
     query: str = "query_id"
     doc: str = "doc_id"
@@ -246,7 +246,7 @@ def rank_of(doc: Any, listed: list[Any]) -> int | None:
 
 @st.composite
 def hostile_names(draw: st.DrawFn) -> Names:
-    """Ten columns by names that need quoting, and a template for the ranks that does too."""
+    """Draw ten column names and a rank template that need quoting."""
     columns = draw(st.permutations(HOSTILE_COLUMNS))[:10]
     query, doc, ranker, position, click, view, impressions, clicks, rank, segment = columns
     template = draw(st.sampled_from(HOSTILE_TEMPLATES))
@@ -254,7 +254,7 @@ def hostile_names(draw: st.DrawFn) -> Names:
 
 
 def aggregate(log: Log) -> Log:
-    """The same log with equal rows counted together: `impressions` and `clicks` in place of `clicked`."""
+    """Return the aggregated log: equal rows have `impressions` and `clicks` instead of `clicked`."""
     counts: dict[str, Row] = {}
     for row in log.rows:
         same = {name: value for name, value in row.items() if name not in ("clicked", "view")}
@@ -319,7 +319,7 @@ def to_parquet(rows: list[Row], stem: Path) -> Path:
 
 
 def to_parquet_parts(rows: list[Row], stem: Path) -> list[Path]:
-    """Two files, so that one of them may lack every rank of some ranker."""
+    """Write two files; one of them may have no rank of some ranker."""
     half = (len(rows) + 1) // 2
     parts = [part for part in (rows[:half], rows[half:]) if part]
     return [to_parquet(part, stem.with_name(f"{stem.name}_{i}")) for i, part in enumerate(parts)]

@@ -1,4 +1,4 @@
-"""The harvest, slowly: sections 3 and 4 of the paper in loops and fractions, to be read beside it.
+"""The oracle of the harvest: sections 3 and 4 of the paper in plain loops and fractions.
 
 A log is a list of dicts, one for each result shown: `query`, `doc`, `ranker`, `position` and `clicked`, or
 `impressions` and `clicks` in its place where rows were counted together. A wide log's rows have `ranks` too,
@@ -35,7 +35,7 @@ def query_doc(row: Row) -> Stratum:
 
 
 def top(rows: Iterable[Row], M: int) -> list[Row]:
-    """The results shown within the top M. A row of no impressions is none."""
+    """Return the rows within the top M that have impressions."""
     return [row for row in rows if row["position"] <= M and impressions(row) > 0]
 
 
@@ -81,7 +81,7 @@ def replay_shares(rows: Iterable[Row], M: int, stratum: Callable[[Row], Stratum]
 
 
 def not_functions(shares: Shares) -> int:
-    """How many (query, document, ranker) were seen at more than one rank."""
+    """Return how many (query, document, ranker) have more than one rank."""
     return sum(len(at) > 1 for by_ranker in shares.values() for at in by_ranker.values())
 
 

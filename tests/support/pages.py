@@ -1,4 +1,4 @@
-"""A page of HTML as a test reads it: its elements in a row, with their attributes and the text directly in them."""
+"""Parse an HTML page into a list of elements with their attributes and text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _IMPLIED = {"td", "th", "tr", "p", "li", "dt", "dd"}
 
 @dataclass
 class Element:
-    """One element: what it is called, its attributes, and its text with that of all in it."""
+    """An HTML element: its tag, its attributes, and its text including that of nested elements."""
 
     tag: str
     attributes: dict[str, str]
@@ -56,7 +56,7 @@ class _Reader(HTMLParser):
 
 
 def elements(page: str) -> list[Element]:
-    """Return all elements of a page, whose tags must match."""
+    """Return all elements of a page; its tags must be balanced."""
     reader = _Reader()
     reader.feed(page)
     reader.close()
@@ -65,7 +65,7 @@ def elements(page: str) -> list[Element]:
 
 
 def table(page: str, caption: str) -> list[list[str]]:
-    """Return the rows of the table with a caption, the first of them its heads."""
+    """Return the rows of the table with a caption, header first."""
     found = elements(page)
     start = next(n for n, one in enumerate(found) if one.tag == "table" and one.text.strip().startswith(caption))
     rows: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server: a temporary cluster on a socket in a folder, made for a test session and gone after it."""
+"""A temporary PostgreSQL server on a socket in a folder, for one test session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shar
 
 
 def programs() -> Path:
-    """The folder of initdb and postgres: Debian's, or wherever they are on the path."""
+    """Return the folder of initdb and postgres: that of Debian, or one on the path."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4].split(".")[0]))
     found = debian[-1] if debian else shutil.which("initdb")
     if not found:
@@ -45,7 +45,7 @@ class Server:
 
 @contextlib.contextmanager
 def server() -> Iterator[Server]:
-    """A running server. PostgreSQL refuses to run as root: then it runs as the user of Debian's package."""
+    """Run a server. PostgreSQL does not run as root, so root starts it as the user of the Debian package."""
     bin_, folder = programs(), Path(tempfile.mkdtemp(prefix="posbias-postgres-", dir="/tmp"))
     owner = pwd.getpwnam("postgres") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     os.chown(folder, owner.pw_uid, owner.pw_gid)

@@ -32,12 +32,12 @@ SETTINGS = {
 
 
 def on_server(engine: str) -> Any:
-    """Return an engine as a parameter of tests, marked unless it needs nothing but Python."""
+    """Return an engine as a test parameter, marked `server` if it needs more than Python."""
     return pytest.param(engine, marks=[] if engine == "duckdb" else [pytest.mark.server])
 
 
 def require_java() -> None:
-    """Skip a test where Java is missing, which in CI is a failure."""
+    """Skip a test without Java; in CI, fail it."""
     if shutil.which("java") is None:
         pytest.skip("Java is not installed: apt install openjdk-17-jre-headless")
 
@@ -52,7 +52,7 @@ def session() -> SparkSession:
 
 
 def event_log(folder: Path) -> dict[str, str]:
-    """Return the settings by which Spark writes down what happened."""
+    """Return the settings that make Spark write an event log."""
     folder.mkdir()
     return {
         "spark.eventLog.enabled": "true",
@@ -62,12 +62,12 @@ def event_log(folder: Path) -> dict[str, str]:
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
-    """Return what Spark wrote down, in order."""
+    """Return the events of the Spark event log, in order."""
     return [json.loads(line) for path in folder.rglob("events_*") for line in path.read_text().splitlines()]
 
 
 def assert_same_counts(found: posbias.Harvest, expected: posbias.Harvest) -> None:
-    """Two engines counted the same, to the last count: everything but the buckets, whose hash is the engine's own."""
+    """Assert that two engines have the same counts, except for buckets, whose hash depends on the engine."""
     assert found.page_views == expected.page_views
     assert found.segments == expected.segments
     one, other = (_without_buckets(h).columns() for h in (found, expected))

@@ -126,7 +126,7 @@ def to_csv(rows: list[Row], folder: Path) -> Path:
 
 
 def to_quoted_csv(rows: list[Row], folder: Path) -> Path:
-    """Everything in quotes, a byte order mark, capitals and another order of columns."""
+    """Write a CSV file with quotes, a byte order mark, upper-case names and another order of columns."""
     path = folder / "COUNTS.csv"
     shuffled = [{name.upper(): row[name] for name in reversed(row)} for row in rows]
     path.write_text(csv_text(shuffled, quoting=csv.QUOTE_ALL), encoding="utf-8-sig", newline="")
@@ -134,7 +134,7 @@ def to_quoted_csv(rows: list[Row], folder: Path) -> Path:
 
 
 def to_gzip(rows: list[Row], folder: Path) -> Path:
-    """Compressed, with semicolons, and NULL spelled out."""
+    """Write a gzipped CSV file with semicolons and the text NULL."""
     path = folder / "counts.csv.gz"
     told = [{name: "NULL" if value is None else value for name, value in row.items()} for row in rows]
     path.write_bytes(gzip.compress(csv_text(told, delimiter=";", lineterminator="\n").encode()))
@@ -142,7 +142,7 @@ def to_gzip(rows: list[Row], folder: Path) -> Path:
 
 
 def to_floats(rows: list[Row], folder: Path) -> Path:
-    """As pandas writes columns of numbers with missing values."""
+    """Write numbers as floats, like pandas with missing values."""
     path = folder / "floats.csv"
     path.write_text(csv_text([{n: float(v) if isinstance(v, int) else v for n, v in row.items()} for row in rows]))
     return path
@@ -155,7 +155,7 @@ def to_parquet(rows: list[Row], folder: Path) -> Path:
 
 
 def to_decimals(rows: list[Row], folder: Path) -> Path:
-    """As Snowflake writes numbers: decimals under names in capitals."""
+    """Write decimals under upper-case names, like Snowflake."""
     path = folder / "COUNTS.parquet"
     told = [{n.upper(): Decimal(v) if isinstance(v, int) else v for n, v in row.items()} for row in rows]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(told), path)
