@@ -174,13 +174,13 @@ worker.onmessage = event => {
 }
 worker.postMessage(asked)
 </script></body>"""
-# As a search changes the question it is given, and keeps what it answered.
+# A search that changes the question it gets and reuses its answer.
 ANSWERING = """const found = ["a page"]
 self.onmessage = event => { event.data.input = ""; self.postMessage({ found }); self.postMessage({ found }) }"""
 
 
 @pytest.mark.server
-def test_search_works_from_a_local_folder(tmp_path: Path) -> None:
+def test_search_in_a_local_folder_keeps_the_typed_text(tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("needs chromium")
