@@ -285,7 +285,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     ),
     "no click beyond": (
         ["estimate", "{log}", "--sql", "SELECT * REPLACE (clicked * (position = 1)::INT AS clicked) FROM source"],
-        "there is no click beyond rank 1, in 6,000 impressions",
+        "there is no click below rank 1, in 6,000 impressions",
     ),
     "one ranker": (["estimate", "{log}", "--sql", "FROM source WHERE ranker = 'a'"], "Only one ranker"),
     "not a harvest": (["merge", "{log}", "-o", "x.parquet"], "harvest it first: posbias harvest"),
