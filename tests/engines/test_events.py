@@ -226,7 +226,7 @@ def test_partition_folder_gives_the_ranker_only_on_request(tmp_path: Path) -> No
         shown = pa.Table.from_pylist([row for row in as_arrays(rows) if row["ranker"] == ranker])
         pq.write_table(shown.drop_columns("ranker"), folder / "x.parquet")
     clicks = pa.Table.from_pylist(clicks_of(rows))
-    with pytest.raises(posbias.LogError, match=r"two columns named 'ranker'.* name it for what it is"):
+    with pytest.raises(posbias.LogError, match=r"two columns named 'ranker'.* give its name as an argument"):
         written(join(tmp_path / "shown", clicks), tmp_path)
     assert keyed(written(join(tmp_path / "shown", clicks, ranker="ranker"), tmp_path)[0]) == keyed(rows)
 

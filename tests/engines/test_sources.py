@@ -206,7 +206,7 @@ def test_partitions_are_columns(ending: str, table: pa.Table, expected: posbias.
         folder.mkdir(parents=True)
         part = table.filter(pa.compute.equal(table["ranker"], name)).drop_columns(["ranker"])
         write(part, folder / f"log.{ending}")
-    with pytest.raises(posbias.LogError, match=r"only folders are called so.* Add ranker='ranker'"):
+    with pytest.raises(posbias.LogError, match=r"it exists only in the names of folders.* Add ranker='ranker'"):
         harvest(tmp_path)
     assert_same(harvest(tmp_path, ranker="ranker"), expected)
     by_day = posbias.harvest(posbias.ClickLog(tmp_path, ranker="ranker"), max_rank=6, by=["day"])

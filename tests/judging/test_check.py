@@ -315,7 +315,7 @@ def test_one_result_twice_in_a_page_view(rows: Rows) -> None:
 
 def test_dropping_duplicates_needs_the_page_view(rows: Rows) -> None:
     renamed = [{("request" if n == "impression_id" else n): v for n, v in row.items()} for row in rows]
-    with pytest.raises(posbias.LogError, match=r"Name the page view.s column.* Add impression=.request"):
+    with pytest.raises(posbias.LogError, match=r"Name the column of the page view.* Add impression=.request"):
         check(renamed, duplicates="drop")
     assert check(renamed, duplicates="drop", impression="request").findings == ()
     with pytest.raises(posbias.LogError, match="cannot be dropped from an aggregated log"):
@@ -684,7 +684,7 @@ def test_other_missing_columns(table: pa.Table) -> None:
     assert only(check(table, ranks="{ranker}_rank"), "missing-ranks").severity == "error"
     problem = only(check(table, impressions="shows", clicks="clicks"), "missing-column")
     assert problem.message == "Columns 'shows', 'clicks' are not in the log"
-    with pytest.raises(posbias.LogError, match=r"must hold \{ranker\} once"):
+    with pytest.raises(posbias.LogError, match=r"must contain \{ranker\} once"):
         posbias.ClickLog(table, ranks="rank_")
     with pytest.raises(posbias.LogError, match="not both"):
         posbias.ClickLog(table, ranks="rank_{ranker}", rankings=table)

@@ -341,7 +341,7 @@ def test_rows_shown_elsewhere_are_left_out_with_a_warning(engine: Any) -> None:
     exported = load(answer(engine, Log("wide", rows, ("A", "B"))))
     assert exported.about["rows_contradicted"] == 1
     assert "1 of 2 rows were left out" in exported.findings[0].message
-    with pytest.raises(posbias.LogError, match="All 1 rows within the top ranks"):
+    with pytest.raises(posbias.LogError, match="in all 1 rows within the top ranks"):
         load(answer(engine, Log("wide", rows[1:], ("A", "B"))))
 
 
@@ -518,7 +518,7 @@ def test_a_table_in_backticks_is_the_same() -> None:
         ({"rankings": "ranked"}, "must name every ranker"),
         ({"ranks": "none", "rankers": ["a"]}, "Leave rankers out"),
         ({"ranks": "rank"}, r"must contain {ranker} once"),
-        ({"impressions": "n"}, "both columns or neither"),
+        ({"impressions": "n"}, "both impressions and clicks, or neither"),
         ({"impressions": "n", "clicks": "c", "duplicates": "drop"}, "cannot be dropped from an aggregated log"),
         ({"table": "a..b"}, "has an empty part"),
         ({"table": ""}, "has an empty part"),
