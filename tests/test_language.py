@@ -18,7 +18,12 @@ WORDS = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-FILES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".html", ".js", ".css"))
+FILES = sorted(
+    path
+    for folder in ("src", "docs")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in (".py", ".md", ".html", ".js", ".css")
+)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
