@@ -573,7 +573,7 @@ class CellRows:
         return replace(rows, cell_weight=rows.cell_weight * weights[rows.cell_bucket])
 
     def in_buckets(self, used: BoolArray) -> CellRows:
-        """Return the rows of some buckets, and number these buckets anew."""
+        """Return the rows of some buckets, and renumber these buckets."""
         rows, number = self.where(used[self.cell_bucket][self.cell]), np.cumsum(used) - 1
         return replace(rows, cell_bucket=number[rows.cell_bucket], buckets=int(used.sum()))
 

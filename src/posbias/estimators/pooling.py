@@ -44,7 +44,7 @@ _MIN_GAIN = 4.0
 _USUAL_SIZE, _NEAR_ZERO, _MAX_PRIOR_OF_NONE = 0.32, 6.0, 0.1
 # Models less likely than the first make no difference; models less likely than the second are not tried again.
 _UNLIKELY, _HOPELESS = 1e-3, 1e-6
-# How often the scores are computed anew at the new curves, and the largest step in log p of each time.
+# How often the scores are computed again at the new curves, and the largest step in log p of each time.
 _LINEARISATIONS, _MAX_STEP = 3, 1.0
 # Pseudo-clicks for the relevance level of a segment. Its few clicks share their chance errors with its score: with 1 in
 # place of 20, 3,000 segments of ten rows each had an estimate of .55 for .5.

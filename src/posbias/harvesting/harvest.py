@@ -74,7 +74,7 @@ _COUNTERS = {"signatures": count_signatures, "exposures": count_exposures}
 CountAxis = Literal["segment", "bucket", "ranker", "rank"]
 # The repr of a harvest names at most this many rankers.
 _MAX_NAMED_RANKERS = 6
-# Interventions with more numbers than this (16 MB, twice) are computed anew each time instead of kept in memory.
+# Interventions with more numbers than this (16 MB, twice) are computed again each time instead of kept in memory.
 _MAX_CACHED = 2 * 10**6
 
 

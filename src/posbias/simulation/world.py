@@ -47,7 +47,7 @@ class World:
         skew (float, default 0.0): how unequally often queries recur. At 0 each has `repeats` page views. Above 0 the
             number is Poisson with a log-normal rate, whose logarithm has this standard deviation.
         relevant (float, default 0.3): the share of relevant documents.
-        random (tuple of str, default ()): rankers that show the candidates in random order, drawn anew for each page
+        random (tuple of str, default ()): rankers that show the candidates in random order, drawn for each page
             view; `RandomTraffic` reads the curve from them. They have a share of `traffic`, but no quality and no
             ranks.
         sticky (bool, default False): whether one ranker serves all page views of a query, as where traffic is split by
