@@ -126,80 +126,6 @@ def table_kind(layout: Layout, weighting: Weighting) -> TableKind:
     return "signatures" if layout.ranks_known and weighting == "traffic" else "exposures"
 
 
-# ---- Checks of arguments and findings
-
-
-def check_settings(max_rank: int, weighting: Weighting | None = None, non_functional: str = "share") -> None:
-    """Raise an error if these arguments of a harvest are not valid."""
-    integer("max_rank", max_rank, 2, MAX_RANKS, LogError)
-    if weighting is not None:
-        one_of("weighting", weighting, WEIGHTINGS, LogError)
-    one_of("non_functional", non_functional, ("share", "refuse"), LogError)
-
-
-def check_window(opened: OpenLog, kind: TableKind) -> None:
-    """Reject a window for a log whose ranks are known, where it would have no effect."""
-    if opened.schema.window is not None and kind == "signatures":
-        raise LogError(
-            "A window is used only in replay, where a document is compared with itself at the ranks where it was "
-            "shown. This log has the rank of each ranker in every row. Leave window out, or segment by it.",
-            {"by": [opened.schema.window]},
-        )
-
-
-def check_segment_columns(opened: OpenLog, by: Sequence[str]) -> None:
-    """Reject segment columns that do not exist, that were counted, or that have too many values."""
-    for column in names("by", by, LogError):
-        require_column(column, opened.schema.types, argument="by")
-    check_segment_roles(opened.schema, by)
-    if by:
-        columns = ", ".join(map(opened.dialect.quote, by))
-        distinct = f"SELECT DISTINCT {columns} FROM log LIMIT {MAX_SEGMENTS + 1}"
-        if opened.rows(f"SELECT COUNT(*) FROM ({distinct}) found", "Counting segments")[0][0] > MAX_SEGMENTS:
-            raise LogError(
-                f"The segment columns {listed(by)} have more than {MAX_SEGMENTS:,} different values. A segment is a "
-                "group such as a device or a country, with its own curve: name other columns, or group the values in "
-                "the log or with a query (sql)."
-            )
-
-
-def check_segment_roles(schema: Schema, by: Sequence[str]) -> None:
-    """Reject a counted column as segment: a segment of clicks would have only clicks, at every position."""
-    chosen = names("by", by, LogError)
-    for role in ("position", "click", "clicks", "impressions"):
-        if (column := getattr(schema, role)) in chosen:
-            raise LogError(
-                f"Column {column!r} cannot be both {role} and a segment: a segment is a group of page views, queries "
-                "or documents that is known before anything is shown or clicked. Name another column (by)."
-            )
-
-
-def check_findings(findings: Iterable[Finding], *, force: bool) -> None:
-    """Raise an error if any finding is an error, unless `force` is true."""
-    forced = boolean("force", force)
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors and not forced:
-        raise UnusableLogError(
-            *errors, lead="The log cannot be used as it is:", tail="To continue anyway,", arguments={"force": True}
-        )
-
-
-def check_page_view_ids(opened: OpenLog, plan: QueryPlan) -> None:
-    """Reject rows without a page view id if duplicates are dropped: they would all look like duplicates of one row."""
-    name = opened.schema.impression or ""
-    view = opened.dialect.nan_to_null(opened.dialect.quote(name), opened.schema.types[name])
-    rows, known = opened.rows(f"SELECT COUNT(*), COUNT({view}) FROM log")[0]
-    check_usable(opened, plan, rows, rows - known)
-
-
-def check_usable(opened: OpenLog, plan: QueryPlan, rows: int, unusable: int) -> None:
-    """Raise an error if the log has no rows, or rows that cannot be counted; the error explains why."""
-    if rows == 0:
-        raise LogError("The log is empty: it has columns but no rows. Check the path, or the filter that made it.")
-    if unusable:
-        raise explain_unusable(opened, plan, unusable, rows)
-
-
 # ---- Wide and long: count by signature
 
 
@@ -577,3 +503,77 @@ def scan_rows(opened: OpenLog, plan: QueryPlan) -> FirstScan:
     """Scan all rows of a log."""
     profile = profile_log(opened, plan)
     return FirstScan(profile.rankers, RowCounts.by_profile(profile), profile.max_impressions, profile.impressions)
+
+
+# ---- Checks of arguments and findings
+
+
+def check_settings(max_rank: int, weighting: Weighting | None = None, non_functional: str = "share") -> None:
+    """Raise an error if these arguments of a harvest are not valid."""
+    integer("max_rank", max_rank, 2, MAX_RANKS, LogError)
+    if weighting is not None:
+        one_of("weighting", weighting, WEIGHTINGS, LogError)
+    one_of("non_functional", non_functional, ("share", "refuse"), LogError)
+
+
+def check_window(opened: OpenLog, kind: TableKind) -> None:
+    """Reject a window for a log whose ranks are known, where it would have no effect."""
+    if opened.schema.window is not None and kind == "signatures":
+        raise LogError(
+            "A window is used only in replay, where a document is compared with itself at the ranks where it was "
+            "shown. This log has the rank of each ranker in every row. Leave window out, or segment by it.",
+            {"by": [opened.schema.window]},
+        )
+
+
+def check_segment_columns(opened: OpenLog, by: Sequence[str]) -> None:
+    """Reject segment columns that do not exist, that were counted, or that have too many values."""
+    for column in names("by", by, LogError):
+        require_column(column, opened.schema.types, argument="by")
+    check_segment_roles(opened.schema, by)
+    if by:
+        columns = ", ".join(map(opened.dialect.quote, by))
+        distinct = f"SELECT DISTINCT {columns} FROM log LIMIT {MAX_SEGMENTS + 1}"
+        if opened.rows(f"SELECT COUNT(*) FROM ({distinct}) found", "Counting segments")[0][0] > MAX_SEGMENTS:
+            raise LogError(
+                f"The segment columns {listed(by)} have more than {MAX_SEGMENTS:,} different values. A segment is a "
+                "group such as a device or a country, with its own curve: name other columns, or group the values in "
+                "the log or with a query (sql)."
+            )
+
+
+def check_segment_roles(schema: Schema, by: Sequence[str]) -> None:
+    """Reject a counted column as segment: a segment of clicks would have only clicks, at every position."""
+    chosen = names("by", by, LogError)
+    for role in ("position", "click", "clicks", "impressions"):
+        if (column := getattr(schema, role)) in chosen:
+            raise LogError(
+                f"Column {column!r} cannot be both {role} and a segment: a segment is a group of page views, queries "
+                "or documents that is known before anything is shown or clicked. Name another column (by)."
+            )
+
+
+def check_findings(findings: Iterable[Finding], *, force: bool) -> None:
+    """Raise an error if any finding is an error, unless `force` is true."""
+    forced = boolean("force", force)
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors and not forced:
+        raise UnusableLogError(
+            *errors, lead="The log cannot be used as it is:", tail="To continue anyway,", arguments={"force": True}
+        )
+
+
+def check_page_view_ids(opened: OpenLog, plan: QueryPlan) -> None:
+    """Reject rows without a page view id if duplicates are dropped: they would all look like duplicates of one row."""
+    name = opened.schema.impression or ""
+    view = opened.dialect.nan_to_null(opened.dialect.quote(name), opened.schema.types[name])
+    rows, known = opened.rows(f"SELECT COUNT(*), COUNT({view}) FROM log")[0]
+    check_usable(opened, plan, rows, rows - known)
+
+
+def check_usable(opened: OpenLog, plan: QueryPlan, rows: int, unusable: int) -> None:
+    """Raise an error if the log has no rows, or rows that cannot be counted; the error explains why."""
+    if rows == 0:
+        raise LogError("The log is empty: it has columns but no rows. Check the path, or the filter that made it.")
+    if unusable:
+        raise explain_unusable(opened, plan, unusable, rows)

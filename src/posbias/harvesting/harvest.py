@@ -107,7 +107,7 @@ def harvest(
         engine (str, DuckDB or Spark, default None): "duckdb" (embedded, the default) or "spark", or an engine with its
             own settings, such as `posbias.DuckDB(memory_limit="2GB")` or `posbias.Spark(master="yarn")`.
         progress (callable, default silent): called with the name of the current step and the share that is done.
-        max_strata (int, default 2,000,000): with more strata than this, the harvest keeps sums over interventional
+        max_strata (int, default 2,000,000): with more strata than this, the harvest keeps sums over intervention
             sets instead of strata.
         force (bool, default False): go on if the log is damaged (a page view logged twice, only clicks). The findings
             are kept with the harvest. Rows that cannot be counted still raise an error.

@@ -332,7 +332,7 @@ class RankAgreement:
         """Return the agreement of a ranker's ranks in a harvest; None if the harvest does not show it.
 
         Of exposures, the ranks of the same pair are compared; of signatures, the ranks by the ranker with those by
-        each other ranker. Sums over interventional sets show neither.
+        each other ranker. Sums over intervention sets show neither.
         """
         if not isinstance(harvest.table, Cells):
             return None

@@ -65,106 +65,10 @@ _ARRAY = re.compile(r"(?P<duckdb>.+)\[\d*\]$|^ARRAY<(?P<spark>.+)>$")
 _TEXTS = ("VARCHAR", "JSON")
 
 
-def guess_rank_patterns(columns: Iterable[str], rankers: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return name patterns that fit the columns of two rankers or more, with these columns, the most rankers first.
-
-    >>> guess_rank_patterns(["pos_in_bm25", "pos_in_bert", "clicked"], ["bm25", "bert"])
-    {'pos_in_{ranker}': {'bm25': 'pos_in_bm25', 'bert': 'pos_in_bert'}}
-    """
-    found: dict[str, dict[str, str]] = {}
-    for column, ranker in product(columns, filter(None, rankers)):
-        for place in re.finditer(f"(?={re.escape(ranker)})", column):
-            before, after = column[: place.start()], column[place.start() + len(ranker) :]
-            if (before or after) and "{ranker}" not in column:
-                found.setdefault(f"{before}{{ranker}}{after}", {})[ranker] = column
-    several = [(pattern, by_ranker) for pattern, by_ranker in found.items() if len(by_ranker) > 1]
-    return dict(sorted(several, key=lambda item: -len(item[1])))
-
-
-def check_duplicate_columns(names: Iterable[str], where: str) -> None:
-    """Raise an error if two columns of a table have the same name."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise unusable(
-                "duplicate-column",
-                f"Two columns of {where} are named {name!r}",
-                "Rename or leave out one of them. In a query, SELECT * REPLACE (... AS name) replaces a column.",
-            )
-        seen.add(name)
-
-
-def require_column(column: str, columns: Mapping[str, str], *, argument: str, where: str = "the log") -> None:
-    """Raise an error with the most similar column name if a column is missing."""
-    _require_columns({argument: column}, columns, where)
-
-
-def _require_columns(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
-    """Raise one error for all missing columns, with the arguments that probably name them."""
-    missing = {role: column for role, column in wanted.items() if column not in columns}
-    if not missing:
-        return
-    free = [column for column in columns if column not in wanted.values()]
-    guesses: dict[str, str] = {}
-    for role, column in missing.items():
-        meant = guess_column(role, column, [c for c in free if c not in guesses.values()])
-        if meant is not None:
-            guesses[role] = meant
-    names = listed(missing.values())
-    what = f"Column {names} is not in {where}" if len(missing) == 1 else f"Columns {names} are not in {where}"
-    lead = ""
-    if len(missing) == len(guesses) == 1:
-        lead = f"Did you mean {listed(guesses.values())}? "
-    elif len(missing) > 2 and not guesses and where == "the log":
-        lead = "This does not look like a click log, which has one row for each result shown. "
-    raise unusable(
-        "missing-column",
-        what,
-        f"{lead}Columns found: {listed(columns)}. Name the right ones.",
-        count=len(missing),
-        arguments={role: guesses.get(role, "COLUMN") for role in missing},
-    )
-
-
-def guess_column(role: str, wanted: str, columns: Iterable[str]) -> str | None:
-    """Return the column that is probably meant by the name of a missing one, or None.
-
-    >>> guess_column("query", "query_id", ["request_id", "QID", "item"])
-    'QID'
-    >>> guess_column("query", "seach", ["clicks", "search"])
-    'search'
-    """
-    plain = {_plain(column): column for column in reversed(list(columns))}
-    if _plain(wanted) in plain:
-        return plain[_plain(wanted)]
-    near = difflib.get_close_matches(_plain(wanted), plain, n=1, cutoff=0.75)
-    other = [name for name in _OTHER_NAMES.get(role, "").split() if name in plain]
-    return next((plain[name] for name in (*near, *other)), None)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]+", "", name.lower())
-
-
 def resolve_log(log: ClickLog, table: Columns, second: Columns | None) -> Schema:
     """Return the schema of a log from its columns and those of its rankings table."""
     schema = _match(log, table, second or Columns({}, {}))
     return _by_engine_names(schema, table.names, second.names if second else {})
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a table.
-
-    Attributes:
-        types: the type of each column, by its name in the source.
-        names: the names that the engine gives to columns, if they differ from those in the source.
-        in_paths: columns that only the names of folders have, as in `day=2026-01-01/log.parquet`.
-    """
-
-    types: Mapping[str, str]
-    names: Mapping[str, str]
-    in_paths: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -202,6 +106,92 @@ class Schema:
     def roles(self) -> dict[str, str]:
         """The columns that are used, by role."""
         return {role: getattr(self, role) for role in _ROLES if getattr(self, role) is not None}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table.
+
+    Attributes:
+        types: the type of each column, by its name in the source.
+        names: the names that the engine gives to columns, if they differ from those in the source.
+        in_paths: columns that only the names of folders have, as in `day=2026-01-01/log.parquet`.
+    """
+
+    types: Mapping[str, str]
+    names: Mapping[str, str]
+    in_paths: frozenset[str] = frozenset()
+
+
+def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> EventSchema:
+    """Return the schema of two tables of events from their columns."""
+    columns = impressions.types
+    wanted = {"impression": events.impression, "query": events.query, **_documents(events, columns)}
+    optional = {role: getattr(events, role) for role in ("ranker", "application")}
+    if events.names_no_ranker:
+        # A log with a column of this name would have a ranker.
+        columns = {name: type_ for name, type_ in columns.items() if name.lower() != RANKER}
+        optional["ranker"] = None
+    wanted |= {role: name for role, name in optional.items() if name is not None}
+    _require_columns(wanted, columns, "the impressions")
+    _check_distinct_roles({role: name for role, name in wanted.items() if role != "application"})
+    # As in any log, a column that exists only in folder names has a role only if the user names it.
+    unused = columns.keys() - impressions.in_paths - {*wanted.values()}
+    if events.ranker is None and RANKER in unused:
+        wanted["ranker"] = RANKER
+    click_columns = {
+        "click_impression": events.click_impression or events.impression,
+        "click_doc": events.click_doc or events.doc,
+    }
+    _require_columns(click_columns, clicks.types, "the clicks")
+    doc = wanted.get("docs") or wanted["doc"]
+    used = {wanted["impression"], wanted["query"], doc, wanted.get("position"), wanted.get("ranker")}
+    carried = tuple(name for name in columns if name not in used)
+    _check_names_taken(carried)
+
+    def name(column: str) -> str:
+        return impressions.names.get(column, column)
+
+    schema = EventSchema(
+        impression=name(wanted["impression"]),
+        query=name(wanted["query"]),
+        doc=name(doc),
+        ranker=name(wanted["ranker"]) if "ranker" in wanted else None,
+        application=name(wanted["application"]) if "application" in wanted else None,
+        position=name(wanted["position"]) if "position" in wanted else None,
+        carried=tuple(map(name, carried)),
+        types={name(column): type_ for column, type_ in columns.items()},
+        click_impression=clicks.names.get(click_columns["click_impression"], click_columns["click_impression"]),
+        click_doc=clicks.names.get(click_columns["click_doc"], click_columns["click_doc"]),
+        click_types={clicks.names.get(column, column): type_ for column, type_ in clicks.types.items()},
+    )
+    _check_event_types(schema)
+    return schema
+
+
+@dataclass(frozen=True)
+class EventSchema:
+    """The columns of both tables by their roles, with the names that the engine gives them."""
+
+    impression: str
+    query: str
+    doc: str
+    ranker: str | None
+    application: str | None
+    # None if each row is a page view: then `doc` is the array of its documents, in the order shown.
+    position: str | None
+    carried: tuple[str, ...]
+    types: Mapping[str, str]
+    click_impression: str
+    click_doc: str
+    click_types: Mapping[str, str]
+    # The names that the user gives to columns, if they differ.
+    user_names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def doc_type(self) -> str:
+        """The type of document ids."""
+        return self.types[self.doc] if self.position is not None else element_type(self.types[self.doc])
 
 
 def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
@@ -300,6 +290,53 @@ def _is_similar(wanted: str, column: str) -> bool:
     (True, False, False)
     """
     return bool(difflib.get_close_matches(_plain(wanted), [_plain(column)], n=1, cutoff=0.85))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.lower())
+
+
+def guess_column(role: str, wanted: str, columns: Iterable[str]) -> str | None:
+    """Return the column that is probably meant by the name of a missing one, or None.
+
+    >>> guess_column("query", "query_id", ["request_id", "QID", "item"])
+    'QID'
+    >>> guess_column("query", "seach", ["clicks", "search"])
+    'search'
+    """
+    plain = {_plain(column): column for column in reversed(list(columns))}
+    if _plain(wanted) in plain:
+        return plain[_plain(wanted)]
+    near = difflib.get_close_matches(_plain(wanted), plain, n=1, cutoff=0.75)
+    other = [name for name in _OTHER_NAMES.get(role, "").split() if name in plain]
+    return next((plain[name] for name in (*near, *other)), None)
+
+
+def _require_columns(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
+    """Raise one error for all missing columns, with the arguments that probably name them."""
+    missing = {role: column for role, column in wanted.items() if column not in columns}
+    if not missing:
+        return
+    free = [column for column in columns if column not in wanted.values()]
+    guesses: dict[str, str] = {}
+    for role, column in missing.items():
+        meant = guess_column(role, column, [c for c in free if c not in guesses.values()])
+        if meant is not None:
+            guesses[role] = meant
+    names = listed(missing.values())
+    what = f"Column {names} is not in {where}" if len(missing) == 1 else f"Columns {names} are not in {where}"
+    lead = ""
+    if len(missing) == len(guesses) == 1:
+        lead = f"Did you mean {listed(guesses.values())}? "
+    elif len(missing) > 2 and not guesses and where == "the log":
+        lead = "This does not look like a click log, which has one row for each result shown. "
+    raise unusable(
+        "missing-column",
+        what,
+        f"{lead}Columns found: {listed(columns)}. Name the right ones.",
+        count=len(missing),
+        arguments={role: guesses.get(role, "COLUMN") for role in missing},
+    )
 
 
 def _check_not_only_in_path(log: ClickLog, wanted: Mapping[str, str], table: Columns, where: str) -> None:
@@ -465,141 +502,6 @@ def names_differ_by_case(columns: Iterable[str], where: str) -> UnusableLogError
     )
 
 
-def check_rankers(schema: Schema, rankers: Sequence[str]) -> None:
-    """Raise an error if there are too many rankers, or if two names are equal in the type of the ranker column."""
-    if len(rankers) > MOST_RANKERS:
-        raise unusable(
-            "too-many-rankers",
-            f"There are too many rankers: {len(rankers):,} in column {schema.ranker!r}, such as "
-            f"{listed(rankers[:3])}; at most {MOST_RANKERS:,} can be compared",
-            "Name the column of the ranking function whose ranking was shown (ranker), not of ids of queries, users or "
-            "page views.",
-            count=len(rankers),
-        )
-    if schema.types[schema.ranker] == "VARCHAR":
-        return
-    by_value: dict[object, str] = {}
-    for name in rankers:
-        other = by_value.setdefault(_value(name), name)
-        if other != name:
-            raise unusable(
-                "identical-ranker-names",
-                f"The rankers {listed([other, name])} have the same value in column {schema.ranker!r}, which is "
-                f"{schema.types[schema.ranker]}" + _shared_rank_columns(schema, (other, name)),
-                "Leave one of them out, or write the ranker as text.",
-            )
-
-
-def _value(name: str) -> object:
-    """Return the name of a ranker as a number if it is one, else in lower case."""
-    try:
-        return Decimal(name.strip()).normalize()
-    except InvalidOperation:
-        return name.strip().lower()
-
-
-def _shared_rank_columns(schema: Schema, rankers: Sequence[str]) -> str:
-    columns = [schema.rank_columns[name] for name in rankers if name in schema.rank_columns]
-    return f": {listed(columns)} would both hold its ranks" if columns else ""
-
-
-def check_count_sums(schema: Schema, impressions: int) -> None:
-    """Raise an error if the counts of an aggregated log add up to more than can be represented exactly."""
-    if impressions > MOST_IMPRESSIONS:
-        raise counts_overflow(schema)
-
-
-def counts_overflow(schema: Schema) -> UnusableLogError:
-    """Return the error of counts whose sum cannot be represented exactly."""
-    return unusable(
-        "counts-overflow",
-        f"The counts in {schema.impressions!r} and {schema.clicks!r} add up to more than 2^53",
-        "No log has so many impressions. Check that both columns hold counts, not ids or times.",
-    )
-
-
-def resolve_events(events: Events, impressions: Columns, clicks: Columns) -> EventSchema:
-    """Return the schema of two tables of events from their columns."""
-    columns = impressions.types
-    wanted = {"impression": events.impression, "query": events.query, **_documents(events, columns)}
-    optional = {role: getattr(events, role) for role in ("ranker", "application")}
-    if events.names_no_ranker:
-        # A log with a column of this name would have a ranker.
-        columns = {name: type_ for name, type_ in columns.items() if name.lower() != RANKER}
-        optional["ranker"] = None
-    wanted |= {role: name for role, name in optional.items() if name is not None}
-    _require_columns(wanted, columns, "the impressions")
-    _check_distinct_roles({role: name for role, name in wanted.items() if role != "application"})
-    # As in any log, a column that exists only in folder names has a role only if the user names it.
-    unused = columns.keys() - impressions.in_paths - {*wanted.values()}
-    if events.ranker is None and RANKER in unused:
-        wanted["ranker"] = RANKER
-    click_columns = {
-        "click_impression": events.click_impression or events.impression,
-        "click_doc": events.click_doc or events.doc,
-    }
-    _require_columns(click_columns, clicks.types, "the clicks")
-    doc = wanted.get("docs") or wanted["doc"]
-    used = {wanted["impression"], wanted["query"], doc, wanted.get("position"), wanted.get("ranker")}
-    carried = tuple(name for name in columns if name not in used)
-    _check_names_taken(carried)
-
-    def name(column: str) -> str:
-        return impressions.names.get(column, column)
-
-    schema = EventSchema(
-        impression=name(wanted["impression"]),
-        query=name(wanted["query"]),
-        doc=name(doc),
-        ranker=name(wanted["ranker"]) if "ranker" in wanted else None,
-        application=name(wanted["application"]) if "application" in wanted else None,
-        position=name(wanted["position"]) if "position" in wanted else None,
-        carried=tuple(map(name, carried)),
-        types={name(column): type_ for column, type_ in columns.items()},
-        click_impression=clicks.names.get(click_columns["click_impression"], click_columns["click_impression"]),
-        click_doc=clicks.names.get(click_columns["click_doc"], click_columns["click_doc"]),
-        click_types={clicks.names.get(column, column): type_ for column, type_ in clicks.types.items()},
-    )
-    _check_event_types(schema)
-    return schema
-
-
-@dataclass(frozen=True)
-class EventSchema:
-    """The columns of both tables by their roles, with the names that the engine gives them."""
-
-    impression: str
-    query: str
-    doc: str
-    ranker: str | None
-    application: str | None
-    # None if each row is a page view: then `doc` is the array of its documents, in the order shown.
-    position: str | None
-    carried: tuple[str, ...]
-    types: Mapping[str, str]
-    click_impression: str
-    click_doc: str
-    click_types: Mapping[str, str]
-    # The names that the user gives to columns, if they differ.
-    user_names: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def doc_type(self) -> str:
-        """The type of document ids."""
-        return self.types[self.doc] if self.position is not None else element_type(self.types[self.doc])
-
-
-def element_type(type_: str) -> str:
-    """Return the type of the elements of an array; those of JSON text are text.
-
-    >>> element_type("BIGINT[]"), element_type("ARRAY<BIGINT>"), element_type("ARRAY<STRING>"), element_type("VARCHAR")
-    ('BIGINT', 'BIGINT', 'VARCHAR', 'VARCHAR')
-    """
-    found = _ARRAY.search(type_)
-    inner = (found["duckdb"] or found["spark"]) if found else "VARCHAR"
-    return {"STRING": "VARCHAR", "INT": "INTEGER"}.get(inner, inner)
-
-
 def _documents(events: Events, columns: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of what was shown: an array in the order shown, or a document and its position."""
     if events.docs is not None:
@@ -679,3 +581,101 @@ def _check_event_types(schema: EventSchema) -> None:
                 "An id stored as a fraction may have lost digits, and never equals a whole number. Write both as whole "
                 "numbers. pandas turns ids into fractions if one of them is missing: leave such rows out.",
             )
+
+
+def element_type(type_: str) -> str:
+    """Return the type of the elements of an array; those of JSON text are text.
+
+    >>> element_type("BIGINT[]"), element_type("ARRAY<BIGINT>"), element_type("ARRAY<STRING>"), element_type("VARCHAR")
+    ('BIGINT', 'BIGINT', 'VARCHAR', 'VARCHAR')
+    """
+    found = _ARRAY.search(type_)
+    inner = (found["duckdb"] or found["spark"]) if found else "VARCHAR"
+    return {"STRING": "VARCHAR", "INT": "INTEGER"}.get(inner, inner)
+
+
+def guess_rank_patterns(columns: Iterable[str], rankers: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return name patterns that fit the columns of two rankers or more, with these columns, the most rankers first.
+
+    >>> guess_rank_patterns(["pos_in_bm25", "pos_in_bert", "clicked"], ["bm25", "bert"])
+    {'pos_in_{ranker}': {'bm25': 'pos_in_bm25', 'bert': 'pos_in_bert'}}
+    """
+    found: dict[str, dict[str, str]] = {}
+    for column, ranker in product(columns, filter(None, rankers)):
+        for place in re.finditer(f"(?={re.escape(ranker)})", column):
+            before, after = column[: place.start()], column[place.start() + len(ranker) :]
+            if (before or after) and "{ranker}" not in column:
+                found.setdefault(f"{before}{{ranker}}{after}", {})[ranker] = column
+    several = [(pattern, by_ranker) for pattern, by_ranker in found.items() if len(by_ranker) > 1]
+    return dict(sorted(several, key=lambda item: -len(item[1])))
+
+
+def check_duplicate_columns(names: Iterable[str], where: str) -> None:
+    """Raise an error if two columns of a table have the same name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise unusable(
+                "duplicate-column",
+                f"Two columns of {where} are named {name!r}",
+                "Rename or leave out one of them. In a query, SELECT * REPLACE (... AS name) replaces a column.",
+            )
+        seen.add(name)
+
+
+def require_column(column: str, columns: Mapping[str, str], *, argument: str, where: str = "the log") -> None:
+    """Raise an error with the most similar column name if a column is missing."""
+    _require_columns({argument: column}, columns, where)
+
+
+def check_rankers(schema: Schema, rankers: Sequence[str]) -> None:
+    """Raise an error if there are too many rankers, or if two names are equal in the type of the ranker column."""
+    if len(rankers) > MOST_RANKERS:
+        raise unusable(
+            "too-many-rankers",
+            f"There are too many rankers: {len(rankers):,} in column {schema.ranker!r}, such as "
+            f"{listed(rankers[:3])}; at most {MOST_RANKERS:,} can be compared",
+            "Name the column of the ranking function whose ranking was shown (ranker), not of ids of queries, users or "
+            "page views.",
+            count=len(rankers),
+        )
+    if schema.types[schema.ranker] == "VARCHAR":
+        return
+    by_value: dict[object, str] = {}
+    for name in rankers:
+        other = by_value.setdefault(_value(name), name)
+        if other != name:
+            raise unusable(
+                "identical-ranker-names",
+                f"The rankers {listed([other, name])} have the same value in column {schema.ranker!r}, which is "
+                f"{schema.types[schema.ranker]}" + _shared_rank_columns(schema, (other, name)),
+                "Leave one of them out, or write the ranker as text.",
+            )
+
+
+def _value(name: str) -> object:
+    """Return the name of a ranker as a number if it is one, else in lower case."""
+    try:
+        return Decimal(name.strip()).normalize()
+    except InvalidOperation:
+        return name.strip().lower()
+
+
+def _shared_rank_columns(schema: Schema, rankers: Sequence[str]) -> str:
+    columns = [schema.rank_columns[name] for name in rankers if name in schema.rank_columns]
+    return f": {listed(columns)} would both hold its ranks" if columns else ""
+
+
+def check_count_sums(schema: Schema, impressions: int) -> None:
+    """Raise an error if the counts of an aggregated log add up to more than can be represented exactly."""
+    if impressions > MOST_IMPRESSIONS:
+        raise counts_overflow(schema)
+
+
+def counts_overflow(schema: Schema) -> UnusableLogError:
+    """Return the error of counts whose sum cannot be represented exactly."""
+    return unusable(
+        "counts-overflow",
+        f"The counts in {schema.impressions!r} and {schema.clicks!r} add up to more than 2^53",
+        "No log has so many impressions. Check that both columns hold counts, not ids or times.",
+    )
