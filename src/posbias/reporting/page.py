@@ -47,7 +47,7 @@ _MOST_SEGMENTS = 7
 _MOST_ROWS, _MOST_RANKS = 40, 200
 # JSON with more characters leaves out covariances, and then segments.
 _MOST_JSON = 60_000
-_SEVERITIES = {"error": "Assumption violated", "warning": "Warning", "info": "Checked"}
+_SEVERITIES = {"error": "Assumption violated", "warning": "Warning", "info": "Info"}
 
 
 def render(report: Report, spell: Spelling) -> str:
