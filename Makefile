@@ -13,7 +13,7 @@ SITE   := $(VENV)/.site
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup demo test test-servers fuzz experiments lint format bench docs site clean
+.PHONY: setup demo test test-servers dist fuzz experiments lint format bench docs site clean
 
 # Exact versions from constraints.txt, build tools included. Compiled once, on all cores and without the tests of others:
 # where Python cannot write bytecode on import, every start would compile again.
@@ -66,6 +66,10 @@ demo: $(DEMO)
 # Every test is in one of the two: `test` needs nothing but Python, `test-servers` Java, PostgreSQL, Chromium and node too.
 test: $(TEST)
 	$(PYTEST) -m "not (server or long)"
+
+# Build sdist and wheel into build/dist, and run the README's first minute with the wheel: without extras, then with each.
+dist: $(TEST)
+	$(BIN)/python -m tests.dist $(EXTRAS)
 
 test-servers: setup $(NODE)/.complete
 	$(PYTEST) -m "server or long"

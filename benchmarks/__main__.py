@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks import bootstrap_fits, estimates, harvests, peer, report, spark, startup, weights
-from benchmarks.timing import table
+from benchmarks.timing import load_average, table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -21,7 +21,7 @@ def log(text: str) -> None:
 
 
 def engine(options: argparse.Namespace) -> str:
-    ratios = [startup.measure()]
+    ratios = startup.measure()
     for millions in options.millions:
         # Short runs are measured more often, because other load on the machine affects them more.
         repeats = max(options.repeats, 70 // millions)
@@ -42,6 +42,26 @@ def engine(options: argparse.Namespace) -> str:
     return table(ratios)
 
 
+def heavy(options: argparse.Namespace) -> str:
+    before = load_average()
+    ratios, loading = [], []
+    for millions in options.heavy_millions:
+        repeats = options.repeats
+        log(f"heavy-tailed replay, {millions} million rows ...")
+        ratios += harvests.measure_heavy(millions, repeats)
+        ratios += [estimates.measure(millions, "heavy", kind, repeats)[0] for kind in ("CrossFit", "AllPairs")]
+        log(f"commands on its harvest, {millions} million rows ...")
+        commands, loaded = report.measure_heavy(millions, repeats)
+        ratios += commands
+        loading.append(f"{millions} million rows: {loaded}")
+    return (
+        "Replay logs with string ids and three rankers, whose queries are drawn as n u³: about .0122 queries for each "
+        "row, few of them with many page views and most with few. Both the ratio and the CPU ratio are promised. Load "
+        f"average of the machine over 1, 5 and 15 minutes: {before} before, {load_average()} after. Command: "
+        f"`python -m benchmarks --parts heavy`.\n\n{table(ratios)}\n\n" + "\n\n".join(loading)
+    )
+
+
 def learning(options: argparse.Namespace) -> str:
     ratios = []
     for millions in options.millions:
@@ -54,6 +74,9 @@ def learning(options: argparse.Namespace) -> str:
 # Each part with its heading and the function that measures it.
 PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     "engine": ("Against the engine itself", engine),
+    "heavy": ("Heavy-tailed logs", heavy),
+    "year": ("A year of days", lambda options: report.measure_year()),
+    "start": ("Starting", lambda options: table(startup.measure())),
     "memory": ("Memory", lambda options: harvests.measure_memory(max(options.millions))),
     "estimates": (
         "Estimates, against their harvests",
@@ -61,6 +84,10 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     ),
     "report": ("Reports", lambda options: report.to_markdown(options.millions, options.repeats)),
     "weights": ("Weights", learning),
+    "evaluate": (
+        "Evaluations",
+        lambda options: table([weights.measure_evaluation(m, options.repeats) for m in options.heavy_millions]),
+    ),
     "fits": ("1,000 bootstrap fits of AllPairs", lambda options: bootstrap_fits.to_markdown()),
     "spark": ("On Spark", lambda options: spark.text(options.millions, options.repeats)),
     "peer": (
@@ -74,6 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure posbias and write benchmarks/RESULTS.md.")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="the parts to measure again")
     parser.add_argument("--millions", type=int, nargs="+", default=[10, 100], help="rows of the logs, in millions")
+    parser.add_argument("--heavy-millions", type=int, nargs="+", default=[5, 20], help="rows of the heavy-tailed logs")
     parser.add_argument("--repeats", type=int, default=3, help="measured rounds of each comparison")
     parser.add_argument("--logs", type=int, default=3, help="logs on which the peer is run")
     options = parser.parse_args()
@@ -108,7 +136,7 @@ def _header() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "numpy", "scipy", "pyarrow"))
     return (
         "# Benchmarks\n\nTimes are medians of repeated runs, both sides of a ratio in turn on one machine. Written by "
-        "`make bench` (`python -m benchmarks --parts engine memory estimates report weights fits spark peer`) on "
+        f"`make bench` (`python -m benchmarks --parts {' '.join(PARTS)}`) on "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}."
     )
 

@@ -9,7 +9,7 @@ from benchmarks.timing import Ratio, compare, table
 
 def measure(millions: int, layout: str, kind: str, repeats: int) -> tuple[Ratio, int]:
     """Time an estimator on a harvest against that harvest; return the cells that it compared, too."""
-    path = data.wide(millions, 3) if layout == "wide" else data.replay(millions, "int")
+    path = data.wide(millions, 3) if layout == "wide" else data.log_of(layout, millions)
     harvest = posbias.harvest(posbias.ClickLog(str(path)))
     make = getattr(posbias, kind)
     ratio = compare(
@@ -19,7 +19,7 @@ def measure(millions: int, layout: str, kind: str, repeats: int) -> tuple[Ratio,
         lambda: posbias.harvest(posbias.ClickLog(str(path))),
         repeats=repeats,
         # The number of cells stops growing with the log, so the limit is lower for 100 million rows.
-        promise="0.25" if millions >= 100 else "1",
+        promise="0.25" if millions >= 100 or layout == "heavy" else "1",
     )
     return ratio, len(posbias.CrossFit().count(harvest).rows.cell_bucket)
 

@@ -32,22 +32,37 @@ def measure_wide(millions: int, rankers: int, repeats: int) -> Ratio:
 
 def measure_replay(millions: int, ids: str, repeats: int, *, rankers: int = 2, natural: bool = False) -> Ratio:
     """Compare a replay harvest, with or without rankers, with a GROUP BY of the same columns."""
-    path = data.replay(millions, ids, rankers)
+    rankers_text = "no ranker named" if natural else f"{rankers} rankers"
+    what = f"replay harvest, {rankers_text}, {'string' if ids == 'str' else 'integer'} ids, {millions} million rows"
+    # For few rows, fixed costs and the second pass over frequent pairs matter more than the grouping.
+    promise = "1.6" if natural and millions < 50 else "1.2"
+    return _compare_replay(what, data.replay(millions, ids, rankers), natural, repeats, promise)
+
+
+def measure_heavy(millions: int, repeats: int) -> list[Ratio]:
+    """Compare the harvest of a heavy-tailed replay, with and without rankers, with GROUP BY, and `check` with it."""
+    path = data.heavy(millions)
+    named, unnamed = (
+        _compare_replay(f"replay harvest, {text}, {millions} million rows", path, natural, repeats, "1.3")
+        for text, natural in (("3 rankers", False), ("no ranker named", True))
+    )
+    return [named, unnamed, measure_check(millions, "heavy", repeats)]
+
+
+def _compare_replay(what: str, path: Path, natural: bool, repeats: int, promise: str) -> Ratio:
     keys = "query_id, doc_id, position" if natural else "query_id, doc_id, ranker, position"
     group = (
         f"SELECT COUNT(*), SUM(n), SUM(c) FROM (SELECT {keys}, COUNT(*) AS n, "
         f"SUM(clicked) AS c FROM read_parquet('{path}') GROUP BY {keys})"
     )
     log = posbias.ClickLog(str(path), ranker="none") if natural else posbias.ClickLog(str(path))
-    rankers_text = "no ranker named" if natural else f"{rankers} rankers"
     return compare(
-        f"replay harvest, {rankers_text}, {'string' if ids == 'str' else 'integer'} ids, {millions} million rows",
+        what,
         lambda: posbias.harvest(log),
         f"GROUP BY {keys}",
         lambda: _run(group),
         repeats=repeats,
-        # For few rows, fixed costs and the second pass over frequent pairs matter more than the grouping.
-        promise="1.6" if natural and millions < 50 else "1.2",
+        promise=promise,
     )
 
 
@@ -65,7 +80,7 @@ def measure_many_rankers(millions: int, rankers: int, repeats: int) -> Ratio:
 
 
 def measure_check(millions: int, layout: str, repeats: int) -> Ratio:
-    path = data.wide(millions, 2) if layout == "wide" else data.replay(millions, "int")
+    path = data.log_of(layout, millions)
     return compare(
         f"check, {layout}, {millions} million rows",
         lambda: posbias.check(posbias.ClickLog(str(path))),

@@ -1,19 +1,18 @@
-"""A report of a harvest against its curve alone, and what `make demo` does, each command a process of its own."""
+"""Commands on a harvest file, each a process of its own: report, estimate and diagnose; loading it; and `make demo`."""
 
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow.parquet as pq
+
 import posbias
 from benchmarks import data
-from benchmarks.timing import Ratio, compare, table
+from benchmarks.timing import COMMAND, Ratio, compare, cpu_seconds_of, in_small_process, run_command, table
 
-_COMMAND = str(Path(sys.executable).with_name("posbias"))
 # Of the report of the harvest of 100 million rows, and of all of the demo.
 _REPORT_SECONDS, _DEMO_SECONDS = 3, 5
 
@@ -30,6 +29,69 @@ def measure(millions: int, repeats: int) -> Ratio:
             lambda: _run("estimate", file),
             repeats=repeats,
             promise="2",
+        )
+
+
+def measure_heavy(millions: int, repeats: int) -> tuple[list[Ratio], str]:
+    """Time commands on the harvest file of a heavy-tailed replay against the command that makes it, and its loading."""
+    log = str(data.heavy(millions))
+    with TemporaryDirectory() as folder:
+        file, report = f"{folder}/heavy.harvest", ("-o", f"{folder}/report.html")
+        _run("harvest", log, "-o", file)
+        ratios = [
+            compare(
+                f"`posbias {command}` of a harvest, {millions} million rows",
+                lambda command=command, words=words: _run(command, file, *words),  # type: ignore[misc]
+                "`posbias harvest` of the log",
+                lambda: _run("harvest", log, "-o", f"{folder}/again.harvest"),
+                repeats=repeats,
+                promise=promise,
+            )
+            for command, words, promise in (
+                ("estimate", (), "0.25"),
+                ("report", report, "0.4"),
+                ("diagnose", (), "0.4"),
+            )
+        ]
+        return ratios, _measure_loading(file, repeats)
+
+
+def _measure_loading(file: str, repeats: int) -> str:
+    """Say how fast a harvest file is loaded, by its size on disk and by the size of its columns without compression."""
+    times = []
+    for _ in range(repeats + 1):
+        start = time.process_time()
+        cells = len(posbias.Harvest.load(file).table)
+        times.append(time.process_time() - start)
+    seconds, megabytes = statistics.median(times[1:]), Path(file).stat().st_size / 1e6
+    memory = cells * 64 / 1e6
+    metadata = pq.ParquetFile(file).metadata
+    columns = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)) / 1e6
+    return (
+        f"The harvest file has {cells:,} cells and {megabytes:.1f} MB ({columns:.1f} MB before compression, "
+        f"{memory:.0f} MB in memory) and is loaded in {seconds:.2f} s of CPU: {megabytes / seconds:.0f} MB/s of the "
+        f"file, {memory / seconds:.0f} MB/s of the columns in memory, {cells / seconds / 1e6:.1f} million cells a "
+        "second. 100 MB/s of the file are promised."
+    )
+
+
+def measure_year(days: int = 365, views: int = 10_000) -> str:
+    """Harvest the days of a heavy-tailed log, merge the harvests, and say what the year weighs and takes."""
+    with TemporaryDirectory() as folder:
+        files, year = [f"{folder}/{day:03d}.harvest" for day in range(days)], f"{folder}/year.harvest"
+        for day, file in enumerate(files):
+            posbias.harvest(posbias.ClickLog(data.heavy_day(day, views))).save(file)
+        sizes = [Path(file).stat().st_size / 1e6 for file in files]
+        merging, estimating = (
+            in_small_process(cpu_seconds_of, [COMMAND, *words])
+            for words in (("merge", *files, "-o", year), ("estimate", year))
+        )
+        cells = len(posbias.Harvest.load(year).table)
+        return (
+            f"{days} days of {views * 10:,} rows, heavy-tailed as above, harvested one by one: {sum(sizes):.0f} MB, "
+            f"{statistics.median(sizes):.2f} MB a day. `posbias merge` of all took {merging:.1f} s of CPU, and the "
+            f"year has {cells:,} cells and {Path(year).stat().st_size / 1e6:.1f} MB. `posbias estimate` of it took "
+            f"{estimating:.1f} s of CPU. Command: `python -m benchmarks --parts year`."
         )
 
 
@@ -60,4 +122,4 @@ def to_markdown(millions: list[int], repeats: int) -> str:
 
 
 def _run(*words: str) -> None:
-    subprocess.run([_COMMAND, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run_command(COMMAND, *words)

@@ -5,36 +5,50 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# The command `posbias` of this environment.
+COMMAND = str(Path(sys.executable).with_name("posbias"))
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One comparison: what was measured, the baseline, and the largest allowed ratio."""
+    """One comparison: what was measured, the baseline, and the largest allowed ratio.
+
+    The CPU time is that of all threads and of the commands that were run. Other load on the machine changes it less
+    than the time on the clock.
+    """
 
     what: str
     against: str
     seconds: float
     base_seconds: float
+    cpu_seconds: float
+    base_cpu_seconds: float
     promise: str
 
     @property
     def ratio(self) -> float:
         return self.seconds / self.base_seconds
 
+    @property
+    def cpu_ratio(self) -> float:
+        return self.cpu_seconds / self.base_cpu_seconds
+
     def row(self) -> str:
-        broken = " **broken**" if self.ratio > float(self.promise) else ""
+        broken = " **broken**" if max(self.ratio, self.cpu_ratio) > float(self.promise) else ""
         return (
             f"| {self.what} | {self.against} | {self.seconds:.2f} s | {self.base_seconds:.2f} s | "
-            f"**{self.ratio:.2f}** | {self.promise}{broken} |"
+            f"**{self.ratio:.2f}** | {self.cpu_ratio:.2f} | {self.promise}{broken} |"
         )
 
 
@@ -43,18 +57,45 @@ def compare(
 ) -> Ratio:
     """Run two functions alternately and return the ratio of their median times; the first round is a warm-up."""
     times: tuple[list[float], list[float]] = ([], [])
+    cpu_times: tuple[list[float], list[float]] = ([], [])
     for round_ in range(repeats + 1):
         for side, function in enumerate((run, base)):
-            start = time.perf_counter()
+            start, cpu_start = time.perf_counter(), _cpu_seconds()
             function()
             if round_ > 0:
                 times[side].append(time.perf_counter() - start)
-    return Ratio(what, against, statistics.median(times[0]), statistics.median(times[1]), promise)
+                cpu_times[side].append(_cpu_seconds() - cpu_start)
+    seconds, base_seconds, cpu, base_cpu = (statistics.median(side) for side in (*times, *cpu_times))
+    return Ratio(what, against, seconds, base_seconds, cpu, base_cpu, promise)
+
+
+def run_command(*words: str) -> None:
+    """Run a command without its output, and with compiled modules, as an installed package has them."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+
+
+def cpu_seconds_of(command: Sequence[str]) -> float:
+    """Run a command; return its CPU time. Call this in a small process."""
+    start = _cpu_seconds()
+    run_command(*command)
+    return _cpu_seconds() - start
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time that this process and its finished child processes have used."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def table(ratios: Sequence[Ratio]) -> str:
-    head = "| what | against | time | time of that | ratio | at most |\n| --- | --- | ---: | ---: | ---: | --- |"
-    return "\n".join([head, *(r.row() for r in ratios)])
+    head = "| what | against | time | time of that | ratio | CPU ratio | at most |"
+    return "\n".join([head, "| --- | --- | ---: | ---: | ---: | ---: | --- |", *(r.row() for r in ratios)])
+
+
+def load_average() -> str:
+    """Return how busy the machine is: the processes that wanted to run, on average over 1, 5 and 15 minutes."""
+    return ", ".join(f"{load:.1f}" for load in os.getloadavg())
 
 
 def in_small_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

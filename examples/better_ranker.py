@@ -19,7 +19,7 @@ TREES = 150
 
 
 def main(folder: Path) -> None:
-    """Join the events, estimate the curve, weigh the clicks, learn by three rules, and add them."""
+    """Join the events, estimate the curve, weigh the clicks, learn by three rules, add them, and evaluate the sum."""
     # The log: what was shown, and which of it was clicked.
     events = posbias.ClickLog.from_events(folder / "impressions.parquet", folder / "clicks.parquet")
     written = posbias.write_events(events, folder / "log.parquet", overwrite=True)
@@ -33,7 +33,8 @@ def main(folder: Path) -> None:
     # What to learn from: every candidate with its clicks, its exposure and its IPS weight.
     candidates = folder / "candidates.parquet"
     features = [name for name in polars.read_parquet_schema(candidates) if name.startswith("f")]
-    made = posbias.ips_weights(log, curve, candidates=candidates, keep=features)
+    train = posbias.ClickLog(folder / "log.parquet", part="train")
+    made = posbias.ips_weights(train, curve, candidates=candidates, keep=features)
     table = polars.from_arrow(made.table).sort("query_id", "doc_id")
     x = table.select(features).to_numpy()
     print(made)
@@ -46,9 +47,18 @@ def main(folder: Path) -> None:
         models[rule] = lightgbm.train(form.with_parameters(**PARAMETERS), data, num_boost_round=TREES)
         models[rule].save_model(folder / f"{rule}.txt")
         scores[rule] = models[rule].predict(x, raw_score=True)
-    factors = cautious_factors(*scores.values(), table["query_id"], made.effective_clicks)
-    (folder / "blend.json").write_text(json.dumps([dict(zip(scores, factors, strict=True))]))
-    print("Ranker:", " + ".join(f"{factor:.2f} · {rule}" for rule, factor in zip(scores, factors, strict=True)))
+    factors = dict(
+        zip(scores, cautious_factors(*scores.values(), table["query_id"], made.effective_clicks), strict=True)
+    )
+    (folder / "blend.json").write_text(json.dumps([factors]))
+    print("Ranker:", " + ".join(f"{factor:.2f} · {rule}" for rule, factor in factors.items()))
+
+    # Is it better than what was shown? Only clicks that it did not learn from can tell.
+    everything = polars.read_parquet(candidates)
+    score = sum(factors[rule] * models[rule].predict(everything.select(features), raw_score=True) for rule in factors)
+    ranking = everything.select("query_id", "doc_id").with_columns(score=polars.Series(score))
+    test = posbias.ClickLog(folder / "log.parquet", part="test")
+    print(posbias.evaluate(test, {"new": ranking}).verdicts[0])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,21 @@ from posbias.cli.options import SectionedCommand, print_to_stderr
 # A copy of the names in `experiments.registry`: importing that module would make --help wait for NumPy and DuckDB.
 _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
 # These take longer than all experiments of the paper together, so "all" leaves them out.
-_OURS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "planning", "evaluation", "learning")
+_OURS = (
+    "estimators",
+    "coverage",
+    "diagnosis",
+    "drift",
+    "pooling",
+    "planning",
+    "evaluation",
+    "learning",
+    "ranker",
+    "judgments",
+    "audit",
+)
+# Of `experiments.real`: real logs that readers fetch themselves.
+_REAL = ("sogou",)
 
 
 class _Command(ErrorReportingCommand, SectionedCommand):
@@ -20,12 +34,14 @@ class _Command(ErrorReportingCommand, SectionedCommand):
 
 
 @click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", type=click.Choice([*_PAPER, *_OURS, "all"]), metavar="NAME")
+@click.argument("name", type=click.Choice([*_PAPER, *_OURS, "all", "real"]), metavar="NAME")
+@click.argument("dataset", type=click.Choice(_REAL), metavar="[DATASET]", required=False)
 @click.option("--quick", is_flag=True, help="Use fewer queries, runs and points: each takes under a minute.")
 @click.option(
     "--data",
     metavar="PATH",
-    help="Use this LETOR file of judgments, such as Yahoo's set1.train.txt.  [default: generated judgments]",
+    help="Use this LETOR file of judgments, such as Yahoo's set1.train.txt.  [default: generated judgments] With real: "
+    "the folder of the data.",
 )
 @click.option(
     "--output",
@@ -41,7 +57,10 @@ class _Command(ErrorReportingCommand, SectionedCommand):
     show_default=True,
     help="Random seed; the same seed gives the same numbers.",
 )
-def command(name: str, quick: bool, data: str | None, output: str, seed: int) -> None:
+@click.option("--setting", metavar="TEXT", help="Of the audit, run only the settings whose names contain this text.")
+def command(
+    name: str, dataset: str | None, quick: bool, data: str | None, output: str, seed: int, setting: str | None
+) -> None:
     """Run an experiment: reproduce a figure of the paper, or test a claim of posbias.
 
     Experiments of the paper: synthetic (recovery of the true curve), a to f (robustness), arxiv and drive (the two
@@ -50,8 +69,12 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     Experiments of posbias: estimators (errors compared with each other and with the lowest possible error), coverage
     (how often confidence intervals contain the truth; takes more than an hour), diagnosis (false alarms and detected
     problems), drift (how often a change of the curve is reported), pooling (accuracy gained by pooling segments),
-    planning (accuracy of forecast standard errors), evaluation (how often clicks identify the better of two rankings)
-    and learning (quality gained by training rankers on corrected clicks). The name all leaves these out.
+    planning (accuracy of forecast standard errors), evaluation (how often clicks identify the better of two rankings),
+    learning (quality gained by training rankers on corrected clicks) and audit (coverage, errors and warnings on logs
+    of another simulator; takes more than an hour, and continues after an interruption). The name all leaves these out.
+
+    Real logs: real sogou estimates the curve of a public log and compares it with a published one. docs/real_data.md
+    says where to fetch it.
 
     Each experiment writes NAME.csv, NAME.png and NAME.txt to the folder. It prints each claim, whether the claim
     holds, and the measured numbers.
@@ -59,25 +82,33 @@ def command(name: str, quick: bool, data: str | None, output: str, seed: int) ->
     from pathlib import Path
 
     from experiments.outcomes import summarize
+    from experiments.real import run_real
     from experiments.registry import run
     from posbias._files import writable
     from posbias.errors import PosbiasError
     from posbias.progress import show_progress
 
+    if (name == "real") != (dataset is not None):
+        raise PosbiasError(f"Name a real log after real, and only there: {', '.join(f'real {log}' for log in _REAL)}.")
     if not output:
         raise PosbiasError("The name of the output folder is empty. Name a folder with --output.")
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise PosbiasError(f"{output!r} is a file. Name a folder with --output.")
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = list(_PAPER) if name == "all" else [name]
+    chosen = list(_PAPER) if name == "all" else [name if dataset is None else f"{name}-{dataset}"]
     for path in [folder / f"{each}{suffix}" for each in chosen for suffix in (".csv", ".png", ".txt")]:
         writable(path)
     holding = claims = undecided = 0
     done: list[str] = []
     try:
         with show_progress() as progress:
-            for outcome in run(chosen, quick=quick, data=data, seed=seed, progress=progress):
+            outcomes = (
+                run(chosen, quick=quick, data=data, seed=seed, folder=folder, setting=setting, progress=progress)
+                if dataset is None
+                else [run_real(dataset, data, folder)]
+            )
+            for outcome in outcomes:
                 outcome.save(folder)
                 done.append(outcome.name)
                 holding += sum(verdict.holds is True for verdict in outcome.verdicts)

@@ -43,7 +43,7 @@ ALARMS = (
     "estimators-disagree",
     "sample-ratio-mismatch",
     "one-click-pages",
-    "all-clicked-pages",
+    "crawlers",
     "curves-differ-by-proxy",
 )
 # Every log whose ranker pairs were tested has one of these findings.

@@ -68,9 +68,10 @@ class EvaluationResults:
         ratio, value: the estimate and the ends of its interval by log and ranking, shape (logs, rankings, 3).
         fixed: the value with fixed propensities, in the same form.
         shown: the true DCG over the documents shown, of the log first; shape (logs, 1 + rankings).
+        frequent: the part of `shown` that frequent queries have.
         every: the same over all documents, by full ranks.
         scores: the value of the log and of each ranking by each method, shape (logs, 1 + rankings).
-        page_views: the page views of each log.
+        page_views, frequent_views: the page views of each log, and those of frequent queries.
         unseen: the share of the relevant candidates that were never shown, by log.
     """
 
@@ -78,16 +79,24 @@ class EvaluationResults:
     value: FloatArray
     fixed: FloatArray
     shown: FloatArray
+    frequent: FloatArray
     every: FloatArray
     scores: Mapping[str, FloatArray]
     page_views: FloatArray
+    frequent_views: FloatArray
     unseen: FloatArray
 
     @property
     def true_ratio(self) -> FloatArray:
-        """The true ratio of each ranking to the log among the documents shown, over the queries of all logs."""
-        sums = self.shown.sum(axis=0)
-        return np.asarray(sums[1:] / sums[0])
+        """The true ratio of each ranking to the log among the documents shown, by log and ranking."""
+        values = self._true_values
+        return np.asarray(values[:, 1:] / values[:, :1])
+
+    @property
+    def _true_values(self) -> FloatArray:
+        """The true value by log and ranking: of its own frequent queries, and of the other queries of all logs."""
+        rest = (self.page_views - self.frequent_views)[:, None]
+        return np.asarray(self.frequent + rest * (self.shown - self.frequent).sum(axis=0) / rest.sum())
 
     @property
     def full_ratio(self) -> FloatArray:
@@ -98,7 +107,7 @@ class EvaluationResults:
     @property
     def true_value(self) -> FloatArray:
         """The true value of each ranking among the documents shown."""
-        return np.asarray(self.shown.sum(axis=0)[1:] / self.page_views.sum())
+        return np.asarray(self._true_values[:, 1:] / self.page_views[:, None])
 
     def coverage(self, estimates: FloatArray, truth: FloatArray) -> tuple[float, float]:
         """Return the share of intervals that contain the truth, and its standard error, clustered by log."""
@@ -126,7 +135,7 @@ class EvaluationResults:
 
 
 def _names(one: EvaluationResults) -> tuple[str, ...]:
-    return _NEW if len(one.true_ratio) == len(_NEW) else ("from raw clicks", "from weighted clicks")
+    return _NEW if len(one.full_ratio) == len(_NEW) else ("from raw clicks", "from weighted clicks")
 
 
 def _world(traffic: tuple[float, float] = (1, 1), **settings: object) -> World:
@@ -147,6 +156,8 @@ class EvaluationSetting:
     layout: Layout = Layout.WIDE
     # Whether the evaluated rankings are learned from clicks on the pages of the log.
     learnt: bool = False
+    # The share of page views that one query has.
+    hot: float = 0.0
 
     def shrunk_world(self, share: float) -> World:
         """Return the world with a share of its queries, but not with very few."""
@@ -161,6 +172,10 @@ SETTINGS: dict[str, EvaluationSetting] = {
     "30 candidates": EvaluationSetting(_world(candidates=30)),
     "one view a query": EvaluationSetting(_world(queries=5000, repeats=1)),
     "traffic 90/10": EvaluationSetting(_world(traffic=(9, 1))),
+    "60 queries": EvaluationSetting(_world(queries=60)),
+    "a query with 30% of views": EvaluationSetting(hot=0.3),
+    "the same, traffic 90/10": EvaluationSetting(_world(traffic=(9, 1)), hot=0.3),
+    "heavy-tailed queries, traffic 90/10": EvaluationSetting(_world(traffic=(9, 1), skew=2.0)),
     "sticky": EvaluationSetting(_world(sticky=True, queries=2000)),
     "replay": EvaluationSetting(_world(repeats=10), Layout.REPLAY),
     "learnt from clicks": EvaluationSetting(_world(queries=500, repeats=40, noise=0.3, similarity=0.9), learnt=True),
@@ -169,20 +184,25 @@ SETTINGS: dict[str, EvaluationSetting] = {
 
 def measure(world: World, setting: EvaluationSetting, buckets: IntArray) -> dict[str, FloatArray]:
     """Simulate one log, evaluate its rankings and return the fields of `EvaluationResults`."""
-    log = EvaluationLog.with_learned_rankings(world, buckets) if setting.learnt else EvaluationLog.draw(world, buckets)
+    if setting.learnt:
+        log = EvaluationLog.with_learned_rankings(world, buckets)
+    else:
+        log = EvaluationLog.draw(world, buckets, hot=setting.hot)
     joint, fixed = log.evaluate(setting.layout)
     lists = range(FIRST, FIRST + len(log.ranks))
-    shown, every = log.true_values()
+    shown, frequent, every = log.true_values()
     return {
         "ratio": _table([joint.ratio(one, LOG) for one in lists]),
         "value": _table([joint.value_of(one) for one in lists]),
         "fixed": _table([fixed.value_of(one) for one in lists]),
         "shown": shown,
+        "frequent": frequent,
         "every": every,
         "ours": joint.value[LOG:],
         "raw clicks": log.raw_click_values(),
         "plain IPS": log.plain_ips_values(),
         "page_views": np.array(float(log.drawn.views.sum())),
+        "frequent_views": np.array(float(log.drawn.views[log.frequent].sum())),
         "unseen": np.array(1 - log.shown[log.drawn.relevance == 1].mean()),
     }
 
@@ -199,26 +219,26 @@ def _combine(parts: Sequence[Mapping[str, FloatArray]]) -> EvaluationResults:
 def _rows(name: str, one: EvaluationResults) -> Sequence[Row]:
     rows = []
     for number, ranking in enumerate(_names(one)):
-        true, full = one.true_ratio[number], one.full_ratio[number]
+        true, full = one.true_ratio[:, number], one.full_ratio[number]
         ends, value = one.ratio[:, number], one.value[:, number]
         rows.append(
             {
                 "setting": name,
                 "ranking": ranking,
                 "logs": len(ends),
-                "true_ratio_among_shown": float(true),
+                "true_ratio_among_shown": float(true.mean()),
                 "true_ratio_of_all": float(full),
                 "mean_ratio": float(ends[:, 0].mean()),
-                "coverage_ratio": _coverage(ends, float(true)),
-                "coverage_value": _coverage(value, one.true_value[number]),
-                "coverage_value_fixed": _coverage(one.fixed[:, number], one.true_value[number]),
+                "coverage_ratio": _coverage(ends, true),
+                "coverage_value": _coverage(value, one.true_value[:, number]),
+                "coverage_value_fixed": _coverage(one.fixed[:, number], one.true_value[:, number]),
                 "mean_width_ratio": float(np.log(ends[:, 2] / ends[:, 1]).mean()),
             }
         )
     return rows
 
 
-def _coverage(ends: FloatArray, truth: float) -> float:
+def _coverage(ends: FloatArray, truth: FloatArray) -> float:
     inside: BoolArray = (ends[:, 1] <= truth) & (truth <= ends[:, 2])
     return float(inside.mean())
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,6 +67,12 @@ class Sizes:
     planning_logs: int = 20
     evaluation_logs: int = 500
     diagnosis_logs: int = 100
+    ranker_queries: int = 250
+    ranker_seeds: int = 6
+    ranker_views: tuple[int, ...] = (1, 4, 16, 50)
+    judgment_logs: int = 20
+    judgment_queries: int = 800
+    audit_logs: int = 200
     learning_queries: int = 700
     learning_seeds: int = 8
     # More seeds, because each has fewer queries and is therefore noisier.
@@ -90,6 +97,8 @@ class Laboratory:
         seed: the random seed; it determines all random numbers.
         progress: a function that is called with the current step and the share that is done.
         generated: whether the judgments are generated, so that an experiment may generate others instead.
+        folder: where an experiment may store parts of its results, to continue after an interruption.
+        setting: the settings of the audit to run: those whose names contain this text. All if None.
     """
 
     source: Judgments | Callable[[], Judgments]
@@ -97,6 +106,8 @@ class Laboratory:
     seed: int = 0
     progress: Progress = silent
     generated: bool = True
+    folder: Path | None = None
+    setting: str | None = None
     _weights: dict[bytes, FloatArray] = field(default_factory=dict, repr=False)
     _rankings: dict[tuple[float, float, int], dict[str, IntArray]] = field(default_factory=dict, repr=False)
     _training: Any = field(default_factory=threading.Lock, repr=False)
@@ -224,6 +235,12 @@ QUICK = Sizes(
     planning_logs=2,
     evaluation_logs=10,
     diagnosis_logs=10,
+    ranker_queries=60,
+    ranker_seeds=2,
+    ranker_views=(4, 16),
+    judgment_logs=2,
+    judgment_queries=40,
+    audit_logs=2,
     learning_queries=400,
     learning_seeds=2,
     linear_seeds=1,

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from experiments.arxiv import run_arxiv
+from experiments.audit import run_audit
+from experiments.click_judgments import run_judgments
 from experiments.coverage import run_coverage
 from experiments.diagnosis import run_diagnosis
 from experiments.drift import run_drift
@@ -17,6 +20,7 @@ from experiments.estimators import run_estimators
 from experiments.evaluation import run_evaluation
 from experiments.laboratory import FULL, QUICK, Laboratory, open_laboratory
 from experiments.learning import run_learning
+from experiments.learning_ranker import run_ranker
 from experiments.outcomes import Outcome
 from experiments.planning import run_planning
 from experiments.pooling import run_pooling
@@ -38,9 +42,22 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "planning": run_planning,
     "evaluation": run_evaluation,
     "learning": run_learning,
+    "ranker": run_ranker,
+    "judgments": run_judgments,
+    "audit": run_audit,
 }
 # These simulate their own logs and use no judgments.
-WITHOUT_JUDGMENTS = ("estimators", "coverage", "diagnosis", "drift", "pooling", "planning", "evaluation")
+WITHOUT_JUDGMENTS = (
+    "estimators",
+    "coverage",
+    "diagnosis",
+    "drift",
+    "pooling",
+    "planning",
+    "evaluation",
+    "judgments",
+    "audit",
+)
 
 
 def run(
@@ -49,6 +66,8 @@ def run(
     quick: bool = False,
     data: str | None = None,
     seed: int = 0,
+    folder: Path | None = None,
+    setting: str | None = None,
     progress: Progress = silent,
 ) -> Iterator[Outcome]:
     """Run experiments on one set of judgments, and yield each outcome as soon as it is finished.
@@ -58,6 +77,8 @@ def run(
         quick: use fewer queries, runs and points, to finish in seconds instead of minutes.
         data: a LETOR file of judgments, used instead of generated judgments.
         seed: the random seed of everything that is simulated.
+        folder: where parts of the results are stored, so that an interrupted audit can continue.
+        setting: run only the settings of the audit whose names contain this text.
         progress: a function that is called with the current step and the share that is done.
     """
     for name in names:
@@ -65,7 +86,10 @@ def run(
             raise PosbiasError(f"There is no experiment {name!r}. Use one of {', '.join(EXPERIMENTS)}.")
     if data is not None and all(name in WITHOUT_JUDGMENTS for name in names):
         raise PosbiasError(f"{' and '.join(names)} simulate their own logs and use no judgments: omit data.")
+    if setting is not None and "audit" not in names:
+        raise PosbiasError("Only the experiment audit has single settings: omit setting.")
     lab = open_laboratory(data, QUICK if quick else FULL, seed)
+    lab.folder, lab.setting = folder, setting
     for number, name in enumerate(names):
         lab.progress = partial(_report, progress, number, len(names))
         yield EXPERIMENTS[name](lab)

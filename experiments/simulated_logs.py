@@ -15,13 +15,14 @@ from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import Observations
 from posbias.harvesting.tables import Cells, renumber_strata
 from posbias.judging.diagnostics import PageClicks
-from posbias.learning.evaluate import ClickCredits, JackknifeValues
+from posbias.learning.evaluate import ClickCredits, FrequentQueries, JackknifeValues
 from posbias.logs.click_log import Weighting
 from posbias.logs.layouts import Layout
 from posbias.simulation.simulate import Block, Pages, Rankings, aggregate_pages, blocks_of, draw_pages, draw_rankings
 from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World
 from posbias.sql.dialects import DuckDBDialect
+from posbias.sql.evaluation import FREQUENT_SHARE, FREQUENT_TIMES
 
 # The column of the proxy of relevance.
 PROXY = "guess"
@@ -31,7 +32,7 @@ RELEVANT, LOG, FIRST = 0, 1, 2
 
 
 def draw_log(
-    world: World, buckets: IntArray, *, user: User | None = None, query_dependence: float = 0.0
+    world: World, buckets: IntArray, *, user: User | None = None, query_dependence: float = 0.0, hot: float = 0.0
 ) -> SimulatedLog:
     """Simulate the same log as `posbias.simulate`, as arrays.
 
@@ -41,9 +42,14 @@ def draw_log(
         user: a user model that replaces the users of the world.
         query_dependence: how strongly the choice of the ranker depends on the query, from 0 to 1: the first rankers
             serve queries with more relevant candidates more often, as in `split_views`.
+        hot: the share of all page views that the first query has; 0 for as many as any other.
     """
     parts = []
     for block in blocks_of(world):
+        if hot and not block.first_query:
+            others = world.queries * world.repeats - block.views[0]
+            views = np.append(round(hot / (1 - hot) * others), block.views[1:])
+            block = replace(block, views=views.astype(np.int64))
         rankings = draw_rankings(world, block)
         pages = aggregate_pages(world, _draw_views(world, block, rankings, user, query_dependence))
         parts.append((block.first_query, block.views, rankings, pages))
@@ -223,28 +229,26 @@ def draw_page_clicks(
     world: World, buckets: IntArray, *, user: User | None = None, query_dependence: float = 0.0
 ) -> PageClicks:
     """Return the clicks by page view of the log that `draw_log` simulates with the same arguments."""
-    sums = np.zeros((4, int(buckets.max(initial=0)) + 1))
-    totals = [0] * 6
+    sums = np.zeros((2, int(buckets.max(initial=0)) + 1))
+    totals = np.zeros(world.max_rank + 1)
     for block in blocks_of(world):
         rankings = draw_rankings(world, block)
         for pages in _draw_views(world, block, rankings, user, query_dependence):
             clicks = pages.clicks.sum(axis=1)
-            every = clicks == world.max_rank
             alike = aggregate_pages(world, [pages])
             first, own = group([pages.query, pages.ranker])
             # Aggregated pages have the order of the groups: by query and ranker.
             seen, same = alike.impressions, sum_by_index(own, clicks * (clicks - 1), len(first))
             other = alike.clicks.sum(axis=1) ** 2 - (alike.clicks**2).sum(axis=1) - same
-            chance = np.prod(alike.clicks / seen[:, None], axis=1)
             again = seen > 1
             bucket = buckets[block.first_query + alike.query][again]
-            parts = (same, other / np.maximum(seen - 1, 1), sum_by_index(own, every, len(first)), seen * chance)
+            parts = (same, other / np.maximum(seen - 1, 1))
             sums += [sum_by_index(bucket, part[again], sums.shape[1]) for part in parts]
-            counts = [np.ones(len(clicks)), clicks > 0, clicks > 1, np.ones(len(clicks)), every]
-            counts.append(clicks == world.max_rank - 1)
-            totals = [total + int(np.sum(count)) for total, count in zip(totals, counts, strict=True)]
-    views, clicked, several, full, all_clicked, nearly = totals
-    return PageClicks(views, clicked, several, full, all_clicked, nearly, *sums[:, np.unique(buckets)])
+            totals += np.bincount(clicks, minlength=len(totals))
+    histogram = np.zeros((len(totals), len(totals)))
+    histogram[-1] = totals
+    views, clicked, several = (int(totals[least:].sum()) for least in range(3))
+    return PageClicks(views, clicked, several, histogram, *sums[:, np.unique(buckets)])
 
 
 def shrink_world(world: World, share: float) -> World:
@@ -319,9 +323,9 @@ class EvaluationLog:
     ranks: IntArray
 
     @classmethod
-    def draw(cls, world: World, buckets: IntArray, user: User | None = None) -> EvaluationLog:
+    def draw(cls, world: World, buckets: IntArray, user: User | None = None, hot: float = 0.0) -> EvaluationLog:
         """Simulate the log of a world; the rankers without traffic become the evaluated rankings."""
-        drawn = draw_log(world, buckets, user=user)
+        drawn = draw_log(world, buckets, user=user, hot=hot)
         every = np.concatenate([draw_rankings(world, block).ranks for block in blocks_of(world)]).swapaxes(0, 1)
         every = every.astype(np.int64)
         logged = [i for i, share in enumerate(world.shares) if share > 0]
@@ -393,10 +397,30 @@ class EvaluationLog:
         rho = exposure / drawn.views[query]
         weight = self.clicks[query, candidate] * drawn.impressions * p[rank] / exposure / rho
         gains = np.concatenate([np.ones((1, *self.shown.shape)), self.log_gains[None], self.ranking_gains])
-        key = bucket[query] * width + rank
-        worth = np.stack([sum_by_index(key, weight * gain[query, candidate], len(present) * width) for gain in gains])
-        views = sum_by_index(bucket, drawn.views, len(present))
-        return ClickCredits(worth.reshape(len(gains), len(present), width), views, np.asarray(p))
+        worth = np.stack([weight * gain[query, candidate] for gain in gains])
+        frequent = self.frequent[query]
+        key = (bucket[query] * width + rank)[~frequent]
+        credit = np.stack([sum_by_index(key, part, len(present) * width) for part in worth[:, ~frequent]])
+        views = sum_by_index(bucket, np.where(self.frequent, 0, drawn.views), len(present))
+        clicks = self.clicks[query, candidate]
+        seen = frequent & (clicks > 0)
+        _, document = group([query[seen], candidate[seen]])
+        apart = FrequentQueries.of(
+            worth[:, seen],
+            drawn.rank[seen],
+            document,
+            (weight * rho)[seen],
+            self._by_document(drawn.impressions)[query, candidate][seen],
+            float(drawn.views[self.frequent].sum()),
+            width,
+        )
+        return ClickCredits(credit.reshape(len(gains), len(present), width), views, np.asarray(p), apart)
+
+    @property
+    def frequent(self) -> BoolArray:
+        """Whether a query is frequent, by query."""
+        views = self.drawn.views
+        return np.asarray(views > max(FREQUENT_SHARE * views.sum(), FREQUENT_TIMES * views.mean()))
 
     def evaluate(self, layout: Layout) -> tuple[JackknifeValues, JackknifeValues]:
         """Return the values of all rankings: with propensities of each jackknife replicate, and with fixed ones."""
@@ -422,9 +446,12 @@ class EvaluationLog:
         new = (self._by_document(clicks) * self.discounts[self.ranks - 1]).sum(axis=(1, 2))
         return np.asarray(np.array([log, *new]) / drawn.views.sum())
 
-    def true_values(self) -> tuple[FloatArray, FloatArray]:
-        """Return the true DCG of the log and of each ranking: among the documents shown, and among all."""
+    def true_values(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the true DCG of the log and of each ranking: among the documents shown, of frequent queries only, and
+        among all documents.
+        """
         relevance = self.drawn.views[:, None] * self.drawn.relevance
         gains = [self.log_gains, *self.ranking_gains], [self.log_gains, *self.discounts[self.ranks - 1]]
         shown, every = (np.array([(relevance * gain).sum() for gain in lists]) for lists in gains)
-        return shown, every
+        frequent = np.array([(relevance * gain)[self.frequent].sum() for gain in gains[0]])
+        return shown, frequent, every

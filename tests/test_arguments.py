@@ -86,17 +86,15 @@ def tracker(**settings: Any) -> Any:
 NUMBERS = (0, -1, 1, NAN, float("inf"), HUGE, "x", None, True, [0.9], TWO, 1j)
 
 CALLS: list[Call] = [
-    *each(
-        harvest, "by", "by must be a list of column names", "device", b"device", 7, None, [7], {"device"}, iter(["x"])
-    ),
+    *each(harvest, "by", "by must be a list of column names", b"device", 7, None, [7], {"device"}, iter(["x"])),
     *each(harvest, "weighting", "weighting=.* is not known", "zzz", 7, TWO, [1], {}),
     *each(harvest, "non_functional", "non_functional=.* is not known", "zzz", 7, None, TWO, [1], {}),
     *each(harvest, "max_rank", "max_rank must be a whole number", 0, -1, 1, 2.5, NAN, "3", None, True, TWO, HUGE),
     *each(harvest, "progress", "progress must be a function", 7, "x", TWO, None),
-    *each(posbias.evaluate, "log", "Expected a click log", 7, None, "x", TABLE, HARVEST, rankings="ranker:a"),
-    *each(posbias.ips_weights, "log", "Expected a click log", 7, None, "x", TABLE, HARVEST, estimate=CURVE),
-    *each(posbias.check, "log", "Expected a click log", 7, None, "x", TABLE, HARVEST),
-    *each(posbias.intervention_sets, "log", "Expected a click log", 7, None, "x", TABLE, HARVEST),
+    *each(posbias.evaluate, "log", "Expected a ClickLog", 7, None, "x", TABLE, HARVEST, rankings="ranker:a"),
+    *each(posbias.ips_weights, "log", "Expected a ClickLog", 7, None, "x", TABLE, HARVEST, estimate=CURVE),
+    *each(posbias.check, "log", "Expected a ClickLog", 7, None, "x", TABLE, HARVEST),
+    *each(posbias.intervention_sets, "log", "Expected a ClickLog", 7, None, "x", TABLE, HARVEST),
     *each(posbias.compare_segments, "harvest", "compare_segments takes a Harvest", 7, None, "x", TABLE, LOG),
     *each(posbias.simulate, "world", "simulate takes a World", 7, None, "x", TABLE),
     *each(harvest, "engine", "engine|Engine", "sqlite", 7, TWO),
@@ -130,7 +128,7 @@ CALLS: list[Call] = [
         {"a": HUGE, "b": 1},
         {"a": 1e308, "b": 1e308},
     ),
-    *each(report, "by", "by must be a list of column names", "device", 7, None),
+    *each(report, "by", "by must be a list of column names", 7, None),
     *each(report, "by", "decided when the harvest was made", ["device"]),
     *each(report, "names", "names must be a list of texts", "x", 7, [1], [None], b"x"),
     *each(report, "names", "2 names were given for 1", ["x", "y"]),
@@ -143,7 +141,7 @@ CALLS: list[Call] = [
     *each(
         weights, "cap", "cap must be a number of 1 or more", 0, -1, 0.5, NAN, float("inf"), HUGE, "20", True, TWO, [20]
     ),
-    *each(weights, "keep", "keep must be a list of column names", "doc_id", 7, [7], None, {"doc_id"}),
+    *each(weights, "keep", "keep must be a list of column names", 7, [7], None, {"doc_id"}),
     *each(weights, "beyond", "beyond=.* is not known", "zzz", None, 7, TWO),
     *each(weights, "output", "output must be a path", 7, b"x.parquet", TWO, "a\0b.parquet"),
     *each(weights, "output", "path to write to is empty", ""),
@@ -167,7 +165,9 @@ CALLS: list[Call] = [
     *each(HARVEST.save, "path", "must be a path", 7, None, b"x", "a\0b"),
     *each(CURVE.save, "path", "must be a path", 7, None, b"x", "a\0b"),
     *each(HISTORY.save, "path", "must be a path", 7, None, b"x", "a\0b"),
-    *each(posbias.merge, "harvests", "merge takes", 7, None, "x", [7], ["x"], HARVEST),
+    *each(lambda harvests: posbias.merge(harvests), "harvests", "merge takes", 7, None, "x", [7], ["x"]),
+    *each(lambda second: posbias.merge(HARVEST, second), "second", "merge takes", 7, None, "x", [HARVEST]),
+    *each(lambda other: posbias.report(HARVEST, other), "other", r"report\(...\).save\('x.html'\)", "x.html"),
     # Logs, engines and worlds.
     *each(events, "first", "first=.* must be 0 or 1", 2, -1, "0", True, 0.5, TWO),
     *each(events, "preset", "preset=.* is not known", "x", "", 7, TWO),

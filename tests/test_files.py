@@ -26,6 +26,7 @@ from posbias._files import (
     atomic_write_all,
     atomic_write_folder,
     check_replaceable,
+    lock_file,
 )
 from posbias.cli import cli
 from posbias.curves.curve import save_plot
@@ -132,15 +133,66 @@ def test_a_folder_takes_its_place_only_once_it_is_complete(tmp_path):
     for text in ("one", "two"):
         with atomic_write_folder(path) as draft:
             Path(draft).mkdir()
-            (Path(draft) / "part").write_text(text)
-            assert not path.exists() or (path / "part").read_text() == "one"
-        assert (path / "part").read_text() == text
+            (Path(draft) / "part-0.parquet").write_text(text)
+            assert not path.exists() or (path / "part-0.parquet").read_text() == "one"
+        assert (path / "part-0.parquet").read_text() == text
     with pytest.raises(ValueError, match="stop"), atomic_write_folder(path):
         raise ValueError("stop")
-    assert (path / "part").read_text() == "two"
+    assert (path / "part-0.parquet").read_text() == "two"
     with pytest.raises(PosbiasError, match="does not exist"), atomic_write_folder(tmp_path / "no" / "log"):
         pass
     assert [file.name for file in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_folder_with_files_of_others_is_not_replaced(tmp_path):
+    for name, found in [
+        ("letter.txt", "such as 'letter.txt'"),
+        ("sub/part-0.parquet", "such as 'sub'"),
+        ("part-0.parquet", "no file"),
+    ]:
+        home = tmp_path / name.replace("/", "_") / "home"
+        (home / name).parent.mkdir(parents=True)
+        (home / name).write_text("mine")
+        with pytest.raises(PosbiasError, match=f"did not write, .*{found}"), atomic_write_folder(home) as draft:
+            Path(draft).mkdir()
+        assert (home / name).read_text() == "mine"
+
+
+def test_a_file_that_comes_while_a_folder_is_written_is_not_lost(tmp_path):
+    with atomic_write_folder(tmp_path / "log") as draft:
+        Path(draft).mkdir()
+
+    def write(draft: str) -> None:
+        Path(draft).mkdir()
+        (tmp_path / "log" / "letter.txt").write_text("mine")
+
+    with pytest.raises(PosbiasError, match=r"letter\.txt"), atomic_write_folder(tmp_path / "log") as draft:
+        write(draft)
+    assert (tmp_path / "log" / "letter.txt").read_text() == "mine"
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
+    script = f"""
+import os, posbias._files as files
+from pathlib import Path
+def write(text):
+    with files.atomic_write_folder({str(tmp_path / "log")!r}) as draft:
+        Path(draft).mkdir()
+        (Path(draft) / "part-0.parquet").write_text(text)
+write("old")
+rename = os.rename
+def kill_after(source, target):
+    rename(source, target)
+    os.kill(os.getpid(), 9)
+os.rename = kill_after
+write("new")
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    assert not (tmp_path / "log").exists()
+    with atomic_write_folder(tmp_path / "another") as draft:
+        Path(draft).mkdir()
+    assert (tmp_path / "log" / "part-0.parquet").read_text() == "old"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["another", "log"]
 
 
 def test_folders_of_killed_runs_are_cleaned_up_and_those_at_work_are_not(tmp_path):
@@ -217,3 +269,32 @@ def test_commands_say_so_before_they_work(outputs: dict[str, Path]) -> None:
     assert before == {name: path.read_bytes() for name, path in outputs.items()}
     said = CliRunner().invoke(cli, ["harvest", log, "--max-rank", "3", "-o", harvest])
     assert said.exit_code == 0, said.stderr
+
+
+HOLDER = """
+import sys, time
+from posbias._files import lock_file
+with lock_file(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_locked_file_says_so_and_a_killed_process_locks_nobody_out(tmp_path):
+    path = tmp_path / "x"
+    environment = os.environ | {"PYTHONPATH": str(Path(posbias.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with (
+            pytest.raises(PosbiasError, match="Another process has been changing"),
+            lock_file(path, timeout=0.2),
+        ):
+            pass
+        holder.kill()
+    assert os.listdir(tmp_path) == [".x.lock"]
+    with lock_file(path, timeout=0.2):
+        assert os.listdir(tmp_path) == [".x.lock"]
+    assert os.listdir(tmp_path) == []

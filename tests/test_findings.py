@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,9 @@ def test_braces_in_data_are_data() -> None:
 def test_findings_are_saved_with_a_harvest(tmp_path) -> None:
     harvest = spoilt(0)
     harvest.save(tmp_path / "x.harvest")
-    assert posbias.Harvest.load(tmp_path / "x.harvest").findings == harvest.findings
+    # But not with their examples, which are rows of the log.
+    saved = tuple(replace(finding, example=None) for finding in harvest.findings)
+    assert posbias.Harvest.load(tmp_path / "x.harvest").findings == saved
 
 
 def test_a_file_of_the_first_version_is_read(tmp_path) -> None:

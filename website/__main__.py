@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from website import reference
+from website.formulas import FormulaError, convert_formulas
 from website.navigation import as_toml, menu
 from website.notebooks import as_page
 from website.places import DOCS, ROOT, PlaceError, convert_links, places
@@ -31,7 +32,9 @@ def write_pages(folder: Path) -> str:
         text, files = _read(ROOT / source)
         if source.startswith("examples/"):
             examples[page] = text.split("\n", 1)[0].removeprefix("# ").partition(":")[0]
-        _write(folder / page, convert_links(text, source, page, names, files))
+        linked = convert_links(text, source, page, names, files)
+        # Notebooks and scripts have no formulas, but may print dollars.
+        _write(folder / page, linked if source.startswith("examples/") else convert_formulas(linked))
         for name, content in files.items():
             (folder / page).with_name(name).write_bytes(content)
     for page, (_, text) in reference_pages.items():
@@ -74,7 +77,7 @@ def main() -> int:
         shutil.rmtree(BUILD / name, ignore_errors=True)
     try:
         settings = write_pages(BUILD / "pages")
-    except PlaceError as error:
+    except (PlaceError, FormulaError) as error:
         print(error, file=sys.stderr)
         return 1
     (BUILD / "zensical.toml").write_text(settings, "utf-8")

@@ -1,23 +1,15 @@
-"""The menu of the website: the pages in the table of docs/README.md by section. Pages without a section are guides."""
+"""The menu of the website: the sections of docs/README.md, each with the pages of its table."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from website.places import DOCS, places
 
 Menu = list[dict[str, "str | Menu"]]
 
-_SECTIONS: dict[str, Sequence[str]] = {
-    "Tutorial": ["tutorial.md"],
-    "Guides": [],
-    "Reference": ["cli.md", "findings.md", "glossary.md", "harvest_file.md"],
-    "Theory": ["theory.md"],
-    "Reproduction": ["reproduction.md"],
-    "Questions": ["questions.md"],
-}
 _PROJECT = {
     "Contributing": "contributing.md",
     "Changes": "changelog.md",
@@ -28,31 +20,29 @@ _PROJECT = {
 }
 
 
-def titles() -> dict[str, str]:
-    """Return the title of each page of docs/, in the order of the table in docs/README.md."""
-    table, _, _ = (DOCS / "README.md").read_text("utf-8").partition("## Names in Python")
-    return {page: title for title, page in re.findall(r"^\| \[([^]]+)\]\((\w+\.md)\) \|", table, re.MULTILINE)}
+def sections() -> dict[str, dict[str, str]]:
+    """Return the pages of each section of docs/README.md with their titles, in the order of its tables."""
+    index, _, _ = (DOCS / "README.md").read_text("utf-8").partition("## Names in Python")
+    return {
+        title.strip(): {
+            page: name for name, page in re.findall(r"^\| \[([^]]+)\]\((\w+\.md)\) \|", table, re.MULTILINE)
+        }
+        for title, table in re.findall(r"^## (.+)\n([^#]*)", index, re.MULTILINE)
+    }
 
 
 def menu(reference: Mapping[str, str], examples: Mapping[str, str]) -> Menu:
-    """Return the sections of the menu, each a page or a list of pages.
+    """Return the sections of the menu, each a list of pages.
 
     Arguments:
         reference: the titles of the generated pages.
         examples: the titles of the notebooks and scripts.
     """
-    page_titles = titles()
-    taken = {page for pages in _SECTIONS.values() for page in pages}
-    sections = {section: {page: page_titles[page] for page in pages} for section, pages in _SECTIONS.items()}
-    sections["Tutorial"] |= examples
-    sections["Guides"] = {page: title for page, title in page_titles.items() if page not in taken}
-    sections["Reference"] = {**reference, **sections["Reference"]}
-    whole: Menu = [{"Home": places()["README.md"]}]
-    for section, pages in sections.items():
-        whole.append(
-            {section: next(iter(pages)) if len(pages) == 1 else [{name: page} for page, name in pages.items()]}
-        )
-    return [*whole, {"Project": [{title: page} for title, page in _PROJECT.items()]}]
+    pages = sections()
+    pages["How-to"] |= examples
+    pages["Reference"] = {**reference, **pages["Reference"]}
+    listed: Menu = [{title: [{name: page} for page, name in found.items()]} for title, found in pages.items()]
+    return [{"Home": places()["README.md"]}, *listed, {"Project": [{title: page} for title, page in _PROJECT.items()]}]
 
 
 def as_toml(value: str | Menu) -> str:

@@ -9,7 +9,9 @@ from posbias.estimators import ESTIMATORS as _ESTIMATORS
 from posbias.version import __version__
 
 if TYPE_CHECKING:
+    from posbias import objectives as objectives
     from posbias import plots as plots
+    from posbias import testing as testing
     from posbias.curves.curve import Curve as Curve
     from posbias.engines.duckdb import DuckDB as DuckDB
     from posbias.engines.spark import Spark as Spark
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from posbias.errors import HarvestError as HarvestError
     from posbias.errors import LogError as LogError
     from posbias.errors import PosbiasError as PosbiasError
+    from posbias.errors import PosbiasWarning as PosbiasWarning
     from posbias.estimators import PBMEM as PBMEM
     from posbias.estimators import AdjacentChain as AdjacentChain
     from posbias.estimators import AllPairs as AllPairs
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from posbias.judging.diagnose import diagnose as diagnose
     from posbias.judging.history import History as History
     from posbias.learning.evaluate import evaluate as evaluate
+    from posbias.learning.judgments import judgments as judgments
+    from posbias.learning.rankers import fit_ranker as fit_ranker
     from posbias.learning.weights import ips_weights as ips_weights
     from posbias.logs.click_log import ClickLog as ClickLog
     from posbias.planning.plan import plan as plan
@@ -60,6 +65,7 @@ _HOMES = dict.fromkeys((class_ for _, class_ in _ESTIMATORS.values()), "posbias.
     "History": "posbias.judging.history",
     "LogError": "posbias.errors",
     "PosbiasError": "posbias.errors",
+    "PosbiasWarning": "posbias.errors",
     "Spark": "posbias.engines.spark",
     "World": "posbias.simulation",
     "check": "posbias.judging.check",
@@ -68,10 +74,12 @@ _HOMES = dict.fromkeys((class_ for _, class_ in _ESTIMATORS.values()), "posbias.
     "evaluate": "posbias.learning.evaluate",
     "events_sql": "posbias.harvesting.warehouse",
     "diagnose": "posbias.judging.diagnose",
+    "fit_ranker": "posbias.learning.rankers",
     "harvest": "posbias.harvesting.harvest",
     "harvest_sql": "posbias.harvesting.warehouse",
     "intervention_sets": "posbias.harvesting.intervention_sets",
     "ips_weights": "posbias.learning.weights",
+    "judgments": "posbias.learning.judgments",
     "merge": "posbias.harvesting.merge",
     "plan": "posbias.planning.plan",
     "report": "posbias.reporting.report",
@@ -79,7 +87,7 @@ _HOMES = dict.fromkeys((class_ for _, class_ in _ESTIMATORS.values()), "posbias.
     "write_events": "posbias.harvesting.events",
 }
 # Modules of functions, likewise.
-_MODULES = ("plots",)
+_MODULES = ("objectives", "plots", "testing")
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
 

@@ -1,4 +1,4 @@
-"""Array types, sums and groups by index, threads, and conversion to Arrow.
+"""Array types, sums and groups by index, threads of Python and of BLAS, and conversion to Arrow.
 
 Arrow arrays are built from the memory of NumPy arrays, because Arrow's conversion imports pandas if it is installed.
 """
@@ -6,8 +6,9 @@ Arrow arrays are built from the memory of NumPy arrays, because Arrow's conversi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +32,10 @@ def sum_by_index(where: IntArray, values: AnyArray, size: int) -> FloatArray:
 
 
 def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """Return the first row of each distinct combination of values (none negative), and the combination of each row."""
+    """Return the first row of each distinct combination of values (none negative), and the combination of each row.
+
+    Combinations are numbered in the order of their values. Rows that are sorted by them need no sort and no table.
+    """
     key = np.zeros(len(columns[0]), dtype=np.int64)
     size = 1
     for values in columns:
@@ -42,11 +46,17 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
             found, key = np.unique(key, return_inverse=True)
             apart, column = np.unique(column, return_inverse=True)
             size, span = len(found), len(apart)
-        key = key * span + column
+        key = column if size == 1 else key * span + column
         size *= span
+    if is_sorted(key):
+        begins = starts_of_runs(key)
+        return np.flatnonzero(begins), np.cumsum(begins) - 1
     if size > _DIRECT:
-        _, first, which = np.unique(key, return_index=True, return_inverse=True)
-        return first, which
+        order = sorted_order(key, size)
+        begins = starts_of_runs(key[order])
+        which = np.empty(len(key), dtype=np.int64)
+        which[order] = np.cumsum(begins) - 1
+        return order[begins], which
     held = distinct(key, size)
     # 32 bits, so that more of it stays in the cache.
     number = np.empty(size, dtype=np.int32)
@@ -57,10 +67,64 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     return first, which
 
 
+def is_sorted(values: AnyArray) -> bool:
+    """Return whether no value is less than the one before it."""
+    return not any_row(lambda rows: values[rows.start + 1 : rows.stop + 1] < values[rows], len(values) - 1)
+
+
+def any_row(test: Callable[[slice], BoolArray], size: int) -> bool:
+    """Return whether a test of rows, given as a slice, is true of any; a block of rows at a time stays in the cache."""
+    return any(bool(np.any(test(rows))) for rows in blocks(size))
+
+
+def starts_of_runs(values: AnyArray) -> BoolArray:
+    """Return where a value differs from the one before it.
+
+    >>> starts_of_runs(np.array([4, 4, 7, 4]))
+    array([ True, False,  True,  True])
+    """
+    starts = np.ones(len(values), dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=starts[1:])
+    return starts
+
+
+def sorted_order(values: IntArray, size: int) -> IntArray:
+    """Return the stable order of whole numbers below `size`."""
+    bits = len(values).bit_length()
+    if size >= 2 ** (63 - bits):
+        return np.argsort(values, kind="stable")
+    # Sorting numbers is faster than sorting their order, so the row is written behind the number.
+    packed = (values << bits) | np.arange(len(values))
+    packed.sort()
+    packed &= (1 << bits) - 1
+    return packed
+
+
+def ranges(first: IntArray, size: IntArray) -> IntArray:
+    """Return the numbers of several ranges one after another, each from `first` on and of its own size.
+
+    >>> ranges(np.array([7, 2]), np.array([2, 3]))
+    array([7, 8, 2, 3, 4])
+    """
+    begin = np.cumsum(size) - size
+    numbers = np.repeat(first - begin, size)
+    numbers += np.arange(len(numbers))
+    return numbers
+
+
+def add_by_index(where: IntArray, values: IntArray, size: int) -> IntArray:
+    """Return the sum of whole numbers at each index below `size`."""
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, where, values)
+    return sums
+
+
 def distinct(values: IntArray, size: int) -> IntArray:
     """Return the distinct values of whole numbers below `size`, sorted."""
     if size > _DIRECT:
-        return np.unique(values)
+        # Faster than np.unique, which builds a hash table.
+        ordered = np.sort(values)
+        return ordered[starts_of_runs(ordered)]
     held = np.zeros(size, dtype=np.bool_)
     held[values] = True
     return np.flatnonzero(held)
@@ -104,6 +168,18 @@ def map_threads(function: Callable[[T], S], items: Iterable[T]) -> list[S]:
         return list(pool.map(function, items))
 
 
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let BLAS use one thread: on matrices of ranks, its threads wait for each other far longer than they compute.
+
+    It is a decorator, too.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
 def run_in_background(function: Callable[[], S]) -> Future[S]:
     """Call a function in a thread, and return the future of its result."""
     pool = ThreadPoolExecutor(1)
@@ -130,6 +206,25 @@ def numbers_to_arrow(values: AnyArray, missing: BoolArray | None = None) -> Any:
     held = np.ascontiguousarray(values)
     buffers = [_validity(missing), pa.py_buffer(held)]
     return pa.Array.from_buffers(pa.from_numpy_dtype(held.dtype), len(held), buffers)
+
+
+def numbers_from_arrow(column: Any) -> AnyArray:
+    """Return an Arrow column of numbers as an array of the same type. Where a number is missing, it is anything.
+
+    The buffer is read directly: Arrow's own conversion would import pandas if it is installed.
+    """
+    array = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    values = np.frombuffer(array.buffers()[1] or b"", dtype=array.type.to_pandas_dtype())
+    return values[array.offset : array.offset + len(array)]
+
+
+def valid_in_arrow(array: Any) -> BoolArray:
+    """Return which values of an Arrow array are not missing."""
+    bits = array.buffers()[0]
+    if bits is None or not array.null_count:
+        return np.ones(len(array), dtype=np.bool_)
+    every = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little")
+    return every[array.offset : array.offset + len(array)].astype(np.bool_)
 
 
 def _validity(missing: BoolArray | None) -> Any:

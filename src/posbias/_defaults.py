@@ -9,3 +9,5 @@ DEFAULT_LEVEL = 0.95
 DEFAULT_MAX_RANK = 10
 # The most that one click may weigh: where clicks are few, larger weights add more variance than they remove bias.
 DEFAULT_CAP = 20.0
+# The highest grade of a judgment, and the exposure that a pair needs to be judged, in views at rank 1.
+DEFAULT_GRADES, DEFAULT_MIN_EXPOSURE = 3, 5.0

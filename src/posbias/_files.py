@@ -2,15 +2,18 @@
 
 A file is written under another name beside its path and renamed when it is complete, so that readers never see a part
 of it. An existing file is replaced only if it is of the same kind, which is recognised by its content, not its name.
-Pipes, devices and sockets are not read, because they may never end.
+Pipes, devices and sockets are not read, because they may never end. A file that is read, changed and written again is
+locked meanwhile, so that no change of another process is lost.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,8 +35,13 @@ _HEAD = 2**16
 _DRAFT = ".posbias-{}.part"
 _SCRATCH = "posbias-"
 _HELD = ".held"
+# The file that marks a folder as written by posbias, and the names of files that Spark writes beside it.
+_OURS = "_posbias"
+_SPARK_FILE = re.compile(r"_posbias|\.?_SUCCESS(\.crc)?|\.?part-[^/]*\.parquet(\.crc)?")
 # Another run may remove a new file before it is locked; then it is created again, at most so often.
 _TRIES = 5
+# A change of a file takes a moment. A process that waits longer than this many seconds gives up, and says so.
+_LOCK_TIMEOUT, _LOCK_INTERVAL = 60.0, 0.05
 
 
 @contextmanager
@@ -163,6 +171,82 @@ def _lock(descriptor: int) -> bool:
 
 
 @contextmanager
+def lock_file(path: str | os.PathLike[str], timeout: float = _LOCK_TIMEOUT) -> Iterator[None]:
+    """Hold the lock of a file while it is read, changed and written again; wait while another process holds it.
+
+    The lock is a file beside it, `.NAME.lock`, which the operating system locks. That lock ends with its process, even
+    a killed one, so a file that is left behind locks nobody out.
+
+    Arguments:
+        path (path): the file to change; it need not exist yet.
+        timeout (float, default 60): after this many seconds of waiting, raise an error.
+    """
+    target = writable(path)
+    beside = target.with_name(f".{target.name}.lock")
+    deadline = time.monotonic() + timeout
+    while (descriptor := _open_locked(beside)) is None:
+        if time.monotonic() > deadline:
+            raise PosbiasError(
+                f"Another process has been changing {os.fspath(path)!r} for {timeout:.0f} seconds. Nothing was "
+                "written. Try again when it has ended."
+            )
+        time.sleep(_LOCK_INTERVAL)
+    try:
+        yield
+    finally:
+        # Removed while it is locked. Windows does not remove open files; there it stays, without harm.
+        with suppress(OSError):
+            beside.unlink()
+        os.close(descriptor)
+
+
+def _open_locked(path: Path) -> int | None:
+    """Return the descriptor of a locked file, or None if another process has locked it."""
+    flags = os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        descriptor = os.open(path, flags | os.O_RDWR, 0o666)
+    except PermissionError:
+        # The file of another user's process.
+        descriptor = os.open(path, flags | os.O_RDONLY)
+    try:
+        _lock_or_raise(descriptor)
+        # The process before may have removed the file after it was opened here: then others lock another file.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+    except BlockingIOError:
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _lock_or_raise(descriptor: int) -> None:
+    """Lock a file for as long as it is open; raise BlockingIOError if another process has locked it.
+
+    On a file system without locks nothing is locked.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        except OSError as error:
+            raise BlockingIOError(*error.args) from None
+    else:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass
+
+
+@contextmanager
 def _draft(target: Path) -> Iterator[str]:
     """Yield an empty file beside the target, with its permissions; it is removed unless it is renamed."""
     draft, descriptor = _held_draft(target)
@@ -192,7 +276,9 @@ def _held_draft(target: Path) -> tuple[Path, int]:
 def atomic_write_folder(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield the name of a folder to create and fill; it is renamed to `path` when it is complete.
 
-    An existing folder is moved away first, and removed at the end.
+    The folder gets an empty file, `_posbias`, which says that posbias wrote it. An existing folder is replaced only if
+    it has that file and nothing that Spark does not write. It is moved away first, and removed at the end. After a kill
+    in between, the next run moves it back.
     """
     name = as_path("path", path)
     if not os.path.isdir(name):
@@ -200,24 +286,50 @@ def atomic_write_folder(path: str | os.PathLike[str]) -> Iterator[str]:
     target = Path(os.path.realpath(name))
     for left in target.parent.glob(_DRAFT.format("*") + f"/{_HELD}"):
         _remove_left(left)
+    check_replaceable_folder(target)
     draft = target.with_name(_DRAFT.format(uuid.uuid4().hex))
     descriptor = None
     try:
         draft.mkdir()
         descriptor = os.open(draft / _HELD, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         _lock(descriptor)
+        os.write(descriptor, os.fsencode(target.name))
         yield str(draft / "new")
+        (draft / "new" / _OURS).touch()
+        # Again: it may have changed while the new folder was filled.
+        check_replaceable_folder(target)
         if target.exists():
             os.rename(target, draft / "old")
         os.rename(draft / "new", target)
     finally:
+        _move_back(draft, target)
         if descriptor is not None:
             os.close(descriptor)
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def check_replaceable_folder(folder: Path) -> None:
+    """Raise an error if a folder has anything that posbias did not write."""
+    if not folder.is_dir():
+        return
+    files = sorted(folder.rglob("*"))
+    foreign = [file for file in files if not (file.is_file() and _SPARK_FILE.fullmatch(file.name))]
+    if files and (foreign or not (folder / _OURS).is_file()):
+        found = f"such as {str(foreign[0].relative_to(folder))!r}" if foreign else f"and no file {_OURS!r}"
+        raise PosbiasError(
+            f"The folder {str(folder)!r} has files that posbias did not write, {found}, so it is not replaced. Name "
+            "another folder, or remove this one first."
+        )
+
+
+def _move_back(draft: Path, target: Path) -> None:
+    """Move the old folder back to its place if a new one has not come there."""
+    if (draft / "old").exists() and not target.exists():
+        os.rename(draft / "old", target)
+
+
 def _remove_left(held: Path) -> None:
-    """Remove a folder of a killed run of this user, whose lock is free."""
+    """Remove a folder of a killed run of this user, whose lock is free; an old folder in it returns to its place."""
     with suppress(OSError):
         folder = held.parent
         if folder.is_symlink() or (hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()):
@@ -225,6 +337,9 @@ def _remove_left(held: Path) -> None:
         descriptor = os.open(held, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
         try:
             if _lock(descriptor):
+                name = os.fsdecode(os.read(descriptor, 4096))
+                if name and os.path.basename(name) == name:
+                    _move_back(folder, folder.with_name(name))
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(descriptor)

@@ -16,9 +16,6 @@ from posbias._arrays import FloatArray
 _LEAST_TAIL = 2.0**-53
 # With more degrees of freedom than this, the t quantile is within 0.2% of the normal one.
 _MOST_DEGREES = 1000
-# The coefficients of log(erfc(x) / t) + x² in t = 1 / (1 + x/2), highest power first.
-_ERFC = [0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807]
-_ERFC += [-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223]
 
 
 def t_quantile(degrees: FloatArray, level: float) -> FloatArray:
@@ -49,19 +46,6 @@ def f_tail(numerator: float, denominator: float, value: float) -> float:
     from scipy.special import fdtrc
 
     return float(fdtrc(numerator, denominator, max(value, 0.0)))
-
-
-def normal_tail(z: FloatArray) -> FloatArray:
-    """Return the probability that a standard normal variable exceeds z, to seven digits.
-
-    Chebyshev's fit to erfc (Press et al., Numerical Recipes, 6.2.2); its relative error is as small in the tail.
-
-    >>> normal_tail(np.array([-1.0, 0.0, 1.959964])).round(6).tolist()
-    [0.841345, 0.5, 0.025]
-    """
-    t = 1 / (1 + np.abs(z) / math.sqrt(8))
-    upper = t / 2 * np.exp(np.polyval(_ERFC, t) - z**2 / 2)
-    return np.asarray(np.where(z < 0, 1 - upper, upper))
 
 
 def satterthwaite(deletions: FloatArray) -> FloatArray:

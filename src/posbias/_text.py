@@ -338,6 +338,26 @@ def terminal_width(fileno: int) -> int:
     return min(columns, WIDTH) if columns >= WIDTH // 4 else WIDTH
 
 
+def csv_field(value: str | float | None) -> str:
+    """Return a CSV field. Unlike in the standard library, an empty text differs from a missing one.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front.
+
+    >>> csv_field("=1+1"), csv_field(-0.5)
+    ("'=1+1", '-0.5')
+    """
+    if isinstance(value, str):
+        value = escape_formula(value)
+    text = "" if value is None else str(value)
+    plain = not isinstance(value, str) or (text == text.strip() != "" and not set(text) & set(',"\r\n'))
+    return text if plain else '"' + text.replace('"', '""') + '"'
+
+
+def escape_formula(text: str) -> str:
+    """Return a text with an apostrophe in front, if a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 def html_table(
     columns: Sequence[Column], *, caption: str = "", remarks: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> str:

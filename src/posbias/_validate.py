@@ -77,9 +77,13 @@ def as_path(name: str, value: object, error: type[PosbiasError] = PosbiasError) 
     return found
 
 
-def names(name: str, value: Sequence[str], error: type[PosbiasError] = PosbiasError) -> tuple[str, ...]:
-    """Return distinct column names as a tuple; a single text is an error, because it is a sequence of letters."""
-    found = _texts(value)
+def names(name: str, value: str | Sequence[str], error: type[PosbiasError] = PosbiasError) -> tuple[str, ...]:
+    """Return distinct column names as a tuple; a single text is one name.
+
+    >>> names("by", "device"), names("by", ["device", "country"])
+    (('device',), ('device', 'country'))
+    """
+    found = (value,) if isinstance(value, str) else _texts(value)
     if found is None:
         raise error(f"{name} must be a list of column names, such as {name}=['device'], not {value!r}.")
     for item in found:

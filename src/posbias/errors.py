@@ -31,6 +31,14 @@ class PosbiasError(Exception):
         return self.sentence(as_python)
 
 
+class PosbiasWarning(UserWarning):
+    """A log can be used, but its curve may be wrong: a finding of severity "warning", or a note about a curve.
+
+    The command prints these below its result and does not raise this warning. To silence one in Python, filter this
+    category with the `warnings` module.
+    """
+
+
 class CurveError(PosbiasError):
     """A curve is damaged, or not suitable for what was asked."""
 

@@ -5,12 +5,16 @@ Findings are printed, saved with a harvest, and added up when harvests are merge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from posbias._text import Arguments, as_python, printable, wrap
-from posbias.errors import LogError, Spelling, with_arguments
+from posbias.errors import LogError, PosbiasWarning, Spelling, with_arguments
 
 Severity = Literal["error", "warning", "info"]
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "·"}
@@ -121,6 +125,35 @@ def any_error(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
+def serious(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings of severity "warning" or "error"."""
+    return [finding for finding in findings if finding.severity != "info"]
+
+
+def warn(sentences: Iterable[str]) -> None:
+    """Warn a Python user at the line that called a function of posbias."""
+    level = _frames_to_user()
+    for sentence in dict.fromkeys(sentences):
+        warnings.warn(printable(sentence), PosbiasWarning, stacklevel=level)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep posbias from warning, where the findings are reported in another way."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PosbiasWarning)
+        yield
+
+
+def _frames_to_user() -> int:
+    """Return the `stacklevel` of the caller outside the package and outside `contextlib`, whose decorators it uses."""
+    package = os.path.join(os.path.dirname(__file__), "")
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((package, contextlib.__file__)):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings of several harvests as those of the whole: equal ones are merged, and their counts added.
 
@@ -149,6 +182,7 @@ CODES: dict[str, str] = {
     "ambiguous-table": "The DuckDB file has several tables, and none was named.",
     "bad-sql": "The SQL query that was given as the log cannot be run.",
     "broken-row": "A row of a CSV or JSON file cannot be parsed.",
+    "copied-files": "A file of the log is a copy of another one, so its rows would be counted twice.",
     "damaged-file": "A file is truncated or damaged.",
     "disk-full": "The disk for temporary files is full.",
     "empty-file": "A file is empty and has no columns.",
@@ -184,6 +218,8 @@ CODES: dict[str, str] = {
     "not-an-array": "The column of documents holds no arrays.",
     "too-many-rankers": "The log names more rankers than can be compared, so the column may hold something else.",
     "unused-rank-columns": "The log has columns that look like ranks of each ranker, and they are not used.",
+    "heavy-unit": "One unit has a large share of the rows: it may stand for all users who are not known.",
+    "unused-unit": "Each value of a column that looks like a user saw one ranker, and the column is not used.",
     "window-is-timestamp": "The window column is a point in time, where a period such as a day is expected.",
     # ---- Rows
     "clicks-exceed-impressions": "A row of an aggregated log has more clicks than impressions.",
@@ -197,14 +233,21 @@ CODES: dict[str, str] = {
     "not-a-rank": "A rank column holds a value that is not a whole number from 1 on.",
     "note": "A note from a harvest file of an earlier format, which had no codes.",
     "null": "A required value is missing.",
+    "rounded-ids": "Ids are floats that are too large to be exact, so that different ids became one.",
     "unknown-ranker": "Rows name a ranker whose ranks are not known.",
     "zero-based-position": "Positions count from 0 instead of 1.",
     "zero-based-rank": "Ranks count from 0 instead of 1.",
     # ---- Page views and queries
+    "clicks-without-page-view": "A clicked document has a click on every page view, so clicks were joined without it.",
     "document-at-several-positions": "A page view shows one document at several positions.",
+    "flat-curve": "Clicks do not depend on the rank at which a document was shown, though click rates fall with it.",
     "interleaved": "The page views interleave the lists of several rankers.",
     "missing-rows": "No position is logged on every page view, so rows are missing.",
     "non-functional-ranker": "A ranker shows one document at several ranks for the same query.",
+    "page-length-follows-clicks": "The number of rows of a page view follows from its clicks.",
+    "pages-begin-late": "Page views have nothing at position 1.",
+    "pages-end-at-click": "Page views end at the last click or a fixed number of rows below, so rows are missing.",
+    "positions-start-again": "Positions seem to start again on each page of a longer list.",
     "query-is-request-id": "Almost every query id occurs once, so it may be the id of a request.",
     "several-rankers-in-page-view": "A page view holds results of several rankers.",
     "several-results-at-position": "One position of a page view holds two or more results.",
@@ -230,12 +273,17 @@ CODES: dict[str, str] = {
     "few-page-views": "A ranker has few page views.",
     "few-repeated-pairs": "Few query-document pairs were shown at two ranks.",
     "mixed-engines": "Merged harvests come from engines that put queries into different buckets.",
+    "units-not-counted": "The log has units, but intervals cluster by query alone (replay).",
+    "mixed-units": "Merged harvests count by different units, or some of them by none.",
     "no-disagreement": "The rankers never put a document at different ranks, so nothing can be compared.",
     "no-ranker": "The log names no ranker, so documents are compared wherever they were shown.",
     "not-random": "The results of a ranker that should be in random order are not.",
     "one-sided-ranks": "The ranks of a ranker are known only where it was shown itself.",
     "query-dependent-traffic": "The choice of the ranker depends on the query.",
     "ranker-without-traffic": "A ranker with known ranks was never shown.",
+    "rankers-overlap": "In replay, the rankers served at the same time.",
+    "rankers-replaced": "In replay, the rankers followed one another, so that the curve compares different times.",
+    "relevance-drifts": "In replay, comparisons within a period give another curve than those across periods.",
     "repeated-pairs": "The share of query-document pairs that were shown at two ranks.",
     "sample-ratio-as-intended": "Page views are split among the rankers as intended.",
     "sample-ratio-mismatch": "Page views are not split among the rankers as intended.",
@@ -243,8 +291,8 @@ CODES: dict[str, str] = {
     "single-ranker": "The log has only one ranker.",
     "sticky-traffic": "Page views of one query were assigned to rankers together, not one by one.",
     # ---- Diagnosis of a curve
-    "all-clicked-pages": "On some page views every result was clicked, as crawlers do.",
     "contradictory-pairs": "Pairs of ranks contradict each other: no single curve fits the clicks of all rankers.",
+    "crawlers": "Page views have more clicks than the curve allows any user: crawlers, or tests.",
     "curves-differ-by-proxy": "Documents of different relevance classes have different curves.",
     "dominant-bucket": "A single bucket of queries carries much of the estimate at some ranks.",
     "estimators-disagree": "Two estimators that should agree give different curves.",
@@ -254,8 +302,9 @@ CODES: dict[str, str] = {
     "one-curve-not-tested": "Whether one curve fits all pairs of ranks could not be tested.",
     "only-clicked-pages": "Every page view has a click, so page views without clicks may be missing.",
     "page-clicks": "The number of page views with two clicks or more.",
+    "page-depth": "Pages end at different ranks; curves and intervals allow for it.",
     "proxy-not-tested": "Whether curves differ between relevance classes could not be tested.",
-    "ranker-effect": "Rankers get different clicks on documents that they put at the same rank.",
+    "ranker-effect": "A ranker gets more clicks on the same documents than ranks and traffic explain.",
     "same-curve-by-proxy": "Documents of different relevance classes have the same curve.",
     "segments-differ": "The segments have different curves.",
     "sums-only": "The harvest holds sums over pairs of ranks, so the test of a single curve cannot be run.",
@@ -270,6 +319,8 @@ CODES: dict[str, str] = {
     "shown-documents-not-in-candidates": "Documents that were shown are not among the candidates of their query.",
     # ---- Evaluation of rankings
     "documents-never-shown": "The top of a ranking holds documents that were never shown for that query.",
+    "documents-shown-deeper": "The top of a ranking holds documents that were shown only below the top ranks.",
+    "memorised-clicks": "A ranking follows the clicks that evaluate it more closely than relevance can explain.",
     "ranking-lacks-documents": "A ranking lacks some of the clicked documents.",
     "empty-ranks": "Page views leave a rank empty above other results.",
 }

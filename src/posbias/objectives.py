@@ -9,25 +9,64 @@ The public names are here; `posbias.learning` defines them.
 from __future__ import annotations
 
 from posbias.learning import tensors as tensors
-from posbias.learning.learners import Choice as Choice
-from posbias.learning.learners import Form as Form
-from posbias.learning.learners import blend_factors as blend_factors
-from posbias.learning.learners import cautious_factors as cautious_factors
-from posbias.learning.learners import choose_rule as choose_rule
-from posbias.learning.learners import held_out_dcg as held_out_dcg
-from posbias.learning.learners import ips_share as ips_share
-from posbias.learning.learners import learner_form as learner_form
-from posbias.learning.learners import naive_share as naive_share
-from posbias.learning.learners import pair_differences as pair_differences
-from posbias.learning.objectives import lightgbm_objective as lightgbm_objective
-from posbias.learning.objectives import lightgbm_ranker_objective as lightgbm_ranker_objective
-from posbias.learning.objectives import pairwise_ips as pairwise_ips
-from posbias.learning.objectives import pairwise_loss as pairwise_loss
-from posbias.learning.objectives import poisson_exposure as poisson_exposure
-from posbias.learning.objectives import poisson_loss as poisson_loss
-from posbias.learning.objectives import poisson_start as poisson_start
-from posbias.learning.objectives import scaled_counts as scaled_counts
-from posbias.learning.objectives import scaled_weights as scaled_weights
-from posbias.learning.objectives import softmax_ips as softmax_ips
-from posbias.learning.objectives import softmax_loss as softmax_loss
-from posbias.learning.objectives import xgboost_objective as xgboost_objective
+from posbias.learning.learners import (
+    Choice,
+    Form,
+    add_lightgbm_models,
+    blend_factors,
+    cautious_factors,
+    choose_rule,
+    held_out_dcg,
+    ips_share,
+    learner_form,
+    naive_share,
+    pair_differences,
+)
+from posbias.learning.objectives import (
+    grouped_dcg,
+    lightgbm_metric,
+    lightgbm_objective,
+    lightgbm_ranker_metric,
+    lightgbm_ranker_objective,
+    pairwise_ips,
+    pairwise_loss,
+    poisson_exposure,
+    poisson_loss,
+    poisson_start,
+    scaled_counts,
+    scaled_weights,
+    softmax_ips,
+    softmax_loss,
+    xgboost_metric,
+    xgboost_objective,
+)
+
+__all__ = [
+    "Choice",
+    "Form",
+    "add_lightgbm_models",
+    "blend_factors",
+    "cautious_factors",
+    "choose_rule",
+    "grouped_dcg",
+    "held_out_dcg",
+    "ips_share",
+    "learner_form",
+    "lightgbm_metric",
+    "lightgbm_objective",
+    "lightgbm_ranker_metric",
+    "lightgbm_ranker_objective",
+    "naive_share",
+    "pair_differences",
+    "pairwise_ips",
+    "pairwise_loss",
+    "poisson_exposure",
+    "poisson_loss",
+    "poisson_start",
+    "scaled_counts",
+    "scaled_weights",
+    "softmax_ips",
+    "softmax_loss",
+    "xgboost_metric",
+    "xgboost_objective",
+]

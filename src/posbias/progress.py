@@ -1,22 +1,33 @@
-"""Progress of long work: a bar on a terminal, nothing in a pipe.
+"""How long work takes: a bar on a terminal while it runs, and a profile of its steps afterwards.
 
 Functions that may take long have the argument `progress`: a function that is called with the name of the current step
-and the share of it that is done, such as `progress("Harvesting", 0.25)`.
+and the share of it that is done, such as `progress("Harvesting", 0.25)`. In a pipe nothing is drawn.
+
+If POSBIAS_PROFILE is set, a table of how long each query and each computation took is printed to stderr when the
+command, or the Python process, ends.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from time import monotonic
+from dataclasses import dataclass, field
+from time import monotonic, perf_counter, process_time
 
-from posbias._text import bar, format_count, terminal_width
+from posbias._text import Column, bar, format_count, table, terminal_width
 
 Progress = Callable[[str, float], None]
 # The time left is not estimated from less than this: the first moments go into opening files.
 _LEAST_SHARE, _LEAST_SECONDS = 0.02, 0.5
 _NARROWEST_BAR, _WIDEST_BAR = 4, 40
+# The environment variable that asks for a profile.
+_PROFILE = "POSBIAS_PROFILE"
+# Steps that took less than this would only be zeros in the table.
+_SHORTEST = 0.005
 
 
 @contextmanager
@@ -105,3 +116,116 @@ def format_duration(seconds: float) -> str:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+# ---- The profile
+
+
+@dataclass
+class Step:
+    """What a step took, all its runs together.
+
+    Attributes:
+        name (str): as the user reads it.
+        runs (int): how often it ran.
+        seconds, cpu_seconds (float): by the clock, and of all threads of the process.
+        rows_in, rows_out (int or None): rows read and returned, if known.
+        parts (dict): the steps inside it, by name.
+    """
+
+    name: str
+    runs: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    rows_in: int | None = None
+    rows_out: int | None = None
+    parts: dict[str, Step] = field(default_factory=dict)
+
+    def add_rows(self, rows_in: int | None = None, rows_out: int | None = None) -> None:
+        """Add rows that one run read and returned; None if not known."""
+        if rows_in is not None:
+            self.rows_in = (self.rows_in or 0) + rows_in
+        if rows_out is not None:
+            self.rows_out = (self.rows_out or 0) + rows_out
+
+
+class _Current(threading.local):
+    """The step that runs in each thread; None before the first."""
+
+    step: Step | None = None
+
+
+_total, _current = Step("Total"), _Current()
+
+
+def profile_is_on() -> bool:
+    """Whether the user wants a profile."""
+    return os.environ.get(_PROFILE, "") not in ("", "0")
+
+
+@contextmanager
+def step(name: str) -> Iterator[Step]:
+    """Measure a step, if the user wants a profile. It is a decorator, too."""
+    if not profile_is_on():
+        yield Step(name)
+        return
+    if not _total.parts:
+        atexit.register(print_profile)
+    outer = _current.step or _total
+    this = outer.parts.setdefault(name, Step(name))
+    _current.step = this
+    seconds, cpu_seconds = perf_counter(), process_time()
+    try:
+        yield this
+    finally:
+        this.runs += 1
+        this.seconds += perf_counter() - seconds
+        this.cpu_seconds += process_time() - cpu_seconds
+        _current.step = outer
+
+
+def print_profile() -> None:
+    """Print the steps measured so far to stderr, and forget them."""
+    atexit.unregister(print_profile)
+    text = profile_table(_total, process_time())
+    _total.parts.clear()
+    # stderr may be closed.
+    with suppress(OSError, ValueError):
+        print(f"\n{text}", file=sys.stderr, flush=True)
+
+
+def profile_table(total: Step, cpu_seconds: float) -> str:
+    """Return the steps as a table, and the CPU time of the process that is in none of them.
+
+    >>> query = Step("Harvesting", 1, 0.25, 0.5, rows_in=1000, rows_out=20)
+    >>> fit = Step("Fitting cross-fit", 2, 0.125, 0.125, parts={"Intervals": Step("Intervals", 2, 0.0625, 0.0625)})
+    >>> print(profile_table(Step("", parts={"Harvesting": query, "Fitting cross-fit": fit}), 0.75))
+    step                   runs  seconds  CPU seconds  rows in  rows out
+    Harvesting                1     0.25         0.50    1,000        20
+    Fitting cross-fit         2     0.12         0.12        –         –
+      Intervals               2     0.06         0.06        –         –
+    start and all the rest                       0.12
+    """
+    lines = list(_lines(total, ""))
+    rest = cpu_seconds - sum(part.cpu_seconds for part in total.parts.values())
+    columns = [
+        Column("step", [*(indent + one.name for indent, one in lines), "start and all the rest"], left=True),
+        Column("runs", [*(f"{one.runs:,}" for _, one in lines), ""]),
+        Column("seconds", [*(f"{one.seconds:.2f}" for _, one in lines), ""]),
+        Column("CPU seconds", [*(f"{one.cpu_seconds:.2f}" for _, one in lines), f"{max(rest, 0):.2f}"]),
+        Column("rows in", [*(_format_rows(one.rows_in) for _, one in lines), ""]),
+        Column("rows out", [*(_format_rows(one.rows_out) for _, one in lines), ""]),
+    ]
+    return table(columns)
+
+
+def _lines(outer: Step, indent: str) -> Iterator[tuple[str, Step]]:
+    for part in outer.parts.values():
+        if max(part.seconds, part.cpu_seconds) < _SHORTEST:
+            continue
+        yield indent, part
+        yield from _lines(part, indent + "  ")
+
+
+def _format_rows(rows: int | None) -> str:
+    return "–" if rows is None else f"{rows:,}"

@@ -221,7 +221,9 @@ def test_every_argument_of_a_log_is_a_flag(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     options = {option for parameter in command.params for option in parameter.opts}
-    assert {f"--{f.name}" for f in fields(posbias.ClickLog) if f.name != "source"} <= options
+    # Only commands that learn from clicks, or evaluate on them, read a part of a log.
+    parts = {"part", "split"} if name != "weights" else set()
+    assert {f"--{f.name}" for f in fields(posbias.ClickLog) if f.name not in {"source", *parts}} <= options
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -542,3 +544,23 @@ def test_ctrl_c_while_simulating(tmp_path: Path) -> None:
     before = contents(tmp_path)
     press_ctrl_c(Terminal("simulate", tmp_path / "log.parquet", "--queries", 10_000_000))
     assert contents(tmp_path) == before
+
+
+def test_a_simulation_that_cannot_fit_on_the_disk_is_refused(tmp_path: Path) -> None:
+    output = tmp_path / "big.parquet"
+    refused = CliRunner().invoke(cli, ["simulate", str(output), "--queries", str(10**15)])
+    assert refused.exit_code == 2
+    assert "bytes left. Lower --queries" in " ".join(refused.output.split())
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_text_is_not_answered_with_flags(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("some words\nmore words\n", "utf-8")
+    done = run("estimate", tmp_path / "notes.txt", code=2)
+    assert "does not look like a click log" in done.stderr
+    assert "--query" not in done.stderr
+
+
+def test_weights_say_how_to_make_the_estimate(tmp_path: Path) -> None:
+    done = run("weights", "clicks.parquet", "-o", tmp_path / "w.parquet", code=2)
+    assert "posbias estimate clicks.parquet --json > curve.json" in done.stderr

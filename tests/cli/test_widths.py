@@ -64,7 +64,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     Curve("by-hand", M, None, None, None, tuple(known), {}).save(folder / "curve.json")
     made |= {name: str(folder / name) for name in ("curve.json", "weights.parquet")}
     (folder / "truth").write_text(f'{{"propensity": {world.propensity.tolist()}}}')
-    named = {"out": "out.parquet", "page": "page.html", "drawn": "drawn.parquet", "folder": "figures"}
+    named = {
+        "out": "out.parquet",
+        "page": "page.html",
+        "drawn": "drawn.parquet",
+        "judged": "judged.csv",
+        "folder": "figures",
+    }
     return made | {word: str(folder / name) for word, name in named.items()}
 
 
@@ -94,6 +100,7 @@ WORDS: list[Any] = [
     ["compare", "made.harvest", "--segments"],
     ["history", "show", "days.parquet"],
     ["weights", "log.parquet", "--estimate", "curve.json", "-o", "weights.parquet"],
+    ["judgments", "log.parquet", "--estimate", "curve.json", "--min-exposure", "1", "-o", "judged"],
     ["evaluate", "log.parquet", "--ranking", f"ranker:{LONG}", "--ranking", "ranker:b", "--max-rank", "4"],
     ["events", "views.parquet", "clicks.parquet", "-o", "events.parquet"],
 ]
@@ -111,7 +118,7 @@ def test_lines_fit_the_terminal_width(words: list[str], files: dict[str, str], m
     result = CliRunner().invoke(cli, [files.get(word, word) for word in words])
     assert result.exit_code in (0, 1), result.output
     lines = result.stdout.splitlines()
-    assert lines or words[0] in ("harvest", "merge", "simulate", "events", "report", "weights")
+    assert lines or words[0] in ("harvest", "merge", "simulate", "events", "report", "weights", "judgments")
     # What a finding would have one copy stands on one line, and a name in its words is never broken.
     copied = [line for line in lines if line.startswith("    add ")]
     named = [line for line in lines if len(line.split()) == 1] if "bad.parquet" in words else []

@@ -364,7 +364,7 @@ def refusal(record: Any) -> str:
 @pytest.mark.parametrize("kind", RECORDS)
 def test_a_record_that_is_no_curve(kind: str, curve: Curve, tmp_path: Path) -> None:
     change, message = RECORDS[kind]
-    record = change(copy.deepcopy(curve.to_dict()))
+    record = change(copy.deepcopy(unproven(curve)))
     path = tmp_path / "curve.json"
     path.write_text(json.dumps(record))
     with pytest.raises(CurveError, match=message) as found:
@@ -375,7 +375,7 @@ def test_a_record_that_is_no_curve(kind: str, curve: Curve, tmp_path: Path) -> N
         Curve.from_dict(record)
 
 
-WHOLE = json.dumps(small().to_dict())
+WHOLE = json.dumps(unproven(small()))
 DAMAGED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "not JSON"),
     "half": (WHOLE[:100].encode(), "not JSON"),
@@ -427,7 +427,7 @@ def test_other_encodings_of_json_are_read(tmp_path: Path) -> None:
 
 
 def test_what_a_file_says_does_not_reach_the_terminal(tmp_path: Path) -> None:
-    record = small().to_dict() | {"page_views": {"\x1b[2J": -1}}
+    record = unproven(small()) | {"page_views": {"\x1b[2J": -1}}
     (tmp_path / "curve.json").write_text(json.dumps(record))
     with pytest.raises(CurveError, match=r"page_views\['\\x1b\[2J'\] is -1"):
         Curve.load(tmp_path / "curve.json")
@@ -465,8 +465,15 @@ def test_other_programs_may_write_numbers_their_way(curve: Curve) -> None:
         verify_checksum(numbers | {"max_rank": record["max_rank"] + 1})
 
 
-def test_ends_in_the_wrong_order_are_no_rounding() -> None:
+def test_an_edited_curve_is_blamed_on_its_checksum() -> None:
     record = small().to_dict()
+    record["positions"][1] |= {"low": 0.9, "high": 0.1}
+    with pytest.raises(CurveError, match="its checksum does not match its content, so it was damaged or edited"):
+        Curve.from_dict(record)
+
+
+def test_ends_in_the_wrong_order_are_no_rounding() -> None:
+    record = unproven(small())
     record["positions"][1] |= {"low": math.nextafter(0.5, 1), "high": 0.5}
     with pytest.raises(CurveError, match="is above its upper end"):
         Curve.from_dict(record)

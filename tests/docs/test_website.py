@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import posbias
 from website import navigation, reference
 from website.__main__ import external_resources, write_pages
+from website.formulas import FormulaError, convert_formulas, mathml
 from website.places import ROOT, PlaceError, convert_links, places
 
 Pages = dict[str, str]
@@ -62,20 +64,19 @@ def test_menu_has_exactly_the_pages(site: tuple[Path, str], pages: Pages) -> Non
 def test_menu_has_the_sections_that_readers_look_for(site: tuple[Path, str]) -> None:
     _, settings = site
     sections = [title for entry in menu_of(settings) for title in entry]
-    assert sections == ["Home", "Tutorial", "Guides", "Reference", "Theory", "Reproduction", "Questions", "Project"]
-    guides = next(entry["Guides"] for entry in menu_of(settings) if "Guides" in entry)
+    assert sections == ["Home", "Start", "Concepts", "How-to", "Reference", "Evidence", "Project"]
+    guides = next(entry["How-to"] for entry in menu_of(settings) if "How-to" in entry)
     assert not isinstance(guides, str)
-    expected = {"events.md", "log.md", "trust.md", "nightly.md", "scale.md", "warehouse.md"}
-    assert expected <= set(leaves(guides))
+    assert {"events.md", "log.md", "nightly.md", "scale.md", "warehouse.md"} <= set(leaves(guides))
 
 
-def test_new_page_is_a_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_page_is_in_the_section_of_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = (ROOT / "docs" / "README.md").read_text("utf-8")
     (tmp_path / "README.md").write_text(
-        index.replace("\n| [Trust]", "\n| [Flying](flying.md) | how |\n| [Trust]"), "utf-8"
+        index.replace("\n| [Every night]", "\n| [Flying](flying.md) | how |\n| [Every night]"), "utf-8"
     )
     monkeypatch.setattr(navigation, "DOCS", tmp_path)
-    guides = next(entry["Guides"] for entry in navigation.menu({}, {}) if "Guides" in entry)
+    guides = next(entry["How-to"] for entry in navigation.menu({}, {}) if "How-to" in entry)
     assert {"Flying": "flying.md"} in guides
 
 
@@ -95,6 +96,51 @@ def test_links_lead_to_pages_and_files_of_the_website(site: tuple[Path, str], pa
     ]
     assert len(links) > 200
     assert [(page, path) for page, path in links if not ((folder / page).parent / path).is_file()] == []
+
+
+def test_formulas_become_mathml(pages: Pages) -> None:
+    found = re.findall(r"<math.*?</math>", pages["intervals.md"])
+    assert len(found) > 5
+    for formula in found:
+        ElementTree.fromstring(formula)
+    assert "$$" not in prose(pages["intervals.md"])
+
+
+def test_no_formula_is_left_as_tex(pages: Pages) -> None:
+    left = {
+        page: re.findall(r".*\$.*", re.sub(r"`[^`\n]+`", "", prose(text)))
+        for page, text in pages.items()
+        if not page.startswith(("examples/", "reference/"))
+    }
+    assert {page: lines for page, lines in left.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    ("tex", "inner"),
+    [
+        (r"\frac{a}{2}", "<mfrac><mrow><mi>a</mi></mrow><mrow><mn>2</mn></mrow></mfrac>"),
+        (r"x'_k", "<msub><mi>x′</mi><mi>k</mi></msub>"),
+        (r"x_k^2", "<msubsup><mi>x</mi><mi>k</mi><mn>2</mn></msubsup>"),
+        (r"\text{a b} < 1.5", "<mtext>a\N{NO-BREAK SPACE}b</mtext><mo>&lt;</mo><mn>1.5</mn>"),
+        (r"\hat{c} - \alpha", "<mover><mrow><mi>c</mi></mrow><mo>^</mo></mover><mo>−</mo><mi>α</mi>"),
+        (r"\left(x\right)^2", "<msup><mrow><mo>(</mo><mi>x</mi><mo>)</mo></mrow><mn>2</mn></msup>"),
+        ("(-1-x", '<mo stretchy="false">(</mo><mo form="prefix">−</mo><mn>1</mn><mo>−</mo><mi>x</mi>'),
+        ("f(x)", '<mi>f</mi><mo stretchy="false">(</mo><mi>x</mi><mo stretchy="false">)</mo>'),
+    ],
+)
+def test_tex_is_converted(tex: str, inner: str) -> None:
+    assert mathml(tex) == f"<math>{inner}</math>"
+
+
+@pytest.mark.parametrize("tex", [r"\unknown", "{x", "x_", r"\frac{a}", r"\left(x", r"\left x"])
+def test_unknown_or_broken_tex_is_an_error(tex: str) -> None:
+    with pytest.raises(FormulaError):
+        mathml(tex)
+
+
+def test_dollars_in_code_and_prices_are_no_formulas() -> None:
+    text = "`$x$` costs 5 $ or 6 $\n\n```sh\n$ a $b$\n```\n"
+    assert convert_formulas(text) == text
 
 
 def test_every_public_name_is_described_and_linked(pages: Pages) -> None:

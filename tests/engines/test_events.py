@@ -581,6 +581,30 @@ def test_files_are_replaced_only_on_request(each_engine: str, tmp_path: Path) ->
     assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
 
 
+@pytest.mark.parametrize("output", ["in", "in/", ".", "in/log.parquet", "in/shown.parquet"])
+def test_inputs_are_never_written_over(
+    each_engine: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table(SHOWN), tmp_path / "in" / "shown.parquet")
+    pq.write_table(pa.table(TAPS), tmp_path / "taps.parquet")
+    monkeypatch.chdir(tmp_path)
+    log = posbias.ClickLog.from_events(str(tmp_path / "in"), str(tmp_path / "taps.parquet"))
+    with pytest.raises(posbias.PosbiasError, match="being read"):
+        posbias.write_events(log, str(tmp_path / output), overwrite=True)
+    assert pq.read_table(tmp_path / "in" / "shown.parquet").num_rows == 2
+    assert pq.read_table(tmp_path / "taps.parquet").num_rows > 0
+
+
+def test_remote_inputs_are_never_written_over() -> None:
+    from posbias.engines.files import refuse_overwriting
+
+    for output in ("s3://b/in", "s3://b/in/", "s3://b", "s3://b/in/log"):
+        with pytest.raises(posbias.PosbiasError, match="being read"):
+            refuse_overwriting(output, ["s3://b/in/shown.parquet" if output == "s3://b" else "s3://b/in"])
+    refuse_overwriting("s3://b/inner", ["s3://b/in"])
+
+
 def test_output_name_without_parquet_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(posbias.PosbiasError, match=r"'.*log.csv' does not say: end its name with .parquet"):
         posbias.write_events(log_of(SHOWN), tmp_path / "log.csv")

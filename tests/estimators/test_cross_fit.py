@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 import posbias
 from experiments.simulated_logs import buckets_of, draw_log
-from posbias._stats import normal_tail, t_quantile
+from posbias._stats import t_quantile
 from posbias.estimators import cross_fit
 from posbias.estimators.base import (
     ONE_BUCKET_REASON,
@@ -109,7 +109,7 @@ def test_score_equals_the_sum_over_views(harvest, a):
 
 
 @pytest.mark.parametrize("trust", [None, 0.0, 0.5, 2.0])
-def test_jacobians_are_derivatives_of_the_score(harvest, trust):
+def test_jacobians_are_derivatives_of_the_score(harvest, trust, monkeypatch):
     strata = harvest.strata()
     rng = np.random.default_rng(1)
     x, n = np.log(rng.uniform(0.1, 1.0, 4)), strata.views.sum(axis=0)
@@ -126,6 +126,10 @@ def test_jacobians_are_derivatives_of_the_score(harvest, trust):
     slope = np.stack([-difference(lambda h, e=e: (x + h * e, n), 1e-5) for e in np.eye(4)], axis=1)
     np.testing.assert_allclose(score.jacobian(), slope, rtol=1e-5, atol=1e-5 * np.abs(slope).max())
     np.testing.assert_allclose(score.jacobian(by_bucket=True).sum(axis=0), slope, atol=1e-5 * np.abs(slope).max())
+    dense = score.jacobian()
+    monkeypatch.setattr("posbias.estimators.cross_fit._PAIR_COST", 0)
+    by_pairs = ScoreTerms.at(x, replace(rows), n, guess).jacobian()
+    np.testing.assert_allclose(by_pairs, dense, rtol=1e-12, atol=1e-12 * np.abs(slope).max())
     traffic = np.stack([difference(lambda h, e=e: (x, n + h * e), 1e-2) for e in np.eye(3)], axis=1)
     np.testing.assert_allclose(score.traffic_jacobian(len(n)), traffic, atol=1e-6 * np.abs(slope).max())
 
@@ -185,6 +189,53 @@ def test_without_a_guess_it_is_conditional_poisson_regression(exposure):
 
     best = optimize.minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-6})
     np.testing.assert_allclose(np.log(fitted.propensity_[1:]), best.x, atol=1e-5)
+
+
+@pytest.mark.parametrize("guessed", [True, False])
+def test_cells_without_clicks_add_nothing_where_the_guess_cancels(harvest, guessed):
+    counts = posbias.CrossFit().count(harvest)
+    rows, x = counts.rows, np.log([1.0, 0.6, 0.4, 0.3])
+    guess = RelevanceGuess(np.linspace(0.05, 0.9, harvest.strata().size), 0.5) if guessed else None
+    assert len(rows.clicked_cells) < len(rows)
+    every = ScoreTerms.at(x, rows, counts.traffic, guess)
+    score, jacobian = cross_fit.score_and_jacobian(x, rows, counts.traffic, guess)
+    expansion = cross_fit.ScoreExpansion.at(cross_fit.Solution(x, guess), rows, counts.traffic, by_bucket=True)
+    scale = np.abs(jacobian).max()
+    for found, expected in (
+        (score, rows.sum_by_rank(every.score)),
+        (jacobian, every.jacobian()),
+        (expansion.score, every.by_bucket()),
+        (expansion.jacobian, every.jacobian(by_bucket=True)),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12 * scale)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equal_cells_count_as_often_as_they_occur(weighted):
+    counts = posbias.CrossFit().count(harvest_of(replace(WORLD, queries=2000, repeats=2)))
+    times = np.arange(counts.buckets) % 3 if weighted else np.ones(counts.buckets)
+    rows, x = counts.rows.weighted(times.astype(float)), np.log([1.0, 0.6, 0.4, 0.3])
+    guess = RelevanceGuess(np.linspace(0.05, 0.9, int(rows.cell_stratum.max()) + 1), 0.5)
+    added_up, number = rows.equal_cells
+    assert rows.has_equal_cells
+    assert len(added_up) < len(rows) / 2
+    np.testing.assert_allclose(added_up.cell_weight, np.bincount(number, weights=rows.cell_weight))
+    every = ScoreTerms.at(x, rows, counts.traffic, guess)
+    score, jacobian = cross_fit.score_and_jacobian(x, rows, counts.traffic, guess)
+    np.testing.assert_allclose(score, rows.sum_by_rank(every.score), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(jacobian, every.jacobian(), rtol=1e-9, atol=1e-9 * np.abs(jacobian).max())
+
+
+def test_refits_by_equal_cells_are_those_of_all_cells(monkeypatch):
+    harvest = harvest_of(replace(WORLD, queries=2000, repeats=2))
+    counts = posbias.CrossFit().count(harvest)
+    assert counts.rows.has_equal_cells
+    weights = deletion_weights(counts.buckets)[::40]
+    found = np.array([counts._refit_fully(each) for each in weights])
+    monkeypatch.setattr(cross_fit, "_FEW_VIEWS", 0)
+    plain = posbias.CrossFit().count(harvest)
+    assert not plain.rows.has_equal_cells
+    np.testing.assert_allclose(found, [plain._refit_fully(each) for each in weights], rtol=1e-7)
 
 
 def test_curve_is_a_root_of_its_score(harvest):
@@ -276,7 +327,7 @@ def test_propensities_may_exceed_one():
 
 def test_one_stratum_is_enough():
     fitted = posbias.CrossFit().fit(
-        cells(*((b, 0, i, 1 + i, 1000, 300 - 150 * i + b) for b in range(9) for i in (0, 1)))
+        cells(*((b, b, i, 1 + i, 1000, 300 - 150 * i + b) for b in range(9) for i in (0, 1)))
     )
     np.testing.assert_allclose(fitted.propensity_[:2], [1, 0.5], rtol=0.05)
     assert fitted.interval_[1, 0] < fitted.propensity_[1] < fitted.interval_[1, 1]
@@ -528,11 +579,6 @@ def test_quantiles_of_t(level):
     degrees = np.array([1, 1.3, 2, 2.7, 3, 5, 8.1, 15, 40, 100, 255, 1000])
     np.testing.assert_allclose(t_quantile(degrees, level), stats.t.ppf(level, degrees), rtol=1e-8, atol=1e-12)
     assert np.isnan(t_quantile(np.array([np.nan]), level)).all()
-
-
-def test_tails_of_a_normal():
-    z = np.linspace(-6, 30, 1001)
-    np.testing.assert_allclose(normal_tail(z), stats.norm.sf(z), rtol=2e-7)
 
 
 def test_joint_bands_are_wider_by_bonferroni():

@@ -350,7 +350,7 @@ def test_many_tiny_segments_are_not_biased() -> None:
 def narrowest(segments: int, least: float, most: float) -> tuple[float, float]:
     """Return how often the narrowest intervals hold where S equal segments are alike, and half their width there.
 
-    They hold `least` of the time at every spread and `most` at none; `docs/theory.md` says what they are.
+    They hold `least` of the time at every spread and `most` at none; `docs/theory_pooling.md` says what they are.
     """
     n = segments - 1
     spreads = np.sqrt(2 / n) * np.array([0, 0.125, 0.25, 0.375, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 4])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from experiments import coverage, diagnosis, drift, evaluation, planning, pooling
+from experiments import audit, click_judgments, coverage, diagnosis, drift, evaluation, planning, pooling
 from experiments import estimators as bounds
 from experiments import estimators as comparison
 from experiments.__main__ import _OURS, _PAPER, command
@@ -83,6 +83,12 @@ TINY = Sizes(
     pooling_logs=2,
     planning_logs=2,
     evaluation_logs=2,
+    ranker_queries=40,
+    ranker_seeds=1,
+    ranker_views=(8,),
+    judgment_logs=1,
+    judgment_queries=100,
+    audit_logs=1,
     learning_queries=100,
     learning_seeds=2,
     linear_seeds=1,
@@ -99,6 +105,8 @@ MODULES = {
     "evaluation": evaluation,
     "pooling": pooling,
     "planning": planning,
+    "audit": audit,
+    "judgments": click_judgments,
 }
 SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
 TABLES = {
@@ -107,6 +115,7 @@ TABLES = {
     "coverage": "by-rank",
     "planning": "by-rank",
     "learning": "curves",
+    "audit": "warnings",
 }
 
 
@@ -137,6 +146,7 @@ def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path
     outcome = EXPERIMENTS[name](tiny)
     files = {path.name for path in outcome.save(tmp_path)}
     table = {f"{name}-{TABLES[name]}.csv"} if name in TABLES else set()
+    table |= {"audit-by-rank.csv"} if name == "audit" else set()
     assert files == {f"{name}.csv", f"{name}.png", f"{name}.txt"} | table == {p.name for p in tmp_path.iterdir()}
     text = (tmp_path / f"{name}.txt").read_text("utf-8")
     assert text.count("HOLD") + text.count("TOO LITTLE DATA") == len(outcome.verdicts)
@@ -149,7 +159,7 @@ def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path
 
 def test_command_and_registry_have_the_same_names() -> None:
     assert [*_PAPER, *_OURS] == list(EXPERIMENTS)
-    assert tuple(name for name in _OURS if name != "learning") == WITHOUT_JUDGMENTS
+    assert tuple(name for name in _OURS if name not in ("learning", "ranker")) == WITHOUT_JUDGMENTS
 
 
 def test_command_writes_files_and_prints_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -520,11 +530,14 @@ def test_standard_error_of_a_ratio_agrees_with_the_jackknife() -> None:
     assert np.isnan(comparison.ratio(np.array([1.0, np.nan]), np.array([np.nan, 1.0]))).all()
 
 
-@pytest.mark.parametrize("layout", ["wide", "replay"])
-def test_simulated_logs_are_evaluated_like_in_the_engine(layout: Any) -> None:
+@pytest.mark.parametrize(("layout", "skew"), [("wide", 0.0), ("replay", 0.0), ("wide", 2.5)])
+def test_simulated_logs_are_evaluated_like_in_the_engine(layout: Any, skew: float) -> None:
     setting = evaluation.SETTINGS["traffic 90/10"]
-    world = replace(setting.world, queries=200, seed=4)
-    joint, _ = EvaluationLog.draw(world, buckets_of(200)).evaluate(Layout(layout))
+    # With a skew, some queries have so many page views that they are evaluated apart.
+    world = replace(setting.world, queries=200, seed=4, skew=skew)
+    drawn_log = EvaluationLog.draw(world, buckets_of(200))
+    assert drawn_log.frequent.any() == (skew > 0)
+    joint, _ = drawn_log.evaluate(Layout(layout))
     table = simulate(world, layout)
     log = ClickLog(table.drop_columns([name for name in table.column_names if name.startswith("rank_new")]))
     [drawn] = [draw_rankings(world, block) for block in blocks_of(world)]
@@ -544,7 +557,7 @@ def test_choice_accuracy_compares_scores_with_true_values() -> None:
     every = np.array([[10.0, 10.4, 12.0]])
     of = np.ones((1, 2, 3))
     scores = {"ours": np.array([[1.0, 1.1, 1.2]]), "raw clicks": np.array([[2.0, 1.0, 1.5]])}
-    found = evaluation.EvaluationResults(of, of, of, every, every, scores, np.ones(1), np.zeros(1))
+    found = evaluation.EvaluationResults(of, of, of, every, every, every, scores, np.ones(1), np.zeros(1), np.zeros(1))
     # The first two rankings are too similar to count.
     assert found.choice_accuracy("ours")[:2] == (1.0, 1.0)
     assert found.choice_accuracy("raw clicks") == (0.5, 0.0, "from weighted clicks over the log")
@@ -599,7 +612,12 @@ def test_experiments_without_judgments_do_not_load_them(name: str, monkeypatch: 
     def none() -> Judgments:
         raise AssertionError("asked for judgments")
 
-    first = {key: replace(one, world=replace(one.world, queries=100)) for key, one in SETTINGS_OF[name].items()}
+    def shrunk(one: Any) -> Any:
+        if name == "judgments":
+            return one
+        return replace(one, views=500) if name == "audit" else replace(one, world=replace(one.world, queries=100))
+
+    first = {key: shrunk(one) for key, one in SETTINGS_OF[name].items()}
     monkeypatch.setattr(MODULES[name], "SETTINGS", dict(list(first.items())[:1] + list(first.items())[7:8]))
     sizes = Sizes(
         estimator_logs=2,
@@ -609,6 +627,9 @@ def test_experiments_without_judgments_do_not_load_them(name: str, monkeypatch: 
         pooling_logs=2,
         planning_logs=2,
         evaluation_logs=2,
+        judgment_logs=2,
+        judgment_queries=100,
+        audit_logs=2,
     )
     # Few draws make the test fast; it does not check the accuracy of plans.
     monkeypatch.setattr(scenarios, "DRAWS", 2)
@@ -618,7 +639,8 @@ def test_experiments_without_judgments_do_not_load_them(name: str, monkeypatch: 
     )
     assert str(one.rows) == str(again.rows) != str(other.rows)
     assert shares == [0.25, 0.5, 0.75, 1] * 3
-    assert len(one.rows) == len({(row["setting"], row.get("estimator"), row.get("ranking")) for row in one.rows})
+    keys = ("setting", "estimator", "ranking", "method")
+    assert len(one.rows) == len({tuple(row.get(key) for key in keys) for row in one.rows})
 
 
 def test_data_is_rejected_if_no_experiment_uses_it() -> None:

@@ -76,7 +76,8 @@ def test_export_is_accepted_like_a_harvest(layout: str, export: str, tmp_path: P
     curve = json.loads(run("estimate", path, "--json").stdout)
     assert [part["segment"] for part in curve["segments"]] == [{"device": "desktop"}, {"device": "phone"}]
     loaded.save(tmp_path / "saved")
-    run("merge", path, tmp_path / "saved", "-o", tmp_path / "both")
+    # It is the same harvest, so merging needs --force.
+    run("merge", path, tmp_path / "saved", "-o", tmp_path / "both", "--force")
     both = posbias.Harvest.load(tmp_path / "both")
     assert both.page_views == {name: 2 * n for name, n in loaded.page_views.items()}
     again = posbias.Harvest.load(tmp_path / "saved")
@@ -183,7 +184,7 @@ BAD: dict[str, tuple[Callable[[list[Row]], list[Row]], str]] = {
     "no list": (lambda rows: told(rows, by="device"), "by is 'device'"),
     "no text": (lambda rows: told(rows, source=None), "source is None"),
     "nobody's choice": (lambda rows: told(rows, non_functional="maybe"), "non_functional is 'maybe'"),
-    "newer": (lambda rows: told(rows, version=2), "format version 2 and this posbias reads up to 1. Upgrade posbias"),
+    "newer": (lambda rows: told(rows, version=3), "format version 3 and this posbias reads up to 2. Upgrade posbias"),
     "other buckets": (lambda rows: told(rows, buckets=64), "about was changed"),
     "other weighting": (lambda rows: told(rows, weighting="none"), "about was changed"),
     "no answer_rows": (

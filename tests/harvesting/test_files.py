@@ -20,6 +20,7 @@ import posbias
 from posbias._json import RecordError
 from posbias.harvesting import files
 from posbias.harvesting.files import check_harvest
+from tests.support.users import with_users
 
 # `make fuzz` flips every byte and cuts at every length.
 STEP = int(os.environ.get("POSBIAS_FUZZ_STEP", "23"))
@@ -32,12 +33,24 @@ def made(kind: str, **options: Any) -> posbias.Harvest:
     return posbias.harvest(log, max_rank=3, by=["device"], max_strata=strata, **options)
 
 
+def made_with_units(**options: Any) -> posbias.Harvest:
+    log = with_users(5, queries=6, max_rank=3)
+    log = log.append_column(
+        "device", pa.array([("phone", None)[user % 2] for user in log.column("user_id").to_pylist()])
+    )
+    log = log.append_column("kind", pa.array([str(doc % 2) for doc in log.column("doc_id").to_pylist()]))
+    return posbias.harvest(posbias.ClickLog(log), max_rank=3, **options)
+
+
 HARVESTS = {
     "signatures": made("signatures"),
     "exposures": made("exposures"),
     "pairs": made("pairs"),
     "a segment": made("signatures").segment("phone"),
     "by traffic": made("exposures", weighting="traffic"),
+    "units": made_with_units(by="device"),
+    "units of pairs": made_with_units(by="device", max_strata=0),
+    "units of a segment of documents": made_with_units(by="kind").segment("1"),
     "empty": replace(made("exposures"), segments=(), table=made("exposures").table.where(np.zeros(0, dtype=np.int64))),
 }
 
@@ -50,6 +63,13 @@ def assert_same(one: posbias.Harvest, other: posbias.Harvest) -> None:
     assert (one.traffic is None) == (other.traffic is None)
     if one.traffic is not None:
         np.testing.assert_array_equal(one.traffic, other.traffic)
+    assert (one.units is None) == (other.units is None)
+    if one.units is not None and other.units is not None:
+        assert one.units.column == other.units.column
+        for left, right in zip(
+            (one.units.by_unit, one.units.by_both), (other.units.by_unit, other.units.by_both), strict=True
+        ):
+            assert_same(replace(left, findings=()), replace(right, findings=()))
 
 
 def refused_or_same(path: Path, whole: posbias.Harvest) -> None:
@@ -76,6 +96,10 @@ def test_checksum_follows_the_documentation(kind: str, tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "x.harvest")
     said = json.loads(table.schema.metadata[b"posbias.harvest"])
     checksum = said.pop("checksum")
+    assert checksum == checksum_by_hand(table, said)
+
+
+def checksum_by_hand(table: pa.Table, said: dict[str, Any]) -> str:
     labels = [name for name in table.column_names if name.startswith("segment_")]
     keys = list(zip(*(table.column(name).to_pylist() for name in labels), strict=True)) or [()] * len(table)
     segments = sorted({*keys} if labels else {()}, key=lambda key: [(v is not None, v or "") for v in key])
@@ -84,13 +108,16 @@ def test_checksum_follows_the_documentation(kind: str, tmp_path: Path) -> None:
     data = json.dumps(said | {"segments": segments}, sort_keys=True).encode()
     for name, column in columns.items():
         values = column.to_pylist()
-        form = "d" if pa.types.is_floating(column.type) else "q"
-        data += f"{name} {len(values)} {'<f8' if form == 'd' else '<i8'}".encode()
+        whole = [8, 4, 2, 1] if said["version"] > 2 and min(values, default=0) >= 0 else [8]
+        size = min(n for n in whole if n == 8 or max(values, default=0) < 256**n)
+        form = "d" if pa.types.is_floating(column.type) else {8: "q", 4: "I", 2: "H", 1: "B"}[size]
+        data += f"{name} {len(values)} ".encode()
+        data += {"d": b"<f8", "q": b"<i8", "I": b"<u4", "H": b"<u2", "B": b"|u1"}[form]
         data += struct.pack(f"<{len(values)}{form}", *values)
-    assert checksum == hashlib.sha256(data).hexdigest()
+    return hashlib.sha256(data).hexdigest()
 
 
-@pytest.mark.parametrize("kind", ["signatures", "exposures", "pairs"])
+@pytest.mark.parametrize("kind", ["signatures", "exposures", "pairs", "units"])
 def test_flipped_byte_is_rejected_or_harmless(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.harvest"
     HARVESTS[kind].save(path)
@@ -300,8 +327,10 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "another kind": ({"kind": "exposures"}, "checksum"),
     "table": ({"table": "pair_sums"}, "it has the columns"),
     "no such table": ({"table": "rows"}, "table is 'rows'"),
-    "version": ({"version": 3}, "format version 3 and this posbias reads up to 2. Upgrade posbias"),
-    "version as text": ({"version": "2"}, "version is '2'"),
+    "version": ({"version": 5}, "format version 5 and this posbias reads up to 4. Upgrade posbias"),
+    "a version with units": ({"version": 4}, "it has no 'unit'"),
+    "the second version": ({"version": 2}, "checksum"),
+    "version as text": ({"version": "3"}, "version is '3'"),
     "the first version": ({"version": 1}, "it has no 'warnings'"),
     "no version": ({"version": ...}, "it has no 'version'"),
     "no checksum": ({"checksum": ...}, "it has no 'checksum'"),
@@ -387,6 +416,71 @@ def test_a_file_of_the_first_version_is_read(kind: str, tmp_path: Path) -> None:
     loaded = posbias.Harvest.load(path)
     assert [str(finding) for finding in loaded.findings] == ["Mind the gap."]
     assert_same(replace(loaded, findings=()), HARVESTS[kind])
+
+
+@pytest.mark.parametrize("kind", [kind for kind, harvest in HARVESTS.items() if harvest.units is None])
+def test_a_file_of_the_second_version_is_read(kind: str, tmp_path: Path) -> None:
+    """It has numbers of 64 bits, plain texts, rows in any order, and strata by any number."""
+    path = tmp_path / "x.harvest"
+    HARVESTS[kind].save(path)
+    table = pq.ParquetFile(path).read()
+    said = json.loads(table.schema.metadata[b"posbias.harvest"]) | {"version": 2}
+    del said["checksum"]
+    wide = [
+        pa.string() if f.name[:8] == "segment_" else pa.from_numpy_dtype(HARVESTS[kind].table.columns()[f.name].dtype)
+        for f in table.schema
+    ]
+    table = table.cast(pa.schema(list(zip(table.column_names, wide, strict=True))))
+    if "stratum" in table.column_names:
+        table = table.take(pa.array(np.random.default_rng(0).permutation(len(table))))
+        strata = [(7 * number) % 10_007 for number in table.column("stratum").to_pylist()]
+        table = table.set_column(table.column_names.index("stratum"), "stratum", pa.array(strata, pa.int64()))
+    said["checksum"] = checksum_by_hand(table, said)
+    pq.write_table(table.replace_schema_metadata({b"posbias.harvest": json.dumps(said)}), path)
+    assert_same(posbias.Harvest.load(path), HARVESTS[kind])
+
+
+UNIT_FIELDS: dict[str, tuple[Any, str]] = {
+    "no unit": (..., "it has no 'unit'"),
+    "null": (None, "unit is None"),
+    "text": ("user_id", "unit is 'user_id'"),
+    "no column": ({"traffic": None}, "column"),
+    "column as number": ({"column": 1, "traffic": None}, "column is 1"),
+    "one traffic": ({"column": "user_id", "traffic": [[[1.0]]]}, "page views by unit"),
+    "another column": ({"column": "visitor_id", "traffic": None}, "checksum"),
+}
+
+
+@pytest.mark.parametrize("name", UNIT_FIELDS)
+def test_edited_unit_is_rejected(name: str, tmp_path: Path) -> None:
+    path, (unit, message) = tmp_path / "x.harvest", UNIT_FIELDS[name]
+    HARVESTS["units"].save(path)
+    edited(path, unit=unit)
+    with pytest.raises(posbias.HarvestError, match=message):
+        posbias.Harvest.load(path)
+
+
+def test_counts_by_unit_must_add_up() -> None:
+    harvest = HARVESTS["units"]
+    assert harvest.units is not None
+    table = harvest.units.by_unit.table
+    fewer = replace(harvest.units.by_unit, table=table.where(table.bucket > table.bucket.min()))
+    with pytest.raises(RecordError, match="do not add up"):
+        check_harvest(replace(harvest, units=replace(harvest.units, by_unit=fewer)))
+
+
+@pytest.mark.parametrize("layout", ["wide", "replay"])
+def test_a_loaded_harvest_gives_the_results_of_the_harvest(layout: str, tmp_path: Path) -> None:
+    world = posbias.World(queries=300, max_rank=5, rankers=("a", "b", "c"), segments={"phone": 1.5, "desktop": 0.5})
+    made = posbias.harvest(posbias.ClickLog(posbias.simulate(world, layout)), by=["device"], max_rank=5)
+    made.save(tmp_path / "x.harvest")
+    loaded = posbias.Harvest.load(tmp_path / "x.harvest")
+    assert_same(loaded, made)
+    for estimator in (posbias.CrossFit, posbias.AllPairs):
+        one, other = (estimator().fit(harvest) for harvest in (made, loaded))
+        for name in ("propensity_", "interval_", "covariance_"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert posbias.diagnose(made).to_dict() == posbias.diagnose(loaded).to_dict()
 
 
 def test_recomputed_checksum_does_not_hide_invalid_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -380,6 +380,12 @@ def test_merged_harvests_equal_the_harvest_of_both_logs(layout: str, data: Any, 
     assert_equal(again.pairs(), expected(log, M), M)
 
 
+def test_harvests_are_merged_as_arguments_or_as_a_list() -> None:
+    days = [posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=50, seed=i)))) for i in (1, 2)]
+    assert posbias.merge(*days).page_views == posbias.merge(days).page_views
+    assert posbias.merge(days[0]).page_views == days[0].page_views
+
+
 @examples(18)
 @given(logs("replay", functional=False), max_ranks, st.sampled_from([2, 3]), st.sampled_from(WEIGHTINGS))
 def test_merged_replays_keep_their_own_strata(log: Log, M: int, n: int, weighting: str) -> None:
@@ -425,9 +431,9 @@ def test_harvests_from_an_iterator_are_merged_in_batches(
 ) -> None:
     log = told(layout, [*shown("A", "xyz", "x") * 4, *shown("B", "yzx", "y") * 2], A="xyz", B="yzx")
     day = harvest(log, 3, max_strata=max_strata)
-    at_once = posbias.merge([day] * 5)
+    at_once = posbias.merge([day] * 5, force=True)
     monkeypatch.setattr("posbias.harvesting.merge._AT_ONCE", len(day.table))
-    in_turns = posbias.merge(iter([day] * 5))
+    in_turns = posbias.merge(iter([day] * 5), force=True)
     assert in_turns.page_views == at_once.page_views
     np.testing.assert_allclose(in_turns.pairs().clicks, at_once.pairs().clicks, rtol=1e-12)
     np.testing.assert_allclose(in_turns.pairs().skips, at_once.pairs().skips, rtol=1e-12)
@@ -448,7 +454,7 @@ def test_saved_and_loaded_harvest_is_equal(data: Any, layout: str, M: int) -> No
     assert_same(loaded, harvested)
     for key in harvested.segments:
         assert_same(loaded.segment(key), harvested.segment(key))
-    assert_same(posbias.merge([loaded, harvested]), posbias.merge([harvested, loaded]))
+    assert_same(posbias.merge([loaded, harvested], force=True), posbias.merge([harvested, loaded], force=True))
 
 
 @pytest.mark.long
@@ -459,7 +465,8 @@ def test_harvests_and_merges_can_be_read_back(data: Any, layout: str, M: int, ma
     names = Names(segments={"segment": "device"})
     harvested = harvest(log, M, names, by=("device",), weighting=weighting, max_strata=max_strata)
     with tempfile.TemporaryDirectory() as directory:
-        for made in (harvested, posbias.merge([harvested] * 3), *map(harvested.segment, harvested.segments)):
+        merged = posbias.merge([harvested] * 3, force=True)
+        for made in (harvested, merged, *map(harvested.segment, harvested.segments)):
             made.save(Path(directory) / "harvest")
             assert_same(posbias.Harvest.load(Path(directory) / "harvest"), made)
 

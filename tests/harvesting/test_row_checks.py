@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -273,3 +274,46 @@ def test_identical_rankers_are_reported_from_all_pairs_not_from_a_sample(monkeyp
     found = posbias.check(log_of(few), max_rank=3)
     assert "no-disagreement" not in [finding.code for finding in found.findings]
     assert found.documents_at_several_ranks
+
+
+@pytest.mark.parametrize(
+    ("dtype", "start", "found"),
+    [
+        ("float32", 2**24 + 10, True),
+        ("float32", 1000, False),
+        ("float64", 2**53 + 10, True),
+        ("float64", 2**52, False),
+        ("int64", 2**60, False),
+    ],
+)
+def test_ids_that_a_float_cannot_hold_are_an_error(dtype: str, start: int, found: bool) -> None:
+    frame = posbias.simulate(posbias.World(queries=40, max_rank=3), "replay").to_pandas()
+    frame["doc_id"] = (frame["doc_id"] + start).astype(dtype)
+    log = posbias.ClickLog(frame)
+    assert ("rounded-ids" in {f.code for f in posbias.check(log, max_rank=3).findings}) is found
+    if found:
+        with pytest.raises(posbias.LogError, match=r"'doc_id'.*does not hold exactly.*BIGINT or VARCHAR"):
+            posbias.harvest(log, max_rank=3)
+
+
+def test_a_bad_rank_of_a_document_that_was_not_shown_is_an_error() -> None:
+    world = posbias.World(queries=40, max_rank=3)
+    table = posbias.simulate(world, "wide").to_pandas()
+    names = ["query_id", "doc_id"]
+    ranks = [table[names].assign(ranker=r, rank=table[f"rank_{r}"]).dropna().drop_duplicates() for r in ("a", "b")]
+    never = pandas.DataFrame({"query_id": [0], "doc_id": [10**6], "ranker": ["a"], "rank": [-1]})
+    log = table.drop(columns=["rank_a", "rank_b"])
+    assert posbias.harvest(posbias.ClickLog(log, rankings=pandas.concat(ranks)), max_rank=3)
+    with pytest.raises(posbias.LogError, match=r"1 of .* rows of the rankings have a rank"):
+        posbias.harvest(posbias.ClickLog(log, rankings=pandas.concat([*ranks, never])), max_rank=3)
+
+
+def test_a_harvest_file_holds_no_example(tmp_path: Path) -> None:
+    rows = posbias.simulate(posbias.World(queries=40, max_rank=3)).to_pylist()
+    named = [row | {"query_id": f"secret {row['query_id']}"} for row in rows]
+    spoilt = [row | {"impression_id": f"v{i // 3}"} for i, row in enumerate(named)]
+    spoilt += spoilt[:3]
+    made = posbias.harvest(posbias.ClickLog(pa.Table.from_pylist(spoilt)), max_rank=3, force=True)
+    assert any("secret" in (finding.example or "") for finding in made.findings)
+    made.save(tmp_path / "x")
+    assert b"secret" not in pq.read_schema(tmp_path / "x").metadata[b"posbias.harvest"]

@@ -120,7 +120,7 @@ def slow_strata(harvest: Harvest) -> dict[tuple[Signature, int], Counter[tuple[A
 def assert_strata(harvest: Harvest) -> None:
     strata, slow = harvest.strata(), slow_strata(harvest)
     cells = strata.cells
-    order = np.lexsort((cells.rank, cells.ranker, cells.bucket, cells.stratum))
+    order = np.lexsort((cells.rank, cells.ranker, cells.stratum, cells.bucket))
     np.testing.assert_array_equal(order, np.arange(len(cells)))
     signature: dict[int, Signature] = {}
     found: dict[tuple[Signature, int], Counter[tuple[Any, ...]]] = defaultdict(Counter)
@@ -162,7 +162,7 @@ def test_segments_are_summed_and_separated(layout):
 
 
 def test_replay_by_segments_compares_within_segments_like_windows():
-    """As docs/log.md says of the curve of all."""
+    """As docs/segments.md says of the curve of all."""
     table = posbias.simulate(WORLD, layout="replay")
     plain, apart = posbias.ClickLog(table), posbias.ClickLog(table, window="device")
     one, by, within = (
@@ -186,7 +186,7 @@ def test_cells_made_in_parts_equal_cells_made_at_once(layout, ranker, monkeypatc
 
 
 def test_strata_of_merged_days(harvest):
-    assert_strata(posbias.merge([harvest, harvest]))
+    assert_strata(posbias.merge([harvest, harvest], force=True))
 
 
 def test_strata_of_a_non_functional_ranker():

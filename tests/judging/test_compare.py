@@ -422,9 +422,9 @@ def test_the_history_command(files: Path) -> None:
     assert (files / "h.parquet").stat().st_mtime_ns == kept
     assert "replaced" in history("add", "h.parquet", "after.json", "--date", "2026-03-03")[1]
     lines = history("show", "h.parquet")[1].splitlines()
-    assert [line[:10] for line in lines[1:]] == ["2026-03-01", "2026-03-02", "2026-03-03"]
-    assert lines[1].endswith("new\\x1blayout")
-    assert lines[2].endswith("missing")
+    assert [line[:10].strip() for line in lines[1:]] == ["2026-03-01", "", "2026-03-02", "2026-03-03"]
+    assert lines[2].endswith("! new\\x1blayout")
+    assert lines[3].endswith("missing")
     found = json.loads(history("show", "h.parquet", "--json", "--last", "2")[1])
     assert [day["date"] for day in found["days"]] == ["2026-03-01", "2026-03-03"]
     assert history("add", "h.parquet", "before.json", "--date", "3 March")[0] == 2

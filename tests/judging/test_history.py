@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -14,9 +16,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from scipy.special import stdtr
 
 import posbias
+from posbias._stats import t_quantile
 from posbias.cli import cli
+from posbias.curves.curve import Position
+from posbias.judging.history import CHECK_LEVEL, Day
 from tests.support import ROOT
 
 SCRIPT = ROOT / "examples" / "nightly.py"
@@ -26,14 +32,20 @@ FIRST = date(2026, 3, 1)
 class Nights:
     """A folder of logs and what the script made of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, reference: tuple[str, str] | None = None, queries: int = 2500) -> None:
         self.folder = folder
+        self.queries = queries
+        self.script = folder / "nightly.py"
+        text = SCRIPT.read_text("utf-8")
+        assert "REFERENCE = None\n" in text
+        self.script.write_text(text.replace("REFERENCE = None", f"REFERENCE = {reference}"), "utf-8")
 
     def run(self, number: int, **changed: object) -> tuple[int, str]:
         """Simulate the log of a day and run the script on it; return its exit code and output."""
         log = self.folder / "log.parquet"
-        pq.write_table(posbias.simulate(posbias.World(queries=2500, repeats=4, seed=number, **changed)), log)
-        args = [str(SCRIPT), str(self.folder), str(FIRST + timedelta(days=number)), str(log)]
+        world = posbias.World(queries=self.queries, repeats=4, seed=number, **changed)  # type: ignore[arg-type]
+        pq.write_table(posbias.simulate(world), log)
+        args = [str(self.script), str(self.folder), str(FIRST + timedelta(days=number)), str(log)]
         return self.in_process(args) if number else self.by_itself(args)
 
     def by_itself(self, args: list[str]) -> tuple[int, str]:
@@ -50,7 +62,7 @@ class Nights:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", args)
             with pytest.raises(SystemExit) as stop:
-                runpy.run_path(str(SCRIPT), run_name="__main__")
+                runpy.run_path(str(self.script), run_name="__main__")
         # A text is what the interpreter says on stderr before it exits with 1.
         return (1, str(stop.value.code)) if stop.value.code else (0, "")
 
@@ -60,7 +72,7 @@ class Nights:
 
 
 def test_the_script_is_short_and_cron_can_run_it() -> None:
-    assert len(SCRIPT.read_text("utf-8").splitlines()) <= 40
+    assert len(SCRIPT.read_text("utf-8").splitlines()) <= 54
 
 
 @pytest.mark.long
@@ -92,6 +104,166 @@ def test_each_night_raises_only_its_own_alarm(tmp_path: Path) -> None:
     assert late.positions[0].impressions - without.positions[0].impressions == 10_000
     assert (without.findings, late.findings) == (("missing: no log of 2026-03-07",), ())
     assert [day.date.day for day in healed.days if day.findings] == [4, 6]
+
+
+@pytest.mark.long
+def test_a_lasting_change_raises_an_alarm_on_each_of_the_next_seven_nights(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    assert [nights.run(number)[0] for number in range(4)] == [0] * 4
+    # The night of the change and the seven after it are compared with the week before; then the new curve is the usual.
+    codes = [nights.run(number, eta=0.75)[0] for number in range(4, 14)]
+    assert codes == [1] * 8 + [0] * 2
+
+
+@pytest.mark.long
+def test_a_slow_drift_away_from_the_reference_raises_an_alarm(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, reference=(str(FIRST + timedelta(days=2)), str(FIRST + timedelta(days=7))))
+    assert [nights.run(number)[0] for number in range(15)] == [0] * 15
+    drifting = [nights.run(number, eta=1 + 0.02 * (number - 14)) for number in range(15, 24)]
+    alarms = [output for _, output in drifting]
+    assert any(output.startswith("drift: The curves differ") for output in alarms), alarms
+
+
+def days_of(etas: list[float], *, spread: float = 0.0, seed: int = 0) -> posbias.History:
+    """Return a history of made-up days: log p is −η log k with the errors of 10,000 page views."""
+    rng = np.random.default_rng(seed)
+    logs, errors = np.log(np.arange(2, 11)), np.linspace(0.027, 0.116, 9)
+    # Errors of one day have something in common.
+    degrees, quantile = 150.0, float(t_quantile(np.array([150.0]), 0.975)[0])
+    days = []
+    for number, eta in enumerate(etas):
+        noise = np.sqrt(0.2) * rng.standard_normal() + np.sqrt(0.8) * rng.standard_normal(9)
+        x = -(eta + spread * rng.standard_normal()) * logs + errors * noise
+        half = quantile * errors * np.sqrt(rng.chisquare(degrees, 9) / degrees)
+        ends = [(float(np.exp(v)), float(np.exp(v - h)), float(np.exp(v + h))) for v, h in zip(x, half, strict=True)]
+        ranks = [Position(k, *each, 10_000, 100, None, degrees) for k, each in enumerate(ends, start=2)]
+        first = Position(1, 1.0, 1.0, 1.0, 10_000, 5_000, None)
+        days.append(Day(FIRST + timedelta(days=number), "cross-fit", 0.95, (first, *ranks)))
+    return posbias.History(tuple(days))
+
+
+REFERENCE = (FIRST, FIRST + timedelta(days=13))
+
+
+def first_alarm(history: posbias.History, start: int = 21) -> int | None:
+    """Return the first night after the reference period on which the last seven days differ from it."""
+    ends = range(start, len(history.days) + 1)
+    return next((end for end in ends if posbias.History(history.days[:end]).check(REFERENCE).differs), None)
+
+
+@pytest.mark.parametrize(("spread", "share"), [(0.0, 0.01), (0.03, 0.05)])
+def test_few_histories_without_a_change_have_an_alarm_in_90_nights(spread: float, share: float) -> None:
+    """The check in arrays, for many histories at once: made-up days as in `days_of`, checked on each of 90 nights."""
+    rng = np.random.default_rng(0)
+    histories, nights, logs, errors = 1000, 110, np.log(np.arange(2, 11)), np.linspace(0.027, 0.116, 9)
+    noise = np.sqrt(0.2) * rng.standard_normal((histories, nights, 1))
+    noise = noise + np.sqrt(0.8) * rng.standard_normal((histories, nights, 9))
+    x = errors * noise + spread * logs * rng.standard_normal((histories, nights, 1))
+    known = (errors * np.sqrt(rng.chisquare(150, x.shape) / 150)) ** 2
+    mean, variance = x[:, :14].mean(axis=1), known[:, :14].sum(axis=1) / 14**2
+    squares = ((x[:, :14] - mean[:, None]) ** 2 / known[:, :14]).sum(axis=1)
+    inflation = np.maximum(1.0, np.maximum(squares / 13, squares.sum(axis=1, keepdims=True) / (13 * 9)))
+    alarmed = np.zeros(histories, dtype=bool)
+    for end in range(21, nights + 1):
+        difference = x[:, end - 7 : end].mean(axis=1) - mean
+        error = np.sqrt(inflation * (variance + known[:, end - 7 : end].sum(axis=1) / 7**2))
+        alarmed |= (9 * 2 * stdtr(1000.0, -np.abs(difference) / error) < 1 - CHECK_LEVEL).any(axis=1)
+    assert alarmed.mean() <= share
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("target", "share"), [(1.18, 1.0), (1.1, 0.9)])
+def test_a_slow_drift_is_found(target: float, share: float) -> None:
+    drift = [1.0] * 21 + [1 + (target - 1) * min(night, 9) / 9 for night in range(1, 22)]
+    alarms = [first_alarm(days_of(drift, seed=seed)) for seed in range(10)]
+    assert sum(alarm is not None for alarm in alarms) >= 10 * share
+    if target == 1.18:
+        assert np.median([alarm for alarm in alarms if alarm is not None]) <= 21 + 9
+
+
+def test_a_check_is_the_comparison_of_two_weighted_means() -> None:
+    history = days_of([1.0] * 5 + [1.2] * 2, seed=3)
+    found = history.check((FIRST, FIRST + timedelta(days=4)), days=2, level=0.99)
+    [second] = [d for d in found.differences if d.rank == 3]
+    x = np.log([[p.propensity for p in day.positions][2] for day in history.days])
+    halves = [np.log(day.positions[2].high / day.positions[2].low) / 2 for day in history.days]  # type: ignore[operator]
+    errors = np.array(halves) / t_quantile(np.array([150.0]), 0.975)[0]
+    value = x[5:].mean() - x[:5].mean()
+    assert second.ratio == pytest.approx(np.exp(value))
+    spread = np.array([np.log([day.positions[k].propensity for day in history.days[:5]]) for k in range(1, 10)])
+    own = (
+        np.array(
+            [
+                [np.log(d.positions[k].high / d.positions[k].low) / 2 for d in history.days[:5]]  # type: ignore[operator]
+                for k in range(1, 10)
+            ]
+        )
+        / t_quantile(np.array([150.0]), 0.975)[0]
+    )
+    squares = ((spread - spread.mean(axis=1, keepdims=True)) / own) ** 2
+    inflation = max(1.0, squares.sum() / (9 * 4), squares[1].sum() / 4)
+    error = np.sqrt(inflation * ((errors[5:] ** 2).sum() / 4 + (errors[:5] ** 2).sum() / 25))
+    assert second.low is not None
+    assert np.log(second.ratio / second.low) == pytest.approx(2.6 * error, rel=0.03)  # type: ignore[operator]
+    assert "2026-03-01 to 2026-03-05 (5 curves); last 2 days: 2026-03-06 to 2026-03-07 (2 curves)" in found.method
+
+
+def test_curves_that_share_data_are_not_used_twice() -> None:
+    history = days_of([1.0] * 30)
+    daily, weekly = history.check(REFERENCE, days=14), history.check(REFERENCE, days=14, span=7)
+    assert "2026-03-07 to 2026-03-14 (2 curves); last 14 days: 2026-03-23 to 2026-03-30 (2 curves)" in weekly.method
+    width = [np.log(found.differences[0].high / found.differences[0].low) for found in (daily, weekly)]  # type: ignore[operator]
+    assert width[1] / width[0] == pytest.approx(np.sqrt(7), rel=0.3)
+
+
+def test_a_check_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    history = days_of([1.0] * 20)
+    other = posbias.History((replace(history.days[0], estimator="all-pairs"), *history.days[1:]))
+    for checked, given, message in (
+        (history, {"reference": ("2025-01-01", "2025-02-01")}, "no curve from 2025-01-01 to 2025-02-01"),
+        (history, {"reference": ("2026-03-01", "2026-03-14"), "days": 8}, "which is in the reference period"),
+        (
+            history,
+            {"reference": ("2026-03-01", "2026-03-15"), "span": 7, "days": 4},
+            "which is in the reference period",
+        ),
+        (history, {"reference": "2026-03-01"}, "must be two days"),
+        (history, {"reference": ("2026-03-01", "soon")}, "Expected a day such as"),
+        (history, {"reference": ("2026-03-01", "2026-03-05"), "days": 0}, "days"),
+        (other, {"reference": ("2026-03-01", "2026-03-05")}, "different estimators or levels"),
+        (posbias.History(), {"reference": ("2026-03-01", "2026-03-05")}, "no days yet"),
+    ):
+        with pytest.raises(posbias.PosbiasError, match=message):
+            checked.check(**given)  # type: ignore[arg-type]
+    path = tmp_path / "history.parquet"
+    days_of([1.0] * 20 + [1.4] * 7).save(path)
+    words = ["history", "check", str(path), "--reference", "2026-03-01", "2026-03-14"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 1
+    assert done.stdout.startswith("The curves differ (p < 0.001): from reference to last 7 days, rank 2 by −2")
+    assert "reference: 2026-03-01 to 2026-03-14 (14 curves)" in " ".join(done.stdout.split())
+    assert json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["differs"] is True
+    days_of([1.0] * 27).save(path)
+    assert CliRunner().invoke(cli, words).exit_code == 0
+
+
+def test_the_table_has_intervals_and_marks_changes() -> None:
+    lines = days_of([1.0] * 8 + [0.4]).to_text().splitlines()
+    assert [*map(int, re.findall(r"rank (\d+) \(interval\)", lines[0]))] == [2, 4, 10]
+    assert not any("*" in line for line in lines[1:9])
+    assert lines[9].count("*") == 3
+    assert lines[-1] == "* differs from the 7 days before it (or fewer) at the 99.98% level"
+    assert max(map(len, lines)) <= 80
+
+
+def test_an_alarm_names_first_what_changed_most_and_most_certainly() -> None:
+    before, after = (days_of([eta] * 7, seed=seed) for eta, seed in ((1.0, 1), (1.35, 2)))
+    moved = posbias.History((*before.days, *(replace(d, date=d.date + timedelta(days=9)) for d in after.days)))
+    found = moved.check((FIRST, FIRST + timedelta(days=6)))
+    named = [int(word) for word in re.findall(r"rank (\d+) by", found.verdict)]
+    least = {d.rank: d.before * (1 - d.high) for d in found.differences if d.before is not None and d.high is not None}
+    assert named == sorted(least, key=lambda rank: -least[rank])[:4]
+    assert named[0] < 4
 
 
 def curve(seed: int = 0) -> posbias.Curve:
@@ -142,6 +314,24 @@ def test_a_change_of_the_estimator_is_reported(tmp_path: Path) -> None:
     assert "all-pairs, 80% interval from 2026-03-04 on." in output
     assert "Do not compare" not in posbias.History(kept.days[:2]).to_text()
     assert max(map(len, kept.to_text().splitlines())) <= 80
+
+
+def test_no_day_is_lost_when_six_processes_add_days(tmp_path: Path) -> None:
+    curve().save(tmp_path / "curve.json")
+    path = {"PYTHONPATH": str(Path(posbias.__file__).parents[1])}
+    days = [f"2026-03-{number:02}" for number in range(1, 7)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "posbias", "history", "add", "h.parquet", "curve.json", "--date", day],
+            cwd=tmp_path,
+            env=os.environ | path,
+            stderr=subprocess.PIPE,
+        )
+        for day in days
+    ]
+    assert [process.communicate(timeout=60)[1:] and process.returncode for process in started] == [0] * 6
+    assert [str(day.date) for day in posbias.History.load(tmp_path / "h.parquet").days] == days
+    assert sorted(os.listdir(tmp_path)) == ["curve.json", "h.parquet"]
 
 
 @pytest.mark.parametrize("day", ["2026-3-1", "yesterday", "", 7])

@@ -6,6 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.estimators.base import ONE_BUCKET_REASON, explain_few_buckets
 from posbias.judging.compare import fit_harvest
-from posbias.learning.evaluate import ClickCredits, JackknifeValues, Metric
+from posbias.learning.evaluate import ClickCredits, ClickFit, FrequentQueries, JackknifeValues, Metric
 from posbias.simulation import rank
 from posbias.simulation.simulate import blocks_of, draw_rankings
-from tests.support import oracle
+from posbias.sql.evaluation import EvaluatedRanking, reranked_pairs
+from posbias.sql.plan import QueryPlan
+from tests.support import ROOT, oracle
 
 Row = dict[str, Any]
 Gain = Callable[[int], float]
@@ -214,6 +217,28 @@ def test_a_click_counts_less_where_it_was_more_likely() -> None:
     assert credits_.values(ones, np.array([1.0, 0.0, 0.0])).tolist() == pytest.approx([1.0])
     curves = np.array([[1.0, 0.5, 0.0]] * 2)
     assert credits_.values(np.array([[1.0, 0.0], [2.0, 1.0]]), curves).tolist() == [[0.4], [0.4]]
+
+
+def test_a_frequent_query_keeps_its_share_and_adds_only_the_noise_of_its_clicks() -> None:
+    rng = np.random.default_rng(0)
+    # Two lists, 20 buckets, one rank; and a query with as many page views as all others, with two documents.
+    credit, views = rng.uniform(1, 3, (2, 20, 1)), np.full(20, 10.0)
+    clicks, impressions = np.array([30.0, 50.0]), np.array([120.0, 100.0])
+    worth = np.array([[2.0, 1.0], [1.0, 3.0]]) * clicks
+    frequent = FrequentQueries.of(worth, np.ones(2, int), np.arange(2), clicks, impressions, 200.0, 1)
+    credits_ = ClickCredits(credit, views, np.ones(1), frequent)
+    found = JackknifeValues.of(credits_, np.ones(1), np.ones((20, 1)), 0.95, np.inf)
+    value = (credit.sum(axis=(1, 2)) + worth.sum(axis=1)) / 400
+    assert found.value.tolist() == pytest.approx(value.tolist())
+    # The delta method, by hand: what the queries outside the frequent one add, and binomial clicks within it.
+    rest = credit[..., 0] - credit[..., 0].mean(axis=1, keepdims=True)
+    between = ((rest[0] / value[0] - rest[1] / value[1]) ** 2).sum() / 400**2
+    each = worth / clicks / value[:, None] / 400
+    within = (clicks * (1 - clicks / impressions) * (each[0] - each[1]) ** 2).sum()
+    ratio = found.ratio(0, 1)
+    assert ratio.low is not None
+    half = math.log(ratio.value / ratio.low) / stdtrit(ratio.degrees_of_freedom, 0.975)
+    assert half == pytest.approx(math.sqrt(between * 20 / 19 + within), rel=0.03)
 
 
 def test_too_few_buckets_or_a_single_one_with_clicks_give_no_interval() -> None:
@@ -456,13 +481,28 @@ def test_ranks_without_a_propensity_raise_with_the_reason() -> None:
     assert evaluate(log, ["ranker:a"], max_rank=2)["a"].ratio.value > 0
 
 
+def test_ranks_from_one_without_clicks_on_are_left_out(wide: pa.Table) -> None:
+    rank = wide["position"].to_numpy()
+    clicked = np.where(rank == 8, 0, wide["clicked"].to_numpy())
+    log = posbias.ClickLog(wide.set_column(wide.column_names.index("clicked"), "clicked", pa.array(clicked)))
+    found, fewer = evaluate(log, ["ranker:a"], force=True), evaluate(log, ["ranker:a"], max_rank=7, force=True)
+    assert found.notes[0] == "Rank 8 has no click, so it has no propensity: only the top 7 ranks count."
+    assert found.notes[0] in found.to_text().replace("\n  ", " ")
+    assert (found.metric, found.clicks) == ("DCG@7", fewer.clicks)
+    # Not to the last digit: DuckDB adds the rows of its threads in any order.
+    for bound in ("value", "low", "high"):
+        assert getattr(found["a"].ratio, bound) == pytest.approx(getattr(fewer["a"].ratio, bound), rel=1e-12)
+    with pytest.raises(posbias.EstimateError, match="rank 8 has no propensity"):
+        evaluate(log, ["ranker:a"], metric="dcg@10", force=True)
+
+
 def test_documents_that_were_never_shown_are_reported(wide: pa.Table, ranking: pa.Table) -> None:
     found = evaluate(posbias.ClickLog(wide), {"new": ranking}, metric="dcg@5")
     # By the page views of each query. Each document is tied with one that is made up, and shares its place.
     assert found["new"].never_shown == pytest.approx(0.5)
     [finding] = [finding for finding in found.findings if finding.code == "documents-never-shown"]
     assert finding.severity == "warning"
-    assert "of the top 5 of 'new' was never shown at ranks 1 to 10 for that query" in finding.message
+    assert "of the top 5 of 'new' was never shown for that query" in finding.message
     real = ranking.filter(pc.less(ranking["doc_id"], 10**9))
     assert evaluate(posbias.ClickLog(wide), {"new": real})["new"].never_shown == 0
     # Two documents of every query, of which the log has one.
@@ -473,6 +513,174 @@ def test_documents_that_were_never_shown_are_reported(wide: pa.Table, ranking: p
         ]
     )
     assert evaluate(posbias.ClickLog(wide), {"new": tops}, metric="dcg@2")["new"].never_shown == pytest.approx(0.5)
+
+
+def test_documents_that_were_shown_only_deeper_are_not_called_never_shown() -> None:
+    world = posbias.World(queries=60, max_rank=20, candidates=20)
+    log = posbias.ClickLog(posbias.simulate(world))
+    # Every document was shown, half of them below rank 10; the ranking turns the log of ranker a around.
+    turned = rank(world).to_pandas().query("ranker == 'a'").drop(columns="ranker")
+    turned["rank"] = 21 - turned["rank"]
+    found = evaluate(log, {"turned": turned}, metric="dcg@10")
+    assert found["turned"].never_shown == 0
+    [finding] = [finding for finding in found.findings if finding.code == "documents-shown-deeper"]
+    assert finding.evidence["share"] > 0.5
+    assert "was shown for that query only below rank 10, where clicks are not counted" in finding.message
+    assert str(finding).endswith(f"Add max_rank='{finding.arguments['max_rank']}'")
+    assert 15 < int(str(finding.arguments["max_rank"])) <= 20
+    whole = evaluate(log, {"turned": turned}, metric="dcg@10", max_rank=20)
+    assert not [finding for finding in whole.findings if finding.code.startswith("documents-")]
+
+
+# ---- Clicks that a ranking was made from
+
+
+def learned_from(log: posbias.ClickLog) -> pa.Table:
+    """Return a ranking that knows the clicks of each pair, and nothing else."""
+    made = posbias.ips_weights(log, posbias.CrossFit().fit(posbias.harvest(log)), force=True).table
+    score = pc.divide(pc.add(made["clicks"], 0.1), pc.add(made["exposure"], 0.3))
+    return made.select(["query_id", "doc_id"]).append_column("score", score)
+
+
+def is_warned_of(log: posbias.ClickLog, ranking: Any) -> bool:
+    codes = [finding.code for finding in evaluate(log, {"new": ranking}).findings]
+    return "memorised-clicks" in codes
+
+
+def honest_and_memorised(seed: int, repeats: float) -> tuple[pa.Table, pa.Table]:
+    """Return a log, and a ranker that was never shown and learned nothing from its clicks."""
+    rankers = {"rankers": ("a", "b", "new"), "quality": (1.0, 1.0, 2.0), "traffic": (1, 1, 0)}
+    world = posbias.World(queries=300, repeats=repeats, candidates=15, similarity=0.5, seed=seed, **rankers)
+    honest = rank(replace(world, max_rank=15)).filter(pc.field("ranker") == "new").drop_columns(["ranker"])
+    return posbias.simulate(world).drop_columns(["rank_new"]), honest
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("repeats", [2, 4, 10])
+def test_a_ranking_that_knows_the_clicks_is_warned_of_and_another_is_not(repeats: float) -> None:
+    tables = [honest_and_memorised(seed, repeats) for seed in range(4)]
+    for table, honest in tables:
+        log = posbias.ClickLog(table)
+        assert is_warned_of(log, learned_from(log))
+        assert not is_warned_of(log, honest)
+
+
+@pytest.mark.long
+def test_rankings_are_warned_of_as_often_as_the_page_says() -> None:
+    import lightgbm
+
+    views, logs = (2, 4, 10, 30), 20
+    found: dict[str, list[int]] = {}
+    for column, repeats in enumerate(views):
+        for seed in range(logs):
+            rankers = {"rankers": ("a", "b", "new", "best"), "quality": (1.0, 1.0, 1.5, 8.0), "traffic": (1, 1, 0, 0)}
+            world = posbias.World(
+                queries=400, repeats=repeats, candidates=15, similarity=0.5, seed=100 + seed, **rankers
+            )
+            log = posbias.ClickLog(posbias.simulate(world).drop_columns(["rank_new", "rank_best"]))
+            ranks = rank(replace(world, max_rank=15))
+            curve = posbias.CrossFit().fit(posbias.harvest(log))
+            made = posbias.ips_weights(log, curve, keep=["rank_a", "rank_b"]).table
+            ids, clicks, exposure = made.select(["query_id", "doc_id"]), made["clicks"], made["exposure"].to_numpy()
+            x = np.column_stack([made[name].fill_null(12) for name in ("rank_a", "rank_b")])
+            trees = lightgbm.LGBMRegressor(objective="poisson", num_leaves=15, verbosity=-1, n_jobs=1)
+            trees.fit(x, clicks.to_numpy() / exposure, sample_weight=exposure)
+            scores = {
+                "click rates of the judged clicks": (clicks.to_numpy() + 0.1) / (exposure + 0.3),
+                "raw counts of the judged clicks": clicks.to_numpy().astype(float),
+                "LightGBM on two features": np.asarray(trees.predict(x)),
+            }
+            rankings: dict[str, Any] = {name: ids.append_column("score", pa.array(s)) for name, s in scores.items()}
+            for label, ranker in (("a better ranker", "new"), ("a ranker that knows relevance", "best")):
+                rankings[label] = ranks.filter(pc.field("ranker") == ranker).drop_columns(["ranker"])
+            for finding in evaluate(log, rankings).findings:
+                if finding.code == "memorised-clicks":
+                    found.setdefault(finding.evidence["ranking"], [0] * len(views))[column] += 1
+            for name in rankings:
+                found.setdefault(name, [0] * len(views))
+    page = (ROOT / "docs" / "evidence_evaluation.md").read_text("utf-8")
+    for name, warned in found.items():
+        [row] = [line for line in page.splitlines() if line.startswith(f"| {name}")]
+        assert row.endswith("| " + " | ".join(f"{count / logs:.0%}" for count in warned) + " |"), found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("split", ["impression_id", "user"])
+def test_a_ranking_that_learned_from_the_other_part_is_judged_rightly(split: str) -> None:
+    world = posbias.World(queries=300, repeats=20, candidates=15, similarity=0.5, seed=5)
+    table = posbias.simulate(world)
+    table = table.append_column("user", pc.bit_wise_and(table["impression_id"], 1023))
+    whole = posbias.ClickLog(table)
+    train, test = (posbias.ClickLog(table, part=part, split=split) for part in ("train", "test"))
+    ranking = learned_from(train)
+    # The truth: the clicks of many other page views of the same queries.
+    fresh = posbias.ClickLog(
+        posbias.simulate(replace(world, repeats=200, seed=5)).filter(pc.field("impression_id") > 10**4)
+    )
+    truth = evaluate(fresh, {"new": ranking})["new"].ratio.value
+    found = evaluate(test, {"new": ranking})
+    ratio = found["new"].ratio
+    assert found.part == "test"
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert ratio.low < truth < ratio.high
+    assert not is_warned_of(test, ranking)
+    # Judged by what it learned from, it looks far better than it is.
+    praised = evaluate(train, {"new": ranking})
+    assert praised["new"].ratio.value > truth + 0.05
+    assert "hold" in praised.to_text()
+    assert is_warned_of(train, ranking)
+    assert whole.part is None
+
+
+def test_what_relevance_explains_is_that_of_a_loop() -> None:
+    table, honest = honest_and_memorised(3, 4)
+    log, p = posbias.ClickLog(table), [1 / k for k in range(1, 11)]
+    score = {(row["query_id"], row["doc_id"]): -row["rank"] for row in honest.to_pylist()}
+    shown: dict[Any, dict[Any, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in table.to_pylist():
+        shown[row["query_id"]][row["doc_id"]].append(row)
+    total, y, x, weight = 0.0, [], [], []
+    for query, documents in shown.items():
+        order = sorted(documents, key=lambda doc: -score[query, doc])
+        kept = [doc for doc in order if len(documents[doc]) > 1]
+        e = np.array([sum(p[row["position"] - 1] for row in documents[doc]) for doc in kept])
+        c = np.array([sum(row["clicked"] for row in documents[doc]) for doc in kept])
+        # The mean over all ordered pairs of different views of one document is an unbiased estimate of r².
+        squares = np.array(
+            [
+                sum(a["clicked"] * b["clicked"] for a in own for b in own if a is not b)
+                / sum(p[a["position"] - 1] * p[b["position"] - 1] for a in own for b in own if a is not b)
+                for own in (documents[doc] for doc in kept)
+            ]
+        )
+        if not kept:
+            continue
+        rate, share = c / e, e / e.sum()
+        total += (e * (rate - share @ rate) ** 2 - e * (1 - share) * (rate**2 - squares)).sum()
+        ranks = np.array([[order.index(doc) == k for k in range(10)] for doc in kept], dtype=float)
+        x.append(ranks - share @ ranks)
+        y.append(rate - share @ rate)
+        weight.append(e)
+    root = np.sqrt(np.concatenate(weight))
+    features, target = np.concatenate(x) * root[:, None], np.concatenate(y) * root
+    fitted = features @ np.linalg.lstsq(features, target, rcond=None)[0]
+    with open_log(log, extra_tables={"ranking_0": honest}) as opened:
+        plan = QueryPlan(opened.schema, opened.dialect, ("a", "b"), 10)
+        types = tuple(opened.extra_tables["ranking_0"].types[name] for name in ("query_id", "doc_id", "rank"))
+        ranking = EvaluatedRanking("ranking_0", -1, "query_id", "doc_id", "rank", types, descending=False)
+        pairs = opened.table(reranked_pairs(plan, [ranking], p, 1))
+    found = ClickFit.of(pairs, pairs["rank_0"])
+    assert found is not None
+    assert found.explained == pytest.approx(float(fitted @ fitted))
+    assert found.relevance == pytest.approx(total)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_too_few_pairs_are_not_tested_for_memorised_clicks(rows: int) -> None:
+    ones = np.ones(rows)
+    pairs = {"bucket": np.arange(rows), "query": np.arange(rows), "clicks": ones, "exposure": 2 * ones, "squares": ones}
+    assert ClickFit.of(pairs, np.ones(rows, dtype=np.int64)) is None
 
 
 def test_odd_names_and_ids_are_handled_as_data(tmp_path: Any) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import lightgbm as lgb
@@ -12,16 +14,23 @@ import pyarrow as pa
 import pytest
 import xgboost as xgb
 from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.svm import LinearSVC
 
+from posbias._arrays import FloatArray
 from posbias.errors import PosbiasError
 from posbias.learning.weights import Weights
 from posbias.objectives import (
     Form,
+    add_lightgbm_models,
     choose_rule,
+    grouped_dcg,
     held_out_dcg,
     learner_form,
     lightgbm_objective,
+    lightgbm_ranker_metric,
     lightgbm_ranker_objective,
     pair_differences,
     pairwise_ips,
@@ -127,45 +136,192 @@ def test_rows_are_sorted_by_query_and_documents_never_shown_are_left_out(table: 
 
 
 def test_built_in_forms_without_code() -> None:
-    steps = learner_form("lightgbm-lambdarank", TABLE)
-    w = np.array(TABLE["weight"])[steps.rows]
-    assert steps.data["label"].tolist() == np.rint(10 * w).tolist()
-    assert steps.parameters["label_gain"] == [*range(17)]
     floats = learner_form("xgboost-ndcg", TABLE)
-    assert floats.data["label"] == pytest.approx(np.array(TABLE["weight"])[floats.rows])
+    w = np.array(TABLE["weight"])
+    assert floats.data["label"] == pytest.approx(w[floats.rows])
     assert floats.parameters == {"objective": "rank:ndcg", "ndcg_exp_gain": False}
-    for form, lightgbm in ((steps, True), (floats, False)):
-        assert np.isfinite(one_tree(form, lightgbm)).all()
-    heavy = {**TABLE, "weight": [1e7, *[1.0] * 7]}
-    assert len(learner_form("lightgbm-lambdarank", heavy).parameters["label_gain"]) < 300_100
+    assert np.isfinite(one_tree(floats, False)).all()
+    # Sums of any size are scaled.
+    assert learner_form("xgboost-ndcg", {**TABLE, "weight": 7 * w}).data["label"] == pytest.approx(w[floats.rows])
+
+
+def some_table(rng: np.random.Generator, queries: int = 300) -> tuple[dict[str, Any], FloatArray]:
+    """Return a table of weights and features, of which the first decides."""
+    query = np.repeat(np.arange(queries), 8)
+    x = rng.normal(size=(len(query), 3))
+    exposure = rng.choice([0.1, 1.0, 5.0], len(query))
+    clicks = rng.poisson(exposure * np.exp(x[:, 0] - 1))
+    counts = {"impressions": np.ones(len(query)), "clicks": clicks, "exposure": exposure, "weight": clicks / exposure}
+    return {"query_id": query, **counts}, x
 
 
 def test_every_form_learns_the_relevance() -> None:
     rng = np.random.default_rng(0)
-    queries, shown = 300, 8
-    query = np.repeat(np.arange(queries), shown)
-    x = rng.normal(size=(len(query), 3))
-    exposure = rng.choice([0.1, 1.0, 5.0], len(query))
-    clicks = rng.poisson(exposure * np.exp(x[:, 0] - 1))
-    table = {
-        "query_id": query,
-        "impressions": np.ones(len(query)),
-        "clicks": clicks,
-        "exposure": exposure,
-        "weight": clicks / exposure,
-    }
+    table, x = some_table(rng)
+    query = table["query_id"]
     truth = np.exp(x[:, 0] - 1)
-    for name in [*NAMES, "lightgbm-lambdarank", "xgboost-ndcg"]:
+    for name in [*NAMES, "xgboost-ndcg", "sklearn-poisson"]:
         form = learner_form(name, table)
         if name.startswith("lightgbm"):
             own = {"verbosity": -1, "num_threads": 1, "num_leaves": 7}
             model: Any = lgb.train(form.with_parameters(**own), lgb.Dataset(x[form.rows], **form.data), 30)
             scores = model.predict(x, raw_score=True)
+        elif name.startswith("sklearn"):
+            model = HistGradientBoostingRegressor(**form.with_parameters(max_iter=30, max_leaf_nodes=7))
+            scores = model.fit(x[form.rows], **form.data).predict(x)
         else:
             data = xgb.DMatrix(x[form.rows], **form.data)
             model = xgb.train(form.with_parameters(nthread=1, max_depth=3), data, 30, obj=form.objective)
             scores = model.predict(xgb.DMatrix(x), output_margin=True)
         assert held_out_dcg(scores, truth, query) > held_out_dcg(rng.random(len(query)), truth, query) + 0.05, name
+
+
+QUIET = {"verbosity": -1, "num_threads": 1, "num_leaves": 7}
+
+
+@pytest.mark.parametrize("name", ["lightgbm-softmax", "lightgbm-pairwise", "lightgbm-naive", "lightgbm-poisson"])
+def test_lightgbm_stops_early_and_cross_validates_by_query(name: str) -> None:
+    table, x = some_table(np.random.default_rng(0))
+    parts = [{key: values[part] for key, values in table.items()} for part in (slice(1600), slice(1600, None))]
+    form, held_out = (learner_form(name, part) for part in parts)
+    data = lgb.Dataset(x[:1600][form.rows], **form.data)
+    valid = lgb.Dataset(x[1600:][held_out.rows], **held_out.data, reference=data)
+    stop = lgb.early_stopping(5, verbose=False)
+    model = lgb.train(form.with_parameters(**QUIET), data, 300, [valid], feval=form.metric, callbacks=[stop])
+    assert 0 < model.best_iteration < 290
+    if form.metric is not None:
+        scores = model.predict(x[1600:][held_out.rows], raw_score=True)
+        best = model.best_score["valid_0"]["ips_dcg"]
+        assert best == pytest.approx(grouped_dcg(scores, held_out.data["label"], held_out.data["group"]))
+    folds = GroupKFold(3).split(x[:1600][form.rows], groups=form.query)
+    data = lgb.Dataset(x[:1600][form.rows], **form.data)
+    history = lgb.cv(form.with_parameters(**QUIET), data, 15, folds=folds, feval=form.metric)
+    metric = next(key for key in history if key.endswith("-mean"))
+    better = history[metric][-1] - history[metric][0]
+    assert (better if form.metric else -better) > 0
+
+
+@pytest.mark.parametrize(
+    "name", ["xgboost-softmax", "xgboost-pairwise", "xgboost-naive", "xgboost-ndcg", "xgboost-poisson"]
+)
+def test_xgboost_stops_early_and_cross_validates_by_query(name: str) -> None:
+    table, x = some_table(np.random.default_rng(0))
+    parts = [{key: values[part] for key, values in table.items()} for part in (slice(1600), slice(1600, None))]
+    form, held_out = (learner_form(name, part) for part in parts)
+    data, valid = (
+        xgb.DMatrix(x[part][f.rows], **f.data) for f, part in ((form, slice(1600)), (held_out, slice(1600, None)))
+    )
+    own = form.with_parameters(nthread=1, max_depth=3)
+    more = {"maximize": True, "custom_metric": form.metric} if form.metric else {}
+    model = xgb.train(
+        own, data, 300, evals=[(valid, "v")], obj=form.objective, early_stopping_rounds=5, verbose_eval=False, **more
+    )
+    assert model.best_iteration < 290
+    history = xgb.cv(own, data, 15, nfold=3, obj=form.objective, **more)
+    metric = "test-ips_dcg-mean" if form.metric else "test-poisson-nloglik-mean"
+    better = history[metric].iloc[-1] - history[metric].iloc[0]
+    assert (better if form.metric else -better) > 0
+
+
+def test_scikit_learn_searches_by_query() -> None:
+    table, x = some_table(np.random.default_rng(0), 60)
+    form = learner_form("sklearn-poisson", table)
+    search = GridSearchCV(
+        HistGradientBoostingRegressor(**form.with_parameters(max_iter=10)), {"max_leaf_nodes": [2, 7]}, cv=GroupKFold(3)
+    )
+    assert search.fit(x[form.rows], **form.data, groups=form.query).best_params_ == {"max_leaf_nodes": 7}
+    gradient_boosting = lgb.LGBMRegressor(n_estimators=10, verbosity=-1, n_jobs=1, objective="poisson")
+    form = learner_form("lightgbm-poisson", table)
+    search = GridSearchCV(gradient_boosting, {"num_leaves": [2, 7]}, cv=GroupKFold(3))
+    search.fit(x[form.rows], form.data["label"], sample_weight=form.data["weight"], groups=form.query)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+@pytest.mark.parametrize("objective", [softmax_ips, pairwise_ips, poisson_exposure])
+def test_models_with_our_objectives_are_pickled_and_copied(objective: Any, tmp_path: Path) -> None:
+    table, x = some_table(np.random.default_rng(0), 40)
+    poisson = objective is poisson_exposure
+    form = learner_form("lightgbm-poisson" if poisson else "lightgbm-softmax", table)
+    own: dict[str, Any] = {"n_estimators": 3, "verbosity": -1, "n_jobs": 1, "metric": "none"}
+    model = (lgb.LGBMRegressor if poisson else lgb.LGBMRanker)(objective=lightgbm_ranker_objective(objective), **own)
+    more: dict[str, Any] = {"sample_weight": form.data["weight"]} if poisson else {"group": form.data["group"]}
+    model.fit(x[form.rows], form.data["label"], **more)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(x, raw_score=True), model.predict(x, raw_score=True))
+    clone(again).fit(x[form.rows], form.data["label"], **more)
+    model.booster_.save_model(tmp_path / "model.txt")
+    np.testing.assert_allclose(
+        lgb.Booster(model_file=tmp_path / "model.txt").predict(x), model.predict(x, raw_score=True)
+    )
+    for wrap in (lightgbm_objective, xgboost_objective):
+        pickle.loads(pickle.dumps(wrap(objective)))
+
+
+# Older versions of LightGBM know only this argument.
+@pytest.mark.filterwarnings("ignore:The argument 'eval_set'")
+def test_lgbm_ranker_stops_early_by_our_metric() -> None:
+    table, x = some_table(np.random.default_rng(0))
+    form = learner_form("lightgbm-softmax", {key: values[:1600] for key, values in table.items()})
+    held_out = learner_form("lightgbm-softmax", {key: values[1600:] for key, values in table.items()})
+    ranker = lgb.LGBMRanker(
+        objective=lightgbm_ranker_objective(softmax_ips), n_estimators=300, metric="none", verbosity=-1, n_jobs=1
+    )
+    ranker.fit(
+        x[:1600][form.rows],
+        form.data["label"],
+        group=form.data["group"],
+        eval_set=[(x[1600:][held_out.rows], held_out.data["label"])],
+        eval_group=[held_out.data["group"]],
+        eval_metric=lightgbm_ranker_metric,
+        callbacks=[lgb.early_stopping(5, verbose=False)],
+    )
+    assert 0 < ranker.best_iteration_ < 290
+
+
+def test_equal_scores_share_the_gain_of_their_ranks() -> None:
+    rng = np.random.default_rng(0)
+    sizes = [3, 1, 12]
+    scores, weights = rng.integers(0, 3, 16).astype(float), rng.random(16)
+    gains = []
+    for _ in range(4000):
+        start, gain = 0, 0.0
+        for size in sizes:
+            order = np.lexsort((rng.random(size), -scores[start : start + size]))[:10]
+            gain += (weights[start : start + size][order] / np.log2(2 + np.arange(len(order)))).sum()
+            start += size
+        gains.append(gain / weights.sum())
+    assert grouped_dcg(scores, weights, sizes) == pytest.approx(np.mean(gains), abs=4 * np.std(gains) / 60)
+
+
+def test_added_lightgbm_models_are_one_model(tmp_path: Path) -> None:
+    table, x = some_table(np.random.default_rng(0))
+    models = []
+    for name in ("lightgbm-naive", "lightgbm-softmax", "lightgbm-poisson"):
+        form = learner_form(name, table)
+        models.append(lgb.train(form.with_parameters(**QUIET), lgb.Dataset(x[form.rows], **form.data), 12))
+    factors = 0.3, 1.7, -2.0
+    one = add_lightgbm_models(models, factors)
+    one.save_model(tmp_path / "one.txt")
+    expected = sum(f * model.predict(x, raw_score=True) for f, model in zip(factors, models, strict=True))
+    for model in (one, lgb.Booster(model_file=tmp_path / "one.txt"), pickle.loads(pickle.dumps(one))):
+        np.testing.assert_allclose(model.predict(x), expected, rtol=1e-10, atol=1e-12)
+    assert one.num_trees() == 36
+    other = lgb.train({"objective": "l2", **QUIET}, lgb.Dataset(x[:, :2], label=x[:, 0]), 2)
+    with pytest.raises(PosbiasError, match="different features"):
+        add_lightgbm_models([models[0], other], [1, 1])
+    with pytest.raises(PosbiasError, match="2 models and 1 factors"):
+        add_lightgbm_models(models[:2], [1])
+    linear = lgb.train({"objective": "l2", "linear_tree": True, **QUIET}, lgb.Dataset(x, label=x[:, 0]), 2)
+    with pytest.raises(PosbiasError, match="linear"):
+        add_lightgbm_models([linear], [1])
+
+
+def test_own_parameters_are_compared_by_value_and_by_alias() -> None:
+    form = learner_form("xgboost-poisson", TABLE)
+    assert form.with_parameters(max_delta_step=0.0, objective="count:" + "poisson", eta=0.3)["eta"] == 0.3
+    for alias in ("objective", "application", "app", "loss", "objective_type"):
+        with pytest.raises(PosbiasError, match="'objective' itself"):
+            learner_form("lightgbm-poisson", TABLE).with_parameters(**{alias: "l2"})
 
 
 def test_lgbm_ranker_takes_the_same_objective() -> None:

@@ -74,9 +74,7 @@ def expected(rows: Iterable[Row], p: Any, cap: float | None = 20.0) -> dict[Any,
             pair[1] += clicked
             pair[2] += shown * p(row)
             pair[3] += clicked * min(1 / p(row) if p(row) else math.inf, cap or math.inf) if clicked else 0
-    clicked_pairs = [pair[3] for pair in found.values() if pair[1]]
-    mean = sum(clicked_pairs) / len(clicked_pairs)
-    return {key: [*pair[:3], pair[3] / mean] for key, pair in found.items()}
+    return dict(found)
 
 
 def by_rank(row: Row) -> float:
@@ -156,8 +154,60 @@ def test_a_file_holds_what_the_table_holds(tmp_path: Path) -> None:
     held, written = posbias.ips_weights(log, a_curve()), posbias.ips_weights(log, a_curve(), tmp_path / "w.parquet")
     assert_alike(values_of(pq.read_table(tmp_path / "w.parquet")), values_of(held.table))
     assert (written.rows, written.queries, written.clicks) == (held.rows, held.queries, held.clicks)
+    for metadata in (held.table.schema.metadata, pq.read_schema(tmp_path / "w.parquet").metadata):
+        assert float(metadata[b"posbias.effective_clicks"]) == pytest.approx(held.effective_clicks)
+        assert float(metadata[b"posbias.scale"]) == pytest.approx(held.scale)
     assert written.output == str(tmp_path / "w.parquet")
     assert [*tmp_path.iterdir()] == [tmp_path / "w.parquet"]
+
+
+@pytest.mark.parametrize("split", [None, "user", "impression_id"])
+def test_every_row_is_in_one_part_and_rows_with_one_value_stay_together(split: str | None, tmp_path: Path) -> None:
+    frame = posbias.simulate(posbias.World(queries=200, repeats=3)).to_pandas()
+    frame["user"] = frame.impression_id.map(lambda view: None if view % 7 == 0 else f"u{view % 50}")
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    frame.to_parquet(tmp_path / "log.parquet")
+
+    ids = "impression_id", "doc_id"
+
+    def parts(source: Any, **settings: Any) -> dict[str, Counter[Any]]:
+        made = {
+            part: posbias.ips_weights(
+                posbias.ClickLog(source, part=part, split=split, **settings), a_curve([1.0] * 10), rows=True, force=True
+            )
+            for part in ("train", "test")
+        }
+        return {
+            part: Counter(zip(*(map(int, each.table[name].to_pylist()) for name in ids), strict=True))
+            for part, each in made.items()
+        }
+
+    found = parts(frame)
+    assert found["train"] + found["test"] == Counter(zip(frame.impression_id, frame.doc_id, strict=True))
+    key = dict(zip(frame.impression_id, frame[split or "query_id"].fillna("none"), strict=True))
+    values = {part: {key[view] for view, _ in rows} for part, rows in found.items()}
+    assert not values["train"] & values["test"]
+    assert 0.2 < found["test"].total() / len(frame) < 0.4
+    # The parts do not depend on the format, on other rows or on a query of the user's own.
+    assert parts(tmp_path / "log.csv") == parts(tmp_path / "log.parquet") == found
+    smaller = parts(tmp_path / "log.parquet", sql="SELECT * FROM source WHERE position < 4")
+    assert smaller["test"] <= found["test"]
+    assert smaller["train"] <= found["train"]
+
+
+def test_a_log_that_cannot_be_split_raises() -> None:
+    table = pa.Table.from_pylist(rows_of())
+    table = table.append_column("one", pa.array(["the same"] * len(table)))
+    for given_settings, message in (
+        ({"part": "validation"}, "part='validation' is not known. Use 'train' or 'test'"),
+        ({"split": "query_id"}, "no part is named. Add part='train'"),
+        ({"part": "test", "split": "nowhere"}, "Column 'nowhere' is not in the log"),
+        ({"part": "test", "split": "doc_id"}, "cannot be split by 'doc_id', the column of the doc"),
+        ({"part": "test", "split": "clicked"}, "cannot be split by 'clicked', the column of the click"),
+        ({"part": "test", "split": "one"}, "The part 'test' of the log has no rows: column 'one' has too few values"),
+    ):
+        with pytest.raises(posbias.LogError, match=message):
+            posbias.ips_weights(posbias.ClickLog(table, **given_settings), a_curve())
 
 
 @pytest.mark.parametrize("cap", [1.0, 2.5, None])
@@ -175,10 +225,57 @@ def test_no_click_counts_for_more_than_the_cap(cap: float | None) -> None:
     )
 
 
-def test_weights_have_mean_one_over_clicked_rows() -> None:
-    frame = posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows_of())), a_curve()).to_pandas()
-    assert frame.weight[frame.clicks > 0].mean() == pytest.approx(1)
-    assert (frame.weight[frame.clicks == 0] == 0).all()
+def test_tables_of_days_add_up() -> None:
+    rows = [row for row in rows_of() if row["position"] != 7]
+    parts = rows[: len(rows) // 3], rows[len(rows) // 3 :]
+    whole, *days = (
+        posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(part)), a_curve()).to_pandas()
+        for part in (rows, *parts)
+    )
+    keys = ["query_id", "doc_id"]
+    added = pd.concat(days).groupby(keys, as_index=False).sum()
+    pd.testing.assert_frame_equal(added, whole.sort_values(keys, ignore_index=True), check_dtype=False)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series, "dict", "ranks as index", "absolute"])
+def test_plain_propensities_are_an_estimate(kind: Any) -> None:
+    given: Any = P
+    if kind == "dict":
+        given = dict(enumerate(P, start=1))
+    elif kind == "ranks as index":
+        given = pd.Series(P[::-1], index=range(len(P), 0, -1))
+    elif kind == "absolute":
+        given = [0.4 * p for p in P]
+    else:
+        given = kind(P)
+    log = posbias.ClickLog(pa.Table.from_pylist(rows_of()))
+    plain, usual = (posbias.ips_weights(log, estimate).table for estimate in (given, a_curve()))
+    assert_alike(values_of(plain), values_of(usual))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "None at rank 1"),
+        ([0.0, 1.0], "0.0 at rank 1"),
+        ([1.0, math.nan], "nan at rank 2"),
+        ([1.0, "x"], "'x' at rank 2"),
+        ([1.0, -0.1], "-0.1 at rank 2"),
+        ({0: 1.0, 1: 1.0}, "1.0 at rank 0"),
+        ({1: 1.0, 2.5: 1.0}, "at rank 2.5"),
+        ({1: 1.0, "b": 1.0}, "at rank 'b'"),
+        ([[1.0], [0.5]], "at rank 1"),
+        (7, "not a int"),
+    ],
+)
+def test_wrong_propensities_are_rejected(given: Any, message: str) -> None:
+    with pytest.raises(posbias.CurveError, match=message):
+        posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows_of())), given)
+
+
+def test_a_rank_that_was_not_given_is_named() -> None:
+    with pytest.raises(posbias.CurveError, match="ranks 2 to 5: no propensity was given"):
+        posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows_of())), {1: 1.0, 8: 0.1})
 
 
 def test_segments_use_their_own_curve() -> None:
@@ -222,7 +319,7 @@ def test_events_are_weighted_too(tmp_path: Path) -> None:
     views = {"impression_id": [1, 2], "query_id": ["tea", "tea"], "doc_ids": [["x", "y"], ["y", "x"]]}
     taps = {"impression_id": [1], "doc_id": ["y"]}
     log = posbias.ClickLog.from_events(pa.table(views), pa.table(taps))
-    want = {("tea", "x"): [2, 0, 1.7, 0], ("tea", "y"): [2, 1, 1.7, 1]}
+    want = {("tea", "x"): [2, 0, 1.7, 0], ("tea", "y"): [2, 1, 1.7, 1 / 0.7]}
     assert_alike(values_of(posbias.ips_weights(log, a_curve()).table), want)
     pq.write_table(pa.table({"query_id": ["tea"], "doc_id": ["z"]}), tmp_path / "c.parquet")
     posbias.ips_weights(log, a_curve(), tmp_path / "w.parquet", candidates=tmp_path / "c.parquet")
@@ -246,8 +343,7 @@ def test_rows_of_the_log_are_all_kept(aggregated: bool) -> None:
     assert result.columns == (*table.column_names, "weight")
     found = sorted(result.table.to_pylist(), key=lambda row: row["number"])
     raw = [row.get("clicks", row.get("clicked")) * min(1 / by_rank(row), 20) for row in rows]
-    mean = np.mean([w for w in raw if w > 0])
-    assert [row["weight"] for row in found] == pytest.approx([w / mean for w in raw])
+    assert [row["weight"] for row in found] == pytest.approx(raw)
     assert [row["doc_id"] for row in found] == [row["doc_id"] for row in rows]
     assert result.rows == len(rows)
 
@@ -534,7 +630,8 @@ def test_a_click_at_a_rank_with_propensity_0_has_the_weight_of_the_cap() -> None
         ({"cap": math.nan}, "cap must be a number"),
         ({"cap": "20"}, "cap must be a number"),
         ({"beyond": "guess"}, "beyond='guess' is not known"),
-        ({"keep": "price"}, "keep must be a list"),
+        ({"keep": 7}, "keep must be a list"),
+        ({"keep": "price"}, "Column 'price' is not in the log"),
         ({"keep": ["nothing"]}, "Column 'nothing' is not in the log"),
         ({"keep": ["query_id"]}, "is always kept"),
         ({"keep": ["Weight"]}, "has the name of a column that posbias adds"),
@@ -591,10 +688,10 @@ def test_logs_without_rows_or_clicks_and_invalid_estimates_raise() -> None:
     with pytest.raises(posbias.LogError, match="no click in the log"):
         posbias.ips_weights(clickless, a_curve(), force=True)
     with pytest.raises(posbias.CurveError, match="Expected an estimate"):
-        posbias.ips_weights(posbias.ClickLog(table), [1.0, 0.5])
+        posbias.ips_weights(posbias.ClickLog(table), object())
     with pytest.raises(posbias.CurveError, match="There is no file"):
         posbias.ips_weights(posbias.ClickLog(table), "nowhere.json")
-    with pytest.raises(posbias.PosbiasError, match="Expected a click log"):
+    with pytest.raises(posbias.PosbiasError, match="Expected a ClickLog"):
         posbias.ips_weights(table, a_curve())
     with pytest.raises(posbias.CurveError, match="no column 'device'"):
         posbias.ips_weights(posbias.ClickLog(table), segmented({"phone": P}))

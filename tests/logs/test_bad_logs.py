@@ -967,7 +967,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "max_rank true": ({"max_rank": True}, "max_rank must be"),
     "max_rank text": ({"max_rank": "3"}, "max_rank must be"),
     "max_rank 10^9": ({"max_rank": 10**9}, "max_rank must be"),
-    "by a text": ({"by": "ranker"}, "by must be a list of column names"),
+    "by bytes": ({"by": b"ranker"}, "by must be a list of column names"),
     "by a number": ({"by": [7]}, "by must be a list of column names"),
     "by nothing there": ({"by": ["devise"]}, "Column 'devise' is not in the log"),
     "by None": ({"by": None}, "by must be a list of column names"),

@@ -332,7 +332,7 @@ def test_a_rank_with_few_degrees_of_freedom_has_a_range_instead_of_a_number() ->
             (requirement.times is None) == (requirement.queries is None) == ((requirement.degrees_of_freedom or 0) < 32)
         )
         if requirement.times is None:
-            assert "too few for a forecast" in (requirement.reason or "")
+            assert "too few for a single number" in (requirement.reason or "")
         elif requirement.times_low is not None and requirement.times_high is not None:
             assert requirement.times_low < requirement.times < requirement.times_high
     thin = next(

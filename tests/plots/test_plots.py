@@ -284,11 +284,17 @@ def test_an_axes_of_another_type_is_rejected(
 
 
 @pytest.mark.parametrize("name", plots.__all__)
-@pytest.mark.parametrize("wrong", [5, None, "nowhere", [1.0, 0.5], {}])
+@pytest.mark.parametrize("wrong", [5, None, "nowhere", [1.0, "x"], {}])
 def test_an_object_of_another_type_is_rejected(name: str, wrong: object, tmp_path: Path) -> None:
     with pytest.raises(posbias.PosbiasError):
         getattr(plots, name)(wrong, *([tmp_path / "x.png"] if name == "save" else []))
     assert not [*tmp_path.iterdir()]
+
+
+def test_plain_propensities_have_no_click_rates() -> None:
+    assert plots.curve([1.0, 0.5]).lines[0].get_ydata().tolist() == [1.0, 0.5]
+    with pytest.raises(posbias.CurveError, match="has no click rates"):
+        plots.click_rates([1.0, 0.5])
 
 
 @pytest.mark.parametrize(

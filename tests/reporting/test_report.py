@@ -191,8 +191,8 @@ def test_hostile_names_stay_text(evil: str) -> None:
 
 
 def test_no_row_of_the_log_is_in_the_page(files: dict[str, str], evil: str) -> None:
+    assert SECRET.encode() not in Path(files["evil.harvest"]).read_bytes()
     harvest = posbias.Harvest.load(files["evil.harvest"])
-    assert any(SECRET in (finding.example or "") for finding in harvest.findings)
     assert SECRET not in evil
     made = posbias.report(harvest)
     assert SECRET not in json.dumps(made.to_dict())

@@ -383,6 +383,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "wide": {"rankers": ["a", "b"]},
     "wide, counted": {"rankers": ["a", "b"], "impressions": "n", "clicks": "c", "by": ["device"]},
     "wide, once": {"rankers": ["a", "b"], "duplicates": "drop"},
+    "wide, units": {"rankers": ["a", "b"], "unit": "user_id", "by": ["device"]},
+    "wide, units, once": {"rankers": ["a", "b"], "unit": "user_id", "duplicates": "drop"},
     "wide, many": {"rankers": [f"r{i}" for i in range(40)]},
     "wide, harmonic": {"rankers": ["a", "b"], "weighting": "harmonic"},
     "long": {"rankers": ["a", "b"], "rankings": "shop.ranked"},

@@ -28,6 +28,7 @@ COMMANDS = {
     "evaluate": "Evaluate new rankings on clicks that are already logged.",
     "plan": "Plan how much more data a precise curve needs.",
     "weights": "Compute inverse-propensity weights of clicks, to train a ranker.",
+    "judgments": "Grade documents by clicks, corrected for position bias.",
     "simulate": "Simulate a click log with a known propensity curve.",
 }
 

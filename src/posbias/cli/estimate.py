@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -156,8 +157,10 @@ def estimate(
     fitted = _fit(estimator, settings, flags)
     curve = fitted.curve()
     joint = joint and curve.interval_by is not None
+    # The findings about the log were printed when it was read, with the flags that help.
+    other_notes = tuple(note for note in curve.notes if note not in _notes_of_log(fitted))
     if as_json or as_csv:
-        for note in curve.notes:
+        for note in other_notes:
             print_note(note)
     if as_json:
         print_json(curve.to_dict(joint=joint))
@@ -166,7 +169,7 @@ def estimate(
         # A program gets the values unchanged; a terminal would obey the control characters in them.
         click.echo(printable_lines(text) if sys.stdout.isatty() else text, nl=False, color=True)
     else:
-        click.echo(curve.to_text(true_curve, joint=joint))
+        click.echo(replace(curve, notes=other_notes).to_text(true_curve, joint=joint))
         _print_summary(fitted, has_segments=bool(curve.segments))
     if plot is not None:
         from posbias.curves.curve import save_plot
@@ -276,6 +279,14 @@ def _fit_log(kind: type[CurveEstimator], settings: dict[str, Any], flags: dict[s
         print_note(f"{kind.name} did not converge in {getattr(estimator, 'iterations_', 0)} iterations.")
     fitted: CurveEstimator = estimator
     return fitted
+
+
+def _notes_of_log(fitted: CurveEstimator) -> tuple[str, ...]:
+    """Return the notes of a curve that are findings about the rows of its harvest."""
+    from posbias.estimators.base import log_notes
+
+    harvest = getattr(fitted, "harvest_", None)
+    return () if harvest is None else log_notes(harvest)
 
 
 def _print_summary(fitted: CurveEstimator, *, has_segments: bool) -> None:

@@ -17,6 +17,7 @@ from posbias.cli.options import (
     log_from_flags,
     log_options,
     max_rank_and_engine_options,
+    part_options,
     plot_option,
     print_findings,
     print_json,
@@ -33,6 +34,7 @@ from posbias.cli.options import (
     },
 )
 @log_options
+@part_options
 @click.option(
     "--ranking",
     "judged",
@@ -73,6 +75,12 @@ def evaluate(
 
     A ranking is a file with query, document and score (or rank); its columns have the same names as in the log. It is
     compared with the logged rankers. The intervals include the uncertainty of the propensities.
+
+    Clicks that a ranking learned from must not evaluate it. Learn from a part of the log, and evaluate on the other:
+
+    \b
+    posbias weights LOG --part train --estimate curve.json -o weights.parquet
+    posbias evaluate LOG --part test --ranking new.parquet
     """
     from posbias.engines.files import refuse_overwriting
     from posbias.learning.evaluate import evaluate as evaluate_rankings

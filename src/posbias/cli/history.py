@@ -23,6 +23,7 @@ def history() -> None:
     \b
     posbias history add FILE CURVE --date 2026-03-01    add a day, or replace it
     posbias history show FILE                           one line for each day
+    posbias history check FILE --reference FIRST LAST   find a slow drift
     """
 
 
@@ -35,21 +36,21 @@ def add(file: str, curve: str, on: str, finding: tuple[str, ...]) -> None:
     """Add the curve of a day to the Parquet file FILE, which is created if it does not exist.
 
     CURVE is a file that `posbias estimate --json` printed. If it has segments, only the curve of all segments is kept.
-    A day that is already in the file is replaced. Days may be added in any order.
+    A day that is already in the file is replaced. Days may be added in any order, and by several processes at once.
     """
-    from posbias._files import writable
+    from posbias._files import lock_file
     from posbias.curves.curve import Curve
     from posbias.engines.files import refuse_overwriting
     from posbias.judging.history import History, parse_date
 
     day = parse_date(on)
-    writable(file)
     refuse_overwriting(file, [curve])
-    before = History.load(file, new=True)
     loaded = Curve.load(curve)
-    after = before.add(loaded, day, finding)
-    if after != before:
-        after.save(file)
+    with lock_file(file):
+        before = History.load(file, new=True)
+        after = before.add(loaded, day, finding)
+        if after != before:
+            after.save(file)
     action = "unchanged in" if after == before else "added to" if before.day(day) is None else "replaced in"
     print_to_stderr(f"{day} {action} {file}, {len(after.days):,} day{'s'[: len(after.days) > 1]}")
     if loaded.segments:
@@ -93,3 +94,55 @@ def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
         from posbias import plots
 
         plots.save(plots.history(shown), plot)
+
+
+@history.command()
+@click.argument("file")
+@click.option(
+    "--reference",
+    nargs=2,
+    required=True,
+    metavar="FIRST LAST",
+    help="First and last day of the reference period: a time without problems, which stays the same.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1),
+    default=7,
+    show_default=True,
+    metavar="N",
+    help="Number of last days to compare with it.",
+)
+@click.option(
+    "--span",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Days of data in each curve: 7 if each is the curve of a week. Curves that share data are left out.",
+)
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.9998,
+    show_default=True,
+    help="Confidence level of the intervals and of the test.",
+)
+@json_option
+def check(file: str, reference: tuple[str, str], days: int, span: int, level: float, as_json: bool) -> None:
+    """Compare the last days with a reference period, to find slow changes.
+
+    Each night's curve may be like that of the week before, and yet the curve drifts. A reference period that stays the
+    same shows it. The exit code is 1 if the curves differ. At the default level, checking every night for 90 nights
+    raises a false alarm in less than 5% of histories.
+    """
+    import sys
+
+    from posbias.judging.history import History
+
+    comparison = History.load(file).check(reference, days=days, span=span, level=level)
+    if as_json:
+        print_json(comparison.to_dict())
+    else:
+        click.echo(comparison.to_text())
+    sys.exit(1 if comparison.differs else 0)

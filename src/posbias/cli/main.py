@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -67,7 +68,10 @@ def _run(load: Callable[[], click.Command] | None, name: str) -> int:
     import click
 
     from posbias.cli.commands import cli
+    from posbias.errors import PosbiasWarning
 
+    # The command prints the same findings in its own words.
+    warnings.simplefilter("ignore", PosbiasWarning)
     try:
         (load() if load else cli).main(prog_name=name, standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -79,6 +83,13 @@ def _run(load: Callable[[], click.Command] | None, name: str) -> int:
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
+    finally:
+        # Not at exit: `script` ends the process before.
+        if os.environ.get("POSBIAS_PROFILE"):
+            from posbias.progress import print_profile, profile_is_on
+
+            if profile_is_on():
+                print_profile()
     return 0
 
 
@@ -106,6 +117,8 @@ def _print_to_stderr(text: str) -> None:
 
 def script() -> NoReturn:
     """Run `posbias` as its own process, and end it at once: an orderly shutdown of Python takes noticeable time."""
+    # Read when NumPy is imported. Its threads would wait for work that no command has for them.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         main()
     except SystemExit as stop:

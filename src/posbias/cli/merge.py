@@ -19,7 +19,7 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
     """Merge harvests, such as those of seven days, into one.
 
     For wide and long logs the result equals the harvest of all logs together. In replay, documents are compared within
-    each harvest only: see docs/log.md.
+    each harvest only: see docs/merging.md.
     """
     from posbias._files import HARVEST, check_replaceable, writable
     from posbias.engines.files import refuse_overwriting
@@ -37,7 +37,7 @@ def merge(harvests: tuple[str, ...], output: str, force: bool) -> None:
             progress("Merging", number / len(harvests))
             return Harvest.load(harvests[number], force=force)
 
-        merged = merge_harvests(map(load, range(len(harvests))))
+        merged = merge_harvests(map(load, range(len(harvests))), force=force)
     print_findings(merged.findings)
     merged.save(output)
     print_to_stderr(f"{merged!r} written to {output}")

@@ -12,7 +12,7 @@ import click
 from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._text import Arguments, printable, printable_lines
 from posbias.estimators import FROM_HARVESTS
-from posbias.findings import MARKS, Finding
+from posbias.findings import MARKS, Finding, serious
 
 if TYPE_CHECKING:
     from posbias.harvesting.harvest import Harvest
@@ -37,8 +37,10 @@ _SHARED_SECTIONS: dict[str, tuple[str, ...]] = {
         "clicks",
         "ranks",
         "original",
+        "unit",
+        "time",
     ),
-    "Source of the log": ("table", "sql", "rankings", "rank", "duplicates"),
+    "Source of the log": ("part", "split", "table", "sql", "rankings", "rank", "duplicates"),
     "Engine": ("engine", "memory_limit", "threads"),
     "Spark": ("spark_master", "spark_conf"),
 }
@@ -97,11 +99,13 @@ _OPTIONAL_LOG_OPTIONS = {
     "ranks": ("PATTERN", "Columns with the rank by each ranker, or none.  [default: rank_{ranker}, if present]"),
     "rankings": ("FILE", "Second table with query, ranker, document and rank: a file, or a table of the DuckDB file."),
     "window": ("COLUMN", "Column of a day or week: compare a document with itself only within it."),
+    "time": ("COLUMN", "Column of the time, to see whether rankers overlap in it.  [default: day or the like]"),
     "table": ("NAME", "Table to read from a DuckDB file."),
     "sql": ("QUERY", "SQL query whose result is the log; it reads the file as `source`."),
     "original": ("COLUMN", "Column of the rank before an experiment swapped it.  [default: original_rank, if present]"),
+    "unit": ("COLUMN", "Column of the user, if rankers were drawn by user, or none.  [default: user_id, if present]"),
 }
-_LOG_FLAGS = (*_COLUMN_OPTIONS, *_OPTIONAL_LOG_OPTIONS, "rank", "duplicates")
+_LOG_FLAGS = (*_COLUMN_OPTIONS, *_OPTIONAL_LOG_OPTIONS, "rank", "duplicates", "part", "split")
 
 
 def log_options(command: F) -> F:
@@ -141,6 +145,23 @@ def column_options(optional: Mapping[str, tuple[str, str]]) -> list[Callable[[F]
     ]
 
 
+def part_options(command: F) -> F:
+    """Add the options that split a log into a part to learn from and a part to evaluate on."""
+    options = [
+        click.option(
+            "--part",
+            type=click.Choice(["train", "test"]),
+            help="Read only a part of the log: train (70%) to learn from, or test (30%) to evaluate on.",
+        ),
+        click.option(
+            "--split",
+            metavar="COLUMN",
+            help="Column that decides the part of a row: the query, a user, a page view or a day.  [default: --query]",
+        ),
+    ]
+    return add_options(command, options)
+
+
 def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
     """Return a command with options added in the given order."""
     for option in reversed(options):
@@ -159,6 +180,13 @@ level_option = click.option(
 )
 force_option = click.option(
     "--force", is_flag=True, help="Continue although the log is damaged; the harvest keeps the findings."
+)
+beyond_option = click.option(
+    "--beyond",
+    type=click.Choice(["refuse", "clip", "extrapolate"]),
+    default="refuse",
+    show_default=True,
+    help="Ranks beyond the curve: refuse them, use its last rank, or extrapolate it.",
 )
 max_rank_option = click.option(
     "--max-rank",
@@ -311,7 +339,7 @@ def log_from_flags(flags: dict[str, Any]) -> ClickLog:
     for path in files:
         if is_harvest(path):
             raise click.UsageError(f"{path!r} is a harvest, not a log. Estimate from it with: posbias estimate {path}")
-    values = {name: flags.pop(name) for name in _LOG_FLAGS}
+    values = {name: flags.pop(name) for name in _LOG_FLAGS if name in flags}
     given = given_parameters(click.get_current_context())
     # ClickLog distinguishes columns that the user named from defaults.
     arguments = {name: value for name, value in values.items() if name in given}
@@ -405,6 +433,7 @@ _FLAG_NAMES = {
     "features": "feature",
     "judged": "ranking",
     "master": "spark-master",
+    "thresholds": "threshold",
 }
 
 
@@ -453,8 +482,8 @@ def print_marked(text: str) -> None:
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """Print findings as notes on stderr."""
-    for finding in findings:
+    """Print findings of severity "warning" and above as notes on stderr."""
+    for finding in serious(findings):
         print_note(printable(finding.sentence(as_flags)))
 
 

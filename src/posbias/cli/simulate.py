@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from posbias._defaults import DEFAULT_MAX_RANK
 from posbias.cli.options import SectionedCommand, print_to_stderr
+
+if TYPE_CHECKING:
+    from posbias.simulation import World
 
 
 def _parse_numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:
@@ -113,6 +118,7 @@ def simulate(
         segments=dict(_parse_segment(text) for text in segment),
         **settings,
     )
+    _refuse_full_disk(world, output)
     with show_progress() as progress:
         written = write(
             world,
@@ -127,6 +133,18 @@ def simulate(
         f"{written.rows:,} rows of {written.page_views:,} page views written to {written.log}; true curve in "
         f"{written.truth}{rankings_file}"
     )
+
+
+def _refuse_full_disk(world: World, output: str) -> None:
+    """Refuse a log that cannot fit on the disk: a row takes a byte at least."""
+    folder = os.path.dirname(os.path.abspath(output))
+    rows = int(world.queries * world.repeats * world.max_rank)
+    free = shutil.disk_usage(folder).free if os.path.isdir(folder) else rows
+    if rows > free:
+        raise click.UsageError(
+            f"The log would have about {rows:,} rows, and {folder!r} has {free:,} bytes left. Lower --queries, "
+            "--repeats or --max-rank."
+        )
 
 
 def _parse_segment(text: str) -> tuple[str, float]:

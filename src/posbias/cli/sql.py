@@ -35,6 +35,7 @@ _OPTIONAL = {
     "clicks": ("COLUMN", "Column of the clicks of an aggregated log; replaces --click."),
     "ranks": ("PATTERN", "Columns with the rank by each of --rankers.  [default: rank_{ranker}]"),
     "window": ("COLUMN", "Column of a day or week: compare a document with itself only within it."),
+    "unit": ("COLUMN", "Column of the user, if rankers were drawn by user; goes with --rankers."),
     "rankings": ("TABLE", "Second table with query, ranker, document and rank; goes with --rankers."),
 }
 

@@ -10,11 +10,13 @@ from posbias._defaults import DEFAULT_CAP
 from posbias.cli.options import (
     SectionedCommand,
     as_flags,
+    beyond_option,
     engine_from_flags,
     engine_options,
     force_option,
     log_from_flags,
     log_options,
+    part_options,
     print_findings,
     print_json,
     print_to_stderr,
@@ -39,9 +41,8 @@ def _parse_cap(ctx: click.Context, param: click.Parameter, value: str) -> float 
     },
 )
 @log_options
-@click.option(
-    "--estimate", required=True, metavar="FILE", help="Curve file from posbias estimate --json, or a harvest."
-)
+@part_options
+@click.option("--estimate", metavar="FILE", help="Curve file from posbias estimate --json, or a harvest.  [required]")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Parquet file to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @click.option(
@@ -52,13 +53,7 @@ def _parse_cap(ctx: click.Context, param: click.Parameter, value: str) -> float 
     callback=_parse_cap,
     help="Largest weight of a click, or none.",
 )
-@click.option(
-    "--beyond",
-    type=click.Choice(["refuse", "clip", "extrapolate"]),
-    default="refuse",
-    show_default=True,
-    help="Ranks beyond the curve: refuse them, use its last rank, or extrapolate it.",
-)
+@beyond_option
 @click.option("--rows", is_flag=True, help="Write every row of the log with its weight.")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Column of the log to keep; may be repeated.")
 @click.option(
@@ -69,12 +64,11 @@ def _parse_cap(ctx: click.Context, param: click.Parameter, value: str) -> float 
 @click.option("--json", "as_json", is_flag=True, help="Print a summary and the findings as JSON.")
 @force_option
 @engine_options
-def weights(estimate: str, output: str, overwrite: bool, as_json: bool, **flags: Any) -> None:
+def weights(estimate: str | None, output: str, overwrite: bool, as_json: bool, **flags: Any) -> None:
     """Compute inverse-propensity weights of clicks, to train a ranker.
 
     The output has one row for each (query, document) shown, in no particular order: impressions, clicks, exposure (the
-    number of views, counted as views at rank 1) and weight (clicks divided by their propensities, with mean 1 over
-    clicked rows).
+    number of views, counted as views at rank 1) and weight (clicks divided by their propensities).
     """
     from posbias._text import shell
     from posbias.learning.weights import ips_weights
@@ -82,6 +76,11 @@ def weights(estimate: str, output: str, overwrite: bool, as_json: bool, **flags:
     if flags["engine"] == "spark":
         raise click.UsageError(
             "Only DuckDB computes weights; it reads any number of rows in bounded memory. Leave out --engine spark."
+        )
+    if estimate is None:
+        files = " ".join(map(shell, flags["log"]))
+        raise click.UsageError(
+            f"Missing option '--estimate'. Make the file with: posbias estimate {files} --json > curve.json"
         )
     settings = {name: flags.pop(name) for name in ("cap", "beyond", "rows", "keep", "candidates", "force")}
     log = log_from_flags(flags)

@@ -17,7 +17,7 @@ from posbias._json import checksum
 from posbias._matplotlib import draw
 from posbias._matplotlib import save as save_picture
 from posbias._optional import Columns, pandas_frame, polars_frame
-from posbias._text import Column, format_ranges, html_table, label, printable, table, wrap
+from posbias._text import Column, csv_field, format_ranges, html_table, label, printable, table, wrap
 from posbias._validate import boolean, number, share
 from posbias.errors import CurveError
 from posbias.logs.click_log import Segment
@@ -246,7 +246,7 @@ class Curve:
         """
         columns = self.columns(joint=joint)
         lines = [[*columns], *zip(*(values for _, values in columns.values()), strict=True)]
-        return "".join(",".join(map(_csv_field, line)) + "\n" for line in lines)
+        return "".join(",".join(map(csv_field, line)) + "\n" for line in lines)
 
     def columns(self, *, joint: bool = False) -> Columns:
         """Return the columns of `to_csv` and of data frames, each with the type of its values."""
@@ -319,13 +319,6 @@ class Position:
     clicks: int
     reason: str | None
     degrees_of_freedom: float | None = None
-
-
-def _csv_field(value: str | float | None) -> str:
-    """Return a CSV field. Unlike in the standard library, an empty text differs from a missing one."""
-    text = "" if value is None else str(value)
-    plain = not isinstance(value, str) or (text == text.strip() != "" and not set(text) & set(',"\r\n'))
-    return text if plain else '"' + text.replace('"', '""') + '"'
 
 
 def curve_text(curve: Curve, truth: Sequence[float] | None = None, *, joint: bool = False) -> str:

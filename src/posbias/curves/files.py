@@ -36,7 +36,7 @@ from posbias._text import json_text, printable
 from posbias._validate import as_path
 from posbias.curves.curve import FORMAT, Covariance, Curve, Position
 from posbias.errors import CurveError, PosbiasError
-from posbias.logs.click_log import Segment
+from posbias.logs.click_log import BySegment, Segment
 
 MOST_RANKS = 10_000
 INTERVALS = ("jackknife", "bootstrap")
@@ -78,6 +78,8 @@ def read_curve(value: Any) -> Curve:
     """Return the curve of a record, the JSON object that `Curve.to_dict` makes; raise RecordError if it is none."""
     record = mapping(value, "it")
     version = _read_format(record.get("format"))
+    # First: an edited number may contradict others, and their error would hide the reason.
+    verify_checksum(record)
     # Files of the first format come from a version that made all intervals by bootstrap.
     how = {"interval_by": nullable(one_of(INTERVALS))} if version > 1 else {}
     fields: dict[str, Reader[Any]] = {
@@ -99,7 +101,7 @@ def read_curve(value: Any) -> Curve:
             f"level is {abbreviated(level)} and interval_by {abbreviated(interval_by)}: both are known, or both null"
         )
     settings = found["estimator"], found["max_rank"], level, interval_by, found["weighting"]
-    segments: dict[Segment, Curve] = {}
+    segments: BySegment[Curve] = BySegment()
     for i, part in enumerate(found["segments"]):
         where = f"segments[{i}]"
         key = read_record(part, where, {"segment": lambda values, place: _read_segment(values, by, place)})["segment"]
@@ -109,7 +111,6 @@ def read_curve(value: Any) -> Curve:
     curve = Curve(*settings, *_read_estimate(record, found["max_rank"], "", version, interval_by), by, segments)
     if sorted(found["rankers"]) != sorted(curve.page_views):
         raise unexpected("rankers", found["rankers"], f"the names in page_views, {abbreviated(list(curve.page_views))}")
-    verify_checksum(record)
     return curve
 
 

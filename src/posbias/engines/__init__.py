@@ -18,7 +18,7 @@ from posbias.engines.files import verify_checksums
 from posbias.engines.spark import Spark
 from posbias.errors import PosbiasError
 from posbias.logs.click_log import ClickLog
-from posbias.progress import Progress, silent
+from posbias.progress import Progress, silent, step
 
 EngineName = Literal["duckdb", "spark"]
 # An engine as users give it: a value, or a name for its defaults.
@@ -72,7 +72,8 @@ def choose_engine(log: ClickLog, engine: EngineChoice | None = None) -> DuckDB |
     """Return the engine as a value: the given one, or the default of the log."""
     if not isinstance(log, ClickLog):
         raise PosbiasError(
-            f"Expected a click log, not a {type(log).__name__}. Create one with ClickLog('clicks.parquet')."
+            f"Expected a ClickLog, not a {type(log).__name__}. Describe the log first: ClickLog(log), where log is a "
+            "path, a data frame or an Arrow table."
         )
     if engine is None:
         engine = Spark() if type(log.sources[0]).__module__.startswith("pyspark.") else ENGINES[DEFAULT]()
@@ -96,9 +97,11 @@ def _open(
             "give the log as files."
         )
     with ExitStack() as stack:
-        for source in (log, *map(ClickLog, extra_tables.values())):
-            stack.enter_context(verify_checksums(source))
-        if isinstance(engine, DuckDB):
-            yield stack.enter_context(engine.open(log, progress, extra_tables, outputs))
-        else:
-            yield stack.enter_context(engine.open(log, progress))
+        with step("Opening the log"):
+            for source in (log, *map(ClickLog, extra_tables.values())):
+                stack.enter_context(verify_checksums(source))
+            if isinstance(engine, DuckDB):
+                opened = stack.enter_context(engine.open(log, progress, extra_tables, outputs))
+            else:
+                opened = stack.enter_context(engine.open(log, progress))
+        yield opened

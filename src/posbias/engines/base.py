@@ -6,17 +6,19 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from posbias._arrays import AnyArray, BoolArray, IntArray
+from posbias._arrays import AnyArray, BoolArray, IntArray, numbers_from_arrow
 from posbias.errors import PosbiasError
 from posbias.findings import Finding, unusable
 from posbias.logs.click_log import Segment
 from posbias.logs.schema import Columns, Schema
-from posbias.progress import Progress, ProgressBar, silent
+from posbias.progress import Progress, ProgressBar, Step, profile_is_on, silent
+from posbias.progress import step as profile_step
 from posbias.sql.dialects import Dialect
 
 # The result of a query: its columns by name, numbers as 64-bit arrays and text as arrays of objects. NULL is 0 in a
@@ -69,12 +71,16 @@ class OpenLog(ABC):
     def file_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns and types of each file, if the log has several files."""
 
+    def copied_files(self) -> list[tuple[str, str]]:
+        """Return files of the log that are copies of others, each with the other one, where that is known."""
+        return []
+
     def arrow(self, sql: str, step: str = "") -> Any:
         """Run a query and return its result as an Arrow table; only DuckDB does this."""
         raise self._only_duckdb()
 
-    def write(self, sql: str, path: str, step: str = "") -> None:
-        """Stream the result of a query into a Parquet file; only DuckDB does this."""
+    def write(self, sql: str, path: str, step: str = "", metadata: Mapping[str, str] | None = None) -> None:
+        """Stream the result of a query into a Parquet file with metadata; only DuckDB does this."""
         raise self._only_duckdb()
 
     def _only_duckdb(self) -> PosbiasError:
@@ -127,8 +133,19 @@ class OpenLog(ABC):
         yield None
 
     @contextmanager
-    def reporting_progress(self, step: str) -> Iterator[None]:
-        """Report the progress of the query that runs in the `with` block."""
+    def reporting_progress(self, step: str, sql: str = "") -> Iterator[Step]:
+        """Report the progress of the query that runs in the `with` block, and measure it for a profile."""
+        rows = self._rows_to_profile if profile_is_on() and "FROM log" in sql else None
+        with profile_step(step or "Other queries") as measured, self._drawing_progress(step):
+            measured.add_rows(rows_in=rows)
+            yield measured
+
+    @cached_property
+    def _rows_to_profile(self) -> int | None:
+        return self.known_rows()
+
+    @contextmanager
+    def _drawing_progress(self, step: str) -> Iterator[None]:
         if not step or self.progress is silent:
             yield
             return
@@ -181,9 +198,7 @@ def _column_from_arrow(column: Any) -> AnyArray:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if array.null_count:
         array = array.fill_null(0 if pa.types.is_integer(type_) else float("nan"))
-    # Reads the buffer directly: Arrow's own conversion would import pandas if it is installed.
-    values = np.frombuffer(array.buffers()[1] or b"", dtype=type_.to_pandas_dtype())
-    return as_64_bit(values[array.offset : array.offset + len(array)])
+    return as_64_bit(numbers_from_arrow(array))
 
 
 def as_64_bit(column: AnyArray) -> AnyArray:

@@ -8,7 +8,9 @@ are.
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from posbias._files import scratch_folder
-from posbias.engines.base import OpenLog, as_64_bit
+from posbias.engines.base import OpenLog, as_64_bit, row_count
 from posbias.engines.duckdb_sources import (
     OpenedTable,
     add_ranker_column,
@@ -32,6 +34,7 @@ from posbias.engines.duckdb_sources import (
     find_extra_table_files,
     find_table_files,
     ignore_file_statistics,
+    keep_part,
     lock_down,
     open_extra_tables,
     open_log_tables,
@@ -44,8 +47,8 @@ from posbias.engines.files import common_format, file_format, find_files, is_pat
 from posbias.errors import LogError
 from posbias.findings import Finding
 from posbias.logs.click_log import ClickLog, Events
-from posbias.logs.schema import Schema, resolve_log
-from posbias.progress import Progress, silent
+from posbias.logs.schema import Schema, resolve_log, split_column
+from posbias.progress import Progress, silent, step
 from posbias.sql.dialects import FLOATS, DuckDBDialect
 
 if TYPE_CHECKING:
@@ -86,9 +89,13 @@ def open_duckdb_log(
         else:
             opened, rankings, extra = open_log_tables(con, log, extra_tables or {}, outputs)
         schema = resolve_log(log, opened.columns, rankings.columns if rankings else None)
+        if log.part is not None:
+            with translate_errors(schema):
+                keep_part(con, log.part, split_column(log, schema, opened.columns))
         if schema.natural:
             add_ranker_column(con)
-        duckdb_log = DuckDBLog(con, schema, opened.files, progress, findings, has_query=log.sql is not None)
+        has_query = log.sql is not None or log.part is not None
+        duckdb_log = DuckDBLog(con, schema, opened.files, progress, findings, has_query=has_query)
         duckdb_log.extra_tables = {name: table.columns for name, table in extra.items()}
         if schema.layout.ranks_in == "table":
             duckdb_log.refuse_empty_rankings()
@@ -135,14 +142,35 @@ class DuckDBLog(OpenLog):
 
     def rows(self, sql: str, step: str = "") -> list[tuple[Any, ...]]:
         """Run a query and return its few rows."""
-        with translate_errors(self.schema), self.reporting_progress(step):
-            return self._connection.execute(sql).fetchall()
+        with translate_errors(self.schema), self.reporting_progress(step, sql) as measured:
+            rows = self._connection.execute(sql).fetchall()
+            measured.add_rows(rows_out=len(rows))
+            return rows
 
     def table(self, sql: str, step: str = "", *, few_groups: bool = False) -> Answer:
         """Run a query and return its columns."""
-        with translate_errors(self.schema), self.reporting_progress(step), self._array_of_groups(few_groups):
+        with (
+            translate_errors(self.schema),
+            self.reporting_progress(step, sql) as measured,
+            self._array_of_groups(few_groups),
+        ):
             result = self._connection.execute(sql)
-            return {name: as_64_bit(column) for name, column in result.fetchnumpy().items()}
+            answer = {name: as_64_bit(column) for name, column in result.fetchnumpy().items()}
+            measured.add_rows(rows_out=row_count(answer))
+            return answer
+
+    def copied_files(self) -> list[tuple[str, str]]:
+        """Return files with the same bytes as another file of the log; only files of equal size are read."""
+        sizes = Counter(map(os.path.getsize, self._files))
+        seen: dict[str, str] = {}
+        copies = []
+        for name in self._files:
+            if sizes[os.path.getsize(name)] > 1:
+                with open(name, "rb") as file:
+                    first = seen.setdefault(hashlib.file_digest(file, "sha256").hexdigest(), name)
+                if first != name:
+                    copies.append((name, first))
+        return copies
 
     @contextmanager
     def _array_of_groups(self, few_groups: bool) -> Iterator[None]:
@@ -170,13 +198,18 @@ class DuckDBLog(OpenLog):
 
     def arrow(self, sql: str, step: str = "") -> Any:
         """Run a query and return its result as an Arrow table."""
-        with translate_errors(self.schema), self.reporting_progress(step):
-            return self._connection.sql(sql).to_arrow_table()
+        with translate_errors(self.schema), self.reporting_progress(step, sql) as measured:
+            table = self._connection.sql(sql).to_arrow_table()
+            measured.add_rows(rows_out=table.num_rows)
+            return table
 
-    def write(self, sql: str, path: str, step: str = "") -> None:
-        """Stream the result of a query into a Parquet file."""
-        with translate_errors(self.schema), self.reporting_progress(step):
-            self._connection.execute(f"COPY (\n{sql}\n) TO {self.dialect.literal(path)} ({_PARQUET_OPTIONS})")
+    def write(self, sql: str, path: str, step: str = "", metadata: Mapping[str, str] | None = None) -> None:
+        """Stream the result of a query into a Parquet file with metadata."""
+        d = self.dialect
+        pairs = ", ".join(f"{d.quote(name)}: {d.literal(value)}" for name, value in (metadata or {}).items())
+        options = _PARQUET_OPTIONS + (f", KV_METADATA {{{pairs}}}" if pairs else "")
+        with translate_errors(self.schema), self.reporting_progress(step, sql):
+            self._connection.execute(f"COPY (\n{sql}\n) TO {d.literal(path)} ({options})")
 
     def cache_text(self, extra_columns: Sequence[str] = ()) -> None:
         """Copy a log of CSV or JSON files into a table; what does not fit into memory goes to disk."""
@@ -380,9 +413,10 @@ def _join(
     if any(_may_be_nan(events, table.columns.types) for table in (impressions, clicks)):
         ignore_file_statistics(con)
 
-    def rows(sql: str, step: str) -> list[tuple[Any, ...]]:
-        progress(step, 0.0)
-        return con.execute(sql).fetchall()
+    def rows(sql: str, name: str) -> list[tuple[Any, ...]]:
+        progress(name, 0.0)
+        with step(name):
+            return con.execute(sql).fetchall()
 
     extra = open_extra_tables(con, extra_tables, extra_files, tables)
     return join_events(events, DuckDBDialect(), impressions.columns, clicks.columns, rows), rankings_table, extra

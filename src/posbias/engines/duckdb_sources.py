@@ -35,7 +35,7 @@ from posbias.engines.files import (
 )
 from posbias.errors import LogError, PosbiasError
 from posbias.findings import unusable
-from posbias.logs.click_log import ClickLog, Events
+from posbias.logs.click_log import ClickLog, Events, Part
 from posbias.logs.schema import (
     ANY_RANKER,
     NATURAL,
@@ -94,6 +94,8 @@ _REMEDIES = {
     ),
 }
 _DIALECT = DuckDBDialect()
+# The part of a log that evaluates rankers, in percent; the rest trains them.
+_TEST_PERCENT = 30
 # Files and queries cannot make DuckDB install or load anything, or read Python variables of this process.
 _ISOLATION_SETTINGS = {
     "autoinstall_known_extensions": False,
@@ -444,6 +446,23 @@ def add_ranker_column(con: duckdb.DuckDBPyConnection) -> None:
     con.execute("ALTER VIEW log RENAME TO log_without_ranker")
     ranker = f"{_DIALECT.literal(ANY_RANKER)} AS {_DIALECT.quote(NATURAL)}"
     con.execute(f"CREATE TEMP VIEW log AS SELECT *, {ranker} FROM log_without_ranker")
+
+
+def keep_part(con: duckdb.DuckDBPyConnection, part: Part, column: str) -> None:
+    """Keep the rows of a log that belong to a part, by a hash of a column.
+
+    Values are hashed as text, so that a log has the same parts as CSV and as Parquet. The lowest eight bits are those
+    of buckets: parts made of them would have few buckets each.
+    """
+    value = f"COALESCE({_DIALECT.as_text(_DIALECT.quote(column))}, '')"
+    in_test = f"({_DIALECT.hash(value)} >> 8) % 100 < {_TEST_PERCENT}"
+    con.execute("ALTER VIEW log RENAME TO whole_log")
+    con.execute(f"CREATE TEMP VIEW log AS SELECT * FROM whole_log WHERE {'' if part == 'test' else 'NOT '}({in_test})")
+    if not con.execute("SELECT 1 FROM log LIMIT 1").fetchall():
+        raise LogError(
+            f"The part {part!r} of the log has no rows: column {column!r} has too few values to be split. Split by a "
+            "column with more values, such as the user or the page view (split), or use more data."
+        )
 
 
 # ---- Files: CSV, JSON and Parquet

@@ -141,10 +141,18 @@ def partition_columns(files: Sequence[str]) -> list[str]:
 
 def refuse_overwriting(path: str, sources: Iterable[Any]) -> None:
     """Refuse to write a result over its input, or where the next run would read it as part of the log."""
+    if "://" in path:
+        return _refuse_overwriting_remote(path, sources)
     target = os.path.realpath(path)
     for source in filter(is_path, sources):
-        if target in map(os.path.realpath, _existing_files(source)):
+        files = [os.path.realpath(file) for file in _existing_files(source)]
+        if target in files:
             raise PosbiasError(f"{path!r} is the file that is being read. Write the result to another file.")
+        names = [
+            os.path.realpath(name) for name in map(os.fspath, source if isinstance(source, list | tuple) else [source])
+        ]
+        if any((file + os.sep).startswith(target + os.sep) for file in [*files, *names]):
+            raise PosbiasError(f"{path!r} is, or contains, what is being read. Write the result elsewhere.")
         for name in map(os.fspath, source if isinstance(source, list | tuple) else [source]):
             inside = os.path.isdir(name) and target.startswith(os.path.realpath(name) + os.sep)
             if inside or (not os.path.lexists(name) and _matches(target, name)):
@@ -153,6 +161,16 @@ def refuse_overwriting(path: str, sources: Iterable[Any]) -> None:
                     f"{path!r} {where} that is being read, {name!r}, so the next run would read it as part of the log. "
                     "Write the result elsewhere."
                 )
+
+
+def _refuse_overwriting_remote(path: str, sources: Iterable[Any]) -> None:
+    """Refuse to write to an address that is, contains, or lies in one that is being read."""
+    target = path.rstrip("/") + "/"
+    for source in filter(is_path, sources):
+        for name in map(os.fspath, source if isinstance(source, list | tuple) else [source]):
+            address = name.rstrip("/") + "/"
+            if address.startswith(target) or target.startswith(address):
+                raise PosbiasError(f"{path!r} is, contains or lies in what is being read, {name!r}. Write elsewhere.")
 
 
 def _existing_files(source: Any) -> list[str]:

@@ -48,7 +48,7 @@ from posbias.logs.schema import (
     counts_overflow,
     resolve_log,
 )
-from posbias.progress import Progress
+from posbias.progress import Progress, step
 from posbias.sql.dialects import SparkDialect
 
 if TYPE_CHECKING:
@@ -125,15 +125,17 @@ class Spark:
         """Open a log for a `with` block."""
         return open_spark_log(log, self.session or find_session(log, self.master, self.conf), progress=progress)
 
-    def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
+    def write(self, events: Events, path: str, progress: Progress, *, overwrite: bool = False) -> WrittenLog:
         """Join events into a log, and write it as a folder of Parquet files."""
         session = self.session or find_session(ClickLog(events), self.master, self.conf)
-        return write_events(events, path, session, progress)
+        return write_events(events, path, session, progress, overwrite=overwrite)
 
 
 @contextmanager
 def open_spark_log(log: ClickLog, session: SparkSession, *, progress: Progress) -> Iterator[SparkLog]:
     """Open a log in a Spark session, for a `with` block."""
+    if log.part is not None:
+        raise LogError("Only DuckDB splits a log into parts. Leave out part, or give the log as files to DuckDB.")
     findings: Sequence[Finding] = ()
     with ExitStack() as stack, translate_errors():
         if isinstance(log.source, Events):
@@ -181,15 +183,19 @@ class SparkLog(OpenLog):
 
     def rows(self, sql: str, step: str = "") -> list[tuple[Any, ...]]:
         """Run a query and return its few rows."""
-        with translate_errors(schema=self.schema), self._job_group(step), self.reporting_progress(step):
-            return [tuple(row) for row in self.frame(sql).collect()]
+        with translate_errors(schema=self.schema), self._job_group(step), self.reporting_progress(step) as measured:
+            rows = [tuple(row) for row in self.frame(sql).collect()]
+            measured.add_rows(rows_out=len(rows))
+            return rows
 
     def table(self, sql: str, step: str = "", *, few_groups: bool = False) -> Answer:
         """Run a query and return its columns."""
-        from posbias.engines.base import from_arrow
+        from posbias.engines.base import from_arrow, row_count
 
-        with translate_errors(schema=self.schema), self._job_group(step), self.reporting_progress(step):
-            return from_arrow(self.frame(sql).toArrow())
+        with translate_errors(schema=self.schema), self._job_group(step), self.reporting_progress(step) as measured:
+            answer = from_arrow(self.frame(sql).toArrow())
+            measured.add_rows(rows_out=row_count(answer))
+            return answer
 
     def file_columns(self) -> dict[str, dict[str, str]]:
         """Return the columns and types of each file, if the log has several files."""
@@ -356,6 +362,9 @@ def translate_errors(file: str | None = None, schema: Schema | None = None) -> I
         if "JAVA_GATEWAY_EXITED" in text:
             notes = " ".join(getattr(error, "__notes__", []))
             raise PosbiasError(f"Spark could not start. It needs Java 17 or newer. {notes}".strip()) from None
+        if "PATH_ALREADY_EXISTS" in text:
+            replaced = {"overwrite": True}
+            raise PosbiasError("There is a folder already. Name another one, or replace it.", replaced) from None
         if re.search("masters are unresponsive|could not connect|context was shut down|connection refused", text, re.I):
             raise PosbiasError(
                 f"Spark cannot be reached: {error_summary(text)}. Check the address of its master."
@@ -676,11 +685,14 @@ def open_events(
         yield OpenedFrame(frame, [], Columns(types, {name: name for name in types})), joined.findings
 
 
-def write_events(events: Events, path: str, session: SparkSession, progress: Progress) -> WrittenLog:
+def write_events(
+    events: Events, path: str, session: SparkSession, progress: Progress, *, overwrite: bool
+) -> WrittenLog:
     """Join events into a log, and write it as a folder of Parquet files."""
     with translate_errors(), _join(session, events, progress) as (frame, joined):
         progress("Writing", 0.0)
-        frame.write.mode("overwrite").parquet(path)
+        with step("Writing"):
+            frame.write.mode("overwrite" if overwrite else "errorifexists").parquet(path)
         written = session.read.parquet(path)
         with temporary_views(session, {"written": written}) as views:
             [(rows, page_views, clicks)] = run_query(session, f"SELECT {LOG_COUNTS} FROM written", views).collect()
@@ -694,9 +706,10 @@ def _join(session: SparkSession, events: Events, progress: Progress) -> Iterator
     clicks = open_source(session, events.clicks, events.clicks_sql)
     with temporary_views(session, {"impressions": impressions.frame, "clicks": clicks.frame}) as views:
 
-        def rows(sql: str, step: str) -> list[tuple[Any, ...]]:
-            progress(step, 0.0)
-            return [tuple(row) for row in run_query(session, sql, views).collect()]
+        def rows(sql: str, name: str) -> list[tuple[Any, ...]]:
+            progress(name, 0.0)
+            with step(name):
+                return [tuple(row) for row in run_query(session, sql, views).collect()]
 
         joined = join_events(events, SparkDialect(), impressions.columns, clicks.columns, rows)
         yield run_query(session, joined.query, views), joined

@@ -23,21 +23,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Sel
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray
+from posbias._arrays import BoolArray, FloatArray, IntArray, one_blas_thread
 from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._stats import satterthwaite, t_quantile
 from posbias._text import listed
 from posbias._validate import integer, share
 from posbias.curves.curve import Covariance, Curve, Position
 from posbias.errors import EstimateError
+from posbias.findings import serious, warn
 from posbias.harvesting.count import MAX_RANKS
-from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.harvest import Harvest, Units
 from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.observations import EngineChoice, ObservationKind, Observations
 from posbias.harvesting.tables import MIN_PAGE_VIEWS, Cells
-from posbias.logs.click_log import ClickLog, Segment, Weighting
+from posbias.logs.click_log import BySegment, ClickLog, Weighting
 from posbias.logs.schema import ANY_RANKER
-from posbias.progress import Progress, silent
+from posbias.progress import Progress, silent, step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,9 +90,11 @@ class CurveEstimator(ABC):
         covariance_ (array of shape M × M): the covariance of log p; NaN where there is no interval.
         degrees_of_freedom_ (array of length M): the degrees of freedom of each interval; NaN for percentile intervals.
         reasons_ (list of str or None): for each rank, why it has no estimate or no interval, or what makes it weak.
-        notes_ (tuple of str): what a reader must know about the whole curve.
+        notes_ (tuple of str): what a reader must know about the whole curve, including the findings of severity
+            "warning" about the log. `fit` warns of the notes about the curve with a `PosbiasWarning`.
         by_ (tuple of str): the columns that define the segments.
-        segments_ (dict): a fitted estimator for each segment, by its values of the columns `by_`.
+        segments_ (dict): a fitted estimator for each segment, by its values of the columns `by_`: `segments_["phone"]`,
+            or `segments_["phone", "de"]` with two columns.
         jackknife_ (Jackknife or None): the curve with its refits without each bucket; None without intervals.
         deletions_ (array of shape B × M, or None): the curves of those refits.
         reported_counts_ (ReportedCounts): the impressions, clicks and page views that are reported beside the curve.
@@ -110,7 +113,7 @@ class CurveEstimator(ABC):
     reasons_: Reasons
     notes_: tuple[str, ...] = ()
     by_: tuple[str, ...] = ()
-    segments_: dict[Segment, Self]
+    segments_: BySegment[Self]
     jackknife_: Jackknife | None = None
     reported_counts_: ReportedCounts
 
@@ -152,7 +155,7 @@ class CurveEstimator(ABC):
             covariance=_covariance_rows(self.covariance_[np.ix_(ranks, ranks)], np.isfinite(self.interval_[ranks, 0])),
             notes=self.notes_,
             by=self.by_,
-            segments={key: segment.curve() for key, segment in self.segments_.items()},
+            segments=BySegment({key: segment.curve() for key, segment in self.segments_.items()}),
         )
 
     def summary(self) -> Curve:
@@ -234,6 +237,7 @@ class CurveEstimator(ABC):
             self.segments_[key] = segment
         return self
 
+    @step("Computing intervals")
     def _compute_intervals(
         self,
         propensity: FloatArray,
@@ -242,6 +246,7 @@ class CurveEstimator(ABC):
         *,
         table_size: int = 1,
         max_degrees: float = np.inf,
+        units: Callable[[], UnitJackknives | None] = lambda: None,
     ) -> Intervals:
         """Return the confidence intervals of an estimate from refits on weighted buckets.
 
@@ -251,6 +256,7 @@ class CurveEstimator(ABC):
             refit: returns the curves, (n, M), of buckets counted by weights, (n, B).
             table_size: how many numbers one refit works on; refits go in batches that fit in memory.
             max_degrees: an upper bound on the degrees of freedom.
+            units: returns the curve with its refits without each bucket of units, if the log has units.
         """
         parameters, method = self.parameters(), self._interval
         self.jackknife_ = None
@@ -263,11 +269,12 @@ class CurveEstimator(ABC):
         def refits(weights: FloatArray) -> FloatArray:
             return np.concatenate([refit(weights[start : start + step]) for start in range(0, len(weights), step)])
 
-        self.jackknife_ = Jackknife(propensity, refits(deletion_weights(buckets)), max_degrees)
+        self.jackknife_ = Jackknife(propensity, refits(deletion_weights(buckets)), max_degrees, units())
         by_jackknife = self.jackknife_.intervals(parameters["level"])
         if method == "jackknife":
             return by_jackknife
         resamples = refits(resample_weights(buckets, parameters["bootstrap"], parameters["seed"]))
+        resamples = self.jackknife_.widen(resamples)
         percentiles = percentile_intervals(propensity, resamples, parameters["level"])
         return _warn_of_narrow_percentiles(percentiles, by_jackknife.degrees)
 
@@ -277,7 +284,7 @@ class CurveEstimator(ABC):
         """Set the fitted attributes from an estimate, why ranks have none, and its intervals, if any."""
         intervals = no_intervals(len(propensity)) if intervals is None else intervals
         self.reported_counts_ = counts
-        self.segments_ = {}
+        self.segments_ = BySegment()
         self.propensity_ = propensity
         # Refits without any click all give 0, which is not certainty.
         positive = np.isfinite(propensity) & (propensity > 0)
@@ -359,10 +366,19 @@ class Estimator(CurveEstimator, Generic[C]):
         """Return an upper bound on the degrees of freedom, where the changes by deletions do not show it."""
         return np.inf
 
+    def for_units(self) -> Estimator[Any]:
+        """Return the estimator that is fitted to buckets of units; the variances of the two are subtracted."""
+        return type(self)(**self.parameters())
+
+    def unit_jackknives(self, harvest: Harvest) -> UnitJackknives | None:
+        """Return the curve with its refits without each bucket of units, and of (query, unit) pairs, if there are."""
+        return None if harvest.units is None else UnitJackknives.of(self.for_units(), harvest.units)
+
     def assumption_notes(self, harvest: Harvest, counts: C) -> tuple[str, ...]:
         """Return a note for each assumption of the estimator that the harvest violates."""
         return ()
 
+    @one_blas_thread()
     def fit(self, harvest: Harvest) -> Self:
         """Estimate the curve of a harvest, and of each of its segments."""
         self._check()
@@ -371,26 +387,36 @@ class Estimator(CurveEstimator, Generic[C]):
                 f"fit takes a Harvest, not a {type(harvest).__name__}. Make one with posbias.harvest(ClickLog(...))."
             )
         require_rank_one(harvest.impressions)
-        counts = self.count(harvest)
+        with step("Grouping the counts"):
+            counts = self.count(harvest)
         if not counts.clicked:
             raise EstimateError(_explain_no_comparison(harvest))
         self._fit_counts(harvest, counts)
         self._require_estimate()
-        return self._fit_segments(harvest, counts)
+        self._fit_segments(harvest, counts)
+        warn(self.notes_)
+        # The findings about rows were warnings when the log was harvested.
+        self.notes_ += log_notes(harvest)
+        return self
 
+    @one_blas_thread()
     def estimate(self, harvest: Harvest) -> None:
         """Estimate one curve, without segments, and store it."""
-        self._fit_counts(harvest, self.count(harvest))
+        with step("Grouping the counts"):
+            counts = self.count(harvest)
+        self._fit_counts(harvest, counts)
 
     def _fit_counts(self, harvest: Harvest, counts: C) -> None:
         self.notes_ = ()
-        propensity = self.curves(counts, np.ones(counts.buckets))
+        with step(f"Fitting {self.name}"):
+            propensity = self.curves(counts, np.ones(counts.buckets))
         intervals = self._compute_intervals(
             propensity,
             counts.buckets,
             lambda weights: self.curves(counts, weights),
             table_size=len(propensity) ** 2,
             max_degrees=self.max_degrees(counts),
+            units=lambda: self.unit_jackknives(harvest),
         )
         self.harvest_ = harvest
         self.notes_ += (*_note_few_page_views(harvest), *self.assumption_notes(harvest, counts))
@@ -421,9 +447,6 @@ class PairEstimator(Estimator[Interventions]):
         seed (int, default 0): the random seed of the resamples. Nothing else is random.
     """
 
-    # Whether the estimator compares clicks instead of click rates. Then it mistakes a page that ends above a rank for
-    # one on which nothing was clicked there.
-    compares_clicks = False
     no_click_reason = "no click at rank {rank} in its intervention sets"
 
     def __init__(
@@ -447,8 +470,19 @@ class PairEstimator(Estimator[Interventions]):
         """Return, for each rank, why ĉ and ¬ĉ do not identify it, or None."""
 
     def count(self, harvest: Harvest) -> Interventions:
-        """Return ĉ and ¬ĉ by bucket."""
-        return harvest.interventions(self.weighting)
+        """Return ĉ and ¬ĉ by bucket; w allows for pages that end at different depths."""
+        from posbias.estimators.page_depth import PageDepth
+
+        interventions = harvest.interventions(self.weighting)
+        if interventions.shares is None or harvest.kind != "signatures":
+            return interventions
+        depth = PageDepth.of(harvest.strata())
+        if depth is None:
+            return interventions
+        # What a ranker never shows, because its pages end above it, is in no intervention set.
+        cells = harvest.cells
+        reached = replace(harvest, table=cells.where(depth.seen[cells.ranker, cells.rank - 1]))
+        return replace(reached.interventions(self.weighting), shown=depth.refits)
 
     def curves(self, counts: Interventions, weights: FloatArray) -> FloatArray:
         """Return the curve for each row of bucket weights."""
@@ -460,22 +494,14 @@ class PairEstimator(Estimator[Interventions]):
 
     def assumption_notes(self, harvest: Harvest, counts: Interventions) -> tuple[str, ...]:
         """Return a note if a ranker showed fewer results than its traffic implies, where pairs are weighted by it."""
-        if not isinstance(harvest.table, Cells) or self._weighting(harvest) != "traffic":
+        if not isinstance(harvest.table, Cells) or self._weighting(harvest) != "traffic" or counts.shown is not None:
             return ()
         uneven = explain_uneven_traffic(harvest)
-        if uneven:
-            return (
-                f"{uneven} {self.name} weights by traffic and is biased in this case. Use cross-fit, which is much "
-                "less affected, or estimate each period separately.",
-            )
-        short = harvest.expected_impressions.shortfalls() if self.compares_clicks else []
-        if not short:
+        if uneven is None:
             return ()
-        name = harvest.rankers[short[0].ranker]
         return (
-            f"Ranker {name!r} showed {short[0].shown:,} results at rank {short[0].rank}, but its traffic implies "
-            f"{short[0].expected:,.0f}: some pages end above this rank or start below it. {self.name} counts the "
-            "missing results as shown without a click and is biased there. Use cross-fit or all-pairs, which are not.",
+            f"{uneven} {self.name} weights by traffic and is biased in this case. Use cross-fit, which is much "
+            "less affected, or estimate each period separately.",
         )
 
     def _weighting(self, harvest: Harvest) -> str:
@@ -526,7 +552,7 @@ class LogEstimator(CurveEstimator):
         self,
         log: ClickLog | Observations,
         *,
-        by: Sequence[str] = (),
+        by: str | Sequence[str] = (),
         engine: EngineChoice | None = None,
         progress: Progress = silent,
         force: bool = False,
@@ -536,7 +562,7 @@ class LogEstimator(CurveEstimator):
         Arguments:
             log (ClickLog or Observations): the click log, or what `observe` returned for it. Observations have their
                 own number of ranks and segments.
-            by (sequence of str, default ()): columns that define segments; each segment gets a curve of its own.
+            by (str or sequence of str, default ()): columns that define segments; each segment gets a curve of its own.
             engine (Engine, str or None, default None): "duckdb" (embedded, the default) or "spark" (the active
                 session).
             progress (callable, default silent): called with a description of the step and the share that is done.
@@ -572,6 +598,7 @@ class LogEstimator(CurveEstimator):
             )
         return observations
 
+    @one_blas_thread()
     def _fit_data(self, data: Any) -> Self:
         require_rank_one(data.impressions)
         self.estimate(data)
@@ -611,15 +638,21 @@ class Jackknife:
     With x = log p and d_b = x(−b) − x, the change of x when bucket b of B is left out, the covariance of x is
     (B−1)/B Σ_b d_b d_bᵀ (CV3, the jackknife over clusters). Intervals and tests of differences are computed from it.
 
+    With units, the variance of x_k is V_query + V_unit − V_both, but at least V_query (Cameron, Gelbach and Miller,
+    Robust Inference with Multiway Clustering, 2011). The changes d_b of all queries are widened by the same factor, so
+    that they show this variance: whatever is computed from them clusters by query and by unit.
+
     Attributes:
         propensity (array of length M): p_k / p_1; NaN where not identified.
         deletions (array of shape B × M): p_k / p_1 without each of the buckets.
         max_degrees (float, default inf): an upper bound on the degrees of freedom.
+        units (UnitJackknives or None, default None): the same for buckets of units.
     """
 
     propensity: FloatArray
     deletions: FloatArray
     max_degrees: float = np.inf
+    units: UnitJackknives | None = None
 
     @property
     def buckets(self) -> int:
@@ -635,10 +668,51 @@ class Jackknife:
 
     @cached_property
     def changes(self) -> FloatArray:
-        """d_b = x(−b) − x, (B, M); NaN where the estimate or the refit is missing or 0."""
+        """d_b = x(−b) − x, (B, M), widened for units; NaN where the estimate or the refit is missing or 0."""
+        return self._query_changes * self.widening
+
+    @cached_property
+    def _query_changes(self) -> FloatArray:
         with np.errstate(divide="ignore", invalid="ignore"):
             changes = np.log(self.deletions) - np.log(self.propensity)
         return np.where(np.isfinite(changes), changes, np.nan)
+
+    @cached_property
+    def widening(self) -> FloatArray:
+        """How many times the standard error by queries alone the standard error is, (M,); 1 without units."""
+        if self.units is None:
+            return np.ones(len(self.propensity))
+        variance = _variance(self._query_changes)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.units.added_variance / variance
+        return np.asarray(np.sqrt(1 + np.where(variance > 0, ratio, 0.0)))
+
+    def widen(self, refits: FloatArray) -> FloatArray:
+        """Return curves of resampled queries, (n, M), as far from the estimate as units move it."""
+        if self.units is None:
+            return refits
+        with np.errstate(divide="ignore", invalid="ignore"):
+            widened = self.propensity * (refits / self.propensity) ** self.widening
+        return np.asarray(np.where(self.propensity > 0, widened, refits))
+
+    @cached_property
+    def degrees(self) -> FloatArray:
+        """The degrees of freedom at each rank: Satterthwaite's, for the sum of three variances if there are units."""
+        changes = self._query_changes
+        degrees = np.minimum(_degrees(changes), max(1.0, self.max_degrees))
+        if self.units is None:
+            return degrees
+        variance = _variance(changes)
+        total = variance * self.widening**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            both = total**2 / (variance**2 / degrees + self.units.squared_variance_by_degrees)
+        return np.asarray(np.where(variance > 0, np.maximum(both, 1.0), degrees))
+
+    @property
+    def _few_units(self) -> BoolArray:
+        """Whether the degrees of freedom at each rank are few because of the units, not of the queries."""
+        by_query = np.minimum(_degrees(self._query_changes), max(1.0, self.max_degrees))
+        return np.asarray((self.degrees < FEW_DEGREES) & (by_query >= FEW_DEGREES))
 
     def intervals(self, level: float) -> Intervals:
         """Return the confidence intervals p_k exp(± t se_k), with t at Satterthwaite's degrees of freedom.
@@ -648,34 +722,97 @@ class Jackknife:
         reports the measured coverage.
         """
         buckets, ranks = self.deletions.shape
+        if self.units is not None and self.units.reason is not None:
+            return no_intervals(ranks, self.units.reason)
         identified = np.asarray(np.isfinite(self.changes).all(axis=0))
         changes = np.where(identified, self.changes, 0.0)
         largest = np.abs(changes).max(axis=0)
         # An estimate that no deletion changes has no measurable error; p_1 is 1 by definition.
         known = identified & ((largest > _ROUNDING) | (np.arange(ranks) == 0))
         covariance = (buckets - 1) / buckets * changes.T @ changes
-        # A few buckets that happen to change the estimate equally much are still only a few.
-        informative = (np.abs(changes) >= _INFORMATIVE_SHARE * largest).sum(axis=0)
-        most = np.maximum(1.0, np.minimum(informative - 1, self.max_degrees))
-        degrees = np.where(known, np.minimum(satterthwaite(changes), most), np.nan)
+        degrees = np.where(known, self.degrees, np.nan)
         half = t_quantile(degrees, (1 + level) / 2) * np.sqrt(np.diagonal(covariance))
         too_wide = half > _MAX_HALF_WIDTH
         half = np.where(too_wide, np.nan, half)
         bounds = self.propensity[:, None] * np.exp(np.stack([-half, half], axis=-1))
         covariance = np.where(known[:, None] & known, covariance, np.nan)
         reasons: Reasons = [
-            ONE_BUCKET_REASON
+            (ONE_UNIT_REASON if np.isnan(self.widening[k]) else ONE_BUCKET_REASON)
             if not identified[k]
             else "no interval: leaving out queries does not change the estimate; log more queries"
             if not known[k]
             else "no interval: too few queries determine the estimate; log more queries"
             if too_wide[k]
-            else explain_few_degrees(degrees[k])
+            else explain_few_degrees(degrees[k], "units" if self._few_units[k] else "queries")
             if degrees[k] < FEW_DEGREES and changes[:, k].any()
             else None
             for k in range(ranks)
         ]
         return Intervals(bounds, covariance, degrees, reasons)
+
+
+@dataclass(frozen=True, eq=False)
+class UnitJackknives:
+    """A curve with its refits without each bucket of units, and without each bucket of (query, unit) pairs.
+
+    Attributes:
+        by_unit (Jackknife): the refits without each bucket of units.
+        by_both (Jackknife): the refits without each bucket of (query, unit) pairs.
+        reason (str or None): why there is no interval, if the units fill too few buckets.
+    """
+
+    by_unit: Jackknife
+    by_both: Jackknife
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, estimator: Estimator[Any], units: Units) -> UnitJackknives:
+        """Refit an estimator without each bucket."""
+
+        def refit(harvest: Harvest) -> Jackknife:
+            counts = estimator.count(harvest)
+            curve = estimator.curves(counts, np.ones(counts.buckets))
+            if counts.buckets < MIN_BUCKETS:
+                return Jackknife(curve, np.tile(curve, (counts.buckets, 1)))
+            return Jackknife(
+                curve, estimator.curves(counts, deletion_weights(counts.buckets)), estimator.max_degrees(counts)
+            )
+
+        by_unit, by_both = refit(units.by_unit), refit(units.by_both)
+        reason = None
+        if by_unit.buckets < MIN_BUCKETS:
+            why = explain_few_buckets(by_unit.buckets, f"units ({units.column})")
+            reason = f"{why}, or leave the unit out (unit 'none') if rankers were drawn for each page view"
+        return cls(by_unit, by_both, reason)
+
+    @cached_property
+    def added_variance(self) -> FloatArray:
+        """V_unit − V_both of x = log p where that is positive, (M,): what the units add to the variance by queries."""
+        return np.asarray(np.maximum(_variance(self.by_unit.changes) - self._both_variance, 0.0))
+
+    @cached_property
+    def _both_variance(self) -> FloatArray:
+        """V_both, (M,); 0 where a refit has no estimate, which makes the interval wider."""
+        return np.nan_to_num(_variance(self.by_both.changes))
+
+    @cached_property
+    def squared_variance_by_degrees(self) -> FloatArray:
+        """Σ V² / ν over both, (M,), which Satterthwaite's formula for a sum of variances adds up."""
+        by_unit = _variance(self.by_unit.changes) ** 2 / self.by_unit.degrees
+        return np.asarray(by_unit + self._both_variance**2 / self.by_both.degrees)
+
+
+def _variance(changes: FloatArray) -> FloatArray:
+    """Return the jackknife variance of each rank from changes, (B, M)."""
+    return np.asarray((len(changes) - 1) / len(changes) * (changes**2).sum(axis=0))
+
+
+def _degrees(changes: FloatArray) -> FloatArray:
+    """Return Satterthwaite's degrees of freedom of each rank; at most one less than the informative buckets."""
+    changes = np.where(np.isfinite(changes).all(axis=0), changes, 0.0)
+    # A few buckets that happen to change the estimate equally much are still only a few.
+    informative = (np.abs(changes) >= _INFORMATIVE_SHARE * np.abs(changes).max(axis=0)).sum(axis=0)
+    return np.asarray(np.minimum(satterthwaite(changes), np.maximum(1.0, informative - 1)))
 
 
 @dataclass(frozen=True)
@@ -696,6 +833,7 @@ class Intervals:
 
 
 ONE_BUCKET_REASON = "no interval: the estimate depends on a single bucket of queries; log more queries"
+ONE_UNIT_REASON = "no interval: the estimate depends on a single bucket of units; log more units"
 
 
 def no_intervals(ranks: int, reason: str | None = None) -> Intervals:
@@ -704,17 +842,17 @@ def no_intervals(ranks: int, reason: str | None = None) -> Intervals:
     return Intervals(np.full((ranks, 2), np.nan), np.full((ranks, ranks), np.nan), unknown, [reason] * ranks)
 
 
-def explain_few_buckets(buckets: int) -> str:
+def explain_few_buckets(buckets: int, what: str = "queries") -> str:
     """Return why there is no interval with so few buckets."""
     return (
-        f"no interval: the queries fill only {buckets} bucket{'s'[: buckets > 1]}, and {MIN_BUCKETS} are needed; "
-        "log more distinct queries"
+        f"no interval: the {what} fill only {buckets} bucket{'s'[: buckets > 1]}, and {MIN_BUCKETS} are needed; "
+        f"log more distinct {what}"
     )
 
 
-def explain_few_degrees(degrees: float) -> str:
-    """Return the warning that an interval depends on few queries."""
-    return f"only {degrees:.1f} degrees of freedom: few queries determine the estimate"
+def explain_few_degrees(degrees: float, what: str = "queries") -> str:
+    """Return the warning that an interval depends on few queries, or on few units."""
+    return f"only {degrees:.1f} degrees of freedom: few {what} determine the estimate"
 
 
 def deletion_weights(buckets: int) -> FloatArray:
@@ -835,7 +973,7 @@ def require_rank_one(impressions: IntArray) -> None:
 
 def explain_uneven_traffic(harvest: Harvest) -> str | None:
     """Return which ranker showed too few results for its traffic, if exposure is computed from traffic."""
-    uneven = harvest.expected_impressions.largest_shortfall() if harvest.kind == "signatures" else None
+    uneven = harvest.largest_shortfall
     if uneven is None:
         return None
     return (
@@ -844,6 +982,11 @@ def explain_uneven_traffic(harvest: Harvest) -> str | None:
         "another, or if the traffic split changed, and the log does not have the ranks of all rankers in both "
         "periods."
     )
+
+
+def log_notes(harvest: Harvest) -> tuple[str, ...]:
+    """Return the findings of severity "warning" about the rows of a harvest, as notes on its curve."""
+    return tuple(f"{finding.message}." for finding in serious(harvest.findings))
 
 
 def _note_few_page_views(harvest: Harvest) -> tuple[str, ...]:

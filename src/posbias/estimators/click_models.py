@@ -82,7 +82,7 @@ class ClickRates(LogEstimator):
         self,
         log: ClickLog | Observations | Harvest,
         *,
-        by: Sequence[str] = (),
+        by: str | Sequence[str] = (),
         engine: EngineChoice | None = None,
         progress: Progress = silent,
         force: bool = False,
@@ -92,7 +92,7 @@ class ClickRates(LogEstimator):
         Arguments:
             log (ClickLog, Observations or Harvest): the click log, what `observe` returned for it, or a harvest. The
                 arguments `by`, `engine` and `progress` apply to a log only.
-            by (sequence of str, default ()): columns that define segments; each segment gets a curve of its own.
+            by (str or sequence of str, default ()): columns that define segments; each segment gets a curve of its own.
             engine (Engine, str or None, default None): "duckdb" (embedded, the default) or "spark" (the active
                 session).
             progress (callable, default silent): called with a description of the step and the share that is done.

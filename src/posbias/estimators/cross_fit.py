@@ -22,11 +22,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, distinct, group, map_threads, sum_by_index
+from posbias._arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    distinct,
+    group,
+    map_threads,
+    ranges,
+    starts_of_runs,
+    sum_by_index,
+)
 from posbias._defaults import DEFAULT_LEVEL
 from posbias._text import listed
 from posbias.errors import EstimateError
@@ -47,53 +57,68 @@ from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import ranker_shares
 from posbias.harvesting.tables import Strata
 
+if TYPE_CHECKING:
+    from posbias.estimators.page_depth import PageDepth
+
 Exposure = Literal["design", "observed"]
 Relevance = Literal["guessed", "signature", "none"]
 _EXPOSURES: tuple[Exposure, ...] = ("design", "observed")
 _RELEVANCES: tuple[Relevance, ...] = ("guessed", "signature", "none")
 
-# A dispersion above this means that rankers were assigned to queries, not to each page view.
+# With a larger dispersion than this, rankers were assigned to queries, not to each page view.
 STICKY_DISPERSION = 2.0
-# Newton's last step where an approximate root is enough.
-ROUGH_TOLERANCE = 1e-3
-
-# p r0 is capped here, so that the variance of a click is never taken to vanish.
-_MAX_CLICK_CHANCE = 0.9
-# The number of bins of strata with similar relevance, and the clicks that each bin needs.
-_R0_BINS, _CLICKS_PER_BIN = 100, 50
-# The values of b = 1 / a that are tried; b makes a = ∞ a number.
-_B_GRID = 1 / np.array([0.5, 1, 2, 4, 8, 16, 32, 64, 256, np.inf])
-# With more rows than this, a sample of them is enough to choose b.
-_ROWS_TO_CHOOSE_B = 2**18
-# r0 is refreshed in the first Newton steps, b in fewer of them; then both are fixed.
-_R0_STEPS, _B_STEPS = 3, 2
-
-# Newton: the most steps, the largest step in log p, the most halvings of a step, and the last step. What the last step
-# leaves is of the order of its square.
-_MAX_STEPS, _MAX_STEP, _MAX_HALVINGS, _TOLERANCE = 50, 1.0, 10, 1e-6
-# Two roots differ if they are further apart than this in log p.
-_ROOT_DISTANCE = 1e-2
-# A second root is looked for in about this many cells.
-_CELLS_FOR_UNIQUENESS = 20_000
-# A refit that is further away than this in log p takes all Newton steps, not one.
-_MAX_ONE_STEP = 0.1
-# Jacobians by bucket are kept if they hold no more numbers than this; otherwise one Jacobian serves all buckets.
-_MAX_JACOBIAN_NUMBERS = 4 * 10**7
-
-# Rows are processed in chunks of this size, which stay in the processor's cache.
-_CHUNK_ROWS = 1 << 15
-# With up to this many ranks, multiplying cells as dense matrices is faster.
-_MAX_DENSE_RANKS = 64
-
-# Traffic that is distorted by the first factor is corrected; by the second one if the equations have no solution
-# besides. The most unequal queries with sticky assignment stay below.
-_IMBALANCE, _IMBALANCE_WITHOUT_ROOT = 30.0, 3.0
-# Without the buckets that are left out, traffic is distorted by no more than this factor.
-_BALANCED = 2.0
-# At most this share of the buckets is left out, and they must have more than this share of the page views.
-_MAX_LEFT_OUT_SHARE, _MIN_LEFT_OUT_VIEWS = 0.05, 0.5
 # If each ranker has at least this many effective queries, the jackknife alone determines the degrees of freedom.
 _FEW_ASSIGNED_QUERIES = 25
+
+# The guess of relevance. The chance of a click p r0 is at most this, so that its variance is never 0.
+_MAX_CLICK_CHANCE = 0.9
+# Strata are sorted by expected relevance and cut into at most this many bins, each with at least this many clicks.
+_R0_BINS = 100
+_CLICKS_PER_BIN = 50
+# The values of b = 1 / a to choose from. b = 0 stands for a = ∞: the clicks of the cell itself do not count.
+_B_GRID = 1 / np.array([0.5, 1, 2, 4, 8, 16, 32, 64, 256, np.inf])
+# b is chosen on about this many rows.
+_ROWS_TO_CHOOSE_B = 2**18
+# r0 is estimated again before each of the first 3 Newton steps, and b before the first 2. Then both stay as they are.
+_R0_STEPS = 3
+_B_STEPS = 2
+
+# Newton's method gives up after this many steps.
+_MAX_STEPS = 50
+# It changes log p by at most this much in one step.
+_MAX_STEP = 1.0
+# A step that leads away from the root is halved, at most this often.
+_MAX_HALVINGS = 10
+# It ends with a step smaller than this. The error of the result is about the square of that step.
+_TOLERANCE = 1e-6
+# The same, where an approximate root is enough.
+ROUGH_TOLERANCE = 1e-3
+# Two roots are different if log p differs by more than this at some rank.
+_ROOT_DISTANCE = 1e-2
+# The search for a second root uses about this many cells.
+_CELLS_FOR_UNIQUENESS = 20_000
+
+# A refit takes one Newton step. If that changes log p by more than this, it takes all steps.
+_MAX_ONE_STEP = 0.1
+# Refits use the Jacobian of each bucket, unless these have more numbers than this: 320 MB.
+_MAX_JACOBIAN_NUMBERS = 4 * 10**7
+
+# Rows are processed in chunks of this size, which fit into the processor's cache.
+_CHUNK_ROWS = 1 << 15
+# Equal cells are added up where each row has fewer views than this, on average.
+_FEW_VIEWS = 10
+# Multiplying two rows of a cell takes as long as multiplying this many entries of a dense matrix.
+_PAIR_COST = 16
+
+# A few buckets may distort the traffic: see `traffic_imbalance`. They are left out if its factor is above this ...
+_IMBALANCE = 30.0
+# ... or above this, and the score has no root with them. Sticky assignment of very unequal queries stays below.
+_IMBALANCE_WITHOUT_ROOT = 3.0
+# Buckets are left out until the factor is at most this.
+_BALANCED = 2.0
+# At most this share of the buckets is left out, and only if they have more than this share of the page views.
+_MAX_LEFT_OUT_SHARE = 0.05
+_MIN_LEFT_OUT_VIEWS = 0.5
 
 _STICKY_NOTE = (
     "Rankers were assigned to queries, not to each page view (dispersion {:.1f}, where independent assignment gives "
@@ -191,9 +216,21 @@ class CrossFit(Estimator["CrossFitCounts"]):
         """Return an upper bound on the degrees of freedom where rankers were assigned to few queries."""
         return counts.max_degrees
 
+    def for_units(self) -> CrossFit:
+        """Return the estimator that is fitted to buckets of units.
+
+        It guesses relevance from the ranks of a document alone: most units saw one ranker, so a cell of units has
+        nothing to compare. The guess matters to both variances that are subtracted, and not to their difference.
+        """
+        parameters = self.parameters()
+        guessed = parameters["relevance"] == "guessed"
+        return CrossFit(**parameters | ({"relevance": "signature"} if guessed else {}))
+
     def assumption_notes(self, harvest: Harvest, counts: CrossFitCounts) -> tuple[str, ...]:
         """Return a note if traffic changed within the harvest, and how far guesses of relevance correct for it."""
-        if counts.rows.design is None or counts.left_out_note or (uneven := explain_uneven_traffic(harvest)) is None:
+        if counts.rows.design is None or counts.left_out_note or counts.depth is not None:
+            return ()
+        if (uneven := explain_uneven_traffic(harvest)) is None:
             return ()
         if self.relevance == "none":
             return (f"{uneven} Without guesses of relevance the curve is biased in this case.",)
@@ -215,7 +252,8 @@ class CrossFit(Estimator["CrossFitCounts"]):
         from posbias.estimators.pooling import PooledSegments
 
         self.by_ = harvest.by
-        pooled, reasons = PooledSegments.of(harvest, counts), self.reasons(counts)
+        widening = 1.0 if self.jackknife_ is None else float(np.nanmean(self.jackknife_.widening[1:] ** 2))
+        pooled, reasons = PooledSegments.of(harvest, counts, widening), self.reasons(counts)
         level, parameters = None if self.interval is None else self.level, self.parameters()
         intervals = pooled.intervals(level, self.degrees_of_freedom_)
         for i, (key, interval, note) in enumerate(zip(harvest.segments, intervals, pooled.notes(), strict=True)):
@@ -241,6 +279,7 @@ class CrossFitCounts:
         signatures (StratumSignatures): the ranks of each stratum, from which r0 is estimated.
         relevance (str): how relevance is guessed, as in `CrossFit`.
         used_buckets (array of bool): which buckets of the harvest are used.
+        depth (PageDepth or None): how often rankers show what they rank; None if always, or if exposure is observed.
         left_out_note (str or None): why some buckets were left out, if any were.
     """
 
@@ -249,6 +288,7 @@ class CrossFitCounts:
     signatures: StratumSignatures
     relevance: str
     used_buckets: BoolArray
+    depth: PageDepth | None = None
     left_out_note: str | None = None
 
     @classmethod
@@ -257,9 +297,23 @@ class CrossFitCounts:
         every = np.ones(strata.buckets, dtype=np.bool_)
         rows, signatures = CellRows.of(strata, by_design=by_design), StratumSignatures.of(strata)
         whole = cls(rows, strata.views, signatures, relevance, every)
-        return whole._without_dominant_buckets() if by_design else whole
+        if not by_design:
+            return whole
+        whole = whole._with_depth(strata)
+        return whole._without_dominant_buckets(strata)
 
-    def _without_dominant_buckets(self) -> CrossFitCounts:
+    def _with_depth(self, strata: Strata) -> CrossFitCounts:
+        """Return the counts with the share of page views that reach each rank."""
+        from posbias.estimators.page_depth import PageDepth
+
+        # A few rows with most of the impressions would pass for pages that end below their rank.
+        depth = None if traffic_imbalance(strata.views) > _IMBALANCE_WITHOUT_ROOT else PageDepth.of(strata)
+        if depth is None:
+            return replace(self, rows=replace(self.rows, shown=None), depth=None)
+        rows = replace(self.rows, shown=depth.shown)
+        return replace(self, rows=rows.where(rows.promised(self.traffic) > 0), depth=depth)
+
+    def _without_dominant_buckets(self, strata: Strata) -> CrossFitCounts:
         """Return the counts without the few buckets that dominate the traffic, if they would determine the curve.
 
         One row with most of the impressions makes it look as if its ranker had shown nearly all other documents, too.
@@ -271,7 +325,8 @@ class CrossFitCounts:
             return self
         note = _explain_left_out(self.views, used)
         rows = self.rows.in_buckets(used)
-        return replace(self, rows=rows, views=self.views[used], used_buckets=used, left_out_note=note)
+        kept = replace(self, rows=rows, views=self.views[used], used_buckets=used, left_out_note=note)
+        return kept._with_depth(strata.in_buckets(used))
 
     @property
     def buckets(self) -> int:
@@ -385,7 +440,7 @@ class CrossFitCounts:
     def _solve(self, rows: CellRows, ranks: BoolArray) -> tuple[Solution, str | None]:
         merged = rows.merged if rows.mergeable else rows
         if rows.design is None:
-            # As observed, the guess cancels and only weights the views.
+            # As observed, the guess cancels.
             rows = merged
         rates = click_rate_start(merged, ranks)
         start = solve_score(rates, merged, self.traffic, None, ranks, tolerance=ROUGH_TOLERANCE)
@@ -396,7 +451,8 @@ class CrossFitCounts:
         x, b = start, 0.0
         for step in range(_R0_STEPS):
             r0 = estimate_r0(rows, x, self.signatures)
-            if step < _B_STEPS and self.relevance == "guessed" and not self.sticky:
+            # As observed, the guess only weights the views, whatever b is.
+            if step < _B_STEPS and self.relevance == "guessed" and rows.design is not None and not self.sticky:
                 b = choose_b(x, rows, r0)
             guess = RelevanceGuess(r0, b)
             next_x = solve_score(x, rows, self.traffic, guess, ranks, steps=1)
@@ -429,8 +485,12 @@ class CrossFitCounts:
             return curves
         near, traffic, free = self._expansion, weights @ self.views, np.flatnonzero(connected_ranks(self.links))[1:]
         changed = self._changes_connections(weights > 0) | np.any((traffic > 0) != (self.traffic > 0), axis=1)
-        # Only the shares of traffic matter.
-        shift = traffic / traffic.sum(axis=1, keepdims=True) * self.traffic.sum() - self.traffic
+        # Only the shares of traffic matter. Without any, as if one unit had all of rank 1, nothing is estimated.
+        scaled = traffic / np.maximum(traffic.sum(axis=1, keepdims=True), 1e-300) * self.traffic.sum()
+        shift = scaled - self.traffic
+        if self.depth is not None:
+            by_rank = scaled[:, :, None] * self.depth.refits(weights) - self.traffic[:, None] * self.depth.shown
+            shift = by_rank.reshape(len(weights), -1)
         by_traffic = weights.mean(axis=1, keepdims=True) * (shift @ near.traffic_jacobian.T)
         scores = (weights @ near.score + by_traffic)[:, free]
         if near.jacobian.ndim == 3:
@@ -471,8 +531,17 @@ class CrossFitCounts:
     def _refit_fully(self, weights: FloatArray) -> FloatArray:
         """Return the curve of weighted buckets by all Newton steps."""
         traffic = weights @ self.views
-        rows = self.rows.weighted(weights)
-        rows = rows.where(rows.promised(traffic) > 0)
+        shown = None if self.depth is None else self.depth.refits(weights)
+        if self.rows.design is not None and self.rows.has_equal_cells:
+            rows, number = self.rows.equal_cells
+            times = sum_by_index(
+                number, (self.rows.cell_weight * weights[self.rows.cell_bucket]), len(rows.cell_bucket)
+            )
+            rows = replace(rows, cell_weight=times, shown=shown)
+            rows = rows.where((times > 0)[rows.cell] & (rows.promised(traffic) > 0))
+        else:
+            rows = replace(self.rows.weighted(weights), shown=shown)
+            rows = rows.where(rows.promised(traffic) > 0)
         links = link_matrix(rows.links[0], rows.ranks)
         ranks = connected_ranks(links)
         solution = self.solution
@@ -499,6 +568,8 @@ class CellRows:
         cell_bucket (array of int): the bucket of each cell.
         cell_stratum (array of int): the stratum of each cell, with the same number in all buckets.
         cell_weight (array): how often each cell counts.
+        shown (array of shape m × M or B × m × M, or None): how often each ranker shows what it puts at a rank, as in
+            `PageDepth`; None if always.
         mergeable (bool): whether cells of one stratum have proportional exposure, so that they may be merged.
         buckets (int): B.
         ranks (int): M.
@@ -516,6 +587,7 @@ class CellRows:
     mergeable: bool
     buckets: int
     ranks: int
+    shown: FloatArray | None = None
 
     @classmethod
     def of(cls, strata: Strata, *, by_design: bool) -> CellRows:
@@ -561,7 +633,10 @@ class CellRows:
             rank=self.rank[mask],
             views=self.views[mask],
             clicks=self.clicks[mask],
-            design_row=self.design_row[mask],
+            # Zeros take no memory until they are read.
+            design_row=np.zeros(np.count_nonzero(mask), dtype=np.int64)
+            if self.design is None
+            else self.design_row[mask],
             cell_bucket=self.cell_bucket[several],
             cell_stratum=self.cell_stratum[several],
             cell_weight=self.cell_weight[several],
@@ -581,7 +656,8 @@ class CellRows:
     def merged(self) -> CellRows:
         """The rows with all cells of a stratum merged into one; the score without a guess stays the same."""
         first, row = group([self.stratum, self.rank])
-        strata, cell = np.unique(self.stratum[first], return_inverse=True)
+        first_of_cell, cell = group([self.stratum[first]])
+        strata = self.stratum[first[first_of_cell]]
         counts = [sum_by_index(row, self.weigh(values), len(first)) for values in (self.views, self.clicks)]
         return replace(
             self,
@@ -593,7 +669,52 @@ class CellRows:
             cell_bucket=np.zeros(len(strata), dtype=np.int64),
             cell_stratum=strata,
             cell_weight=np.ones(len(strata)),
+            buckets=1,
         )
+
+    @cached_property
+    def clicked_cells(self) -> CellRows:
+        """The rows of cells with a click; the others add nothing to a score in which the guess cancels."""
+        return self.where(self.cell_clicks > 0)
+
+    @cached_property
+    def equal_cells(self) -> tuple[CellRows, IntArray]:
+        """The rows with equal cells as one that counts as often as all of them, and its number for each cell.
+
+        Cells are equal if they have the same stratum, ranks, views and clicks. In a log with few views for each cell
+        most are.
+        """
+        first = np.flatnonzero(starts_of_runs(self.cell))
+        size = np.diff(first, append=len(self))
+        columns = [self.rank, self.design_row, self.views.astype(np.int64), self.clicks.astype(np.int64)]
+        number, examples, start = np.zeros(len(first), dtype=np.int64), [first[:0]], 0
+        for length in distinct(size, int(size.max(initial=0)) + 1).tolist():
+            cells = np.flatnonzero(size == length)
+            keys = [column[first[cells] + i] for i in range(length) for column in columns]
+            example, which = group([self.cell_stratum[cells], *keys])
+            number[cells] = which + start
+            examples.append(cells[example])
+            start += len(example)
+        cell = np.concatenate(examples)
+        row = ranges(first[cell], size[cell])
+        added_up = replace(
+            self,
+            cell=np.repeat(np.arange(len(cell)), size[cell]),
+            rank=self.rank[row],
+            views=self.views[row],
+            clicks=self.clicks[row],
+            design_row=self.design_row[row],
+            cell_bucket=np.zeros(len(cell), dtype=np.int64),
+            cell_stratum=self.cell_stratum[cell],
+            cell_weight=sum_by_index(number, self.cell_weight, len(cell)),
+            buckets=1,
+        )
+        return added_up, number
+
+    @cached_property
+    def has_equal_cells(self) -> bool:
+        """Whether so few views come to each row that many cells of different buckets are equal."""
+        return self.buckets > 1 and float(self.views.sum()) < _FEW_VIEWS * len(self)
 
     @cached_property
     def chunks(self) -> list[CellRows]:
@@ -641,8 +762,21 @@ class CellRows:
         if self.design is None:
             return self.views
         if traffic.ndim == 1:
-            return np.asarray((self.design @ traffic)[self.design_row])
-        return np.asarray(np.einsum("ij,ij->i", self.design[self.design_row], traffic[self.cell_bucket[self.cell]]))
+            if self.shown is None:
+                return np.asarray((self.design @ traffic)[self.design_row])
+            return np.asarray((self.design @ (traffic[:, None] * self.shown))[self.design_row, self.rank])
+        by_ranker = traffic[self.cell_bucket[self.cell]]
+        if self.shown is not None:
+            by_ranker = by_ranker * self.shown_by_row
+        return np.asarray(np.einsum("ij,ij->i", self.design[self.design_row], by_ranker))
+
+    @cached_property
+    def shown_by_row(self) -> FloatArray:
+        """How often each ranker shows what it puts at the rank of each row; it needs `shown`."""
+        assert self.shown is not None
+        if self.shown.ndim == 2:
+            return np.asarray(self.shown.T[self.rank])
+        return np.asarray(self.shown[self.cell_bucket[self.cell], :, self.rank])
 
     def at_ranks(self, values: FloatArray) -> FloatArray:
         """Return, at each row, the value of its rank, (M,), or of its bucket and rank, (B, M)."""
@@ -669,7 +803,7 @@ class CellRows:
 
     def cross_products(self, *terms: tuple[FloatArray, FloatArray], by_bucket: bool) -> FloatArray:
         """Return Σ_c left_ck right_cl, summed over the terms, for all ranks k and l: (M, M), or (B, M, M) by bucket."""
-        if not by_bucket and self.ranks <= _MAX_DENSE_RANKS:
+        if not by_bucket and self._dense_enough:
             tables = [self._dense(self.weigh(left)).T @ self._dense(right) for left, right in terms]
             return np.asarray(np.sum(tables, axis=0))
         place = self._bucket_and_rank if by_bucket else self.rank
@@ -680,6 +814,12 @@ class CellRows:
             values = _add_up([left[one] * right[two] for left, right in weighed])
             sums += sum_by_index(place[one] * self.ranks + self.rank[two], values, size)
         return sums.reshape(-1, self.ranks, self.ranks) if by_bucket else sums.reshape(self.ranks, self.ranks)
+
+    @cached_property
+    def _dense_enough(self) -> bool:
+        """Whether cells have so many of the ranks that multiplying them as dense matrices is faster."""
+        pairs = float((np.bincount(self.cell) ** 2).sum())
+        return len(self.cell_bucket) * self.ranks**2 <= _PAIR_COST * pairs
 
     def row_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield all ordered pairs of different rows of one cell, some at a time."""
@@ -876,10 +1016,10 @@ class ScoreTerms:
             chance = p * r0
             f = 1 / (1 - np.minimum(chance, _MAX_CLICK_CHANCE))
             log_f_slope = np.where(chance < _MAX_CLICK_CHANCE, chance * f, 0.0)
-        if guess is None or rows.design is None:
-            # With exposure as observed, the terms of the guess cancel.
+        if not _uses_views(rows, guess):
             residual, own_slope, exposure_slope = f * rows.clicks, log_f_slope * f * rows.clicks, None
         else:
+            assert guess is not None
             b = guess.b
             # C p t_1 + (N − C) p t_0, with numerator and denominator of t divided by a.
             denominator = b * np.maximum(rows.cell_sum(exposure) - p, 0) + 1
@@ -922,6 +1062,19 @@ class ScoreTerms:
         information[..., index, index] += (rows.sum_by_bucket if by_bucket else rows.sum_by_rank)(w * clicks)
         return information
 
+    def depth_jacobian(self, rankers: int) -> FloatArray:
+        """Return ∂g/∂(n s), by rank, and by ranker and rank of the traffic: (M, m M)."""
+        rows = self.rows
+        jacobian = np.zeros((rows.ranks, rankers, rows.ranks))
+        if rows.design is None:
+            return jacobian.reshape(rows.ranks, -1)
+        share = self.residual_sum * self.pf / np.maximum(rows.cell_sum(self.promised * self.pf), 1e-300)
+        for ranker in range(rankers):
+            gain = rows.design[:, ranker][rows.design_row] * share
+            jacobian[:, ranker] = rows.cross_products((self.w, gain), by_bucket=False)
+            jacobian[:, ranker] -= np.diag(rows.sum_by_rank(gain))
+        return jacobian.reshape(rows.ranks, -1)
+
     def traffic_jacobian(self, rankers: int, *, by_bucket: bool = False) -> FloatArray:
         """Return ∂g/∂n, by rank and ranker: (M, m), or (B, M, m) by bucket."""
         rows = self.rows
@@ -931,15 +1084,26 @@ class ScoreTerms:
         total = np.maximum(rows.cell_sum(self.promised * self.pf), 1e-300)
         for ranker in range(rankers):
             gain = rows.design[:, ranker][rows.design_row] * self.pf
+            if rows.shown is not None:
+                gain = gain * rows.shown_by_row[:, ranker]
             change = -self.residual_sum * (gain - self.w * rows.cell_sum(gain)) / total
             jacobian[..., ranker] = (rows.sum_by_bucket if by_bucket else rows.sum_by_rank)(change)
         return jacobian
+
+
+def _uses_views(rows: CellRows, guess: RelevanceGuess | None) -> bool:
+    """Return whether views without a click add to the score: not with observed exposure, where the guess cancels."""
+    return guess is not None and rows.design is not None
 
 
 def score_and_jacobian(
     x: FloatArray, rows: CellRows, traffic: FloatArray, guess: RelevanceGuess | None
 ) -> tuple[FloatArray, FloatArray]:
     """Return the score g, (M,), and J = −∂g/∂x, (M, M)."""
+    if not _uses_views(rows, guess):
+        rows = rows.clicked_cells
+    elif rows.has_equal_cells:
+        rows = rows.equal_cells[0]
 
     def of_chunk(chunk: CellRows) -> tuple[FloatArray, FloatArray]:
         terms = ScoreTerms.at(x, chunk, traffic, guess)
@@ -957,21 +1121,23 @@ class ScoreExpansion(NamedTuple):
 
     score: FloatArray  # g_b by bucket and rank, (B, M)
     jacobian: FloatArray  # J_b by bucket, (B, M, M), or the sum of all, (M, M)
-    traffic_jacobian: FloatArray  # (M, m)
+    traffic_jacobian: FloatArray  # ∂g/∂n, (M, m), or ∂g/∂(n s), (M, m M), if pages differ in depth
 
     @classmethod
     def at(cls, solution: Solution, rows: CellRows, traffic: FloatArray, *, by_bucket: bool) -> ScoreExpansion:
         """Return the expansion at a solution."""
+        rows = rows if _uses_views(rows, solution.guess) else rows.clicked_cells
 
         def of_chunk(chunk: CellRows) -> ScoreExpansion:
             terms = ScoreTerms.at(solution.x, chunk, traffic, solution.guess)
             jacobian = terms.jacobian(by_bucket=by_bucket)
-            return cls(terms.by_bucket(), jacobian, terms.traffic_jacobian(len(traffic)))
+            by_traffic = terms.traffic_jacobian if chunk.shown is None else terms.depth_jacobian
+            return cls(terms.by_bucket(), jacobian, by_traffic(len(traffic)))
 
         whole = cls(
             np.zeros((rows.buckets, rows.ranks)),
             np.zeros((*([rows.buckets] if by_bucket else []), rows.ranks, rows.ranks)),
-            np.zeros((rows.ranks, len(traffic))),
+            np.zeros((rows.ranks, len(traffic) * (1 if rows.shown is None else rows.ranks))),
         )
         ranges, chunks = zip(*(chunk.own_buckets() for chunk in rows.chunks), strict=True)
         for buckets, part in zip(ranges, map_threads(of_chunk, chunks), strict=True):
@@ -1051,11 +1217,12 @@ def is_only_root(
 ) -> bool:
     """Return whether Newton's method from a flatter and from a steeper curve finds no other root.
 
-    In a large log it uses some of the buckets, whose score has the same shape.
+    In a large log it uses some of the buckets, or of the strata if buckets are merged: their score has the same shape.
     """
     every = max(1, len(rows.cell_bucket) // _CELLS_FOR_UNIQUENESS)
     if every > 1:
-        rows = rows.weighted((np.arange(rows.buckets) % every == 0).astype(np.float64))
+        part = rows.cell if rows.buckets == 1 else rows.cell_bucket[rows.cell]
+        rows = rows.where(part % every == 0)
         nearby = solve_score(root, rows, traffic, guess, ranks, tolerance=ROUGH_TOLERANCE)
         if nearby is None:
             return True

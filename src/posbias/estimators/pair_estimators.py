@@ -127,7 +127,6 @@ class PivotOne(PairEstimator):
     """
 
     name = "pivot-one"
-    compares_clicks = True
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
         """Return the ratio of ĉ at k and at 1 in the intervention set S_{1,k}."""
@@ -174,7 +173,6 @@ class AdjacentChain(PairEstimator):
     """
 
     name = "adjacent-chain"
-    compares_clicks = True
 
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
         """Return the product of the ratios of adjacent ranks; NaN below the first missing one."""

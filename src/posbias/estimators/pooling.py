@@ -9,7 +9,8 @@ v − J μ::
     −2ℓ = Σ log|I + Lᵀ J L / φ| − Σ uᵀ B u / φ − rᵀ (Σ W)⁻¹ r / φ + log|Σ W|,  r = Σ (u − J B u),  u at a fixed μ
 
 φ is the dispersion: how many times more than J says the scores vary. T is unknown: a sum of kinds of deviation, each of
-some size. Results are averaged over sizes, weighted by how well each explains the scores. `docs/theory.md` derives it.
+some size. Results are averaged over sizes, weighted by how well each explains the scores.
+`docs/theory_pooling.md` derives it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from typing import NamedTuple
 import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, sum_by_index
-from posbias._stats import normal_tail, t_quantile
+from posbias._stats import t_quantile
 from posbias.errors import EstimateError
 from posbias.estimators.base import MIN_BUCKETS, Intervals, connected_ranks, no_intervals
 from posbias.estimators.cross_fit import CellRows, CrossFitCounts, RelevanceGuess, ScoreTerms
+from posbias.estimators.page_depth import PageDepth
 from posbias.harvesting.harvest import Harvest, SegmentStrata
 
 # The size of each kind of deviation; 0 for a kind that is absent.
@@ -44,6 +46,8 @@ _MIN_GAIN = 4.0
 _USUAL_SIZE, _NEAR_ZERO, _MAX_PRIOR_OF_NONE = 0.32, 6.0, 0.1
 # Models less likely than the first make no difference; models less likely than the second are not tried again.
 _UNLIKELY, _HOPELESS = 1e-3, 1e-6
+# With more segments than this, all have the same depth of pages.
+_MAX_OWN_DEPTHS = 200
 # How often the scores are computed again at the new curves, and the largest step in log p of each time.
 _LINEARISATIONS, _MAX_STEP = 3, 1.0
 # Pseudo-clicks for the relevance level of a segment. Its few clicks share their chance errors with its score: with 1 in
@@ -85,8 +89,14 @@ class PooledSegments:
     difference_probability: float
 
     @classmethod
-    def of(cls, harvest: Harvest, counts: CrossFitCounts) -> PooledSegments:
-        """Return the curves of a harvest's segments, given the fit of the whole harvest."""
+    def of(cls, harvest: Harvest, counts: CrossFitCounts, widening: float = 1.0) -> PooledSegments:
+        """Return the curves of a harvest's segments, given the fit of the whole harvest.
+
+        Arguments:
+            harvest (Harvest): the harvest.
+            counts (CrossFitCounts): its counts, with their fit.
+            widening (float, default 1.0): how many times the variance by queries the variance is, because of units.
+        """
         segments, ranks = len(harvest.segments), harvest.max_rank
         if segments * ranks**2 > _MAX_NUMBERS:
             raise EstimateError(
@@ -107,8 +117,9 @@ class PooledSegments:
         parts = parts.where(connected[parts.rank])
         mean = solution.x[free]
         x, tried = np.tile(solution.x, (segments, 1)), None
+        shown = _shown_by_segment(strata, counts.depth, segments)
         for _ in range(_LINEARISATIONS):
-            scores = _segment_scores(x, parts, strata, solution.guess, free, counts.score_dispersion)
+            scores = _segment_scores(x, parts, strata, shown, solution.guess, free, widening * counts.score_dispersion)
             pooled = pool(scores, mean, (free + 1).astype(np.float64), tried)
             tried = pooled.tried
             x[:, free] += np.clip(pooled.x - x[:, free], -_MAX_STEP, _MAX_STEP)
@@ -178,12 +189,13 @@ def _segment_scores(
     x: FloatArray,
     parts: CellRows,
     strata: SegmentStrata,
+    shown: FloatArray | None,
     guess: RelevanceGuess | None,
     free: IntArray,
     common_dispersion: float,
 ) -> SegmentScores:
     """Return the scores of segments at x, (S, M), from the rows of their parts (bucket × segment)."""
-    rows = _by_segment(parts, strata, len(x))
+    rows = replace(_by_segment(parts, strata, len(x)), shown=shown)
     terms = ScoreTerms.at(x, rows, strata.traffic, None if guess is None else _with_levels(guess, x, rows))
     score, information = terms.by_bucket()[:, free], terms.information(by_bucket=True)[:, free[:, None], free]
     dispersion = _dispersion(terms, information, parts, strata, free)
@@ -192,6 +204,21 @@ def _segment_scores(
     dispersion = dispersion if len(np.unique(strata.bucket)) >= MIN_BUCKETS else max(dispersion, 1.0)
     value = score + np.einsum("snm,sm->sn", information, x[:, free])
     return SegmentScores(value, information, dispersion, max(dispersion, common_dispersion))
+
+
+def _shown_by_segment(strata: SegmentStrata, depth: PageDepth | None, segments: int) -> FloatArray | None:
+    """Return how often rankers show what they rank, (S, m, M), where pages differ in depth.
+
+    It is that of all segments together, except where impressions say that the pages of a segment are longer or shorter.
+    """
+    if depth is None:
+        return None
+    shown = np.tile(depth.shown, (segments, 1, 1))
+    for segment in range(segments if segments <= _MAX_OWN_DEPTHS else 0):
+        own = PageDepth.unlike(strata.strata.in_buckets(strata.segment == segment), depth.shown)
+        if own is not None:
+            shown[segment] = own.shown
+    return shown
 
 
 def _by_segment(parts: CellRows, strata: SegmentStrata, segments: int) -> CellRows:
@@ -493,18 +520,18 @@ class NormalMixture:
             >>> mixture.half_width(1.96).round(2)
             array([2.53])
         """
+        from scipy.special import ndtr
+
         # The narrowest component bounds the answer from below, and an interval that holds for each component from
         # above.
         low = z * self.deviations.min(axis=0)
         high = (np.abs(self.means) + z * self.deviations).max(axis=0)
-        wanted = 2 * normal_tail(np.array(z))
+        wanted = 2 * ndtr(-z)
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
             outside = np.zeros_like(middle)
             for weight, mean, deviation in zip(self.weights, self.means, self.deviations, strict=True):
-                outside += weight * (
-                    normal_tail((middle - mean) / deviation) + normal_tail((middle + mean) / deviation)
-                )
+                outside += weight * (ndtr((mean - middle) / deviation) + ndtr((-mean - middle) / deviation))
             narrow = outside > wanted
             low, high = np.where(narrow, middle, low), np.where(narrow, high, middle)
         return np.asarray(high)

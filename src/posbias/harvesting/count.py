@@ -26,10 +26,12 @@ from posbias.errors import LogError
 from posbias.findings import Finding, UnusableLogError, unusable
 from posbias.harvesting.page_checks import find_interleaved, find_one_sided_cells
 from posbias.harvesting.row_checks import (
+    UNITS_NOT_COUNTED,
     RowCounts,
     check_non_functional,
     check_non_functional_setting,
     explain_unusable,
+    find_bad_rankings,
     find_biased_weighting,
     find_contradicted_ranks,
     find_mixed_files,
@@ -106,6 +108,7 @@ class CountedLog:
             the next query.
         rows (RowCounts): how many rows were counted and left out.
         findings (list of Finding): what was found while counting.
+        by_units (tuple of tables, default ()): the same counts by bucket of units, and by bucket of queries and units.
     """
 
     kind: TableKind
@@ -114,6 +117,7 @@ class CountedLog:
     pending: Cells | PairSums | Future[Cells]
     rows: RowCounts
     findings: list[Finding]
+    by_units: tuple[Cells | PairSums, ...] = ()
 
     @property
     def table(self) -> Cells | PairSums:
@@ -136,24 +140,25 @@ def count_signatures(opened: OpenLog, settings: HarvestSettings) -> CountedLog:
     """
     plan = skip_rank_checks(opened, settings.plan(opened, known_rankers(opened)))
     sql = signature_sql.signatures(plan)
-    if signature_sql.most_signatures(plan) <= settings.max_strata:
+    if signature_sql.most_signatures(plan) <= settings.max_strata * bucketings(plan.schema):
         # A plain table of counters is faster for few groups, but has no room for the sums of an aggregated log.
         answer: Answer | None = opened.table(sql, "Harvesting", few_groups=not plan.schema.aggregated)
     else:
-        answer = opened.table_up_to(sql, settings.max_strata, "Harvesting")
+        answer = opened.table_up_to(sql, settings.max_strata * bucketings(plan.schema), "Harvesting")
     if answer is None:
         return _sum_signatures(opened, plan)
     from posbias.engines.base import filter_rows, segment_numbers
-    from posbias.harvesting.tables import cells_from_signatures
+    from posbias.harvesting.tables import cells_from_signatures, split_buckets
 
     counts = _count_coded_rows(opened, plan, answer)
     counted = filter_rows(answer, answer["code_0"] >= 0)
     segment, segments = segment_numbers(counted, plan.segments)
-    cells = cells_from_signatures(counted, segment, plan.coding)
+    counts_by_kind = cells_from_signatures(counted, segment, plan.coding)
+    cells, *by_units = split_buckets(counts_by_kind, bucketings(plan.schema))
     # A second table has the ranks of all rankers, whichever was shown; columns may lack them.
     one_sided = find_one_sided_cells(cells, plan.rankers) if plan.schema.layout.ranks_in == "columns" else []
     findings = [*_find_left_out(opened, plan, counts), *one_sided]
-    return CountedLog("signatures", plan.rankers, segments, cells, counts, findings)
+    return CountedLog("signatures", plan.rankers, segments, cells, counts, findings, tuple(by_units))
 
 
 def known_rankers(opened: OpenLog) -> tuple[str, ...]:
@@ -169,21 +174,29 @@ def known_rankers(opened: OpenLog) -> tuple[str, ...]:
 def _sum_signatures(opened: OpenLog, plan: QueryPlan) -> CountedLog:
     """Sum over intervention sets, because there are too many signatures to keep."""
     from posbias.engines.base import filter_rows
-    from posbias.harvesting.tables import busiest_ranks, pair_sums
+    from posbias.harvesting.tables import busiest_ranks, pair_sums, split_buckets
 
     totals = opened.table(signature_sql.signature_totals(plan), "Counting page views")
     counts = _count_coded_rows(opened, plan, totals)
     totals = filter_rows(totals, totals["code_0"] >= 0)
     sums = opened.table(signature_sql.signature_pair_sums(plan, busiest_ranks(totals, len(plan.rankers))), "Summing")
-    table, segments = pair_sums(totals, sums, plan.segments)
-    return CountedLog("pairs", plan.rankers, segments, table, counts, _find_left_out(opened, plan, counts))
+    all_sums, segments = pair_sums(totals, sums, plan.segments)
+    table, *by_units = split_buckets(all_sums, bucketings(plan.schema))
+    findings = _find_left_out(opened, plan, counts)
+    return CountedLog("pairs", plan.rankers, segments, table, counts, findings, tuple(by_units))
+
+
+def bucketings(schema: Schema) -> int:
+    """Return how many kinds of buckets a log is counted by: queries, and in a log with units two more."""
+    return 1 if schema.unit is None else 3
 
 
 def _count_coded_rows(opened: OpenLog, plan: QueryPlan, answer: Answer) -> RowCounts:
     """Count rows by the code of their signature; raise an error if some cannot be counted."""
-    counts = RowCounts.by_code(answer["code_0"], answer["row_count"])
+    by_query = answer["bucket"] < BUCKETS
+    counts = RowCounts.by_code(answer["code_0"][by_query], answer["row_count"][by_query])
     if opened.schema.aggregated:
-        check_count_sums(opened.schema, sum(map(int, answer["impressions"].tolist())))
+        check_count_sums(opened.schema, sum(map(int, answer["impressions"][by_query].tolist())))
     check_usable(opened, plan, counts.rows, counts.rows_unusable)
     return counts
 
@@ -200,8 +213,8 @@ def _find_left_out(opened: OpenLog, plan: QueryPlan, counts: RowCounts) -> list[
         if error is not None:
             raise error
     interleaved = find_interleaved(opened, plan, counts, small_sample(opened, counts.rows))
-    several = find_several_ranks(opened, plan) if long else []
-    return [*mixed, *(interleaved or find_contradicted_ranks(counts)), *several]
+    ranks = [*find_bad_rankings(opened), *find_several_ranks(opened, plan)] if long else []
+    return [*mixed, *(interleaved or find_contradicted_ranks(counts)), *ranks]
 
 
 def explain_missing_ranks(opened: OpenLog, plan: QueryPlan) -> UnusableLogError | None:
@@ -342,7 +355,8 @@ def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: HarvestSettings, 
 
 def _find_replay(plan: QueryPlan, settings: HarvestSettings) -> list[Finding]:
     """Return the findings about a replay that do not depend on its rows."""
-    return [*find_no_ranker(plan.schema), *find_biased_weighting(settings.weighting)]
+    units = [] if plan.schema.unit is None else [UNITS_NOT_COUNTED]
+    return [*find_no_ranker(plan.schema), *find_biased_weighting(settings.weighting), *units]
 
 
 def _check_ids(opened: OpenLog, plan: QueryPlan, counts: RowCounts) -> None:
@@ -526,27 +540,28 @@ def check_window(opened: OpenLog, kind: TableKind) -> None:
         )
 
 
-def check_segment_columns(opened: OpenLog, by: Sequence[str]) -> None:
-    """Reject segment columns that do not exist, that were counted, or that have too many values."""
-    for column in names("by", by, LogError):
+def check_segment_columns(opened: OpenLog, by: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the segment columns; those that do not exist, were counted, or have too many values are errors."""
+    chosen = names("by", by, LogError)
+    for column in chosen:
         require_column(column, opened.schema.types, argument="by")
-    check_segment_roles(opened.schema, by)
-    if by:
-        columns = ", ".join(map(opened.dialect.quote, by))
+    check_segment_roles(opened.schema, chosen)
+    if chosen:
+        columns = ", ".join(map(opened.dialect.quote, chosen))
         distinct = f"SELECT DISTINCT {columns} FROM log LIMIT {MAX_SEGMENTS + 1}"
         if opened.rows(f"SELECT COUNT(*) FROM ({distinct}) found", "Counting segments")[0][0] > MAX_SEGMENTS:
             raise LogError(
-                f"The segment columns {listed(by)} have more than {MAX_SEGMENTS:,} different values. A segment is a "
-                "group such as a device or a country, with its own curve: name other columns, or group the values in "
+                f"The segment columns {listed(chosen)} have more than {MAX_SEGMENTS:,} different values. A segment is "
+                "a group such as a device or a country, with its own curve: name other columns, or group the values in "
                 "the log or with a query (sql)."
             )
+    return chosen
 
 
 def check_segment_roles(schema: Schema, by: Sequence[str]) -> None:
     """Reject a counted column as segment: a segment of clicks would have only clicks, at every position."""
-    chosen = names("by", by, LogError)
     for role in ("position", "click", "clicks", "impressions"):
-        if (column := getattr(schema, role)) in chosen:
+        if (column := getattr(schema, role)) in by:
             raise LogError(
                 f"Column {column!r} cannot be both {role} and a segment: a segment is a group of page views, queries "
                 "or documents that is known before anything is shown or clicked. Name another column (by)."

@@ -52,7 +52,8 @@ def write_events(
     name = as_path("output", output)
     refuse_overwriting(name, log.sources)
     with verify_checksums(log), _place(name, overwrite=overwrite, folder=runner.name == "spark") as draft:
-        return runner.write(log.source, draft, progress)
+        # On remote storage Spark itself replaces a folder, or refuses to.
+        return runner.write(log.source, draft, progress, **({"overwrite": overwrite} if draft == name else {}))
 
 
 @contextmanager

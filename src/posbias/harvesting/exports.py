@@ -39,7 +39,7 @@ from posbias.harvesting.files import (
     read_settings,
     segment_columns,
 )
-from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.harvest import Harvest, canonical
 from posbias.harvesting.row_checks import (
     RowCounts,
     check_non_functional,
@@ -49,7 +49,14 @@ from posbias.harvesting.row_checks import (
     find_non_functional,
     no_ranker_finding,
 )
-from posbias.harvesting.tables import Cells, cells_from_signatures, count_non_functional, count_pairs, count_positions
+from posbias.harvesting.tables import (
+    Cells,
+    cells_from_signatures,
+    count_non_functional,
+    count_pairs,
+    count_positions,
+    split_buckets,
+)
 from posbias.sql import exports as export_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialects import BUCKETS
@@ -78,6 +85,7 @@ _ABOUT_FIELDS: dict[str, Reader[Any]] = {
     "non_functional": one_of(("share", "refuse")),
     "ranker": nullable(text),
     "window": nullable(text),
+    "unit": nullable(text),
     "posbias": text,
     "dialect": text,
     "source": text,
@@ -114,9 +122,11 @@ def load_export(path: str | os.PathLike[str], *, force: bool = False) -> Harvest
             },
             findings=(*counted.findings, *find_click_defects(count_positions(counted.table))),
         )
+        harvest = harvest.with_units(query.unit, counted.by_units)
         check_harvest(harvest)
         check_findings(harvest.findings, force=force)
-        return harvest
+        by_units = [canonical(table) for table in counted.by_units]
+        return replace(harvest, table=canonical(counted.table)).with_units(query.unit, by_units)
     except RecordError as error:
         raise HarvestError(
             f"The export {name!r} cannot be used: {printable(str(error))}. {error.remedy or _REMEDY}"
@@ -200,6 +210,7 @@ class _ExportedQuery:
     """The query of an export, as the column `about` describes it.
 
     `natural` says whether the log names no ranker, and `window` is the column within which documents are then compared.
+    `unit` is the column of the unit, if its buckets are counted too.
     """
 
     kind: TableKind
@@ -207,6 +218,7 @@ class _ExportedQuery:
     non_functional: str
     natural: bool
     window: str | None
+    unit: str | None
     posbias: str
     dialect: str
     source: str
@@ -286,13 +298,14 @@ def _parse_about(about: str) -> _ExportedQuery:
                 f"its query has format version {version} and this posbias reads up to {FORMAT_VERSION}",
                 "Upgrade posbias, or write the query with this version and run it again.",
             )
-        values = read_record(record, "", _ABOUT_FIELDS, defaults={"ranker": "", "window": None})
+        values = read_record(record, "", _ABOUT_FIELDS, defaults={"ranker": "", "window": None, "unit": None})
         query = _ExportedQuery(
             kind=values["table"],
             settings=read_settings(record),
             non_functional=values["non_functional"],
             natural=values["ranker"] is None,
             window=values["window"],
+            unit=values["unit"],
             posbias=values["posbias"],
             dialect=values["dialect"],
             source=values["source"],
@@ -319,7 +332,8 @@ def _from_signatures(query: _ExportedQuery, columns: Mapping[str, Any]) -> Count
     names = ["bucket", "ranker", *coding.names, "impressions", "clicks", "row_count"]
     answer = _read_answer(labels, columns, names, may_be_missing=first < 0)
     counted = first >= 0
-    check_range("bucket", answer["bucket"], 0, BUCKETS - 1)
+    kinds = 1 if query.unit is None else 3
+    check_range("bucket", answer["bucket"], 0, kinds * BUCKETS - 1)
     check_range("ranker", answer["ranker"], 0, len(rankers) - 1)
     impressions, clicks = (np.where(counted, answer[name], 0) for name in ("impressions", "clicks"))
     check_range("impressions", impressions, 0, MAX_COUNT)
@@ -334,9 +348,10 @@ def _from_signatures(query: _ExportedQuery, columns: Mapping[str, Any]) -> Count
         [number, *(answer[name] for name in ("bucket", "ranker", *coding.names)), missing_ranker.astype(np.int64)]
     )
 
+    by_query = answer["bucket"] < BUCKETS
     rows = answer["row_count"]
-    counts = RowCounts.by_code(first, rows)
-    unusable = first == signature_sql.UNUSABLE
+    counts = RowCounts.by_code(first[by_query], rows[by_query])
+    unusable = by_query & (first == signature_sql.UNUSABLE)
     no_ranker = (
         f"no ranker, or one whose ranks are unknown: the query names {listed(rankers)}. Name all rankers (rankers)"
     )
@@ -348,7 +363,8 @@ def _from_signatures(query: _ExportedQuery, columns: Mapping[str, Any]) -> Count
     cells = cells_from_signatures(usable, segment, coding)
     if int(cells.impressions.sum()) != int(usable["impressions"].sum()):
         raise RecordError("its codes have no rank for rankers that were shown")
-    return CountedLog("signatures", rankers, segments, cells, counts, find_contradicted_ranks(counts))
+    cells, *by_units = split_buckets(cells, kinds)
+    return CountedLog("signatures", rankers, segments, cells, counts, find_contradicted_ranks(counts), tuple(by_units))
 
 
 def _read_answer(

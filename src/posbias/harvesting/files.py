@@ -12,6 +12,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -19,7 +20,20 @@ from typing import Any, get_args
 
 import numpy as np
 
-from posbias._arrays import AnyArray, BoolArray, IntArray, group, numbers_to_arrow, run_in_background, texts_to_arrow
+from posbias._arrays import (
+    AnyArray,
+    BoolArray,
+    IntArray,
+    any_row,
+    distinct,
+    group,
+    numbers_from_arrow,
+    numbers_to_arrow,
+    run_in_background,
+    starts_of_runs,
+    texts_to_arrow,
+    valid_in_arrow,
+)
 from posbias._files import HARVEST, atomic_write, parquet_footer, special_file_kind
 from posbias._json import (
     Reader,
@@ -39,16 +53,18 @@ from posbias._json import (
 )
 from posbias._text import listed, printable
 from posbias._validate import as_path
-from posbias.engines.base import from_arrow, segment_numbers
+from posbias.engines.base import merge_segments
 from posbias.engines.files import DELIMITERS, first_record
 from posbias.errors import HarvestError
 from posbias.findings import MARKS, Finding
 from posbias.harvesting.count import MAX_COUNT, MAX_RANKERS, MAX_RANKS, MAX_SEGMENTS, MAX_STRATA, TableKind
-from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.harvest import Harvest, Units
+from posbias.harvesting.overlaps import Part
 from posbias.harvesting.row_checks import RowCounts
-from posbias.harvesting.tables import Cells, PairSums
+from posbias.harvesting.tables import Cells, PairSums, in_order, join_buckets, sort_cells, split_buckets
 from posbias.logs.click_log import WEIGHTINGS, Segment, Weighting
 from posbias.logs.layouts import LAYOUTS, Layout
+from posbias.progress import step
 from posbias.sql.dialects import BUCKETS
 
 # Bounds for the Parquet reader: the length of the metadata, and the number of columns and row groups.
@@ -69,7 +85,13 @@ _LOG_COLUMNS = {"query_id", "doc_id", "position"}
 # The header of a CSV file is within its first bytes.
 _HEADER_BYTES = 2**16
 _GZIP_MAGIC = b"\x1f\x8b"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 4
+# A harvest without counts by unit is written as before, so that an older posbias can read it.
+_VERSION_WITHOUT_UNITS = 3
+# The types of whole numbers in a file besides int64.
+_NARROW_TYPES = ("uint8", "uint16", "uint32")
+# Columns of cells in whose order a file is written: they take no space if only the steps between rows are.
+_SORTED_COLUMNS = ("bucket", "stratum")
 TABLES: dict[str, type[Cells] | type[PairSums]] = {"cells": Cells, "pair_sums": PairSums}
 # The fields of `about` that are counts, and those that are texts.
 _COUNT_FIELDS = (*(f.name for f in fields(RowCounts)), "parts")
@@ -79,8 +101,11 @@ _MAX_NUMBERS = 2**26
 # The largest stratum number. Multiplied by the number of rankers, it still fits into 64 bits.
 _MAX_STRATUM = 2**40
 _REMEDY = "Harvest the log again."
+# A number, and numbers of 8 bytes in base 64.
+_SKETCH = re.compile(r"[1-9]\d{0,18}:(?:[A-Za-z0-9+/]{32})*(?:[A-Za-z0-9+/]{22}==|[A-Za-z0-9+/]{11}=)?")
 
 
+@step("Writing the harvest")
 def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
     """Save a harvest as a Parquet file; an interrupted write leaves an old file unchanged."""
     import pyarrow as pa
@@ -93,20 +118,30 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
         raise HarvestError(
             f"The harvest cannot be saved, because it could not be loaded again: {printable(str(error))}."
         ) from None
-    columns = harvest.table.columns()
-    segment = numbers_to_arrow(columns.pop("segment"))
-    labels = {
-        label: texts_to_arrow([key[i] for key in harvest.segments]).take(segment)
-        for i, label in enumerate(segment_columns(harvest.by))
-    }
+    columns = {name: _narrow(column) for name, column in _all_counts(harvest).columns().items()}
     record = _metadata_record(harvest)
-    record["checksum"] = _checksum(record, harvest)
+    record["checksum"] = _checksum(record, harvest.segments, columns)
+    segment = columns.pop("segment").astype(np.int32)
+    labels = {}
+    for i, label in enumerate(segment_columns(harvest.by)):
+        missing = np.array([key[i] is None for key in harvest.segments], dtype=np.bool_)
+        texts = texts_to_arrow([key[i] or "" for key in harvest.segments])
+        labels[label] = pa.DictionaryArray.from_arrays(numbers_to_arrow(segment, missing[segment]), texts)
     table = pa.table(labels | {name: numbers_to_arrow(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(record, allow_nan=False).encode()})
+    steps = [name for name in columns if name in _SORTED_COLUMNS]
     with atomic_write(path, HARVEST) as part:
-        pq.write_table(table, part, compression="zstd", write_page_checksum=True)
+        pq.write_table(
+            table,
+            part,
+            compression="zstd",
+            write_page_checksum=True,
+            use_dictionary=[name for name in table.column_names if name not in steps],
+            column_encoding=dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
+        )
 
 
+@step("Reading the harvest")
 def load(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
     """Load a harvest that posbias saved or that a warehouse exported; a damaged or incomplete file raises an error.
 
@@ -166,6 +201,22 @@ def check_harvest(harvest: Harvest) -> None:
         )
     if harvest.traffic is not None:
         _check_traffic(harvest)
+    if harvest.units is not None:
+        _check_units(harvest, harvest.units)
+
+
+def _check_units(harvest: Harvest, units: Units) -> None:
+    """Raise an error if counts by unit do not add up to those by query."""
+    for other in (units.by_unit, units.by_both):
+        check_harvest(other)
+        if not np.array_equal(harvest.counts("segment", "ranker", "rank"), other.counts("segment", "ranker", "rank")):
+            raise RecordError("its counts by unit do not add up to those by query")
+
+
+def _all_counts(harvest: Harvest) -> Cells | PairSums:
+    """Return the counts as a file has them: those by unit after those by query, with larger numbers of buckets."""
+    units = [] if harvest.units is None else [harvest.units.by_unit, harvest.units.by_both]
+    return join_buckets([one.table for one in (harvest, *units)]) if units else harvest.table
 
 
 def _check_kind(harvest: Harvest) -> None:
@@ -198,50 +249,53 @@ def _check_cells(cells: Cells, harvest: Harvest) -> None:
     check_range("stratum", cells.stratum, 0, _MAX_STRATUM)
     check_counts("impressions", cells.impressions)
     check_counts("pairs", cells.pairs)
-    check_values(
-        "clicks",
-        cells.clicks,
-        (cells.clicks < 0) | (cells.clicks > cells.impressions),
-        "0 to the number of impressions",
-    )
-    first, stratum = group([cells.stratum])
+    if any_row(lambda rows: (cells.clicks[rows] < 0) | (cells.clicks[rows] > cells.impressions[rows]), len(cells)):
+        invalid = (cells.clicks < 0) | (cells.clicks > cells.impressions)
+        check_values("clicks", cells.clicks, invalid, "0 to the number of impressions")
+    # Cells that are in order are compared with the cell before them. Grouping takes longer than reading the file.
+    ordered = in_order(cells)
+    first, stratum = (cells.stratum[:0], cells.stratum) if ordered else group([cells.stratum])
     for name in ("segment", "bucket", "pairs"):
         column: IntArray = getattr(cells, name)
-        check_values(name, column, column != column[first][stratum], "the same in all cells of a stratum")
+        if not ordered or _changes_within(column, stratum):
+            first = first if not ordered else np.flatnonzero(starts_of_runs(stratum))
+            check_values(name, column, column != column[first][stratum], "the same in all cells of a stratum")
     if harvest.kind == "signatures":
         check_values("pairs", cells.pairs, cells.pairs != 0, "0, because signatures do not count pairs")
-        _check_distinct([cells.ranker, stratum], "a stratum has two ranks of one ranker, or a cell twice")
+        _check_distinct([stratum, cells.ranker], "a stratum has two ranks of one ranker, or a cell twice")
     else:
         check_values("pairs", cells.pairs, cells.pairs < 1, "1 or more")
-        uneven = cells.impressions % np.maximum(cells.pairs, 1) != 0
-        check_values(
-            "impressions",
-            cells.impressions,
-            uneven,
-            "a multiple of pairs, because all pairs of a stratum have equally many",
-        )
-        _check_distinct([cells.ranker, stratum, cells.rank], "a stratum has a cell twice")
+        if any_row(lambda rows: cells.impressions[rows] % cells.pairs[rows] != 0, len(cells)):
+            check_values(
+                "impressions",
+                cells.impressions,
+                cells.impressions % cells.pairs != 0,
+                "a multiple of pairs, because all pairs of a stratum have equally many",
+            )
+        if not ordered:
+            _check_distinct([stratum, cells.ranker, cells.rank], "a stratum has a cell twice")
+
+
+def _changes_within(column: IntArray, stratum: IntArray) -> bool:
+    """Return whether a column of cells changes within a stratum; the cells of a stratum are adjacent."""
+
+    def changes(rows: slice) -> BoolArray:
+        both = slice(rows.start, rows.stop + 1)
+        return np.asarray((np.diff(column[both]) != 0) & (np.diff(stratum[both]) == 0))
+
+    return any_row(changes, len(column) - 1)
 
 
 def check_counts(name: str, column: AnyArray, least: int = 0) -> None:
     """Raise an error for counts that are too small, and for counts whose sum is too large to be exact."""
-    check_values(name, column, (column < least) | (column > MAX_COUNT), f"{least} to {MAX_COUNT:,}")
+    check_range(name, column, least, MAX_COUNT)
     if float(column.sum(dtype=np.float64)) > MAX_COUNT:
         raise RecordError(f"its column {name} adds up to more than {MAX_COUNT:,}")
 
 
 def _check_distinct(keys: Sequence[IntArray], message: str) -> None:
     """Raise an error if two rows have the same keys. Keys are not negative."""
-    spans = [int(key.max(initial=0)) + 1 for key in keys]
-    if np.prod(np.array(spans, dtype=np.float64)) < 2**62:
-        code = np.zeros(len(keys[0]), dtype=np.int64)
-        for key, span in zip(keys, spans, strict=True):
-            code = code * span + key
-        # Most files have sorted rows, and need no sort.
-        distinct = bool(np.all(np.diff(code) > 0)) or bool(np.all(np.diff(np.sort(code)) > 0))
-    else:
-        distinct = len(group(keys)[0]) == len(keys[0])
-    if not distinct:
+    if len(group(keys)[0]) < len(keys[0]):
         raise RecordError(message)
 
 
@@ -269,8 +323,8 @@ def _check_traffic(harvest: Harvest) -> None:
 
 
 def _normalized(harvest: Harvest) -> Harvest:
-    """Return a harvest as it will be loaded: only segments with rows, sorted, and numbers of 64 bits."""
-    used = {i: harvest.segments[i] for i in np.unique(harvest.table.segment).tolist()}
+    """Return a harvest as it will be loaded: only segments with rows, sorted rows, and numbers of 64 bits."""
+    used = {i: harvest.segments[i] for i in distinct(harvest.table.segment, len(harvest.segments)).tolist()}
     order = sorted(used, key=lambda i: [(value is not None, value or "") for value in used[i]])
     number = np.zeros(len(harvest.segments), dtype=np.int64)
     number[order] = np.arange(len(order))
@@ -281,7 +335,19 @@ def _normalized(harvest: Harvest) -> Harvest:
             raise RecordError(f"its column {name} has numbers that are not {types[name]}")
     columns["segment"] = number[columns["segment"]]
     segments = tuple(used[i] for i in order) if harvest.by else ((),)
-    return replace(harvest, segments=segments, table=type(harvest.table)(**columns))
+    table = type(harvest.table)(**columns)
+    units = None if harvest.units is None else harvest.units.map(_normalized)
+    table = sort_cells(table) if isinstance(table, Cells) else table
+    return replace(harvest, segments=segments, table=table, units=units)
+
+
+def _narrow(column: AnyArray) -> AnyArray:
+    """Return whole numbers that are not negative in the smallest type that holds them; other columns as they are."""
+    if column.dtype.kind not in "iu" or column.min(initial=0) < 0:
+        return column
+    largest = int(column.max(initial=0))
+    narrow = (name for name in _NARROW_TYPES if largest <= np.iinfo(name).max)
+    return column.astype(next(narrow, "int64"), copy=False)
 
 
 def _column_types(table: type[Cells] | type[PairSums]) -> dict[str, str]:
@@ -297,8 +363,9 @@ def segment_columns(by: tuple[str, ...]) -> list[str]:
 
 def _metadata_record(harvest: Harvest) -> dict[str, Any]:
     """Return the metadata of a harvest file, without the checksum."""
+    unit = {} if harvest.units is None else {"unit": _unit_record(harvest.units)}
     return {
-        "version": FORMAT_VERSION,
+        "version": FORMAT_VERSION if unit else _VERSION_WITHOUT_UNITS,
         "table": "cells" if isinstance(harvest.table, Cells) else "pair_sums",
         "kind": harvest.kind,
         "max_rank": harvest.max_rank,
@@ -309,17 +376,24 @@ def _metadata_record(harvest: Harvest) -> dict[str, Any]:
         "by": list(harvest.by),
         "buckets": BUCKETS,
         "about": dict(harvest.about),
-        "findings": [asdict(finding) for finding in harvest.findings],
+        # An example names a row of the log, and a harvest file may be sent on.
+        "findings": [asdict(replace(finding, example=None)) for finding in harvest.findings],
         "traffic": None if harvest.traffic is None else harvest.traffic.tolist(),
+        **unit,
     }
 
 
-def _checksum(record: Mapping[str, Any], harvest: Harvest) -> str:
+def _unit_record(units: Units) -> dict[str, Any]:
+    traffic = [None if one.traffic is None else one.traffic.tolist() for one in (units.by_unit, units.by_both)]
+    return {"column": units.column, "traffic": None if traffic[0] is None else traffic}
+
+
+def _checksum(record: Mapping[str, Any], segments: tuple[Segment, ...], columns: Mapping[str, AnyArray]) -> str:
     """Return the SHA-256 of the metadata, the segments and the counts in their order."""
-    content = {name: value for name, value in record.items() if name != "checksum"} | {"segments": harvest.segments}
+    content = {name: value for name, value in record.items() if name != "checksum"} | {"segments": segments}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-    for name, column in harvest.table.columns().items():
-        digest.update(f"{name} {len(column)} {column.dtype.str}".encode())
+    for name, column in columns.items():
+        digest.update(f"{name} {len(column)} {column.dtype.newbyteorder('<').str}".encode())
         digest.update(np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<")).data)
     return digest.hexdigest()
 
@@ -409,8 +483,14 @@ def _read_harvest(metadata_json: bytes, table: Any) -> Harvest:
     record = parse(metadata_json)
     metadata = read_metadata(record)
     settings = metadata.settings
-    columns, segments = _read_columns(metadata, table)
-    counts = metadata.table(**columns)
+    stored, segments = _read_columns(metadata, table)
+    types = _column_types(metadata.table)
+    columns = {name: column.astype(types[name], copy=False) for name, column in stored.items()}
+    unit, kinds = metadata.unit, 1 if metadata.unit is None else 3
+    check_range("bucket", columns["bucket"], 0, kinds * BUCKETS - 1)
+    counts, *by_units = split_buckets(metadata.table(**columns), kinds)
+    # Before version 3 all numbers had 64 bits.
+    stored = columns if record["version"] < 3 else {name: _narrow(column) for name, column in stored.items()}
     harvest = Harvest(
         max_rank=settings.max_rank,
         rankers=settings.rankers,
@@ -424,14 +504,23 @@ def _read_harvest(metadata_json: bytes, table: Any) -> Harvest:
         findings=metadata.findings,
         traffic=None if metadata.traffic is None else _traffic_array(metadata.traffic),
     )
+    if unit is not None:
+        harvest = harvest.with_units(unit["column"], by_units, map(_traffic_array, unit["traffic"] or []))
     # The checksum takes as long as all other checks. Its error replaces theirs: damage can look like anything.
-    checksum = run_in_background(lambda: _checksum(record, harvest))
+    checksum = run_in_background(lambda: _checksum(record, segments, stored))
     try:
         check_harvest(harvest)
     finally:
         if metadata.checksum is not None and metadata.checksum != checksum.result():
             raise RecordError("its checksum does not match its content")
-    return replace(harvest, table=_renumber_strata(counts)) if isinstance(counts, Cells) else harvest
+    return _sorted(harvest)
+
+
+def _sorted(harvest: Harvest) -> Harvest:
+    """Return a harvest with sorted cells. A table in order stays, and with it what the checks have counted."""
+    units = None if harvest.units is None else harvest.units.map(_sorted)
+    ordered = sort_cells(harvest.table) if isinstance(harvest.table, Cells) else harvest.table
+    return harvest if ordered is harvest.table and units is None else replace(harvest, table=ordered, units=units)
 
 
 def read_metadata(value: Any) -> Metadata:
@@ -457,12 +546,13 @@ def read_metadata(value: Any) -> Metadata:
         findings=tuple(values["warnings"] if version == 1 else values["findings"]),
         traffic=values["traffic"],
         checksum=values.get("checksum"),
+        unit=values.get("unit"),
     )
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """The metadata of a harvest file; `kind` and `checksum` are None in format version 1."""
+    """The metadata of a harvest file; `kind` and `checksum` are None in format version 1, `unit` before version 4."""
 
     table: type[Cells] | type[PairSums]
     settings: HarvestSettings
@@ -471,6 +561,7 @@ class Metadata:
     findings: tuple[Finding, ...]
     traffic: list[list[float]] | None
     checksum: str | None
+    unit: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -510,9 +601,29 @@ def _read_names(value: Any, where: str) -> tuple[str, ...]:
 def _read_about(value: Any, where: str) -> dict[str, Any]:
     about = dict(mapping(value, where))
     readers: dict[str, Reader[Any]] = {**dict.fromkeys(_COUNT_FIELDS, integer()), **dict.fromkeys(_TEXT_FIELDS, text)}
+    readers |= {"merged": _read_parts, "page_view_sketch": _read_sketch}
     for name, item in about.items():
         readers.get(name, _read_scalar)(item, f"{where}[{abbreviated(name)}]")
     return about
+
+
+def _read_parts(value: Any, where: str) -> str:
+    """Return the text that lists what a harvest was merged from."""
+    try:
+        parts = json.loads(text(value, where))
+    except ValueError:
+        raise RecordError(f"{where} is not JSON") from None
+    for part in list_of(list_of(text))(parts, where):
+        if len(part) != len(Part._fields):
+            raise RecordError(f"{where} has a part of {len(part)} texts where {len(Part._fields)} were expected")
+    return str(value)
+
+
+def _read_sketch(value: Any, where: str) -> str:
+    """Return the text that holds a sketch of page views."""
+    if not _SKETCH.fullmatch(text(value, where)):
+        raise RecordError(f"{where} is not a sketch of page views")
+    return str(value)
 
 
 def _read_scalar(value: Any, where: str) -> Any:
@@ -548,6 +659,15 @@ def _read_argument(value: Any, where: str) -> Any:
     return value
 
 
+def _read_unit(value: Any, where: str) -> dict[str, Any]:
+    """Return the column of the unit, and the page views by bucket of units and of both, if the table lacks them."""
+    traffic = nullable(list_of(list_of(list_of(number(0)))))
+    unit = read_record(mapping(value, where), where, {"column": text, "traffic": traffic})
+    if unit["traffic"] is not None and len(unit["traffic"]) != 2:
+        raise unexpected(f"{where}.traffic", len(unit["traffic"]), "page views by unit, and by query and unit")
+    return unit
+
+
 _SETTINGS_FIELDS: dict[str, Reader[Any]] = {
     "buckets": integer(),
     "max_rank": integer(2, MAX_RANKS),
@@ -564,10 +684,18 @@ _COMMON_FIELDS: dict[str, Reader[Any]] = {
     "traffic": nullable(list_of(list_of(number(0)))),
     **_SETTINGS_FIELDS,
 }
-# Version 1 had texts in place of findings, and neither a kind nor a checksum.
+_LATER_FIELDS: dict[str, Reader[Any]] = {
+    "kind": one_of(get_args(TableKind)),
+    "findings": list_of(_read_finding),
+    "checksum": text,
+}
+# Version 1 had texts in place of findings, and neither a kind nor a checksum. Version 2 had rows in any order, and
+# numbers of 64 bits. Version 3 had no counts by unit.
 _VERSION_FIELDS: dict[int, dict[str, Reader[Any]]] = {
     1: _COMMON_FIELDS | {"warnings": list_of(_read_warning)},
-    2: _COMMON_FIELDS | {"kind": one_of(get_args(TableKind)), "findings": list_of(_read_finding), "checksum": text},
+    2: _COMMON_FIELDS | _LATER_FIELDS,
+    3: _COMMON_FIELDS | _LATER_FIELDS,
+    4: _COMMON_FIELDS | _LATER_FIELDS | {"unit": _read_unit},
 }
 
 
@@ -579,30 +707,53 @@ def _read_columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], 
     names = [column.name for column in fields(metadata.table) if column.name != "segment"]
     if sorted(table.column_names) != sorted([*labels, *names]):
         raise RecordError(f"it has the columns {listed(table.column_names)} instead of {listed([*labels, *names])}")
+    for name in labels:
+        type_ = table.column(name).type
+        if not pa.types.is_string(type_.value_type if pa.types.is_dictionary(type_) else type_):
+            raise RecordError(f"its column {name} is of type {type_} where text was expected")
     types = _column_types(metadata.table)
-    arrays = {}
-    for name in [*labels, *names]:
-        column = table.column(name)
-        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        if not (pa.types.is_string(column.type) if name in labels else numeric):
-            expected = "text" if name in labels else "a number"
-            raise RecordError(f"its column {name} is of type {column.type} where {expected} was expected")
-        if column.null_count and name not in labels:
-            raise RecordError(f"its column {name} has no value in {column.null_count:,} rows")
-        try:
-            # Casting imports pyarrow.compute, which takes longer than reading a harvest.
-            fits = name in labels or column.type.equals(types[name])
-            arrays[name] = column if fits else column.cast(types[name])
-        except pa.ArrowException as error:
-            raise RecordError(
-                f"its column {name} has a number that is not {types[name]} ({first_line(error)})"
-            ) from None
+    arrays = {name: _read_numbers(name, table.column(name), types[name]) for name in names}
     try:
-        answer = from_arrow(pa.table(arrays))
+        segment, segments = _read_segments([table.column(name) for name in labels], len(table))
     except UnicodeDecodeError:
         raise RecordError("it has a segment that is not UTF-8 text") from None
-    segment, segments = segment_numbers(answer, labels)
-    return {"segment": segment, **{name: answer[name] for name in names}}, tuple(segments)
+    return {"segment": segment, **arrays}, segments
+
+
+def _read_numbers(name: str, column: Any, expected: str) -> AnyArray:
+    """Return a column of numbers, in the type of the file if it is one of whole numbers."""
+    import pyarrow as pa
+
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise RecordError(f"its column {name} is of type {column.type} where a number was expected")
+    if column.null_count:
+        raise RecordError(f"its column {name} has no value in {column.null_count:,} rows")
+    fits = column.type.equals(expected) or (expected == "int64" and str(column.type) in _NARROW_TYPES)
+    try:
+        # Casting imports pyarrow.compute, which takes longer than reading a harvest.
+        return numbers_from_arrow(column if fits else column.cast(expected))
+    except pa.ArrowException as error:
+        raise RecordError(f"its column {name} has a number that is not {expected} ({first_line(error)})") from None
+
+
+def _read_segments(columns: Sequence[Any], rows: int) -> tuple[IntArray, tuple[Segment, ...]]:
+    """Return the number of each row's segment, and the segments (sorted, null first), from columns of text."""
+    if not columns:
+        return np.zeros(rows, dtype=np.int64), ((),)
+    import pyarrow as pa
+
+    codes, texts = [], []
+    for column in columns:
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        whole = encoded.unify_dictionaries().combine_chunks()
+        held = whole.dictionary.to_pylist()
+        codes.append(np.where(valid_in_arrow(whole.indices), numbers_from_arrow(whole.indices), len(held)))
+        texts.append([*held, None])
+    first, which = group(codes)
+    keys = list(zip(*([held[i] for i in code[first]] for code, held in zip(codes, texts, strict=True)), strict=True))
+    segments = merge_segments([keys])
+    number = {key: i for i, key in enumerate(segments)}
+    return np.array([number[key] for key in keys], dtype=np.int64)[which], tuple(segments)
 
 
 def _infer_kind(table: Cells | PairSums) -> TableKind:
@@ -617,13 +768,6 @@ def _traffic_array(traffic: list[list[float]]) -> AnyArray:
     if len(lengths) > 1:
         raise RecordError(f"traffic has rows of {' and '.join(map(str, sorted(lengths)))} numbers")
     return np.array(traffic, dtype=np.float64)
-
-
-def _renumber_strata(cells: Cells) -> Cells:
-    """Number the strata from 0 if their numbers are large, because arrays are indexed by them."""
-    if int(cells.stratum.max(initial=0)) < 2 * len(cells):
-        return cells
-    return replace(cells, stratum=group([cells.stratum])[1])
 
 
 def is_harvest(path: str | os.PathLike[str]) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -30,7 +30,8 @@ from posbias._text import listed, printable
 from posbias._validate import integer
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import HarvestError
-from posbias.findings import Finding
+from posbias.findings import Finding, any_error, serious, warn
+from posbias.harvesting.click_checks import find_click_patterns, find_flat_curve
 from posbias.harvesting.count import (
     MAX_STRATA,
     HarvestSettings,
@@ -51,16 +52,28 @@ from posbias.harvesting.interventions import (
     count_pair_clicks,
     interventions_from_cells,
     interventions_from_pair_sums,
+    interventions_from_strata,
 )
-from posbias.harvesting.page_checks import find_interleaved, find_repeats
-from posbias.harvesting.row_checks import count_rows, find_click_defects, find_contradicted_ranks, small_sample
+from posbias.harvesting.page_checks import find_interleaved, find_repeats, sketch_page_views
+from posbias.harvesting.row_checks import (
+    count_rows,
+    find_click_defects,
+    find_contradicted_ranks,
+    find_copied_files,
+    find_ranker_overlap,
+    find_rounded_ids,
+    small_sample,
+)
 from posbias.harvesting.tables import (
     Cells,
-    ExpectedImpressions,
     PairSums,
+    RankerShortfall,
     Strata,
     busiest_rank_index,
     count_positions,
+    largest_shortfall,
+    merge_equal_strata,
+    sort_cells,
     strata_from_cells,
 )
 from posbias.logs.click_log import WEIGHTINGS, ClickLog, Segment, Weighting
@@ -82,7 +95,7 @@ def harvest(
     log: ClickLog,
     *,
     max_rank: int = DEFAULT_MAX_RANK,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     weighting: Weighting | None = None,
     non_functional: Literal["share", "refuse"] = "share",
     engine: EngineChoice | None = None,
@@ -95,8 +108,8 @@ def harvest(
     Arguments:
         log (ClickLog): the click log.
         max_rank (int, default 10): M, the number of top ranks. Results shown or ranked below it are not counted.
-        by (sequence of str, default ()): segment columns. Each segment gets its own counts in the same pass. In replay
-            a document is compared with itself only within a segment, for the curve of all segments as well.
+        by (str or sequence of str, default ()): segment columns. Each segment gets its own counts in the same pass. In
+            replay a document is compared with itself only within a segment, for the curve of all segments as well.
         weighting ("traffic", "harmonic" or "uniform", default None): how much each (query, document) pair counts.
             "traffic" is the weighting of the paper, and the default where ranks are known (wide, long). "harmonic" is
             the default in replay. "uniform" counts each pair once. The last two compare a pair only with itself, where
@@ -118,6 +131,9 @@ def harvest(
     Raises:
         LogError: the log cannot be read, or has rows that cannot be counted.
 
+    Warns:
+        PosbiasWarning: a finding of severity "warning", such as a log that names no ranker.
+
     Example:
         >>> import posbias
         >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200)))
@@ -129,21 +145,39 @@ def harvest(
     check_settings(max_rank, weighting, non_functional)
     integer("max_strata", max_strata, 0)
     with open_log(log, engine, progress) as opened:
-        check_segment_columns(opened, by)
+        segment_columns = check_segment_columns(opened, by)
         layout = opened.schema.layout
         weighting = weighting or layout.weighting
         kind = table_kind(layout, weighting)
         check_window(opened, kind)
-        settings = HarvestSettings(max_rank, tuple(by), weighting, non_functional, max_strata)
+        settings = HarvestSettings(max_rank, segment_columns, weighting, non_functional, max_strata)
         if opened.schema.drop_duplicates:
             check_page_view_ids(opened, settings.plan(opened, ()))
         counted = _COUNTERS[kind](opened, settings)
         plan = settings.plan(opened, counted.rankers)
-        repeats = find_repeats(opened, plan, small_sample(opened, counted.rows.rows))
-        click_defects = find_click_defects(count_positions(counted.table))
-        findings = [*opened.findings, *counted.findings, *click_defects, *repeats]
+        sample = small_sample(opened, counted.rows.rows)
+        repeats = find_repeats(opened, plan, sample)
+        patterns = find_click_patterns(opened, plan, sample.beginning)
+        table = canonical(counted.table)
+        click_defects = [*find_click_defects(count_positions(table))]
+        # Clicks that were joined without the page view explain a flat curve.
+        flat = find_flat_curve(table) if isinstance(table, Cells) and not any_error(patterns) else []
+        overlap = find_ranker_overlap(opened, plan)
+        findings = [
+            *opened.findings,
+            *find_copied_files(opened),
+            *find_rounded_ids(opened),
+            *counted.findings,
+            *click_defects,
+            *repeats,
+            *patterns,
+            *flat,
+            *overlap,
+        ]
         check_findings(findings, force=force)
-        return Harvest(
+        warn(finding.sentence() for finding in serious(findings))
+        sketch = sketch_page_views(opened, plan, counted.rows.rows)
+        found = Harvest(
             max_rank=max_rank,
             rankers=counted.rankers,
             layout=layout,
@@ -151,16 +185,18 @@ def harvest(
             by=settings.by,
             segments=tuple(counted.segments),
             kind=counted.kind,
-            table=counted.table,
+            table=table,
             about={
                 "posbias": __version__,
                 "engine": opened.dialect.name,
                 "made": datetime.now(UTC).isoformat(timespec="seconds"),
                 "source": repr(log),
                 **counted.rows.to_dict(),
+                **sketch,
             },
             findings=tuple(findings),
         )
+        return found.with_units(opened.schema.unit, [canonical(units) for units in counted.by_units])
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,11 +214,14 @@ class Harvest:
         by (tuple of str): the segment columns.
         segments (tuple of tuples): the segments, each a tuple of one value for each column of `by`.
         kind (str): what the table holds: strata by "signatures" or by "exposures", or sums over "pairs" of ranks.
-        table (Cells or PairSums): the counts. They are `Cells`, or `PairSums` if there are too many strata.
+        table (Cells or PairSums): the counts. They are `Cells`, or `PairSums` if there are too many strata. Cells are
+            sorted by segment, bucket, stratum, ranker and rank; in any other order they are sorted when needed.
         about (mapping): the number of rows by use, and when, how and from what the harvest was made.
         findings (tuple of Finding): what the user should know about rows that were counted or left out.
         traffic (array or None): page views by bucket and ranker, if the table does not have them. That is so in the
             harvest of a segment that groups documents.
+        units (Units or None): the same counts by other buckets, if the log has a column of the unit that was assigned
+            to rankers.
 
     Example:
         >>> import posbias
@@ -207,16 +246,38 @@ class Harvest:
     about: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     traffic: FloatArray | None = None
+    units: Units | None = None
+
+    def with_units(
+        self, column: str | None, tables: Sequence[Cells | PairSums], traffic: Iterable[FloatArray] = ()
+    ) -> Harvest:
+        """Return the harvest with the same counts by bucket of units, and by bucket of queries and units.
+
+        Arguments:
+            column (str or None): the column of the unit.
+            tables (sequence of tables): the two tables; without any, the harvest itself is returned.
+            traffic (iterable of arrays, default ()): page views as in `traffic`, if the tables do not have them.
+        """
+        if column is None or not tables:
+            return self
+        by_unit, by_both = (
+            replace(self, table=table, traffic=views, findings=())
+            for table, views in zip(tables, tuple(traffic) or (None, None), strict=True)
+        )
+        return replace(self, units=Units(column, by_unit, by_both))
 
     @cached_property
     def buckets(self) -> IntArray:
         """The numbers of the buckets that have data. A bucket is a group of queries, by a hash of the query id."""
-        return distinct(self.table.bucket, int(self.table.bucket.max(initial=-1)) + 1)
+        cells = self._shown if isinstance(self.table, Cells) else self.table
+        return distinct(cells.bucket, int(cells.bucket.max(initial=-1)) + 1)
 
     @cached_property
     def _shown(self) -> Cells | PairSums:
-        """The rows with plain impressions and clicks: all cells, or the pair sums without a second rank."""
-        return self.table if isinstance(self.table, Cells) else self.table.where(self.table.other == 0)
+        """Plain impressions and clicks by segment, bucket, ranker and rank."""
+        if isinstance(self.table, Cells):
+            return self.table.without_strata()
+        return self.table.where(self.table.other == 0)
 
     def counts(self, *by: CountAxis) -> IntArray:
         """Count impressions and clicks by any of segment, bucket, ranker and rank.
@@ -303,8 +364,10 @@ class Harvest:
                 {"weighting": weighting},
             )
         cached = self._cached_interventions
-        interventions = cached.get(weighting) or interventions_from_cells(
-            self.table, weighting, self.max_rank, self.buckets, self.views
+        interventions = cached.get(weighting) or (
+            interventions_from_cells(self.cells, self.max_rank, self.buckets, self.views)
+            if weighting == "traffic"
+            else interventions_from_strata(self.strata(), weighting)
         )
         if interventions.clicks.size <= _MAX_CACHED:
             cached[weighting] = interventions
@@ -329,14 +392,12 @@ class Harvest:
             # Estimators need these anyway, and with `shares` their clicks are not weighted yet.
             if interventions.shares is not None:
                 return interventions.unweighted_clicks()
-        return count_pair_clicks(self.table, self.weighting, self.max_rank, self.views)
+        by_strata = isinstance(self.table, Cells) and self.weighting != "traffic"
+        return count_pair_clicks(self.strata() if by_strata else self.table, self.max_rank, self.views)
 
-    def strata(self, *, by_ranker: bool = False) -> Strata:
-        """Return impressions and clicks by stratum and bucket, with strata numbered the same in every bucket.
-
-        Arguments:
-            by_ranker (bool, default False): in replay, keep the rankers apart. By default they are added up, because it
-                does not matter which ranker showed a document.
+    @cached_property
+    def cells(self) -> Cells:
+        """The counts by stratum, sorted by segment, bucket, stratum, ranker and rank.
 
         Raises:
             HarvestError: the harvest holds sums over pairs of ranks instead of strata.
@@ -347,23 +408,28 @@ class Harvest:
                 "instead. Take an estimator on pair tables, such as AllPairs ('all-pairs'), or harvest the log again "
                 "with a smaller max_rank or a larger max_strata."
             )
-        if by_ranker and self.kind != "signatures":
-            return strata_from_cells(
-                self.table, self.max_rank, self.buckets, self.views, by_design=False, by_ranker=True
-            )
+        return sort_cells(self.table)
+
+    def strata(self) -> Strata:
+        """Return impressions and clicks by stratum and bucket, with strata numbered the same in every bucket.
+
+        In replay the rankers are added up, because it does not matter which ranker showed a document.
+
+        Raises:
+            HarvestError: the harvest holds sums over pairs of ranks instead of strata.
+        """
         return self._strata
 
     @cached_property
     def _strata(self) -> Strata:
-        assert isinstance(self.table, Cells)
         by_design = self.kind == "signatures"
-        return strata_from_cells(self.table, self.max_rank, self.buckets, self.views, by_design=by_design)
+        return strata_from_cells(self.cells, self.max_rank, self.buckets, self.views, by_design=by_design)
 
     @cached_property
-    def expected_impressions(self) -> ExpectedImpressions:
-        """What each ranker showed, and what is expected from its share of traffic."""
+    def largest_shortfall(self) -> RankerShortfall | None:
+        """The ranker that showed significantly less than its share of traffic implies, if exposure is by design."""
         assert isinstance(self.table, Cells)
-        return ExpectedImpressions.of(self.table, self.views.sum(axis=0))
+        return largest_shortfall(self.table, self.views.sum(axis=0)) if self.kind == "signatures" else None
 
     def segment(self, key: Segment | str) -> Harvest:
         """Return the harvest of one segment.
@@ -379,10 +445,15 @@ class Harvest:
             raise HarvestError(f"There is no segment {wanted!r}. Segments: {listed(map(str, self.segments))}.")
         mask = self.table.segment == self.segments.index(wanted)
         columns = self.table.where(mask).columns() | {"segment": np.zeros(int(mask.sum()), dtype=np.int64)}
+        if isinstance(self.table, Cells):
+            columns |= {"stratum": group([columns["stratum"]])[1]}
         table = type(self.table)(**columns)
         kept = np.isin(self.buckets, table.bucket)
         traffic = None if self.segments_hold_whole_pages else self.views[kept]
-        return replace(self, by=(), segments=((),), table=table, traffic=traffic)
+        units = None if self.units is None else self.units.map(lambda harvest: harvest.segment(wanted))
+        # What finds overlapping harvests is about all segments.
+        about = {name: value for name, value in self.about.items() if name not in ("merged", "page_view_sketch")}
+        return replace(self, by=(), segments=((),), table=table, about=about, traffic=traffic, units=units)
 
     @cached_property
     def segments_hold_whole_pages(self) -> bool:
@@ -426,11 +497,36 @@ class Harvest:
         more = len(self.rankers) - len(shown)
         traffic = ", ".join(f"{printable(name)}: {n:,}" for name, n in sorted(shown))
         traffic += f" and {more:,} more rankers" if more else ""
+        units = f", units by {printable(self.units.column)}" if self.units else ""
         by = f", {len(self.segments)} segments by {printable(', '.join(self.by))}" if self.by else ""
         return (
             f"<Harvest of {sum(self.page_views.values()):,} page views ({traffic}), {self.layout}, "
-            f"ranks 1 to {self.max_rank}{by}>"
+            f"ranks 1 to {self.max_rank}{by}{units}>"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The counts of a harvest by buckets of units, for intervals that cluster by query and by unit.
+
+    Attributes:
+        column (str): the column of the unit.
+        by_unit (Harvest): the harvest with buckets of units in place of buckets of queries.
+        by_both (Harvest): the same with buckets of (query, unit) pairs.
+    """
+
+    column: str
+    by_unit: Harvest
+    by_both: Harvest
+
+    def map(self, change: Callable[[Harvest], Harvest]) -> Units:
+        """Return the units with both harvests changed."""
+        return Units(self.column, change(self.by_unit), change(self.by_both))
+
+
+def canonical(table: Cells | PairSums) -> Cells | PairSums:
+    """Return counts in a canonical order, with equal strata merged."""
+    return merge_equal_strata(table) if isinstance(table, Cells) else table
 
 
 @dataclass(frozen=True)

@@ -10,48 +10,81 @@ Reference: Agarwal et al., WSDM 2019, sections 3.3 and 4.2.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from posbias._arrays import FloatArray, IntArray, distinct, group, lookup, sum_by_index
-from posbias.harvesting.tables import Cells, PairSums
+from posbias._arrays import AnyArray, FloatArray, IntArray, distinct, group, lookup, starts_of_runs, sum_by_index
+from posbias.harvesting.tables import Cells, PairSums, Strata
 from posbias.logs.click_log import Weighting
 
 # With more numbers than this (buckets x groups), every resample uses the n_i of the whole log, to save memory.
 _MAX_GROUPED = 2 * 10**7
 
 
-def interventions_from_cells(
-    cells: Cells, weighting: Weighting, max_rank: int, buckets: IntArray, views: FloatArray
-) -> Interventions:
-    """Return the interventions of cells.
+def interventions_from_strata(strata: Strata, weighting: Weighting) -> Interventions:
+    """Return the interventions of strata with observed exposure, for the weighting "harmonic" or "uniform"."""
+    cells, compared = _shown_cells(strata)
+    size = strata.max_rank
+    pairs = [(cells.rank[a] - 1) * size + cells.rank[b] - 1 for a, b in compared]
+    held = np.zeros(size**2, dtype=np.bool_)
+    for pair in pairs:
+        held[pair] = True
+    groups = np.flatnonzero(held)
+    clicks, skips = np.zeros((2, strata.buckets * len(groups)))
+    for pair, (a, b) in zip(pairs, compared, strict=True):
+        shown, clicked = cells.impressions[a], cells.clicks[a]
+        if weighting == "harmonic":
+            # The pair's own click rate times N_k N_k' / (N_k + N_k'), summed over the pairs of the stratum
+            # (Magnani and Xie, CIKM 2026: a surrogate for inverse variances).
+            other = cells.impressions[b]
+            factor = other / (shown + other)
+        else:
+            factor = cells.pairs[a] / shown
+        where = cells.bucket[a] * len(groups) + lookup(pair, groups)
+        clicks += sum_by_index(where, clicked * factor, len(clicks))
+        skips += sum_by_index(where, (shown - clicked) * factor, len(clicks))
+    shape = (strata.buckets, len(groups))
+    return Interventions(size, groups, clicks.reshape(shape), skips.reshape(shape), strata.views, None)
+
+
+def _shown_cells(strata: Strata) -> tuple[Cells, list[tuple[IntArray, IntArray]]]:
+    """Return the cells with impressions, and the ordered pairs of those of one stratum and bucket."""
+    cells = strata.cells.where(strata.cells.impressions > 0)
+    owner = np.cumsum(starts_of_runs(cells.bucket) | starts_of_runs(cells.stratum), dtype=np.int64)
+    return cells, list(_ordered_pairs(owner))
+
+
+def _ordered_pairs(owner: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield all ordered pairs of rows with the same owner, some at a time; rows are sorted by their owner."""
+    for step in range(1, len(owner)):
+        first = np.flatnonzero(owner[step:] == owner[:-step])
+        if not len(first):
+            break
+        yield first, first + step
+        yield first + step, first
+
+
+def interventions_from_cells(cells: Cells, max_rank: int, buckets: IntArray, views: FloatArray) -> Interventions:
+    """Return the interventions of cells with the weighting "traffic".
 
     Arguments:
         cells (Cells): the counts by stratum, ranker and rank.
-        weighting (str): "traffic", "harmonic" or "uniform".
         max_rank (int): M.
         buckets (array): the numbers of the buckets.
         views (array): page views by bucket and ranker, (B, m).
     """
-    ranked = _RankTotals.of(_ranked_cells(cells, weighting, views), views.shape[1], shared=weighting == "traffic")
+    ranked = _RankTotals.of(cells, views)
     a, b = ranked.ordered_pairs()
     clicks, skips = ranked.clicks[a], ranked.impressions[a] - ranked.clicks[a]
-    if weighting == "harmonic":
-        # The pair's own click rate times N_k N_k' / (N_k + N_k'), summed over the pairs of the stratum
-        # (Magnani and Xie, CIKM 2026: a surrogate for inverse variances).
-        factor = ranked.impressions[b] / (ranked.impressions[a] + ranked.impressions[b])
-    elif weighting == "uniform":
-        factor = ranked.pairs[a] / ranked.impressions[a]
-    else:
-        factor = np.ones(len(a))
+    factor = np.ones(len(a))
     pair = (ranked.rank[a] - 1) * max_rank + ranked.rank[b] - 1
     shares: FloatArray | None = None
-    if weighting == "traffic":
-        if len(buckets) * len(ranked.shares) * len(distinct(pair, max_rank**2)) <= _MAX_GROUPED:
-            pair, shares = pair * len(ranked.shares) + ranked.share[a], ranked.shares
-        else:
-            factor = 1 / (ranked.shares @ views.sum(axis=0))[ranked.share[a]]
+    if len(buckets) * len(ranked.shares) * len(distinct(pair, max_rank**2)) <= _MAX_GROUPED:
+        pair, shares = pair * len(ranked.shares) + ranked.share[a], ranked.shares
+    else:
+        factor = 1 / (ranked.shares @ views.sum(axis=0))[ranked.share[a]]
     first, column = group([pair])
     groups = pair[first]
     row = lookup(ranked.bucket[a], buckets)
@@ -80,6 +113,8 @@ class Interventions:
         views (array): page views by bucket and ranker, (B, m).
         shares (array or None): for each group, which share of the page views of each ranker puts the document at k.
             None if `clicks` and `skips` are weighted already.
+        shown (callable or None): for weights of the buckets, (..., B), how often each ranker shows what it puts at a
+            rank, (..., m, M); None if always.
     """
 
     max_rank: int
@@ -88,6 +123,7 @@ class Interventions:
     skips: FloatArray
     views: FloatArray
     shares: FloatArray | None
+    shown: Callable[[FloatArray], FloatArray] | None = None
 
     @property
     def buckets(self) -> int:
@@ -104,7 +140,12 @@ class Interventions:
         weights = np.asarray(weights, dtype=np.float64)
         clicks, skips = weights @ self.clicks, weights @ self.skips
         if self.shares is not None:
-            w = (weights @ self.views) @ self.shares.T
+            traffic = weights @ self.views
+            if self.shown is None:
+                w = traffic @ self.shares.T
+            else:
+                at_rank = (traffic[..., None] * self.shown(weights))[..., self.group // self.max_rank]
+                w = np.einsum("...ig,gi->...g", at_rank, self.shares)
             # 0/0 := 0, as in the paper, section 3.3: a resample may leave a ranker without traffic.
             inverse = np.divide(1.0, w, out=np.zeros_like(w), where=w > 0)
             clicks, skips = clicks * inverse, skips * inverse
@@ -138,24 +179,23 @@ class _RankTotals:
     stratum: IntArray
     bucket: IntArray
     rank: IntArray
-    pairs: FloatArray
     impressions: FloatArray
     clicks: FloatArray
     share: IntArray
     shares: FloatArray
 
     @classmethod
-    def of(cls, cells: Cells, rankers: int, *, shared: bool) -> _RankTotals:
+    def of(cls, cells: Cells, views: FloatArray) -> _RankTotals:
+        # w counts only page views that were served, so a ranker without traffic puts no document at any rank.
+        cells = cells.where(views.sum(axis=0)[cells.ranker] > 0)
         first, row = group([cells.stratum, cells.rank])
-        if shared and len(cells):
-            share, shares = ranker_shares(cells, row, len(first), rankers)
-        else:
-            share, shares = np.zeros(len(first), dtype=np.int64), np.zeros((1, rankers))
+        share, shares = np.zeros(len(first), dtype=np.int64), np.zeros((1, views.shape[1]))
+        if len(cells):
+            share, shares = ranker_shares(cells, row, len(first), views.shape[1])
         return cls(
             stratum=cells.stratum[first],
             bucket=cells.bucket[first],
             rank=cells.rank[first],
-            pairs=cells.pairs[first].astype(np.float64),
             impressions=sum_by_index(row, cells.impressions, len(first)),
             clicks=sum_by_index(row, cells.clicks, len(first)),
             share=share,
@@ -164,13 +204,8 @@ class _RankTotals:
 
     def ordered_pairs(self) -> tuple[IntArray, IntArray]:
         """Return all ordered pairs of rows of the same stratum: the pairs (k, k') of its documents."""
-        left, right = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        for step in range(1, len(self.stratum)):
-            first = np.flatnonzero(self.stratum[step:] == self.stratum[:-step])
-            if not len(first):
-                break
-            left += [first, first + step]
-            right += [first + step, first]
+        none = np.empty(0, dtype=np.int64)
+        left, right = zip((none, none), *_ordered_pairs(self.stratum), strict=True)
         return np.concatenate(left), np.concatenate(right)
 
 
@@ -200,24 +235,27 @@ def ranker_shares(cells: Cells, row: IntArray, rows: int, rankers: int) -> tuple
     return which.reshape(-1), shares
 
 
-def _ranked_cells(cells: Cells, weighting: Weighting, views: FloatArray) -> Cells:
-    """Return the cells that put a document at a rank under this weighting."""
-    if weighting == "traffic":
-        # w counts only page views that were served, so a ranker without traffic puts no document at any rank.
-        return cells.where(views.sum(axis=0)[cells.ranker] > 0)
-    return cells.where(cells.impressions > 0)
+def count_pair_clicks(counts: Cells | PairSums | Strata, max_rank: int, views: FloatArray) -> FloatArray:
+    """Return the clicks at k of every intervention set, (M, M).
 
-
-def count_pair_clicks(table: Cells | PairSums, weighting: Weighting, max_rank: int, views: FloatArray) -> FloatArray:
-    """Return the clicks at k of every intervention set, (M, M): unweighted from cells, weighted from pair sums."""
-    if isinstance(table, PairSums):
-        sums = table.where(table.other > 0)
-        rank, other, clicks = sums.rank, sums.other, sums.clicks
+    They are weighted if they come from pair sums. From strata, they are those on documents shown at both ranks; from
+    cells, those on documents that rankers with page views put at both.
+    """
+    parts: list[tuple[IntArray, IntArray, AnyArray]]
+    if isinstance(counts, PairSums):
+        sums = counts.where(counts.other > 0)
+        parts = [(sums.rank, sums.other, sums.clicks)]
+    elif isinstance(counts, Strata):
+        cells, compared = _shown_cells(counts)
+        parts = [(cells.rank[a], cells.rank[b], cells.clicks[a]) for a, b in compared]
     else:
-        ranked = _RankTotals.of(_ranked_cells(table, weighting, views), views.shape[1], shared=False)
+        ranked = _RankTotals.of(counts, views)
         a, b = ranked.ordered_pairs()
-        rank, other, clicks = ranked.rank[a], ranked.rank[b], ranked.clicks[a]
-    return sum_by_index((rank - 1) * max_rank + other - 1, clicks, max_rank**2).reshape(max_rank, max_rank)
+        parts = [(ranked.rank[a], ranked.rank[b], ranked.clicks[a])]
+    table = np.zeros(max_rank**2)
+    for rank, other, clicks in parts:
+        table += sum_by_index((rank - 1) * max_rank + other - 1, clicks, max_rank**2)
+    return table.reshape(max_rank, max_rank)
 
 
 def interventions_from_pair_sums(

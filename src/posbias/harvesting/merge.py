@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
 
 from posbias._text import listed
+from posbias._validate import boolean
 from posbias.errors import HarvestError
 from posbias.findings import merge_findings
 from posbias.harvesting.harvest import Harvest
-from posbias.harvesting.row_checks import MIXED_ENGINES, RowCounts
-from posbias.harvesting.tables import Cells, PairSums, merge_equal_strata, merge_equal_sums, renumber_strata
+from posbias.harvesting.overlaps import merged_sketch, parts_of, refuse_same_rows, refuse_shared_page_views
+from posbias.harvesting.row_checks import MIXED_ENGINES, MIXED_UNITS, RowCounts
+from posbias.harvesting.tables import Cells, PairSums, concatenate, merge_equal_strata, merge_equal_sums
 from posbias.logs.click_log import Segment
+from posbias.progress import step
 
 # Harvests are added up once they have this many rows, so that a year of days needs no more memory than a month.
 _AT_ONCE = 2_000_000
 
 
-def merge(harvests: Iterable[Harvest]) -> Harvest:
+@step("Merging harvests")
+def merge(*harvests: Harvest | Iterable[Harvest], force: bool = False) -> Harvest:
     """Merge several harvests, such as those of the days of a week, into one.
 
     For wide and long logs the result is exactly the harvest of all logs together. In replay, a (query, document) pair
@@ -28,27 +33,31 @@ def merge(harvests: Iterable[Harvest]) -> Harvest:
     Buckets depend on the query alone, so intervals still resample whole queries.
 
     Arguments:
-        harvests (iterable of Harvest): the harvests. From an iterator they are added up as they come, so that not all
-            of them are in memory at once.
+        harvests (Harvest, or one iterable of Harvest): the harvests, as arguments or as one list. From an iterator they
+            are added up as they come, so that not all of them are in memory at once.
+        force (bool, default False): merge harvests although they hold the same rows, or share page views.
 
     Raises:
-        HarvestError: there is no harvest, or the harvests were made with different settings.
+        HarvestError: there is no harvest, the harvests were made with different settings, or they overlap: the same
+            rows would be counted twice.
     """
+    forced = boolean("force", force, HarvestError)
     held: list[Harvest] = []
-    if isinstance(harvests, Harvest | str) or not isinstance(harvests, Iterable):
-        raise HarvestError(f"merge takes a list of harvests, not a {type(harvests).__name__}.")
-    for harvest in harvests:
+    only = harvests[0] if len(harvests) == 1 else harvests
+    if isinstance(only, str) or not isinstance(only, Harvest | Iterable):
+        raise HarvestError(f"merge takes harvests, or a list of them, not a {type(only).__name__}.")
+    for harvest in [only] if isinstance(only, Harvest) else only:
         if not isinstance(harvest, Harvest):
             raise HarvestError(f"merge takes harvests, not a {type(harvest).__name__}. Read files with Harvest.load.")
         held.append(harvest)
         if sum(len(h.table) for h in held[1:]) > max(_AT_ONCE, len(held[0].table)):
-            held = [_merged(held)]
+            held = [_merged(held, force=forced)]
     if not held:
         raise HarvestError("There is nothing to merge: give at least one harvest.")
-    return _merged(held)
+    return _merged(held, force=forced)
 
 
-def _merged(harvests: Sequence[Harvest]) -> Harvest:
+def _merged(harvests: Sequence[Harvest], *, force: bool) -> Harvest:
     first = harvests[0]
     if any(h.traffic is not None for h in harvests):
         raise HarvestError(
@@ -65,17 +74,21 @@ def _merged(harvests: Sequence[Harvest]) -> Harvest:
                 f"These harvests differ in {name.replace('_', ' ')}: {listed(map(str, found))}. Harvest the logs again "
                 "with the same settings."
             )
+    parts = [part for h in harvests for part in parts_of(h)]
+    if not force:
+        refuse_same_rows(parts)
+        refuse_shared_page_views(harvests)
     engines = {h.about.get("engine") for h in harvests}
     rankers = tuple(sorted({name for h in harvests for name in h.rankers}))
     segments = tuple(
         sorted({s for h in harvests for s in h.segments}, key=lambda s: [(v is not None, v or "") for v in s])
     )
-    tables = [_renamed(h, rankers, segments) for h in harvests]
-    if kind == "pairs":
-        table: Cells | PairSums = merge_equal_sums(PairSums.concatenate([t for t in tables if isinstance(t, PairSums)]))
-    else:
-        table = merge_equal_strata(Cells.concatenate(renumber_strata([t for t in tables if isinstance(t, Cells)])))
+    table = _added([_renamed(h, rankers, segments) for h in counted])
     findings = [finding for h in harvests for finding in h.findings if finding.code != MIXED_ENGINES.code]
+    units = [h.units for h in counted if h.units is not None]
+    have_units = len(units) == len(counted) and len({one.column for one in units}) == 1
+    if units and not have_units:
+        findings.append(MIXED_UNITS)
     if len(engines) > 1:
         findings.append(MIXED_ENGINES)
     about = dict(first.about) | {
@@ -86,8 +99,10 @@ def _merged(harvests: Sequence[Harvest]) -> Harvest:
     about |= {
         "source": ", ".join(dict.fromkeys(str(h.about.get("source", "?")) for h in harvests)),
         "parts": sum(h.about.get("parts", 1) for h in harvests),
+        "merged": json.dumps(parts),
     }
-    return replace(
+    about = {name: value for name, value in about.items() if name != "page_view_sketch"} | merged_sketch(harvests)
+    merged = replace(
         first,
         rankers=rankers,
         segments=segments,
@@ -95,7 +110,19 @@ def _merged(harvests: Sequence[Harvest]) -> Harvest:
         table=table,
         about=about,
         findings=merge_findings(findings),
+        units=None,
     )
+    if not have_units:
+        return merged
+    of_units = zip(*((one.by_unit, one.by_both) for one in units), strict=True)
+    by_units = [_added([_renamed(h, rankers, segments) for h in part]) for part in of_units]
+    return merged.with_units(units[0].column, by_units)
+
+
+def _added(tables: Sequence[Cells | PairSums]) -> Cells | PairSums:
+    """Return the counts of tables of one kind in one table, with equal strata and sums merged."""
+    table = concatenate(tables)
+    return merge_equal_strata(table) if isinstance(table, Cells) else merge_equal_sums(table)
 
 
 def _renamed(harvest: Harvest, rankers: tuple[str, ...], segments: tuple[Segment, ...]) -> Cells | PairSums:

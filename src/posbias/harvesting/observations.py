@@ -155,7 +155,7 @@ def _observe(
     log: ClickLog,
     *,
     max_rank: int = DEFAULT_MAX_RANK,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     engine: EngineChoice | None = None,
     progress: Progress = silent,
     force: bool = False,
@@ -163,8 +163,7 @@ def _observe(
     """Open a log, check its rows, and return the totals and rows that `read` counts."""
     check_settings(max_rank)
     with open_log(log, engine, progress) as opened:
-        check_segment_columns(opened, by)
-        plan = QueryPlan(opened.schema, opened.dialect, (), max_rank, tuple(by))
+        plan = QueryPlan(opened.schema, opened.dialect, (), max_rank, check_segment_columns(opened, by))
         profile = profile_log(opened, plan)
         check_usable(opened, plan, profile.rows, profile.rows_unusable)
         plan = replace(plan, rankers=profile.rankers)

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING
 from posbias._text import Arguments, listed
 from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
-from posbias.harvesting.row_checks import ALL_ROWS, LogProfile, RowCounts, Sample, find_missing_rows
-from posbias.logs.schema import ANY_RANKER, guess_column
+from posbias.harvesting.overlaps import SKETCH_SIZE, Sketch
+from posbias.harvesting.row_checks import (
+    ALL_ROWS,
+    SAMPLE_ROWS,
+    LogProfile,
+    RowCounts,
+    Sample,
+    find_missing_rows,
+    sampling_interval,
+)
+from posbias.logs.schema import ANY_RANKER, INTEGERS, guess_column
 from posbias.sql.plan import QueryPlan, Step, comma, deduplicated_step, render, shown_steps
 
 if TYPE_CHECKING:
@@ -60,23 +69,97 @@ def find_repeats(
     """
     if plan.schema.impression is None or plan.schema.aggregated:
         return _find_crowded_queries(opened, plan, sample)
-    views, beginning = _PageViews(opened, plan, sample, whole), _PageViews(opened, plan, sample.beginning)
-    if sample == sample.beginning:
-        crowded, mixed, known = opened.rows(views.screen(), "Checking for repeats")[0]
-    else:
-        # Repeats may be anywhere, so all of the log is sampled. Ids that do not identify page views show in the first
-        # rows.
-        views, crowded = _screen_sample(opened, plan, sample)
-        _, mixed, known = opened.rows(beginning.screen(), "Checking for repeats")[0]
+    if sample != sample.beginning:
+        return _find_sampled_repeats(opened, plan, sample)
+    views = _PageViews(opened, plan, sample, whole)
+    crowded, mixed, known = opened.rows(views.screen(), "Checking for repeats")[0]
     # Positions below 62 share a bit, so it is not known which page views have results in the top M.
     found = [] if page_views is None or (not whole and plan.max_rank > 62) else find_missing_rows(known, page_views)
     if crowded:
         found += [*_find_duplicates(views), *_find_crowded(views)]
     if moved:
-        found += _find_moved(beginning)
+        found += _find_moved(views)
     if mixed:
-        found += _find_mixed(beginning)
+        found += _find_mixed(views)
     return found
+
+
+def sketch_page_views(opened: OpenLog, plan: QueryPlan, rows: int) -> dict[str, str]:
+    """Return a sketch of the page views, by which `merge` finds harvests that overlap, as a field of a harvest.
+
+    There is none without ids, on a cluster, where a scan of all ids is a job of its own, and for large text files,
+    which would be parsed again. Numbers that count from 0 or 1 may begin again in the next log.
+    """
+    schema, d = plan.schema, plan.dialect
+    if schema.impression is None or opened.samples_first or (opened.is_text and rows > SAMPLE_ROWS):
+        return {}
+    view, query = d.quote(schema.impression), d.quote(schema.query)
+    if schema.types[schema.impression] in INTEGERS:
+        [(least,)] = opened.rows(f"SELECT MIN({view}) FROM log")
+        if least is None or least in (0, 1):
+            return {}
+    # Most page views have a few rows.
+    one_in = sampling_interval(rows, 4 * SKETCH_SIZE)
+    sql = (
+        f"SELECT DISTINCT v FROM (SELECT {d.hash(f'{view}, {query}')} AS v FROM log WHERE {view} IS NOT NULL) s "
+        f"WHERE v & {one_in - 1} = 0"
+    )
+    hashes = frozenset(row[0] for row in opened.rows(sql, "Sampling page views"))
+    return {"page_view_sketch": Sketch(one_in, hashes).limited(SKETCH_SIZE).text}
+
+
+def _find_sampled_repeats(opened: OpenLog, plan: QueryPlan, sample: Sample) -> list[Finding]:
+    """Report the repeats of a large log, from samples that one query reads.
+
+    Repeats may be anywhere, so all of the log is sampled. Ids that do not identify page views show in the first rows.
+    In a large Parquet log only some row groups are read, with a denser sample of them. A row that was written twice in
+    a row is found there as anywhere. A batch that was written twice is found if it is as long as the distance between
+    these row groups.
+    """
+    beginning = _PageViews(opened, plan, sample.beginning)
+    wanted = [plan.schema.impression or "", plan.schema.position]
+    with opened.sample_rows([] if plan.schema.drop_duplicates else wanted) as part:
+        views = sampled = _PageViews(opened, plan, sample)
+        if part is not None:
+            name, share = part
+            views = _PageViews(opened, plan, sample.denser(share))
+            sampled = replace(views, sample=replace(views.sample, rows_of=name))
+        crowded, moved, mixed = opened.rows(_screen_samples(sampled, beginning), "Checking for repeats")[0]
+    return [
+        *([*_find_duplicates(views), *_find_crowded(views)] if crowded else []),
+        *(_find_moved(beginning) if moved else []),
+        *(_find_mixed(beginning) if mixed else []),
+    ]
+
+
+def _screen_samples(sampled: _PageViews, beginning: _PageViews) -> str:
+    """Return a query of how many sampled page views have more rows than positions, and what the first rows show.
+
+    That is how many results are at several positions of a page view, and how many page views have several rankers. One
+    query for both is one job on Spark, where a job takes as long to plan and start as the samples take to read.
+    """
+    first_rows = render(
+        [
+            *beginning.steps(),
+            Step(
+                "results",
+                "Each result of a page view, and whether it is at several positions.",
+                "SELECT v, r, CASE WHEN MIN(p) <> MAX(p) THEN 1 ELSE 0 END AS moved\nFROM views\nGROUP BY v, q, r, d",
+            ),
+            Step(
+                "pages",
+                "Each page view, and whether it has several rankers.",
+                "SELECT SUM(moved) AS moved, CASE WHEN MIN(r) <> MAX(r) THEN 1 ELSE 0 END AS mixed\nFROM results\n"
+                "GROUP BY v",
+            ),
+            Step(
+                "first_rows", "How many.", "SELECT 0 AS crowded, SUM(moved) AS moved, SUM(mixed) AS mixed\nFROM pages"
+            ),
+        ]
+    )
+    crowded = f"SELECT crowded, 0 AS moved, 0 AS mixed FROM (\n{sampled.screen(rankers=False)}\n) s"
+    both = f"{crowded}\nUNION ALL\nSELECT * FROM (\n{first_rows}\n) b"
+    return f"SELECT SUM(crowded), SUM(moved), SUM(mixed)\nFROM (\n{both}\n) t"
 
 
 def _find_crowded_queries(opened: OpenLog, plan: QueryPlan, sample: Sample) -> list[Finding]:
@@ -191,8 +274,8 @@ class _PageViews:
                 Step(
                     "screen",
                     "How many are odd.",
-                    f"SELECT {crowded}, COUNT(CASE WHEN {mixed} THEN 1 END), "
-                    f"COUNT(CASE WHEN (places & {top}) <> 0 THEN 1 END)\nFROM pages",
+                    f"SELECT {crowded} AS crowded, COUNT(CASE WHEN {mixed} THEN 1 END) AS mixed, "
+                    f"COUNT(CASE WHEN (places & {top}) <> 0 THEN 1 END) AS known\nFROM pages",
                 ),
             ]
         )
@@ -240,25 +323,6 @@ class _PageViews:
         steps = [*self.steps(), Step("odd", "Groups that should not be.", groups), Step("count", "How many.", answer)]
         found, example = self.opened.rows(render(steps), "Counting repeats")[0]
         return int(found or 0), example
-
-
-def _screen_sample(opened: OpenLog, plan: QueryPlan, sample: Sample) -> tuple[_PageViews, int]:
-    """Return the page views to check, and how many of them have more rows than positions.
-
-    In a large Parquet log only some row groups are read, with a denser sample of them. A row that was written twice in
-    a row is found there as anywhere. A batch that was written twice is found if it is as long as the distance between
-    these row groups.
-    """
-    wanted = [plan.schema.impression or "", plan.schema.position]
-    with opened.sample_rows([] if plan.schema.drop_duplicates else wanted) as part:
-        if part is None:
-            views = sampled = _PageViews(opened, plan, sample)
-        else:
-            name, share = part
-            views = _PageViews(opened, plan, sample.denser(share))
-            sampled = replace(views, sample=replace(views.sample, rows_of=name))
-        crowded, _, _ = opened.rows(sampled.screen(rankers=False), "Checking for repeats")[0]
-    return views, int(crowded)
 
 
 def _find_duplicates(views: _PageViews) -> list[Finding]:

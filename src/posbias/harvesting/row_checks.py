@@ -25,7 +25,7 @@ from posbias.logs.click_log import Weighting
 from posbias.logs.schema import Schema, check_count_sums, check_rankers, guess_column
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
-from posbias.sql.dialects import INTEGERS, Dialect
+from posbias.sql.dialects import FLOATS, INTEGERS, Dialect
 from posbias.sql.plan import QueryPlan, Step, render
 from posbias.sql.signatures import BEYOND, CONTRADICTED, UNUSABLE
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from posbias._arrays import IntArray
 
 # A sample has about this many rows: enough to find what happens to one page view in some thousands.
-_SAMPLE_ROWS = 2**17
+SAMPLE_ROWS = 2**17
 # Checks that need many columns read only this many rows from the beginning of a large log.
 _FIRST_ROWS = 2**15
 MIXED_ENGINES = Finding(
@@ -43,12 +43,30 @@ MIXED_ENGINES = Finding(
     "a query that occurs in both is resampled as if it were two",
     remedy="Harvest all parts with the same engine.",
 )
+UNITS_NOT_COUNTED = Finding(
+    "units-not-counted",
+    "info",
+    "Intervals cluster by query alone, not by unit, because documents are compared wherever they were shown. If few "
+    "units have most of the page views, intervals may be too narrow",
+    remedy="Log each ranker's rank (ranks or rankings): then intervals cluster by both.",
+)
+MIXED_UNITS = Finding(
+    "mixed-units",
+    "warning",
+    "Some of the harvests have no counts by unit, or by another column, so intervals cluster by query alone",
+    remedy="Harvest all parts with the same unit.",
+)
 # Rows are missing if the busiest position has fewer results than this share of the page view ids.
 _NEARLY_ALL = 0.98
 # With this many results at a position, at least one should not be clicked.
 _ENOUGH_RESULTS = 100
 # An example of a row shows up to this many columns.
 _MAX_EXAMPLE_COLUMNS = 10
+# Time is cut into this many windows, each with as many different times. Rankers overlap in time if they do so in these
+# windows at least half as much as if page views were split at random; a window helps if there is some overlap.
+_TIME_WINDOWS, _ENOUGH_OVERLAP, _SOME_OVERLAP = 24, 0.5, 0.05
+# From these numbers on, a float of 64 or 32 bits does not hold every whole number.
+_EXACT = {"DOUBLE": 2**53, "FLOAT": 2**24}
 _DROP = "Leave such rows out, or fix the job that writes the log."
 
 
@@ -261,10 +279,10 @@ ALL_ROWS = Sample()
 
 def small_sample(opened: OpenLog, rows: int) -> Sample:
     """Return a sample for checks of page views: small enough to cost little beside counting `rows` rows."""
-    if rows <= _SAMPLE_ROWS:
+    if rows <= SAMPLE_ROWS:
         return ALL_ROWS
     # Reading a text file again costs as much as counting it, so only its beginning is read.
-    return Sample(first=_SAMPLE_ROWS) if opened.is_text else Sample(one_in=sampling_interval(rows, _SAMPLE_ROWS))
+    return Sample(first=SAMPLE_ROWS) if opened.is_text else Sample(one_in=sampling_interval(rows, SAMPLE_ROWS))
 
 
 def sampling_interval(rows: int, wanted: int) -> int:
@@ -423,6 +441,78 @@ def no_ranker_finding(window: str | None, columns: Iterable[str] = ()) -> Findin
     )
 
 
+def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
+    """Report, in replay, whether the rankers served at the same time; nothing if the log has no time.
+
+    In replay a document is compared with itself at another rank. If the rankers served one after the other, it is then
+    compared with itself at another time.
+    """
+    schema, d = plan.schema, plan.dialect
+    if schema.layout.ranks_known or schema.natural or len(plan.rankers) < 2:
+        return []
+    if schema.window is not None:
+        return [
+            Finding(
+                "rankers-overlap", "info", f"Each document is compared with itself within one {schema.window!r} only"
+            )
+        ]
+    if schema.time is None:
+        return []
+    time, type_ = d.quote(schema.time), schema.types[schema.time]
+    # Hours are fine enough, and are few.
+    moment = f"date_trunc('hour', {time})" if type_ in ("TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMP_MS") else time
+    sql = render(
+        [
+            Step(
+                "moments",
+                "The results that each ranker showed at each time.",
+                f"SELECT {moment} AS moment, {d.quote(schema.ranker)} AS ranker, COUNT(*) AS n\nFROM log\n"
+                f"WHERE {time} IS NOT NULL AND {d.quote(schema.ranker)} IS NOT NULL\nGROUP BY 1, 2",
+            ),
+            Step("ordered", "Times in order.", "SELECT *, DENSE_RANK() OVER (ORDER BY moment) AS place\nFROM moments"),
+            Step("counted", "With their number.", "SELECT *, MAX(place) OVER () AS places\nFROM ordered"),
+            Step(
+                "windows",
+                "The same by window of time.",
+                f"SELECT CAST(FLOOR((place - 1) * {_TIME_WINDOWS}.0 / places) AS INTEGER) AS w, ranker, "
+                f"{d.total('n')} AS n\nFROM counted\nGROUP BY 1, 2",
+            ),
+        ]
+    )
+    counts: dict[object, Counter[str]] = {}
+    for window, ranker, n in opened.rows(sql, "Comparing rankers over time"):
+        counts.setdefault(window, Counter())[str(ranker)] += int(n)
+    # The chance that two results of one window are of different rankers, over that of any two results.
+    whole: Counter[str] = sum(counts.values(), Counter())
+    different = _different_rankers(whole)
+    if len(counts) < 2 or not different:
+        return []
+    overlap = sum(window.total() * _different_rankers(window) for window in counts.values()) / whole.total() / different
+    evidence = {"overlap": round(overlap, 3), "windows": len(counts)}
+    if overlap >= _ENOUGH_OVERLAP:
+        message = f"The rankers overlap in time ({schema.time!r}): {overlap:.0%} of the overlap of a random split"
+        return [Finding("rankers-overlap", "info", message, evidence=evidence)]
+    arguments: Arguments = {"window": schema.time} if overlap > _SOME_OVERLAP and not type_.startswith("TIME") else {}
+    return [
+        Finding(
+            "rankers-replaced",
+            "warning",
+            f"The rankers followed one another in time ({schema.time!r}: {overlap:.0%} of the overlap of a random "
+            "split). The curve compares different times, and is wrong if relevance, prices or demand changed meanwhile",
+            evidence=evidence,
+            remedy="No test shows it. Compare documents only within a day or week in which both rankers served "
+            "(window), or let both rankers serve at the same time for a while.",
+            arguments=arguments,
+        )
+    ]
+
+
+def _different_rankers(counts: Counter[str]) -> float:
+    """Return the probability that two results drawn at random are of different rankers."""
+    total = counts.total()
+    return 1 - sum((n / total) ** 2 for n in counts.values()) if total else 0.0
+
+
 def find_biased_weighting(weighting: Weighting) -> list[Finding]:
     """Report that the weighting "traffic" is biased in replay."""
     if weighting != "traffic":
@@ -533,6 +623,47 @@ def explain_unusable(opened: OpenLog, plan: QueryPlan, unusable: int, rows: int)
         # Only a missing document is left: it matters only where documents are compared.
         reasons = _find_in_rows(opened, "log", [_without_document(plan, "error")], row_text(plan.schema, plan.dialect))
     return UnusableLogError(*reasons, lead=f"{unusable:,} of {rows:,} rows of the log cannot be used:")
+
+
+def find_rounded_ids(opened: OpenLog) -> list[Finding]:
+    """Report ids that are stored as floats and are too large to be exact, so that different ids became one."""
+    schema, d = opened.schema, opened.dialect
+    names = [name for name in (schema.query, schema.doc, schema.impression) if name is not None]
+    floats = {name: schema.types[name].replace("REAL", "FLOAT") for name in names if schema.types[name] in FLOATS}
+    if not floats:
+        return []
+    ids = {name: d.nan_to_null(d.quote(name), schema.types[name]) for name in floats}
+    counts = [f"COUNT(CASE WHEN ABS({ids[name]}) >= {_EXACT[kind]} THEN 1 END)" for name, kind in floats.items()]
+    found = opened.rows(f"SELECT {', '.join(counts)} FROM log", "Looking for rounded ids")[0]
+    return [
+        Finding(
+            "rounded-ids",
+            "error",
+            f"{{count}} rows have an id in {name!r} of {_EXACT[kind]:,} or more, which the type {kind} does not hold "
+            "exactly: different ids became one",
+            int(count),
+            remedy="Write the column as BIGINT or VARCHAR at the source of the log: a cast of this file is too late.",
+        )
+        for (name, kind), count in zip(floats.items(), found, strict=True)
+        if count
+    ]
+
+
+def find_copied_files(opened: OpenLog) -> list[Finding]:
+    """Report files that are copies of other files of a log."""
+    copies = opened.copied_files()
+    if not copies:
+        return []
+    return [
+        Finding(
+            "copied-files",
+            "error",
+            "{count} files of the log are copies of other files, so their rows would be counted twice",
+            len(copies),
+            f"{copies[0][0]} is the same as {copies[0][1]}",
+            remedy="Give each file once.",
+        )
+    ]
 
 
 def find_mixed_files(opened: OpenLog) -> list[Finding]:

@@ -16,10 +16,11 @@ Reference: Agarwal et al., WSDM 2019, section 3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -28,26 +29,37 @@ from posbias._arrays import (
     BoolArray,
     FloatArray,
     IntArray,
+    add_by_index,
+    any_row,
     blocks,
+    distinct,
     group,
+    is_sorted,
     lookup,
     map_threads,
+    ranges,
     runs,
+    sorted_order,
+    starts_of_runs,
     sum_by_index,
 )
 from posbias.engines.base import Answer, row_count, segment_numbers, stack_columns
 from posbias.logs.click_log import Segment
+from posbias.sql.dialects import BUCKETS
 from posbias.sql.plan import PackedCounts, RankMasks, SignatureCoding
 
 # With fewer page views than this, comparisons with a ranker are mostly noise.
 MIN_PAGE_VIEWS = 30
+# Up to this many combinations of segment, bucket, ranker and rank have a place each in an array.
+_MAX_TOTALS = 2**22
 # The rank, pairs, impressions and clicks of some cells.
 _CellValues = tuple[AnyArray | int, IntArray | int, IntArray, IntArray]
-# A ranker has a shortfall at a rank if it showed less than this share of the expected impressions, and if the
-# difference exceeds this many standard errors.
-_RANK_SHARE, _STANDARD_ERRORS = 0.9, 5.0
-# The same share over all ranks together, where pages of different length matter less.
-_RANKER_SHARE = 0.85
+# A ranker has a shortfall if it showed less than this share of the expected impressions, and if the difference exceeds
+# this many standard errors.
+_RANKER_SHARE, _STANDARD_ERRORS = 0.85, 5.0
+
+
+T = TypeVar("T", bound="Cells | PairSums")
 
 
 class _Table:
@@ -102,6 +114,29 @@ class Cells(_Table):
     impressions: IntArray
     clicks: IntArray
 
+    def without_strata(self) -> Cells:
+        """Return the cells of all strata added up by segment, bucket, ranker and rank, as stratum 0."""
+        keys = [self.segment, self.bucket, self.ranker, self.rank]
+        values = [self.pairs, self.impressions, self.clicks]
+        shape = [int(key.max(initial=0)) + 1 for key in keys]
+        if math.prod(shape) > _MAX_TOTALS:
+            first, which = group(keys)
+            totals = [key[first] for key in keys]
+            sums = [add_by_index(which, column, len(first)) for column in values]
+        else:
+            whole, present = np.zeros((3, math.prod(shape)), dtype=np.int64), np.zeros(math.prod(shape), dtype=np.bool_)
+            for rows in blocks(len(self)):
+                which = np.ravel_multi_index([key[rows] for key in keys], shape)
+                present[which] = True
+                for sum_, column in zip(whole, values, strict=True):
+                    np.add.at(sum_, which, column[rows])
+            held = np.flatnonzero(present)
+            totals = [np.asarray(key, dtype=np.int64) for key in np.unravel_index(held, shape)]
+            sums = [sum_[held] for sum_ in whole]
+        segment, bucket, ranker, rank = totals
+        pairs, impressions, clicks = sums
+        return Cells(segment, bucket, np.zeros_like(bucket), pairs, ranker, rank, impressions, clicks)
+
     def renumber_segments(self, segments: list[Segment], among: list[Segment]) -> Cells:
         """Return the cells with segments, which are numbered as in `segments`, numbered as in `among`."""
         if segments == among[: len(segments)]:
@@ -143,7 +178,7 @@ class Strata:
     impressions for each pair. Estimators that fit a relevance to each stratum use them.
 
     Attributes:
-        cells (Cells): the counts by stratum, bucket, ranker and rank, sorted by them, of all segments together.
+        cells (Cells): the counts by bucket, stratum, ranker and rank, sorted by them, of all segments together.
             `stratum` counts from 0 without gaps, and `bucket` is the row of `views`. With observed exposure, all
             rankers are added up as ranker 0, because it does not matter which ranker showed a pair.
         views (array): page views by bucket and ranker, (B, m). n_i is `weights @ views`.
@@ -174,6 +209,11 @@ class Strata:
     def size(self) -> int:
         """The number of strata."""
         return int(self.cells.stratum.max(initial=-1)) + 1
+
+    def in_buckets(self, used: BoolArray) -> Strata:
+        """Return the strata of some buckets, and renumber these buckets."""
+        cells, number = self.cells.where(used[self.cells.bucket]), np.cumsum(used) - 1
+        return replace(self, cells=replace(cells, bucket=number[cells.bucket]), views=self.views[used])
 
     @cached_property
     def clicked(self) -> bool:
@@ -319,6 +359,37 @@ def _fill_cells(
     return cells
 
 
+# ---- Buckets of units
+
+
+def split_buckets(table: T, kinds: int) -> list[T]:
+    """Return the tables by buckets of queries, of units and of both, each with buckets from 0 on.
+
+    In one table, the second kind of buckets is numbered from BUCKETS on, and the third after it.
+
+    Arguments:
+        table (Cells or PairSums): all of them.
+        kinds (int): how many kinds of buckets there are: 1 without units, else 3.
+    """
+    if kinds == 1:
+        return [table]
+    parts = [table.where(table.bucket // BUCKETS == kind) for kind in range(kinds)]
+    return [type(table)(**part.columns() | {"bucket": part.bucket % BUCKETS}) for part in parts]
+
+
+def join_buckets(tables: Sequence[Cells | PairSums]) -> Cells | PairSums:
+    """Return tables by buckets of queries, of units and of both as one table, which `split_buckets` takes apart."""
+    return concatenate([replace(table, bucket=table.bucket + i * BUCKETS) for i, table in enumerate(tables)])
+
+
+def concatenate(tables: Sequence[Cells | PairSums]) -> Cells | PairSums:
+    """Return the rows of tables of one kind in one table; strata of different tables stay different."""
+    cells = [table for table in tables if isinstance(table, Cells)]
+    if cells:
+        return Cells.concatenate(renumber_strata(cells))
+    return PairSums.concatenate([table for table in tables if isinstance(table, PairSums)])
+
+
 # ---- Page views, positions and pairs
 
 
@@ -421,9 +492,7 @@ def merge_equal_sums(sums: PairSums) -> PairSums:
 # ---- Equal strata
 
 
-def strata_from_cells(
-    cells: Cells, max_rank: int, buckets: IntArray, views: FloatArray, *, by_design: bool, by_ranker: bool = False
-) -> Strata:
+def strata_from_cells(cells: Cells, max_rank: int, buckets: IntArray, views: FloatArray, *, by_design: bool) -> Strata:
     """Return the strata of cells, numbered the same in every bucket.
 
     Arguments:
@@ -432,27 +501,12 @@ def strata_from_cells(
         buckets (array): the numbers of the buckets.
         views (array): page views by bucket and ranker, (B, m).
         by_design (bool): whether exposure follows from traffic (ranks are known) instead of observed impressions.
-        by_ranker (bool, default False): with observed exposure, keep the rankers apart instead of adding them up.
     """
     if by_design:
         # Exposure is the page views of a ranker, so a ranker without traffic exposes no document.
         served = views.sum(axis=0) > 0
         cells = cells if served.all() else cells.where(served[cells.ranker])
-    elif not by_ranker:
-        cells = _add_up_rankers(cells)
-    cells = replace(cells, segment=np.zeros_like(cells.segment), bucket=lookup(cells.bucket, buckets))
-    equal = _EqualStrata.of(cells)
-    merged, source = equal.merge([equal.number, equal.cells.bucket[equal.first]])
-    return Strata(replace(merged, stratum=equal.number[source]), views, max_rank, by_design)
-
-
-def _add_up_rankers(cells: Cells) -> Cells:
-    """Return the cells with the counts of all rankers added up as ranker 0."""
-    first, which = group([cells.stratum, cells.rank])
-    counts = [sum_by_index(which, column, len(first)) for column in (cells.impressions, cells.clicks)]
-    impressions, clicks = np.rint(counts).astype(np.int64)
-    kept = cells.where(first)  # type: ignore[arg-type]
-    return replace(kept, ranker=np.zeros_like(kept.ranker), impressions=impressions, clicks=clicks)
+    return EqualStrata.of(cells).strata(max_rank, buckets, views, by_design=by_design)
 
 
 def renumber_strata(parts: Sequence[Cells]) -> list[Cells]:
@@ -465,152 +519,243 @@ def renumber_strata(parts: Sequence[Cells]) -> list[Cells]:
 
 
 def merge_equal_strata(cells: Cells) -> Cells:
-    """Return the cells with equal strata of the same segment and bucket merged."""
-    equal = _EqualStrata.of(cells)
-    segment, bucket = (column[equal.first] for column in (equal.cells.segment, equal.cells.bucket))
-    return equal.merge([equal.size, segment, bucket, equal.number])[0]
+    """Return the cells as a harvest keeps them: in a canonical order, with equal strata merged.
+
+    Strata are equal only within a segment and a bucket. The cells are sorted by segment, bucket, stratum, ranker and
+    rank, and the strata of a bucket by their exposure, in whatever order the rows of the log were.
+    """
+    equal = EqualStrata.of(cells)
+    buckets = int(cells.bucket.max(initial=0)) + 1
+    merged = equal.merge(equal.of_strata(cells.segment) * buckets + equal.of_strata(cells.bucket))
+    begins = starts_of_runs(merged.stratum) | starts_of_runs(merged.bucket)
+    return replace(
+        merged,
+        segment=merged.bucket // buckets if cells.segment.any() else np.zeros_like(merged.bucket),
+        bucket=merged.bucket % buckets if cells.segment.any() else merged.bucket,
+        stratum=np.cumsum(begins) - 1,
+    )
+
+
+def sort_cells(cells: Cells) -> Cells:
+    """Return cells sorted by segment, bucket, stratum, ranker and rank, with strata numbered from 0.
+
+    Cells that are in no such order are merged as by `merge_equal_strata`.
+    """
+    return cells if in_order(cells) else merge_equal_strata(replace(cells, stratum=group([cells.stratum])[1]))
+
+
+def in_order(cells: Cells) -> bool:
+    """Return whether cells are as `sort_cells` returns them, and none is there twice."""
+    buckets, ranks = int(cells.bucket.max(initial=0)) + 1, int(cells.rank.max(initial=0)) + 1
+
+    def breaks(rows: slice) -> BoolArray:
+        both = slice(rows.start, rows.stop + 1)
+        step = np.diff(cells.stratum[both])
+        place = np.diff(cells.ranker[both] * ranks + cells.rank[both])
+        part = np.diff(cells.segment[both] * buckets + cells.bucket[both])
+        return np.asarray((step < 0) | (step > 1) | ((step == 0) & (place <= 0)) | (part < 0))
+
+    return not len(cells) or (int(cells.stratum[0]) == 0 and not any_row(breaks, len(cells) - 1))
 
 
 @dataclass(frozen=True)
-class _EqualStrata:
-    """Cells sorted by stratum, ranker and rank, and which of their strata are equal.
+class EqualStrata:
+    """Which strata of a table are equal: they have the same exposure, and are merged cell by cell.
 
-    `first` is the first cell of each stratum and `size` its number of cells. Strata with the same `number` are equal:
-    they have the same ranks by the same rankers and, if pairs are counted, the same impressions for each pair.
+    Attributes:
+        cells (Cells): the cells, in any order.
+        order (array or None): their order by stratum, ranker and rank; None if they are in it.
+        first (array): the place of the first cell of each stratum in that order.
+        size (array): the number of cells of each stratum.
+        number (array): the exposure of each stratum, as its number in `exposures`.
+        exposures (Exposures): the distinct exposures.
+        totals (RankTotals or None): the same without rankers, which are then in the same order; None if they were not
+            asked for.
     """
 
     cells: Cells
+    order: IntArray | None
     first: IntArray
     size: IntArray
     number: IntArray
+    exposures: Exposures
+    totals: RankTotals | None
 
     @classmethod
-    def of(cls, cells: Cells) -> _EqualStrata:
-        key = (cells.stratum * (cells.ranker.max(initial=0) + 1) + cells.ranker) * (cells.rank.max(initial=0) + 1)
-        key += cells.rank
-        if np.any(key[1:] < key[:-1]):
-            cells = cells.where(np.argsort(key, kind="stable"))  # type: ignore[arg-type]
-        first = np.flatnonzero(np.diff(cells.stratum, prepend=-1))
-        size = np.diff(first, append=len(cells))
-        per_pair = np.where(cells.pairs > 0, cells.impressions // np.maximum(cells.pairs, 1), 0)
-        number, start = np.zeros(len(first), dtype=np.int64), 0
-        for length in np.unique(size):
-            same_size = size == length
-            rows = first[same_size][:, None] + np.arange(length)
-            keys = [column[rows[:, i]] for column in (cells.ranker, cells.rank, per_pair) for i in range(length)]
-            distinct_strata, which = group(keys)
-            number[same_size] = which + start
-            start += len(distinct_strata)
-        return cls(cells, first, size, number)
+    def of(cls, cells: Cells) -> EqualStrata:
+        """Compare the strata of a table."""
+        order = None if in_order(cells) else _order_by_stratum(cells)
+        columns = cells.stratum, cells.ranker, cells.rank, cells.pairs, cells.impressions
+        stratum, ranker, rank, pairs, shown = columns if order is None else (column[order] for column in columns)
+        counted = bool(pairs.any())
+        # Signatures do not count pairs: their exposure is that of their rankers.
+        shown = shown // np.maximum(pairs, 1) if counted else np.zeros_like(shown)
+        first = np.flatnonzero(starts_of_runs(stratum))
+        size = np.diff(first, append=len(stratum))
+        example, number = _number_exposures(first, size, ranker, rank, shown)
+        cell = ranges(first[example], size[example])
+        exposures = Exposures(size[example], ranker[cell], rank[cell], shown[cell])
+        totals = exposures.add_up_rankers() if counted else None
+        if totals is not None and not is_sorted(totals.number):
+            # Exposures that are equal but for their rankers become neighbours, so that these are added up in order.
+            ahead = sorted_order(totals.number, len(totals.number))
+            renumbered = np.empty_like(ahead)
+            renumbered[ahead] = np.arange(len(ahead))
+            cell = ranges(exposures.first[ahead], exposures.size[ahead])
+            number, exposures = (
+                renumbered[number],
+                Exposures(exposures.size[ahead], exposures.ranker[cell], exposures.rank[cell], exposures.shown[cell]),
+            )
+            totals = RankTotals(totals.number[ahead], totals.place[cell], totals.exposures)
+        return cls(cells, order, first, size, number, exposures, totals)
 
-    def merge(self, by: list[IntArray]) -> tuple[Cells, IntArray]:
-        """Merge strata that agree in the columns `by`, one of which is their `number`.
+    def of_strata(self, column: IntArray) -> IntArray:
+        """Return the values of strata from a column of cells that is the same in all cells of a stratum."""
+        return column[self.first if self.order is None else self.order[self.first]]
 
-        Returns:
-            tuple: the cells, sorted by these columns, and for each cell one of the strata merged into its own.
+    def strata(self, max_rank: int, buckets: IntArray, views: FloatArray, *, by_design: bool) -> Strata:
+        """Return the strata; the arguments are those of `strata_from_cells`."""
+        bucket = lookup(self.of_strata(self.cells.bucket), buckets)
+        merged = self.merge(bucket) if by_design else self.merge_rankers(bucket)
+        return Strata(merged, views, max_rank, by_design)
+
+    def merge(self, bucket: IntArray) -> Cells:
+        """Return the cells sorted by bucket and exposure, with equal strata of a bucket merged.
+
+        Arguments:
+            bucket (array): the bucket of each stratum. In the result, `stratum` is the number of the exposure.
         """
-        index, which = group(by)
-        size = self.size[index]
+        index, which = group([bucket, self.number])
+        if len(index) < len(self.first):
+            place = ranges(np.zeros_like(self.size), self.size)
+            return self._summed(bucket, self.number, self.exposures, place, index, which)
+        size, kept = self.size[index], None
+        if self.order is not None or not is_sorted(index):
+            kept = ranges(self.first[index], size)
+            kept = kept if self.order is None else self.order[kept]
+        columns = {
+            name: column if kept is None else column[kept]
+            for name, column in self.cells.columns().items()
+            if name not in ("segment", "bucket", "stratum")
+        }
+        bucket, number = np.repeat(bucket[index], size), np.repeat(self.number[index], size)
+        return Cells(segment=np.zeros_like(bucket), bucket=bucket, stratum=number, **columns)
+
+    def merge_rankers(self, bucket: IntArray) -> Cells:
+        """Return the cells as `merge` does, with all rankers added up as ranker 0."""
+        totals = self.totals
+        if totals is None or not self.cells.ranker.any():
+            return self.merge(bucket)
+        number = totals.number[self.number]
+        index, which = group([bucket, number])
+        place = totals.place[ranges(self.exposures.first[self.number], self.size)]
+        return self._summed(bucket, number, totals.exposures, place, index, which)
+
+    def _summed(
+        self,
+        bucket: IntArray,
+        number: IntArray,
+        exposures: Exposures,
+        place: IntArray,
+        index: IntArray,
+        which: IntArray,
+    ) -> Cells:
+        """Return the cells of merged strata, `which` of them for each stratum and at which `place` in it each cell."""
+        size = exposures.size[number[index]]
         begin = np.cumsum(size) - size
-        place = np.arange(size.sum()) - np.repeat(begin, size)
-        kept = np.repeat(self.first[index], size) + place
-        number = np.repeat(np.arange(len(index)), size)
-        if len(index) == len(self.first):
-            return replace(self.cells.where(kept), stratum=number), np.repeat(index, size)
-        # The i-th cell of a stratum is added to the i-th cell of the merged stratum.
-        where = np.arange(len(self.cells)) + np.repeat(begin[which] - self.first, self.size)
-
-        def summed(values: IntArray) -> IntArray:
-            return np.rint(sum_by_index(where, values, len(kept))).astype(np.int64)
-
-        cells = Cells(
-            segment=self.cells.segment[kept],
-            bucket=self.cells.bucket[kept],
-            stratum=number,
-            pairs=summed(self.cells.pairs),
-            ranker=self.cells.ranker[kept],
-            rank=self.cells.rank[kept],
-            impressions=summed(self.cells.impressions),
-            clicks=summed(self.cells.clicks),
+        where = np.repeat(begin[which], self.size) + place
+        impressions, clicks = (
+            add_by_index(where, column if self.order is None else column[self.order], int(size.sum()))
+            for column in (self.cells.impressions, self.cells.clicks)
         )
-        return cells, np.repeat(index, size)
+        pairs = add_by_index(which, self.of_strata(self.cells.pairs), len(index))
+        cell = ranges(exposures.first[number[index]], size)
+        bucket, stratum, pairs = (np.repeat(values, size) for values in (bucket[index], number[index], pairs))
+        return Cells(
+            segment=np.zeros_like(bucket),
+            bucket=bucket,
+            stratum=stratum,
+            pairs=pairs,
+            # Zeros take no memory until they are written.
+            ranker=exposures.ranker[cell] if exposures.ranker.any() else np.zeros_like(cell),
+            rank=exposures.rank[cell],
+            impressions=impressions,
+            clicks=clicks,
+        )
+
+
+@dataclass(frozen=True)
+class Exposures:
+    """The distinct exposures of strata: `size` of each, and its cells one after another.
+
+    Exposures are numbered by their size and then by their cells, `shown` being the impressions of each pair, and so
+    that those which are equal but for their rankers are neighbours.
+    """
+
+    size: IntArray
+    ranker: IntArray
+    rank: IntArray
+    shown: IntArray
+
+    @cached_property
+    def first(self) -> IntArray:
+        """The first cell of each exposure."""
+        return np.cumsum(self.size) - self.size
+
+    def add_up_rankers(self) -> RankTotals:
+        """Return the exposures with all rankers added up as ranker 0."""
+        if not self.ranker.any():
+            return RankTotals(np.arange(len(self.size)), ranges(np.zeros_like(self.size), self.size), self)
+        owner = np.repeat(np.arange(len(self.size)), self.size)
+        row, which = group([owner, self.rank])
+        shown, rank = add_by_index(which, self.shown, len(row)), self.rank[row]
+        first = np.flatnonzero(starts_of_runs(owner[row]))
+        size = np.diff(first, append=len(row))
+        example, number = _number_exposures(first, size, np.zeros_like(rank), rank, shown)
+        cell = ranges(first[example], size[example])
+        exposures = Exposures(size[example], np.zeros_like(cell), rank[cell], shown[cell])
+        return RankTotals(number, which - np.repeat(first, self.size), exposures)
+
+
+class RankTotals(NamedTuple):
+    """Exposures without rankers: the `number` of each exposure in `exposures`, and the `place` of each cell there."""
+
+    number: IntArray
+    place: IntArray
+    exposures: Exposures
+
+
+def _order_by_stratum(cells: Cells) -> IntArray | None:
+    """Return the order of cells by stratum, ranker and rank; None if they are in it."""
+    key = (cells.stratum * (cells.ranker.max(initial=0) + 1) + cells.ranker) * (cells.rank.max(initial=0) + 1)
+    key += cells.rank
+    # A table is made ranker by ranker, each in the order of the strata, which a stable sort makes use of.
+    return None if is_sorted(key) else np.argsort(key, kind="stable")
+
+
+def _number_exposures(
+    first: IntArray, size: IntArray, ranker: IntArray, rank: IntArray, shown: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return a stratum of each distinct exposure, and the number of each stratum, by size and then by its cells."""
+    spans = [int(column.max(initial=0)) + 1 for column in (ranker, rank, shown)]
+    columns = [ranker, rank, shown]
+    if (size_of_key := math.prod(spans)) < 2**62:
+        columns = [(ranker * spans[1] + rank) * spans[2] + shown]
+    if size_of_key <= _MAX_TOTALS:
+        # Numbered without gaps, the cells of a stratum fit into a key that is sorted faster.
+        columns = [lookup(columns[0], distinct(columns[0], size_of_key))]
+    number = np.zeros(len(first), dtype=np.int64)
+    examples, start = [np.zeros(0, dtype=np.int64)], 0
+    for length in distinct(size, int(size.max(initial=0)) + 1).tolist():
+        strata = np.flatnonzero(size == length)
+        example, which = group([column[first[strata] + i] for i in range(length) for column in columns])
+        number[strata] = which + start
+        examples.append(strata[example])
+        start += len(example)
+    return np.concatenate(examples), number
 
 
 # ---- Observed and expected impressions
-
-
-class ExpectedImpressions(NamedTuple):
-    """Observed and expected impressions by bucket, ranker and rank, of strata that several rankers rank.
-
-    The impressions of a stratum are expected to be split among its rankers in proportion to their page views. A ranker
-    falls short at some ranks if its pages end above a rank or begin below it. It falls short at all ranks together if
-    its share of traffic changed: it replaced another ranker, or its ranks were not logged at first.
-
-    Attributes:
-        bucket (array): the bucket of queries.
-        ranker (array): the number of the ranker.
-        rank (array): the rank, from 0.
-        shown (array): observed impressions.
-        expected (array): expected impressions.
-    """
-
-    bucket: IntArray
-    ranker: IntArray
-    rank: IntArray
-    shown: FloatArray
-    expected: FloatArray
-
-    @classmethod
-    def of(cls, cells: Cells, views: FloatArray) -> ExpectedImpressions:
-        """Compute them from cells and the page views of each ranker."""
-        strata = int(cells.stratum.max(initial=-1)) + 1
-        total = sum_by_index(cells.stratum, cells.impressions, strata)
-        traffic = sum_by_index(cells.stratum, views[cells.ranker], strata)
-        rate = np.divide(total, traffic, out=np.zeros(strata), where=traffic > 0)
-        several = np.bincount(cells.stratum, minlength=strata)[cells.stratum] > 1
-        first, which = group([cells.bucket, cells.ranker, cells.rank])
-        shown = sum_by_index(which, np.where(several, cells.impressions, 0), len(first))
-        expected = sum_by_index(which, np.where(several, rate[cells.stratum] * views[cells.ranker], 0.0), len(first))
-        return cls(cells.bucket[first], cells.ranker[first], cells.rank[first] - 1, shown, expected)
-
-    def shortfalls(self) -> list[Shortfall]:
-        """Return the rankers and ranks with too few impressions, the largest shortfall first."""
-        ranks = int(self.rank.max(initial=0)) + 1
-        found = [
-            Shortfall(place // ranks, place % ranks + 1, int(shown), expected)
-            for place, shown, expected in self._short(self.ranker * ranks + self.rank, _RANK_SHARE)
-        ]
-        return sorted(found, key=lambda shortfall: shortfall.shown / shortfall.expected)
-
-    def largest_shortfall(self) -> RankerShortfall | None:
-        """Return the ranker with the largest shortfall over all ranks together, or None."""
-        found = (
-            RankerShortfall(ranker, int(shown), expected)
-            for ranker, shown, expected in self._short(self.ranker, _RANKER_SHARE)
-        )
-        return min(found, key=lambda shortfall: shortfall.shown / max(shortfall.expected, 1), default=None)
-
-    def _short(self, where: IntArray, share: float) -> list[tuple[int, float, float]]:
-        """Return the places with significantly less than a share of the expected impressions, with both numbers.
-
-        The standard error comes from the differences of the buckets, because a query may go to one ranker only.
-        """
-        size = int(where.max(initial=-1)) + 1
-        shown, expected = (sum_by_index(where, values, size) for values in (self.shown, self.expected))
-        first, which = group([self.bucket, where])
-        difference = sum_by_index(which, self.shown - self.expected, len(first))
-        standard_error = np.sqrt(sum_by_index(where[first], difference**2, size))
-        short = np.flatnonzero((shown < share * expected) & (expected - shown > _STANDARD_ERRORS * standard_error))
-        return [(int(place), float(shown[place]), float(expected[place])) for place in short]
-
-
-class Shortfall(NamedTuple):
-    """Observed and expected impressions of a ranker, by its number, at one rank."""
-
-    ranker: int
-    rank: int
-    shown: int
-    expected: float
 
 
 class RankerShortfall(NamedTuple):
@@ -619,3 +764,32 @@ class RankerShortfall(NamedTuple):
     ranker: int
     shown: int
     expected: float
+
+
+def largest_shortfall(cells: Cells, views: FloatArray) -> RankerShortfall | None:
+    """Return the ranker that showed least of what its page views lead to expect, if it is significantly little.
+
+    The impressions of a stratum are expected to be split among its rankers in proportion to their page views. A ranker
+    falls short of that if its share of traffic changed: it replaced another ranker, or its ranks were not logged at
+    first. The standard error comes from the differences of the buckets, because a query may go to one ranker only.
+
+    Arguments:
+        cells (Cells): the counts by stratum, ranker and rank.
+        views (array): the page views of each ranker.
+    """
+    strata = int(cells.stratum.max(initial=-1)) + 1
+    total = sum_by_index(cells.stratum, cells.impressions, strata)
+    traffic = sum_by_index(cells.stratum, views[cells.ranker], strata)
+    rate = np.divide(total, traffic, out=np.zeros(strata), where=traffic > 0)
+    several = np.bincount(cells.stratum, minlength=strata)[cells.stratum] > 1
+    first, which = group([cells.bucket, cells.ranker])
+    ranker = cells.ranker[first]
+    shown = sum_by_index(which, np.where(several, cells.impressions, 0), len(first))
+    expected = sum_by_index(which, np.where(several, rate[cells.stratum] * views[cells.ranker], 0.0), len(first))
+    squares = sum_by_index(ranker, (shown - expected) ** 2, len(views))
+    shown, expected = (sum_by_index(ranker, values, len(views)) for values in (shown, expected))
+    short = (shown < _RANKER_SHARE * expected) & (expected - shown > _STANDARD_ERRORS * np.sqrt(squares))
+    if not short.any():
+        return None
+    worst = int(np.argmin(np.where(short, shown / np.maximum(expected, 1), np.inf)))
+    return RankerShortfall(worst, int(shown[worst]), float(expected[worst]))

@@ -15,7 +15,7 @@ from posbias._validate import names
 from posbias.errors import LogError
 from posbias.harvesting.count import check_segment_roles, check_settings, table_kind
 from posbias.harvesting.row_checks import check_non_functional_setting
-from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog, Weighting
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, NO_UNIT, ClickLog, Weighting
 from posbias.logs.layouts import Layout
 from posbias.logs.schema import NATURAL, Schema
 from posbias.sql.dialects import BUCKETS, DIALECTS, Warehouse
@@ -86,11 +86,12 @@ def harvest_sql(
     ranks: str | None = None,
     rankings: str | None = None,
     rank: str = "rank",
-    rankers: Sequence[str] = (),
+    rankers: str | Sequence[str] = (),
     window: str | None = None,
+    unit: str | None = None,
     duplicates: Literal["keep", "drop"] = "keep",
     max_rank: int = DEFAULT_MAX_RANK,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     weighting: Weighting | None = None,
     non_functional: Literal["share", "refuse"] = "share",
 ) -> str:
@@ -112,6 +113,7 @@ def harvest_sql(
         rankings (str, default None): the table of rankings of the long layout.
         rank (str, default "rank"): the column of ranks in that table.
         window (str, default None): in replay, the column of a period; a document is compared with itself within one.
+        unit (str, default None): where ranks are known, the column of what was assigned to rankers, usually the user.
         duplicates (str, default "keep"): "drop" counts each result of a page view once, however often it was logged.
         max_rank, by, weighting, non_functional: as in `harvest`.
 
@@ -129,8 +131,8 @@ def harvest_sql(
     if not isinstance(dialect, str) or dialect not in DIALECTS:
         raise LogError(f"The dialect {dialect!r} is not known. Use one of {listed(DIALECTS)}.")
     check_settings(max_rank, weighting, non_functional)
-    names("by", by, LogError)
-    names("rankers", rankers, LogError)
+    segments = names("by", by, LogError)
+    rankers = names("rankers", rankers, LogError)
     log = ClickLog(
         table,
         query=query,
@@ -145,15 +147,21 @@ def harvest_sql(
         rankings=rankings,
         rank=rank,
         window=window,
+        unit=None if unit in (NO_UNIT, query) else unit,
         duplicates=duplicates,
     )
-    schema = _schema(log, rankers, by)
-    check_segment_roles(schema, by)
+    schema = _schema(log, rankers, segments)
+    check_segment_roles(schema, segments)
     chosen = weighting or schema.layout.weighting
     counted = table_kind(schema.layout, chosen)
     check_non_functional_setting(schema.natural, non_functional)
     if window is not None and counted == "signatures":
         raise LogError("A window is used only in replay, and this query has the rank of each ranker. Leave window out.")
+    if schema.unit is not None and counted != "signatures":
+        raise LogError(
+            "A unit is counted only where the rank of each ranker is known, and this query learns ranks from the "
+            "table. Leave unit out, or name the rankers whose ranks the table has (rankers)."
+        )
     named = tuple(sorted(set(rankers)))
     hooks = DIALECTS[dialect]
     plan = ExportPlan(
@@ -161,7 +169,7 @@ def harvest_sql(
         hooks,
         named if counted == "signatures" else (),
         max_rank,
-        tuple(by),
+        segments,
         log=table_name(hooks, table),
         rankings="" if rankings is None else table_name(hooks, rankings),
     )
@@ -174,6 +182,7 @@ def harvest_sql(
         "non_functional": non_functional,
         "ranker": None if schema.natural else schema.ranker,
         "window": window,
+        **({} if schema.unit is None else {"unit": schema.unit}),
         "by": list(by),
         "rankers": list(plan.rankers),
         "buckets": BUCKETS,
@@ -245,7 +254,9 @@ def _schema(log: ClickLog, rankers: Sequence[str], by: Sequence[str]) -> Schema:
         impressions=log.impressions,
         clicks=log.clicks,
         window=log.window,
+        time=None,
         original=None,
+        unit=log.unit,
         rank_columns=rank_columns,
         types={},
         rankings=dict.fromkeys((log.query, log.doc, log.ranker, log.rank), _UNKNOWN),

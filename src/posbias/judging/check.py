@@ -12,35 +12,51 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from posbias._defaults import DEFAULT_MAX_RANK
 from posbias._optional import Columns, pandas_frame, polars_frame
 from posbias._text import Arguments, Column, as_python, html_table, listed, printable, table, wrap
 from posbias.engines import EngineChoice, OpenLog, open_log
-from posbias.errors import LogError, Spelling
-from posbias.findings import Finding, UnusableLogError, any_error
+from posbias.errors import LogError, PosbiasError, Spelling
+from posbias.findings import Finding, UnusableLogError, any_error, quiet, serious
+from posbias.harvesting.click_checks import find_click_patterns, period_columns
 from posbias.harvesting.count import check_settings, known_rankers
+from posbias.harvesting.harvest import harvest
 from posbias.harvesting.intervention_sets import PairCounts, count_log_pairs
 from posbias.harvesting.page_checks import find_interleaved, find_one_sided, find_repeats
 from posbias.harvesting.row_checks import (
+    SAMPLE_ROWS,
     LogProfile,
     RowCounts,
     Sample,
     count_rows,
     find_bad_rankings,
     find_click_defects,
+    find_copied_files,
     find_defects,
     find_mixed_files,
     find_no_ranker,
+    find_ranker_overlap,
+    find_rounded_ids,
     find_several_ranks,
     one_based_arguments,
+    sampling_interval,
 )
 from posbias.harvesting.tables import MIN_PAGE_VIEWS, PositionCounts
+from posbias.judging.diagnostics import (
+    count_click_histogram,
+    exceeds_users,
+    find_crawlers,
+    fit_estimators,
+    possible_page_views,
+)
 from posbias.logs.click_log import ClickLog
 from posbias.logs.layouts import Layout
-from posbias.logs.schema import guess_column, guess_rank_patterns
+from posbias.logs.schema import guess_column, guess_rank_patterns, guess_units
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import FLOATS, INTEGERS
-from posbias.sql.plan import QueryPlan, Step, render, shown_steps
+from posbias.sql.plan import QueryPlan, Step, render, shown_steps, unit_value
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -59,6 +75,11 @@ _RESENT_ONE_IN = 20
 _RARE_RANKER_FACTOR = 100
 # At most this many patterns of column names are tested for being ranks.
 _MAX_PATTERNS = 8
+# Rankers were drawn by unit if so many units have several page views, and if less than this share of those that would
+# see two rankers by chance do.
+_MIN_UNITS, _CROSSED_SHARE = 20, 0.3
+# A unit with more than this share of the rows hardly is one user.
+_HEAVY_SHARE = 0.2
 # Columns are taken to be ranks if this share of rows is shown at them; in interleaved lists, about a third is.
 _SHOWN_AT_RANK_SHARE = 0.25
 
@@ -90,16 +111,16 @@ def check(
     check_settings(max_rank)
     try:
         with open_log(log, engine, progress) as opened:
-            return _check(opened, max_rank)
+            return _check(opened, log, max_rank, engine)
     except UnusableLogError as error:
         # A log that cannot be opened, such as a truncated file, has that as its only problem.
         return Check(findings=error.findings, max_rank=max_rank)
 
 
-def _check(opened: OpenLog, max_rank: int) -> Check:
+def _check(opened: OpenLog, log: ClickLog, max_rank: int, engine: EngineChoice | None) -> Check:
     schema = opened.schema
     # A check runs several queries, and each would parse a text file again.
-    opened.cache_text()
+    opened.cache_text(period_columns(schema))
     plan = QueryPlan(schema, opened.dialect, known_rankers(opened), max_rank)
     profile, counts = count_rows(opened, plan)
     understood: dict[str, Any] = {
@@ -110,7 +131,7 @@ def _check(opened: OpenLog, max_rank: int) -> Check:
         "rows": profile.rows,
         "rows_beyond": profile.rows_beyond,
     }
-    scan = LogScan(opened, plan, profile, counts)
+    scan = LogScan(opened, plan, profile, counts, log, engine)
     if not profile.rows:
         return Check((*find_no_rows(scan),), **understood)
     findings = tuple(_find_problems(scan))
@@ -135,14 +156,19 @@ def _find_problems(scan: LogScan) -> Iterator[Finding]:
         find_defective_rows,
         find_contradicted_ranks,
         find_repeated_results,
+        find_patterns_of_clicks,
         find_non_functional_rankers,
         find_rankers_without_traffic,
         find_unused_rank_columns,
         find_one_sided_ranks,
         find_rare_rankers,
+        find_unused_unit,
+        find_heavy_unit,
         find_no_intervention,
+        find_replaced_rankers,
         find_missing_clicks,
         find_no_clicks_at_rank_1,
+        find_crawling,
     )
     for find in checks:
         yield from find(scan)
@@ -157,12 +183,16 @@ class LogScan:
         plan (QueryPlan): how to query it.
         profile (LogProfile): counts of the whole log.
         counts (RowCounts): how many rows can be harvested.
+        log (ClickLog): the log as the user describes it.
+        engine (engine or str, optional): the engine that reads it.
     """
 
     opened: OpenLog
     plan: QueryPlan
     profile: LogProfile
     counts: RowCounts
+    log: ClickLog
+    engine: EngineChoice | None
 
     @cached_property
     def mixed_files(self) -> list[Finding]:
@@ -192,6 +222,11 @@ class LogScan:
             return []
         interleaved = find_interleaved(self.opened, self.plan, self.counts)
         return interleaved or count_contradicted_ranks(self.opened, self.plan)
+
+    @cached_property
+    def repeats(self) -> list[Finding]:
+        """Results that occur twice in a page view, and page views of several rankers."""
+        return _find_repeats(self)
 
     @property
     def is_countable(self) -> bool:
@@ -239,6 +274,8 @@ def find_no_rows(scan: LogScan) -> Iterator[Finding]:
 def find_problems_of_files(scan: LogScan) -> Iterator[Finding]:
     """Find problems that appeared when the log was opened, and columns that differ between its files."""
     yield from scan.opened.findings
+    yield from find_copied_files(scan.opened)
+    yield from find_rounded_ids(scan.opened)
     yield from scan.mixed_files
 
 
@@ -254,6 +291,10 @@ def find_contradicted_ranks(scan: LogScan) -> list[Finding]:
 
 def find_repeated_results(scan: LogScan) -> list[Finding]:
     """Find results that occur twice in a page view, and page views of several rankers."""
+    return scan.repeats
+
+
+def _find_repeats(scan: LogScan) -> list[Finding]:
     # A ranker that never contradicts itself shows no result at several positions of a page view.
     moved = scan.pairs is None or scan.pairs.non_functional > 0 or scan.counts.rows_contradicted > 0
     # If all rows are in the top M and have ids, and none is dropped, a page view is identified by fewer bits.
@@ -265,6 +306,17 @@ def find_repeated_results(scan: LogScan) -> list[Finding]:
     # Interleaved lists are already reported; they explain page views of several rankers.
     interleaved = any(finding.code == "interleaved" for finding in scan.contradictions)
     return [finding for finding in findings if not (interleaved and finding.code == "several-rankers-in-page-view")]
+
+
+def find_patterns_of_clicks(scan: LogScan) -> list[Finding]:
+    """Find rows and clicks that were kept, dropped or joined in a way that bends the curve."""
+    if any_error([*scan.mixed_files, *scan.defects]):
+        return []
+    # A sample by hash of the query holds all page views of some queries.
+    sample = Sample(one_in=sampling_interval(scan.profile.rows, SAMPLE_ROWS))
+    found = find_click_patterns(scan.opened, scan.plan, sample)
+    known = {finding.code for finding in scan.repeats}
+    return [finding for finding in found if finding.code not in known]
 
 
 def count_contradicted_ranks(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
@@ -463,6 +515,66 @@ def find_rare_rankers(scan: LogScan) -> Iterator[Finding]:
         )
 
 
+def find_unused_unit(scan: LogScan) -> Iterator[Finding]:
+    """Find a column of users, or the like, that each saw one ranker, and that is not used."""
+    schema, d = scan.plan.schema, scan.plan.dialect
+    views = scan.profile.page_views
+    if schema.natural or sum(n > 0 for n in views.values()) < 2:
+        return
+    # The share of units with two page views that saw two rankers, if the ranker of each page view was drawn by itself.
+    by_chance = 1 - sum((n / sum(views.values())) ** 2 for n in views.values())
+    page = d.quote(schema.impression or schema.query)
+    for column in guess_units(schema):
+        unit = d.nan_to_null(d.quote(column), schema.types[column])
+        sql = (
+            f"SELECT COUNT(*), COUNT(CASE WHEN first_ranker <> last_ranker THEN 1 END) FROM (SELECT {unit} AS unit, "
+            f"MIN({d.quote(schema.ranker)}) AS first_ranker, MAX({d.quote(schema.ranker)}) AS last_ranker "
+            f"FROM {scan.opened.full_view} WHERE {unit} IS NOT NULL GROUP BY {unit} "
+            f"HAVING MIN({page}) <> MAX({page})) t"
+        )
+        try:
+            units, crossed = scan.opened.rows(sql, "Looking for units")[0]
+        except LogError:
+            # A broken value in an unused column is no reason to refuse the log.
+            continue
+        if units >= _MIN_UNITS and crossed < _CROSSED_SHARE * by_chance * units:
+            yield Finding(
+                "unused-unit",
+                "warning",
+                f"Each {column!r} saw one ranker ({{count}} of {{units}} with several page views): rankers were drawn "
+                "by it, and it is not used. Intervals that cluster by query alone may be too narrow",
+                int(units - crossed),
+                evidence={"units": int(units)},
+                remedy="Name it.",
+                arguments={"unit": column},
+            )
+            return
+
+
+def find_heavy_unit(scan: LogScan) -> Iterator[Finding]:
+    """Find a unit with a large share of the rows: it may stand for all users who are not known."""
+    schema, d = scan.plan.schema, scan.plan.dialect
+    if schema.unit is None:
+        return
+    unit = unit_value(scan.plan, d.quote(schema.unit))
+    sql = (
+        f"SELECT {d.as_text('unit')}, row_count FROM (SELECT {unit} AS unit, COUNT(*) AS row_count FROM log "
+        "GROUP BY 1) t WHERE unit IS NOT NULL ORDER BY row_count DESC LIMIT 1"
+    )
+    for name, rows in scan.opened.rows(sql, "Looking for large units"):
+        if rows > _HEAVY_SHARE * scan.profile.rows:
+            yield Finding(
+                "heavy-unit",
+                "warning",
+                f"One value of {schema.unit!r} has {{count}} of {{rows}} rows. Does it stand for all users who are not "
+                "known?",
+                int(rows),
+                example=str(name),
+                evidence={"rows": scan.profile.rows},
+                remedy="If it does, replace it by NULL with a query (sql). Such rows then cluster by query.",
+            )
+
+
 def find_no_intervention(scan: LogScan) -> Iterator[Finding]:
     """Find that no document was shown at two ranks, and why: one ranker, rankers that agree, or ids of requests."""
     schema, rankers, pairs = scan.plan.schema, scan.profile.rankers, scan.pairs
@@ -498,6 +610,12 @@ def find_no_intervention(scan: LogScan) -> Iterator[Finding]:
             remedy="There is no intervention to harvest. In replay, queries must recur with different rankers: harvest "
             "a longer period, or log each ranker's rank (ranks or rankings).",
         )
+
+
+def find_replaced_rankers(scan: LogScan) -> list[Finding]:
+    """Find, in replay, that rankers followed one another in time."""
+    plan = replace(scan.plan, rankers=scan.profile.rankers)
+    return serious(find_ranker_overlap(scan.opened, plan)) if scan.is_countable else []
 
 
 def find_request_ids(scan: LogScan) -> list[Finding]:
@@ -561,6 +679,31 @@ def find_no_clicks_at_rank_1(scan: LogScan) -> Iterator[Finding]:
             remedy="Propensities are relative to position 1, and cannot be estimated without clicks there. Check that "
             "positions count from 1, and that clicks on the first result are logged.",
         )
+
+
+def find_crawling(scan: LogScan) -> Iterator[Finding]:
+    """Find page views with more clicks than any user has.
+
+    A curve is estimated only if there would be such page views with the click rates by position as the curve. These
+    fall faster than the curve, because rankers put relevant results first.
+    """
+    positions, max_rank = scan.profile.positions, scan.plan.max_rank
+    histogram = count_click_histogram(scan.opened, scan.profile.rankers, max_rank) if scan.is_countable else None
+    if histogram is None or not positions:
+        return
+    rates = np.zeros(max_rank)
+    rates[[shown.position - 1 for shown in positions]] = [s.clicks / max(s.impressions, 1) for s in positions]
+    if not exceeds_users(histogram, possible_page_views(histogram, rates / max(rates.max(), 1e-300))).any():
+        return
+    try:
+        # Other checks report what the harvest warns of.
+        with quiet():
+            found = harvest(scan.log, max_rank=max_rank, engine=scan.engine, force=True)
+    except PosbiasError:
+        # Without a curve it is not known how often users may click.
+        return
+    for curve in [*fit_estimators(found).values()][:1]:
+        yield from find_crawlers(histogram, curve, scan.plan.schema)
 
 
 # ---- The result

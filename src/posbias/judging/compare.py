@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posbias._arrays import FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray, one_blas_thread
 from posbias._charts import Chart, Rule, Series, known, number_axis, rank_axis, short_names
 from posbias._defaults import DEFAULT_LEVEL
 from posbias._matplotlib import draw, save
@@ -30,6 +30,7 @@ from posbias.estimators.base import CurveEstimator, Estimator, Jackknife
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.row_checks import MIXED_ENGINES
 from posbias.judging.significance import Contrasts, joint_test, ratio_from_log, simultaneous_p_values
+from posbias.progress import step
 from posbias.version import __version__
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def compare(
     )
 
 
+@one_blas_thread()
+@step("Comparing curves")
 def compare_curves(first: ComparedCurve, second: ComparedCurve, level: float, names: tuple[str, str]) -> Comparison:
     """Compare two curves over the ranks that both have."""
     ranks = min(first.max_rank, second.max_rank)
@@ -205,10 +208,11 @@ class Comparison:
         estimators (pair of str): the estimators of both.
         level (float): the level of the intervals and of the test.
         paired (bool): whether the errors were paired by bucket of queries; if not, the curves count as independent.
-        joint (FTest or None): an F test of all ranks at once; None if there are too few queries for it.
+        joint (FTest or None): an F test of all ranks at once; None if it cannot be made.
         differences (tuple of Difference): the difference at each rank from the second on.
         page_views (pair of int): the page views of both.
         notes (tuple of str): what limits the comparison.
+        no_joint (str): what `method` says in place of an F test of all ranks at once.
     """
 
     names: tuple[str, str]
@@ -219,6 +223,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     page_views: tuple[int, int]
     notes: tuple[str, ...] = ()
+    no_joint: str = "too few queries for a test of all ranks at once"
 
     @property
     def p_value(self) -> float:
@@ -249,7 +254,7 @@ class Comparison:
         first, second = self.names
         if self.identical:
             return f"{first} and {second} have identical curves: there is nothing to test."
-        differing = sorted((d for d in self.differences if d.differs), key=lambda d: d.p_value or 0.0)
+        differing = sorted((d for d in self.differences if d.differs), key=_least_change, reverse=True)
         p_value = format_p_value(self.p_value)
         if not differing:
             return f"No significant difference from {first} to {second} at any rank ({p_value})."
@@ -266,8 +271,8 @@ class Comparison:
         ]
         if self.joint is not None:
             parts.append(f"all ranks at once {format_f_test(self.joint)}, {format_p_value(self.joint.p_value)}")
-        elif not self.identical:
-            parts.append("too few queries for a test of all ranks at once")
+        elif not self.identical and self.no_joint:
+            parts.append(self.no_joint)
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -327,6 +332,15 @@ class Comparison:
         return self.to_text()
 
     __repr__ = __str__
+
+
+def _least_change(difference: Difference) -> float:
+    """Return how much the propensity changed at least, by the end of the interval that is nearest to no change.
+
+    It is large where a change is both large and certain.
+    """
+    nearest = min((difference.low or 1.0, difference.high or 1.0), key=lambda ratio: abs(np.log(ratio)))
+    return abs(nearest - 1.0) * (difference.before or 0.0)
 
 
 @dataclass(frozen=True)

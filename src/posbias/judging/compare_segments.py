@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray
+from posbias._arrays import BoolArray, FloatArray, one_blas_thread
 from posbias._defaults import DEFAULT_LEVEL
 from posbias._stats import FTest, t_quantile
 from posbias._text import format_p_value, format_ranges, label, listed, printable
@@ -38,6 +38,7 @@ from posbias.judging.significance import (
     simultaneous_p_values,
 )
 from posbias.logs.click_log import Segment
+from posbias.progress import step
 from posbias.version import __version__
 
 FORMAT = 1
@@ -47,6 +48,8 @@ _MAX_DIFFERENCES = 3_000
 _NAME_WIDTH = 24
 
 
+@one_blas_thread()
+@step("Comparing segments")
 def compare_segments(
     harvest: Harvest, *, estimator: str | None = None, level: float = DEFAULT_LEVEL
 ) -> SegmentComparison:

@@ -6,29 +6,35 @@ tests, how often they raise false alarms, what they detect, and what no harvest 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from posbias._arrays import FloatArray
+from posbias._arrays import FloatArray, one_blas_thread
 from posbias._defaults import DEFAULT_MAX_RANK
-from posbias._text import as_python, format_p_value
+from posbias._text import as_python
 from posbias.engines import EngineChoice, open_log
-from posbias.errors import HarvestError, Spelling
+from posbias.errors import HarvestError, LogError, Spelling
 from posbias.estimators.base import Jackknife
-from posbias.findings import Finding, any_error
+from posbias.findings import MARKS, Finding, any_error, quiet
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
 from posbias.judging.compare_segments import SegmentComparison
 from posbias.judging.diagnostics import (
     Context,
+    LargestQuery,
     PageClicks,
     RankSupport,
     agreement_test,
     compared_ranks,
+    count_largest_queries,
     count_page_clicks,
+    count_units,
+    crawlers_test,
+    drift_test,
     find_dominant_buckets,
     find_few_degrees,
     find_similar_rankers,
@@ -41,16 +47,19 @@ from posbias.judging.diagnostics import (
     proxy_test,
     refuse_proxy,
     refuse_proxy_column,
+    report_overlap,
+    report_page_depth,
     report_repeated_pairs,
     report_support,
     segments_test,
     split_test,
+    units_of,
 )
-from posbias.judging.one_curve import OneCurve, RankerPairs
+from posbias.judging.one_curve import OneCurve, RankerPairs, verdict
 from posbias.judging.significance import AssumptionTest, decide
-from posbias.logs.click_log import ClickLog
-from posbias.logs.schema import ANY_RANKER
-from posbias.progress import Progress, silent
+from posbias.logs.click_log import ClickLog, Events
+from posbias.logs.schema import Schema
+from posbias.progress import Progress, silent, step
 from posbias.version import __version__
 
 # Every diagnostic, in the order of the report. To add one, write a function of a `Context` and list it here.
@@ -60,7 +69,10 @@ DIAGNOSTICS: tuple[Callable[[Context], Iterable[Finding | AssumptionTest]], ...]
     find_dominant_buckets,
     find_similar_rankers,
     report_repeated_pairs,
+    report_page_depth,
+    report_overlap,
     one_curve_test,
+    drift_test,
     independence_test,
     split_test,
     proxy_test,
@@ -69,13 +81,12 @@ DIAGNOSTICS: tuple[Callable[[Context], Iterable[Finding | AssumptionTest]], ...]
     page_clicks_test,
     find_sticky_traffic,
     find_unusual_pages,
+    crawlers_test,
     note_missing_rankers,
 )
+# The day of a timestamp, as a column.
+_DAY = "posbias_day"
 _SEVERITIES = ("error", "warning", "info")
-# The summary below every estimate raises an alarm less easily than a diagnosis that somebody asked for.
-_SUMMARY_ALARM_LEVEL = 0.01
-# The summary compares only this many rankers, to be fast.
-_SUMMARY_RANKERS = 3
 
 
 def diagnose(
@@ -123,15 +134,47 @@ def diagnose(
     harvest = make_harvest(source, max_rank=max_rank, by=by, engine=engine, progress=progress, force=force)
     with open_log(source, engine, progress) as opened:
         page_clicks = count_page_clicks(opened, harvest.rankers, max_rank)
-    return diagnose_harvest(harvest, split=split, proxy=proxy, page_clicks=page_clicks)
+        largest_queries = count_largest_queries(opened, harvest.rankers, max_rank)
+        units = None if split is None else count_units(opened, harvest.rankers, max_rank)
+        schema = opened.schema
+    within = None
+    if harvest.kind == "exposures" and proxy is None and (days := _within_days(source, schema)) is not None:
+        with contextlib.suppress(HarvestError, LogError), quiet():
+            within = make_harvest(days, max_rank=max_rank, engine=engine, progress=progress, force=True)
+    return diagnose_harvest(
+        harvest,
+        split=split,
+        proxy=proxy,
+        page_clicks=page_clicks,
+        units=units,
+        largest_queries=largest_queries,
+        schema=schema,
+        within=within,
+    )
 
 
+def _within_days(log: ClickLog, schema: Schema) -> ClickLog | None:
+    """Return the log with comparisons within one day only; None if it has no time, or a window already."""
+    if schema.time is None or schema.window is not None:
+        return None
+    if not schema.types[schema.time].startswith("TIME"):
+        return replace(log, window=schema.time, time=None)
+    if log.sql is not None or isinstance(log.source, Events):
+        return None
+    return replace(log, sql=f'SELECT *, CAST("{schema.time}" AS DATE) AS {_DAY} FROM source', window=_DAY)
+
+
+@one_blas_thread()
 def diagnose_harvest(
     harvest: Harvest,
     *,
     split: Mapping[str, float] | None = None,
     proxy: str | None = None,
     page_clicks: PageClicks | None = None,
+    units: FloatArray | None = None,
+    largest_queries: Mapping[int, LargestQuery] | None = None,
+    schema: Schema | None = None,
+    within: Harvest | None = None,
     segments: SegmentComparison | None = None,
     curves: Mapping[str, Jackknife] | None = None,
     ranker_pairs: RankerPairs | None = None,
@@ -142,17 +185,27 @@ def diagnose_harvest(
         harvest (Harvest): the harvest.
         split, proxy: as for `diagnose`.
         page_clicks (PageClicks, optional): the clicks of the page views of its log.
+        units (array, optional): the units of its log by bucket of units and ranker.
+        largest_queries (mapping, optional): the query with the most clicks of each bucket of its log.
+        schema (Schema, optional): the columns of its log.
+        within (Harvest, optional): in replay, the harvest of the same log with comparisons within one day only.
         segments (SegmentComparison, optional): a comparison of its segments, as one more test.
         curves (mapping, optional): the result of `fit_estimators`, if the curves were fitted already.
         ranker_pairs (RankerPairs, optional): the result of `count_ranker_pairs`, if it is known already.
     """
-    context = Context(harvest, split, proxy, page_clicks, segments, curves, ranker_pairs)
+    context = Context(
+        harvest, split, proxy, page_clicks, units, largest_queries or {}, schema, within, segments, curves, ranker_pairs
+    )
     # Invalid arguments are refused before anything is computed.
     if split is not None:
         context.intended_shares  # noqa: B018
     if proxy is not None:
         refuse_proxy(harvest, proxy)
-    findings = decide(outcome for diagnostic in DIAGNOSTICS for outcome in diagnostic(context))
+    outcomes: list[Finding | AssumptionTest] = []
+    for diagnostic in DIAGNOSTICS:
+        with step(diagnostic.__name__.replace("_", " ").capitalize()):
+            outcomes += diagnostic(context)
+    findings = decide(outcomes)
     return Diagnosis(sort_by_severity(findings), context.support)
 
 
@@ -217,6 +270,8 @@ class Diagnosis:
 # ---- The summary below an estimate
 
 
+@one_blas_thread()
+@step("Testing for one curve")
 def summary_lines(harvest: Harvest, degrees: FloatArray) -> list[str]:
     """Return the rank with the least data, and whether pairs of ranks contradict each other, as lines of text.
 
@@ -226,9 +281,9 @@ def summary_lines(harvest: Harvest, degrees: FloatArray) -> list[str]:
     """
     if harvest.kind == "pairs":
         return []
-    one_curve = OneCurve.of(RankerPairs.of(harvest, _SUMMARY_RANKERS))
-    names_rankers = harvest.rankers != (ANY_RANKER,)
-    return [*_summarize_support(one_curve, degrees), _summarize_one_curve(one_curve, names_rankers)]
+    one_curve = OneCurve.of(RankerPairs.of(harvest), units_of(harvest))
+    mark = f"{MARKS['warning']} " * one_curve.contradicted
+    return [*_summarize_support(one_curve, degrees), f"{mark}{verdict(one_curve, harvest)}."]
 
 
 def _summarize_support(one_curve: OneCurve, degrees: FloatArray) -> list[str]:
@@ -246,14 +301,3 @@ def _summarize_support(one_curve: OneCurve, degrees: FloatArray) -> list[str]:
 
 def _with_shares(compared: Mapping[int, float]) -> list[str]:
     return [f"{rank} ({share:.0%})" for rank, share in compared.items()]
-
-
-def _summarize_one_curve(one_curve: OneCurve, names_rankers: bool) -> str:
-    test = one_curve.directions_test
-    p_value = format_p_value(test.p_value)
-    if test.tested and test.p_value < _SUMMARY_ALARM_LEVEL:
-        return f"! Pairs of ranks contradict each other ({p_value}). The pattern resembles {one_curve.resemblance}."
-    if test.tested and one_curve.can_detect_trust_bias:
-        return f"One curve fits all pairs of ranks ({p_value})."
-    reason = "the rankers are too similar, or there is too little data" if names_rankers else "the log names no rankers"
-    return f"Not tested: whether one curve fits all pairs of ranks ({reason})."

@@ -8,20 +8,20 @@ number. To add a diagnostic, write such a function here and list it in `DIAGNOST
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from posbias._arrays import FloatArray, group, lookup, sum_by_index
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, lookup, sum_by_index
 from posbias._stats import FTest, f_tail, not_tested, round_significant, satterthwaite
-from posbias._text import format_p_value, format_ranks, label, listed
+from posbias._text import Arguments, format_p_value, format_ranks, label, listed
 from posbias._validate import shares
 from posbias.engines import OpenLog
 from posbias.errors import HarvestError
 from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
-from posbias.estimators.base import FEW_DEGREES, MIN_BUCKETS, Jackknife, deletion_weights
+from posbias.estimators.base import MIN_BUCKETS, Jackknife, deletion_weights
 from posbias.estimators.cross_fit import STICKY_DISPERSION
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
@@ -29,9 +29,9 @@ from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.tables import Cells
 from posbias.judging.compare_segments import SegmentComparison
 from posbias.judging.one_curve import OneCurve, RankerPairs, Residuals, assumption_tests, ranker_effects
-from posbias.judging.significance import ERROR_LEVEL, AssumptionTest, wald_test
-from posbias.logs.schema import Schema, require_column
-from posbias.sql.observations import FEW_RESULTS, page_clicks
+from posbias.judging.significance import AssumptionTest, Contrasts, joint_test, wald_test
+from posbias.logs.schema import Schema, guess_column, require_column
+from posbias.sql.observations import click_histogram, largest_queries, page_clicks, unit_counts
 from posbias.sql.plan import QueryPlan
 
 # A difference with fewer degrees of freedom is not tested.
@@ -40,19 +40,23 @@ _MIN_DEGREES = 5.0
 _ROUNDING = 1e-18
 # A bucket with more than this share of a rank's variance, and this many times its fair share, dominates the rank.
 _DOMINANT_SHARE, _DOMINANT_TIMES = 0.25, 10
-# A bucket with this many times the mean impressions or clicks holds a large query. If all queries are alike, chance
-# gave buckets at most four times the mean in simulations.
-_OVERSIZED_BUCKET = 5.0
+# A query with this share of the clicks of its bucket stands for it.
+_MOST_CLICKS = 0.8
+# A rank with fewer degrees of freedom depends on few queries.
+_FEW_DEGREES = 5.0
 # Two rankers are too similar if they put more than this share of what both show at the same ranks.
 _SIMILAR_SHARE = 0.9
 # Pairs recur rarely if fewer than this share of them were shown at two ranks.
 _RARE_SHARE = 0.1
 # This many ranks are listed as those that a rank is compared with.
 _MAX_COMPARED_RANKS = 3
-# People click everything on fewer than this share of page views; fewer page views than this are too few to say.
-_MAX_ALL_CLICKED_SHARE, _MIN_ALL_CLICKED = 0.005, 20
+# Page views are those of crawlers if at most this share of them can be those of users; fewer page views than these, or
+# than this share of all, do not matter.
+_MAX_USERS_SHARE, _MIN_CRAWLED, _MIN_CRAWLED_SHARE = 0.1, 10, 0.001
 # If this many page views (or pairs of clicks) are expected by chance, finding none is not chance.
 _MIN_EXPECTED = 30.0
+# Relevances of page views that are tried.
+_RELEVANCES = 50
 # A proxy with more classes has too few clicks in each, and is probably a score that was not cut into classes.
 MAX_CLASSES = 10
 # Ratios of all pairs of ranks are measured if there are at most this many numbers (buckets × M²).
@@ -72,6 +76,10 @@ class Context:
         split (mapping, optional): the intended shares of traffic by ranker.
         proxy (str, optional): the segment column with classes of relevance.
         page_clicks (PageClicks, optional): the clicks of page views, if the log was given.
+        units (array, optional): units by bucket of units and ranker, if the log was given and has units.
+        largest_queries (mapping): the query with the most clicks of each bucket, if the log was given.
+        schema (Schema, optional): the columns of the log, if it was given.
+        within (Harvest, optional): in replay, the harvest of the same log with comparisons within one day only.
         segments (SegmentComparison, optional): a comparison of the segments of the harvest.
         fitted_curves (dict, optional): curves by estimator, if they were fitted already.
         counted_pairs (RankerPairs, optional): ranker pairs, if they were counted already.
@@ -81,6 +89,10 @@ class Context:
     split: Mapping[str, float] | None = None
     proxy: str | None = None
     page_clicks: PageClicks | None = None
+    units: FloatArray | None = None
+    largest_queries: Mapping[int, LargestQuery] = field(default_factory=dict)
+    schema: Schema | None = None
+    within: Harvest | None = None
     segments: SegmentComparison | None = None
     fitted_curves: Mapping[str, Jackknife] | None = None
     counted_pairs: RankerPairs | None = None
@@ -98,7 +110,7 @@ class Context:
     @cached_property
     def one_curve(self) -> OneCurve | None:
         """The tests whether one curve fits all ranker pairs."""
-        return None if self.ranker_pairs is None else OneCurve.of(self.ranker_pairs)
+        return None if self.ranker_pairs is None else OneCurve.of(self.ranker_pairs, units_of(self.harvest))
 
     @cached_property
     def support(self) -> tuple[RankSupport, ...]:
@@ -110,6 +122,11 @@ class Context:
     def intended_shares(self) -> FloatArray | None:
         """The intended share of each ranker, adding up to 1."""
         return None if self.split is None else _intended_shares(self.split, self.harvest)
+
+
+def units_of(harvest: Harvest) -> Harvest | None:
+    """Return the harvest by buckets of units; None if the log has no units."""
+    return None if harvest.units is None else harvest.units.by_unit
 
 
 def count_ranker_pairs(harvest: Harvest) -> RankerPairs | None:
@@ -135,7 +152,7 @@ def fit_estimators(harvest: Harvest) -> dict[str, Jackknife]:
             if counts.buckets < 2
             else estimator.curves(counts, deletion_weights(counts.buckets))
         )
-        fitted[kind.name] = Jackknife(curve, refits)
+        fitted[kind.name] = Jackknife(curve, refits, units=estimator.unit_jackknives(harvest))
     return fitted
 
 
@@ -163,17 +180,22 @@ def _ranks_have(ranks: Sequence[int]) -> str:
 
 
 def find_few_degrees(context: Context) -> Iterator[Finding]:
-    """Find ranks with few degrees of freedom."""
+    """Find ranks with few degrees of freedom; a warning if they are most of the ranks.
+
+    A single such rank is normal: one frequent query has most of the variance there, and the interval allows for it.
+    """
     weak = [one for one in context.support if _has_few_degrees(one)]
     if not weak:
         return
     least = min(one.degrees_of_freedom or 0 for one in weak)
     ranks = [one.rank for one in weak]
+    most = 2 * len(weak) > len(context.support)
+    subject = _ranks_have(ranks)
     yield Finding(
         "few-degrees-of-freedom",
-        "warning",
-        f"Few queries determine {format_ranks(ranks)}: {least:.1f} degrees of freedom"
-        + (" or more" if len(weak) > 1 else ""),
+        "warning" if most else "info",
+        (f"The whole curve depends on few queries: {subject}" if most else subject[:1].upper() + subject[1:])
+        + f" fewer than {_FEW_DEGREES:.0f} degrees of freedom ({least:.1f} the fewest)",
         len(weak),
         evidence={"ranks": ranks},
         remedy="The intervals allow for it and are wide. Harvest a longer period, or use plan to see how much data is "
@@ -182,35 +204,40 @@ def find_few_degrees(context: Context) -> Iterator[Finding]:
 
 
 def _has_few_degrees(support: RankSupport) -> bool:
-    return support.degrees_of_freedom is not None and support.degrees_of_freedom < FEW_DEGREES
+    return support.degrees_of_freedom is not None and support.degrees_of_freedom < _FEW_DEGREES
 
 
 def find_dominant_buckets(context: Context) -> Iterator[Finding]:
-    """Find ranks whose variance comes mostly from one bucket: it holds a large query, or there are few queries."""
+    """Find the rank whose variance comes most from one query; a warning if the others add next to nothing.
+
+    If leaving one query out changes an estimate by more than its standard error, the query is nearly all of the data.
+    """
     buckets = len(context.harvest.buckets)
     threshold = max(_DOMINANT_SHARE, _DOMINANT_TIMES / max(buckets, 1))
-    dominated = [
-        one
-        for one in context.support
-        if (one.largest_bucket_share or 0) > threshold and (one.bucket_is_oversized or not _has_few_degrees(one))
-    ]
+    dominated = [one for one in context.support if (one.largest_bucket_share or 0) > threshold]
     if not dominated:
         return
-    oversized = [one for one in dominated if one.bucket_is_oversized]
-    worst = max(oversized or dominated, key=lambda one: one.largest_bucket_share or 0)
-    message = f"One of {buckets} buckets of queries makes {worst.largest_bucket_share:.0%} of the variance at rank "
-    message += f"{worst.rank}. "
-    if oversized:
-        message += f"It has {worst.largest_bucket_size:.0f} times the mean impressions or clicks of a bucket"
-        remedy = "Look for a query, or an aggregated row, with most of the impressions: a crawler, or a test."
-    else:
-        message += "It has not many more impressions or clicks than others: few queries determine that rank"
-        remedy = (
-            "That happens by chance if there are few queries. Harvest a longer period, or use plan to see how much "
-        )
-        remedy += "data is needed."
-    evidence = {"ranks": [one.rank for one in dominated], "largest_bucket_size": worst.largest_bucket_size}
-    yield Finding("dominant-bucket", "warning", message, len(dominated), evidence=evidence, remedy=remedy)
+    worst = max(dominated, key=lambda one: one.largest_bucket_share or 0)
+    share = worst.largest_bucket_share or 0.0
+    # se² = (B − 1)/B Σ d², so that d_b exceeds se if its share of Σ d² exceeds (B − 1)/B.
+    decisive = share > (buckets - 1) / buckets
+    query = context.largest_queries.get(worst.largest_bucket) if worst.largest_bucket is not None else None
+    one_query = query is not None and query.share > _MOST_CLICKS
+    subject = "One query" if one_query else f"One of {buckets} buckets of queries"
+    yield Finding(
+        "dominant-bucket",
+        "warning" if decisive else "info",
+        f"{subject} has {share:.0%} of the variance at rank {worst.rank}"
+        + (f". Without it, the propensity would be {worst.without_bucket:.2f} times the estimate"),
+        len(dominated),
+        example=query.name if query is not None and one_query else None,
+        evidence={"ranks": [one.rank for one in dominated], "share": share},
+        remedy=(
+            "The rank has no other data to speak of. Harvest a longer period."
+            if decisive
+            else "A frequent query is normal, and the interval allows for it."
+        ),
+    )
 
 
 def find_similar_rankers(context: Context) -> Iterator[Finding]:
@@ -253,7 +280,7 @@ def report_repeated_pairs(context: Context) -> Iterator[Finding]:
     rare = share < _RARE_SHARE
     yield Finding(
         "few-repeated-pairs" if rare else "repeated-pairs",
-        "warning" if rare else "info",
+        "info",
         "{repeated} of {pairs} (query, document) pairs " + f"({share:.1%}) were shown at two ranks",
         repeated,
         evidence={"repeated": repeated, "pairs": total},
@@ -262,11 +289,35 @@ def report_repeated_pairs(context: Context) -> Iterator[Finding]:
     )
 
 
+def report_page_depth(context: Context) -> Iterator[Finding]:
+    """Report how many page views reach the deepest rank, if pages end at different depths."""
+    pairs = context.ranker_pairs
+    if pairs is None or pairs.log_shown is None:
+        return
+    reached = np.where(context.harvest.counts("ranker", "rank")[0] > 0, np.exp(pairs.log_shown), 0.0)
+    share = pairs.page_views.sum(axis=0) @ reached / max(pairs.page_views.sum(), 1)
+    fewest = int(np.argmin(share))
+    yield Finding(
+        "page-depth",
+        "info",
+        f"Pages end at different ranks: about {share[fewest]:.0%} of the page views that have a result at rank "
+        f"{fewest + 1} show it. Curves and intervals allow for it",
+        evidence={
+            "shown": {
+                name: [round(float(one), 3) for one in row]
+                for name, row in zip(context.harvest.rankers, reached, strict=True)
+            }
+        },
+        remedy="If the depth of a page depends on the query, posbias cannot correct for it. Log whole pages.",
+    )
+
+
 def measure_support(curve: Jackknife | None, residuals: Residuals | None, harvest: Harvest) -> tuple[RankSupport, ...]:
     """Return the data behind each rank from the second on, by the refits of a curve and the ranker pairs."""
     ranks = harvest.max_rank
     compared = compared_ranks(residuals) if residuals is not None else [{}] * ranks
-    degrees, share, size = np.full((3, ranks), np.nan)
+    degrees, share, without = np.full((3, ranks), np.nan)
+    largest: list[int | None] = [None] * ranks
     if curve is not None:
         known = np.isfinite(curve.log_propensity) & np.isfinite(curve.changes).all(axis=0)
         squares = np.where(known, curve.changes, 0.0) ** 2
@@ -274,21 +325,42 @@ def measure_support(curve: Jackknife | None, residuals: Residuals | None, harves
         varies = known & (total > 1e-12)
         degrees = np.where(varies, satterthwaite(np.where(known, curve.changes, 0.0)), np.nan)
         share = np.where(varies, squares.max(axis=0) / np.where(total > 0, total, 1), np.nan)
+        worst = squares.argmax(axis=0)
+        without = np.where(varies, np.exp(curve.changes[worst, np.arange(ranks)]), np.nan)
         # If the estimator left buckets out, it is not known which bucket each refit leaves out.
         if len(squares) == len(harvest.buckets):
-            counts = harvest.counts("bucket")
-            sizes = (counts / np.maximum(counts.mean(axis=1, keepdims=True), 1e-300)).max(axis=0)
-            size = np.where(varies, sizes[squares.argmax(axis=0)], np.nan)
+            largest = [int(harvest.buckets[worst[k]]) if varies[k] else None for k in range(ranks)]
     return tuple(
         RankSupport(
             rank=k + 1,
             degrees_of_freedom=round_significant(degrees[k]),
             largest_bucket_share=round_significant(share[k]),
-            largest_bucket_size=round_significant(size[k]),
+            largest_bucket=largest[k],
+            without_bucket=round_significant(without[k]),
             compared_ranks=compared[k],
         )
         for k in range(1, ranks)
     )
+
+
+def count_largest_queries(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) -> dict[int, LargestQuery]:
+    """Return the query with the most clicks of each bucket."""
+    plan = QueryPlan(opened.schema, opened.dialect, rankers, max_rank)
+    rows = opened.rows(largest_queries(plan), "Looking for frequent queries")
+    return {int(bucket): LargestQuery(str(name), most / total) for bucket, name, most, total in rows if total}
+
+
+@dataclass(frozen=True)
+class LargestQuery:
+    """The query with the most clicks of a bucket.
+
+    Attributes:
+        name (str): its id.
+        share (float): its share of the clicks of the bucket.
+    """
+
+    name: str
+    share: float
 
 
 @dataclass(frozen=True)
@@ -299,21 +371,17 @@ class RankSupport:
         rank (int): the rank, from 1.
         degrees_of_freedom (float or None): of its standard error; about the number of equally influential buckets.
         largest_bucket_share (float or None): the share of its variance that comes from one bucket of queries.
-        largest_bucket_size (float or None): impressions or clicks of that bucket over the mean of all buckets,
-            whichever is larger.
+        largest_bucket (int or None): the number of that bucket.
+        without_bucket (float or None): the estimate without that bucket, as a multiple of the estimate with it.
         compared_ranks (dict): the ranks that it is mostly compared with, and their shares of the information.
     """
 
     rank: int
     degrees_of_freedom: float | None
     largest_bucket_share: float | None
-    largest_bucket_size: float | None
+    largest_bucket: int | None
+    without_bucket: float | None
     compared_ranks: dict[int, float]
-
-    @property
-    def bucket_is_oversized(self) -> bool:
-        """Whether its largest bucket has more impressions or clicks than chance explains."""
-        return self.largest_bucket_size is not None and self.largest_bucket_size >= _OVERSIZED_BUCKET
 
     def to_dict(self) -> dict[str, Any]:
         """Return the support as `--json` prints it."""
@@ -340,7 +408,7 @@ def _largest_shares(shares: FloatArray) -> dict[int, float]:
 def one_curve_test(context: Context) -> Iterator[AssumptionTest]:
     """Test whether one curve explains the clicks of all rankers at all pairs of ranks."""
     if context.one_curve is not None:
-        yield from assumption_tests(context.one_curve, context.harvest.rankers)
+        yield from assumption_tests(context.one_curve, context.harvest)
 
 
 def note_missing_rankers(context: Context) -> Iterator[Finding]:
@@ -412,6 +480,32 @@ def _t_test(difference: float, changes: FloatArray) -> FTest:
     return FTest(statistic, 1, degrees, f_tail(1, degrees, statistic))
 
 
+def report_overlap(context: Context) -> Iterator[Finding]:
+    """Report, in replay, whether the rankers overlap in time, as the harvest found it."""
+    yield from (f for f in context.harvest.findings if f.code in ("rankers-overlap", "rankers-replaced"))
+
+
+def drift_test(context: Context) -> Iterator[AssumptionTest]:
+    """Test, in replay, whether comparisons within a period of time give the same curve as those across periods."""
+    if context.within is None:
+        return
+    buckets = np.union1d(context.harvest.buckets, context.within.buckets)
+    curves = [_curve_by_bucket(harvest, buckets) for harvest in (context.harvest, context.within)]
+    if curves[0] is None or curves[1] is None:
+        return
+    result = _compare_classes(curves[0], curves[1])
+    if not result.tested:
+        return
+    violated = Finding(
+        "relevance-drifts",
+        "warning",
+        "Relevance changed over time: documents compared with themselves within one day give another curve than across "
+        f"days ({format_p_value(result.p_value)})",
+        remedy="Use the curve from within days: name the column of the day (window).",
+    )
+    yield AssumptionTest(result, violated)
+
+
 # ---- Traffic
 
 
@@ -434,42 +528,65 @@ def independence_test(context: Context) -> Iterator[AssumptionTest]:
 
 
 def split_test(context: Context) -> Iterator[AssumptionTest]:
-    """Test whether page views were split as intended: a χ² test, scaled by the dispersion over buckets."""
+    """Test whether page views were split as intended: a χ² test, scaled by the dispersion over buckets.
+
+    If the log has units, rankers were drawn for each of them. Then units are tested, or the page views of each bucket
+    of units if there is only a harvest (`unit_split_test`).
+    """
     shares, harvest = context.intended_shares, context.harvest
     if shares is None:
         return
     views = harvest.views.sum(axis=0)
     included = shares > 0
-    expected = views[included].sum() * shares[included]
-    numerator = int(included.sum()) - 1
-    denominator = float(max(len(harvest.views) - 1, 1))
-    scale = max(1.0, dispersion(harvest.views))
-    statistic = float(((views[included] - expected) ** 2 / expected).sum() / (numerator * scale))
-    result = FTest(statistic, numerator, denominator, f_tail(numerator, denominator, statistic))
+    by_unit = harvest.units.by_unit.views if harvest.units is not None else None
+    if context.units is not None:
+        by_unit, views = context.units, context.units.sum(axis=0)
+    what = "Page views" if context.units is None else "Units"
+    if by_unit is None:
+        expected = views[included].sum() * shares[included]
+        numerator = int(included.sum()) - 1
+        denominator = float(max(len(harvest.views) - 1, 1))
+        scale = max(1.0, dispersion(harvest.views))
+        statistic = float(((views[included] - expected) ** 2 / expected).sum() / (numerator * scale))
+        result = FTest(statistic, numerator, denominator, f_tail(numerator, denominator, statistic))
+    else:
+        result = unit_split_test(by_unit[:, included], shares[included])
     found = {name: int(n) for name, n, use in zip(harvest.rankers, views, included, strict=True) if use}
     intended = {name: float(share) for name, share in zip(harvest.rankers, shares, strict=True)}
     total = max(views[included].sum(), 1)
     found_text = ", ".join(f"{name!r} {n / total:.2%}" for name, n in found.items())
     intended_text = ", ".join(f"{name!r} {share:.2%}" for name, share in intended.items() if share > 0)
     p_value = format_p_value(result.p_value)
-    evidence = {"page_views": found, "intended": intended}
+    evidence = {what.lower().replace(" ", "_"): found, "intended": intended}
     yield AssumptionTest(
         result,
         Finding(
             "sample-ratio-mismatch",
             "warning",
-            f"Page views are not split as intended ({p_value}): found {found_text}, intended {intended_text}",
+            f"{what} are not split as intended ({p_value}): found {found_text}, intended {intended_text}",
             evidence=evidence,
-            remedy="Page views of some ranker were lost, or went to another one. Find out which before you trust any "
+            remedy=f"{what} of some ranker were lost, or went to another one. Find out which before you trust any "
             "comparison of rankers.",
         ),
         Finding(
             "sample-ratio-as-intended",
             "info",
-            f"Page views are split as intended ({p_value}): {found_text}",
+            f"{what} are split as intended ({p_value}): {found_text}",
             evidence=evidence,
         ),
     )
+
+
+def unit_split_test(counts: FloatArray, shares: FloatArray) -> FTest:
+    """Test whether units or their page views, by bucket of units and ranker, have intended shares (Hotelling's T²).
+
+    The page views of a unit may all go to the ranker that was drawn for it: the excess of a ranker over its share
+    varies from bucket to bucket as much as units differ in size. Page views drawn one by one are tested just as well.
+    """
+    excess = counts - counts.sum(axis=1, keepdims=True) * shares
+    # The excesses of all rankers add up to 0.
+    changes = excess[:, :-1]
+    return joint_test(Contrasts.from_deletions(changes.sum(axis=0), changes))
 
 
 def _intended_shares(split: Mapping[str, float], harvest: Harvest) -> FloatArray:
@@ -564,7 +681,7 @@ def page_clicks_test(context: Context) -> Iterator[AssumptionTest]:
 
 
 def find_unusual_pages(context: Context) -> Iterator[Finding]:
-    """Find that every page view has a click, that some have all results clicked, and that none has two clicks."""
+    """Find that every page view has a click, and that none has two clicks."""
     pages = context.page_clicks
     if pages is None:
         return
@@ -582,18 +699,6 @@ def find_unusual_pages(context: Context) -> Iterator[Finding]:
             remedy="Log every page view, with or without a click. On a page that was kept for its click, a result is "
             "clicked more often if nothing else was. That bends the curve, and looks as if users stopped at a click.",
         )
-    if _has_crawlers(pages):
-        yield Finding(
-            "all-clicked-pages",
-            "warning",
-            f"Every result was clicked on {{count}} of {{long_pages}} page views with {FEW_RESULTS} results or more",
-            pages.all_clicked,
-            evidence={
-                "long_pages": pages.long_pages,
-                "expected": round(float(pages.expected_all_clicked.sum()), 1),
-            },
-            remedy="Crawlers and tests click like this, and flatten the curve. Remove them from the log.",
-        )
     expected = pages.page_views * (rates.sum() ** 2 - (rates**2).sum()) / 2
     if not pages.several_clicks_test.tested and not pages.with_several_clicks and expected > _MIN_EXPECTED:
         yield Finding(
@@ -607,34 +712,25 @@ def find_unusual_pages(context: Context) -> Iterator[Finding]:
         )
 
 
-def _has_crawlers(pages: PageClicks) -> bool:
-    """Return whether all results were clicked more often than people do.
-
-    People leave one result out more often than none, unless they click nearly everything. How often they click
-    everything is known from pages that were shown again.
-    """
-    many = _MAX_ALL_CLICKED_SHARE * pages.long_pages
-    if pages.all_clicked < _MIN_ALL_CLICKED or pages.all_clicked <= many:
-        return False
-    if pages.all_clicked > 2 * pages.all_but_one_clicked:
-        return True
-    excess = pages.repeated_all_clicked - pages.expected_all_clicked
-    return wald_test([excess]).p_value < ERROR_LEVEL and float(
-        pages.repeated_all_clicked.sum() - pages.expected_all_clicked.sum()
-    ) > max(_MIN_ALL_CLICKED, many)
+def count_units(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) -> FloatArray | None:
+    """Count units by bucket of units and ranker; None if the log has no units."""
+    if opened.schema.unit is None or opened.schema.natural:
+        return None
+    answer = opened.table(unit_counts(QueryPlan(opened.schema, opened.dialect, rankers, max_rank)), "Counting units")
+    buckets, place = np.unique(answer["bucket"], return_inverse=True)
+    counts = sum_by_index(place * len(rankers) + answer["ranker"], answer["units"], len(buckets) * len(rankers))
+    return counts.reshape(len(buckets), len(rankers)) if len(buckets) else None
 
 
 def count_page_clicks(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) -> PageClicks | None:
     """Count the clicks of page views; None if the log does not identify page views."""
-    schema = opened.schema
-    if schema.impression is None or schema.aggregated or not rankers:
+    histogram = count_click_histogram(opened, rankers, max_rank)
+    if histogram is None:
         return None
-    plan = QueryPlan(schema, opened.dialect, rankers, max_rank)
+    plan = QueryPlan(opened.schema, opened.dialect, rankers, max_rank)
     rows = np.array(opened.rows(page_clicks(plan), "Counting clicks of page views"), dtype=np.float64)
-    if not len(rows):
-        return None
-    views, clicked, several, long, every, all_but_one = (int(n) for n in rows[:, 1:7].sum(axis=0))
-    return PageClicks(views, clicked, several, long, every, all_but_one, *rows[:, 7:].T)
+    views, clicked, several = (int(n) for n in rows[:, 1:4].sum(axis=0))
+    return PageClicks(views, clicked, several, histogram, *rows[:, 4:].T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -643,24 +739,17 @@ class PageClicks:
 
     Attributes:
         page_views, with_click, with_several_clicks (int): page views, those with a click, and with two or more.
-        long_pages (int): page views with five results or more.
-        all_clicked, all_but_one_clicked (int): long pages with every result clicked, and with all but one clicked.
+        histogram (array of shape (M + 1) × (M + 1)): page views by the number of results and of clicks.
         click_pairs (array of length B): ordered pairs of clicks of one page view, on pages that were shown again.
         expected_click_pairs (array of length B): their number if clicks were independent.
-        repeated_all_clicked (array of length B): page views with every result clicked, of pages that were shown again.
-        expected_all_clicked (array of length B): their number if clicks were independent.
     """
 
     page_views: int
     with_click: int
     with_several_clicks: int
-    long_pages: int
-    all_clicked: int
-    all_but_one_clicked: int
+    histogram: FloatArray
     click_pairs: FloatArray
     expected_click_pairs: FloatArray
-    repeated_all_clicked: FloatArray
-    expected_all_clicked: FloatArray
 
     @cached_property
     def several_clicks_test(self) -> FTest:
@@ -672,6 +761,121 @@ class PageClicks:
             return test
         rarer = self.click_pairs.sum() < self.expected_click_pairs.sum()
         return test._replace(p_value=test.p_value / 2 if rarer else 1 - test.p_value / 2)
+
+
+# ---- Crawlers
+#
+# Under the model a user clicks rank k with a probability of at most p_k / max p, no matter how active the user
+# or how relevant the results. Page views with more clicks than such a user ever makes are not those of users.
+
+
+def crawlers_test(context: Context) -> Iterator[Finding]:
+    """Find page views with more clicks than the curve allows any user, if the log was given."""
+    pages, curve = context.page_clicks, next(iter(context.curves.values()), None)
+    if pages is not None and curve is not None:
+        yield from find_crawlers(pages.histogram, curve, context.schema)
+
+
+def find_crawlers(histogram: FloatArray, curve: Jackknife, schema: Schema | None) -> Iterator[Finding]:
+    """Find page views with more clicks than a curve allows any user, and give a filter that leaves them out.
+
+    Arguments:
+        histogram (array of shape (M + 1) × (M + 1)): page views by the number of results and of clicks.
+        curve (Jackknife): the curve with its refits. Crawlers flatten it, so that some of them go unnoticed.
+        schema (Schema or None): the columns of the log, for the filter.
+    """
+    views, at_least = histogram.sum(), np.cumsum(histogram.sum(axis=0)[::-1])[::-1]
+    possible = possible_page_views(histogram, _highest_curve(curve))
+    crawled = exceeds_users(histogram, possible)
+    if not crawled.any():
+        return
+    clicks = int(np.argmax(crawled))
+    count = int(at_least[clicks])
+    # Crawlers with fewer clicks are cut off, too, where their page views begin to be more numerous again.
+    counts = histogram.sum(axis=0)[: clicks + 1]
+    top = int(np.argmax(counts))
+    cut = top + int(np.argmin(counts[top:]))
+    yield Finding(
+        "crawlers",
+        "warning",
+        f"Crawlers? {{count}} of {{page_views}} page views ({count / views:.1%}) have {clicks} clicks or more. "
+        "By the curve, users click that often on {possible} page views at most, however relevant the results are",
+        count,
+        evidence={"page_views": int(views), "clicks": clicks, "possible": int(np.ceil(possible[clicks]))},
+        remedy="Crawlers click all ranks alike and flatten the curve. Leave them out of the log, best by what "
+        "identifies them (user, address, agent), since some of their page views have fewer clicks.",
+        arguments=_filter_arguments(schema, cut),
+    )
+
+
+def possible_page_views(histogram: FloatArray, chances: FloatArray) -> FloatArray:
+    """Return on how many page views users may click c times or more, if they click rank k with these chances at most.
+
+    The relevance of the results differs by page view, in a way that is not known. Of all ways that give as many clicks
+    as there are, the one with the most such page views is taken: some page views of equal relevance f, others of none.
+    """
+    page_views = histogram.sum(axis=1)
+    clicks = histogram.sum(axis=0) @ np.arange(len(page_views))
+    mean = min(1.0, clicks / max(page_views @ np.concatenate([[0.0], np.cumsum(chances)]), 1e-300))
+    relevances = np.geomspace(max(mean, 1e-6), 1.0, _RELEVANCES)
+    return np.asarray(np.max([page_views @ _most_clicks(f * chances) * min(1.0, mean / f) for f in relevances], axis=0))
+
+
+def exceeds_users(histogram: FloatArray, possible: FloatArray) -> BoolArray:
+    """Return for which c page views with c clicks or more are enough to matter, and hardly any can be a user's."""
+    at_least = np.cumsum(histogram.sum(axis=0)[::-1])[::-1]
+    enough = at_least >= max(_MIN_CRAWLED, _MIN_CRAWLED_SHARE * histogram.sum())
+    return np.asarray(enough & (possible < _MAX_USERS_SHARE * at_least))
+
+
+def _highest_curve(curve: Jackknife) -> FloatArray:
+    """Return the upper limits of a curve over its highest; 1 where a rank has no estimate."""
+    known = np.isfinite(curve.log_propensity) & np.isfinite(curve.changes).all(axis=0)
+    error = np.sqrt((np.where(known, curve.changes, 0.0) ** 2).sum(axis=0))
+    high = np.where(known, np.exp(curve.log_propensity + _Z95 * error), np.inf)
+    level = np.nanmax(np.where(known, np.exp(curve.log_propensity), np.nan), initial=1.0)
+    return np.asarray(np.minimum(high / level, 1.0))
+
+
+def _most_clicks(chances: FloatArray) -> FloatArray:
+    """Return the probability of c independent clicks or more on the first n ranks, for each n and c.
+
+    >>> _most_clicks(np.array([1.0, 0.5])).tolist()
+    [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.5]]
+    """
+    ranks = len(chances)
+    exactly = np.zeros((ranks + 1, ranks + 1))
+    exactly[0, 0] = 1.0
+    for n, chance in enumerate(chances):
+        exactly[n + 1] = (1 - chance) * exactly[n]
+        exactly[n + 1, 1:] += chance * exactly[n, :-1]
+    return np.asarray(np.cumsum(exactly[:, ::-1], axis=1)[:, ::-1])
+
+
+def _filter_arguments(schema: Schema | None, clicks: int) -> Arguments:
+    """Return a query that leaves out page views with so many clicks, or the users who have one, if they are known."""
+    if schema is None or schema.impression is None or schema.click is None:
+        return {}
+    unused = [column for column in schema.types if column not in schema.roles.values()]
+    user = schema.unit or guess_column("unit", "user_id", unused)
+    page, click = (f'"{name}"' for name in (schema.impression, schema.click))
+    who, keys = (f'"{user}"', f'"{user}", {page}') if user else (page, page)
+    crawled = f"SELECT {who} FROM source WHERE {who} IS NOT NULL GROUP BY {keys}"
+    crawled += f" HAVING SUM(CAST({click} AS INTEGER)) >= {clicks}"
+    return {"sql": f"SELECT * FROM source WHERE {who} IS NULL OR {who} NOT IN ({crawled})"}
+
+
+def count_click_histogram(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) -> FloatArray | None:
+    """Count page views by results and clicks, (M + 1) × (M + 1); None if the log does not identify page views."""
+    schema = opened.schema
+    if schema.impression is None or schema.aggregated or not rankers:
+        return None
+    plan = QueryPlan(schema, opened.dialect, rankers, max_rank)
+    histogram = np.zeros((max_rank + 1, max_rank + 1))
+    for shown, clicks, views in opened.rows(click_histogram(plan), "Counting clicks of page views"):
+        # A result that was logged twice does not make a page longer than it can be.
+        histogram[min(shown, max_rank), min(clicks, max_rank)] += views
+    return histogram if histogram.any() else None
 
 
 # ---- A proxy of relevance
@@ -689,7 +893,8 @@ def proxy_test(context: Context) -> Iterator[AssumptionTest]:
         yield _proxy_not_tested(proxy, "the harvest holds sums over pairs of ranks, which give no curve by class")
         return
     clicks = {label(key): int(harvest.segment(key).clicks.sum()) for key in harvest.segments}
-    curves = {label(key): curve for key in harvest.segments if (curve := _class_curve(harvest, key)) is not None}
+    fitted = {label(key): _curve_by_bucket(harvest.segment(key), harvest.buckets) for key in harvest.segments}
+    curves = {name: curve for name, curve in fitted.items() if curve is not None}
     reference = max(curves, key=lambda name: clicks[name], default="")
     tests = {name: _compare_classes(curves[reference], curve) for name, curve in curves.items() if name != reference}
     tests = {name: test for name, test in tests.items() if test.tested}
@@ -741,18 +946,17 @@ def _proxy_not_tested(proxy: str, reason: str) -> AssumptionTest:
     )
 
 
-def _class_curve(harvest: Harvest, key: tuple[str | None, ...]) -> Jackknife | None:
-    """Fit the curve of one class, with a refit for each bucket of the whole harvest; None if it has no curve."""
-    own = harvest.segment(key)
+def _curve_by_bucket(own: Harvest, buckets: IntArray) -> Jackknife | None:
+    """Fit the curve of a harvest, with a refit for each of the given buckets; None if it has no curve."""
     estimator = CrossFit(interval=None)
     counts = estimator.count(own)
-    # If CrossFit left buckets out, the classes cannot be paired by bucket.
-    if not counts.clicked or counts.buckets != len(own.buckets):
+    # If CrossFit left buckets out, curves cannot be paired by bucket.
+    if not counts.clicked or counts.buckets < 2 or counts.buckets != len(own.buckets):
         return None
     curve = estimator.curves(counts, np.ones(counts.buckets))
-    # A bucket without this class does not change its curve.
-    refits = np.tile(curve, (len(harvest.buckets), 1))
-    refits[lookup(own.buckets, harvest.buckets)] = estimator.curves(counts, deletion_weights(counts.buckets))
+    # A bucket without data does not change the curve.
+    refits = np.tile(curve, (len(buckets), 1))
+    refits[lookup(own.buckets, buckets)] = estimator.curves(counts, deletion_weights(counts.buckets))
     return Jackknife(curve, refits)
 
 

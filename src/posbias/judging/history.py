@@ -1,27 +1,34 @@
 """Curves by day, in one Parquet file.
 
 `History` holds one curve for each day. The file has a row for each day and rank, so that any tool can read it. posbias
-reads it strictly, because a file can be damaged or edited.
+reads it strictly, because a file can be damaged or edited. `History.check` compares the last days with a reference
+period: it finds slow changes, which a comparison of each day with the week before does not see.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
 from itertools import groupby, pairwise
 from typing import Any
 
-from posbias._files import HISTORY, atomic_write, special_file_kind
+import numpy as np
+
+from posbias._arrays import FloatArray
+from posbias._files import HISTORY, atomic_write, lock_file, special_file_kind
 from posbias._json import RecordError
+from posbias._stats import t_quantile
 from posbias._text import listed, printable
-from posbias._validate import as_path, texts
+from posbias._validate import as_path, integer, texts
 from posbias.curves.curve import Curve, Position
 from posbias.curves.files import MOST_RANKS, is_one, read_position
 from posbias.errors import CurveError
 from posbias.findings import wrap_printable
 from posbias.harvesting.files import first_line, read_parquet
+from posbias.judging.compare import ComparedCurve, Comparison, compare_curves
+from posbias.judging.significance import Contrasts
 from posbias.version import __version__
 
 FORMAT = 1
@@ -44,9 +51,10 @@ _COLUMNS = {
 }
 _POSITION_COLUMNS = tuple(name for name in _COLUMNS if name not in (*_DAY_COLUMNS, "rank"))
 _NEVER_NULL = ("date", "estimator", "findings", "rank", "impressions", "clicks")
-_WIDTH = 80
-# The table shows at most this many ranks.
-_MAX_TABLE_RANKS = 5
+# The table shows at most this many ranks, each in a cell of this width.
+_MAX_TABLE_RANKS, _CELL = 3, 20
+# The level of `History.check`, and of the marks in the table, which compare a day with so many days before it.
+CHECK_LEVEL, _DAYS_BEFORE = 0.9998, 7
 # Up to this many missing days in a row have a line each.
 _MAX_MISSING_LINES = 7
 # At most this many changes of the estimator are listed, the last ones.
@@ -112,6 +120,71 @@ class History:
         """The days with another estimator or level than the day before, which cannot be compared with it."""
         return tuple(day for before, day in pairwise(self.days) if day.estimated_with != before.estimated_with)
 
+    def check(
+        self, reference: tuple[date | str, date | str], *, days: int = 7, span: int = 1, level: float = CHECK_LEVEL
+    ) -> Comparison:
+        """Compare the curves of the last days with those of a reference period.
+
+        At each rank, log p is averaged over the days of each period, weighted by impressions. The errors come from the
+        intervals of the days. If the days of the reference period vary more than these say, the errors grow with them.
+
+        Arguments:
+            reference (pair of date or str): the first and the last day of a period without problems. Keep it fixed:
+                a reference that moves along follows a slow change.
+            days (int, default 7): the length of the last period, up to the last day of the history.
+            span (int, default 1): how many days of data each curve has. With 7, as for curves of a week that ends with
+                the day, only every seventh curve is used, so that no data count twice.
+            level (float, default 0.9998): the level. At 0.9998, fewer than 5% of histories without a change have an
+                alarm in 90 nightly checks.
+
+        Returns:
+            Comparison: the ratio of the last days to the reference at each rank.
+
+        Example:
+            >>> import posbias
+            >>> history = History()
+            >>> for day in range(1, 13):
+            ...     world = posbias.World(queries=1000, max_rank=3, eta=1.0 if day < 9 else 1.3, seed=day)
+            ...     harvest = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=3)
+            ...     history = history.add(posbias.CrossFit().fit(harvest).curve(), f"2026-03-{day:02}")
+            >>> found = history.check(("2026-03-01", "2026-03-07"), days=4)
+            >>> found.names, found.differs
+            (('reference', 'last 4 days'), True)
+        """
+        before, after = self._periods(reference, days, span)
+        last = "last day" if days == 1 else f"last {days:,} days"
+        compared = _compare_periods(before, after, level, ("reference", last))
+        used = f"reference: {_describe_period(before)}; {last}: {_describe_period(after)}"
+        return replace(compared, no_joint=used)
+
+    def _periods(
+        self, reference: tuple[date | str, date | str], days: int, span: int
+    ) -> tuple[Sequence[Day], Sequence[Day]]:
+        """Return the days of the reference period and of the last period that share no data."""
+        if isinstance(reference, str) or len(reference) != 2:
+            raise CurveError(f"reference must be two days, the first and the last, not {reference!r}.")
+        first, last = map(parse_date, reference)
+        days, span = (integer(name, n, 1, error=CurveError) for name, n in (("days", days), ("span", span)))
+        if not self.days:
+            raise CurveError("The history has no days yet: there is nothing to check.")
+        end = self.days[-1].date
+        before = _every(span, [day for day in self.days if first <= day.date <= last])
+        after = _every(span, [day for day in self.days if day.date > end - timedelta(days=days)])
+        if not before:
+            raise CurveError(f"The history has no curve from {first} to {last}: choose another reference period.")
+        if after[0].date - timedelta(days=span - 1) <= before[-1].date:
+            raise CurveError(
+                f"The last {days:,} days of the history begin with data of {after[0].date - timedelta(days=span - 1)}, "
+                f"which is in the reference period (up to {before[-1].date}). Check fewer days, or add later days."
+            )
+        settings = list(dict.fromkeys(day.estimated_with for day in (*before, *after)))
+        if len(settings) > 1:
+            raise CurveError(
+                f"The days have different estimators or levels ({'; '.join(settings)}), which cannot be compared. "
+                "Choose a reference period with the settings of the last days, or estimate its days again."
+            )
+        return before, after
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the history as a Parquet file; an interrupted write leaves the old file unchanged."""
         save(self, path)
@@ -127,6 +200,23 @@ class History:
         name = as_path("path", path, CurveError)
         return cls() if new and not os.path.lexists(name) else load(name)
 
+    @classmethod
+    def add_to_file(
+        cls, path: str | os.PathLike[str], curve: Curve, on: date | str, findings: Sequence[str] = ()
+    ) -> History:
+        """Add the curve of a day to a file, which is created if needed, and return the history that it has then.
+
+        Several processes may add days at once: each waits for the others, so that no day is lost.
+
+        Arguments:
+            path (str or path): the file.
+            curve, on, findings: as in `add`.
+        """
+        with lock_file(path):
+            history = cls.load(path, new=True).add(curve, on, findings)
+            history.save(path)
+        return history
+
     def to_dict(self) -> dict[str, Any]:
         """Return the history as `--json` prints it."""
         return {
@@ -136,17 +226,40 @@ class History:
             "version": __version__,
         }
 
+    def _changed_ranks(self, number: int) -> set[int]:
+        """Return the ranks at which a day differs from the week before it."""
+        day, earlier = self.days[number], self.days[:number]
+        start = day.date - timedelta(days=_DAYS_BEFORE)
+        before = [other for other in earlier if other.date >= start and other.estimated_with == day.estimated_with]
+        if not before or not _errors(day):
+            return set()
+        inflation = _inflation(before)
+        first, second = (_mean_curve(days, inflation, CHECK_LEVEL) for days in (before, [day]))
+        ranks = min(first.max_rank, second.max_rank)
+        value = (second.log_propensity[:ranks] - first.log_propensity[:ranks])[1:]
+        covariances = first.covariance[1:ranks, 1:ranks], second.covariance[1:ranks, 1:ranks]
+        contrasts = Contrasts.from_independent(value, covariances, (first.degrees[1:ranks], second.degrees[1:ranks]))
+        # Bonferroni's correction for the number of ranks.
+        quantile = t_quantile(contrasts.degrees, 1 - (1 - CHECK_LEVEL) / 2 / max(len(value), 1))
+        return {int(k) + 2 for k in np.flatnonzero(np.abs(value) > quantile * contrasts.standard_error)}
+
     def to_text(self) -> str:
-        """Return a table with a line for each day: the propensities of some ranks, and the findings."""
+        """Return a table with a line for each day: some ranks with their intervals, changes marked, and findings."""
         if not self.days:
             return "The history has no days yet."
         ranks = _table_ranks(max(p.position for day in self.days for p in day.positions))
-        lines = [f"{'date':<10}" + "".join(f"{f'rank {k}':>9}" for k in ranks) + "  findings"]
+        lines = [f"{'date':<10}" + "".join(f"  {f'rank {k} (interval)':<{_CELL}}" for k in ranks).rstrip()]
+        changed = [self._changed_ranks(number) for number in range(len(self.days))]
         before: date | None = None
-        for day in self.days:
+        for day, marked in zip(self.days, changed, strict=True):
             lines += [] if before is None else _missing_lines(before, day.date)
-            lines.append(_table_row(day, ranks))
+            lines += [_table_row(day, ranks, marked), *_finding_lines(day)]
             before = day.date
+        if any(changed):
+            lines += [
+                "",
+                f"* differs from the {_DAYS_BEFORE} days before it (or fewer) at the {100 * CHECK_LEVEL:g}% level",
+            ]
         if self.changes:
             listed_days = (self.days[0], *self.changes[-_MAX_LISTED_CHANGES:])
             settings = "; ".join(f"{day.estimated_with} from {day.date} on" for day in listed_days)
@@ -298,7 +411,7 @@ def _table_ranks(last: int) -> list[int]:
     """Return the ranks that the table shows, evenly spaced on a log scale.
 
     >>> _table_ranks(10), _table_ranks(3)
-    ([2, 3, 4, 7, 10], [2, 3])
+    ([2, 4, 10], [2, 3])
     """
     if last - 1 <= _MAX_TABLE_RANKS:
         return list(range(2, last + 1))
@@ -310,14 +423,119 @@ def _missing_lines(before: date, after: date) -> list[str]:
     """Return a line for each day between two, or one line for many: a mistyped year may be centuries away."""
     days = [before + timedelta(days=n) for n in range(1, min((after - before).days, _MAX_MISSING_LINES + 2))]
     if len(days) > _MAX_MISSING_LINES:
-        return [f"{days[0]}{'–':>9}  missing, and {(after - before).days - 2:,} days after it"]
-    return [f"{day}{'–':>9}  missing" for day in days]
+        return [f"{days[0]}  – missing, and {(after - before).days - 2:,} days after it"]
+    return [f"{day}  – missing" for day in days]
 
 
-def _table_row(day: Day, ranks: Iterable[int]) -> str:
-    propensity = {p.position: p.propensity for p in day.positions}
-    values = [propensity.get(k) for k in ranks]
-    row = f"{day.date}" + "".join(f"{'–' if p is None else f'{p:.3f}':>9}" for p in values)
-    findings = printable("; ".join(day.findings))
-    room = _WIDTH - len(row) - 2
-    return f"{row}  {findings if len(findings) <= room else f'{findings[: room - 1]}…'}".rstrip()
+def _table_row(day: Day, ranks: Iterable[int], changed: set[int]) -> str:
+    positions = {p.position: p for p in day.positions}
+    cells = (_cell(positions.get(k), k in changed) for k in ranks)
+    return (f"{day.date}" + "".join(f"  {cell:<{_CELL}}" for cell in cells)).rstrip()
+
+
+def _cell(position: Position | None, changed: bool) -> str:
+    if position is None or position.propensity is None:
+        return "–"
+    ends = "" if position.low is None else f" {position.low:.3f}–{_upper_end(position)}"
+    return f"{position.propensity:.3f}{ends}{'*' * changed}"
+
+
+def _upper_end(position: Position) -> str:
+    return "∞" if position.high is None else f"{position.high:.3f}"
+
+
+def _finding_lines(day: Day) -> list[str]:
+    return [line for finding in day.findings for line in wrap_printable(finding, "            ! ", " " * 14)]
+
+
+# ---- Periods compared
+
+
+def _every(span: int, days: Sequence[Day]) -> list[Day]:
+    """Return days that are at least `span` days apart, from the last one back, in order."""
+    chosen: list[Day] = []
+    for day in reversed(days):
+        if not chosen or (chosen[-1].date - day.date).days >= span:
+            chosen.append(day)
+    return chosen[::-1]
+
+
+def _errors(day: Day) -> dict[int, tuple[float, float]]:
+    """Return the standard error of log p and its degrees of freedom, by rank, where a day has an interval."""
+    errors = {}
+    for p in day.positions:
+        if p.position > 1 and p.propensity and p.low and p.high and day.level is not None:
+            # A percentile interval has no degrees of freedom.
+            degrees = np.inf if p.degrees_of_freedom is None else p.degrees_of_freedom
+            quantile = float(t_quantile(np.array([degrees]), (1 + day.level) / 2)[0])
+            errors[p.position] = (float(np.log(p.high / p.low)) / 2 / quantile, degrees)
+    return {rank: error for rank, error in errors.items() if error[0] > 0}
+
+
+def _compare_periods(before: Sequence[Day], after: Sequence[Day], level: float, names: tuple[str, str]) -> Comparison:
+    """Compare two periods of days that share no data, by the mean of log p at each rank.
+
+    The ranks of a day have errors that depend on each other, in a way that a history does not keep. Treated as
+    independent, they give p-values that are too large, if anything.
+    """
+    inflation = _inflation(before)
+    first, second = (_mean_curve(days, inflation, level) for days in (before, after))
+    return replace(compare_curves(first, second, level, names), joint=None)
+
+
+def _describe_period(days: Sequence[Day]) -> str:
+    dates = f"{days[0].date} to {days[-1].date}" if len(days) > 1 else str(days[0].date)
+    return f"{dates} ({len(days):,} curve{'s'[: len(days) > 1]})"
+
+
+def _inflation(days: Sequence[Day]) -> dict[int, float]:
+    """Return how much more log p varies between days than its errors say, by rank: 1 or more.
+
+    It is at least that of all ranks together, which is better known.
+    """
+    squares, degrees = {}, {}
+    for rank, values, errors, weights, _ in _by_rank(days):
+        squares[rank] = float((((values - weights @ values) / errors) ** 2).sum())
+        degrees[rank] = len(values) - 1
+    together = sum(squares.values()) / max(sum(degrees.values()), 1)
+    return {rank: max(1.0, together, squares[rank] / max(degrees[rank], 1)) for rank in squares}
+
+
+def _mean_curve(days: Sequence[Day], inflation: Mapping[int, float], level: float) -> ComparedCurve:
+    """Return the mean of the curves of some days, with the errors of a mean."""
+    last = max(p.position for day in days for p in day.positions)
+    x, variance, degrees = np.full(last, np.nan), np.full(last, np.nan), np.full(last, np.nan)
+    x[0], variance[0], degrees[0] = 0.0, 0.0, np.inf
+    for rank, values, errors, weights, own_degrees in _by_rank(days):
+        parts = (weights * errors) ** 2
+        x[rank - 1] = weights @ values
+        variance[rank - 1] = inflation.get(rank, 1.0) * parts.sum()
+        # Welch and Satterthwaite.
+        degrees[rank - 1] = (
+            parts.sum() ** 2 / (parts**2 / own_degrees).sum() if np.isfinite(own_degrees).any() else np.inf
+        )
+    counts = {p.position: [0, 0] for day in days for p in day.positions}
+    for p in (p for day in days for p in day.positions):
+        counts[p.position][0] += p.impressions
+        counts[p.position][1] += p.clicks
+    positions = tuple(
+        Position(k, float(np.exp(x[k - 1])) if np.isfinite(x[k - 1]) else None, None, None, n, clicks, None)
+        for k, (n, clicks) in sorted(counts.items())
+    )
+    curve = Curve(days[0].estimator, last, level, None, None, positions, {})
+    return ComparedCurve(x, np.diag(variance), degrees, curve)
+
+
+def _by_rank(days: Sequence[Day]) -> Iterator[tuple[int, FloatArray, FloatArray, FloatArray, FloatArray]]:
+    """Yield each rank with log p, its errors, its weights and its degrees of freedom on the days that have them."""
+    errors = [_errors(day) for day in days]
+    for rank in sorted({rank for each in errors for rank in each}):
+        rows = [
+            (p.propensity or 1.0, *each[rank], p.impressions)
+            for day, each in zip(days, errors, strict=True)
+            for p in day.positions
+            if p.position == rank and rank in each
+        ]
+        value, error, degrees, impressions = np.array(rows, dtype=np.float64).T
+        # Weights by impressions, not by errors: these are smaller where p happened to be large.
+        yield rank, np.log(value), error, impressions / impressions.sum(), degrees

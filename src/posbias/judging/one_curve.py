@@ -5,12 +5,13 @@ clicks on them, A are on pages of i. Under the position-based model A is binomia
 
     A ~ Bin(T, π),    logit π = log(n_i / n_j) + x_k − x_k',    x = log p
 
-with n_i the page views of ranker i. Relevance cancels. One curve x is fitted to all pairs of rankers, and the residuals
-e = A − T π are tested. If they are larger than chance allows, the model is wrong, or traffic depends on the query.
+with n_i the page views of ranker i; if pages end at different depths, n_i s_ik (`PageDepth`). Relevance cancels. One
+curve x is fitted to all pairs of rankers, and the residuals e = A − T π are tested. If they are larger than chance
+allows, the model is wrong, or traffic depends on the query.
 
 - `directions_test` asks for effects Σ c e along a few directions c: a ranker effect, trust bias and a bend.
 - `misfit_test` asks for any misfit: Q = Σ e²/v, with v = T π (1 − π).
-- `same_rank_test` uses only documents that both rankers put at the same rank, so that no curve is involved.
+- `ranker_effect_test` asks for the ranker effect alone: one ranker gets more clicks than curve and traffic explain.
 
 The unit of randomness is a bucket of queries: E_b = A_b − T_b π − v (n_bi / n_i − n_bj / n_j), projected off the fit.
 
@@ -20,21 +21,23 @@ how large an effect would have been detected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, group, sum_by_index
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, lookup, sum_by_index
 from posbias._stats import FTest, f_tail, not_tested, round_significant, satterthwaite_of_squares
 from posbias._text import format_p_value
-from posbias.estimators.base import MIN_BUCKETS
+from posbias.estimators.base import MIN_BUCKETS, deletion_weights
+from posbias.estimators.page_depth import PageDepth
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
-from posbias.harvesting.tables import Strata
-from posbias.judging.significance import AssumptionTest, wald_test
+from posbias.harvesting.tables import Cells
+from posbias.judging.significance import ONE_CURVE_LEVEL, RANKER_EFFECT_LEVEL, AssumptionTest, wald_test
+from posbias.logs.schema import ANY_RANKER
 
 # Only the rankers with most page views are compared: the number of pairs grows with its square.
 MAX_RANKERS = 8
@@ -54,6 +57,8 @@ _MIN_READING = 0.05
 _MAX_NUMBERS = 10**7
 # Pairs of rankers with a smaller variance have too few clicks for e²/v to be χ²; a smaller trace of it is rounding.
 _MIN_VARIANCE, _ROUNDING = 1.0, 1e-6
+# If trust bias that changes a rank by a larger factor could have gone unnoticed, its size is not reported.
+_MAX_FACTOR = 10.0
 # This many pairs of rankers with the largest residuals are named.
 _MAX_NAMED_PAIRS = 3
 _RESEMBLES = {
@@ -75,32 +80,46 @@ _REMEDIES = {
 # ---- The tests as findings
 
 
-def assumption_tests(one_curve: OneCurve, rankers: Sequence[str]) -> list[AssumptionTest]:
+def assumption_tests(one_curve: OneCurve, harvest: Harvest) -> list[AssumptionTest]:
     """Return the tests whether one curve fits all pairs of ranks, and whether a ranker has an effect of its own."""
-    result = _smaller_p_value(one_curve.directions_test, one_curve.misfit_test)
-    evidence = _evidence(one_curve, rankers)
+    evidence = _evidence(one_curve, harvest.rankers)
     violated = Finding(
         "contradictory-pairs",
         "warning",
-        "Pairs of ranks contradict each other: no single curve explains the clicks of all rankers "
-        f"({format_p_value(result.p_value)}). The pattern resembles {one_curve.resemblance}",
+        f"{verdict(one_curve, harvest)}. The pattern resembles {one_curve.resemblance}",
         len(evidence["largest_residuals"]),
         example="; ".join(evidence["largest_residuals"]),
         evidence=evidence,
         remedy=_REMEDIES[next(iter(one_curve.resembles))],
     )
+    passed = _one_curve_finding(one_curve, harvest, evidence)
     return [
-        AssumptionTest(result, violated, _one_curve_finding(one_curve, result, evidence)),
-        *_same_rank_tests(one_curve),
+        AssumptionTest(one_curve.overall_test, violated, passed, level=ONE_CURVE_LEVEL),
+        *_ranker_effect_tests(one_curve),
     ]
 
 
-def _smaller_p_value(directions: FTest, misfit: FTest) -> FTest:
-    """Return the first test with the smaller of both p-values, corrected for there being two (Bonferroni)."""
-    if not directions.tested:
-        return directions
-    p_values = [test.p_value for test in (directions, misfit) if test.tested]
-    return directions._replace(p_value=min(1.0, len(p_values) * min(p_values)))
+def verdict(one_curve: OneCurve, harvest: Harvest) -> str:
+    """Return whether one curve fits all pairs of ranks: the first sentence of every text about it."""
+    p_value = f"{format_p_value(one_curve.overall_test.p_value)}, alarm below {ONE_CURVE_LEVEL:g}"
+    if one_curve.contradicted:
+        return f"Pairs of ranks contradict each other: no single curve fits the clicks of all rankers ({p_value})"
+    reason = _why_not_tested(one_curve, harvest)
+    if reason:
+        return f"Not tested: whether one curve fits all pairs of ranks ({reason})"
+    return f"One curve fits all pairs of ranks ({p_value})"
+
+
+def _why_not_tested(one_curve: OneCurve, harvest: Harvest) -> str:
+    """Return why a test that raises no alarm is no evidence for one curve; an empty text if it is."""
+    if harvest.rankers == (ANY_RANKER,):
+        return "the log names no rankers"
+    if not harvest.layout.ranks_known and not any(finding.code == "rankers-overlap" for finding in harvest.findings):
+        replaced = any(finding.code == "rankers-replaced" for finding in harvest.findings)
+        return "the rankers followed one another in time" if replaced else "nothing shows that rankers overlap in time"
+    if not one_curve.overall_test.tested or not one_curve.can_detect_trust_bias:
+        return "the rankers are too similar, or there is too little data"
+    return ""
 
 
 def _evidence(one_curve: OneCurve, rankers: Sequence[str]) -> dict[str, Any]:
@@ -108,7 +127,7 @@ def _evidence(one_curve: OneCurve, rankers: Sequence[str]) -> dict[str, Any]:
     return {
         "p_value_directions": round_significant(one_curve.directions_test.p_value),
         "p_value_misfit": round_significant(one_curve.misfit_test.p_value),
-        "p_value_same_rank": round_significant(one_curve.same_rank_test.p_value),
+        "p_value_ranker_effect": round_significant(one_curve.ranker_effect_test.p_value),
         "click_rate_ratio": round_significant(one_curve.click_rate_ratio),
         "trust_bias": round_significant(effect),
         "trust_bias_standard_error": round_significant(error),
@@ -139,46 +158,47 @@ def _describe_largest_residuals(one_curve: OneCurve, rankers: Sequence[str]) -> 
     return texts
 
 
-def _one_curve_finding(one_curve: OneCurve, result: FTest, evidence: dict[str, Any]) -> Finding:
+def _one_curve_finding(one_curve: OneCurve, harvest: Harvest, evidence: dict[str, Any]) -> Finding:
     """Return that one curve fits, or that the data could not show that it does not."""
+    untested = bool(_why_not_tested(one_curve, harvest))
     ratio = evidence["click_rate_ratio"]
-    rankers = (
-        f"at rank 1 the best ranker is clicked {ratio:.2f} times as often as the worst"
-        if ratio
-        else "how much the rankers differ is not known"
-    )
-    if not result.tested or not one_curve.can_detect_trust_bias:
-        return Finding(
-            "one-curve-not-tested",
-            "info",
-            "Not tested: whether one curve fits all pairs of ranks. The rankers are too similar, or there is too "
-            f"little data, to detect trust bias or a cascade ({rankers})",
-            evidence=evidence,
-            remedy="Compare the curves by a proxy of relevance (proxy), which works with similar rankers too.",
-        )
+    rankers = f" (at rank 1 the best ranker is clicked {ratio:.2f} times as often as the worst)" if ratio else ""
     return Finding(
-        "one-curve",
+        "one-curve-not-tested" if untested else "one-curve",
         "info",
-        f"One curve fits all pairs of ranks ({format_p_value(result.p_value)}). The test would detect trust bias that "
-        f"changes the curve by {one_curve.detectable_trust_bias:.0%} for documents e times as relevant ({rankers})",
+        f"{verdict(one_curve, harvest)}. {_describe_unnoticed(one_curve)}{rankers}",
         evidence=evidence,
+        remedy="Compare the curves by a proxy of relevance (proxy), which works with similar rankers too." * untested,
     )
 
 
-def _same_rank_tests(one_curve: OneCurve) -> list[AssumptionTest]:
-    result = one_curve.same_rank_test
+def _describe_unnoticed(one_curve: OneCurve) -> str:
+    """Return how much trust bias could have gone unnoticed, as what it does to the last rank."""
+    band = one_curve.unnoticed_band
+    last = int(np.flatnonzero(np.isfinite(band).all(axis=1))[-1]) if np.isfinite(band).any() else 0
+    low, high = band[last]
+    if not last or not np.isfinite(high) or high > _MAX_FACTOR:
+        return "Trust bias of any size could have gone unnoticed"
+    return (
+        f"Trust bias could have gone unnoticed that multiplies the propensity at rank {last + 1} by {low:.2f} to "
+        f"{high:.2f} for documents that are half or twice as relevant as the average"
+    )
+
+
+def _ranker_effect_tests(one_curve: OneCurve) -> list[AssumptionTest]:
+    result = one_curve.ranker_effect_test
     if not result.numerator:
         return []
     violated = Finding(
         "ranker-effect",
         "warning",
-        "Rankers get different clicks on documents that they put at the same rank "
-        f"({format_p_value(result.p_value)}). No curve explains that",
+        "A ranker gets more clicks than others on the same documents, by more than ranks and traffic explain "
+        f"({format_p_value(result.p_value)}, alarm below {RANKER_EFFECT_LEVEL:g})",
         evidence={"resembles": {name: round(value, 1) for name, value in one_curve.resembles.items()}},
-        remedy="Check that traffic is split independently of query and user, that clicks are logged in the same way "
-        "for all rankers, and whether the results around a result matter.",
+        remedy="Check that clicks are logged in the same way for all rankers and none are lost, that traffic is split "
+        "independently of query and user, and whether the results around a result matter.",
     )
-    return [AssumptionTest(result, violated)]
+    return [AssumptionTest(result, violated, level=RANKER_EFFECT_LEVEL)]
 
 
 # ---- The tests
@@ -190,14 +210,17 @@ class OneCurve:
 
     Attributes:
         residuals (Residuals): of clicks, from the best-fitting curve.
+        by_unit (OneCurve or None): the same by buckets of units, such as users, if rankers were assigned to them.
     """
 
     residuals: Residuals
+    by_unit: OneCurve | None = None
 
     @classmethod
-    def of(cls, pairs: RankerPairs) -> OneCurve:
+    def of(cls, pairs: RankerPairs, units: Harvest | None = None) -> OneCurve:
         """Fit one curve to all pairs of rankers."""
-        return cls(Residuals.of_clicks(pairs))
+        by_unit = None if units is None else cls.of(RankerPairs.of(units))
+        return cls(Residuals.of_clicks(pairs), by_unit)
 
     @cached_property
     def directions_test(self) -> FTest:
@@ -207,10 +230,34 @@ class OneCurve:
         return wald_test([self._sum_by_bucket(direction) for direction in directions])
 
     @cached_property
-    def same_rank_test(self) -> FTest:
-        """The test on documents that both rankers put at the same rank, which involves no curve."""
-        pairs = self.residuals.pairs
-        return wald_test([self._sum_by_bucket(effect * pairs.same_rank) for effect in ranker_effects(pairs)])
+    def overall_test(self) -> FTest:
+        """The smaller p-value of the tests of directions and of misfit, corrected for there being two (Bonferroni)."""
+        directions, misfit = self.directions_test, self.misfit_test
+        p_values = [test.p_value for test in (directions, misfit) if test.tested]
+        test = directions
+        if directions.tested:
+            test = directions._replace(p_value=min(1.0, len(p_values) * min(p_values)))
+        return self._larger_p_value(test, lambda by_unit: by_unit.overall_test)
+
+    def _larger_p_value(self, test: FTest, by_unit: Callable[[OneCurve], FTest]) -> FTest:
+        """Return the result of two tests with the larger p-value: by buckets of queries, and of units if there are."""
+        if self.by_unit is None:
+            return test
+        other = by_unit(self.by_unit)
+        return other if other.tested and other.p_value > test.p_value else test
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether no single curve fits. The level is fixed, so that every command has the same verdict."""
+        return self.overall_test.p_value < ONE_CURVE_LEVEL
+
+    @cached_property
+    def ranker_effect_test(self) -> FTest:
+        """The test for a ranker effect alone, on the documents of every two rankers at all pairs of ranks."""
+        return self._larger_p_value(
+            wald_test([self._sum_by_bucket(effect) for effect in ranker_effects(self.residuals.pairs)]),
+            lambda by_unit: by_unit.ranker_effect_test,
+        )
 
     def _sum_by_bucket(self, direction: FloatArray) -> FloatArray:
         return self.residuals.sum_by_bucket(self.residuals.project_off_fit(direction))
@@ -252,6 +299,10 @@ class OneCurve:
             sums = sums - variance * (
                 share[:, pairs.first_ranker[first_row]] - share[:, pairs.second_ranker[first_row]]
             )
+            if pairs.shown_influence is not None:
+                influence = pairs.shown_influence.reshape(pairs.bucket_count, -1)
+                first, second = (place[first_row] for place in pairs.places)
+                sums = sums - variance * (influence[:, first] - influence[:, second])
         design = np.zeros((groups, pairs.max_rank))
         design[np.arange(groups), pairs.first_rank[first_row]] += 1
         design[np.arange(groups), pairs.second_rank[first_row]] -= 1
@@ -280,6 +331,16 @@ class OneCurve:
     def can_detect_trust_bias(self) -> bool:
         """Whether trust bias that is large enough to matter would be detected."""
         return self.detectable_trust_bias <= _MAX_DETECTABLE
+
+    @cached_property
+    def unnoticed_band(self) -> FloatArray:
+        """By what trust bias that may have gone unnoticed multiplies the curve, at least and at most: (M, 2).
+
+        It is for documents half or twice as relevant as the average: x_k (1 ± δ log 2), with δ the detectable size.
+        """
+        x = self.residuals.log_propensity - self.residuals.log_propensity[0]
+        change = np.abs(x) * self.detectable_trust_bias * np.log(2)
+        return np.asarray(np.exp(np.stack([-change, change], axis=1).clip(-_MAX_LOG_PROPENSITY, _MAX_LOG_PROPENSITY)))
 
     @cached_property
     def click_rate_ratio(self) -> float:
@@ -393,37 +454,36 @@ class Residuals:
     Attributes:
         pairs (RankerPairs): the counts.
         log_propensity (array of length M): x = log p; 0 for impressions.
-        expected_share (array): π, the expected share of the first ranker, for each row.
+        excess (array): e = A − T π, of each row.
+        variance (array): v = T π (1 − π), of each row.
         fitted (bool): whether the curve was fitted to these counts. If so, directions are projected off the fit.
     """
 
     pairs: RankerPairs
     log_propensity: FloatArray
-    expected_share: FloatArray
+    excess: FloatArray
+    variance: FloatArray
     fitted: bool
 
     @classmethod
     def of_clicks(cls, pairs: RankerPairs) -> Residuals:
         """Fit the curve that explains the clicks best (Bradley and Terry), and return the residuals."""
-        x = _fit_curve(pairs)
-        return cls(pairs, x, _expected_share(pairs, x), fitted=True)
+        return cls._at(_fit_curve(pairs.trials, pairs.max_rank), pairs, fitted=True)
 
     @classmethod
     def of_impressions(cls, pairs: RankerPairs) -> Residuals:
-        """Return the impressions less what traffic leads to expect, which involves no curve."""
-        pairs = pairs.with_impressions()
-        x = np.zeros(pairs.max_rank)
-        return cls(pairs, x, _expected_share(pairs, x), fitted=False)
+        """Return the impressions less what traffic leads to expect, which involves no curve; odds are by design."""
+        return cls._at(np.zeros(pairs.max_rank), pairs.with_impressions(), fitted=False)
 
-    @cached_property
-    def excess(self) -> FloatArray:
-        """e = A − T π, of each row."""
-        return np.asarray(self.pairs.first_count - self.pairs.total * self.expected_share)
-
-    @cached_property
-    def variance(self) -> FloatArray:
-        """v = T π (1 − π), of each row."""
-        return np.asarray(self.pairs.total * self.expected_share * (1 - self.expected_share))
+    @classmethod
+    def _at(cls, x: FloatArray, pairs: RankerPairs, *, fitted: bool) -> Residuals:
+        trials = pairs.trials
+        share = trials.expected_share(x)
+        expected, variance = (
+            sum_by_index(trials.row, trials.total * values[trials.odds], len(pairs))
+            for values in (share, share * (1 - share))
+        )
+        return cls(pairs, x, pairs.first_count - expected, variance, fitted)
 
     def project_off_fit(self, direction: FloatArray) -> FloatArray:
         """Return a direction less the part that the fitted curve absorbs."""
@@ -449,17 +509,25 @@ class Residuals:
             net = sum_by_index(pairs.first_ranker, pull, rankers) - sum_by_index(pairs.second_ranker, pull, rankers)
             n = pairs.page_views.sum(axis=0)
             sums = sums - pairs.page_views @ np.divide(net, n, out=np.zeros(rankers), where=n > 0)
+            if pairs.shown_influence is not None:
+                influence = pairs.shown_influence.reshape(pairs.bucket_count, -1)
+                first, second = (sum_by_index(place, pull, influence.shape[1]) for place in pairs.places)
+                sums = sums - influence @ (first - second)
         return np.asarray(sums)
 
 
-def _fit_curve(pairs: RankerPairs) -> FloatArray:
+def _fit_curve(trials: Trials, ranks: int) -> FloatArray:
     """Return the x that maximises Σ A log π + C log(1 − π), with mean 0, by Newton's method with bounded steps."""
-    x = np.zeros(pairs.max_rank)
-    ridge = _RIDGE * max(1.0, pairs.total.sum())
+    x = np.zeros(ranks)
+    total, first_count = (
+        sum_by_index(trials.odds, n, len(trials.log_odds)) for n in (trials.total, trials.first_count)
+    )
+    ridge = _RIDGE * max(1.0, total.sum())
     for _ in range(_MAX_STEPS):
-        share = _expected_share(pairs, x)
-        gradient = pairs.sum_by_rank(np.where(pairs.total > 0, pairs.first_count - pairs.total * share, 0.0))
-        hessian = pairs.laplacian(pairs.total * share * (1 - share)) + ridge * np.eye(len(x))
+        share = trials.expected_share(x)
+        gradient = _sum_by_rank(trials.first_rank, trials.second_rank, first_count - total * share, ranks)
+        hessian = _laplacian(trials.first_rank, trials.second_rank, total * share * (1 - share), ranks)
+        hessian += ridge * np.eye(ranks)
         # The gradient sums to 0 but for rounding. Only the ridge acts on that sum, so it would keep Newton from ending.
         step = np.linalg.solve(hessian, gradient - gradient.mean() - ridge * x)
         size = float(np.abs(step).max(initial=0))
@@ -470,31 +538,88 @@ def _fit_curve(pairs: RankerPairs) -> FloatArray:
     return np.asarray(x)
 
 
-def _expected_share(pairs: RankerPairs, x: FloatArray) -> FloatArray:
-    """Return π = 1 / (1 + exp(−(log odds + x_k − x_k')))."""
-    return np.asarray(1 / (1 + np.exp(-(pairs.log_odds + x[pairs.first_rank] - x[pairs.second_rank]))))
+def _sum_by_rank(first_rank: IntArray, second_rank: IntArray, values: FloatArray, ranks: int) -> FloatArray:
+    """Return Σ values (1[k] − 1[k']), by rank."""
+    return sum_by_index(first_rank, values, ranks) - sum_by_index(second_rank, values, ranks)
+
+
+def _laplacian(first_rank: IntArray, second_rank: IntArray, weights: FloatArray, ranks: int) -> FloatArray:
+    """Return the Laplacian of ranks as nodes: Σ weights (1[k] − 1[k'])(1[k] − 1[k'])ᵀ."""
+    adjacency = sum_by_index(first_rank * ranks + second_rank, weights, ranks**2).reshape(ranks, ranks)
+    adjacency += adjacency.T
+    return np.asarray(np.diag(adjacency.sum(axis=1)) - adjacency)
 
 
 # ---- Counts
 
 
 @dataclass(frozen=True, eq=False)
-class RankerPairs:
-    """Clicks of every two rankers on the same documents: a row for each bucket, stratum and two of its cells.
+class Trials:
+    """Clicks on the documents of two rankers, with the odds that they are on a page of the first.
 
-    Where the odds come from traffic, all strata of a bucket with the same i, k, j and k' are one row.
+    There is a row for each row of `RankerPairs` and each of the odds that occur in it; rows without clicks are left
+    out. Few odds occur in a log, so that a curve is fitted to odds and not to strata.
+
+    Attributes:
+        row (array of int): the row of `RankerPairs`.
+        odds (array of int): the index of the odds.
+        total (array of float): T, the clicks of both rankers.
+        first_count (array of float): A, those of the first.
+        log_odds (array of float): the log of exposure by i over that by j, of each of the odds.
+        first_rank, second_rank (array of int): k and k', from 0, of each of the odds.
+    """
+
+    row: IntArray
+    odds: IntArray
+    total: FloatArray
+    first_count: FloatArray
+    log_odds: FloatArray
+    first_rank: IntArray
+    second_rank: IntArray
+
+    @classmethod
+    def as_observed(cls, cells: Cells, a: IntArray, b: IntArray, row: IntArray) -> Trials:
+        """Return the trials of pairs of cells a and b, each of a row, with the odds of their impressions."""
+        clicked = np.flatnonzero(cells.clicks[a] + cells.clicks[b])
+        a, b, row = a[clicked], b[clicked], row[clicked]
+        each = cells.impressions // cells.pairs
+        # The ranker, the rank and the exposure of a cell as one number.
+        place = cells.ranker * (int(cells.rank.max(initial=0)) + 1) + cells.rank
+        place = place * (int(each.max(initial=0)) + 1) + each
+        first, odds = group([place[a], place[b]])
+        one, two = a[first], b[first]
+        return cls(
+            row=row,
+            odds=odds,
+            total=(cells.clicks[a] + cells.clicks[b]).astype(np.float64),
+            first_count=cells.clicks[a].astype(np.float64),
+            log_odds=np.log(each[one]) - np.log(each[two]),
+            first_rank=cells.rank[one] - 1,
+            second_rank=cells.rank[two] - 1,
+        )
+
+    def expected_share(self, x: FloatArray) -> FloatArray:
+        """Return π = 1 / (1 + exp(−(log odds + x_k − x_k'))) of each of the odds."""
+        return np.asarray(1 / (1 + np.exp(-(self.log_odds + x[self.first_rank] - x[self.second_rank]))))
+
+
+@dataclass(frozen=True, eq=False)
+class RankerPairs:
+    """Clicks of every two rankers on the same documents: a row for each bucket, i, j, k and k'.
 
     Attributes:
         bucket (array of int): the bucket of each row, as an index into the rows of `page_views`.
         first_ranker, second_ranker (array of int): the rankers i < j.
         first_rank, second_rank (array of int): k and k', from 0.
         first_count, second_count (array of float): A and C, the clicks (or impressions) of i at k and of j at k'.
-        log_odds (array of float): the log of exposure by i over that by j.
         impressions (array of shape 2 × rows): impressions by i at k and by j at k'.
+        observed (Trials or None): the clicks by odds, if these are those of observed impressions; None if the odds are
+            those of n_i.
         page_views (array of shape B × m): page views by bucket and ranker.
         click_rates (array of shape m × M): the click rate of each ranker at each rank, over all that it showed.
         max_rank (int): M.
-        by_design (bool): whether the odds are those of n_i, and not of observed impressions.
+        log_shown (array of shape m × M or None): log s, how often rankers show what they rank; None if always.
+        shown_influence (array of shape B × m × M or None): what each bucket adds to log s.
     """
 
     bucket: IntArray
@@ -504,70 +629,86 @@ class RankerPairs:
     second_rank: IntArray
     first_count: FloatArray
     second_count: FloatArray
-    log_odds: FloatArray
     impressions: FloatArray
+    observed: Trials | None
     page_views: FloatArray
     click_rates: FloatArray
     max_rank: int
-    by_design: bool
+    log_shown: FloatArray | None = None
+    shown_influence: FloatArray | None = None
 
     @classmethod
     def of(cls, harvest: Harvest, max_rankers: int = MAX_RANKERS) -> RankerPairs:
         """Count the pairs of the busiest rankers of a harvest that holds strata."""
         shown, clicks = harvest.counts("ranker", "rank").astype(np.float64)
         rates = np.divide(clicks, shown, out=np.zeros_like(clicks), where=shown > 0)
-        return cls._of_strata(harvest.strata(by_ranker=True), rates, max_rankers)
+        by_design, n = harvest.kind == "signatures", harvest.views.sum(axis=0)
+        cells = harvest.cells
+        if len(n) > max_rankers:
+            cells = cells.where(np.isin(cells.ranker, np.argsort(-n, kind="stable")[:max_rankers]))
+        # What a ranker without traffic, or that showed nothing, ranks cannot be compared.
+        exposed = n[cells.ranker] > 0 if by_design else cells.impressions > 0
+        depth, log_shown, influence = PageDepth.of(harvest.strata()) if by_design else None, None, None
+        if depth is not None:
+            exposed &= depth.seen[cells.ranker, cells.rank - 1]
+            log_shown = np.log(np.where(depth.seen, depth.shown, 1.0))
+            without = depth.refits(deletion_weights(len(harvest.views)))
+            influence = np.where(without > 0, log_shown - np.log(np.where(without > 0, without, 1.0)), 0.0)
+        cells = cells.where(exposed)
+        a, b = _cell_pairs(cells)
+        # The ranker and the rank of a cell as one number.
+        place = cells.ranker * harvest.max_rank + cells.rank - 1
+        places = len(n) * harvest.max_rank
+        bucket = lookup(cells.bucket, harvest.buckets)
+        first_row, row = group([(bucket * places + place)[a], place[b]])
+        rows = a[first_row], b[first_row]
+        first_count, second_count, *impressions = (
+            sum_by_index(row, counts[cell], len(first_row))
+            for counts in (cells.clicks, cells.impressions)
+            for cell in (a, b)
+        )
+        return cls(
+            bucket=bucket[rows[0]],
+            first_ranker=cells.ranker[rows[0]],
+            second_ranker=cells.ranker[rows[1]],
+            first_rank=cells.rank[rows[0]] - 1,
+            second_rank=cells.rank[rows[1]] - 1,
+            first_count=first_count,
+            second_count=second_count,
+            impressions=np.stack(impressions),
+            observed=None if by_design else Trials.as_observed(cells, a, b, row),
+            page_views=harvest.views,
+            click_rates=rates,
+            max_rank=harvest.max_rank,
+            log_shown=log_shown,
+            shown_influence=influence,
+        )
 
-    @classmethod
-    def _of_strata(cls, strata: Strata, click_rates: FloatArray, max_rankers: int) -> RankerPairs:
-        cells = strata.cells
-        if len(click_rates) > max_rankers:
-            busiest = np.argsort(-strata.views.sum(axis=0), kind="stable")[:max_rankers]
-            cells = cells.where(np.isin(cells.ranker, busiest))
-        # Cells of one stratum and bucket are adjacent, ordered by ranker and rank.
-        _, stratum_and_bucket = group([cells.stratum, cells.bucket])
-        left, right = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        for step in range(1, len(stratum_and_bucket)):
-            start = np.flatnonzero(stratum_and_bucket[step:] == stratum_and_bucket[:-step])
-            if not len(start):
-                break
-            left.append(start)
-            right.append(start + step)
-        a, b = np.concatenate(left), np.concatenate(right)
-        shown = cells.impressions.astype(np.float64)
-        exposure = strata.views.sum(axis=0)[cells.ranker] if strata.by_design else shown
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_odds = np.log(exposure[a]) - np.log(exposure[b])
-        known = np.isfinite(log_odds)
-        a, b, log_odds = a[known], b[known], log_odds[known]
-        clicks = cells.clicks.astype(np.float64)
-        pairs = cls(
-            bucket=cells.bucket[a],
-            first_ranker=cells.ranker[a],
-            second_ranker=cells.ranker[b],
-            first_rank=cells.rank[a] - 1,
-            second_rank=cells.rank[b] - 1,
-            first_count=clicks[a],
-            second_count=clicks[b],
+    @property
+    def by_design(self) -> bool:
+        """Whether the odds are those of n_i, and not of observed impressions."""
+        return self.observed is None
+
+    @cached_property
+    def trials(self) -> Trials:
+        """The clicks by the odds of exposure."""
+        if self.observed is not None:
+            return self.observed
+        first_row, odds = self.groups
+        log_traffic = np.log(np.maximum(self.page_views.sum(axis=0), 1))
+        log_odds = (log_traffic[self.first_ranker] - log_traffic[self.second_ranker])[first_row]
+        if self.log_shown is not None:
+            first, second = self.places
+            log_odds = log_odds + (self.log_shown.reshape(-1)[first] - self.log_shown.reshape(-1)[second])[first_row]
+        return Trials(
+            row=np.arange(len(self)),
+            odds=odds,
+            total=self.total,
+            first_count=self.first_count,
             log_odds=log_odds,
-            impressions=np.stack([shown[a], shown[b]]),
-            page_views=strata.views,
-            click_rates=click_rates,
-            max_rank=strata.max_rank,
-            by_design=strata.by_design,
+            first_rank=self.first_rank[first_row],
+            second_rank=self.second_rank[first_row],
         )
-        return pairs._merge_strata() if strata.by_design else pairs
-
-    def _merge_strata(self) -> RankerPairs:
-        """Return one row for each bucket, i, j, k and k'."""
-        keys = ("bucket", "first_ranker", "second_ranker", "first_rank", "second_rank")
-        first_row, group_of = group([getattr(self, name) for name in keys])
-        kept = {name: getattr(self, name)[first_row] for name in (*keys, "log_odds")}
-        first, second, *shown = (
-            sum_by_index(group_of, values, len(first_row))
-            for values in (self.first_count, self.second_count, *self.impressions)
-        )
-        return replace(self, **kept, first_count=first, second_count=second, impressions=np.stack(shown))
 
     def __len__(self) -> int:
         return len(self.bucket)
@@ -587,9 +728,17 @@ class RankerPairs:
         """Where both rankers put the documents at the same rank."""
         return np.asarray(self.first_rank == self.second_rank)
 
+    @property
+    def places(self) -> tuple[IntArray, IntArray]:
+        """The ranker and the rank of i and of j as one number, of each row."""
+        return (
+            self.first_ranker * self.max_rank + self.first_rank,
+            self.second_ranker * self.max_rank + self.second_rank,
+        )
+
     def with_impressions(self) -> RankerPairs:
-        """Return the same pairs with impressions in place of clicks, which depend on traffic alone."""
-        return replace(self, first_count=self.impressions[0], second_count=self.impressions[1])
+        """Return the same pairs with impressions in place of clicks, which depend on traffic alone (by design)."""
+        return replace(self, first_count=self.impressions[0], second_count=self.impressions[1], observed=None)
 
     @cached_property
     def groups(self) -> tuple[IntArray, IntArray]:
@@ -602,13 +751,20 @@ class RankerPairs:
 
     def sum_by_rank(self, values: FloatArray) -> FloatArray:
         """Return Σ values (1[k] − 1[k']), by rank."""
-        return sum_by_index(self.first_rank, values, self.max_rank) - sum_by_index(
-            self.second_rank, values, self.max_rank
-        )
+        return _sum_by_rank(self.first_rank, self.second_rank, values, self.max_rank)
 
     def laplacian(self, weights: FloatArray) -> FloatArray:
         """Return the Laplacian of ranks as nodes: Σ weights (1[k] − 1[k'])(1[k] − 1[k'])ᵀ."""
-        size = self.max_rank
-        adjacency = sum_by_index(self.first_rank * size + self.second_rank, weights, size**2).reshape(size, size)
-        adjacency += adjacency.T
-        return np.asarray(np.diag(adjacency.sum(axis=1)) - adjacency)
+        return _laplacian(self.first_rank, self.second_rank, weights, self.max_rank)
+
+
+def _cell_pairs(cells: Cells) -> tuple[IntArray, IntArray]:
+    """Return all pairs of cells of the same stratum, the one of the ranker that comes first, or of its rank, first."""
+    left, right = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    for step in range(1, len(cells)):
+        start = np.flatnonzero(cells.stratum[step:] == cells.stratum[:-step])
+        if not len(start):
+            break
+        left.append(start)
+        right.append(start + step)
+    return np.concatenate(left), np.concatenate(right)

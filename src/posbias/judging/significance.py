@@ -24,7 +24,10 @@ from posbias._stats import FTest, hotelling_test, not_tested, round_significant,
 from posbias.findings import Finding, Severity
 
 # An assumption is reported as violated below this p-value, after Holm's correction; below the second one as an error.
-ALARM_LEVEL, ERROR_LEVEL = 0.05, 0.001
+ALARM_LEVEL, ERROR_LEVEL = 0.02, 0.001
+# Tests with a level of their own: whether one curve fits, so that every command has the same verdict, and whether a
+# ranker has an effect, because lost clicks bend a curve and are hard to see. All levels add up to 0.05.
+ONE_CURVE_LEVEL, RANKER_EFFECT_LEVEL = 0.01, 0.02
 # Fewer degrees of freedom in the denominator of a Wald test are too few.
 _MIN_DENOMINATOR = 3.0
 # A joint test of q differences needs this many degrees of freedom for each of them.
@@ -41,14 +44,18 @@ _ROUNDING, _LARGEST_LOG_RATIO = 1e-9, 100.0
 def decide(outcomes: Iterable[Finding | AssumptionTest]) -> list[Finding]:
     """Replace each test by the finding that its p-value calls for, and keep the other findings as they are.
 
-    P-values are corrected for the number of tests (Holm).
+    P-values are corrected for the number of tests (Holm), except those of tests with a level of their own.
     """
     outcomes = list(outcomes)
-    tests = [outcome for outcome in outcomes if isinstance(outcome, AssumptionTest)]
+    tests = [outcome for outcome in outcomes if isinstance(outcome, AssumptionTest) and outcome.level is None]
     corrected = iter(holm([test.result.p_value for test in tests]))
     findings = []
     for outcome in outcomes:
-        finding = outcome.finding(next(corrected)) if isinstance(outcome, AssumptionTest) else outcome
+        if isinstance(outcome, AssumptionTest):
+            own = outcome.result.p_value * ALARM_LEVEL / (outcome.level or ALARM_LEVEL)
+            finding = outcome.finding(next(corrected) if outcome.level is None else min(1.0, own))
+        else:
+            finding = outcome
         if finding is not None:
             findings.append(finding)
     return findings
@@ -64,12 +71,14 @@ class AssumptionTest:
         passed (Finding or None): what to report if the test found nothing, or could not be made.
         max_severity (str, default "error"): the severity of `violated` below `ERROR_LEVEL`. It is "warning" where the
             curve can be used all the same.
+        level (float or None): a level of its own, below which the test raises an alarm however many others are run.
     """
 
     result: FTest
     violated: Finding
     passed: Finding | None = None
     max_severity: Severity = "error"
+    level: float | None = None
 
     def finding(self, corrected: float) -> Finding | None:
         """Return the finding for a corrected p-value, with the test's numbers as evidence."""

@@ -17,17 +17,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from posbias._arrays import FloatArray, lookup
+from posbias._arrays import FloatArray, IntArray, lookup, one_blas_thread, sum_by_index
 from posbias._charts import Chart, Color, Rule, Series, known, named_axis, number_axis
 from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._matplotlib import draw, save
-from posbias._stats import t_quantile
+from posbias._stats import f_tail, t_quantile
 from posbias._text import Column, listed, printable, table, wrap
 from posbias._validate import check_type, share
 from posbias.engines import EngineChoice, OpenLog, choose_engine, open_log
@@ -46,11 +46,12 @@ from posbias.estimators.base import (
 from posbias.findings import Finding
 from posbias.harvesting.count import HarvestSettings, check_settings
 from posbias.harvesting.harvest import harvest as harvest_log
+from posbias.harvesting.row_checks import sampling_interval
 from posbias.judging.compare import fit_harvest, format_change
 from posbias.judging.significance import Contrasts, ratio_from_log
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import NESTED, check_id_types, guess_column
-from posbias.progress import Progress, silent
+from posbias.progress import Progress, silent, step
 from posbias.sql.evaluation import (
     EvaluatedRanking,
     PageKnowledge,
@@ -59,6 +60,7 @@ from posbias.sql.evaluation import (
     page_shapes,
     ranking_rows,
     repeated_pairs,
+    reranked_pairs,
 )
 from posbias.sql.plan import QueryPlan
 from posbias.version import __version__
@@ -84,6 +86,8 @@ _LEAST_COVERAGE, _FULL_COVERAGE = 0.5, 0.95
 # A smaller share of page views with an empty rank, as lost rows leave, is not reported.
 _LEAST_EMPTY = 0.01
 _MAX_RANKINGS = 100
+# Memorised clicks are looked for in queries with about this many rows, by the first ranks, at this level.
+_MEMORISED_ROWS, _MEMORISED_RANKS, _MEMORISED_LEVEL = 1_000_000, 10, 0.01
 _NOT_NUMERIC = ("BOOLEAN", "DATE", "BLOB", "INTERVAL", "UUID", "BIT")
 # Colour, marker (to tell them apart in grey) and legend of each verdict.
 _VERDICT_STYLES: dict[str | None, tuple[Color, str, str]] = {
@@ -111,6 +115,9 @@ def evaluate(
     The rank of a document is its rank among the documents that were shown for its query; documents that a ranking lacks
     come last. ρ is the probability that the document was examined in a page view of its query, over all rankers by the
     page views that they served. Intervals leave out one bucket of queries at a time and estimate propensities again.
+
+    Clicks that a ranking learned from must not evaluate it: they praise it for what was chance. Learn from
+    `ClickLog(..., part="train")` and evaluate on `ClickLog(..., part="test")`.
 
     Arguments:
         log (ClickLog): the click log.
@@ -163,6 +170,24 @@ def evaluate(
         ranking_tables = _read_tables(opened, tables, score)
         harvest = harvest_log(log, max_rank=max_rank, engine=engine, progress=progress, force=force)
         fitted = fit_harvest(harvest, estimator, level)
+        fewer = _ranks_before_one_without_clicks(harvest, fitted)
+        streams = any(type(source).__name__ == "RecordBatchReader" for source in sources.values())
+        needed = (chosen_metric.cutoff or 0) if "@" in metric else 0
+        if max(needed, 2) <= fewer < max_rank and not streams:
+            again = evaluate(
+                log,
+                sources,
+                metric=metric,
+                score=score,
+                max_rank=fewer,
+                estimator=estimator,
+                level=level,
+                engine=engine,
+                progress=progress,
+                force=force,
+            )
+            note = f"Rank {fewer + 1} has no click, so it has no propensity: only the top {fewer} ranks count."
+            return replace(again, notes=(note, *again.notes))
         propensity = _propensity_where_shown(harvest, fitted)
         evaluated = _resolve_rankings(sources, ranking_tables, harvest.rankers)
         plan = HarvestSettings(max_rank, (), harvest.weighting, "share", 0).plan(opened, harvest.rankers)
@@ -170,16 +195,20 @@ def evaluate(
         sql = credit_sums(plan, evaluated, propensity, chosen_metric.gain, pages=pages)
         answer = opened.table(sql, "Evaluating")
         top = chosen_metric.cutoff or max_rank
-        never_shown = _never_shown_shares(opened, plan, evaluated, top)
+        unseen = _unseen_shares(opened, plan, evaluated, top)
+        memorised = _memorised(opened, plan, evaluated, propensity, float(harvest.impressions.sum()))
     # A bucket that the harvest lacks has no usable row.
     answer = filter_rows(answer, np.isin(answer["bucket"], harvest.buckets))
     clicks = round(float(answer["clicks"].sum()))
     covered = {name: float(answer[f"scored_{j}"].sum()) / clicks for j, name in enumerate(sources)}
     findings = [*harvest.findings, *find_empty_ranks(pages, empty_share)]
-    for (name, coverage), ranking, unseen_share in zip(covered.items(), evaluated, never_shown, strict=True):
-        findings += [*check_coverage(name, coverage, ranking), *find_never_shown(name, unseen_share, top, max_rank)]
+    for (name, coverage), ranking, shares in zip(covered.items(), evaluated, unseen, strict=True):
+        findings += [*check_coverage(name, coverage, ranking), *find_unseen(name, shares, top, max_rank)]
+    findings += [found for name, fit in zip(sources, memorised, strict=True) for found in find_memorised(name, fit)]
     credits_ = _click_credits(harvest, answer, propensity, len(evaluated))
-    return _make_evaluation(fitted, credits_, chosen_metric, clicks, level, covered, never_shown, findings)
+    never_shown = [None if shares is None else shares.never for shares in unseen]
+    evaluation = _make_evaluation(fitted, credits_, chosen_metric, clicks, level, covered, never_shown, findings)
+    return replace(evaluation, part=log.part)
 
 
 @dataclass(frozen=True)
@@ -198,6 +227,7 @@ class Evaluation:
         rankings (tuple of RankingResult): the rankings, in the order given.
         notes (tuple of str): cautions about the propensities.
         findings (tuple of Finding): findings about the log and the rankings.
+        part (str or None): the part of the log, "train" or "test"; None for all of it.
     """
 
     metric: str
@@ -210,6 +240,7 @@ class Evaluation:
     rankings: tuple[RankingResult, ...]
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    part: str | None = None
 
     @property
     def best(self) -> str:
@@ -231,6 +262,7 @@ class Evaluation:
             "estimator": self.estimator,
             "page_views": self.page_views,
             "clicks": self.clicks,
+            "part": self.part,
             "best": self.best,
             "log": {"value": asdict(self.log.value), "normalised": asdict(self.log.normalised)},
             "rankings": [asdict(result) | {"verdict": result.verdict(self.more_is_better)} for result in self.rankings],
@@ -263,10 +295,13 @@ class Evaluation:
 
     def to_text(self) -> str:
         """Return the verdicts and a table."""
+        part = f" of the part {self.part!r}" if self.part else ""
         head = (
-            f"{self.metric} from {self.clicks:,} clicks in {self.page_views:,} page views. Propensities by "
+            f"{self.metric} from {self.clicks:,} clicks in {self.page_views:,} page views{part}. Propensities by "
             f"{self.estimator}; the intervals include their uncertainty."
         )
+        if self.part != "test" and any(result.never_shown is not None for result in self.rankings):
+            head += " All this holds only for rankings that did not learn from these clicks."
         lines = [line for text in (*self.verdicts, head) for line in wrap(printable(text))]
         notes = [line for note in self.notes for line in wrap(f"! {printable(note)}")]
         return "\n".join([*lines, "", self._table(), *notes])
@@ -594,6 +629,12 @@ def _ranker_number(ranker: str, rankers: Sequence[str]) -> int:
 # ---- Checks of the log and its coverage
 
 
+def _ranks_before_one_without_clicks(harvest: Harvest, fitted: Estimator[Any]) -> int:
+    """Return the number of top ranks before the first without a propensity, if that one has no click; else all."""
+    unknown = np.flatnonzero((harvest.impressions > 0) & ~(fitted.propensity_ > 0))
+    return int(unknown[0]) if len(unknown) and not harvest.clicks[unknown[0]] else len(fitted.propensity_)
+
+
 def _propensity_where_shown(harvest: Harvest, fitted: Estimator[Any]) -> list[float]:
     """Return p_k / p_1, 0 at ranks without impressions; reject a rank with impressions but without a number."""
     shown = harvest.impressions > 0
@@ -638,15 +679,26 @@ def empty_rank_share(impressions: Iterable[float]) -> float:
     return share
 
 
-def _never_shown_shares(
+def _unseen_shares(
     opened: OpenLog, plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int
-) -> list[float | None]:
-    """Return the share of each ranking's top ranks that was never shown; None for a ranker of the log."""
-    shares: list[float | None] = [None] * len(rankings)
+) -> list[UnseenShares | None]:
+    """Return how much of each ranking's top ranks the log did not show; None for a ranker of the log."""
+    shares: list[UnseenShares | None] = [None] * len(rankings)
     if any(ranking.table for ranking in rankings):
-        for number, total, never in opened.rows(never_shown(plan, rankings, top), "Looking for documents never shown"):
-            shares[number] = float(never) / float(total) if total else None
+        rows = opened.rows(never_shown(plan, rankings, top), "Looking for documents never shown")
+        for number, total, never, deeper, lowest in rows:
+            if total:
+                shares[number] = UnseenShares(float(never / total), float(deeper / total), int(lowest or 0))
     return shares
+
+
+@dataclass(frozen=True)
+class UnseenShares:
+    """How much of a ranking's top ranks was never shown, or only below the top M, down to the rank `lowest`."""
+
+    never: float
+    deeper: float
+    lowest: int
 
 
 def find_empty_ranks(pages: PageKnowledge, share: float) -> list[Finding]:
@@ -694,19 +746,118 @@ def check_coverage(name: str, share: float, ranking: EvaluatedRanking) -> list[F
     ]
 
 
-def find_never_shown(name: str, share: float | None, top: int, max_rank: int) -> Iterable[Finding]:
-    """Find documents at the top of a ranking about which the log has no evidence."""
-    if not share:
-        return []
-    return [
-        Finding(
+def find_unseen(name: str, shares: UnseenShares | None, top: int, max_rank: int) -> Iterable[Finding]:
+    """Find documents at the top of a ranking about which the top M of the log have no evidence."""
+    if shares is None:
+        return
+    if shares.deeper:
+        yield Finding(
+            "documents-shown-deeper",
+            "warning",
+            f"{max(shares.deeper, 0.001):.1%} of the top {top} of {name!r} was shown for that query only below rank "
+            f"{max_rank}, where clicks are not counted",
+            evidence={"ranking": name, "share": shares.deeper, "top": top, "max_rank": max_rank},
+            remedy="Read the log to a lower rank.",
+            arguments={"max_rank": str(shares.lowest)},
+        )
+    if shares.never:
+        yield Finding(
             "documents-never-shown",
             "warning",
-            f"{max(share, 0.001):.1%} of the top {top} of {name!r} was never shown at ranks 1 to {max_rank} for that "
-            "query",
-            evidence={"ranking": name, "share": share, "top": top, "max_rank": max_rank},
+            f"{max(shares.never, 0.001):.1%} of the top {top} of {name!r} was never shown for that query",
+            evidence={"ranking": name, "share": shares.never, "top": top, "max_rank": max_rank},
             remedy="The log has no clicks on these documents: the ranking is evaluated by the order of the others. To "
             "learn more, show it to a part of the traffic.",
+        )
+
+
+# ---- Clicks that a ranking was made from
+
+
+def _memorised(
+    opened: OpenLog, plan: QueryPlan, rankings: Sequence[EvaluatedRanking], propensity: Sequence[float], rows: float
+) -> list[ClickFit | None]:
+    """Return how closely each ranking follows single clicks; None where it is not tested."""
+    tables = [ranking for ranking in rankings if ranking.table]
+    if not tables:
+        return [None] * len(rankings)
+    every = sampling_interval(round(rows), _MEMORISED_ROWS)
+    pairs = opened.table(reranked_pairs(plan, tables, propensity, every), "Looking for memorised clicks")
+    fits = iter([ClickFit.of(pairs, pairs[f"rank_{j}"]) for j in range(len(tables))])
+    return [next(fits) if ranking.table else None for ranking in rankings]
+
+
+@dataclass(frozen=True)
+class ClickFit:
+    """How much of the clicks a ranking explains, and how much relevance could explain.
+
+    Within a query, Y = C / E (clicks by exposure) varies between documents because their relevance r does, and by
+    chance. The clicks of different page views are independent given r, so (C² − C) / (E² − Σ N_k p_k²) has the
+    expectation r², which separates relevance from chance. A ranking that was made without these clicks explains at most
+    what relevance does. One that was made from them explains a part of the chance as well.
+
+    Attributes:
+        explained (float): what the ranks explain of the variation of Y within queries, weighted by exposure.
+        relevance (float): what relevance explains of it, as estimated.
+        p_value (float): the probability of a larger difference, by the jackknife, if relevance explains as much.
+    """
+
+    explained: float
+    relevance: float
+    p_value: float
+
+    @classmethod
+    def of(cls, pairs: Answer, rank: IntArray) -> ClickFit | None:
+        """Compare them by the (query, document) pairs of `reranked_pairs`; None if there is too little data."""
+        exposure, clicks = pairs["exposure"], pairs["clicks"]
+        pairs_of_views = exposure**2 - pairs["squares"]
+        used = pairs_of_views > 0
+        bucket = np.unique(pairs["bucket"][used], return_inverse=True)[1]
+        buckets = int(bucket.max(initial=-1)) + 1
+        if buckets < MIN_BUCKETS:
+            return None
+        exposure, clicks, pairs_of_views = exposure[used], clicks[used], pairs_of_views[used]
+        query = np.unique(pairs["query"][used], return_inverse=True)[1]
+        of_query = sum_by_index(query, exposure, int(query.max()) + 1)[query]
+
+        def centred(values: FloatArray) -> FloatArray:
+            return values - sum_by_index(query, exposure * values, int(query.max()) + 1)[query] / of_query
+
+        rate = clicks / exposure
+        chance = rate**2 - (clicks**2 - clicks) / pairs_of_views
+        variation = exposure * centred(rate) ** 2
+        relevance = sum_by_index(bucket, variation - exposure * (1 - exposure / of_query) * chance, buckets)
+        # Indicators of the first ranks, so that clicks may fall with the rank in any way.
+        first = [centred((rank[used] == k).astype(float)) for k in range(1, _MEMORISED_RANKS + 1)]
+        slopes = np.stack([sum_by_index(bucket, exposure * x * rate, buckets) for x in first], axis=-1)
+        products = np.array([[sum_by_index(bucket, exposure * x * z, buckets) for z in first] for x in first])
+        weights = np.vstack([np.ones(buckets), deletion_weights(buckets)])
+        a, b = weights @ slopes, np.einsum("wb,ijb->wij", weights, products)
+        explained = np.einsum("wi,wij,wj->w", a, np.linalg.pinv(b, hermitian=True), a)
+        total = weights @ relevance
+        excess = explained - total
+        error = np.sqrt((buckets - 1) / buckets * ((excess[1:] - excess[1:].mean()) ** 2).sum())
+        if not error > 0:
+            return None
+        t = float(excess[0] / error)
+        half = f_tail(1, buckets - 1, t**2) / 2
+        return cls(float(explained[0]), float(total[0]), half if t > 0 else 1 - half)
+
+
+def find_memorised(name: str, fit: ClickFit | None) -> Iterable[Finding]:
+    """Find a ranking that follows the clicks more closely than relevance can explain."""
+    if fit is None or fit.p_value >= _MEMORISED_LEVEL:
+        return []
+    share = f"{fit.explained / fit.relevance:.1f} times what" if fit.relevance > 0 else "more than"
+    return [
+        Finding(
+            "memorised-clicks",
+            "warning",
+            f"The ranking {name!r} seems to be made from the clicks that evaluate it, so its value is too high: its "
+            f"order explains {share} relevance can explain of the clicks of single documents",
+            evidence={"ranking": name, "explained": fit.explained, "relevance": fit.relevance, "p": fit.p_value},
+            remedy="Learn from one part of the log (part='train') and evaluate on the other (part='test'). If the "
+            "ranking knows single queries, divide the log by user, page view or day (split).",
         )
     ]
 
@@ -717,36 +868,102 @@ def find_never_shown(name: str, share: float | None, top: int, max_rank: int) ->
 def _click_credits(harvest: Harvest, answer: Answer, propensity: Sequence[float], rankings: int) -> ClickCredits:
     """Return the engine's answer as arrays by bucket and rank: of all that is relevant, of the log, of each ranking."""
     names = ["worth", "worth_log", *(f"worth_{j}" for j in range(rankings))]
+    rank, frequent = answer["rank"], answer["frequent"] != 0
+    worth = np.stack([answer[name] for name in names])
+    # Rank 0 has the page views.
+    pages, clicked = rank == 0, rank > 0
     credit = np.zeros((len(names), len(harvest.buckets), harvest.max_rank + 1))
     views = np.zeros(len(harvest.buckets))
-    bucket, rank = lookup(answer["bucket"], harvest.buckets), answer["rank"]
-    for number, name in enumerate(names):
-        credit[number][bucket, rank] = answer[name]
-    # Rank 0 has the page views of a bucket.
-    views[bucket[rank == 0]] = answer["views"][rank == 0]
-    return ClickCredits(credit[..., 1:], views, np.array(propensity))
+    bucket = lookup(answer["bucket"], harvest.buckets)
+    credit[:, bucket[~frequent], rank[~frequent]] = worth[:, ~frequent]
+    views[bucket[pages & ~frequent]] = answer["views"][pages & ~frequent]
+    if not frequent.any():
+        return ClickCredits(credit[..., 1:], views, np.array(propensity))
+    apart = clicked & frequent
+    rows = filter_rows(answer, apart)
+    _, document = np.unique(rows["frequent"], return_inverse=True)
+    served = float(answer["views"][pages & frequent].sum())
+    counts = rows["rank"], document, rows["clicks"], rows["impressions"]
+    found = FrequentQueries.of(worth[:, apart], *counts, served, harvest.max_rank)
+    return ClickCredits(credit[..., 1:], views, np.array(propensity), found)
+
+
+@dataclass(frozen=True, eq=False)
+class FrequentQueries:
+    """The credit of clicks of queries that have a large share of the page views, over all of these queries.
+
+    Attributes:
+        credit: as in `ClickCredits`, by list and rank. (L, M)
+        views: the page views of these queries.
+        worth: Σ λ / ρ of one click, by list and document. (L, D)
+        noise: the variance of the clicks on each document, clicks (1 − click rate). (D,)
+    """
+
+    credit: FloatArray
+    views: float
+    worth: FloatArray
+    noise: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        worth: FloatArray,
+        rank: IntArray,
+        document: IntArray,
+        clicks: FloatArray,
+        impressions: FloatArray,
+        views: float,
+        max_rank: int,
+    ) -> FrequentQueries:
+        """Add up the worth of rows, (L, rows), each of one document and rank with its part of the clicks."""
+        size = int(document.max(initial=-1)) + 1
+        total = sum_by_index(document, clicks, size)
+        shown = np.zeros(size)
+        shown[document] = impressions
+        return cls(
+            credit=np.stack([sum_by_index(rank - 1, list_, max_rank) for list_ in worth]),
+            views=views,
+            worth=np.stack([sum_by_index(document, list_, size) for list_ in worth]) / total,
+            noise=total * np.maximum(1 - total / shown, 0),
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class ClickCredits:
     """The credit of clicks by bucket and rank, for each of L lists (all relevant documents, the log, the rankings).
 
+    Queries are a sample, except the frequent ones: what has a large share of the traffic today has it tomorrow. So they
+    are not left out with their bucket, but keep their share of the page views. Only their clicks are random.
+
     Attributes:
         credit: Σ clicks λ / ρ by list, bucket and rank, split by the part of the rank in ρ. (L, B, M)
         views: page views by bucket. (B,)
         propensity: p_k / p_1 of ρ; 0 at ranks without impressions. (M,)
+        frequent: the same of frequent queries, which `credit` and `views` do not have; None if there are none.
     """
 
     credit: FloatArray
     views: FloatArray
     propensity: FloatArray
+    frequent: FrequentQueries | None = None
+
+    @property
+    def page_views(self) -> float:
+        """All page views."""
+        return float(self.views.sum()) + (self.frequent.views if self.frequent else 0.0)
 
     def values(self, weights: FloatArray, curves: FloatArray) -> FloatArray:
         """Return Δ of every list, (..., L), for buckets counted `weights` (..., B) times and curves (..., M)."""
         shown = self.propensity > 0
         exposure = np.where(shown, curves / np.where(shown, self.propensity, 1.0), 1.0)
-        sums = np.einsum("...b,lbk,...k->...l", weights, self.credit, _inverse(exposure), optimize=True)
-        return np.asarray(sums / (weights @ self.views)[..., None])
+        inverse = _inverse(exposure)
+        sums = np.einsum("...b,lbk,...k->...l", weights, self.credit, inverse, optimize=True)
+        counted = (weights @ self.views)[..., None]
+        if self.frequent is None:
+            return np.asarray(sums / counted)
+        # The frequent queries keep their share of the page views.
+        scale = np.divide(self.views.sum(), counted, out=np.zeros_like(counted), where=counted > 0)
+        return np.asarray((sums * scale + inverse @ self.frequent.credit.T) / self.page_views)
 
 
 def _inverse(x: FloatArray) -> FloatArray:
@@ -754,6 +971,8 @@ def _inverse(x: FloatArray) -> FloatArray:
     return np.where(x >= _TANGENT_BELOW, 1 / np.maximum(x, _TANGENT_BELOW), (2 - x / _TANGENT_BELOW) / _TANGENT_BELOW)
 
 
+@one_blas_thread()
+@step("Computing values and intervals")
 def _make_evaluation(
     fitted: Estimator[Any],
     credits_: ClickCredits,
@@ -784,7 +1003,7 @@ def _make_evaluation(
         more_is_better=metric.more_is_better,
         level=level,
         estimator=fitted.name,
-        page_views=round(float(credits_.views.sum())),
+        page_views=round(credits_.page_views),
         clicks=clicks,
         log=RankingResult(THE_LOG, values.value_of(1), values.ratio(1, 0)),
         rankings=tuple(
@@ -800,6 +1019,7 @@ def _make_evaluation(
 class JackknifeValues:
     """Values of L lists, (L,), and those without each of the buckets, (B, L), if there are enough buckets."""
 
+    credits: ClickCredits
     value: FloatArray
     deletions: FloatArray | None
     level: float
@@ -814,49 +1034,56 @@ class JackknifeValues:
         buckets = len(credits.views)
         value = credits.values(np.ones(buckets), curve)
         if buckets < MIN_BUCKETS:
-            return cls(value, None, level, max_degrees, explain_few_buckets(buckets))
+            return cls(credits, value, None, level, max_degrees, explain_few_buckets(buckets))
         if refits is None or len(refits) != buckets:
-            return cls(value, None, level, max_degrees, "the curve has no refits of the same buckets: no interval")
-        return cls(value, credits.values(deletion_weights(buckets), refits), level, max_degrees)
+            reason = "the curve has no refits of the same buckets: no interval"
+            return cls(credits, value, None, level, max_degrees, reason)
+        return cls(credits, value, credits.values(deletion_weights(buckets), refits), level, max_degrees)
 
     def ratio(self, one: int, other: int) -> Estimate:
         """Return the ratio of the values of two lists, with its interval on the log scale."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = np.log(self.value[one]) - np.log(self.value[other])
-            deletions = (
-                None if self.deletions is None else np.log(self.deletions[:, one]) - np.log(self.deletions[:, other])
-            )
-        return self._estimate(value, deletions, log=True)
+            return self._estimate(lambda value: np.log(value[..., one]) - np.log(value[..., other]), log=True)
 
     def difference(self, one: int, other: int) -> Estimate:
         """Return the difference of the values of two lists, with its interval."""
-        deletions = None if self.deletions is None else self.deletions[:, one] - self.deletions[:, other]
-        return self._estimate(self.value[one] - self.value[other], deletions, log=False)
+        return self._estimate(lambda value: value[..., one] - value[..., other], log=False)
 
     def value_of(self, one: int) -> Estimate:
         """Return the value of one list, with its interval on the log scale."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = np.log(self.value[one])
-            deletions = None if self.deletions is None else np.log(self.deletions[:, one])
-        return self._estimate(value, deletions, log=True)
+            return self._estimate(lambda value: np.log(value[..., one]), log=True)
 
-    def _estimate(self, value: float, deletions: FloatArray | None, *, log: bool) -> Estimate:
-        """Return a value with its jackknife interval, with t quantiles as for curves."""
-        point = float(np.exp(value)) if log else float(value)
-        if deletions is None or not np.isfinite(value):
+    def _estimate(self, contrast: Callable[[FloatArray], FloatArray], *, log: bool) -> Estimate:
+        """Return a function of the values with its jackknife interval, with t quantiles as for curves."""
+        value = float(contrast(self.value))
+        point = float(np.exp(value)) if log else value
+        if self.deletions is None or not np.isfinite(value):
             return Estimate(point, reason=self.reason)
-        changes = deletions - value
+        changes = contrast(self.deletions) - value
         if not np.isfinite(changes).all():
             return Estimate(point, reason=ONE_BUCKET_REASON)
         buckets = len(changes)
         scaled = (changes * np.sqrt((buckets - 1) / buckets))[:, None]
-        contrast = Contrasts.from_deletions(np.array([value]), scaled, self.max_degrees)
-        degrees = float(contrast.degrees[0])
-        half = float((t_quantile(contrast.degrees, (1 + self.level) / 2) * contrast.standard_error)[0])
+        sampled = Contrasts.from_deletions(np.array([value]), scaled, self.max_degrees)
+        variance, noise = float(sampled.covariance[0, 0]), self._click_noise(contrast)
+        # Satterthwaite's degrees of freedom of a sum of which one part is known much better.
+        degrees = sampled.degrees * (1 + noise / variance) ** 2 if variance > 0 else sampled.degrees
+        half = float((t_quantile(degrees, (1 + self.level) / 2) * np.sqrt(variance + noise))[0])
         ends = value - half, value + half
         low, high = map(ratio_from_log, ends) if log else ends
-        reason = explain_few_degrees(degrees) if degrees < FEW_DEGREES and half > 0 else None
-        return Estimate(point, float(low), float(high), degrees, reason)
+        few = float(degrees[0])
+        reason = explain_few_degrees(few) if few < FEW_DEGREES and half > 0 else None
+        return Estimate(point, float(low), float(high), few, reason)
+
+    def _click_noise(self, contrast: Callable[[FloatArray], FloatArray]) -> float:
+        """Return the variance of a function of the values that comes from the clicks of frequent queries."""
+        frequent = self.credits.frequent
+        if frequent is None:
+            return 0.0
+        # What one click more on each document changes, (D,).
+        change = contrast(self.value + frequent.worth.T / self.credits.page_views) - contrast(self.value)
+        return float((frequent.noise * change**2).sum())
 
 
 # ---- Text and plot

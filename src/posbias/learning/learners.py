@@ -8,21 +8,22 @@ their self-normalised IPS DCG.
 >>> import posbias
 >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=300, max_rank=5)))
 >>> weights = posbias.ips_weights(log, posbias.harvest(log, max_rank=5))
->>> form = learner_form("lightgbm-lambdarank", weights.table)
+>>> form = learner_form("xgboost-ndcg", weights.table)
 >>> sorted(form.data), bool(form.data["group"].sum() == len(form.rows)), form.parameters["objective"]
-(['group', 'label'], True, 'lambdarank')
+(['group', 'label'], True, 'rank:ndcg')
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from posbias._arrays import AnyArray, BoolArray, FloatArray, IntArray, group
+from posbias._optional import optional
 from posbias._text import listed
 from posbias._validate import integer, number, one_of
 from posbias.errors import PosbiasError
@@ -30,6 +31,7 @@ from posbias.learning.objectives import (
     as_numbers,
     group_numbers,
     grouped_weights,
+    lightgbm_metric,
     lightgbm_objective,
     non_negative_numbers,
     pairwise_ips,
@@ -37,12 +39,11 @@ from posbias.learning.objectives import (
     scaled_counts,
     scaled_weights,
     softmax_ips,
+    xgboost_metric,
     xgboost_objective,
 )
 from posbias.learning.weights import Weights
 
-# The integer label of the mean weight, and the largest label.
-_LABEL_STEPS, _LARGEST_LABEL = 10, 30_000
 # LightGBM adds this to the exponent of the Hessian. Its default, 0.7, underfits badly; it must be above 0.
 _NO_DELTA = 1e-6
 # Parameters that would undo or double the correction, and why.
@@ -51,7 +52,9 @@ _CONFLICTING_PARAMETERS = {
     "lambdarank_position_bias_regularization": "belongs to LightGBM's own correction by position.",
     "ndcg_exp_gain": "would turn a weight into a gain of 2^weight.",
 }
-# Effective clicks at which IPS and Poisson have equal shares; chosen on two pilot logs, see docs/gains.md.
+# Other names that LightGBM knows of a parameter that a form sets.
+_ALIASES = dict.fromkeys(("objective_type", "app", "application", "loss"), "objective")
+# Effective clicks at which IPS and Poisson have equal shares; chosen on two pilot logs, see docs/evidence_blend.md.
 _EQUAL_IPS_CLICKS = 10_000
 # Effective clicks at which the naive ranker has half of a cautious blend; chosen on the same pilot logs.
 _EQUAL_NAIVE_CLICKS = 100
@@ -66,8 +69,8 @@ def learner_form(name: str, table: Any, *, query: str = "query_id", doc: str = "
 
     Arguments:
         name (str): one of "lightgbm-softmax", "lightgbm-pairwise", "xgboost-softmax", "xgboost-pairwise" (IPS, with a
-            custom objective), "lightgbm-lambdarank", "xgboost-ndcg" (nearly IPS, with a built-in objective),
-            "lightgbm-poisson", "xgboost-poisson" (clicks and exposure, built in), or "lightgbm-naive", "xgboost-naive"
+            custom objective), "xgboost-ndcg" (nearly IPS, with a built-in objective), "lightgbm-poisson",
+            "xgboost-poisson", "sklearn-poisson" (clicks and exposure, built in), or "lightgbm-naive", "xgboost-naive"
             (clicks without correction, by the softmax loss: the first ranker of `cautious_factors`).
         table (Weights, table or mapping): the result of `ips_weights`, or its rows as an Arrow table, a frame or a
             mapping of columns.
@@ -79,21 +82,27 @@ def learner_form(name: str, table: Any, *, query: str = "query_id", doc: str = "
     """
     one_of("name", name, _FORMS)
     learner, rule = name.split("-")
-    table = _as_table(table)
+    table = as_table(table)
     if rule == "poisson":
-        clicks, exposure = (non_negative_numbers(column, _column(table, column)) for column in ("clicks", "exposure"))
+        clicks, exposure = (non_negative_numbers(column, column_of(table, column)) for column in ("clicks", "exposure"))
         _check_lengths(clicks=clicks, exposure=exposure)
-        return _poisson(learner, clicks, exposure)
+        form = _poisson(learner, clicks, exposure)
+        known = query in column_names(table)
+        return (
+            replace(form, query=group_numbers(f"column {query!r}", column_of(table, query))[form.rows])
+            if known
+            else form
+        )
     label = "clicks" if rule == "naive" else "weight"
-    weight, impressions = (non_negative_numbers(column, _column(table, column)) for column in (label, "impressions"))
+    weight, impressions = (non_negative_numbers(column, column_of(table, column)) for column in (label, "impressions"))
     # Rows of a log have no exposure, and may repeat a document, which would be compared with itself.
-    _column(table, "exposure")
-    ids = group_numbers(f"column {query!r}", _column(table, query))
+    column_of(table, "exposure")
+    ids = group_numbers(f"column {query!r}", column_of(table, query))
     _check_lengths(**{label: weight, "impressions": impressions, query: ids})
     _check_unique_pairs(table, query, ids, doc)
     rows, sizes = _by_query(ids, impressions > 0)
     weights = scaled_weights(weight[rows])
-    return _FORMS[name](rows, weights, sizes)
+    return replace(_FORMS[name](rows, weights, sizes), query=ids[rows])
 
 
 @dataclass(frozen=True)
@@ -104,16 +113,23 @@ class Form:
 
     Attributes:
         rows (array of int): rows of the table, in the order in which the learner takes features.
-        data (dict): what goes with the features: `lightgbm.Dataset(X[form.rows], **form.data)`, or
-            `xgboost.DMatrix(...)`.
+        data (dict): what goes with the features: `lightgbm.Dataset(X[form.rows], **form.data)`,
+            `xgboost.DMatrix(...)`, or `fit(...)` of scikit-learn.
         parameters (dict): required parameters of `train`.
         objective (callable or None): the argument `obj` of `xgboost.train`; None if a parameter names the objective.
+        metric (callable or None): what to stop early by: `feval` of `lightgbm.train` and `lightgbm.cv`, or
+            `custom_metric` of `xgboost.train` and `xgboost.cv`, with `maximize=True`. It is the self-normalised IPS
+            DCG. None where the learner's own metric does, as that of Poisson.
+        query (array of int or None): a number for the query of each row, to split by query: `groups` of
+            `sklearn.model_selection.GroupKFold`.
     """
 
     rows: IntArray
     data: Mapping[str, AnyArray]
     parameters: Mapping[str, Any]
     objective: Callable[[Any, Any], tuple[FloatArray, FloatArray]] | None = field(default=None)
+    metric: Callable[[Any, Any], Any] | None = field(default=None)
+    query: IntArray | None = field(default=None)
 
     def with_parameters(self, **own: Any) -> dict[str, Any]:
         """Return your own parameters together with those of the form; reject any that would undo the correction."""
@@ -123,7 +139,8 @@ class Form:
             raise PosbiasError(
                 f"{name}={wrong[name]!r} {_CONFLICTING_PARAMETERS[name]} Leave it out: the form corrects already."
             )
-        repeated = [name for name, value in own.items() if self.parameters.get(name, value) is not value]
+        own = {_ALIASES.get(name, name): value for name, value in own.items()}
+        repeated = [name for name, value in own.items() if name in self.parameters and value != self.parameters[name]]
         if repeated:
             raise PosbiasError(f"The form sets {listed(repeated)} itself. Leave it out.")
         return {**own, **self.parameters}
@@ -135,6 +152,8 @@ def _poisson(learner: str, clicks: FloatArray, exposure: FloatArray) -> Form:
     rows = np.flatnonzero(e > 0)
     c, e = c[rows], e[rows]
     data = {"label": c / e, "weight": e}
+    if learner == "sklearn":
+        return Form(rows, {"y": c / e, "sample_weight": e}, {"loss": "poisson"})
     if learner == "lightgbm":
         return Form(rows, data, {"objective": "poisson", "poisson_max_delta_step": _NO_DELTA})
     start = np.full(len(rows), poisson_start(c, e))
@@ -145,29 +164,31 @@ def _custom(learner: str, objective: Any) -> Callable[[IntArray, FloatArray, Int
     def make_form(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
         data = {"label": weights, "group": sizes}
         if learner == "lightgbm":
-            return Form(rows, data, {"objective": lightgbm_objective(objective)})
-        return Form(rows, data, {"base_score": 0.0, "disable_default_eval_metric": True}, xgboost_objective(objective))
+            # Metrics of LightGBM take whole labels only.
+            parameters = {"objective": lightgbm_objective(objective), "metric": "none"}
+            return Form(rows, data, parameters, metric=lightgbm_metric)
+        parameters = {"base_score": 0.0, "disable_default_eval_metric": True}
+        return Form(rows, data, parameters, xgboost_objective(objective), xgboost_metric)
 
     return make_form
 
 
-def _lambdarank(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
-    steps = min(_LABEL_STEPS, _LARGEST_LABEL / weights.max())
-    label = np.rint(steps * weights).astype(np.int64)
-    gains = list(range(int(label.max()) + 1))
-    return Form(rows, {"label": label, "group": sizes}, {"objective": "lambdarank", "label_gain": gains})
-
-
 def _ndcg(rows: IntArray, weights: FloatArray, sizes: IntArray) -> Form:
-    return Form(rows, {"label": weights, "group": sizes}, {"objective": "rank:ndcg", "ndcg_exp_gain": False})
+    return Form(
+        rows,
+        {"label": weights, "group": sizes},
+        {"objective": "rank:ndcg", "ndcg_exp_gain": False},
+        None,
+        xgboost_metric,
+    )
 
 
 _FORMS: dict[str, Callable[..., Form]] = {
     "lightgbm-softmax": _custom("lightgbm", softmax_ips),
     "lightgbm-pairwise": _custom("lightgbm", pairwise_ips),
-    "lightgbm-lambdarank": _lambdarank,
     "lightgbm-poisson": _poisson,
     "lightgbm-naive": _custom("lightgbm", softmax_ips),
+    "sklearn-poisson": _poisson,
     "xgboost-softmax": _custom("xgboost", softmax_ips),
     "xgboost-pairwise": _custom("xgboost", pairwise_ips),
     "xgboost-ndcg": _ndcg,
@@ -176,7 +197,7 @@ _FORMS: dict[str, Callable[..., Form]] = {
 }
 
 
-def _as_table(source: Any) -> Any:
+def as_table(source: Any) -> Any:
     """Return a table with columns by name."""
     if isinstance(source, Weights):
         if source.table is None:
@@ -191,8 +212,9 @@ def _as_table(source: Any) -> Any:
     return source
 
 
-def _column(table: Any, name: str) -> Any:
-    names = _names(table)
+def column_of(table: Any, name: str) -> Any:
+    """Return a column of a table; an error names the columns that there are."""
+    names = column_names(table)
     if name not in names:
         raise PosbiasError(
             f"The table has no column {name!r}. Columns found: {listed(map(str, names))}. Expected a table made by "
@@ -202,7 +224,8 @@ def _column(table: Any, name: str) -> Any:
     return table[name]
 
 
-def _names(table: Any) -> list[Any]:
+def column_names(table: Any) -> list[Any]:
+    """Return the names of the columns of an Arrow table, a frame or a mapping."""
     return list(getattr(table, "column_names", getattr(table, "columns", table)))
 
 
@@ -214,9 +237,9 @@ def _check_lengths(**columns: AnyArray) -> None:
 
 def _check_unique_pairs(table: Any, query: str, ids: IntArray, doc: str) -> None:
     """Reject a table that repeats a document of a query, which would be compared with itself."""
-    if doc not in _names(table) and doc == "doc_id":
+    if doc not in column_names(table) and doc == "doc_id":
         return
-    docs = group_numbers(f"column {doc!r}", _column(table, doc))
+    docs = group_numbers(f"column {doc!r}", column_of(table, doc))
     _check_lengths(**{query: ids, doc: docs})
     repeated = len(ids) - len(group([ids, docs])[0])
     if repeated:
@@ -389,6 +412,50 @@ def _spread(name: str, scores: Any, group: Any) -> float:
     spread = float(np.sqrt(((s - means[group]) ** 2).mean()))
     # A ranker that scores all documents alike adds no order, at any scale.
     return spread if spread > 0 else 1.0
+
+
+def add_lightgbm_models(models: Sequence[Any], factors: Sequence[float]) -> Any:
+    """Return one LightGBM model whose raw score is Σ factor · raw score of each model.
+
+    Arguments:
+        models (list of lightgbm.Booster): models of the same features; with scikit-learn's interface, their `booster_`.
+        factors (list of float): a factor for each, such as those of `cautious_factors`.
+
+    Returns:
+        A `lightgbm.Booster`, to save and serve as one file. Its `predict` returns the sum of scores.
+    """
+    lightgbm = optional("lightgbm", "Adding models needs")
+    numbers = [number(factor) for factor in factors]
+    if not models or len(models) != len(numbers) or None in numbers:
+        raise PosbiasError(
+            f"There are {len(models)} models and {len(numbers)} factors. Expected a number for each model."
+        )
+    names = [model.feature_name() for model in models]
+    if any(other != names[0] for other in names):
+        raise PosbiasError("The models have different features. Train all on the same columns, in the same order.")
+    texts = [model.model_to_string(num_iteration=model.best_iteration or -1) for model in models]
+    if any("is_linear=1" in text for text in texts):
+        raise PosbiasError("Models with linear trees (linear_tree) cannot be added.")
+    trees = [
+        _scaled_tree(tree, factor or 0.0)
+        for text, factor in zip(texts, numbers, strict=True)
+        for tree in text.partition("\nend of trees")[0].split("\nTree=")[1:]
+    ]
+    head, _, tail = texts[0].partition("\nTree=0")
+    # Without an objective, a prediction is the raw score; without sizes, trees are read one after another.
+    head = "\n".join(line for line in head.split("\n") if not line.startswith(("objective=", "tree_sizes=")))
+    body = "".join(f"\nTree={i}\n{tree}\n" for i, tree in enumerate(trees))
+    return lightgbm.Booster(model_str=f"{head}\n{body}\nend of trees{tail.partition('end of trees')[2]}")
+
+
+def _scaled_tree(text: str, factor: float) -> str:
+    """Return a tree of a LightGBM model file, without its number, with its values multiplied by a factor."""
+    lines = text.strip("\n").split("\n")[1:]
+    for i, line in enumerate(lines):
+        key, _, values = line.partition("=")
+        if key in ("leaf_value", "internal_value"):
+            lines[i] = f"{key}={' '.join(repr(factor * float(value)) for value in values.split())}"
+    return "\n".join(lines)
 
 
 def choose_rule(

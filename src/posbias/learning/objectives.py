@@ -18,6 +18,7 @@ Reference: Joachims, Swaminathan and Schnabel: Unbiased Learning-to-Rank with Bi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from posbias.errors import PosbiasError
 _PAIRS_PER_BATCH = 2**22
 # Above this, e^s exceeds the 32-bit floats in which learners keep gradients.
 _LARGEST_LOG = 60.0
+# The name of the metric that learners print.
+_METRIC = "ips_dcg"
 # Returns gradient and Hessian, as `softmax_ips` does.
 Objective = Callable[[Any, Any, Any], tuple[FloatArray, FloatArray]]
 _ROW_WEIGHTS = (
@@ -120,7 +123,10 @@ def as_numbers(name: str, values: Any, what: str = "numbers, one for each row") 
     """
     _check_unmasked(name, values)
     try:
-        return np.asarray(values, dtype=np.float64)
+        array = np.asarray(values)
+        if array.dtype.kind in "cmM":
+            raise TypeError(f"they are of type {array.dtype}")
+        return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise PosbiasError(f"{name} must be {what}: {error}.") from None
 
@@ -136,8 +142,10 @@ def grouped_weights(weights: Any, groups: Any) -> tuple[FloatArray, IntArray]:
     w = non_negative_numbers("weights", weights)
     sizes = as_column("groups", groups, "the number of rows of each query")
     whole = not len(sizes) or sizes.dtype.kind in "iu"
-    if not whole or (sizes < 0).any() or sizes.sum() != len(w):
-        problem = f"add up to {sizes.sum():,}" if whole else f"are not whole numbers, such as {sizes.tolist()[0]!r}"
+    # Python's integers do not overflow, as those of the array could.
+    total = sum(sizes.tolist()) if whole else 0
+    if not whole or (sizes < 0).any() or total != len(w):
+        problem = f"add up to {total:,}" if whole else f"are not whole numbers, such as {sizes.tolist()[0]!r}"
         raise PosbiasError(
             f"groups must be the number of rows of each query, which add up to all rows: there are {len(w):,} rows, "
             f"and {len(sizes):,} groups that {problem}. Do not give a column of query ids."
@@ -324,15 +332,16 @@ def lightgbm_objective(objective: Objective) -> Callable[[Any, Any], tuple[Float
         objective (callable): `softmax_ips`, `pairwise_ips`, `poisson_exposure`, or a function like these.
     """
     _check_callable(objective)
+    # A partial function can be pickled, as models that hold it are.
+    return partial(_lightgbm_loss, objective)
 
-    def lightgbm_loss(scores: Any, data: Any) -> tuple[FloatArray, FloatArray]:
-        if getattr(data, "position", None) is not None:
-            raise PosbiasError(
-                "The Dataset has positions, with which LightGBM would correct a second time. Leave `position` out."
-            )
-        return _call_objective(objective, scores, data.get_label(), data.get_weight(), data.get_group())
 
-    return lightgbm_loss
+def _lightgbm_loss(objective: Objective, scores: Any, data: Any) -> tuple[FloatArray, FloatArray]:
+    if getattr(data, "position", None) is not None:
+        raise PosbiasError(
+            "The Dataset has positions, with which LightGBM would correct a second time. Leave `position` out."
+        )
+    return _call_objective(objective, scores, data.get_label(), data.get_weight(), data.get_group())
 
 
 def _check_callable(objective: object) -> None:
@@ -398,14 +407,17 @@ def lightgbm_ranker_objective(objective: Objective) -> Callable[..., tuple[Float
         objective (callable): as in `lightgbm_objective`.
     """
     _check_callable(objective)
+    return partial(_regressor_loss if objective is poisson_exposure else _ranker_loss, objective)
 
-    def ranker_loss(label: Any, scores: Any, weight: Any, group: Any) -> tuple[FloatArray, FloatArray]:
-        return _call_objective(objective, scores, label, weight, group)
 
-    def regressor_loss(label: Any, scores: Any, weight: Any) -> tuple[FloatArray, FloatArray]:
-        return _call_objective(objective, scores, label, weight, None)
+def _ranker_loss(
+    objective: Objective, label: Any, scores: Any, weight: Any, group: Any
+) -> tuple[FloatArray, FloatArray]:
+    return _call_objective(objective, scores, label, weight, group)
 
-    return regressor_loss if objective is poisson_exposure else ranker_loss
+
+def _regressor_loss(objective: Objective, label: Any, scores: Any, weight: Any) -> tuple[FloatArray, FloatArray]:
+    return _call_objective(objective, scores, label, weight, None)
 
 
 def xgboost_objective(objective: Objective) -> Callable[[Any, Any], tuple[FloatArray, FloatArray]]:
@@ -417,11 +429,66 @@ def xgboost_objective(objective: Objective) -> Callable[[Any, Any], tuple[FloatA
         objective (callable): as in `lightgbm_objective`.
     """
     _check_callable(objective)
+    return partial(_xgboost_loss, objective)
 
-    def xgboost_loss(scores: Any, data: Any) -> tuple[FloatArray, FloatArray]:
-        starts = data.get_uint_info("group_ptr")
-        return _call_objective(
-            objective, scores, data.get_label(), data.get_weight(), np.diff(starts) if len(starts) else None
-        )
 
-    return xgboost_loss
+def _xgboost_loss(objective: Objective, scores: Any, data: Any) -> tuple[FloatArray, FloatArray]:
+    return _call_objective(objective, scores, data.get_label(), data.get_weight(), _group_sizes(data))
+
+
+def _group_sizes(data: Any) -> AnyArray | None:
+    """Return the sizes of the groups of a DMatrix; None without groups."""
+    starts = data.get_uint_info("group_ptr")
+    return np.diff(starts) if len(starts) else None
+
+
+def lightgbm_metric(scores: Any, data: Any) -> tuple[str, float, bool]:
+    """Return the self-normalised IPS DCG of validation data, as `feval` of `lightgbm.train` and `lightgbm.cv`.
+
+    The labels are IPS weights, as in the softmax and pairwise forms. Higher is better.
+    """
+    return _METRIC, grouped_dcg(scores, data.get_label(), data.get_group()), True
+
+
+def lightgbm_ranker_metric(label: Any, scores: Any, weight: Any, group: Any) -> tuple[str, float, bool]:
+    """Return the same metric as `lightgbm_metric`, as `eval_metric` of `LGBMRanker.fit`."""
+    return _METRIC, grouped_dcg(scores, label, group), True
+
+
+def xgboost_metric(scores: Any, data: Any) -> tuple[str, float]:
+    """Return the same metric as `lightgbm_metric`, as `custom_metric` of `xgboost.train` and `xgboost.cv`.
+
+    Give `maximize=True` too: more is better.
+    """
+    return _METRIC, grouped_dcg(scores, data.get_label(), _group_sizes(data))
+
+
+def grouped_dcg(scores: Any, weights: Any, groups: Any, depth: int = 10) -> float:
+    """Return Σ W λ(rank) / ΣW with λ = 1 / log2(1 + rank) down to `depth`; 0 without clicks.
+
+    Documents of equal scores share the mean gain of their ranks.
+
+    Arguments:
+        scores, weights (array): the score and the IPS label W of every row.
+        groups (array of int): the number of rows of each query, in their order.
+        depth (int, default 10): ranks that count.
+
+    >>> grouped_dcg([3.0, 2.0, 1.0], [1.0, 0.0, 1.0], [3])
+    0.75
+    """
+    if groups is None:
+        raise PosbiasError("The data have no groups, but documents are ranked within a query. Give group.")
+    s, w, sizes = _check_groups(scores, weights, groups)
+    return float(dcg_of_groups(s, w, sizes, depth).sum() / w.sum()) if w.sum() > 0 else 0.0
+
+
+def dcg_of_groups(s: FloatArray, w: FloatArray, sizes: IntArray, depth: int = 10) -> FloatArray:
+    """Return Σ W λ(rank) of each group; no group may be empty."""
+    query = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((-s, query))
+    rank = np.arange(len(s)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
+    gain = np.where(rank <= depth, 1 / np.log2(1 + rank), 0.0)
+    # Rows of one query with one score are neighbours in this order.
+    tied = np.cumsum(np.r_[True, (np.diff(query[order]) != 0) | (np.diff(s[order]) != 0)]) - 1
+    gain = (np.bincount(tied, gain) / np.bincount(tied))[tied]
+    return np.asarray(np.bincount(query, w[order] * gain, len(sizes)))

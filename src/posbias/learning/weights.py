@@ -2,7 +2,9 @@
 
 `ips_weights` makes a table with one row for each (query, document): its impressions, clicks, exposure and IPS weight.
 
-    exposure E = Σ_k N_k p_k / p_1        weight W = Σ clicks · min(p_1 / p_k, cap), scaled to mean 1 over clicked rows
+    exposure E = Σ_k N_k p_k / p_1        weight W = Σ clicks · min(p_1 / p_k, cap)
+
+Both are plain sums, so the tables of several days add up.
 
 Two scans of the log suffice: the first counts impressions and clicks by segment and rank (`WeightProfile`), the second
 joins each rank with its weight and sums by pair.
@@ -25,7 +27,7 @@ from posbias._defaults import DEFAULT_CAP
 from posbias._files import atomic_write, writable
 from posbias._text import as_python, format_ranges, format_ranks, label, listed
 from posbias._validate import as_path, boolean, names, number, one_of
-from posbias.curves.curve import Curve
+from posbias.curves.curve import Curve, Position
 from posbias.engines import EngineChoice, OpenLog, Spark, choose_engine, open_log
 from posbias.engines.duckdb_sources import escape_glob
 from posbias.engines.files import file_format, refuse_overwriting
@@ -58,6 +60,9 @@ from posbias.sql.weights import (
 Beyond = Literal["refuse", "clip", "extrapolate"]
 BEYOND: tuple[str, ...] = get_args(Beyond)
 _BEYOND_CURVE = "beyond the"
+_NOT_GIVEN = "no propensity was given"
+# The deepest rank of plain propensities.
+_DEEPEST = 100_000
 # Segments that a message names.
 _MAX_NAMED_SEGMENTS = 3
 # The largest log p of a curve that rises beyond its last rank, which keeps it a finite number.
@@ -82,7 +87,7 @@ def ips_weights(
     cap: float | None = DEFAULT_CAP,
     beyond: Beyond = "refuse",
     rows: bool = False,
-    keep: Sequence[str] = (),
+    keep: str | Sequence[str] = (),
     candidates: Any = None,
     overwrite: bool = False,
     engine: EngineChoice | None = None,
@@ -92,20 +97,23 @@ def ips_weights(
     """Weight the clicks of a log by inverse propensities, as training data for a ranker.
 
     The table has one row for each (query, document) shown, with `impressions`, `clicks`, `exposure` = Σ_k N_k p_k / p_1
-    (how often it was examined, counted in views at rank 1) and the IPS label `weight` = Σ clicks · min(p_1 / p_k, cap),
-    scaled to mean 1 over clicked rows. Rows are in no particular order.
+    (how often it was examined, counted in views at rank 1) and the IPS label `weight` = Σ clicks · min(p_1 / p_k, cap).
+    These are plain sums: to join the tables of several days, add the rows of a pair. `learner_form` scales them for a
+    learner. Rows are in no particular order. The metadata of the table, or of the file, has `posbias.effective_clicks`
+    and `posbias.scale`.
 
     Arguments:
         log (ClickLog): the click log.
-        estimate (Curve, estimator, Harvest or path): the curve, a fitted estimator, a harvest, or a file with a curve
-            or harvest. If it has segments, each row takes the curve of its segment.
+        estimate (Curve, estimator, Harvest, path or propensities): the curve, a fitted estimator, a harvest, or a file
+            with a curve or harvest. If it has segments, each row takes the curve of its segment. Or plain propensities
+            from rank 1 on, as a list or array, or by rank, as a dict or a pandas Series.
         output (path, default None): the Parquet file to write, in bounded memory. Without it the table is kept in
             memory, as `table`.
         cap (float or None, default 20): the largest weight of a click, before scaling. None sets no limit.
         beyond ("refuse", "clip" or "extrapolate", default "refuse"): what to do with ranks beyond M, for which the
             curve has no number: raise an error, use the last rank, or extrapolate the curve.
         rows (bool, default False): keep every row of the log instead, and add the column `weight`.
-        keep (list of str, default none): columns of the log or of the candidates to keep, such as features.
+        keep (str or list of str, default none): columns of the log or of the candidates to keep, such as features.
         candidates (table or path, default None): documents that could have been shown, with the log's columns of query
             and document. The table then has those never shown too, and the exposure counts all page views of the query:
             Σ_k N_k p_k + (N_q − N) p_last, where N_q are the page views of the query and no p is below 1 / cap.
@@ -129,12 +137,13 @@ def ips_weights(
 
     Reference: Joachims, Swaminathan and Schnabel, WSDM 2017.
     """
+    keep = names("keep", keep, LogError)
     _check_arguments(cap, beyond, rows, keep, candidates, getattr(log, "duplicates", "keep"))
     if output is not None:
         refuse_overwriting(as_path("output", output), [*getattr(log, "sources", []), estimate, candidates])
     curve = curve_of(estimate)
     extra_tables = {} if candidates is None else {"candidates": candidates}
-    options = _Options(cap, beyond, rows, tuple(keep))
+    options = _Options(cap, beyond, rows, keep)
     with _draft_of(output, overwrite=overwrite) as draft:
         if isinstance(log, ClickLog) and isinstance(choose_engine(log, engine), Spark):
             raise PosbiasError(
@@ -159,7 +168,7 @@ class Weights:
         queries (int): queries of the log; approximate above five million rows.
         page_views, clicks (int): page views and clicks of the log.
         cap (float or None): the largest weight of a click, None for no limit.
-        scale (float): the number by which all weights were divided, so that their mean over clicked rows is 1.
+        scale (float): the mean weight of a clicked row, by which learners divide all weights.
         capped_share (float): the share of the weight that the cap removed.
         effective_clicks (float): the effective sample size of the weighted clicks, (Σ w)² / Σ w².
         columns (tuple of str): columns of the table.
@@ -217,7 +226,6 @@ def _check_arguments(
             f"{cap!r}."
         )
     one_of("beyond", beyond, BEYOND)
-    names("keep", keep, LogError)
     if rows and keep:
         raise PosbiasError("rows=True keeps all columns of the log. Leave keep out.")
     if rows and candidates is not None:
@@ -229,7 +237,7 @@ def _check_arguments(
 
 
 def curve_of(estimate: Any) -> Curve:
-    """Return the curve of a curve, a fitted estimator, a harvest, or a file with a curve or harvest."""
+    """Return the curve of a curve, a fitted estimator, a harvest, a file with a curve or harvest, or propensities."""
     if isinstance(estimate, str | os.PathLike):
         from posbias.curves.files import load as load_curve
         from posbias.harvesting.files import is_harvest
@@ -240,12 +248,42 @@ def curve_of(estimate: Any) -> Curve:
         estimate = fit_harvest(estimate)
     if isinstance(estimate, CurveEstimator):
         estimate = estimate.curve()
-    if not isinstance(estimate, Curve):
+    if isinstance(estimate, Curve):
+        return estimate
+    if isinstance(estimate, Mapping | Sequence | np.ndarray) or hasattr(estimate, "to_numpy"):
+        return _given_curve(estimate)
+    raise CurveError(
+        "Expected an estimate: a curve, a fitted estimator, a harvest, a file with one, or propensities from rank 1 "
+        f"on, not a {type(estimate).__name__}."
+    )
+
+
+def _given_curve(values: Any) -> Curve:
+    """Return a curve of plain propensities: from rank 1 on, or by rank in a mapping or a pandas Series.
+
+    >>> _given_curve([0.8, 0.4]).propensity.tolist(), _given_curve({1: 1.0, 3: 0.2}).propensity.tolist()
+    ([1.0, 0.5], [1.0, nan, 0.2])
+    """
+    index = getattr(values, "index", None)
+    if index is not None and not callable(index) and list(index) != list(range(len(index))):
+        values = dict(zip(index, values, strict=True))
+    by_rank = values if isinstance(values, Mapping) else dict(enumerate(list(values), start=1))
+    known = {rank: number(value) for rank, value in by_rank.items()}
+    wrong = [
+        rank for rank, p in known.items() if p is None or p < 0 or not 1 <= (number(rank) or 0) == int(rank) <= _DEEPEST
+    ]
+    if wrong or not known.get(1):
+        what = f"{by_rank[wrong[0]]!r} at rank {wrong[0]!r}" if wrong else f"{by_rank.get(1)!r} at rank 1"
         raise CurveError(
-            f"Expected an estimate: a curve, a fitted estimator, a harvest, or a file with one, not a "
-            f"{type(estimate).__name__}."
+            f"Propensities must be finite numbers of 0 or more at ranks 1, 2, 3 and so on, above 0 at rank 1; found "
+            f"{what}."
         )
-    return estimate
+    last, first = max(known), known[1] or 1.0
+    positions = tuple(
+        Position(k, None if known.get(k) is None else (known[k] or 0.0) / first, None, None, 0, 0, _NOT_GIVEN)
+        for k in range(1, last + 1)
+    )
+    return Curve("given", last, None, None, None, positions, {})
 
 
 @dataclass(frozen=True)
@@ -300,23 +338,25 @@ def _make_weights(opened: OpenLog, curve: Curve, options: _Options, draft: str |
     total = profile.sum_over_clicks(lambda segment, rank: weight_of[segment, rank])
     if options.rows:
         scale = total / profile.clicked
-        sql = weight_sql.rows(plan, rank_weights, scale)
+        sql = weight_sql.rows(plan, rank_weights)
     else:
         [(clicked,)] = opened.rows(weight_sql.clicked_pairs(plan), "Counting clicked pairs")
         scale = total / clicked
-        sql = weight_sql.pairs(plan, rank_weights, scale, candidates, options.keep)
+        sql = weight_sql.pairs(plan, rank_weights, candidates, options.keep)
+    squares = profile.sum_over_clicks(lambda segment, rank: weight_of[segment, rank] ** 2)
+    effective_clicks = total**2 / squares
+    metadata = {"posbias.effective_clicks": f"{effective_clicks!r}", "posbias.scale": f"{scale!r}"}
     table = None
     if draft is None:
-        table = opened.arrow(sql, "Weighting")
+        table = opened.arrow(sql, "Weighting").replace_schema_metadata(metadata)
     else:
-        opened.write(sql, draft, "Weighting")
+        opened.write(sql, draft, "Weighting", metadata)
     size = _TableSize.of(opened, plan, table, draft)
     zero = [counts for counts in profile.counts if counts.seen and not propensities[counts.segment][counts.position]]
     # With candidates and a cap, no p is below 1 / cap.
     zero = [] if candidates is not None and options.cap is not None else zero
     uncapped = profile.sum_over_clicks(lambda segment, rank: _inverse(propensities[segment][rank]))
     capped = 1 - total / uncapped
-    squares = profile.sum_over_clicks(lambda segment, rank: weight_of[segment, rank] ** 2)
     findings = [
         *opened.findings,
         *profile.findings,
@@ -335,7 +375,7 @@ def _make_weights(opened: OpenLog, curve: Curve, options: _Options, draft: str |
         cap=options.cap,
         scale=scale,
         capped_share=capped,
-        effective_clicks=total**2 / squares,
+        effective_clicks=effective_clicks,
         columns=size.columns,
         findings=tuple(findings),
         table=table,
@@ -832,8 +872,7 @@ def find_few_clicks(queries: int, page_views: int, clicks: int) -> list[Finding]
             f"from the column weight: with fewer than {MIN_VIEWS_PER_QUERY} of either, IPS was mostly worse than no "
             "correction",
             evidence={"queries": queries, "page_views": page_views, "clicks": clicks},
-            remedy="Do not learn from weight alone. Blend three rankers (posbias.objectives.cautious_factors), or "
-            "learn from clicks and exposure by the Poisson likelihood (posbias.objectives.poisson_exposure), with all "
-            "candidates of a query if they are known (candidates).",
+            remedy="Do not learn from weight alone: posbias.fit_ranker blends it with other rules. Give all candidates "
+            "of a query if they are known (candidates).",
         )
     ]

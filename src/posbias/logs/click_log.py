@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
 from posbias._text import source_repr
 from posbias.errors import LogError
@@ -19,8 +19,11 @@ Weighting = Literal["traffic", "uniform", "harmonic"]
 WEIGHTINGS: tuple[Weighting, ...] = ("traffic", "uniform", "harmonic")
 # Given in place of a ranker column: the log names no ranker.
 NO_RANKER = "none"
+# Given in place of a unit column: intervals cluster by query alone, whatever the columns are called.
+NO_UNIT = "none"
 # The values of the segment columns of one segment, None for a missing value.
 Segment = tuple[str | None, ...]
+V = TypeVar("V")
 Preset = Literal["ubi"]
 PRESETS: tuple[Preset, ...] = ("ubi",)
 _REQUIRED_OF_EVENTS = ("impression", "query", "doc")
@@ -35,12 +38,31 @@ _OPTIONAL_OF_EVENTS = (
     "sql",
     "clicks_sql",
 )
+# The parts into which a log can be split, to learn from one and evaluate on the other.
+Part = Literal["train", "test"]
+PARTS: tuple[Part, ...] = get_args(Part)
 DEFAULT_RANKS = "rank_{ranker}"
 # Given in place of a pattern: no columns hold ranks, whatever they are called.
 NO_RANKS = "none"
 # The arguments that must be text, and those of them that may be None.
-_OPTIONAL = frozenset(["impression", "impressions", "clicks", "ranks", "table", "sql", "window", "original"])
+_OPTIONAL = frozenset(
+    ["impression", "impressions", "clicks", "ranks", "table", "sql", "window", "original", "unit", "split", "time"]
+)
 _TEXTS = ("query", "doc", "ranker", "position", "click", "rank", *sorted(_OPTIONAL))
+
+
+class BySegment(dict[Segment, V]):
+    """A dictionary by segment, in which the only value of a segment stands for it.
+
+    >>> curves = BySegment({("phone",): 1, ("desktop",): 2})
+    >>> curves["phone"], curves[("phone",)]
+    (1, 1)
+    """
+
+    def __missing__(self, key: object) -> V:
+        if isinstance(key, str) and (key,) in self:
+            return self[(key,)]
+        raise KeyError(key)
 
 
 class DefaultName(str):
@@ -77,10 +99,19 @@ class ClickLog:
             `SELECT * REPLACE (position + 1 AS position) FROM source`.
         window (str, default None): in the replay layout, a column such as the day or week: documents are compared only
             within the same value.
+        time (str, default None): in the replay layout, the column of the time of a page view, such as its day or a
+            timestamp. It shows whether the rankers overlap in time. `day`, `date`, `timestamp` and the like are used if
+            they exist.
         original (str, default None): the column of the rank before the swap of an experiment. `original_rank` is used
             if it exists.
+        unit (str, default None): the column of what was assigned to rankers, usually the user. Intervals and the test
+            of the traffic split cluster by it. `user_id` or `visitor_id` is used if it exists; "none" ignores it.
         duplicates (str, default "keep"): "keep", or "drop" to count each result of a page view once, however often it
             was logged.
+        part (str, default None): read only a part of the rows: "train" (about 70%) or "test" (the others). Learn a
+            ranker from one part and evaluate it on the other. Only DuckDB splits a log.
+        split (str, default None): the column by which rows are split into these parts: rows with the same value are in
+            the same part. By default the query; a user, a page view or a day if a ranker knows single queries.
 
     Example:
         >>> ClickLog("clicks.parquet", query="qid", click="tapped")
@@ -106,6 +137,10 @@ class ClickLog:
     window: str | None = None
     original: str | None = None
     duplicates: Literal["keep", "drop"] = "keep"
+    part: Part | None = None
+    split: str | None = None
+    unit: str | None = None
+    time: str | None = None
 
     def __post_init__(self) -> None:
         for name in _TEXTS:
@@ -124,6 +159,12 @@ class ClickLog:
             raise LogError("Give both impressions and clicks, or neither: an aggregated log has both columns.")
         if not isinstance(self.duplicates, str) or self.duplicates not in ("keep", "drop"):
             raise LogError(f"duplicates={self.duplicates!r} is not known. Use 'keep' or 'drop'.")
+        if self.part is not None and not (isinstance(self.part, str) and self.part in PARTS):
+            raise LogError(f"part={self.part!r} is not known. Use 'train' or 'test', or leave it out to read all rows.")
+        if self.split is not None and self.part is None:
+            raise LogError(
+                "split is the column that divides the log into parts, but no part is named.", {"part": "train"}
+            )
 
     def _check_text(self, name: str) -> None:
         value = getattr(self, name)
@@ -159,6 +200,9 @@ class ClickLog:
         ranks: str | None = None,
         window: str | None = None,
         original: str | None = None,
+        part: Part | None = None,
+        split: str | None = None,
+        unit: str | None = None,
     ) -> ClickLog:
         """Return a click log from two tables of events: impressions and clicks.
 
@@ -195,6 +239,9 @@ class ClickLog:
             ranks (str, default None): the pattern of rank columns of the impressions, as in `ClickLog`.
             window (str, default None): a column of the impressions, as in `ClickLog`.
             original (str, default None): a column of the impressions, as in `ClickLog`.
+            part (str, default None): "train" or "test", as in `ClickLog`.
+            split (str, default None): a column of the log, as in `ClickLog`.
+            unit (str, default None): a column of the impressions, as in `ClickLog`.
 
         Example:
             >>> import posbias, pyarrow
@@ -229,6 +276,9 @@ class ClickLog:
             ranks=ranks,
             window=window,
             original=original,
+            part=part,
+            split=split,
+            unit=unit,
         )
 
     @property

@@ -16,7 +16,7 @@ from itertools import product
 from posbias._text import listed
 from posbias.errors import LogError
 from posbias.findings import UnusableLogError, unusable
-from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, ClickLog, DefaultName, Events
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, NO_UNIT, ClickLog, DefaultName, Events
 from posbias.logs.layouts import Layout
 
 # Common names of the columns of each role, the most certain first. Case and punctuation do not matter.
@@ -37,6 +37,8 @@ _OTHER_NAMES = {
     "click_impression": "impressionid impression pageviewid pageview viewid requestid request queryid searchid",
     "click_doc": "docid doc document documentid item itemid product productid result resultid listingid sku url",
     "application": "application app site platform client",
+    "unit": "userid user uid visitorid visitor userpseudoid clientid deviceid cookieid memberid customerid sessionid"
+    " session",
 }
 # Types have DuckDB's names here, whatever the engine calls them.
 INTEGERS = frozenset(
@@ -48,7 +50,24 @@ _WHOLE = re.compile(r"DECIMAL\(\d+, ?0\)")
 # Lists, structures and maps, as DuckDB and Spark call them.
 NESTED = re.compile(r"\]$|^(STRUCT|MAP|UNION|ARRAY)\b")
 IDS = ("query", "doc", "ranker")
-_ROLES = ("query", "doc", "ranker", "position", "click", "impression", "impressions", "clicks", "window", "original")
+_ROLES = (
+    "query",
+    "doc",
+    "ranker",
+    "position",
+    "click",
+    "impression",
+    "impressions",
+    "clicks",
+    "window",
+    "original",
+    "unit",
+    "time",
+)
+# Columns that hold the unit of assignment in any log that has them. Other names, such as client_id, may mean anything.
+_UNIT_NAMES = ("user_id", "visitor_id")
+# Columns with the time of a page view, the most useful first. Case and punctuation do not matter.
+_TIME_NAMES = ("day", "date", "dt", "week", "hour", "timestamp", "ts", "time", "datetime", "eventtime", "eventdate")
 # The ranker column of a log that names no ranker, and the only value it has.
 NATURAL, ANY_RANKER = "posbias: no ranker", "any"
 # Rankers are numbered in 16 bits. A column with more values holds ids, not rankers.
@@ -71,6 +90,22 @@ def resolve_log(log: ClickLog, table: Columns, second: Columns | None) -> Schema
     return _by_engine_names(schema, table.names, second.names if second else {})
 
 
+def split_column(log: ClickLog, schema: Schema, table: Columns) -> str:
+    """Return the column by which a log is split into parts, under the name that the engine gives it."""
+    if log.split is None:
+        return schema.query
+    _require_columns({"split": log.split}, table.types, "the log")
+    column = table.names.get(log.split, log.split)
+    roles = {role: name for role, name in schema.roles.items() if role not in ("query", "impression", "window")}
+    within_page = next((role for role, name in roles.items() if name == column), None)
+    if within_page or column in schema.rank_columns.values():
+        raise LogError(
+            f"A log cannot be split by {log.split!r}, the column of the {within_page or 'rank'}: it would tear page "
+            "views or rankers apart. Split by the query, the user, the page view or the day."
+        )
+    return column
+
+
 @dataclass(frozen=True)
 class Schema:
     """The columns of a log by their roles, with their types, and the layout of the log."""
@@ -86,6 +121,8 @@ class Schema:
     clicks: str | None
     window: str | None
     original: str | None
+    unit: str | None
+    time: str | None
     rank_columns: Mapping[str, str]
     types: Mapping[str, str]
     rankings: Mapping[str, str]
@@ -199,7 +236,14 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     # A column that exists only in folder names can define segments, but has a role only if the user names it.
     in_files = [column for column in columns if column not in table.in_paths]
     wanted = {role: str(getattr(log, role)) for role in ("query", "doc", "ranker", "position", "click")}
-    wanted |= {role: name for role in ("impression", "window", "original") if (name := getattr(log, role)) is not None}
+    wanted |= {
+        role: name
+        for role in ("impression", "window", "original", "unit", "time")
+        if (name := getattr(log, role)) is not None
+    }
+    if wanted.get("unit") in (NO_UNIT, wanted["query"]):
+        # Intervals cluster by query anyway.
+        del wanted["unit"]
     by_name = log.click not in in_files and {"impressions", "clicks"} <= set(in_files)
     aggregated = log.impressions is not None or by_name
     if aggregated:
@@ -214,6 +258,10 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     for role, name in (("impression", "impression_id"), ("original", "original_rank")):
         if getattr(log, role) is None and name in in_files:
             wanted[role] = name
+    if log.unit is None:
+        free = (name for name in _UNIT_NAMES if name in in_files and name not in wanted.values())
+        units = [name for name in free if not NESTED.search(columns[name])]
+        wanted |= {"unit": units[0]} if units else {}
     if log.duplicates == "drop" and (aggregated or "impression" not in wanted):
         raise _cannot_drop_duplicates(columns, aggregated)
 
@@ -246,6 +294,10 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     if natural and rank_columns:
         raise _missing_ranker_column(columns, rank_columns.values())
     _check_window(wanted.get("window"), columns)
+    if layout is Layout.REPLAY and "time" not in wanted:
+        unused = {_plain(c): c for c, type_ in columns.items() if c not in wanted.values() and not NESTED.search(type_)}
+        if found_time := next((unused[name] for name in _TIME_NAMES if name in unused), None):
+            wanted["time"] = found_time
     if layout is Layout.LONG:
         _check_types(shared, rankings, [log.rank], "the rankings table")
 
@@ -261,6 +313,8 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
         clicks=wanted.get("clicks"),
         window=wanted.get("window"),
         original=wanted.get("original"),
+        unit=wanted.get("unit"),
+        time=wanted.get("time"),
         rank_columns=rank_columns,
         types=dict(columns),
         rankings=dict(rankings),
@@ -303,13 +357,26 @@ def guess_column(role: str, wanted: str, columns: Iterable[str]) -> str | None:
     'QID'
     >>> guess_column("query", "seach", ["clicks", "search"])
     'search'
+    >>> guess_column("ranker", "ranker", ["rank"]) is None
+    True
     """
     plain = {_plain(column): column for column in reversed(list(columns))}
     if _plain(wanted) in plain:
         return plain[_plain(wanted)]
-    near = difflib.get_close_matches(_plain(wanted), plain, n=1, cutoff=0.75)
     other = [name for name in _OTHER_NAMES.get(role, "").split() if name in plain]
+    # A common name of another role is no misspelling: "rank" is not meant to be "ranker".
+    taken = {name for names in _OTHER_NAMES.values() for name in names.split()} - {*other} if role else {""}
+    near = difflib.get_close_matches(_plain(wanted), [name for name in plain if name not in taken], n=1, cutoff=0.75)
     return next((plain[name] for name in (*near, *other)), None)
+
+
+def guess_units(schema: Schema) -> list[str]:
+    """Return the columns of a log without units that may hold them, by their names, the most certain first."""
+    if schema.unit is not None:
+        return []
+    free = (column for column in schema.types if column not in (*schema.roles.values(), *_UNIT_NAMES))
+    plain = {_plain(column): column for column in free if not NESTED.search(schema.types[column])}
+    return [plain[name] for name in _OTHER_NAMES["unit"].split() if name in plain]
 
 
 def _require_columns(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
@@ -330,6 +397,15 @@ def _require_columns(wanted: Mapping[str, str], columns: Mapping[str, str], wher
         lead = f"Did you mean {listed(guesses.values())}? "
     elif len(missing) > 2 and not guesses and where == "the log":
         lead = "This does not look like a click log, which has one row for each result shown. "
+        if len(columns) < len(missing):
+            # Not even enough columns to name.
+            raise unusable(
+                "missing-column",
+                what,
+                f"{lead}It needs columns of the query, the document, the position and the click. Columns found: "
+                f"{listed(columns)}.",
+                count=len(missing),
+            )
     raise unusable(
         "missing-column",
         what,
@@ -446,7 +522,7 @@ def _find_rank_columns(pattern: str, columns: Iterable[str]) -> dict[str, str]:
 
 def _check_types(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterable[str], where: str) -> None:
     """Raise an error if an id is not a single value, or if a position or rank is true or false."""
-    for role in (*IDS, *(["window"] if "window" in ids else [])):
+    for role in (*IDS, *(role for role in ("window", "unit") if role in ids)):
         if NESTED.search(types[ids[role]]):
             what = "document" if role == "doc" else role
             raise unusable(

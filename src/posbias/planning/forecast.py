@@ -34,7 +34,7 @@ from posbias.estimators import CrossFit, estimator_class
 from posbias.estimators.base import MIN_BUCKETS
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells, strata_from_cells
-from posbias.progress import Progress
+from posbias.progress import Progress, step
 from posbias.sql.dialects import BUCKETS
 
 # The reasons why a scenario has no half-width start with the first; the second is the most common.
@@ -87,6 +87,7 @@ _DISTANCE_REASON = (
 _ORDINALS = {2: "second", 3: "third", 4: "fourth", 5: "fifth"}
 
 
+@step("Forecasting scenarios")
 def forecast_scenarios(inputs: ScenarioInputs, splits: Sequence[Mapping[str, float]]) -> tuple[Scenario, ...]:
     """Forecast the given splits of traffic, the best split found, and one more ranker."""
     split_shares = [shares_of(split, inputs.harvest.rankers) for split in splits]
@@ -102,8 +103,8 @@ def forecast_scenarios(inputs: ScenarioInputs, splits: Sequence[Mapping[str, flo
         inputs.progress("Forecasting scenarios", done / fits)
         done += ahead
 
-    def draw_errors(model: HarvestModel, shares: FloatArray, step: int) -> FloatArray:
-        rng = np.random.default_rng([inputs.seed, step])
+    def draw_errors(model: HarvestModel, shares: FloatArray, number: int) -> FloatArray:
+        rng = np.random.default_rng([inputs.seed, number])
         drawn = []
         for _ in range(DRAWS):
             report_progress(len(names))
@@ -127,9 +128,9 @@ def forecast_scenarios(inputs: ScenarioInputs, splits: Sequence[Mapping[str, flo
         return Scenario(name, inputs.shares_by_name(shares), assumption, tuple(forecasts))
 
     scenarios = []
-    for step, shares in enumerate(split_shares, start=1):
+    for number, shares in enumerate(split_shares, start=1):
         name = format_split(inputs.shares_by_name(shares))
-        scenarios.append(scenario(name, shares, "", draw_errors(model, shares, step)))
+        scenarios.append(scenario(name, shares, "", draw_errors(model, shares, number)))
     best = best_split(model, current, names[0], np.random.default_rng([inputs.seed, 99]), lambda: report_progress(1))
     if best is not None and np.abs(best - current).max() > _LEAST_GAIN:
         drawn = draw_errors(model, best, steps - 2)
@@ -391,6 +392,7 @@ class HarvestModel:
         """The number of rankers."""
         return int(self.ranks.shape[1])
 
+    @step("Drawing a synthetic harvest")
     def draw(self, shares: FloatArray, rng: np.random.Generator) -> Harvest:
         """Draw a harvest of as many page views, each assigned to a ranker by its share, with new clicks."""
         traffic = rng.multinomial(self.pages, np.asarray(shares) / np.sum(shares))
@@ -556,7 +558,7 @@ def forecast_ranks(
             times_high=float(bounds[1, k]) if np.isfinite(bounds[1, k]) else None,
         )
         if not reliable[k]:
-            return replace(known, reason=f"{reliable_degrees[k]:.1f} degrees of freedom: too few for a forecast")
+            return replace(known, reason=f"{reliable_degrees[k]:.1f} degrees of freedom: too few for a single number")
         return replace(
             known,
             times=float(times[k] / size.times),
@@ -678,6 +680,7 @@ def _error_ratio(estimator: str, assumption: str, ratio: FloatArray, degrees: Fl
 # ---- The best split of traffic
 
 
+@step("Searching for the best split")
 def best_split(
     model: HarvestModel,
     current: FloatArray,
@@ -746,6 +749,7 @@ def non_negative_least_squares(design: FloatArray, values: FloatArray) -> FloatA
 # ---- One more ranker
 
 
+@step("Adding a ranker")
 def with_new_ranker(model: HarvestModel, queries: int | None, rng: np.random.Generator) -> HarvestModel:
     """Return the model with one more ranker, whose ranks of all documents are drawn."""
     views_per_query = _VIEWS_PER_QUERY if queries is None else max(1.0, model.harvest.views.sum() / queries)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posbias._arrays import FloatArray
+from posbias._arrays import FloatArray, one_blas_thread
 from posbias._charts import MARKERS, Chart, Rule, Series, number_axis
 from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._matplotlib import draw, save
@@ -465,6 +465,7 @@ def count_queries(log: ClickLog, max_rank: int, engine: EngineChoice | None = No
         return int(opened.rows(sql, "Counting queries")[0][0])
 
 
+@one_blas_thread()
 def _plan_harvest(
     harvest: Harvest,
     target: PrecisionTarget,

@@ -12,7 +12,7 @@ from posbias._arrays import FloatArray, IntArray
 from posbias._charts import ARC_HEIGHT, Axis, CellMap, Chart, Rule, Series, number_axis, rank_axis
 from posbias._matplotlib import draw
 from posbias.curves.curve import Curve, curve_series, propensity_chart
-from posbias.errors import EstimateError, HarvestError
+from posbias.errors import CurveError, EstimateError, HarvestError
 from posbias.estimators.base import CurveEstimator, connected_ranks
 from posbias.harvesting.harvest import Harvest
 from posbias.judging.diagnostics import PairRatio, measure_pair_ratios, too_many_pairs
@@ -44,6 +44,10 @@ def click_rates(estimate: CurveEstimator | Curve, ax: Axes | None = None) -> Axe
 
 def click_rates_chart(curve: Curve) -> Chart:
     """Return the chart of click rates beside the curve."""
+    if not all(p.impressions for p in curve.positions):
+        raise CurveError(
+            "The curve has no impressions, so it has no click rates. Give the estimate of a log or harvest."
+        )
     rates = {p.position: p.clicks / p.impressions for p in curve.positions}
     series = [curve_series(curve, "propensity: examination alone", band=True)]
     if first := rates.get(1):

@@ -19,6 +19,7 @@ from posbias.curves.curve import Curve, Position
 from posbias.errors import Spelling
 from posbias.judging.compare import p_value_cell
 from posbias.judging.compare_segments import SegmentComparison
+from posbias.progress import step
 from posbias.reporting.charts import (
     Figure,
     Table,
@@ -50,6 +51,7 @@ _MOST_JSON = 60_000
 _SEVERITIES = {"error": "Assumption violated", "warning": "Warning", "info": "Info"}
 
 
+@step("Drawing the page")
 def render(report: Report, spell: Spelling) -> str:
     """Return a report as an HTML page.
 

@@ -94,7 +94,7 @@ def report(
     level: float = DEFAULT_LEVEL,
     history: History | str | os.PathLike[str] | None = None,
     max_rank: int = DEFAULT_MAX_RANK,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     weighting: Weighting | None = None,
     non_functional: Literal["share", "refuse"] = "share",
     engine: EngineChoice | None = None,
@@ -129,6 +129,10 @@ def report(
         >>> report.save("report.html")  # doctest: +SKIP
     """
     share("level", level, CurveError)
+    if (page := _path(other)) is not None and page.lower().endswith((".html", ".htm")):
+        raise HarvestError(
+            f"The second argument is another log to compare with, not the page. Use report(...).save({page!r})."
+        )
     sources = [source] if other is None else [source, other]
     source_names = _default_names(sources) if names is None else texts("names", names, error=HarvestError)
     if len(source_names) != len(sources):
@@ -396,7 +400,12 @@ def _part(
         curve=curve,
         diagnosis=diagnosis,
         # An example names a row of the log.
-        findings=sort_by_severity([replace(f, example=None) for f in (*diagnosis.findings, *harvest.findings)]),
+        findings=sort_by_severity(
+            [
+                replace(f, example=None)
+                for f in (*diagnosis.findings, *(g for g in harvest.findings if g not in diagnosis.findings))
+            ]
+        ),
         pair_clicks=evidence.pair_clicks,
         pair_ratios=measure_pair_ratios(harvest.interventions(), curve.propensity),
         estimators=evidence.failed | {fitted.name: replace(curve, by=(), segments={})} | curves,

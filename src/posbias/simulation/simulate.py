@@ -29,6 +29,7 @@ from posbias._arrays import BoolArray, FloatArray, IntArray, numbers_to_arrow, t
 from posbias._files import atomic_write_all
 from posbias._json import checksum
 from posbias.errors import PosbiasError
+from posbias.progress import step
 from posbias.simulation.world import World
 from posbias.version import __version__
 
@@ -44,6 +45,7 @@ _SUFFIXES = (".parquet", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
 _ROW_GROUP = 1_000_000
 
 
+@step("Simulating")
 def simulate(world: World, layout: Layout = "wide", *, aggregated: bool = False, ids: Ids = "int") -> pa.Table:
     """Simulate the click log of a world in memory.
 
@@ -69,6 +71,7 @@ def simulate(world: World, layout: Layout = "wide", *, aggregated: bool = False,
     return pa.concat_tables(piece.log for piece in draw_pieces(world, log_format)).combine_chunks()
 
 
+@step("Simulating")
 def write(
     world: World,
     path: str | os.PathLike[str],

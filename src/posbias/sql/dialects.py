@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from posbias.logs.schema import INTEGERS as INTEGERS
 from posbias.logs.schema import NESTED
 
-# Queries are hashed into so many buckets, from which confidence intervals are computed.
+# Queries are hashed into so many buckets, from which confidence intervals are computed, and so are units.
 BUCKETS = 256
 # Two counters share one 64-bit sum: room for 2^31 impressions and as many clicks of one (query, document, ranker).
 PACK = 2**32

@@ -18,6 +18,8 @@ from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 
 # "whole": every page view shows all ranks down to the same one. Otherwise, whether each row names its page view.
 PageKnowledge = Literal["whole", "known", "unknown"]
+# A frequent query has more than this share of the page views, and more than this many times those of the mean query.
+FREQUENT_SHARE, FREQUENT_TIMES = 0.01, 10.0
 
 
 def credit_sums(
@@ -40,33 +42,11 @@ def credit_sums(
         gain (callable): from SQL for a rank to SQL for what a relevant document is worth there.
         pages (str): "whole", "known" or "unknown": see `PageKnowledge`.
     """
-    joins = [
-        f"LEFT JOIN ({ranking.select_scores(plan.dialect)} FROM {ranking.table}) t_{j} "
-        f"ON {_same_ids(plan, ranking, 'd', f't_{j}')}"
-        for j, ranking in enumerate(rankings)
-        if ranking.table
-    ]
-    scores = [
-        f"{f't_{j}.score' if ranking.table else f'd.ranker_score_{ranking.ranker}'} AS score_{j}"
-        for j, ranking in enumerate(rankings)
-    ]
-    # "all" ranks the documents of a query in any order: the sum of gains is the same in every order.
-    orders = {str(j): f"score_{j} DESC NULLS LAST" for j in range(len(rankings))} | {"all": "doc"}
-    ranks = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY {order}) AS rank_{j}" for j, order in orders.items()]
     means = [f"AVG(rank_gain_{j}) OVER (PARTITION BY query, score_{j}) AS gain_{j}" for j in range(len(rankings))]
-    gains = [f"{gain(f'rank_{j}')} AS rank_gain_{j}" for j in orders]
+    gains = [f"{gain(f'rank_{j}')} AS rank_gain_{j}" for j in (*range(len(rankings)), "all")]
     steps = [
         *_documents(plan, rankings, propensity, gain, pages),
-        Step(
-            "scored",
-            "The score of each document in each ranking, NULL where a ranking does not have it.",
-            f"SELECT d.*, {comma(scores)}\nFROM documents d\n" + "\n".join(joins),
-        ),
-        Step(
-            "reranked",
-            "The rank of each document among those of its query that were shown; documents without a score are last.",
-            "SELECT *,\n  " + ",\n  ".join(ranks) + "\nFROM scored",
-        ),
+        *_rerank(plan, rankings),
         Step(
             "rank_gains",
             "The gain of a relevant document at that rank.",
@@ -81,6 +61,67 @@ def credit_sums(
         ),
     ]
     return render([*steps, *_credits(plan, len(rankings))])
+
+
+def reranked_pairs(
+    plan: QueryPlan, rankings: Sequence[EvaluatedRanking], propensity: Sequence[float], every: int
+) -> str:
+    """Return the query of (query, document) pairs with their clicks and ranks, of one query in `every`.
+
+    The columns are `bucket`, `query`, `clicks` C, `exposure` Σ N_k p_k, `squares` Σ N_k p_k², and `rank_<j>` for each
+    ranking. Pairs with a single impression are left out: they tell nothing about chance.
+    """
+    d = plan.dialect
+    sample = f"{d.hash('query')} >> 8 & {every - 1} = 0" if every > 1 else "TRUE"
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    # A shift, because a hash may be unsigned.
+    query = d.cast(f"{d.hash('query')} >> 1", "BIGINT")
+    ranks = comma([f"rank_{j}" for j in range(len(rankings))])
+    return render(
+        [
+            *_documents(plan, rankings, propensity, lambda rank: "0e0", "whole", sample),
+            # Documents with the same score must not be in the order of another ranking.
+            *_rerank(plan, rankings, ties=f", {d.hash('doc')}"),
+            Step(
+                "pairs",
+                "What the memorised clicks are looked for in.",
+                f"SELECT {bucket} AS bucket, {query} AS query, 1e0 * clicks AS clicks, exposure, squares, {ranks}\n"
+                "FROM reranked\nWHERE impressions > 1",
+            ),
+        ]
+    )
+
+
+def _rerank(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], *, ties: str = "") -> list[Step]:
+    """Return the steps that end in `reranked`: each document of a query with its rank in each ranking.
+
+    `ties` continues the order of documents with the same score, which is arbitrary without it.
+    """
+    joins = [
+        f"LEFT JOIN ({ranking.select_scores(plan.dialect)} FROM {ranking.table}) t_{j} "
+        f"ON {_same_ids(plan, ranking, 'd', f't_{j}')}"
+        for j, ranking in enumerate(rankings)
+        if ranking.table
+    ]
+    scores = [
+        f"{f't_{j}.score' if ranking.table else f'd.ranker_score_{ranking.ranker}'} AS score_{j}"
+        for j, ranking in enumerate(rankings)
+    ]
+    # "all" ranks the documents of a query in any order: the sum of gains is the same in every order.
+    orders = {str(j): f"score_{j} DESC NULLS LAST{ties}" for j in range(len(rankings))} | {"all": "doc"}
+    ranks = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY {order}) AS rank_{j}" for j, order in orders.items()]
+    return [
+        Step(
+            "scored",
+            "The score of each document in each ranking, NULL where a ranking does not have it.",
+            f"SELECT d.*, {comma(scores)}\nFROM documents d\n" + "\n".join(joins),
+        ),
+        Step(
+            "reranked",
+            "The rank of each document among those of its query that were shown; documents without a score are last.",
+            "SELECT *,\n  " + ",\n  ".join(ranks) + "\nFROM scored",
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -138,13 +179,17 @@ def _documents(
     propensity: Sequence[float],
     gain: Callable[[str], str],
     pages: PageKnowledge,
+    sample: str = "TRUE",
 ) -> list[Step]:
-    """Return the steps that end in `documents`: the documents shown for each query, where and how often."""
+    """Return the steps that end in `documents`: the documents shown for each query, where and how often.
+
+    `sample` is a condition on `query`, which may leave out queries.
+    """
     # A window limits which impressions are compared for the curve. Here a document is the same in every window.
     schema = replace(plan.schema, window=None)
     plan = replace(plan, schema=schema, by=(), keep=(schema.impression or "",) if pages == "known" else ())
     d, known = plan.dialect, plan.schema.layout.ranks_known
-    counted = _counted_rows(plan)
+    counted = _counted_rows(plan) + (f" AND {sample}" if sample != "TRUE" else "")
     rankers = list(dict.fromkeys(ranking.ranker for ranking in rankings if not ranking.table))
     p = " ".join(f"WHEN {k} THEN {double_literal(value)}" for k, value in enumerate(propensity, start=1))
     if known:
@@ -194,7 +239,7 @@ def _documents(
             "Each (query, document) with its clicks, its exposure, and its gain at the ranks at which it was shown.",
             "SELECT "
             + comma("r.query", "r.doc", "SUM(impressions) AS impressions", "SUM(clicks) AS clicks", means)
-            + f",\n  SUM(impressions * p) AS exposure,\n"
+            + ",\n  SUM(impressions * p) AS exposure, SUM(impressions * p * p) AS squares,\n"
             f"  SUM(impressions * {worth}) AS shown_gain\nFROM ranks r{join_adjusted}\nGROUP BY r.query, r.doc",
         ),
         Step(
@@ -317,7 +362,12 @@ def _gain_as_shown(*, by_page: bool) -> str:
 
 def _credits(plan: QueryPlan, rankings: int) -> list[Step]:
     """Return the last steps, which end in the sums of what clicks are worth."""
-    bucket = plan.dialect.bucket("query", plan.schema.types[plan.schema.query])
+    d = plan.dialect
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    limit = f"GREATEST({double_literal(FREQUENT_SHARE)} * SUM(views), {double_literal(FREQUENT_TIMES)} * AVG(views))"
+    # A shift, because a hash may be unsigned.
+    document = d.cast(f"{d.hash('g.query, g.doc')} >> 1", "BIGINT")
+    is_frequent = f"views > (SELECT {limit} FROM page_views)"
     # ρ, the propensity of a document, is its exposure for each page view. Each rank at which it was shown has a part
     # in it, and gets that part of the clicks.
     part = "clicks * part"
@@ -333,17 +383,19 @@ def _credits(plan: QueryPlan, rankings: int) -> list[Step]:
         Step(
             "clicked",
             "Each clicked document once for every rank at which it was shown, with that rank's part of its exposure.",
-            "SELECT g.*, r.rank, r.impressions * r.p / g.exposure AS part, g.exposure / g.views AS rho\nFROM gains g\n"
+            "SELECT g.*, r.rank, r.impressions * r.p / g.exposure AS part, g.exposure / g.views AS rho,\n"
+            f"  CASE WHEN g.{is_frequent} THEN {document} ELSE 0 END AS frequent\nFROM gains g\n"
             "JOIN ranks r ON g.query = r.query AND g.doc = r.doc\nWHERE g.clicks > 0 AND g.exposure > 0",
         ),
         Step(
             "credits",
-            "Clicks divided by the propensity of their document, by rank; the page views of each bucket at rank 0.",
-            f"SELECT {bucket} AS bucket, rank, 0e0 AS views,\n  "
+            "Clicks divided by the propensity of their document, by rank; the page views of each bucket at rank 0. "
+            "Frequent queries apart, by document.",
+            f"SELECT {bucket} AS bucket, rank, frequent, 0e0 AS views, 1e0 * MAX(impressions) AS impressions,\n  "
             + ",\n  ".join(f"SUM({text}) AS {name}" for name, text in sums.items())
-            + f"\nFROM clicked\nGROUP BY {bucket}, rank\nUNION ALL\n"
-            f"SELECT {bucket} AS bucket, 0 AS rank, 1e0 * SUM(views) AS views, {none}\nFROM page_views\n"
-            f"GROUP BY {bucket}",
+            + f"\nFROM clicked\nGROUP BY {bucket}, rank, frequent\nUNION ALL\n"
+            f"SELECT {bucket} AS bucket, 0 AS rank, CASE WHEN {is_frequent} THEN 1 ELSE 0 END AS frequent, "
+            f"1e0 * SUM(views) AS views,\n  0e0 AS impressions, {none}\nFROM page_views\nGROUP BY ALL",
         ),
     ]
 
@@ -399,8 +451,9 @@ def repeated_pairs(d: Dialect, ranking: EvaluatedRanking) -> str:
 def never_shown(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int) -> str:
     """Return the query of how much of the top ranks of each ranking the log never showed, weighted by page views.
 
-    A row has the number of a ranking that is a table, the impressions that its top ranks would get, and how many of
-    them would go to documents that were never shown.
+    A row has the number of a ranking that is a table, the impressions that its top ranks would get, how many of them
+    would go to documents that were never shown, and how many to documents that were shown only below the top M, with
+    the lowest rank at which these were shown first.
     """
     plan = replace(plan, schema=replace(plan.schema, window=None), by=())
     counted = _counted_rows(plan)
@@ -424,14 +477,20 @@ def never_shown(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int)
         ]
         answers.append(
             f"SELECT {j} AS ranking, SUM(v.views * t.part) AS views,\n"
-            "  SUM(CASE WHEN s.doc IS NULL THEN v.views * t.part ELSE 0e0 END) AS never\n"
+            "  SUM(CASE WHEN s.doc IS NULL THEN v.views * t.part ELSE 0e0 END) AS never,\n"
+            f"  SUM(CASE WHEN s.highest > {plan.max_rank} THEN v.views * t.part ELSE 0e0 END) AS deeper,\n"
+            "  MAX(s.highest) AS lowest\n"
             f"FROM top_{j} t\nJOIN page_views v ON {_same_ids(plan, ranking, 'v', 't', ['query'])}\n"
             f"LEFT JOIN documents s ON {_same_ids(plan, ranking, 's', 't')}\nWHERE t.part > 0"
         )
     return render(
         [
             *shown_steps(plan, ranks=False),
-            Step("documents", "The documents shown.", f"SELECT DISTINCT query, doc\nFROM shown\nWHERE {counted}"),
+            Step(
+                "documents",
+                "The documents shown, and their highest rank.",
+                "SELECT query, doc, MIN(position) AS highest\nFROM shown\nWHERE position > 0\nGROUP BY query, doc",
+            ),
             Step(
                 "page_views",
                 "The page views of each query: the impressions at the rank that was shown most often.",

@@ -16,7 +16,9 @@ from posbias.sql.dialects import Warehouse
 from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 from posbias.sql.signatures import signature_steps
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# The answer to a query without a unit is as before, so that an older posbias can read it.
+_VERSION_WITHOUT_UNITS = 1
 # The bucket of rows that are not counted in replay: beyond the top M, or without impressions.
 BEYOND, EMPTY = -1, -2
 # The bucket of rows that cannot be used, by the reason.
@@ -33,7 +35,8 @@ def export_query(plan: ExportPlan, dialect: Warehouse, table: str, about: Mappin
         about (mapping): what the answer says of itself, beside its version and table.
     """
     steps, columns = (_signatures if table == "signatures" else _exposures)(plan)
-    text = json.dumps({"version": FORMAT_VERSION, "table": table, **about})
+    version = _VERSION_WITHOUT_UNITS if plan.schema.unit is None else FORMAT_VERSION
+    text = json.dumps({"version": version, "table": table, **about})
     steps.append(_answer(plan, steps[-1].name, columns, text))
     head = (
         "-- The counts that posbias estimates position bias from, in one scan of the log.\n"

@@ -6,6 +6,8 @@ totals               clicks by position
 pair_positions       clicks by (query, document) and position, for the position-based model by EM
 feature_positions    clicks by feature vector and position, for Regression EM
 page_clicks          how clicks fall together on page views
+click_histogram      page views by their results and clicks
+largest_queries      the query with the most clicks of each bucket
 """
 
 from __future__ import annotations
@@ -19,8 +21,6 @@ from posbias.sql.plan import QueryPlan, Step, comma, deduplicated_step, render, 
 
 # The `original` rank of a row whose value is not a rank. Rows without a value are not part of the experiment.
 NO_RANK = -1
-# On pages with fewer results, all of them may well be clicked.
-FEW_RESULTS = 5
 
 
 def swaps(plan: QueryPlan, original: str) -> str:
@@ -213,15 +213,102 @@ def _number(text: str) -> str:
     return f"CASE {text} WHEN 'true' THEN 1e0 WHEN 'false' THEN 0e0 ELSE CAST({text} AS DOUBLE) END"
 
 
+def unit_counts(plan: QueryPlan) -> str:
+    """Return the query of how many units each ranker served, by bucket of units.
+
+    A unit counts once: one that several rankers served counts for each by its share of the impressions.
+    """
+    d, schema = plan.dialect, plan.schema
+    shown = d.cast("SUM(impressions)", "DOUBLE")
+    return render(
+        [
+            *shown_steps(plan, ranks=False),
+            Step(
+                "served",
+                "The impressions of each unit by ranker.",
+                f"SELECT unit, ranker, {shown} AS shown\nFROM shown\n"
+                "WHERE unit IS NOT NULL AND ranker IS NOT NULL AND impressions > 0\nGROUP BY unit, ranker",
+            ),
+            Step(
+                "shares",
+                "The share of each ranker in the impressions of a unit.",
+                "SELECT unit, ranker, shown / SUM(shown) OVER (PARTITION BY unit) AS share\nFROM served",
+            ),
+            Step(
+                "unit_counts",
+                "Units by bucket and ranker.",
+                f"SELECT {d.bucket('unit', schema.types[schema.unit or ''])} AS bucket, ranker, SUM(share) AS units\n"
+                "FROM shares\nGROUP BY 1, 2",
+            ),
+        ]
+    )
+
+
 def page_clicks(plan: QueryPlan) -> str:
     """Return the query of how clicks fall together on page views, by bucket.
 
     Page views of a query that show the same results at the same positions are views of one page. Two clicks at
     different positions of a page with n views are *together* if they are in one view, and *apart* if not. If clicks
     were independent, the pairs apart divided by n − 1 would be as many as the pairs together. Pairs count in both
-    orders. In the same way the query compares the views on which every result was clicked with their expected number
-    under independence, n Π_k (c_k / n), where c_k are the clicks at rank k.
+    orders.
     """
+    d = plan.dialect
+    # 31 bits, so that sums of many hashes fit.
+    content = f"{d.hash('doc, position')} & {2**31 - 1}"
+    ranks = range(1, plan.max_rank + 1)
+    by_rank = ",\n  ".join(f"SUM(CASE WHEN position = {k} THEN clicked ELSE 0 END) AS clicks_{k}" for k in ranks)
+    squares = _sum([f"SUM(clicks_{k}) * SUM(clicks_{k})" for k in ranks])
+    return render(
+        [
+            *_result_steps(plan),
+            Step(
+                "pages",
+                "Each page view with a hash of what it shows, and its clicks.",
+                f"SELECT query, ranker, page, SUM({d.cast(content, 'BIGINT')}) AS content, SUM(clicked) AS clicks,\n"
+                f"  {by_rank}\nFROM results\nGROUP BY query, ranker, page",
+            ),
+            Step(
+                "same_page",
+                "Page views that show the same page, and how their clicks fall together.",
+                "SELECT query, COUNT(*) AS views, SUM(clicks) AS clicks, SUM(clicks * (clicks - 1)) AS together,\n"
+                f"  {squares} AS squares,\n"
+                "  SUM(CASE WHEN clicks > 0 THEN 1 ELSE 0 END) AS clicked,\n"
+                "  SUM(CASE WHEN clicks > 1 THEN 1 ELSE 0 END) AS several\n"
+                "FROM pages\nGROUP BY query, ranker, content",
+            ),
+            Step(
+                "answer",
+                "The same by bucket.",
+                f"SELECT {_bucket(plan)} AS bucket, {d.total('views')}, {d.total('clicked')}, {d.total('several')},\n"
+                "  SUM(CASE WHEN views > 1 THEN together ELSE 0 END),\n"
+                f"  SUM(CASE WHEN views > 1 THEN {d.cast('clicks * clicks - squares - together', 'DOUBLE')} / "
+                f"(views - 1) ELSE 0 END)\nFROM same_page\nGROUP BY {_bucket(plan)}\nORDER BY 1",
+            ),
+        ]
+    )
+
+
+def click_histogram(plan: QueryPlan) -> str:
+    """Return the query of the number of page views by results and clicks."""
+    return render(
+        [
+            *_result_steps(plan),
+            Step(
+                "pages",
+                "Each page view with its results and clicks.",
+                "SELECT COUNT(*) AS shown, SUM(clicked) AS clicks\nFROM results\nGROUP BY query, ranker, page",
+            ),
+            Step(
+                "answer",
+                "How many there are.",
+                "SELECT shown, clicks, COUNT(*) AS page_views\nFROM pages\nGROUP BY shown, clicks",
+            ),
+        ]
+    )
+
+
+def _result_steps(plan: QueryPlan) -> list[Step]:
+    """Return the steps that end in `results`: the results in the top M of known page views."""
     schema, d = plan.schema, plan.dialect
 
     def column(name: str | None) -> str:
@@ -230,77 +317,54 @@ def page_clicks(plan: QueryPlan) -> str:
     click = column(schema.click)
     ranker = d.literal(ANY_RANKER) if schema.natural else column(schema.ranker)
     clicked = click if schema.drop_duplicates else d.click(click, schema.types[schema.click or ""])
-    query = d.nan_to_null(column(schema.query), schema.types[schema.query])
-    position = d.integer(column(schema.position), schema.types[schema.position])
     columns = [
-        f"{query} AS query",
+        f"{d.nan_to_null(column(schema.query), schema.types[schema.query])} AS query",
         f"{plan.ranker_number(ranker, schema.types[schema.ranker])} AS ranker",
         f"{column(schema.impression)} AS page",
         f"{column(schema.doc)} AS doc",
-        f"{position} AS position",
+        f"{d.integer(column(schema.position), schema.types[schema.position])} AS position",
         f"{clicked} AS clicked",
     ]
-    # 31 bits, so that sums of many hashes fit.
-    content = f"{d.hash('doc, position')} & {2**31 - 1}"
     source = "deduplicated" if schema.drop_duplicates else plan.log
-    bucket = d.bucket("query", schema.types[schema.query])
-    ranks = range(1, plan.max_rank + 1)
-    by_rank = ",\n  ".join(f"SUM(CASE WHEN position = {k} THEN clicked ELSE 0 END) AS clicks_{k}" for k in ranks)
-    by_rank += ",\n  " + ",\n  ".join(f"SUM(CASE WHEN position = {k} THEN 1 ELSE 0 END) AS shown_{k}" for k in ranks)
-    squares = _balanced([f"SUM(clicks_{k}) * SUM(clicks_{k})" for k in ranks], "+")
-    all_independent = _balanced(
-        [
-            f"(CASE WHEN MAX(shown_{k}) = 0 THEN 1 ELSE {d.cast(f'SUM(clicks_{k})', 'DOUBLE')} / COUNT(*) END)"
-            for k in ranks
-        ],
-        "*",
+    results = Step(
+        "results",
+        "Results in the top M of known page views.",
+        f"SELECT * FROM (\nSELECT {', '.join(columns)}\nFROM {source}\n) r\nWHERE query IS NOT NULL AND ranker IS "
+        f"NOT NULL AND page IS NOT NULL AND position BETWEEN 1 AND {plan.max_rank} AND clicked IN (0, 1)",
     )
-    full = f"shown >= {FEW_RESULTS}"
-    steps = [
-        Step(
-            "results",
-            "Results in the top M of known page views.",
-            f"SELECT * FROM (\nSELECT {', '.join(columns)}\nFROM {source}\n) r\nWHERE query IS NOT NULL AND ranker IS "
-            f"NOT NULL AND page IS NOT NULL AND position BETWEEN 1 AND {plan.max_rank} AND clicked IN (0, 1)",
-        ),
-        Step(
-            "pages",
-            "Each page view with a hash of what it shows, and its clicks.",
-            f"SELECT query, ranker, page, COUNT(*) AS shown, SUM({d.cast(content, 'BIGINT')}) AS content, "
-            f"SUM(clicked) AS clicks,\n  {by_rank}\nFROM results\nGROUP BY query, ranker, page",
-        ),
-        Step(
-            "same_page",
-            "Page views that show the same page, and how their clicks fall together.",
-            "SELECT query, COUNT(*) AS views, SUM(clicks) AS clicks, SUM(clicks * (clicks - 1)) AS together,\n"
-            f"  {squares} AS squares,\n"
-            "  SUM(CASE WHEN clicks > 0 THEN 1 ELSE 0 END) AS clicked,\n"
-            "  SUM(CASE WHEN clicks > 1 THEN 1 ELSE 0 END) AS several,\n"
-            f"  SUM(CASE WHEN {full} THEN 1 ELSE 0 END) AS full_pages,\n"
-            f"  SUM(CASE WHEN {full} AND clicks = shown THEN 1 ELSE 0 END) AS all_clicked,\n"
-            f"  SUM(CASE WHEN {full} AND clicks = shown - 1 THEN 1 ELSE 0 END) AS nearly_all,\n"
-            f"  {all_independent} AS all_independent\n"
-            "FROM pages\nGROUP BY query, ranker, content",
-        ),
-        Step(
-            "answer",
-            "The same by bucket.",
-            f"SELECT {bucket} AS bucket, {d.total('views')}, {d.total('clicked')}, {d.total('several')}, "
-            f"{d.total('full_pages')}, {d.total('all_clicked')}, {d.total('nearly_all')},\n"
-            "  SUM(CASE WHEN views > 1 THEN together ELSE 0 END),\n"
-            f"  SUM(CASE WHEN views > 1 THEN {d.cast('clicks * clicks - squares - together', 'DOUBLE')} / (views - 1) "
-            "ELSE 0 END),\n"
-            "  SUM(CASE WHEN views > 1 THEN all_clicked ELSE 0 END),\n"
-            "  SUM(CASE WHEN views > 1 AND full_pages > 0 THEN views * all_independent ELSE 0 END)\n"
-            f"FROM same_page\nGROUP BY {bucket}\nORDER BY 1",
-        ),
-    ]
-    return render([deduplicated_step(plan), *steps] if schema.drop_duplicates else steps)
+    return [deduplicated_step(plan), results] if schema.drop_duplicates else [results]
 
 
-def _balanced(terms: list[str], sign: str) -> str:
-    """Return terms added or multiplied in a balanced tree: engines cannot parse a chain of a thousand terms."""
+def _sum(terms: list[str]) -> str:
+    """Return terms added in a balanced tree: engines cannot parse a chain of a thousand terms."""
     if len(terms) <= 16:
-        return f" {sign} ".join(terms)
+        return " + ".join(terms)
     half = len(terms) // 2
-    return f"({_balanced(terms[:half], sign)}) {sign} ({_balanced(terms[half:], sign)})"
+    return f"({_sum(terms[:half])}) + ({_sum(terms[half:])})"
+
+
+def largest_queries(plan: QueryPlan) -> str:
+    """Return the query of the most clicked query of each bucket: its id, its clicks, and the clicks of the bucket."""
+    d = plan.dialect
+    return render(
+        [
+            *shown_steps(plan, ranks=False),
+            Step(
+                "queries",
+                "The clicks of each query.",
+                f"SELECT query, {_bucket(plan)} AS bucket, {d.total('clicks')} AS clicks\nFROM shown\n"
+                f"WHERE {in_top_ranks(plan)} AND query IS NOT NULL\nGROUP BY query",
+            ),
+            Step(
+                "compared",
+                "Beside the most clicks of a query of the same bucket.",
+                "SELECT query, bucket, clicks, MAX(clicks) OVER (PARTITION BY bucket) AS most\nFROM queries",
+            ),
+            Step(
+                "answer",
+                "One row for each bucket.",
+                f"SELECT bucket, MIN(CASE WHEN clicks = most THEN {d.as_text('query')} END), MAX(most), SUM(clicks)\n"
+                "FROM compared\nGROUP BY bucket",
+            ),
+        ]
+    )

@@ -8,6 +8,7 @@ Every query on a log begins with `shown_steps`. They end in the step `shown`: on
 columns under the names that all later steps use:
 
     query, doc, ranker, position, impressions, clicks     ranker is the number of the ranker in QueryPlan.rankers
+    unit                                                  what was assigned to rankers, if the log has a column of it
     segment_0, segment_1, ...                             the columns of QueryPlan.by, as text
     kept_0, kept_1, ...                                   the columns of QueryPlan.keep, as they are
     rank_0, rank_1, ...                                   the rank that each ranker gives the document (wide and long)
@@ -28,7 +29,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from posbias.logs.schema import ANY_RANKER, Schema
-from posbias.sql.dialects import Dialect
+from posbias.sql.dialects import BUCKETS, Dialect
 
 if TYPE_CHECKING:
     from posbias._arrays import AnyArray, IntArray
@@ -186,6 +187,7 @@ def shown_steps(plan: QueryPlan, *, ranks: bool) -> list[Step]:
         f"{whole_number(schema.position)} AS position",
         f"{impressions} AS impressions",
         f"{clicks} AS clicks",
+        *([] if schema.unit is None else [f"{unit_value(plan, column(schema.unit))} AS unit"]),
         *(f"{d.as_text(column(name))} AS segment_{i}" for i, name in enumerate(plan.by)),
         *(f"{column(name)} AS kept_{i}" for i, name in enumerate(plan.keep)),
     ]
@@ -203,6 +205,12 @@ def shown_steps(plan: QueryPlan, *, ranks: bool) -> list[Step]:
     return steps
 
 
+def unit_value(plan: QueryPlan, column: str) -> str:
+    """Return SQL for the unit of a row, NULL where it is missing: all rows with an empty text are not one unit."""
+    type_ = plan.schema.types[plan.schema.unit or ""]
+    return f"NULLIF({column}, '')" if type_ == "VARCHAR" else plan.dialect.nan_to_null(column, type_)
+
+
 def deduplicated_step(plan: QueryPlan) -> Step:
     """Return the step that keeps one row of those that at-least-once logging wrote several times."""
     schema, d = plan.schema, plan.dialect
@@ -210,7 +218,8 @@ def deduplicated_step(plan: QueryPlan) -> Step:
     keys += [name for name in (None if schema.natural else schema.ranker, schema.window) if name is not None]
     keys += schema.rank_columns.values()
     key_columns = comma([d.quote(name) for name in dict.fromkeys(keys)])
-    kept = "".join(f", MIN({d.quote(name)}) AS {d.quote(name)}" for name in plan.keep if name not in keys)
+    others = dict.fromkeys([*plan.keep, *([] if schema.unit is None else [schema.unit])])
+    kept = "".join(f", MIN({d.quote(name)}) AS {d.quote(name)}" for name in others if name not in keys)
     column = d.quote(schema.click or "")
     click = plan.click_of_copies(d.click(column, schema.types[schema.click or ""]))
     return Step(
@@ -258,6 +267,70 @@ def _same_id(plan: QueryPlan, role: str) -> str:
     if schema.types[name] != schema.rankings[name]:
         left, right = d.as_text(left), d.as_text(right)
     return f"{left} = {right}"
+
+
+# ---- Buckets of queries and of units
+
+# In a log with units, buckets of units are numbered from BUCKETS on, and buckets of queries and units from BY_BOTH on.
+BY_BOTH = 2 * BUCKETS
+_UNIT_BUCKETS = ("query_bucket", "unit_bucket", "both_bucket")
+
+
+def bucket_steps(plan: QueryPlan, source: str) -> list[Step]:
+    """Return the step `with_buckets` for a log with units: the buckets of the query and of the unit of each row.
+
+    A row without a unit counts as if its query were the unit.
+    """
+    d, schema = plan.dialect, plan.schema
+    if schema.unit is None:
+        return []
+    query, unit = (
+        d.bucket(role, schema.types[name]) for role, name in (("query", schema.query), ("unit", schema.unit))
+    )
+    select = (
+        f"SELECT *, {query} AS query_bucket,\n  CASE WHEN unit IS NULL THEN {query} ELSE {unit} END AS unit_bucket\n"
+        f"FROM {source}"
+    )
+    return [Step("with_buckets", "The bucket of the query, and the bucket of the unit.", select)]
+
+
+def bucket_columns(plan: QueryPlan) -> str:
+    """Return SQL for the bucket of a row; after `bucket_steps`, for the bucket of its query, of its unit and of both.
+
+    Rows with the same sum of these two buckets share both of them or none. So there are as many buckets of both as of
+    queries, and each has only (query, unit) pairs that are independent of each other.
+    """
+    d, schema = plan.dialect, plan.schema
+    if schema.unit is None:
+        return f"{d.bucket('query', schema.types[schema.query])} AS bucket"
+    added = " + ".join(d.cast(name, "SMALLINT") for name in ("query_bucket", "unit_bucket"))
+    both = (
+        f"CASE WHEN unit IS NULL THEN query_bucket WHEN {added} < {BUCKETS} THEN {added} ELSE {added} - {BUCKETS} END"
+    )
+    return f"query_bucket, unit_bucket,\n  {d.cast(both, d.bucket_type)} AS both_bucket"
+
+
+def bucket_names(plan: QueryPlan) -> list[str]:
+    """Return the names of the columns of `bucket_columns`."""
+    return ["bucket"] if plan.schema.unit is None else [*_UNIT_BUCKETS]
+
+
+def bucket_key(plan: QueryPlan) -> str:
+    """Return SQL for the number of the bucket in a query that groups by `bucket_groups`."""
+    if plan.schema.unit is None:
+        return "bucket"
+    query, unit, both = _UNIT_BUCKETS
+    return (
+        f"CASE WHEN GROUPING({query}) = 0 THEN {query} WHEN GROUPING({unit}) = 0 THEN {BUCKETS} + {unit} "
+        f"ELSE {BY_BOTH} + {both} END AS bucket"
+    )
+
+
+def bucket_groups(plan: QueryPlan, *keys: str | Sequence[str]) -> str:
+    """Return the GROUP BY of buckets and other keys; in a log with units, of all three kinds of buckets in one scan."""
+    if plan.schema.unit is None:
+        return f"GROUP BY {comma('bucket', *keys)}"
+    return f"GROUP BY GROUPING SETS ({', '.join(f'({comma(name, *keys)})' for name in _UNIT_BUCKETS)})"
 
 
 # ---- Several small numbers in one integer

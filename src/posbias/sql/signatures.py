@@ -14,7 +14,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posbias.sql.dialects import BUCKETS
-from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
+from posbias.sql.plan import (
+    BY_BOTH,
+    QueryPlan,
+    Step,
+    bucket_columns,
+    bucket_groups,
+    bucket_key,
+    bucket_names,
+    bucket_steps,
+    comma,
+    render,
+    shown_steps,
+)
 
 # `code_0` of rows that are not counted: shown beyond the top M, shown at a position that is not the rank by their
 # ranker, or without a usable value.
@@ -24,7 +36,8 @@ BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
 def most_signatures(plan: QueryPlan) -> float:
     """Return the largest number of rows that the harvest can have; infinity if there are segments."""
     one_code = len(plan.coding.names) == 1
-    return BUCKETS * (len(plan.rankers) + 1) * _values(plan) if one_code and not plan.by else math.inf
+    buckets = BUCKETS if plan.schema.unit is None else BY_BOTH + BUCKETS
+    return buckets * (len(plan.rankers) + 1) * _values(plan) if one_code and not plan.by else math.inf
 
 
 def _values(plan: QueryPlan) -> int:
@@ -46,31 +59,35 @@ def signature_steps(plan: QueryPlan) -> list[Step]:
     size, unknown = _values(plan), len(plan.rankers)
     span = (unknown + 1) * size
     if not d.packed_keys or len(coded) > 1 or BUCKETS * span >= 2**62:
-        keys = comma(plan.segments, "bucket", "ranker", coded)
         why = "Impressions and clicks by bucket, signature and ranker shown."
-        select = f"SELECT {keys},\n  {counts}\nFROM with_signature\nGROUP BY {keys}"
+        select = (
+            f"SELECT {comma(plan.segments, bucket_key(plan), 'ranker', coded)},\n  {counts}\nFROM with_signature\n"
+            f"{bucket_groups(plan, plan.segments, 'ranker', coded)}"
+        )
         return [*_with_signature(plan), Step("signatures", why, select)]
     # Constants in place of a product tell DuckDB how large the number can be.
     starts = " ".join(f"WHEN {i} THEN {i * size - UNUSABLE}" for i in range(unknown))
     packed = f"CASE ranker {starts} ELSE {unknown * size - UNUSABLE} END + code_0"
-    bucket, bucket_key = "bucket", "bucket"
-    if "bucket" in d.packed_keys:
-        packed, bucket_key = f"{d.cast('bucket', 'BIGINT')} * {span} + {packed}", ""
+    bucket, kept = "bucket", bucket_names(plan)
+    keys = comma(plan.segments, bucket_key(plan), "packed")
+    groups = bucket_groups(plan, plan.segments, "packed")
+    if "bucket" in d.packed_keys and plan.schema.unit is None:
+        packed, kept = f"{d.cast('bucket', 'BIGINT')} * {span} + {packed}", []
         bucket = f"{d.cast(d.quotient('packed', span), 'SMALLINT')} AS bucket"
+        keys = comma(plan.segments, "packed")
+        groups = f"GROUP BY {keys}"
     ranker = d.cast(f"NULLIF({d.quotient('packed', size)} % {unknown + 1}, {unknown})", "SMALLINT")
-    keys = comma(plan.segments, bucket_key, "packed")
     return [
         *_with_signature(plan),
         Step(
             "with_key",
-            f"One number for {', '.join(d.packed_keys)}, because one number is grouped faster.",
-            f"SELECT {comma(plan.segments, bucket_key, 'impressions', 'clicks')},\n  {packed} AS packed\n"
-            "FROM with_signature",
+            "One number for several keys, because one number is grouped faster.",
+            f"SELECT {comma(plan.segments, kept, 'impressions', 'clicks')},\n  {packed} AS packed\nFROM with_signature",
         ),
         Step(
             "counted",
             "Impressions and clicks by that number.",
-            f"SELECT {keys},\n  {counts}\nFROM with_key\nGROUP BY {keys}",
+            f"SELECT {keys},\n  {counts}\nFROM with_key\n{groups}",
         ),
         Step(
             "signatures",
@@ -98,15 +115,17 @@ def _with_signature(plan: QueryPlan, *, validated: bool = False) -> list[Step]:
     narrow = "INTEGER" if (len(plan.rankers) + 1) * _values(plan) < 2**31 else "BIGINT"
     digits = plan.coding.encode(d, narrow)
     first = d.cast(digits[0] if validated else _code(plan, digits[0]), narrow)
-    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     rest = [f"{text} AS {name}" for text, name in zip(digits[1:], plan.coding.names[1:], strict=True)]
+    with_buckets = bucket_steps(plan, "expected_positions")
     return [
         *_expected_positions(plan),
+        *with_buckets,
         Step(
             "with_signature",
             "The signature: the ranks of all rankers as one number, 0 where beyond the top M; negative if not counted.",
             f"SELECT {comma(plan.segments, 'query', 'doc', 'ranker', 'expected_position', 'impressions', 'clicks')},\n"
-            f"  {bucket} AS bucket,\n  {comma(f'{first} AS code_0', rest)}\nFROM expected_positions",
+            f"  {bucket_columns(plan)},\n  {comma(f'{first} AS code_0', rest)}\n"
+            f"FROM {with_buckets[-1].name if with_buckets else 'expected_positions'}",
         ),
     ]
 
@@ -227,16 +246,17 @@ def signature_totals(plan: QueryPlan) -> str:
     steps = _with_signature(plan)
     impressions = d.total("impressions") if plan.schema.aggregated else "COUNT(*)"
     code = "CASE WHEN code_0 < 0 THEN code_0 ELSE 0 END"
-    keys = [*plan.segments, "bucket", "ranker", "expected_position"]
+    groups = bucket_groups(plan, plan.segments, "ranker", "expected_position", code)
     return render(
         [
             *steps,
             Step(
                 "totals",
                 "Impressions and clicks at each rank.",
-                f"SELECT {comma(plan.segments, 'bucket', 'ranker')}, expected_position AS rank, {code} AS code_0, "
+                f"SELECT {comma(plan.segments, bucket_key(plan), 'ranker')}, expected_position AS rank, "
+                f"{code} AS code_0, "
                 f"{impressions} AS impressions, {d.total('clicks')} AS clicks, COUNT(*) AS row_count\n"
-                f"FROM with_signature\nGROUP BY {comma(keys, code)}",
+                f"FROM with_signature\n{groups}",
             ),
         ]
     )

@@ -61,7 +61,6 @@ def clicked_pairs(plan: QueryPlan) -> str:
 def pairs(
     plan: QueryPlan,
     rank_weights: Sequence[RankWeight],
-    scale: float,
     candidates: Columns | None = None,
     keep: Sequence[str] = (),
 ) -> str:
@@ -70,7 +69,6 @@ def pairs(
     Arguments:
         plan (QueryPlan): what is asked of the log. Of each of its `keep` columns the least value of a pair is kept.
         rank_weights (sequence of RankWeight): the weights of each rank and segment.
-        scale (float): weights are divided by it.
         candidates (Columns or None, default None): the columns of a table of all documents that could have been shown;
             with it the answer has them too.
         keep (sequence of str, default ()): with candidates, the columns to keep, of the log or of the candidates.
@@ -85,7 +83,7 @@ def pairs(
             "pairs",
             "Each (query, document) once: its impressions, clicks, exposure and weight.",
             f"SELECT query, doc, {impressions} AS impressions, {d.total('clicks')} AS clicks,\n  "
-            f"SUM({_times(plan, 'exposure')}) AS exposure, SUM(clicks * weight) / {double_literal(scale)} AS weight"
+            f"SUM({_times(plan, 'exposure')}) AS exposure, SUM(clicks * weight) AS weight"
             f"{''.join(f', {text}' for text in [*unseen, *kept])}\nFROM weighted\nGROUP BY query, doc",
         )
     )
@@ -221,8 +219,8 @@ def candidate_id(plan: QueryPlan, candidates: Columns, name: str) -> str:
     return f"CASE WHEN {same} THEN {converted} END" if is_number else converted
 
 
-def rows(plan: QueryPlan, rank_weights: Sequence[RankWeight], scale: float) -> str:
-    """Return the query of every row of the log with its weight, divided by `scale`."""
+def rows(plan: QueryPlan, rank_weights: Sequence[RankWeight]) -> str:
+    """Return the query of every row of the log with its weight."""
     d, schema = plan.dialect, plan.schema
     columns = comma([f"l.{d.quote(name)}" for name in schema.types if name != NATURAL])
     position = d.integer(f"l.{d.quote(schema.position)}", schema.types[schema.position])
@@ -236,7 +234,7 @@ def rows(plan: QueryPlan, rank_weights: Sequence[RankWeight], scale: float) -> s
             Step(
                 "answer",
                 "Each row with the weight of its clicks.",
-                f"SELECT {columns}, COALESCE({clicks} * w.weight / {double_literal(scale)}, 0) AS weight\n"
+                f"SELECT {columns}, COALESCE({clicks} * w.weight, 0) AS weight\n"
                 f"FROM {plan.log} l\nLEFT JOIN rank_weights w ON {' AND '.join([f'{position} = w.position', *same])}",
             ),
         ]

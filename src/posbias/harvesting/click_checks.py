@@ -1,0 +1,613 @@
+"""Check how clicks fall on page views: rows and clicks that were kept, dropped or joined in a way that bends the curve.
+
+`find_click_patterns` runs one query on a sample of page views, and compares its answer with what clicks can look like:
+
+- rows that end at the last click of a page, or a fixed number of rows below it;
+- pages whose length follows from their clicks, as after sampling results without a click;
+- clicks that are the same on every page view of a query, as after a join without the page view;
+- page views without a second click, or page views that all have a click;
+- pages that begin below position 1, or leave positions out.
+
+`find_flat_curve` reports clicks that follow the document wherever it is shown, from the counts of a harvest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from posbias._text import Arguments, listed
+from posbias.engines import OpenLog
+from posbias.findings import Finding
+from posbias.harvesting.row_checks import ALL_ROWS, Sample
+from posbias.logs.schema import ANY_RANKER, Schema
+from posbias.sql.plan import QueryPlan, Step, deduplicated_step, render
+
+if TYPE_CHECKING:
+    from posbias._arrays import FloatArray, IntArray
+    from posbias.harvesting.tables import Cells
+
+# A pattern holds if at least this share of page views has it: the first rows of a log may end within a page view.
+_NEARLY_ALL = 0.99
+# A pattern is certain if chance would produce it in one log of exp(30). That leaves room for clicks that depend on each
+# other.
+_CERTAIN = 30.0
+# Rows that end up to this many below the last click are looked for.
+_MOST_ROWS_BELOW = 3
+# A pattern that chance cannot be excluded for needs this many cases, and where it is expected, this many expected ones.
+_MIN_CASES, _MIN_EXPECTED = 30, 20
+# Second clicks are rare if there are fewer than this share of those that independent clicks would give.
+_RARE_SHARE = 0.5
+# Page views that begin below position 1, or leave out a position, are reported if they are more than this share.
+_MAX_INCOMPLETE = 0.02
+# The first rows of a log hold whole page views if at least this share of pages is nearly as long as the longest.
+_WHOLE_SHARE = 0.2
+# A column may explain the first positions if it has at most this many values.
+_MAX_VALUES = 50
+# With more rankers than this, page views are not examined by ranker.
+_MAX_RANKERS = 20
+# Positions start again within a list if more than this share of them has several documents that never move.
+_RESTART_SHARE = 0.2
+# Names of columns with the period of a page view, besides columns of type DATE or TIMESTAMP; so many are looked at.
+_PERIODS = ("day", "date", "dt", "ds", "event_date", "partition_date", "log_date", "hour", "week")
+_MAX_PERIODS = 3
+# Clicks follow the document if its click rate at a rank at least twice as deep is at least this share (with 99%
+# confidence), though the click rates of these ranks fall to less than _STEEP.
+_FLAT, _STEEP, _FLAT_QUANTILE = 0.85, 0.5, 2.33
+_FEWEST_BUCKETS = 8
+# A rank is compared with so many of the next ranks at which the same documents were shown.
+_MOST_RANKS = 12
+# What each row of the answer counts: page views of a shape, rows at a position, queries, places of a ranker, and pairs
+# in all; from there on pairs within each period.
+_SHAPE, _POSITION, _QUERIES, _PLACES, _PAIRS = range(5)
+
+
+def find_click_patterns(opened: OpenLog, plan: QueryPlan, sample: Sample = ALL_ROWS) -> list[Finding]:
+    """Report how page views were cut and clicks were joined, as far as a sample of page views shows it.
+
+    Arguments:
+        opened (OpenLog): the log.
+        plan (QueryPlan): the plan of its queries.
+        sample (Sample, default all rows): the rows to look at. A sample by hash keeps all page views of some queries.
+    """
+    if plan.schema.aggregated:
+        return []
+    pages = _Pages.of(opened.rows(_pages_sql(plan, sample), "Checking the clicks of page views"), plan, sample)
+    joined = [*_find_equal_clicks(pages)]
+    cut = [*_find_cut_pages(pages)] or [*_find_length_by_clicks(pages)] or _find_by_ranker(_find_cut_pages, pages, plan)
+    gaps = [*_find_gaps(pages)]
+    # Rows that were left out explain pages without a second click, or with a click each.
+    others = []
+    if not (cut or joined or gaps):
+        clicked = [*_find_clicked_pages(pages)] or _find_by_ranker(_find_clicked_pages, pages, plan)
+        others = [*_find_one_click(pages), *clicked]
+    late = [f for f in _find_late_pages(opened, plan, pages) if f.severity == "error" or not gaps]
+    return [*cut, *joined, *others, *late, *gaps, *_find_restarts(pages)]
+
+
+def _find_by_ranker(find: Callable[[_Pages], Iterable[Finding]], pages: _Pages, plan: QueryPlan) -> list[Finding]:
+    """Report a pattern that the page views of some rankers have."""
+    found = {name: [*find(pages.of_ranker(i))] for i, name in enumerate(plan.rankers)}
+    return [replace(f, what=f"ranker {name!r}: {f.what}") for name, findings in found.items() for f in findings]
+
+
+# ---- The query
+
+
+def _pages_sql(plan: QueryPlan, sample: Sample) -> str:
+    """Return the query that counts page views by shape, clicks by position, and equal clicks of a pair.
+
+    One query answers all, because each query is a job on Spark. Without ids of page views, a query that a ranker served
+    once is a page view: it has each position once.
+    """
+    schema, d = plan.schema, plan.dialect
+    click = d.quote(schema.click or "")
+    days = [] if schema.drop_duplicates else period_columns(schema)
+    columns = {
+        "v": d.quote(schema.impression) if schema.impression else "0",
+        "q": d.nan_to_null(d.quote(schema.query), schema.types[schema.query]),
+        "d": d.quote(schema.doc),
+        "r": d.literal(ANY_RANKER) if schema.natural else d.quote(schema.ranker),
+        "p": d.integer(d.quote(schema.position), schema.types[schema.position]),
+        "c": click if schema.drop_duplicates else d.click(click, schema.types[schema.click or ""]),
+    }
+    for i, day in enumerate(days):
+        is_time = schema.types[day].startswith("TIMESTAMP")
+        columns[f"w{i}"] = d.cast(d.quote(day), "DATE") if is_time else d.quote(day)
+    selected = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+    source = "deduplicated" if schema.drop_duplicates else sample.source
+    replayed = not (schema.layout.ranks_known or schema.natural)
+    number = "-1"
+    if 1 < len(plan.rankers) <= _MAX_RANKERS and not schema.natural:
+        number = f"MIN(COALESCE({plan.ranker_number('r', schema.types[schema.ranker])}, -1))"
+    once = "" if schema.impression else ", r\nHAVING COUNT(*) = COUNT(DISTINCT p)"
+    steps = [
+        Step(
+            "views",
+            "Rows by short names.",
+            f"SELECT * FROM (SELECT {selected} FROM {source}) s\nWHERE v IS NOT NULL AND q IS NOT NULL AND p >= 1 AND "
+            f"c IN (0, 1) AND {sample.condition(d, 'q')}",
+        ),
+        Step(
+            "pages",
+            "Each page view: its rows, its first and last position, its clicks and the last of them.",
+            f"SELECT {number} AS ranker, COUNT(*) AS n, MIN(p) AS first_position, MAX(p) AS last_position,\n"
+            "  SUM(c) AS clicks, MAX(CASE WHEN c = 1 THEN p ELSE 0 END) AS last_click\n"
+            f"FROM views\nGROUP BY v, q{once}",
+        ),
+        _pair_step("pairs", "q, d"),
+        *(_pair_step(f"pairs{i}", f"q, d, w{i}") for i in range(len(days))),
+        *(
+            [
+                Step(
+                    "places",
+                    "Each position of a query and ranker, and whether it has several documents.",
+                    "SELECT CASE WHEN MIN(d) <> MAX(d) THEN 1 ELSE 0 END AS several\nFROM views\nGROUP BY q, r, p\n"
+                    "HAVING COUNT(*) > 1",
+                ),
+                Step(
+                    "documents",
+                    "Each document of a query and ranker, and whether it was at several positions.",
+                    "SELECT CASE WHEN MIN(p) <> MAX(p) THEN 1 ELSE 0 END AS several\nFROM views\nGROUP BY q, r, d\n"
+                    "HAVING COUNT(*) > 1",
+                ),
+            ]
+            if replayed
+            else []
+        ),
+        Step(
+            "queries",
+            "Clicks and page views of each query.",
+            "SELECT SUM(CASE WHEN p = 1 THEN 1 ELSE 0 END) AS n, SUM(c) AS clicks\nFROM views\nGROUP BY q, r",
+        ),
+    ]
+    equal = "COUNT(CASE WHEN clicks > 0 THEN 1 END), COUNT(CASE WHEN clicks = n THEN 1 END), 0, 0, 0, 0, COUNT(*)"
+    several = ["COUNT(*)", "COUNT(CASE WHEN several = 1 THEN 1 END)"]
+    parts = [
+        f"SELECT {_SHAPE}, ranker, n, first_position, last_position, clicks, last_click, COUNT(*)\nFROM pages\n"
+        "GROUP BY ranker, n, first_position, last_position, clicks, last_click",
+        f"SELECT {_POSITION}, p, SUM(c), 0, 0, 0, 0, COUNT(*)\nFROM views\nGROUP BY p",
+        f"SELECT {_PAIRS}, {equal}\nFROM pairs",
+        *(f"SELECT {_PAIRS + 1 + i}, {equal}\nFROM pairs{i}" for i in range(len(days))),
+        f"SELECT {_QUERIES}, COUNT(CASE WHEN clicks <= n AND 5 * clicks >= 4 * n THEN 1 END), "
+        "COUNT(CASE WHEN clicks > n THEN 1 END), 0, 0, 0, 0, COUNT(*)\nFROM queries\nWHERE n > 2",
+        *(
+            [
+                f"SELECT {_PLACES}, {several[0]}, {several[1]}, 0, 0, 0, 0, 0\nFROM places",
+                f"SELECT {_PLACES}, 0, 0, {several[1]}, 0, 0, 0, 0\nFROM documents",
+            ]
+            if replayed
+            else []
+        ),
+    ]
+    answer = Step("answer", "How many of each.", "\nUNION ALL\n".join(parts))
+    return render([*([deduplicated_step(plan)] if schema.drop_duplicates else []), *steps, answer])
+
+
+def _pair_step(name: str, keys: str) -> Step:
+    why = "Documents of a query that were shown several times, and how often they were clicked."
+    counts = f"SELECT COUNT(*) AS n, SUM(c) AS clicks\nFROM views\nWHERE d IS NOT NULL\nGROUP BY {keys}"
+    return Step(name, why, f"{counts}\nHAVING COUNT(*) > 1")
+
+
+def period_columns(schema: Schema) -> list[str]:
+    """Return columns with the day or the hour of a page view: the window, and those of a known name or type."""
+    free = [name for name in schema.types if name not in schema.roles.values() or name == schema.time]
+    by_type = [name for name in free if schema.types[name] == "DATE" or schema.types[name].startswith("TIMESTAMP")]
+    named = [name for name in free if name.lower() in _PERIODS]
+    return [*dict.fromkeys([*([schema.window] if schema.window else []), *named, *by_type])][:_MAX_PERIODS]
+
+
+@dataclass(frozen=True, eq=False)
+class _Pages:
+    """The answer of `_pages_sql`.
+
+    Attributes:
+        ranker, n, first, last, clicks, last_click, count (arrays): each shape of a page view, and how many have it. The
+            ranker is its number, or -1 if there are many.
+        positions, position_clicks, position_rows (arrays): clicks and rows by position.
+        pairs (dict): pairs shown several times with a click, and those of them that were clicked every time, over the
+            whole sample and within each period.
+        queries (tuple): queries with at most as many clicks as page views but nearly, and with more.
+        places (tuple): positions of a query and ranker with results, those with several documents, and documents that
+            were shown at several positions.
+        sample (Sample): what was looked at.
+        has_ids (bool): whether page views have ids.
+    """
+
+    ranker: IntArray
+    n: IntArray
+    first: IntArray
+    last: IntArray
+    clicks: IntArray
+    last_click: IntArray
+    count: IntArray
+    positions: IntArray
+    position_clicks: IntArray
+    position_rows: IntArray
+    pairs: dict[str, tuple[int, int]]
+    queries: tuple[int, ...]
+    places: tuple[int, ...]
+    sample: Sample
+    has_ids: bool
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], plan: QueryPlan, sample: Sample) -> _Pages:
+        import numpy as np
+
+        table = np.array([[int(value or 0) for value in row] for row in rows], dtype=np.int64).reshape(-1, 8)
+
+        def part(fact: int) -> IntArray:
+            return np.asarray(table[table[:, 0] == fact])
+
+        def counts(fact: int) -> tuple[int, ...]:
+            return tuple(part(fact)[:, 1:4].sum(axis=0).tolist())
+
+        positions = part(_POSITION)
+        periods = ["", *(f" within one {name!r}" for name in period_columns(plan.schema))]
+        ranker, n, first, last, clicks, last_click, count = part(_SHAPE).T[1:]
+        return cls(
+            ranker,
+            n,
+            first,
+            last,
+            clicks,
+            last_click,
+            count,
+            positions[:, 1],
+            positions[:, 2],
+            positions[:, 7],
+            {period: (counts(_PAIRS + i)[0], counts(_PAIRS + i)[1]) for i, period in enumerate(periods)},
+            counts(_QUERIES),
+            counts(_PLACES),
+            sample,
+            plan.schema.impression is not None,
+        )
+
+    def of_ranker(self, ranker: int) -> _Pages:
+        """Return the page views of one ranker."""
+        own = self.ranker == ranker
+        names = ("ranker", "n", "first", "last", "clicks", "last_click", "count")
+        return replace(self, **{name: getattr(self, name)[own] for name in names})
+
+    @cached_property
+    def views(self) -> int:
+        """The number of page views."""
+        return int(self.count.sum())
+
+    @property
+    def has_whole_pages(self) -> bool:
+        """Whether the sample holds all rows of its page views, as it does unless rows of a log are shuffled."""
+        if self.sample.first is None:
+            return True
+        import numpy as np
+
+        whole = self.count[self.n >= 0.9 * self.n.max(initial=0)].sum()
+        return bool(whole >= _WHOLE_SHARE * max(self.views, 1)) and bool(np.any(self.n > 1))
+
+    @property
+    def click_rate(self) -> float:
+        """Clicks divided by rows."""
+        return float(self.position_clicks.sum() / max(int(self.position_rows.sum()), 1))
+
+    @cached_property
+    def rates(self) -> FloatArray:
+        """The click rate at each position up to the last."""
+        import numpy as np
+
+        rates = np.zeros(int(self.positions.max(initial=0)))
+        rates[self.positions - 1] = self.position_clicks / self.position_rows
+        return rates
+
+    @property
+    def expected_pairs(self) -> float:
+        """Pairs of clicks on one page view, if clicks were independent."""
+        import numpy as np
+
+        total, squares = np.cumsum(self.rates), np.cumsum(self.rates**2)
+        return float((self.count * (total**2 - squares)[self.last - 1] / 2).sum()) if self.views else 0.0
+
+    @property
+    def expected_without_click(self) -> float:
+        """Page views without a click, if clicks were independent."""
+        import numpy as np
+
+        return float((self.count * np.cumprod(1 - self.rates)[self.last - 1]).sum()) if self.views else 0.0
+
+
+# ---- Rows that were kept because of clicks
+
+
+def _find_cut_pages(pages: _Pages) -> Iterator[Finding]:
+    """Report that pages end at the last click, or a fixed number of rows below it."""
+    import numpy as np
+
+    # On a page whose results were all clicked, the last result is a click in any case.
+    mixed = (pages.clicks > 0) & (pages.clicks < pages.n) & (pages.n == pages.last - pages.first + 1)
+    n, clicks, count = pages.n[mixed], pages.clicks[mixed], pages.count[mixed]
+    below = pages.last[mixed] - pages.last_click[mixed]
+    # Pages that are cut by their clicks have different lengths.
+    if count.sum() and np.bincount(n, weights=count).max() >= _NEARLY_ALL * count.sum():
+        return
+    for rows in range(_MOST_ROWS_BELOW + 1):
+        near = below <= rows
+        if not count.sum() or count[near].sum() < _NEARLY_ALL * count.sum():
+            continue
+        # If the clicks of a page were anywhere on it, one of them would be among the last rows with this chance.
+        chance = [1 - math.comb(max(a - 1 - rows, 0), b) / math.comb(a, b) for a, b in zip(n, clicks, strict=True)]
+        if -float((count * np.log(chance)).sum()) < _CERTAIN:
+            return
+        where = "in a click" if rows == 0 else f"at most {rows} row{'s' * (rows > 1)} below the last click"
+        yield Finding(
+            "pages-end-at-click",
+            "error",
+            f"{pages.sample}{{count}} of {{page_views}} page views with a click and a result without one end {where}: "
+            "the results below were shown and not logged",
+            int(count[near].sum()),
+            evidence={"page_views": int(count.sum()), "rows_below": rows},
+            remedy="Rows that were kept because of a click make deep ranks look several times as attractive as they "
+            "are. Log all results of a page view, whether or not anything was clicked.",
+        )
+        return
+
+
+def _find_length_by_clicks(pages: _Pages) -> Iterator[Finding]:
+    """Report that the number of clicks determines how many rows a page view has."""
+    import numpy as np
+
+    lengths: dict[int, int] = {}
+    usual = 0
+    for clicks in np.unique(pages.clicks[pages.clicks > 0]).tolist():
+        of = pages.clicks == clicks
+        counts = np.bincount(pages.n[of], weights=pages.count[of])
+        usual += int(counts.max())
+        if counts.max() >= _MIN_CASES:
+            lengths[clicks] = int(counts.argmax())
+    clicked = int(pages.count[pages.clicks > 0].sum())
+    if usual >= _NEARLY_ALL * clicked and len({*lengths.values()}) > 1:
+        examples = listed([f"{rows} for {clicks}" for clicks, rows in lengths.items()], most=3)
+        yield Finding(
+            "page-length-follows-clicks",
+            "error",
+            f"{pages.sample}the number of rows of a page view follows from its clicks in {{count}} of {{page_views}} "
+            f"page views with a click (rows for clicks: {examples}): results without a click were sampled",
+            usual,
+            evidence={"page_views": clicked},
+            remedy="Impressions are then not counted, and the curve is wrong. Log all results of a page view.",
+        )
+
+
+# ---- Clicks that were joined or dropped
+
+
+def _find_equal_clicks(pages: _Pages) -> Iterator[Finding]:
+    """Report that a document has the same clicks on all page views of a query."""
+    # A pair with two views and a click has two clicks with the chance r² / (1 - (1 - r)²), more views even less.
+    rate = min(pages.click_rate, 1 - 1e-9)
+    evidence = -math.log(rate / (2 - rate)) if rate > 0 else 0.0
+    for within, (clicked, every) in pages.pairs.items():
+        if every >= _NEARLY_ALL * clicked and every * evidence >= _CERTAIN and every >= _MIN_CASES:
+            yield Finding(
+                "clicks-without-page-view",
+                "error",
+                f"{pages.sample}{{count}} of {{pairs}} (query, document) pairs that were shown several times{within} "
+                "and clicked were clicked every time: the clicks were joined by query and document, not by page view",
+                every,
+                evidence={"pairs": clicked},
+                remedy="Each click must belong to the one page view on which it happened: join clicks by the id of the "
+                "page view as well. Otherwise every rank looks alike.",
+            )
+            return
+
+
+def _find_one_click(pages: _Pages) -> Iterator[Finding]:
+    """Report that page views have no second click, or hardly any."""
+    found = int((pages.count * pages.clicks * (pages.clicks - 1)).sum()) // 2
+    expected = pages.expected_pairs
+    remedy = (
+        "If only the first or the last click of a page view was kept, log all of them. If the page closes at a click, "
+        "or users stop there, the curve is an average over the results above: use it for these rankers only."
+    )
+    if pages.has_whole_pages and expected >= _MIN_EXPECTED and found < _RARE_SHARE * expected:
+        several = int(pages.count[pages.clicks > 1].sum())
+        yield Finding(
+            "one-click-pages",
+            "warning",
+            f"{pages.sample}{{count}} of {{page_views}} page views have a second click: {found:,} pairs of clicks, "
+            f"where independent clicks would give about {expected:,.0f}",
+            several,
+            evidence={"page_views": pages.views, "expected_click_pairs": round(expected)},
+            remedy=remedy,
+        )
+        return
+    nearly, more, _ = pages.queries
+    if not pages.has_ids and not more and nearly >= _MIN_CASES:
+        yield Finding(
+            "one-click-pages",
+            "warning",
+            f"{pages.sample}no query has more clicks than page views, though {{count}} have nearly as many: it seems "
+            "that a page view has one click at most",
+            nearly,
+            remedy=remedy,
+        )
+
+
+def _find_clicked_pages(pages: _Pages) -> Iterator[Finding]:
+    """Report that every page view has a click."""
+    without = pages.expected_without_click
+    if pages.has_whole_pages and without >= _MIN_EXPECTED and not pages.count[pages.clicks == 0].any():
+        yield Finding(
+            "only-clicked-pages",
+            "warning",
+            f"{pages.sample}each of {{count}} page views has a click, though about {without:,.0f} would have none if "
+            "clicks were independent: page views without a click were dropped, or users always click",
+            pages.views,
+            evidence={"expected_without_click": round(without)},
+            remedy="Log every page view, with or without a click. On a page that was kept for its click, a result is "
+            "clicked more often if nothing else was. That bends the curve.",
+        )
+
+
+# ---- Positions
+
+
+def _find_late_pages(opened: OpenLog, plan: QueryPlan, pages: _Pages) -> Iterator[Finding]:
+    """Report page views that begin below position 1, with the column that decides it, if there is one."""
+    late = int(pages.count[pages.first > 1].sum())
+    # If nothing is shown at position 1, that is reported already.
+    if not pages.has_whole_pages or not _MAX_INCOMPLETE * pages.views < late < pages.views or late < _MIN_CASES:
+        return
+    column, first = _column_of_first_position(opened, plan)
+    what = f"{pages.sample}{{count}} of {{page_views}} page views have nothing at position 1"
+    remedy = (
+        "That is right if an advertisement stands there. It is wrong if positions count from 2, or rows are missing. "
+    )
+    arguments: Arguments = {}
+    if column is not None:
+        d = plan.dialect
+        position = plan.schema.position
+        shifts = {value: low - 1 for value, low in first.items() if low > 1}
+        cases = " ".join(f"WHEN {d.literal(value)} THEN {shift}" for value, shift in shifts.items())
+        shift = f"CASE {d.as_text(d.quote(column))} {cases} ELSE 0 END"
+        names = [position, *plan.schema.rank_columns.values()]
+        what += f": where {column!r} is {listed(shifts, most=4)}, positions begin at {min(first[v] for v in shifts)}"
+        remedy = "Positions and ranks must count from 1 everywhere. Subtract what they begin too late. "
+        arguments = {"sql": d.select_replacing({d.quote(name): f"{d.quote(name)} - {shift}" for name in names})}
+    yield Finding(
+        "pages-begin-late",
+        "warning" if column is None else "error",
+        what,
+        late,
+        evidence={"page_views": pages.views} | ({"first_position": first} if column else {}),
+        remedy=f"{remedy}Check each application and each ranker.",
+        arguments=arguments,
+    )
+
+
+def _column_of_first_position(opened: OpenLog, plan: QueryPlan) -> tuple[str | None, dict[str, int]]:
+    """Return a column of which some values have no row at position 1, and the first position of each value."""
+    schema, d = plan.schema, plan.dialect
+    ids = {schema.query, schema.doc, schema.impression, schema.position, schema.click, *schema.rank_columns.values()}
+    free = [name for name in schema.types if name not in ids and "[" not in schema.types[name]]
+    position = d.integer(d.quote(schema.position), schema.types[schema.position])
+    for name in free:
+        value = d.as_text(d.quote(name))
+        sql = (
+            f"SELECT value, MIN(p), COUNT(*) FROM (SELECT {value} AS value, {position} AS p FROM {opened.full_view}) s "
+            f"WHERE value IS NOT NULL AND p >= 1 GROUP BY value LIMIT {_MAX_VALUES + 1}"
+        )
+        rows = opened.rows(sql, "Looking for first positions")
+        first = {value: int(low) for value, low, n in rows if n >= _MIN_CASES}
+        if len(rows) <= _MAX_VALUES and len(first) > 1 and min(first.values()) == 1 < max(first.values()):
+            return name, first
+    return None, {}
+
+
+def _find_gaps(pages: _Pages) -> Iterator[Finding]:
+    """Report that rows are missing at most positions of a page view, and not only where other things are shown."""
+    if not (pages.has_ids and pages.has_whole_pages):
+        return
+    # Page views that begin above each position and end below it.
+    spanning = [int(pages.count[(pages.first < k) & (k < pages.last)].sum()) for k in pages.positions]
+    within = [int(pages.count[(pages.first == k) | (k == pages.last)].sum()) for k in pages.positions]
+    missing = [n + ends - rows for n, ends, rows in zip(spanning, within, pages.position_rows, strict=True)]
+    common = [n for n in spanning if n >= _MIN_CASES]
+    often = [m for m, n in zip(missing, spanning, strict=True) if n >= _MIN_CASES and m > _MAX_INCOMPLETE * n]
+    if len(often) > 1 and 2 * len(often) > len(common):
+        yield Finding(
+            "missing-rows",
+            "warning",
+            f"{pages.sample}rows are missing: page views leave out {{count}} positions between others",
+            int(sum(often)),
+            evidence={"page_views": pages.views},
+            remedy="Find out which filter removed the rows. If results without a click were sampled, or results were "
+            "hidden or logged once only, the curve is wrong.",
+        )
+
+
+def _find_restarts(pages: _Pages) -> Iterator[Finding]:
+    """Report that a ranker shows several documents of a query at one position, though no document ever moves."""
+    places, several, moved = pages.places
+    crowded = int(pages.count[pages.n > pages.last - pages.first + 1].sum())
+    # Positions with several results on one page view are reported already.
+    if crowded > _MAX_INCOMPLETE * pages.views:
+        return
+    if several >= _MIN_CASES and several > _RESTART_SHARE * places and moved < _MAX_INCOMPLETE * several:
+        yield Finding(
+            "positions-start-again",
+            "warning",
+            f"{pages.sample}a ranker shows several documents of a query at {{count}} of {{places}} positions, though "
+            "none of its documents is ever at two: positions seem to start again on each page of a longer list",
+            several,
+            evidence={"places": places},
+            remedy="Count positions through the whole list: add the length of the pages before.",
+        )
+
+
+# ---- Clicks that do not depend on the position
+
+
+def find_flat_curve(cells: Cells) -> list[Finding]:
+    """Report that a document's click rate hardly depends on its rank, though click rates fall steeply with the rank.
+
+    Strata are numbered as `merge_equal_strata` does: each is in one segment and one bucket.
+
+    It compares the click rates of the same stratum at two ranks, one at least twice as deep as the other, by the rate
+    ratio of Mantel and Haenszel, with a variance from buckets.
+    """
+    import numpy as np
+
+    from posbias._arrays import group, sum_by_index
+
+    clicked = sum_by_index(cells.stratum, cells.clicks, int(cells.stratum.max(initial=-1)) + 1) > 0
+    if not clicked.any():
+        return []
+    by_rank = [
+        sum_by_index(cells.rank, counts, int(cells.rank.max()) + 1) for counts in (cells.clicks, cells.impressions)
+    ]
+    rates = by_rank[0] / np.maximum(by_rank[1], 1)
+    # A stratum without a click adds nothing to the sums below.
+    cells = cells.where((cells.impressions > 0) & clicked[cells.stratum])
+    first, cell = group([cells.stratum, cells.rank])
+    bucket, rank, pair = cells.bucket[first], cells.rank[first], cells.stratum[first]
+    shown, clicks = (sum_by_index(cell, counts, len(first)) for counts in (cells.impressions, cells.clicks))
+    deep, high, marginal, where = [], [], [], []
+    for step in range(1, min(int(np.bincount(pair).max()), _MOST_RANKS)):
+        upper = np.flatnonzero(pair[:-step] == pair[step:])
+        lower = upper + step
+        far = rank[lower] >= 2 * rank[upper]
+        upper, lower = upper[far], lower[far]
+        weight = shown[upper] * shown[lower] / (shown[upper] + shown[lower])
+        deep.append(weight * clicks[lower] / shown[lower])
+        high.append(weight * clicks[upper] / shown[upper])
+        marginal.append(weight * clicks[upper] / shown[upper] * rates[rank[lower]] / rates[rank[upper]].clip(1e-12))
+        where.append(bucket[upper])
+    if not deep or not np.concatenate(high).sum():
+        return []
+    a, b, m, at = map(np.concatenate, (deep, high, marginal, where))
+    # From few buckets there is no telling how much they differ, as for intervals.
+    if len(np.unique(at)) < _FEWEST_BUCKETS or a.sum() == 0 or m.sum() >= _STEEP * b.sum():
+        return []
+    size = int(at.max()) + 1
+    ratio = a.sum() / b.sum()
+    influence = sum_by_index(at, a, size) / a.sum() - sum_by_index(at, b, size) / b.sum()
+    error = math.sqrt(float((influence**2).sum()))
+    # Documents that are clicked more often at deep ranks have another cause, such as clicks missing at the top.
+    if math.log(ratio) - _FLAT_QUANTILE * error < math.log(_FLAT) or ratio > 1 / _FLAT:
+        return []
+    fall = float(b.sum() / m.sum())
+    return [
+        Finding(
+            "flat-curve",
+            "warning",
+            f"documents are clicked about as often at a rank twice as deep or more ({ratio:.0%}), though click rates "
+            f"fall by a factor of {fall:.1f} between these ranks: the clicks do not depend on where a result was shown",
+            evidence={"ratio": round(float(ratio), 3), "fall": round(fall, 2)},
+            remedy="Usually clicks were joined to another page view: to all page views of the query, to the one "
+            "before, or to those of the same day or user. Join them by the id of the page view. If that is done, users "
+            "see all ranks alike.",
+        )
+    ]

@@ -1,0 +1,136 @@
+"""Find harvests that count the same rows twice, before they are merged.
+
+- `parts_of` lists what a harvest was merged from, each part with a digest of its counts. Logs with the same rows have
+  the same counts in every bucket, in any order of rows and files, and other logs do not once they have some clicks.
+- A `Sketch` holds hashes of a few page views, always the same few. Two logs that share an hour share some of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from posbias.errors import HarvestError
+
+if TYPE_CHECKING:
+    from posbias.harvesting.harvest import Harvest
+
+# Harvests with at least this many clicks that have the same counts by bucket hold the same rows.
+_ENOUGH_CLICKS = 20
+# A sketch holds up to this many page views, that of a merged harvest so many.
+SKETCH_SIZE, _MERGED_SKETCH_SIZE = 512, 4096
+# Two harvests overlap if they share so many page views of their sketches, and this share of the smaller one: a page
+# view may begin before midnight and end after it.
+_MIN_SHARED, _MIN_SHARED_SHARE = 2, 0.003
+
+
+class Part(NamedTuple):
+    """A harvest that was not merged: a digest of its counts ("" if it has few clicks), its log, when it was made."""
+
+    digest: str
+    source: str
+    made: str
+
+    def __str__(self) -> str:
+        return f"{self.source} (harvested {self.made or 'at an unknown time'})"
+
+
+def parts_of(harvest: Harvest) -> list[Part]:
+    """Return the harvests that a harvest was merged from, or itself."""
+    if "merged" in harvest.about:
+        return [Part(*map(str, part)) for part in json.loads(harvest.about["merged"])]
+    names = [str(harvest.about.get(name, "")) for name in ("source", "made")]
+    counts = harvest.counts("bucket", "ranker", "rank")
+    if counts[1].sum() < _ENOUGH_CLICKS:
+        return [Part("", *names)]
+    # Buckets differ between engines.
+    key = json.dumps([str(harvest.about.get("engine")), harvest.rankers, harvest.buckets.tolist()])
+    digest = hashlib.sha256(key.encode() + np.ascontiguousarray(counts).tobytes())
+    return [Part(digest.hexdigest()[:32], *names)]
+
+
+def refuse_same_rows(parts: Sequence[Part]) -> None:
+    """Refuse two harvests with the same counts in every bucket."""
+    seen: dict[str, Part] = {}
+    for part in parts:
+        if part.digest and part.digest in seen:
+            raise HarvestError(
+                f"Two harvests hold the same rows, which would be counted twice: {seen[part.digest]} and {part}. Give "
+                "each harvest once, and no day beside a week that has it.",
+                {"force": True},
+            )
+        seen[part.digest] = part
+
+
+class Sketch(NamedTuple):
+    """Hashes of some page views: those that `one_in` divides."""
+
+    one_in: int
+    hashes: frozenset[int]
+
+    @classmethod
+    def of(cls, harvest: Harvest) -> Sketch | None:
+        """Return the sketch of a harvest, None if it has none."""
+        text = harvest.about.get("page_view_sketch")
+        if not text:
+            return None
+        one_in, _, packed = text.partition(":")
+        return cls(int(one_in), frozenset(np.frombuffer(base64.b64decode(packed), "<u8").tolist()))
+
+    @classmethod
+    def union(cls, sketches: Sequence[Sketch]) -> Sketch:
+        """Return the sketch of the page views of all sketches."""
+        one_in = max(sketch.one_in for sketch in sketches)
+        hashes = {h for sketch in sketches for h in sketch.thinned(one_in).hashes}
+        return cls(one_in, frozenset(hashes)).limited(_MERGED_SKETCH_SIZE)
+
+    def thinned(self, one_in: int) -> Sketch:
+        """Return the page views that another number divides."""
+        return Sketch(one_in, frozenset(h for h in self.hashes if h % one_in == 0))
+
+    def limited(self, size: int) -> Sketch:
+        """Return a sketch with at most so many page views."""
+        sketch = self
+        while len(sketch.hashes) > size:
+            sketch = sketch.thinned(2 * sketch.one_in)
+        return sketch
+
+    @property
+    def text(self) -> str:
+        """The sketch as a harvest keeps it."""
+        packed = np.array(sorted(self.hashes), dtype="<u8").tobytes()
+        return f"{self.one_in}:{base64.b64encode(packed).decode()}"
+
+
+def merged_sketch(harvests: Sequence[Harvest]) -> dict[str, str]:
+    """Return the sketch of all page views as a field of the merged harvest, if each harvest has one."""
+    sketches = [Sketch.of(harvest) for harvest in harvests]
+    known = [sketch for sketch in sketches if sketch is not None]
+    one_engine = len({harvest.about.get("engine") for harvest in harvests}) == 1
+    return {"page_view_sketch": Sketch.union(known).text} if one_engine and len(known) == len(harvests) else {}
+
+
+def refuse_shared_page_views(harvests: Sequence[Harvest]) -> None:
+    """Refuse harvests that share page views, as two exports do that overlap by an hour."""
+    known = [(harvest, sketch) for harvest in harvests if (sketch := Sketch.of(harvest)) is not None]
+    for i, (first, one) in enumerate(known):
+        for second, other in known[:i]:
+            if first.about.get("engine") != second.about.get("engine"):
+                continue
+            one_in = max(one.one_in, other.one_in)
+            a, b = one.thinned(one_in).hashes, other.thinned(one_in).hashes
+            shared = len(a & b)
+            if shared >= _MIN_SHARED and shared >= _MIN_SHARED_SHARE * min(len(a), len(b)):
+                share = shared / min(len(a), len(b))
+                names = [f"{h.about.get('source', '?')}" for h in (second, first)]
+                raise HarvestError(
+                    f"Two harvests share about {share:.0%} of their page views, which would be counted twice: "
+                    f"{names[0]} and {names[1]}. Harvest logs that do not overlap. If page views were divided among "
+                    "the logs, or their ids begin again in each log, all is well.",
+                    {"force": True},
+                )

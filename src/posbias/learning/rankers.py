@@ -1,0 +1,464 @@
+"""Fit one ranker to corrected clicks: trees of a size that clicks can bear, a cautious blend, and its student.
+
+`fit_ranker` does in one call what `posbias.objectives` offers step by step:
+
+1. Learn three rankers: naively, by IPS and by the Poisson likelihood. Blend them (`cautious_factors`).
+2. Fit one model, the student, to the scores of the blend on all candidates, by least squares. It is one model to serve,
+   and a student of few trees smooths what the three rankers memorised.
+3. Choose the size of the trees, and the trees of the student, by the self-normalised IPS DCG on held-out queries.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posbias._arrays import FloatArray, IntArray
+from posbias._optional import optional
+from posbias._text import Column, listed, table
+from posbias._validate import boolean, integer, names, number, one_of
+from posbias.errors import PosbiasError
+from posbias.learning.learners import as_table, cautious_factors, column_names, column_of, learner_form
+from posbias.learning.objectives import as_numbers, dcg_of_groups, group_numbers, non_negative_numbers
+from posbias.learning.weights import Weights
+
+RULES = ("naive", "softmax", "poisson")
+_COUNTS = ("impressions", "clicks", "exposure", "weight")
+_EFFECTIVE_CLICKS = b"posbias.effective_clicks"
+
+
+class TreeSize(NamedTuple):
+    """The size of boosted trees: leaves of a tree, rows of a leaf at least, and trees."""
+
+    leaves: int
+    rows: int
+    trees: int
+
+
+# From the smallest to the largest.
+SIZES = tuple(TreeSize(leaves, rows, trees) for leaves, rows in ((4, 100), (6, 60), (15, 20)) for trees in (60, 150))
+# A student has so many times the trees of one of the three rankers.
+_STUDENTS = (1, 4)
+
+
+def fit_ranker(
+    weights: Any,
+    features: str | Sequence[str],
+    *,
+    learner: str = "lightgbm",
+    parameters: Mapping[str, Any] | None = None,
+    effective_clicks: float | None = None,
+    query: str = "query_id",
+    folds: int = 3,
+    sizes: Sequence[tuple[int, int, int]] = SIZES,
+    explain: bool = False,
+    seed: int = 0,
+) -> Ranker:
+    """Fit one LightGBM or XGBoost model that ranks by corrected clicks.
+
+    Arguments:
+        weights (Weights, Arrow table, frame or mapping): the table of `posbias.ips_weights`, with columns of features
+            (`keep`). Give it all candidates (`candidates`) if they are known.
+        features (str or list of str): the columns to rank by.
+        learner ("lightgbm" or "xgboost", default "lightgbm"): the library that learns.
+        parameters (dict, default none): parameters of that library, such as the learning rate and threads.
+        effective_clicks (float, default None): the effective sample size of the clicks. By default the table says it;
+            give the sum over days if you added tables.
+        query (str, default "query_id"): the column of the query.
+        folds (int, default 3): the number of parts into which queries are split to choose the size of trees.
+        sizes (list of TreeSize, default 6 sizes): what to choose from, small to large: leaves,
+            rows of a leaf and trees.
+        explain (bool, default False): measure what each step brings on held-out clicks, as `steps`.
+        seed (int, default 0): seeds the folds and the learner.
+
+    Returns:
+        A `Ranker`, with the `model`.
+
+    Example:
+        >>> import posbias
+        >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=200, max_rank=5)))
+        >>> weights = posbias.ips_weights(log, posbias.harvest(log, max_rank=5), keep=["rank_a", "rank_b"])
+        >>> ranker = fit_ranker(weights, ["rank_a", "rank_b"], sizes=[(4, 20, 10)], parameters={"num_threads": 1})
+        >>> scores = ranker.predict(weights.table)
+        >>> len(scores) == weights.rows
+        True
+
+    Reference: Joachims, Swaminathan and Schnabel, WSDM 2017, for the IPS weights.
+    """
+    one_of("learner", learner, _LEARNERS)
+    integer("folds", folds, 2)
+    integer("seed", seed, 0)
+    boolean("explain", explain)
+    named = names("features", features)
+    if not named:
+        raise PosbiasError("There is no feature to rank by. Name the columns of features (features).")
+    chosen_sizes = _check_sizes(sizes)
+    clicks = _effective_clicks(weights, effective_clicks)
+    source = as_table(weights)
+    counts = {name: non_negative_numbers(name, column_of(source, name)) for name in _COUNTS}
+    group = group_numbers(f"column {query!r}", column_of(source, query))
+    lesson = _Lesson({"query_id": group, **counts}, _features(source, named), clicks)
+    _check_features(lesson.x)
+    if int(group.max(initial=-1)) + 1 < folds:
+        raise PosbiasError(f"There are fewer queries than folds ({folds}). Give more queries, or fewer folds.")
+    fit = _LEARNERS[learner]({**dict(parameters or {})}, seed)
+    fold = np.random.default_rng(seed).permutation(int(group.max()) + 1)[group] % folds
+    held_out = _HeldOut(lesson, fold, fit, explain=explain)
+    for alike in _by_leaves(chosen_sizes):
+        held_out.learn(alike)
+    choices = held_out.values()
+    size, trees = max(choices, key=lambda choice: choices[choice])
+    rules = _fit_rules(lesson, [lesson.x], fit, [size])
+    scores = [rules[rule][size][0] for rule in RULES]
+    factors = _factors(scores, lesson)
+    model = fit.student(lesson.x, _add(factors, scores), size._replace(trees=trees))
+    steps = held_out.steps(size, trees) if explain else ()
+    return Ranker(model, learner, named, size, trees, dict(zip(RULES, factors, strict=True)), choices, steps)
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """One model that ranks by corrected clicks.
+
+    Made by `posbias.fit_ranker`.
+
+    Attributes:
+        model (lightgbm.Booster or xgboost.Booster): the student, to save and serve.
+        learner (str): "lightgbm" or "xgboost".
+        features (tuple of str): the columns to rank by, in this order.
+        size (TreeSize): the chosen size of the trees of the three rankers.
+        trees (int): the chosen number of trees of the student.
+        factors (dict): what each of the three rankers counts in the blend that the student learned.
+        choices (dict): the self-normalised IPS DCG on held-out queries, by size and trees of the student.
+        steps (tuple of Step): what each step brings on held-out queries; empty without `explain`.
+    """
+
+    model: Any
+    learner: str
+    features: tuple[str, ...]
+    size: TreeSize
+    trees: int
+    factors: Mapping[str, float]
+    choices: Mapping[tuple[TreeSize, int], float]
+    steps: tuple[Step, ...] = ()
+
+    def predict(self, source: Any) -> FloatArray:
+        """Return scores, the highest first, of a table with the columns of features, or of an array of them."""
+        is_table = hasattr(source, "columns") or isinstance(source, Mapping)
+        x = _features(source, self.features) if is_table else as_numbers("features", source, "a table of numbers")
+        if x.ndim != 2 or x.shape[1] != len(self.features):
+            raise PosbiasError(f"Expected {len(self.features)} features a row, found an array of the shape {x.shape}.")
+        if self.learner == "lightgbm":
+            return np.asarray(self.model.predict(x), dtype=np.float64)
+        xgboost = optional("xgboost", "This ranker needs")
+        return np.asarray(self.model.predict(xgboost.DMatrix(x)), dtype=np.float64)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file, in the format of its library."""
+        self.model.save_model(os.fspath(path))
+
+    def to_text(self) -> str:
+        """Return the size of trees, and what each step brings."""
+        head = (
+            f"{self.trees} trees of {self.size.leaves} leaves, {self.size.rows} rows or more in a leaf. They follow a "
+            f"blend of rankers of {self.size.trees} trees: "
+            + " + ".join(f"{factor:.3g} · {rule}" for rule, factor in self.factors.items())
+        )
+        if not self.steps:
+            return head
+        columns = [
+            Column("step", [step.name for step in self.steps], left=True),
+            Column("IPS DCG", [f"{step.value:.4f}" for step in self.steps]),
+            Column("gain", [f"{step.gain:+.4f}" for step in self.steps]),
+            Column("standard error", [f"{step.error:.4f}" for step in self.steps]),
+        ]
+        return f"{head}\n{table(columns)}"
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+
+class Step(NamedTuple):
+    """A step on held-out queries: its IPS DCG, the gain over the naive ranker, and its standard error."""
+
+    name: str
+    value: float
+    gain: float
+    error: float
+
+
+def _check_sizes(sizes: Sequence[tuple[int, int, int]]) -> list[TreeSize]:
+    made = []
+    for size in sizes:
+        if not isinstance(size, tuple | list) or len(size) != 3:
+            raise PosbiasError(f"A size is the leaves of a tree, the rows of a leaf and the trees, not {size!r}.")
+        made.append(
+            TreeSize(
+                *(integer(name, value, low) for name, value, low in zip(TreeSize._fields, size, (2, 1, 1), strict=True))
+            )
+        )
+    if not made:
+        raise PosbiasError("There is no size of trees to choose from (sizes).")
+    return made
+
+
+def _by_leaves(sizes: Sequence[TreeSize]) -> list[list[TreeSize]]:
+    """Return sizes in groups that differ only in the number of trees: one fit has all of a group."""
+    groups: dict[tuple[int, int], list[TreeSize]] = {}
+    for size in sizes:
+        groups.setdefault(size[:2], []).append(size)
+    return list(groups.values())
+
+
+def _effective_clicks(weights: Any, given: float | None) -> float:
+    """Return the effective clicks: those given, or those that the table says."""
+    if given is None and isinstance(weights, Weights):
+        given = weights.effective_clicks
+    if given is None:
+        metadata = getattr(getattr(weights, "schema", None), "metadata", None) or {}
+        given = float(metadata[_EFFECTIVE_CLICKS]) if _EFFECTIVE_CLICKS in metadata else None
+    if not (number(given) or 0) > 0:
+        raise PosbiasError(
+            f"effective_clicks must be a number above 0, found {given!r}. `ips_weights` returns it, and its table has "
+            "it as metadata; give the sum of the days if you added tables."
+        )
+    return float(given or 0)
+
+
+def _features(source: Any, features: Sequence[str]) -> FloatArray:
+    """Return the features as an array; a missing value is NaN, which trees can take."""
+    found = column_names(source)
+    missing = [name for name in features if name not in found]
+    if missing:
+        raise PosbiasError(f"The table has no column {listed(missing)}. Columns found: {listed(map(str, found))}.")
+    return np.column_stack([as_numbers(f"feature {name!r}", source[name]) for name in features])
+
+
+def _check_features(x: FloatArray) -> None:
+    """Reject features of which none has two values."""
+    if not (x != x[:1]).any():
+        raise PosbiasError("Every feature has one value in all rows, so there is nothing to rank by.")
+
+
+# ---- Learning
+
+
+class _Lesson(NamedTuple):
+    """Counts and features of (query, document) pairs."""
+
+    counts: Mapping[str, Any]
+    x: FloatArray
+    effective_clicks: float
+
+    def take(self, rows: IntArray) -> _Lesson:
+        """Return some rows; the effective clicks shrink with the weight of clicks."""
+        counts = {name: values[rows] for name, values in self.counts.items()}
+        share = counts["weight"].sum() / max(self.counts["weight"].sum(), 1e-300)
+        return _Lesson(counts, self.x[rows], max(self.effective_clicks * share, 1e-9))
+
+
+def _factors(scores: Sequence[FloatArray], lesson: _Lesson) -> tuple[float, float, float]:
+    naive, ips, poisson = scores
+    return cautious_factors(naive, ips, poisson, lesson.counts["query_id"], lesson.effective_clicks)
+
+
+def _add(factors: Sequence[float], scores: Sequence[FloatArray]) -> FloatArray:
+    return np.asarray(sum(factor * each for factor, each in zip(factors, scores, strict=True)))
+
+
+def _fit_rules(
+    lesson: _Lesson, scored: Sequence[FloatArray], fit: _Learner, sizes: Sequence[TreeSize]
+) -> dict[str, dict[TreeSize, list[FloatArray]]]:
+    """Return the scores of several arrays of features by each rule and size; sizes differ only in trees."""
+    found = {}
+    for rule in RULES:
+        model = fit.rule(rule, lesson, max(sizes))
+        found[rule] = {size: [fit.scores(model, x, size.trees) for x in scored] for size in sizes}
+    return found
+
+
+# A step, the size of its trees, and the trees of the student.
+_Key = tuple[str, TreeSize, int]
+
+
+class _HeldOut:
+    """Scores of held-out queries: every fold is ranked by what was learned from the others."""
+
+    def __init__(self, lesson: _Lesson, fold: IntArray, fit: _Learner, *, explain: bool) -> None:
+        self._lesson, self._fold, self._fit, self._explain = lesson, fold, fit, explain
+        self._scores: dict[_Key, FloatArray] = {}
+        group = lesson.counts["query_id"]
+        shown = np.flatnonzero(lesson.counts["impressions"] > 0)
+        self._rows = shown[np.argsort(group[shown], kind="stable")]
+        self._sizes = np.unique(group[self._rows], return_counts=True)[1]
+        self._weight = lesson.counts["weight"][self._rows]
+        if not self._weight.sum() > 0:
+            raise PosbiasError("No row was clicked, so there is nothing to learn from.")
+
+    def learn(self, sizes: Sequence[TreeSize]) -> None:
+        """Learn with trees of some sizes, which differ only in the number of trees, and score what is held out."""
+        for part in range(int(self._fold.max()) + 1):
+            learned = self._lesson.take(np.flatnonzero(self._fold != part))
+            rows = np.flatnonzero(self._fold == part)
+            if not learned.counts["clicks"].sum() > 0:
+                raise PosbiasError(
+                    f"All clicks are in one of {int(self._fold.max()) + 1} folds of queries. Give more queries, or "
+                    "other folds (folds, seed)."
+                )
+            other = self._lesson.x[rows]
+            rules = _fit_rules(learned, [learned.x, other], self._fit, sizes)
+            for size in sizes:
+                own, scores = ([rules[rule][size][i] for rule in RULES] for i in (0, 1))
+                factors = _factors(own, learned)
+                student = self._fit.student(
+                    learned.x, _add(factors, own), size._replace(trees=max(_STUDENTS) * size.trees)
+                )
+                for times in _STUDENTS:
+                    trees = times * size.trees
+                    self._store(("student", size, trees), rows, self._fit.scores(student, other, trees))
+                if self._explain:
+                    self._store(("blend", size, 0), rows, _add(factors, scores))
+                    for rule, each in zip(RULES, scores, strict=True):
+                        self._store((rule, size, 0), rows, each)
+
+    def values(self) -> dict[tuple[TreeSize, int], float]:
+        """Return the IPS DCG of each student."""
+        total = self._weight.sum()
+        return {key[1:]: float(self._dcg(key).sum() / total) for key in self._scores if key[0] == "student"}
+
+    def _store(self, key: _Key, rows: IntArray, scores: FloatArray) -> None:
+        self._scores.setdefault(key, np.zeros(len(self._fold)))[rows] = scores
+
+    def _dcg(self, key: _Key) -> FloatArray:
+        """Return Σ W λ(rank) of each query."""
+        return dcg_of_groups(self._scores[key][self._rows], self._weight, self._sizes)
+
+    def steps(self, size: TreeSize, trees: int) -> tuple[Step, ...]:
+        """Return what each step brings, compared with the naive ranker of the largest trees."""
+        base = "naive", max(one for name, one, _ in self._scores if name == "naive"), 0
+        titles: dict[str, _Key] = {
+            "naive, largest trees": base,
+            "naive, chosen trees": ("naive", size, 0),
+            "IPS": ("softmax", size, 0),
+            "Poisson": ("poisson", size, 0),
+            "cautious blend": ("blend", size, 0),
+            "student: the ranker": ("student", size, trees),
+        }
+        total = self._weight.sum()
+        weights = np.add.reduceat(self._weight, np.cumsum(self._sizes) - self._sizes)
+        steps = []
+        for title, key in titles.items():
+            value, difference = self._dcg(key), self._dcg(key) - self._dcg(base)
+            gain = float(difference.sum() / total)
+            # The standard error of a ratio of sums over queries, to first order.
+            error = float(np.sqrt(((difference - gain * weights) ** 2).sum()) / total)
+            steps.append(Step(title, float(value.sum() / total), gain, error))
+        return tuple(steps)
+
+
+# ---- Libraries
+
+
+@dataclass(frozen=True)
+class _Learner(ABC):
+    """Boosted trees of one library: `parameters` are the user's own."""
+
+    parameters: Mapping[str, Any]
+    seed: int
+
+    @abstractmethod
+    def rule(self, rule: str, lesson: _Lesson, size: TreeSize) -> Any:
+        """Return a model that learned by a rule."""
+
+    @abstractmethod
+    def student(self, x: FloatArray, scores: FloatArray, size: TreeSize) -> Any:
+        """Return a model fitted to scores by least squares."""
+
+    @abstractmethod
+    def scores(self, model: Any, x: FloatArray, trees: int) -> FloatArray:
+        """Return the raw scores by the first trees of a model."""
+
+
+class _LightGBM(_Learner):
+    def _settings(self, size: TreeSize) -> dict[str, Any]:
+        return {
+            "learning_rate": 0.1,
+            "lambda_l2": 1.0,
+            "max_bin": 63,
+            "verbosity": -1,
+            "deterministic": True,
+            "seed": self.seed,
+            **self.parameters,
+            "num_leaves": size.leaves,
+            "min_data_in_leaf": size.rows,
+            # Losses differ in scale, so only rows bound a leaf.
+            "min_sum_hessian_in_leaf": 1e-6,
+            # Otherwise LightGBM stops if no feature can be split by so many rows.
+            "feature_pre_filter": False,
+        }
+
+    def rule(self, rule: str, lesson: _Lesson, size: TreeSize) -> Any:
+        lightgbm = optional("lightgbm", "This learner needs")
+        form = learner_form(f"lightgbm-{rule}", lesson.counts)
+        data = lightgbm.Dataset(lesson.x[form.rows], **form.data)
+        return lightgbm.train(form.with_parameters(**self._settings(size)), data, size.trees)
+
+    def student(self, x: FloatArray, scores: FloatArray, size: TreeSize) -> Any:
+        lightgbm = optional("lightgbm", "This learner needs")
+        settings = {**self._settings(size), "objective": "l2"}
+        return lightgbm.train(settings, lightgbm.Dataset(x, label=scores), size.trees)
+
+    def scores(self, model: Any, x: FloatArray, trees: int) -> FloatArray:
+        return np.asarray(model.predict(x, raw_score=True, num_iteration=trees), dtype=np.float64)
+
+
+class _XGBoost(_Learner):
+    def _settings(self, size: TreeSize) -> dict[str, Any]:
+        return {
+            "eta": 0.1,
+            "lambda": 1.0,
+            "max_bin": 63,
+            "tree_method": "hist",
+            "seed": self.seed,
+            **self.parameters,
+            "grow_policy": "lossguide",
+            "max_depth": 0,
+            "max_leaves": size.leaves,
+        }
+
+    def rule(self, rule: str, lesson: _Lesson, size: TreeSize) -> Any:
+        xgboost = optional("xgboost", "This learner needs")
+        form = learner_form(f"xgboost-{rule}", lesson.counts)
+        data = xgboost.DMatrix(lesson.x[form.rows], **form.data)
+        # A leaf is bounded by its Hessian: rows times their mean Hessian, about that of a row without other clicks.
+        settings = form.with_parameters(**self._settings(size), min_child_weight=size.rows * _mean_hessian(form))
+        return xgboost.train(settings, data, size.trees, obj=form.objective)
+
+    def student(self, x: FloatArray, scores: FloatArray, size: TreeSize) -> Any:
+        xgboost = optional("xgboost", "This learner needs")
+        settings = {**self._settings(size), "objective": "reg:squarederror", "min_child_weight": size.rows}
+        return xgboost.train(settings, xgboost.DMatrix(x, label=scores), size.trees)
+
+    def scores(self, model: Any, x: FloatArray, trees: int) -> FloatArray:
+        xgboost = optional("xgboost", "This learner needs")
+        margin = model.predict(xgboost.DMatrix(x), output_margin=True, iteration_range=(0, trees))
+        return np.asarray(margin, dtype=np.float64)
+
+
+def _mean_hessian(form: Any) -> float:
+    """Return the mean Hessian of a row before the first tree."""
+    if form.objective is None:
+        # Poisson: h = E e^s, which adds up to all clicks at the start.
+        return float((form.data["label"] * form.data["weight"]).mean())
+    sizes = form.data["group"]
+    weights = np.add.reduceat(form.data["label"], np.cumsum(sizes) - sizes)
+    # Softmax: h = T π (1 − π) with π = 1 / m for the m documents of a query.
+    return float((weights * (1 - 1 / sizes)).sum() / sizes.sum())
+
+
+_LEARNERS: dict[str, Callable[[Mapping[str, Any], int], _Learner]] = {"lightgbm": _LightGBM, "xgboost": _XGBoost}

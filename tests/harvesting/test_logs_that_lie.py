@@ -1,0 +1,185 @@
+"""Logs that are well formed and yield a wrong curve: what tells, by how much the curve is off, and what cannot be told.
+
+`docs/logs_that_lie.md` has a row for each. After a change, `python -m tests.harvesting.test_logs_that_lie` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import posbias
+from experiments.audit import SETTINGS, draw_log
+from posbias.engines.duckdb import DuckDB
+from posbias.errors import PosbiasError
+from posbias.findings import Finding
+from posbias.harvesting import row_checks
+from tests.support.lying_logs import CUT, JOINED, LIES, Lie, healthy
+
+VIEWS = 5000
+PAGE = Path(__file__).parents[2] / "docs" / "logs_that_lie.md"
+# What the checks of clicks report.
+CODES = {
+    *(CUT, JOINED, "page-length-follows-clicks", "one-click-pages", "only-clicked-pages", "pages-begin-late"),
+    *("missing-rows", "positions-start-again", "flat-curve"),
+}
+
+
+def log_of(frame: Any, **names: Any) -> posbias.ClickLog:
+    return posbias.ClickLog(pa.Table.from_pandas(frame, preserve_index=False), **names)
+
+
+def lying_log(lie: Lie) -> posbias.ClickLog:
+    frame = lie.spoil(healthy(lie.replay, VIEWS), np.random.default_rng(0))
+    names = {"impression": "impression_id", **lie.names}
+    if names["impression"] == "none":
+        frame, names = frame.drop(columns="impression_id"), {}
+    return log_of(frame, **names)
+
+
+def harvest(log: posbias.ClickLog) -> posbias.Harvest:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", posbias.PosbiasWarning)
+        return posbias.harvest(log, force=True, engine=DuckDB(threads=1))
+
+
+@cache
+def true_curve(replay: bool) -> np.ndarray:
+    """The estimate of the healthy log, so that chance does not count as a lie."""
+    found = harvest(log_of(healthy(replay, VIEWS), impression="impression_id"))
+    return posbias.CrossFit(interval=None).fit(found).propensity_
+
+
+def factor(lie: Lie) -> str:
+    """By which factor the curve is off at its worst rank; a dash if there is no curve."""
+    try:
+        curve = posbias.CrossFit(interval=None).fit(harvest(lying_log(lie))).propensity_
+    except PosbiasError:
+        return "–"
+    ratio = curve / true_curve(lie.replay)
+    known = np.isfinite(ratio) & (ratio > 0)
+    worst = ratio[known][np.argmax(np.abs(np.log(ratio[known])))]
+    return f"{worst:.2g}" if worst < 10 else f"{worst:.0f}"
+
+
+def table_row(lie: Lie) -> str:
+    layout = "replay" if lie.replay else "wide"
+    # How sure `diagnose` is depends on how much data there is.
+    severity = "" if lie.told_by == "diagnose" else f"{lie.severity} "
+    told = f"{severity}`{lie.found}` (`{lie.told_by}`)" if lie.found else "nothing"
+    return f"| {lie.name} | {layout} | {factor(lie)} | {told} |"
+
+
+def findings(lie: Lie, log: posbias.ClickLog, command: str) -> tuple[Finding, ...]:
+    if command == "check":
+        return posbias.check(log).findings
+    if command == "diagnose":
+        return posbias.diagnose(log, force=True).findings
+    return harvest(log).findings
+
+
+@pytest.mark.filterwarnings("ignore::posbias.PosbiasWarning")
+# The newcomer runs every eighth of them; each takes about a second.
+@pytest.mark.parametrize(
+    "lie",
+    [pytest.param(lie, marks=pytest.mark.long if i % 8 else ()) for i, lie in enumerate(LIES)],
+    ids=[f"{lie.name}, {'replay' if lie.replay else 'wide'}" for lie in LIES],
+)
+def test_what_tells_is_told(lie: Lie) -> None:
+    assert table_row(lie) in PAGE.read_text("utf-8"), "run python -m tests.harvesting.test_logs_that_lie"
+    log = lying_log(lie)
+    if not lie.found:
+        # The page says that nothing tells. If something does, it should say so.
+        assert not CODES & {f.code for f in harvest(log).findings}
+        return
+    found = {f.code: f for f in findings(lie, log, lie.told_by)}
+    assert lie.told_by == "diagnose" or found[lie.found].severity == lie.severity
+    assert found[lie.found].remedy
+    if lie.found in CODES - {"flat-curve"} and lie.told_by == "estimate":
+        assert lie.found in {f.code for f in posbias.check(log).findings}
+    if lie.severity == "error" and lie.told_by == "estimate":
+        with pytest.raises(posbias.LogError, match="force"):
+            posbias.harvest(log)
+
+
+def test_the_page_lists_these_logs_only() -> None:
+    rows = [row for row in PAGE.read_text("utf-8").splitlines() if re.match(r"\| .* \| (wide|replay) \|", row)]
+    assert len(rows) == len(LIES) >= 40
+
+
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("ids", [False, True])
+def test_healthy_logs_are_not_accused(replay: bool, ids: bool) -> None:
+    frame = healthy(replay, VIEWS)
+    log = log_of(frame, impression="impression_id") if ids else log_of(frame.drop(columns="impression_id"))
+    assert not CODES & {f.code for f in (*harvest(log).findings, *posbias.check(log).findings)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if setting.healthy])
+def test_no_healthy_setting_of_the_audit_is_accused(name: str) -> None:
+    setting = SETTINGS[name].shrunk(0.2)
+    log = posbias.ClickLog(draw_log(setting, 7), impression="impression_id")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", posbias.PosbiasWarning)
+        found = posbias.harvest(log, max_rank=setting.max_rank, engine=DuckDB(threads=1)).findings
+    assert not CODES & {f.code for f in found}
+
+
+def test_the_first_rows_of_a_large_log_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_checks, "SAMPLE_ROWS", 2**13)
+    monkeypatch.setattr(row_checks, "_FIRST_ROWS", 2**12)
+    frame = LIES[1].spoil(healthy(True, VIEWS), np.random.default_rng(0))
+    found = {f.code: f for f in harvest(log_of(frame, impression="impression_id")).findings}
+    assert "in the first 4,096 rows" in found[CUT].message
+
+
+def test_a_log_of_few_queries_is_not_called_flat() -> None:
+    world = posbias.World(queries=2, repeats=2, max_rank=3)
+    found = posbias.harvest(posbias.ClickLog(posbias.simulate(world)), max_rank=3).findings
+    assert "flat-curve" not in [finding.code for finding in found]
+
+
+def test_shuffled_rows_are_not_taken_for_missing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_checks, "SAMPLE_ROWS", 2**13)
+    monkeypatch.setattr(row_checks, "_FIRST_ROWS", 2**12)
+    frame = healthy(True, VIEWS).sample(frac=1, random_state=1)
+    assert not CODES & {f.code for f in harvest(log_of(frame, impression="impression_id")).findings}
+
+
+def test_a_ranker_that_cuts_its_pages_is_named() -> None:
+    frame = healthy(True, VIEWS)
+    cut = LIES[0].spoil(frame, np.random.default_rng(0))
+    mixed = frame[(frame.ranker == "a") | frame.index.isin(cut.index)]
+    found = {f.code: f for f in harvest(log_of(mixed, impression="impression_id")).findings}
+    assert found[CUT].message.startswith("ranker 'b': ")
+
+
+def test_the_remedy_for_first_positions_runs() -> None:
+    lie = next(lie for lie in LIES if lie.found == "pages-begin-late" and lie.severity == "error" and not lie.replay)
+    log = lying_log(lie)
+    finding = next(f for f in posbias.check(log).findings if f.code == "pages-begin-late")
+    repaired = posbias.ClickLog(log.source, impression="impression_id", **finding.arguments)
+    assert not CODES & {f.code for f in posbias.check(repaired).findings}
+    healed = posbias.CrossFit(interval=None).fit(harvest(repaired)).propensity_
+    np.testing.assert_allclose(healed, true_curve(False), rtol=1e-9)
+
+
+def main() -> None:
+    """Write the table of the page."""
+    page = PAGE.read_text("utf-8")
+    begin, _, rest = page.partition("| --- | --- | --- | --- |\n")
+    after = rest[rest.index("\n\n") :]
+    PAGE.write_text(f"{begin}| --- | --- | --- | --- |\n" + "\n".join(map(table_row, LIES)) + after, "utf-8")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main()

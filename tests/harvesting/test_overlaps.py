@@ -1,0 +1,167 @@
+"""Rows that a merge would count twice: the same harvest, a day harvested again, a day of a week, a shared hour."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from pyarrow import csv
+
+import posbias
+from posbias.cli import cli
+from posbias.harvesting.overlaps import Sketch
+
+WORLD = posbias.World(queries=300, max_rank=5)
+
+
+def day(seed: int, *, ids: bool = True) -> pa.Table:
+    """A day of page views whose ids are unique over all days."""
+    table = posbias.simulate(posbias.World(queries=300, max_rank=5, seed=seed))
+    if "impression_id" in table.column_names:
+        table = table.drop_columns(["impression_id"])
+    views = [f"{seed}-{row // 5}" for row in range(table.num_rows)]
+    return table.append_column("impression_id", pa.array(views)) if ids else table
+
+
+def harvest(table: pa.Table) -> posbias.Harvest:
+    impression = {"impression": "impression_id"} if "impression_id" in table.column_names else {}
+    return posbias.harvest(posbias.ClickLog(table, **impression), max_rank=5)
+
+
+@pytest.fixture(scope="module")
+def days() -> list[posbias.Harvest]:
+    return [harvest(day(seed)) for seed in range(3)]
+
+
+def test_different_days_are_merged(days: list[posbias.Harvest]) -> None:
+    assert sum(posbias.merge(days).page_views.values()) == 9000
+    again = posbias.merge([posbias.merge(days[:2]), days[2]])
+    assert [part[0] for part in json.loads(again.about["merged"])] == [
+        part[0] for part in json.loads(posbias.merge(days).about["merged"])
+    ]
+
+
+def test_the_same_harvest_twice_is_refused_unless_forced(days: list[posbias.Harvest]) -> None:
+    with pytest.raises(posbias.HarvestError, match=r"same rows.*counted twice.*force=True"):
+        posbias.merge([days[0], days[0]])
+    assert sum(posbias.merge([days[0], days[0]], force=True).page_views.values()) == 6000
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_day_that_was_harvested_again_is_refused(ids: bool) -> None:
+    table = day(1, ids=ids)
+    other_order = table.sort_by([("doc_id", "descending")])
+    with pytest.raises(posbias.HarvestError, match="same rows"):
+        posbias.merge(harvest(table), harvest(other_order))
+
+
+def test_a_week_and_one_of_its_days_are_refused(days: list[posbias.Harvest], tmp_path: Path) -> None:
+    posbias.merge(days).save(tmp_path / "week")
+    week = posbias.Harvest.load(tmp_path / "week")
+    for parts in ([week, days[1]], [days[2], week], iter([week, week])):
+        with pytest.raises(posbias.HarvestError, match="no day beside a week"):
+            posbias.merge(parts)
+
+
+def test_the_command_refuses_and_can_be_forced(days: list[posbias.Harvest], tmp_path: Path) -> None:
+    posbias.merge(days[:2]).save(tmp_path / "both")
+    days[0].save(tmp_path / "one")
+    words = ["merge", str(tmp_path / "both"), str(tmp_path / "one"), "-o", str(tmp_path / "all")]
+    refused = CliRunner().invoke(cli, words)
+    assert refused.exit_code == 2
+    assert "same rows" in refused.output
+    assert "--force" in refused.output
+    assert CliRunner().invoke(cli, [*words, "--force"]).exit_code == 0
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5])
+def test_exports_that_share_some_page_views_are_refused(days: list[posbias.Harvest], share: float) -> None:
+    table, rows = day(0), int(share * day(0).num_rows) // 5 * 5
+    overlapping = pa.concat_tables([table.slice(0, rows), day(7)])
+    with pytest.raises(posbias.HarvestError, match=r"share about \d+% of their page views"):
+        posbias.merge(days[0], harvest(overlapping))
+    assert posbias.merge([days[0], harvest(overlapping)], force=True)
+
+
+def test_a_page_view_at_midnight_is_no_overlap(days: list[posbias.Harvest]) -> None:
+    assert posbias.merge(days[0], harvest(pa.concat_tables([day(0).slice(0, 5), day(7)])))
+
+
+def test_numbers_that_begin_again_are_no_overlap() -> None:
+    tables = [day(seed, ids=False) for seed in (0, 1)]
+    numbered = [t.append_column("impression_id", pa.array([i // 5 for i in range(t.num_rows)])) for t in tables]
+    assert posbias.merge([harvest(table) for table in numbered])
+
+
+def test_segments_of_a_harvest_can_be_merged(days: list[posbias.Harvest]) -> None:
+    table = day(3)
+    devices = pa.array(["phone" if row // 5 % 2 else "desktop" for row in range(table.num_rows)])
+    log = posbias.ClickLog(table.append_column("device", devices), impression="impression_id")
+    made = posbias.harvest(log, max_rank=5, by="device")
+    assert posbias.merge([made.segment("phone"), made.segment("desktop")]).page_views == made.page_views
+
+
+def test_a_sketch_of_a_large_log_is_small_and_survives_a_merge() -> None:
+    made = harvest(pa.concat_tables([day(seed) for seed in range(8)]))
+    sketch = Sketch.of(made)
+    assert sketch is not None
+    assert 128 < len(sketch.hashes) <= 512
+    whole = Sketch.of(posbias.merge(made, harvest(day(9))))
+    assert whole is not None
+    assert sketch.thinned(whole.one_in).hashes <= whole.hashes
+
+
+def test_old_files_are_told_apart_too(days: list[posbias.Harvest], tmp_path: Path) -> None:
+    """The digest comes from the counts, so a file without a sketch is known again."""
+    days[0].save(tmp_path / "new")
+    table = pq.read_table(tmp_path / "new")
+    about = json.loads(table.schema.metadata[b"posbias.harvest"])
+    del about["about"]["page_view_sketch"], about["checksum"]
+    about |= {"version": 1, "warnings": []}
+    for name in ("kind", "findings"):
+        del about[name]
+    pq.write_table(table.replace_schema_metadata({b"posbias.harvest": json.dumps(about)}), tmp_path / "old")
+    old = posbias.Harvest.load(tmp_path / "old")
+    with pytest.raises(posbias.HarvestError, match="same rows"):
+        posbias.merge(old, days[0])
+    assert posbias.merge(old, days[1])
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_file_and_its_copy_in_one_folder_are_refused(tmp_path: Path, suffix: str) -> None:
+    for name, seed in (("a", 1), ("b", 2), ("copy of a", 1)):
+        table, path = day(seed, ids=False), tmp_path / f"{name}.{suffix}"
+        pq.write_table(table, path) if suffix == "parquet" else csv.write_csv(table, path)
+    log = posbias.ClickLog(str(tmp_path / f"*.{suffix}"))
+    finding = next(f for f in posbias.check(log).findings if f.code == "copied-files")
+    assert finding.severity == "error"
+    assert "copy of a" in (finding.example or "")
+    with pytest.raises(posbias.LogError, match="copies of other files"):
+        posbias.harvest(log)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("merged", "["),
+        ("merged", "[1]"),
+        ("merged", '[["a"]]'),
+        ("page_view_sketch", "x"),
+        ("page_view_sketch", "0:"),
+        ("page_view_sketch", "4:abc"),
+    ],
+)
+def test_a_damaged_list_of_parts_is_refused(
+    days: list[posbias.Harvest], tmp_path: Path, field: str, value: str
+) -> None:
+    days[0].save(tmp_path / "x")
+    table = pq.read_table(tmp_path / "x")
+    about = json.loads(table.schema.metadata[b"posbias.harvest"])
+    about["about"][field] = value
+    pq.write_table(table.replace_schema_metadata({b"posbias.harvest": json.dumps(about)}), tmp_path / "x")
+    with pytest.raises(posbias.HarvestError):
+        posbias.Harvest.load(tmp_path / "x", force=True)

@@ -1,0 +1,165 @@
+"""One ranker from corrected clicks: what it learns, how it chooses, what it explains, and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pyarrow as pa
+import pytest
+import xgboost
+
+import posbias
+from posbias._arrays import FloatArray
+from posbias.errors import PosbiasError
+from posbias.learning.objectives import grouped_dcg
+from posbias.learning.rankers import TreeSize, fit_ranker
+from posbias.objectives import cautious_factors, held_out_dcg, learner_form
+
+SIZES = [(4, 20, 10), (4, 20, 30)]
+ONE_THREAD: dict[str, dict[str, Any]] = {"lightgbm": {"num_threads": 1}, "xgboost": {"nthread": 1}}
+FEATURES = ["a", "b", "c"]
+
+
+def table(queries: int = 120, seed: int = 0, bias: float = 1.0) -> tuple[dict[str, Any], FloatArray]:
+    """Return a table of weights whose documents were ranked by the feature b, and the relevance, which a decides."""
+    rng = np.random.default_rng(seed)
+    query = np.repeat(np.arange(queries), 10)
+    x = rng.normal(size=(len(query), 3))
+    rate = np.exp(0.9 * x[:, 0] - 1.5).clip(0, 1)
+    rank = np.argsort(np.argsort(-x[:, 1].reshape(-1, 10), axis=1), axis=1).ravel() + 1
+    p = rank**-bias
+    views = np.full(len(query), 30)
+    clicks = rng.binomial(views, p * rate)
+    counts = {"impressions": views, "clicks": clicks, "exposure": views * p, "weight": clicks / p}
+    return {"query_id": query, **counts, **dict(zip(FEATURES, x.T, strict=True))}, rate
+
+
+@pytest.mark.parametrize("learner", ["lightgbm", "xgboost"])
+def test_ranker_learns_relevance_and_not_the_rank(learner: str, tmp_path: Path) -> None:
+    data, _ = table()
+    ranker = fit_ranker(
+        data, FEATURES, learner=learner, parameters=ONE_THREAD[learner], effective_clicks=2000, sizes=SIZES
+    )
+    test, rate = table(seed=1)
+    scores = ranker.predict(test)
+    truth = held_out_dcg(rate, rate, test["query_id"])
+    assert held_out_dcg(scores, rate, test["query_id"]) > 0.97 * truth
+    # Raw clicks were due to the feature b, too: the ranker leaves that out.
+    assert abs(np.corrcoef(scores, test["b"])[0, 1]) < 0.25 < np.corrcoef(test["clicks"], test["b"])[0, 1]
+    path = tmp_path / "model.ubj"
+    ranker.save(path)
+    x = np.column_stack([test[name] for name in FEATURES])
+    if learner == "lightgbm":
+        loaded = lightgbm.Booster(model_file=path).predict(x)
+    else:
+        loaded = xgboost.Booster(model_file=path).predict(xgboost.DMatrix(x))
+    np.testing.assert_allclose(loaded, scores, rtol=1e-6)
+    np.testing.assert_allclose(ranker.predict(x), scores)
+    np.testing.assert_allclose(ranker.predict(pa.table(test)), scores)
+
+
+def test_student_is_the_least_squares_fit_of_the_blend_that_users_can_assemble() -> None:
+    data, _ = table()
+    size = TreeSize(4, 20, 10)
+    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, effective_clicks=2000, sizes=[size])
+    assert ranker.trees in (10, 40)
+    x = np.column_stack([data[name] for name in FEATURES])
+    own: dict[str, Any] = {"learning_rate": 0.1, "lambda_l2": 1.0, "max_bin": 63, "verbosity": -1, "num_threads": 1}
+    own |= {"deterministic": True, "seed": 0, "num_leaves": 4, "min_data_in_leaf": 20, "min_sum_hessian_in_leaf": 1e-6}
+    own["feature_pre_filter"] = False
+    scores = []
+    for rule in ("naive", "softmax", "poisson"):
+        form = learner_form(f"lightgbm-{rule}", data)
+        model = lightgbm.train(form.with_parameters(**own), lightgbm.Dataset(x[form.rows], **form.data), 10)
+        scores.append(model.predict(x, raw_score=True))
+    factors = cautious_factors(scores[0], scores[1], scores[2], data["query_id"], 2000)
+    assert [*ranker.factors.values()] == pytest.approx(factors)
+    blend = sum(factor * each for factor, each in zip(factors, scores, strict=True))
+    student = lightgbm.train({**own, "objective": "l2"}, lightgbm.Dataset(x, label=blend), ranker.trees)
+    np.testing.assert_allclose(ranker.predict(data), student.predict(x))
+
+
+def test_explanation_measures_held_out_queries_and_the_best_size_is_chosen() -> None:
+    data, _ = table()
+    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, effective_clicks=2000, sizes=SIZES, explain=True)
+    best = max(ranker.choices.values())
+    assert ranker.choices[ranker.size, ranker.trees] == best
+    assert {size for size, _ in ranker.choices} == {TreeSize(*size) for size in SIZES}
+    steps = {step.name: step for step in ranker.steps}
+    assert steps["naive, largest trees"].gain == 0
+    assert steps["student: the ranker"].value == pytest.approx(best)
+    # The correction is worth much here, and the explanation shows it on clicks that were not learned from.
+    assert steps["cautious blend"].gain > 3 * steps["cautious blend"].error > 0
+    assert all(step.name in str(ranker) for step in ranker.steps)
+    assert fit_ranker(data, FEATURES, effective_clicks=2000, sizes=SIZES[:1]).steps == ()
+
+
+@pytest.mark.long
+def test_trees_that_memorise_are_not_chosen() -> None:
+    data, _ = table(queries=60)
+    sizes = [(4, 20, 10), (63, 1, 200)]
+    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, effective_clicks=500, sizes=sizes)
+    assert ranker.size == TreeSize(4, 20, 10)
+
+
+def test_the_same_seed_gives_the_same_ranker() -> None:
+    data, _ = table(queries=40)
+    one, again = (fit_ranker(data, FEATURES, effective_clicks=500, sizes=SIZES, seed=7) for _ in range(2))
+    np.testing.assert_array_equal(one.predict(data), again.predict(data))
+
+
+def test_weights_carry_their_effective_clicks() -> None:
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=60, max_rank=5)))
+    weights = posbias.ips_weights(log, [1, 0.5, 0.3, 0.25, 0.2], keep=["rank_a", "rank_b"])
+    features = ["rank_a", "rank_b"]
+    # Rows of the weights have no order, and trees depend on it in the last digits.
+    rankers = [fit_ranker(source, features, sizes=SIZES[:1]) for source in (weights, weights.table)]
+    assert rankers[0].factors == rankers[1].factors
+    with pytest.raises(PosbiasError, match="effective_clicks must be a number above 0, found None"):
+        fit_ranker(weights.to_pandas(), features)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": []}, "no feature"),
+        ({"features": ["z"]}, "no column 'z'"),
+        ({"learner": "catboost"}, "'catboost' is not known"),
+        ({"folds": 1}, "folds must be"),
+        ({"folds": 500}, "fewer queries than folds"),
+        ({"sizes": []}, "no size of trees"),
+        ({"sizes": [(1, 1, 1)]}, "leaves must be"),
+        ({"sizes": ["small"]}, "A size is the leaves"),
+        ({"effective_clicks": 0}, "above 0"),
+        ({"query": "nothing"}, "no column 'nothing'"),
+        ({"parameters": {"objective": "l2"}}, "sets 'objective' itself"),
+    ],
+)
+def test_wrong_arguments_are_rejected(arguments: dict[str, Any], message: str) -> None:
+    data, _ = table(queries=20)
+    settings = {"features": FEATURES, "effective_clicks": 100, "sizes": SIZES[:1], **arguments}
+    with pytest.raises(PosbiasError, match=message):
+        fit_ranker(data, **settings)
+
+
+def test_a_table_without_clicks_and_wrong_predictions_are_rejected() -> None:
+    data, _ = table(queries=20)
+    none = {**data, "clicks": np.zeros(200), "weight": np.zeros(200)}
+    with pytest.raises(PosbiasError, match="No row was clicked"):
+        fit_ranker(none, FEATURES, effective_clicks=10, sizes=SIZES[:1])
+    with pytest.raises(PosbiasError, match="one value in all rows"):
+        fit_ranker({**data, "a": np.ones(200)}, ["a"], effective_clicks=10)
+    ranker = fit_ranker(data, FEATURES, effective_clicks=10, sizes=SIZES[:1])
+    with pytest.raises(PosbiasError, match="Expected 3 features a row"):
+        ranker.predict(np.zeros((4, 2)))
+    with pytest.raises(PosbiasError, match="no column 'c'"):
+        ranker.predict({"a": [1.0], "b": [2.0]})
+
+
+def test_dcg_of_groups_is_what_held_out_dcg_says() -> None:
+    data, rate = table(queries=20)
+    scores = np.random.default_rng(0).random(200)
+    assert grouped_dcg(scores, rate, [10] * 20) == pytest.approx(held_out_dcg(scores, rate, data["query_id"]))

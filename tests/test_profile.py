@@ -1,0 +1,70 @@
+"""The profile by step that POSBIAS_PROFILE asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import posbias
+from posbias import progress
+from posbias.cli.main import main
+from posbias.progress import print_profile, step
+from posbias.simulation import write
+
+
+@pytest.fixture(autouse=True)
+def no_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(progress, "_SHORTEST", 0.0)
+    yield
+    progress._total.parts.clear()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.parquet"
+    write(posbias.World(queries=60, repeats=6, max_rank=4), path)
+    return path
+
+
+def test_nothing_is_measured_unless_asked_for(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (None, "", "0"):
+        monkeypatch.delenv("POSBIAS_PROFILE", raising=False)
+        if value is not None:
+            monkeypatch.setenv("POSBIAS_PROFILE", value)
+        posbias.CrossFit().fit(posbias.harvest(posbias.ClickLog(str(log))))
+        assert not progress._total.parts
+
+
+def test_steps_nest_and_runs_add_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("POSBIAS_PROFILE", "1")
+    monkeypatch.setattr(progress, "perf_counter", iter([0.0, 1.0, 3.0, 4.0, 10.0, 11.0]).__next__)
+    with step("outer"), step("inner") as measured:
+        measured.add_rows(rows_in=1000, rows_out=5)
+    with pytest.raises(ZeroDivisionError), step("outer"):
+        1 / 0  # noqa: B018
+    print_profile()
+    lines = [line.split() for line in capsys.readouterr().err.strip().splitlines()]
+    # The inner step ran from 1 to 3, the outer one from 0 to 4 and from 10 to 11.
+    assert lines[1][:3] == ["outer", "2", "5.00"]
+    assert lines[2][:3] == ["inner", "1", "2.00"]
+    assert lines[2][-2:] == ["1,000", "5"]
+    assert not progress._total.parts
+
+
+def test_a_command_ends_with_its_queries_and_fits(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POSBIAS_PROFILE", "1")
+    monkeypatch.setattr("sys.argv", ["posbias", "estimate", str(log), "--max-rank", "4"])
+    with pytest.raises(SystemExit):
+        main()
+    printed = capsys.readouterr()
+    rows = {line[:22].strip(): line[22:].split() for line in printed.err.splitlines()}
+    harvesting = rows["Harvesting"]
+    # 60 queries with 6 page views each, of 4 results.
+    assert harvesting[0] == "1"
+    assert harvesting[3] == "1,440"
+    assert {"Opening the log", "Grouping the counts", "Fitting cross-fit", "Computing intervals"} <= rows.keys()
+    assert "Harvesting" not in printed.out
