@@ -24,7 +24,7 @@ from posbias.errors import EstimateError
 from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
 from posbias.estimators.base import Estimator
 from posbias.harvesting.harvest import Harvest
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.simulation.world import World
 
 ESTIMATORS: dict[str, type[Estimator]] = {  # type: ignore[type-arg]

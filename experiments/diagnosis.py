@@ -22,7 +22,7 @@ from experiments.simulated_logs import PROXY, buckets_of, draw_log, draw_page_cl
 from posbias._arrays import FloatArray, IntArray
 from posbias.findings import Finding
 from posbias.judging.diagnose import diagnose_harvest
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.simulation.users import (
     AtMostOneClick,
     AttractionBias,

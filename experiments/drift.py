@@ -23,7 +23,7 @@ from experiments.simulated_logs import as_segments, buckets_of, draw_periods, sh
 from posbias._arrays import FloatArray, IntArray
 from posbias.judging.compare import ComparedCurve, compare_curves
 from posbias.judging.compare_segments import compare_segments
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.simulation.world import World
 
 # The confidence level of the tests, and the range of false-alarm rates that counts as 5%.

@@ -28,7 +28,7 @@ from posbias.estimators import PBMEM, AdjacentChain, AllPairs, CrossFit, PivotOn
 from posbias.estimators.base import CurveEstimator
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.observations import Observations
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.simulation.world import World
 
 # The largest click probabilities: a probability of 1 would carry infinite information. The second is for guessed ones.

@@ -23,7 +23,7 @@ from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, make_verdic
 from experiments.simulated_logs import FIRST, LOG, EvaluationLog, buckets_of, shrink_world
 from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias.learning.evaluate import Estimate
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.simulation.world import World
 
 # The quality of the new rankings: 1 is as good as the logged rankers.

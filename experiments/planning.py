@@ -23,7 +23,7 @@ from experiments.simulated_logs import buckets_of, draw_log
 from posbias._arrays import BoolArray, FloatArray
 from posbias.estimators import FROM_HARVESTS
 from posbias.harvesting.harvest import Harvest
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.planning.forecast import Forecast, measure_errors
 from posbias.planning.plan import plan
 from posbias.simulation.world import World

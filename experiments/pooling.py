@@ -22,7 +22,7 @@ from experiments.simulated_logs import as_segments, buckets_of, draw_periods
 from posbias._arrays import FloatArray
 from posbias.estimators.cross_fit import CrossFit
 from posbias.harvesting.harvest import Harvest
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.simulation.world import World
 
 # The coverage that counts as 95%, and the largest error ratio where segments do not differ.

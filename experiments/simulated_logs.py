@@ -16,8 +16,7 @@ from posbias.harvesting.observations import Observations
 from posbias.harvesting.tables import Cells, renumber_strata
 from posbias.judging.diagnostics import PageClicks
 from posbias.learning.evaluate import ClickCredits, FrequentQueries, JackknifeValues
-from posbias.logs.click_log import Weighting
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout, Weighting
 from posbias.simulation.simulate import Block, Pages, Rankings, aggregate_pages, blocks_of, draw_pages, draw_rankings
 from posbias.simulation.users import PositionBased, User
 from posbias.simulation.world import World

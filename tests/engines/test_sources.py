@@ -121,7 +121,7 @@ def test_few_signatures_are_counted_by_array_index(
     path = tmp_path / "log.parquet"
     names = tuple("abc"[:rankers])
     write(posbias.World(rankers=names, queries=50), path)
-    monkeypatch.setattr("posbias.engines.duckdb_log._LARGE_BYTES", large)
+    monkeypatch.setattr("posbias.engines.duckdb._LARGE_BYTES", large)
     with (
         open_log(posbias.ClickLog(path), posbias.DuckDB(threads=threads)) as engine,
         engine._array_of_groups(few_groups=True),

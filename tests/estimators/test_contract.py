@@ -14,7 +14,7 @@ from posbias.estimators import Estimator, estimator_class
 from posbias.estimators.base import deletion_weights, percentile_intervals, resample_weights
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.testing import CHECKS, check_estimator
 
 ESTIMATORS = [kind for kind in map(estimator_class, REGISTERED) if issubclass(kind, Estimator)]

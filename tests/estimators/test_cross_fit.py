@@ -24,7 +24,7 @@ from posbias.estimators.base import (
 from posbias.estimators.cross_fit import CellRows, RelevanceGuess, ScoreTerms
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.simulation import simulate
 
 WORLD = posbias.World(queries=600, rankers=("a", "b", "c"), traffic=(6, 3, 1), max_rank=4, similarity=0.6)

@@ -45,7 +45,7 @@ from experiments.simulated_logs import FIRST, LOG, EvaluationLog, buckets_of, dr
 from posbias import PBMEM, AllPairs, ClickLog, Harvest, World, evaluate, harvest, simulate
 from posbias.errors import PosbiasError
 from posbias.harvesting.tables import Cells
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.planning import forecast as scenarios
 from posbias.simulation import PositionBased
 from posbias.simulation.simulate import blocks_of, draw_rankings

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import posbias
 from posbias.cli import cli
-from posbias.engines.duckdb_log import DuckDBLog, sample_row_groups
+from posbias.engines.duckdb import DuckDBLog, sample_row_groups
 from posbias.simulation import rank
 
 WORLD = posbias.World(queries=60, max_rank=5, repeats=6)

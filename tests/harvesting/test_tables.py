@@ -14,12 +14,12 @@ from scipy.optimize import minimize
 import posbias
 from posbias import _arrays as arrays
 from posbias._arrays import FloatArray, sum_by_index
-from posbias.engines.duckdb_log import DuckDBLog
+from posbias.engines.duckdb import DuckDBLog
 from posbias.estimators import Estimator
 from posbias.estimators.base import Reasons, resample_weights
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells, Strata
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.simulation.simulate import rank
 
 LAYOUTS = ["wide", "long", "replay"]

@@ -20,7 +20,7 @@ from posbias._stats import t_quantile
 from posbias.cli import cli
 from posbias.judging.compare import ComparedCurve, compare_curves, wrap
 from posbias.judging.significance import Contrasts, joint_test, simultaneous_p_values
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from tests.estimators.test_swap import swapped
 
 

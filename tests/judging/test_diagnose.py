@@ -24,6 +24,7 @@ from posbias._stats import FTest, f_tail, not_tested, satterthwaite
 from posbias.cli import cli
 from posbias.errors import HarvestError
 from posbias.findings import Finding, any_error
+from posbias.harvesting.click_checks import possible_page_views
 from posbias.judging.diagnose import Diagnosis, diagnose_harvest, summary_lines
 from posbias.judging.diagnostics import (
     Context,
@@ -31,12 +32,11 @@ from posbias.judging.diagnostics import (
     count_page_clicks,
     dispersion,
     independence_test,
-    possible_page_views,
     proxy_test,
 )
 from posbias.judging.one_curve import OneCurve, RankerPairs, Residuals, ranker_effects, trust
 from posbias.judging.significance import AssumptionTest, decide, holm, wald_test
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import Layout
 from posbias.simulation import AtMostOneClick, Cascade, PositionBased, TrustBias
 
 UNEQUAL = posbias.World(queries=2000, quality=(0.5, 2.0))

@@ -9,6 +9,7 @@
 - pages that begin below position 1, or leave positions out.
 
 `find_flat_curve` reports clicks that follow the document wherever it is shown, from the counts of a harvest.
+`possible_page_views` says how many page views with many clicks users can make; the others are those of crawlers.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, sum_by_index
 from posbias._text import Arguments, listed
 from posbias.engines import OpenLog
 from posbias.findings import Finding
 from posbias.harvesting.row_checks import ALL_ROWS, Sample
 from posbias.logs.schema import ANY_RANKER, Schema
+from posbias.sql.observations import click_histogram
 from posbias.sql.plan import QueryPlan, Step, deduplicated_step, render
 
 if TYPE_CHECKING:
-    from posbias._arrays import FloatArray, IntArray
     from posbias.harvesting.tables import Cells
 
 # A pattern holds if at least this share of page views has it: the first rows of a log may end within a page view.
@@ -57,6 +61,11 @@ _MAX_PERIODS = 3
 # Clicks follow the document if its click rate at a rank at least twice as deep is at least this share (with 99%
 # confidence), though the click rates of these ranks fall to less than _STEEP.
 _FLAT, _STEEP, _FLAT_QUANTILE = 0.85, 0.5, 2.33
+# Page views are those of crawlers if at most this share of them can be those of users; fewer page views than these, or
+# than this share of all, do not matter.
+_MAX_USERS_SHARE, _MIN_CRAWLED, _MIN_CRAWLED_SHARE = 0.1, 10, 0.001
+# Relevances of page views that are tried.
+_RELEVANCES = 50
 _FEWEST_BUCKETS = 8
 # A rank is compared with so many of the next ranks at which the same documents were shown.
 _MOST_RANKS = 12
@@ -558,10 +567,6 @@ def find_flat_curve(cells: Cells) -> list[Finding]:
     It compares the click rates of the same stratum at two ranks, one at least twice as deep as the other, by the rate
     ratio of Mantel and Haenszel, with a variance from buckets.
     """
-    import numpy as np
-
-    from posbias._arrays import group, sum_by_index
-
     clicked = sum_by_index(cells.stratum, cells.clicks, int(cells.stratum.max(initial=-1)) + 1) > 0
     if not clicked.any():
         return []
@@ -611,3 +616,54 @@ def find_flat_curve(cells: Cells) -> list[Finding]:
             "see all ranks alike.",
         )
     ]
+
+
+# ---- More clicks than users make
+
+
+def count_click_histogram(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) -> FloatArray | None:
+    """Count page views by results and clicks, (M + 1) × (M + 1); None if the log does not identify page views."""
+    schema = opened.schema
+    if schema.impression is None or schema.aggregated or not rankers:
+        return None
+    plan = QueryPlan(schema, opened.dialect, rankers, max_rank)
+    histogram = np.zeros((max_rank + 1, max_rank + 1))
+    for shown, clicks, views in opened.rows(click_histogram(plan), "Counting clicks of page views"):
+        # A result that was logged twice does not make a page longer than it can be.
+        histogram[min(shown, max_rank), min(clicks, max_rank)] += views
+    return histogram if histogram.any() else None
+
+
+def possible_page_views(histogram: FloatArray, chances: FloatArray) -> FloatArray:
+    """Return on how many page views users may click c times or more, if they click rank k with these chances at most.
+
+    The relevance of the results differs by page view, in a way that is not known. Of all ways that give as many clicks
+    as there are, the one with the most such page views is taken: some page views of equal relevance f, others of none.
+    """
+    page_views = histogram.sum(axis=1)
+    clicks = histogram.sum(axis=0) @ np.arange(len(page_views))
+    mean = min(1.0, clicks / max(page_views @ np.concatenate([[0.0], np.cumsum(chances)]), 1e-300))
+    relevances = np.geomspace(max(mean, 1e-6), 1.0, _RELEVANCES)
+    return np.asarray(np.max([page_views @ _most_clicks(f * chances) * min(1.0, mean / f) for f in relevances], axis=0))
+
+
+def exceeds_users(histogram: FloatArray, possible: FloatArray) -> BoolArray:
+    """Return for which c page views with c clicks or more are enough to matter, and hardly any can be a user's."""
+    at_least = np.cumsum(histogram.sum(axis=0)[::-1])[::-1]
+    enough = at_least >= max(_MIN_CRAWLED, _MIN_CRAWLED_SHARE * histogram.sum())
+    return np.asarray(enough & (possible < _MAX_USERS_SHARE * at_least))
+
+
+def _most_clicks(chances: FloatArray) -> FloatArray:
+    """Return the probability of c independent clicks or more on the first n ranks, for each n and c.
+
+    >>> _most_clicks(np.array([1.0, 0.5])).tolist()
+    [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.5]]
+    """
+    ranks = len(chances)
+    exactly = np.zeros((ranks + 1, ranks + 1))
+    exactly[0, 0] = 1.0
+    for n, chance in enumerate(chances):
+        exactly[n + 1] = (1 - chance) * exactly[n]
+        exactly[n + 1, 1:] += chance * exactly[n, :-1]
+    return np.asarray(np.cumsum(exactly[:, ::-1], axis=1)[:, ::-1])

@@ -42,8 +42,7 @@ from posbias.harvesting.row_checks import (
     skip_rank_checks,
     small_sample,
 )
-from posbias.logs.click_log import WEIGHTINGS, Segment, Weighting
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import WEIGHTINGS, Layout, Segment, Weighting
 from posbias.logs.schema import INTEGERS, Schema, check_count_sums, check_rankers, require_column
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql

@@ -62,8 +62,7 @@ from posbias.harvesting.harvest import Harvest, Units
 from posbias.harvesting.overlaps import Part
 from posbias.harvesting.row_checks import RowCounts
 from posbias.harvesting.tables import Cells, PairSums, in_order, join_buckets, sort_cells, split_buckets
-from posbias.logs.click_log import WEIGHTINGS, Segment, Weighting
-from posbias.logs.layouts import LAYOUTS, Layout
+from posbias.logs.click_log import LAYOUTS, WEIGHTINGS, Layout, Segment, Weighting
 from posbias.progress import step
 from posbias.sql.dialects import BUCKETS
 

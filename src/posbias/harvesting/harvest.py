@@ -76,8 +76,7 @@ from posbias.harvesting.tables import (
     sort_cells,
     strata_from_cells,
 )
-from posbias.logs.click_log import WEIGHTINGS, ClickLog, Segment, Weighting
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import WEIGHTINGS, ClickLog, Layout, Segment, Weighting
 from posbias.progress import Progress, silent
 from posbias.sql.plan import QueryPlan
 from posbias.version import __version__

@@ -15,8 +15,7 @@ from posbias._validate import names
 from posbias.errors import LogError
 from posbias.harvesting.count import check_segment_roles, check_settings, table_kind
 from posbias.harvesting.row_checks import check_non_functional_setting
-from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, NO_UNIT, ClickLog, Weighting
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, NO_UNIT, ClickLog, Layout, Weighting
 from posbias.logs.schema import NATURAL, Schema
 from posbias.sql.dialects import BUCKETS, DIALECTS, Warehouse
 from posbias.sql.exports import ExportPlan, export_query

@@ -20,7 +20,13 @@ from posbias._text import Arguments, Column, as_python, html_table, listed, prin
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import LogError, PosbiasError, Spelling
 from posbias.findings import Finding, UnusableLogError, any_error, quiet, serious
-from posbias.harvesting.click_checks import find_click_patterns, period_columns
+from posbias.harvesting.click_checks import (
+    count_click_histogram,
+    exceeds_users,
+    find_click_patterns,
+    period_columns,
+    possible_page_views,
+)
 from posbias.harvesting.count import check_settings, known_rankers
 from posbias.harvesting.harvest import harvest
 from posbias.harvesting.intervention_sets import PairCounts, count_log_pairs
@@ -45,14 +51,10 @@ from posbias.harvesting.row_checks import (
 )
 from posbias.harvesting.tables import MIN_PAGE_VIEWS, PositionCounts
 from posbias.judging.diagnostics import (
-    count_click_histogram,
-    exceeds_users,
     find_crawlers,
     fit_estimators,
-    possible_page_views,
 )
-from posbias.logs.click_log import ClickLog
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import ClickLog, Layout
 from posbias.logs.schema import guess_column, guess_rank_patterns, guess_units
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import FLOATS, INTEGERS

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, group, lookup, sum_by_index
+from posbias._arrays import FloatArray, IntArray, group, lookup, sum_by_index
 from posbias._stats import FTest, f_tail, not_tested, round_significant, satterthwaite
 from posbias._text import Arguments, format_p_value, format_ranks, label, listed
 from posbias._validate import shares
@@ -24,6 +24,7 @@ from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
 from posbias.estimators.base import MIN_BUCKETS, Jackknife, deletion_weights
 from posbias.estimators.cross_fit import STICKY_DISPERSION
 from posbias.findings import Finding
+from posbias.harvesting.click_checks import count_click_histogram, exceeds_users, possible_page_views
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.tables import Cells
@@ -31,7 +32,7 @@ from posbias.judging.compare_segments import SegmentComparison
 from posbias.judging.one_curve import OneCurve, RankerPairs, Residuals, assumption_tests, ranker_effects
 from posbias.judging.significance import AssumptionTest, Contrasts, joint_test, wald_test
 from posbias.logs.schema import Schema, guess_column, require_column
-from posbias.sql.observations import click_histogram, largest_queries, page_clicks, unit_counts
+from posbias.sql.observations import largest_queries, page_clicks, unit_counts
 from posbias.sql.plan import QueryPlan
 
 # A difference with fewer degrees of freedom is not tested.
@@ -50,13 +51,8 @@ _SIMILAR_SHARE = 0.9
 _RARE_SHARE = 0.1
 # This many ranks are listed as those that a rank is compared with.
 _MAX_COMPARED_RANKS = 3
-# Page views are those of crawlers if at most this share of them can be those of users; fewer page views than these, or
-# than this share of all, do not matter.
-_MAX_USERS_SHARE, _MIN_CRAWLED, _MIN_CRAWLED_SHARE = 0.1, 10, 0.001
 # If this many page views (or pairs of clicks) are expected by chance, finding none is not chance.
 _MIN_EXPECTED = 30.0
-# Relevances of page views that are tried.
-_RELEVANCES = 50
 # A proxy with more classes has too few clicks in each, and is probably a score that was not cut into classes.
 MAX_CLASSES = 10
 # Ratios of all pairs of ranks are measured if there are at most this many numbers (buckets × M²).
@@ -808,26 +804,6 @@ def find_crawlers(histogram: FloatArray, curve: Jackknife, schema: Schema | None
     )
 
 
-def possible_page_views(histogram: FloatArray, chances: FloatArray) -> FloatArray:
-    """Return on how many page views users may click c times or more, if they click rank k with these chances at most.
-
-    The relevance of the results differs by page view, in a way that is not known. Of all ways that give as many clicks
-    as there are, the one with the most such page views is taken: some page views of equal relevance f, others of none.
-    """
-    page_views = histogram.sum(axis=1)
-    clicks = histogram.sum(axis=0) @ np.arange(len(page_views))
-    mean = min(1.0, clicks / max(page_views @ np.concatenate([[0.0], np.cumsum(chances)]), 1e-300))
-    relevances = np.geomspace(max(mean, 1e-6), 1.0, _RELEVANCES)
-    return np.asarray(np.max([page_views @ _most_clicks(f * chances) * min(1.0, mean / f) for f in relevances], axis=0))
-
-
-def exceeds_users(histogram: FloatArray, possible: FloatArray) -> BoolArray:
-    """Return for which c page views with c clicks or more are enough to matter, and hardly any can be a user's."""
-    at_least = np.cumsum(histogram.sum(axis=0)[::-1])[::-1]
-    enough = at_least >= max(_MIN_CRAWLED, _MIN_CRAWLED_SHARE * histogram.sum())
-    return np.asarray(enough & (possible < _MAX_USERS_SHARE * at_least))
-
-
 def _highest_curve(curve: Jackknife) -> FloatArray:
     """Return the upper limits of a curve over its highest; 1 where a rank has no estimate."""
     known = np.isfinite(curve.log_propensity) & np.isfinite(curve.changes).all(axis=0)
@@ -835,21 +811,6 @@ def _highest_curve(curve: Jackknife) -> FloatArray:
     high = np.where(known, np.exp(curve.log_propensity + _Z95 * error), np.inf)
     level = np.nanmax(np.where(known, np.exp(curve.log_propensity), np.nan), initial=1.0)
     return np.asarray(np.minimum(high / level, 1.0))
-
-
-def _most_clicks(chances: FloatArray) -> FloatArray:
-    """Return the probability of c independent clicks or more on the first n ranks, for each n and c.
-
-    >>> _most_clicks(np.array([1.0, 0.5])).tolist()
-    [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.5]]
-    """
-    ranks = len(chances)
-    exactly = np.zeros((ranks + 1, ranks + 1))
-    exactly[0, 0] = 1.0
-    for n, chance in enumerate(chances):
-        exactly[n + 1] = (1 - chance) * exactly[n]
-        exactly[n + 1, 1:] += chance * exactly[n, :-1]
-    return np.asarray(np.cumsum(exactly[:, ::-1], axis=1)[:, ::-1])
 
 
 def _filter_arguments(schema: Schema | None, clicks: int) -> Arguments:
@@ -863,19 +824,6 @@ def _filter_arguments(schema: Schema | None, clicks: int) -> Arguments:
     crawled = f"SELECT {who} FROM source WHERE {who} IS NOT NULL GROUP BY {keys}"
     crawled += f" HAVING SUM(CAST({click} AS INTEGER)) >= {clicks}"
     return {"sql": f"SELECT * FROM source WHERE {who} IS NULL OR {who} NOT IN ({crawled})"}
-
-
-def count_click_histogram(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) -> FloatArray | None:
-    """Count page views by results and clicks, (M + 1) × (M + 1); None if the log does not identify page views."""
-    schema = opened.schema
-    if schema.impression is None or schema.aggregated or not rankers:
-        return None
-    plan = QueryPlan(schema, opened.dialect, rankers, max_rank)
-    histogram = np.zeros((max_rank + 1, max_rank + 1))
-    for shown, clicks, views in opened.rows(click_histogram(plan), "Counting clicks of page views"):
-        # A result that was logged twice does not make a page longer than it can be.
-        histogram[min(shown, max_rank), min(clicks, max_rank)] += views
-    return histogram if histogram.any() else None
 
 
 # ---- A proxy of relevance

@@ -16,8 +16,7 @@ from itertools import product
 from posbias._text import listed
 from posbias.errors import LogError
 from posbias.findings import UnusableLogError, unusable
-from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, NO_UNIT, ClickLog, DefaultName, Events
-from posbias.logs.layouts import Layout
+from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, NO_UNIT, ClickLog, DefaultName, Events, Layout
 
 # Common names of the columns of each role, the most certain first. Case and punctuation do not matter.
 _OTHER_NAMES = {
