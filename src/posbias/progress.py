@@ -122,7 +122,7 @@ def format_duration(seconds: float) -> str:
 
 
 @dataclass
-class Step:
+class TimedStep:
     """What a step took, all its runs together.
 
     Attributes:
@@ -139,7 +139,7 @@ class Step:
     cpu_seconds: float = 0.0
     rows_in: int | None = None
     rows_out: int | None = None
-    parts: dict[str, Step] = field(default_factory=dict)
+    parts: dict[str, TimedStep] = field(default_factory=dict)
 
     def add_rows(self, rows_in: int | None = None, rows_out: int | None = None) -> None:
         """Add rows that one run read and returned; None if not known."""
@@ -152,10 +152,10 @@ class Step:
 class _Current(threading.local):
     """The step that runs in each thread; None before the first."""
 
-    step: Step | None = None
+    step: TimedStep | None = None
 
 
-_total, _current = Step("Total"), _Current()
+_total, _current = TimedStep("Total"), _Current()
 
 
 def profile_is_on() -> bool:
@@ -164,15 +164,15 @@ def profile_is_on() -> bool:
 
 
 @contextmanager
-def step(name: str) -> Iterator[Step]:
+def step(name: str) -> Iterator[TimedStep]:
     """Measure a step, if the user wants a profile. It is a decorator, too."""
     if not profile_is_on():
-        yield Step(name)
+        yield TimedStep(name)
         return
     if not _total.parts:
         atexit.register(print_profile)
     outer = _current.step or _total
-    this = outer.parts.setdefault(name, Step(name))
+    this = outer.parts.setdefault(name, TimedStep(name))
     _current.step = this
     seconds, cpu_seconds = perf_counter(), process_time()
     try:
@@ -194,12 +194,13 @@ def print_profile() -> None:
         print(f"\n{text}", file=sys.stderr, flush=True)
 
 
-def profile_table(total: Step, cpu_seconds: float) -> str:
+def profile_table(total: TimedStep, cpu_seconds: float) -> str:
     """Return the steps as a table, and the CPU time of the process that is in none of them.
 
-    >>> query = Step("Harvesting", 1, 0.25, 0.5, rows_in=1000, rows_out=20)
-    >>> fit = Step("Fitting cross-fit", 2, 0.125, 0.125, parts={"Intervals": Step("Intervals", 2, 0.0625, 0.0625)})
-    >>> print(profile_table(Step("", parts={"Harvesting": query, "Fitting cross-fit": fit}), 0.75))
+    >>> query = TimedStep("Harvesting", 1, 0.25, 0.5, rows_in=1000, rows_out=20)
+    >>> intervals = TimedStep("Intervals", 2, 0.0625, 0.0625)
+    >>> fit = TimedStep("Fitting cross-fit", 2, 0.125, 0.125, parts={"Intervals": intervals})
+    >>> print(profile_table(TimedStep("", parts={"Harvesting": query, "Fitting cross-fit": fit}), 0.75))
     step                   runs  seconds  CPU seconds  rows in  rows out
     Harvesting                1     0.25         0.50    1,000        20
     Fitting cross-fit         2     0.12         0.12        –         –
@@ -219,7 +220,7 @@ def profile_table(total: Step, cpu_seconds: float) -> str:
     return table(columns)
 
 
-def _lines(outer: Step, indent: str) -> Iterator[tuple[str, Step]]:
+def _lines(outer: TimedStep, indent: str) -> Iterator[tuple[str, TimedStep]]:
     for part in outer.parts.values():
         if max(part.seconds, part.cpu_seconds) < _SHORTEST:
             continue

@@ -17,7 +17,7 @@ from posbias.errors import PosbiasError
 from posbias.findings import Finding, unusable
 from posbias.logs.click_log import Segment
 from posbias.logs.schema import Columns, Schema
-from posbias.progress import Progress, ProgressBar, Step, profile_is_on, silent
+from posbias.progress import Progress, ProgressBar, TimedStep, profile_is_on, silent
 from posbias.progress import step as profile_step
 from posbias.sql.dialects import Dialect
 
@@ -133,7 +133,7 @@ class OpenLog(ABC):
         yield None
 
     @contextmanager
-    def reporting_progress(self, step: str, sql: str = "") -> Iterator[Step]:
+    def reporting_progress(self, step: str, sql: str = "") -> Iterator[TimedStep]:
         """Report the progress of the query that runs in the `with` block, and measure it for a profile."""
         rows = self._rows_to_profile if profile_is_on() and "FROM log" in sql else None
         with profile_step(step or "Other queries") as measured, self._drawing_progress(step):

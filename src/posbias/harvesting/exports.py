@@ -27,7 +27,7 @@ from posbias.engines.base import Answer, filter_rows, from_arrow, segment_number
 from posbias.errors import HarvestError, LogError
 from posbias.harvesting.count import MAX_COUNT, CountedLog, TableKind, check_findings, table_kind
 from posbias.harvesting.files import (
-    HarvestSettings,
+    FileSettings,
     check_counts,
     check_harvest,
     check_range,
@@ -214,7 +214,7 @@ class _ExportedQuery:
     """
 
     kind: TableKind
-    settings: HarvestSettings
+    settings: FileSettings
     non_functional: str
     natural: bool
     window: str | None

@@ -59,7 +59,7 @@ from posbias.errors import HarvestError
 from posbias.findings import MARKS, Finding
 from posbias.harvesting.count import MAX_COUNT, MAX_RANKERS, MAX_RANKS, MAX_SEGMENTS, MAX_STRATA, TableKind
 from posbias.harvesting.harvest import Harvest, Units
-from posbias.harvesting.overlaps import Part
+from posbias.harvesting.overlaps import MergedPart
 from posbias.harvesting.row_checks import RowCounts
 from posbias.harvesting.tables import Cells, PairSums, in_order, join_buckets, sort_cells, split_buckets
 from posbias.logs.click_log import LAYOUTS, WEIGHTINGS, Layout, Segment, Weighting
@@ -554,7 +554,7 @@ class Metadata:
     """The metadata of a harvest file; `kind` and `checksum` are None in format version 1, `unit` before version 4."""
 
     table: type[Cells] | type[PairSums]
-    settings: HarvestSettings
+    settings: FileSettings
     kind: TableKind | None
     about: Mapping[str, Any]
     findings: tuple[Finding, ...]
@@ -564,7 +564,7 @@ class Metadata:
 
 
 @dataclass(frozen=True)
-class HarvestSettings:
+class FileSettings:
     """The settings of a harvest, which harvest files and exports both have."""
 
     max_rank: int
@@ -574,12 +574,12 @@ class HarvestSettings:
     by: tuple[str, ...]
 
 
-def read_settings(record: Mapping[str, Any]) -> HarvestSettings:
+def read_settings(record: Mapping[str, Any]) -> FileSettings:
     """Return the settings of a harvest in a record."""
     values = read_record(record, "", _SETTINGS_FIELDS)
     if values["buckets"] != BUCKETS:
         raise unexpected("buckets", values["buckets"], str(BUCKETS))
-    return HarvestSettings(
+    return FileSettings(
         max_rank=values["max_rank"],
         rankers=values["rankers"],
         layout=LAYOUTS[values["layout"]],
@@ -613,8 +613,8 @@ def _read_parts(value: Any, where: str) -> str:
     except ValueError:
         raise RecordError(f"{where} is not JSON") from None
     for part in list_of(list_of(text))(parts, where):
-        if len(part) != len(Part._fields):
-            raise RecordError(f"{where} has a part of {len(part)} texts where {len(Part._fields)} were expected")
+        if len(part) != len(MergedPart._fields):
+            raise RecordError(f"{where} has a part of {len(part)} texts where {len(MergedPart._fields)} were expected")
     return str(value)
 
 

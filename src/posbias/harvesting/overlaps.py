@@ -29,7 +29,7 @@ SKETCH_SIZE, _MERGED_SKETCH_SIZE = 512, 4096
 _MIN_SHARED, _MIN_SHARED_SHARE = 2, 0.003
 
 
-class Part(NamedTuple):
+class MergedPart(NamedTuple):
     """A harvest that was not merged: a digest of its counts ("" if it has few clicks), its log, when it was made."""
 
     digest: str
@@ -40,23 +40,23 @@ class Part(NamedTuple):
         return f"{self.source} (harvested {self.made or 'at an unknown time'})"
 
 
-def parts_of(harvest: Harvest) -> list[Part]:
+def parts_of(harvest: Harvest) -> list[MergedPart]:
     """Return the harvests that a harvest was merged from, or itself."""
     if "merged" in harvest.about:
-        return [Part(*map(str, part)) for part in json.loads(harvest.about["merged"])]
+        return [MergedPart(*map(str, part)) for part in json.loads(harvest.about["merged"])]
     names = [str(harvest.about.get(name, "")) for name in ("source", "made")]
     counts = harvest.counts("bucket", "ranker", "rank")
     if counts[1].sum() < _ENOUGH_CLICKS:
-        return [Part("", *names)]
+        return [MergedPart("", *names)]
     # Buckets differ between engines.
     key = json.dumps([str(harvest.about.get("engine")), harvest.rankers, harvest.buckets.tolist()])
     digest = hashlib.sha256(key.encode() + np.ascontiguousarray(counts).tobytes())
-    return [Part(digest.hexdigest()[:32], *names)]
+    return [MergedPart(digest.hexdigest()[:32], *names)]
 
 
-def refuse_same_rows(parts: Sequence[Part]) -> None:
+def refuse_same_rows(parts: Sequence[MergedPart]) -> None:
     """Refuse two harvests with the same counts in every bucket."""
-    seen: dict[str, Part] = {}
+    seen: dict[str, MergedPart] = {}
     for part in parts:
         if part.digest and part.digest in seen:
             raise HarvestError(

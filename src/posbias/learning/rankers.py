@@ -135,7 +135,7 @@ class Ranker:
         trees (int): the chosen number of trees of the student.
         factors (dict): what each of the three rankers counts in the blend that the student learned.
         choices (dict): the self-normalised IPS DCG on held-out queries, by size and trees of the student.
-        steps (tuple of Step): what each step brings on held-out queries; empty without `explain`.
+        steps (tuple of StepGain): what each step brings on held-out queries; empty without `explain`.
     """
 
     model: Any
@@ -145,7 +145,7 @@ class Ranker:
     trees: int
     factors: Mapping[str, float]
     choices: Mapping[tuple[TreeSize, int], float]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepGain, ...] = ()
 
     def predict(self, source: Any) -> FloatArray:
         """Return scores, the highest first, of a table with the columns of features, or of an array of them."""
@@ -183,7 +183,7 @@ class Ranker:
         return self.to_text()
 
 
-class Step(NamedTuple):
+class StepGain(NamedTuple):
     """A step on held-out queries: its IPS DCG, the gain over the naive ranker, and its standard error."""
 
     name: str
@@ -338,7 +338,7 @@ class _HeldOut:
         """Return Σ W λ(rank) of each query."""
         return dcg_of_groups(self._scores[key][self._rows], self._weight, self._sizes)
 
-    def steps(self, size: TreeSize, trees: int) -> tuple[Step, ...]:
+    def steps(self, size: TreeSize, trees: int) -> tuple[StepGain, ...]:
         """Return what each step brings, compared with the naive ranker of the largest trees."""
         base = "naive", max(one for name, one, _ in self._scores if name == "naive"), 0
         titles: dict[str, _Key] = {
@@ -357,7 +357,7 @@ class _HeldOut:
             gain = float(difference.sum() / total)
             # The standard error of a ratio of sums over queries, to first order.
             error = float(np.sqrt(((difference - gain * weights) ** 2).sum()) / total)
-            steps.append(Step(title, float(value.sum() / total), gain, error))
+            steps.append(StepGain(title, float(value.sum() / total), gain, error))
         return tuple(steps)
 
 

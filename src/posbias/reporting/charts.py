@@ -23,7 +23,7 @@ from posbias.plots.evidence import click_rates_chart, graph_chart, information, 
 from posbias.reporting.drawing import Mark, draw_svg
 
 if TYPE_CHECKING:
-    from posbias.reporting.report import ClickWeights, Part
+    from posbias.reporting.report import ClickWeights, ReportPart
 
 # The largest number of ranks in a figure; half of them are the first.
 _MOST_RANKS = 50
@@ -252,7 +252,7 @@ def click_rates_figure(key: str, curve: Curve) -> Figure:
     )
 
 
-def sets_figure(key: str, part: Part) -> Figure:
+def sets_figure(key: str, part: ReportPart) -> Figure:
     """Return the figure of the clicks in the intervention sets."""
     clicks = part.pair_clicks
     ranks = [place + 1 for place in spread(len(clicks))]
@@ -282,7 +282,7 @@ def _describe_sets(clicks: Any, rank: int) -> str:
     return f"Rank {rank}\n{clicks.sum():,.0f} clicks on documents at other ranks too\nmost: {most}"
 
 
-def graph_figure(key: str, part: Part) -> Figure:
+def graph_figure(key: str, part: ReportPart) -> Figure:
     """Return the figure of the comparisons that link the ranks."""
     connected = connected_ranks(part.pair_clicks > 0)
     known = information(part.pair_clicks)
@@ -305,7 +305,7 @@ def graph_figure(key: str, part: Part) -> Figure:
     )
 
 
-def pair_ratios_figure(key: str, part: Part) -> Figure:
+def pair_ratios_figure(key: str, part: ReportPart) -> Figure:
     """Return the figure of pairs of ranks against the curve."""
     shown = part.pair_ratios[:_MOST_PAIRS]
     rows, marks = [], []

@@ -40,7 +40,7 @@ from posbias.reporting.charts import (
 )
 
 if TYPE_CHECKING:
-    from posbias.reporting.report import Part, Report
+    from posbias.reporting.report import Report, ReportPart
 
 # The largest number of segments drawn beside the curve of all data.
 _MOST_SEGMENTS = 7
@@ -93,7 +93,7 @@ def _comparison_figures(report: Report) -> tuple[Figure, ...]:
     return comparison_figure(report.comparison), both
 
 
-def _page_part(part: Part, key: str, steps: Mapping[str, str]) -> PagePart:
+def _page_part(part: ReportPart, key: str, steps: Mapping[str, str]) -> PagePart:
     curve = thin_curve(part.curve)
     estimators = {name: thin_curve(found) for name, found in part.estimators.items() if isinstance(found, Curve)}
     segments = None
@@ -132,7 +132,7 @@ def _page_part(part: Part, key: str, steps: Mapping[str, str]) -> PagePart:
 class PagePart:
     """A part of a report with its figures, as the template takes it."""
 
-    part: Part
+    part: ReportPart
     key: str
     answer: Figure
     evidence: tuple[Figure, ...]

@@ -170,7 +170,7 @@ class Report:
     `save` writes it as one HTML file that needs nothing else, `to_dict` returns what is in it.
 
     Attributes:
-        parts (tuple of Part): the results of each harvest.
+        parts (tuple of ReportPart): the results of each harvest.
         comparison (Comparison or None): the comparison of two harvests.
         history (History or None): the curves of many days.
         command (str or None): the command that creates the report.
@@ -178,7 +178,7 @@ class Report:
         version (str): the version of posbias.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ReportPart, ...]
     comparison: Comparison | None = None
     history: History | None = None
     command: str | None = None
@@ -196,7 +196,7 @@ class Report:
         return all(part.sound for part in self.parts)
 
     @property
-    def next_steps(self) -> list[tuple[Part, Mapping[str, str]]]:
+    def next_steps(self) -> list[tuple[ReportPart, Mapping[str, str]]]:
         """The parts, each with what to run next by purpose."""
         steps = self.steps if self.steps is not None else [steps_in_python(part) for part in self.parts]
         return list(zip(self.parts, steps, strict=True))
@@ -234,7 +234,7 @@ class Report:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ReportPart:
     """The results of one harvest.
 
     Attributes:
@@ -384,7 +384,7 @@ def _measure_evidence(harvest: Harvest, chosen: str, level: float) -> _Evidence:
 
 def _part(
     fitted: Estimator[Any], evidence: _Evidence, page_clicks: PageClicks | None, origin: Origin, name: str
-) -> Part:
+) -> ReportPart:
     harvest, curve, level = fitted.harvest_, fitted.curve(), fitted.parameters()["level"]
     segments = _compare_segments(harvest, fitted.name, level)
     diagnosis = diagnose_harvest(
@@ -395,7 +395,7 @@ def _part(
         segments=segments if isinstance(segments, SegmentComparison) else None,
     )
     curves = {other: fit.curve() for other, fit in evidence.fits.items()}
-    return Part(
+    return ReportPart(
         name=name,
         curve=curve,
         diagnosis=diagnosis,
@@ -603,7 +603,7 @@ def _origin(harvest: Harvest, source: Any, settings: dict[str, Any]) -> Origin:
     return Origin.of(harvest, _path(source), source if isinstance(source, ClickLog) else None, as_python(chosen))
 
 
-def steps_in_python(part: Part) -> dict[str, str]:
+def steps_in_python(part: ReportPart) -> dict[str, str]:
     """Return the Python code of the next steps by purpose."""
     curve = part.curve
     name = "".join(word.capitalize() for word in curve.estimator.split("-"))
