@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import hypothesis
@@ -16,6 +17,9 @@ ALLOWED: tuple[str, ...] = ("Spark reads a byte that is not UTF-8", "PyTorch is"
 # Neither how long an example takes nor how long it is in the making says anything on a machine that others use.
 hypothesis.settings.register_profile("posbias", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("posbias")
+# A shell's background job ignores Ctrl-C, and so would every command that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # On Spark, where a query takes a second, a property is tried on this many logs; DuckDB tries it on many more.
 SPARK_EXAMPLES = 3
 
