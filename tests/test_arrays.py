@@ -1,13 +1,15 @@
-"""Threads of BLAS."""
+"""Threads of Python and of BLAS."""
 
 from __future__ import annotations
+
+from threading import current_thread
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import posbias
-from posbias._arrays import one_blas_thread
+from posbias._arrays import map_threads, one_blas_thread
 from posbias.estimators import cross_fit
 
 
@@ -37,3 +39,9 @@ def test_a_fit_uses_one_thread_of_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen
     assert all(threads == {1} for threads in seen)
     assert np.isfinite(fitted.propensity_).all()
+
+
+def test_threads_start_no_more_threads() -> None:
+    """Threads in threads would wait for each other, and compute nothing sooner."""
+    names = map_threads(lambda _: map_threads(lambda _: current_thread().name, range(3)), range(2))
+    assert all(len(set(inner)) == 1 and inner[0] != current_thread().name for inner in names)

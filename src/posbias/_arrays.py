@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import current_thread
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,8 @@ S = TypeVar("S")
 _DIRECT = 2**24
 # This many rows at a time stay in the cache, and their temporary arrays need no new memory from the system.
 _BLOCK = 2**16
+# The names of threads that compute start with this.
+_THREADS = "posbias"
 
 
 def sum_by_index(where: IntArray, values: AnyArray, size: int) -> FloatArray:
@@ -160,11 +163,14 @@ def blocks(size: int) -> list[slice]:
 
 
 def map_threads(function: Callable[[T], S], items: Iterable[T]) -> list[S]:
-    """Return the results of a function for each item, computed in threads: NumPy releases the interpreter lock."""
+    """Return the results of a function for each item, computed in threads: NumPy releases the interpreter lock.
+
+    Inside such a thread no more threads are started: the items are computed in order.
+    """
     items = list(items)
-    if len(items) < 2:
+    if len(items) < 2 or current_thread().name.startswith(_THREADS):
         return [function(item) for item in items]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix=_THREADS) as pool:
         return list(pool.map(function, items))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ import posbias
 from posbias._stats import t_quantile
 from posbias.cli import cli
 from posbias.errors import EstimateError, PosbiasError
+from posbias.estimators.page_depth import PageDepth
 from posbias.planning import forecast as forecast_module
 from posbias.planning.forecast import (
     Forecast,
@@ -287,7 +289,9 @@ def test_every_fit_of_a_scenario_reports_progress(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(forecast_module, "error_variances", error_variances)
     posbias.plan(small(), estimators=["all-pairs"], progress=lambda *report: reported.append(report))
-    assert fits == [*range(1, len(fits) + 1)]
+    # As many harvests as there are processors are fitted together.
+    together = os.cpu_count() or 1
+    assert all(number <= before < number + together for number, before in enumerate(sorted(fits), start=1))
     shares = [share for step, share in reported if step == "Forecasting scenarios"]
     assert shares == sorted(set(shares))
     assert shares[0] == 0
@@ -298,6 +302,22 @@ def test_the_same_seed_gives_the_same_plan() -> None:
     one, again = (posbias.plan(small(), estimators=["all-pairs"]).to_dict() for _ in range(2))
     assert one == again
     assert one != posbias.plan(small(), estimators=["all-pairs"], seed=1).to_dict()
+
+
+def test_threads_do_not_change_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Harvests are fitted in threads, but one after another if the user wants a profile."""
+    together = posbias.plan(small(), estimators=["cross-fit"]).to_dict()
+    monkeypatch.setattr(forecast_module, "profile_is_on", lambda: True)
+    assert posbias.plan(small(), estimators=["cross-fit"]).to_dict() == together
+
+
+def test_pages_of_synthetic_harvests_are_whole() -> None:
+    """Otherwise every fit would have to test whether pages end early."""
+    harvest = small()
+    model = HarvestModel.of(harvest, posbias.CrossFit(interval=None).fit(harvest).propensity_)
+    drawn = model.draw(np.array([0.5, 0.5]), np.random.default_rng(0))
+    assert np.all(drawn.counts("ranker", "rank")[0] >= drawn.views.sum(axis=0)[:, None])
+    assert PageDepth.of(drawn.strata()) is None
 
 
 def test_a_plan_is_json_and_text() -> None:

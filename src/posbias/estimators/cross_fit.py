@@ -1097,9 +1097,9 @@ def _uses_views(rows: CellRows, guess: RelevanceGuess | None) -> bool:
 
 
 def score_and_jacobian(
-    x: FloatArray, rows: CellRows, traffic: FloatArray, guess: RelevanceGuess | None
+    x: FloatArray, rows: CellRows, traffic: FloatArray, guess: RelevanceGuess | None, *, score_only: bool = False
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the score g, (M,), and J = −∂g/∂x, (M, M)."""
+    """Return the score g, (M,), and J = −∂g/∂x, (M, M), which is 0 if only the score is wanted."""
     if not _uses_views(rows, guess):
         rows = rows.clicked_cells
     elif rows.has_equal_cells:
@@ -1107,7 +1107,7 @@ def score_and_jacobian(
 
     def of_chunk(chunk: CellRows) -> tuple[FloatArray, FloatArray]:
         terms = ScoreTerms.at(x, chunk, traffic, guess)
-        return chunk.sum_by_rank(terms.score), terms.jacobian()
+        return chunk.sum_by_rank(terms.score), np.zeros(()) if score_only else terms.jacobian()
 
     score, jacobian = np.zeros(rows.ranks), np.zeros((rows.ranks, rows.ranks))
     for chunk_score, chunk_jacobian in map_threads(of_chunk, rows.chunks):
@@ -1180,7 +1180,7 @@ def solve_score(
         return None
     inner = np.ix_(free, free)
     score, jacobian = score_and_jacobian(x, rows, traffic, guess)
-    for _ in range(steps):
+    for step_number in range(1, steps + 1):
         try:
             inverse = np.linalg.inv(jacobian[inner])
         except np.linalg.LinAlgError:
@@ -1195,7 +1195,8 @@ def solve_score(
             next_x[free] += scale * step
             if size < tolerance:
                 return next_x
-            score, jacobian = score_and_jacobian(next_x, rows, traffic, guess)
+            # No step follows the last one, so it needs no Jacobian.
+            score, jacobian = score_and_jacobian(next_x, rows, traffic, guess, score_only=step_number == steps)
             if np.abs(inverse @ score[free]).max() < (1 - scale / 4) * size:
                 break
             scale /= 2

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from posbias.logs.click_log import Weighting
 
 # With more numbers than this (buckets x groups), every resample uses the n_i of the whole log, to save memory.
 _MAX_GROUPED = 2 * 10**7
+# Tables of at most this many numbers are kept for the next estimator.
+_MAX_KEPT = 2**21
 
 
 def interventions_from_strata(strata: Strata, weighting: Weighting) -> Interventions:
@@ -136,8 +139,25 @@ class Interventions:
         return bool(np.any(self.clicks))
 
     def tables(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return ĉ and ¬ĉ, each (..., M, M), where each bucket counts `weights` (..., B) times."""
+        """Return ĉ and ¬ĉ, each (..., M, M), where each bucket counts `weights` (..., B) times.
+
+        The last tables are kept, because several estimators leave out the same buckets.
+        """
         weights = np.asarray(weights, dtype=np.float64)
+        size = weights.size // max(self.buckets, 1) * self.max_rank**2
+        if weights.ndim < 2 or size > _MAX_KEPT:
+            return self._tables(weights)
+        last = self._last_tables
+        if not last or not np.array_equal(last[0], weights):
+            last[:] = [weights.copy(), *self._tables(weights)]
+        return last[1], last[2]
+
+    @cached_property
+    def _last_tables(self) -> list[FloatArray]:
+        """The last weights with their tables; empty at first."""
+        return []
+
+    def _tables(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         clicks, skips = weights @ self.clicks, weights @ self.skips
         if self.shares is not None:
             traffic = weights @ self.views

@@ -18,13 +18,14 @@ other: as far on average where both rank a document, and as often where only one
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, group, sum_by_index
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, map_threads, sum_by_index
 from posbias._defaults import DEFAULT_LEVEL
 from posbias._stats import t_quantile
 from posbias._text import listed
@@ -34,7 +35,7 @@ from posbias.estimators import CrossFit, estimator_class
 from posbias.estimators.base import MIN_BUCKETS
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells, strata_from_cells
-from posbias.progress import Progress, step
+from posbias.progress import Progress, profile_is_on, step
 from posbias.sql.dialects import BUCKETS
 
 # The reasons why a scenario has no half-width start with the first; the second is the most common.
@@ -60,9 +61,12 @@ _POOL_FACTORS = (1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
 _SIMILARITY_BISECTIONS = 12
 # Page views of a query, where the number of queries is not known.
 _VIEWS_PER_QUERY = 10
-# Synthetic harvests per standard error: each knows it to 4%.
-DRAWS = 6
-_SEARCH_DRAWS = 2
+# Synthetic harvests per standard error, which is then known to 4%, and of each split in the search for the best one.
+# Where a model has more rows than are worth drawing there are fewer: 5%, and the search takes the mean of many ranks.
+DRAWS, _DRAWS_OF_MANY_ROWS = 6, 4
+_SEARCH_DRAWS, _SEARCH_DRAWS_OF_MANY_ROWS = 2, 1
+# Documents by which a new ranker is made similar to the others.
+_MAX_DOCUMENTS = 20_000
 # The search for the best split gives no ranker less than this share.
 _LEAST_SHARE = 0.05
 # A split that lowers the mean variance by less than this, or changes no share by as much, is no improvement.
@@ -96,20 +100,16 @@ def forecast_scenarios(inputs: ScenarioInputs, splits: Sequence[Mapping[str, flo
     steps = len(split_shares) + 3
     names = [errors.estimator for errors in inputs.measured]
     # All fits ahead: of each estimator in each step, and of the first one in the search for the best split.
-    fits, done = DRAWS * steps * len(names) + _SEARCH_DRAWS * len(splits_to_try(current)), 0
+    fits, done = model.draws * steps * len(names) + model.search_draws * len(splits_to_try(current)), 0
 
     def report_progress(ahead: int) -> None:
         nonlocal done
         inputs.progress("Forecasting scenarios", done / fits)
         done += ahead
 
-    def draw_errors(model: HarvestModel, shares: FloatArray, number: int) -> FloatArray:
+    def draw_errors(drawn_model: HarvestModel, shares: FloatArray, number: int) -> FloatArray:
         rng = np.random.default_rng([inputs.seed, number])
-        drawn = []
-        for _ in range(DRAWS):
-            report_progress(len(names))
-            drawn.append(error_variances(names, model.draw(shares, rng)))
-        return _mean_of_draws(drawn)
+        return _mean_of_draws(draw_error_variances(names, drawn_model, shares, rng, model.draws, report_progress))
 
     present = draw_errors(model, current, 0)
 
@@ -131,7 +131,7 @@ def forecast_scenarios(inputs: ScenarioInputs, splits: Sequence[Mapping[str, flo
     for number, shares in enumerate(split_shares, start=1):
         name = format_split(inputs.shares_by_name(shares))
         scenarios.append(scenario(name, shares, "", draw_errors(model, shares, number)))
-    best = best_split(model, current, names[0], np.random.default_rng([inputs.seed, 99]), lambda: report_progress(1))
+    best = best_split(model, current, names[0], np.random.default_rng([inputs.seed, 99]), report_progress)
     if best is not None and np.abs(best - current).max() > _LEAST_GAIN:
         drawn = draw_errors(model, best, steps - 2)
         variance, before = drawn[0, 0], present[0, 0]
@@ -392,6 +392,16 @@ class HarvestModel:
         """The number of rankers."""
         return int(self.ranks.shape[1])
 
+    @property
+    def draws(self) -> int:
+        """The number of synthetic harvests for each standard error."""
+        return DRAWS if len(self.bucket) <= _MAX_CELLS else _DRAWS_OF_MANY_ROWS
+
+    @property
+    def search_draws(self) -> int:
+        """The number of synthetic harvests for each split, in the search for the best one."""
+        return _SEARCH_DRAWS if len(self.bucket) <= _MAX_CELLS else _SEARCH_DRAWS_OF_MANY_ROWS
+
     @step("Drawing a synthetic harvest")
     def draw(self, shares: FloatArray, rng: np.random.Generator) -> Harvest:
         """Draw a harvest of as many page views, each assigned to a ranker by its share, with new clicks."""
@@ -420,6 +430,7 @@ class HarvestModel:
         )
         names = (*self.harvest.rankers, *(f"new {i + 1}" for i in range(self.rankers - len(self.harvest.rankers))))
         used_buckets = np.unique(cells.bucket)
+        cells = _with_whole_pages(cells, traffic[used_buckets].sum(axis=0), self.harvest.max_rank)
         return replace(
             self.harvest,
             rankers=names,
@@ -429,6 +440,29 @@ class HarvestModel:
             findings=(),
             traffic=traffic[used_buckets].astype(np.float64),
         )
+
+
+def _with_whole_pages(cells: Cells, traffic: IntArray, max_rank: int) -> Cells:
+    """Return cells with those of documents at one rank only, so that every page view shows a result at every rank.
+
+    Pages are drawn whole. If these impressions were missing, estimators would have to test whether pages end early.
+    """
+    if not len(cells):
+        return cells
+    ranker, rank = np.divmod(np.arange(len(traffic) * max_rank), max_rank)
+    shown = sum_by_index(cells.ranker * max_rank + cells.rank - 1, cells.impressions, len(rank))
+    none = np.zeros_like(rank)
+    others = Cells(
+        segment=none,
+        bucket=np.full_like(rank, cells.bucket[-1]),
+        stratum=cells.stratum[-1] + 1 + np.arange(len(rank)),
+        pairs=none,
+        ranker=ranker,
+        rank=rank + 1,
+        impressions=np.maximum(traffic[ranker] - shown.astype(np.int64), 0),
+        clicks=none,
+    )
+    return Cells.concatenate([cells, others])
 
 
 def fill_curve(propensity: FloatArray) -> FloatArray:
@@ -475,6 +509,29 @@ def _draw_impressions(traffic: IntArray, views: IntArray, rng: np.random.Generat
         shown[:, ranker] = rng.hypergeometric(served, others, left)
         left = left - shown[:, ranker]
     return shown
+
+
+def draw_error_variances(
+    names: Sequence[str],
+    model: HarvestModel,
+    shares: FloatArray,
+    rng: np.random.Generator,
+    draws: int,
+    report_progress: Callable[[int], None],
+) -> list[FloatArray]:
+    """Return the `error_variances` of several synthetic harvests; before each of them its fits are reported.
+
+    Harvests are drawn one after another and fitted in threads. A profile is of one thread, so that steps add up.
+    """
+    together = 1 if profile_is_on() else os.cpu_count() or 1
+    variances: list[FloatArray] = []
+    for start in range(0, draws, together):
+        drawn = []
+        for _ in range(start, min(start + together, draws)):
+            report_progress(len(names))
+            drawn.append(model.draw(shares, rng))
+        variances += map_threads(lambda harvest: error_variances(names, harvest), drawn)
+    return variances
 
 
 def error_variances(names: Sequence[str], harvest: Harvest) -> FloatArray:
@@ -686,7 +743,7 @@ def best_split(
     current: FloatArray,
     estimator: str,
     rng: np.random.Generator,
-    before_fit: Callable[[], None] = lambda: None,
+    report_progress: Callable[[int], None] = lambda fits: None,
 ) -> FloatArray | None:
     """Return the split among the rankers with traffic that has the least variance, on average over ranks.
 
@@ -698,10 +755,7 @@ def best_split(
     for shares in splits_to_try(current):
         split = np.zeros(len(current))
         split[served] = shares
-        drawn = []
-        for _ in range(_SEARCH_DRAWS):
-            before_fit()
-            drawn.append(error_variances([estimator], model.draw(split, rng)))
+        drawn = draw_error_variances([estimator], model, split, rng, model.search_draws, report_progress)
         mean = _mean_of_draws(drawn)[0, 0, 1:]
         if np.isfinite(mean).any():
             points.append(shares)
@@ -772,21 +826,23 @@ def with_new_ranker(model: HarvestModel, queries: int | None, rng: np.random.Gen
 
 def _draw_similar_ranks(ranks: IntArray, views: FloatArray, max_rank: int, rng: np.random.Generator) -> IntArray:
     """Draw the ranks of a new ranker that resembles the present ones as they resemble each other."""
-    wanted = mean_similarity(ranks, views)
     within_rank, noise = rng.random(ranks.shape), rng.standard_normal(len(ranks))
-    best, least_error = np.zeros(len(ranks), dtype=np.int64), np.inf
+    some = slice(None, None, -(-len(ranks) // _MAX_DOCUMENTS))
+    some_ranks, some_views = ranks[some], views[some]
+    wanted = mean_similarity(some_ranks, some_views)
+    best, least_error = (_POOL_FACTORS[0], 0.0), np.inf
     for factor in _POOL_FACTORS:
-        pool = factor * max_rank
+        scores = SharedScores.of(some_ranks, max_rank, factor * max_rank, within_rank[some])
         low, high = 0.0, 1.0
         for _ in range(_SIMILARITY_BISECTIONS):
             rho = (low + high) / 2
-            drawn = new_ranker_ranks(ranks, max_rank, pool, rho, within_rank, noise)
-            closer = mean_similarity(ranks, views, drawn).distance < wanted.distance
-            low, high = (low, rho) if closer else (rho, high)
-        error = abs(mean_similarity(ranks, views, drawn).overlap - wanted.overlap)
+            drawn = mean_similarity(some_ranks, some_views, scores.new_ranks(rho, noise[some]))
+            low, high = (low, rho) if drawn.distance < wanted.distance else (rho, high)
+        error = abs(drawn.overlap - wanted.overlap)
         if error < least_error:
-            best, least_error = drawn, error
-    return best
+            best, least_error = (factor, rho), error
+    factor, rho = best
+    return SharedScores.of(ranks, max_rank, factor * max_rank, within_rank).new_ranks(rho, noise)
 
 
 def mean_similarity(ranks: IntArray, views: FloatArray, new_ranks: IntArray | None = None) -> Similarity:
@@ -828,21 +884,42 @@ def similarity(ranks_a: IntArray, ranks_b: IntArray, views: FloatArray) -> Simil
     return Similarity(float(distance), float(shared / max(either, 1e-300)))
 
 
-def new_ranker_ranks(
-    ranks: IntArray, max_rank: int, pool: float, rho: float, within_rank: FloatArray, noise: FloatArray
-) -> IntArray:
-    """Return a new ranker's rank of each document, 0 beyond `max_rank`, given ranks among `pool` candidates."""
-    from scipy.special import ndtr, ndtri
+@dataclass(frozen=True)
+class SharedScores:
+    """Scores of documents that rankers share, given their ranks among the candidates of a query.
 
-    m = ranks.shape[1]
-    # Beyond M a document may be anywhere; within its rank, too.
-    beyond = max_rank + within_rank * max(pool - max_rank, 0.5)
-    z = -ndtri(np.where(ranks > 0, ranks - 1 + within_rank, beyond) / max(pool, max_rank + 0.5))
-    z = np.clip(z, -5, 5)
-    spread = 1 + (m - 1) * rho
-    score = rho * z.sum(axis=1) / spread + np.sqrt(max(1 - m * rho**2 / spread, 0)) * noise
-    rank = np.floor(max(pool, max_rank + 0.5) * ndtr(-score)).astype(np.int64) + 1
-    return np.where(rank <= max_rank, rank, 0)
+    Attributes:
+        total: Σz of each document over the rankers.
+        rankers: m.
+        max_rank: M.
+        pool: L, the number of candidates, at least M + 0.5.
+    """
+
+    total: FloatArray
+    rankers: int
+    max_rank: int
+    pool: float
+
+    @classmethod
+    def of(cls, ranks: IntArray, max_rank: int, pool: float, within_rank: FloatArray) -> SharedScores:
+        """Return the scores of documents by their ranks, 0 beyond `max_rank`, at random places within their rank."""
+        from scipy.special import ndtri
+
+        # Beyond M a document may be anywhere; within its rank, too.
+        beyond = max_rank + within_rank * max(pool - max_rank, 0.5)
+        pool = max(pool, max_rank + 0.5)
+        z = -ndtri(np.where(ranks > 0, ranks - 1 + within_rank, beyond) / pool)
+        return cls(np.clip(z, -5, 5).sum(axis=1), ranks.shape[1], max_rank, pool)
+
+    def new_ranks(self, rho: float, noise: FloatArray) -> IntArray:
+        """Return a new ranker's rank of each document, 0 beyond M, if scores of rankers have the correlation rho."""
+        from scipy.special import ndtr
+
+        m = self.rankers
+        spread = 1 + (m - 1) * rho
+        score = rho * self.total / spread + np.sqrt(max(1 - m * rho**2 / spread, 0)) * noise
+        rank = np.floor(self.pool * ndtr(-score)).astype(np.int64) + 1
+        return np.where(rank <= self.max_rank, rank, 0)
 
 
 def _match_relevance(ranks: IntArray, views: FloatArray, clicks: FloatArray, max_rank: int) -> FloatArray:
