@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 
 import posbias
 from posbias.estimators import Estimator
+from posbias.estimators.base import explain_uneven_traffic
 from posbias.harvesting.harvest import Harvest
 
 WORLD = posbias.World(queries=800, max_rank=3, rankers=("a", "b", "c"), quality=(0.0, 2.0, 2.0))
@@ -90,3 +92,37 @@ def test_pages_of_unequal_length_have_no_note():
     made = posbias.harvest(posbias.ClickLog(log[~short | (log["position"] <= 2)]), max_rank=4)
     assert posbias.CrossFit(interval=None).fit(made).notes_ == ()
     assert posbias.AllPairs(interval=None).fit(made).notes_ == ()
+
+
+def devices_with_their_own_traffic(lost: float) -> Harvest:
+    """Phones with 70% of their traffic on ranker a, desktops with 30%, and a share of rows lost at random."""
+    world = posbias.World(queries=1000, max_rank=4, quality=(0.2, 2.5))
+    parts = []
+    for seed, (device, share) in enumerate({"phone": 0.7, "desktop": 0.3}.items()):
+        log = posbias.simulate(replace(world, traffic=(share, 1 - share), seed=seed)).to_pandas()
+        # Each device has queries of its own: the simulation numbers them alike.
+        for column in ("query_id", "impression_id"):
+            log[column] = device + log[column].astype(str)
+        parts.append(log.assign(device=device))
+    log = pandas.concat(parts)
+    log = log[np.random.default_rng(1).random(len(log)) >= lost]
+    return posbias.harvest(posbias.ClickLog(log), max_rank=4, by="device", force=True)
+
+
+def test_segments_of_page_views_that_lose_a_few_rows_keep_their_own_traffic():
+    whole, thinned = (posbias.AllPairs(interval=None).fit(devices_with_their_own_traffic(lost)) for lost in (0, 0.003))
+    for key, curve in whole.segments_.items():
+        found = thinned.segments_[key]
+        shares = np.array([*thinned.harvest_.segment(key).page_views.values()])
+        assert shares[0] / shares.sum() == pytest.approx({"phone": 0.7, "desktop": 0.3}[key[0]], abs=0.02)
+        assert np.allclose(found.propensity_, curve.propensity_, rtol=0.05)
+        assert not found.notes_
+
+
+def test_a_segment_of_some_results_with_traffic_of_its_own_is_explained():
+    """Phones have half of the first results and all others: neither page views nor documents."""
+    log = posbias.simulate(replace(WORLD, queries=1500, rankers=("a", "b"), quality=(0.0, 2.0))).to_pandas()
+    share = np.where(log["ranker"] == "a", 0.8, 0.2) * np.where(log["position"] == 1, 0.5, 1)
+    log["device"] = np.where(np.random.default_rng(0).random(len(log)) < share, "phone", "desktop")
+    phones = posbias.harvest(posbias.ClickLog(log), max_rank=3, by="device").segment("phone")
+    assert "its traffic is taken from the whole log" in str(explain_uneven_traffic(phones))

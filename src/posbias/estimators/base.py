@@ -976,11 +976,19 @@ def explain_uneven_traffic(harvest: Harvest) -> str | None:
     uneven = harvest.largest_shortfall
     if uneven is None:
         return None
-    return (
+    what = (
         f"Ranker {harvest.rankers[uneven.ranker]!r} showed {uneven.shown:,} of the results that other rankers rank, "
-        f"too, but its share of all page views implies {uneven.expected:,.0f}. This happens if one ranker replaced "
-        "another, or if the traffic split changed, and the log does not have the ranks of all rankers in both "
-        "periods."
+        f"too, but its share of all page views implies {uneven.expected:,.0f}."
+    )
+    if harvest.traffic is not None:
+        return (
+            f"{what} The segment has only some results of its page views, so its traffic is taken from the whole log. "
+            "Its own traffic differs: the log lost many rows, or the segment is no property of documents. Harvest the "
+            "segment from its own rows (sql)."
+        )
+    return (
+        f"{what} This happens if one ranker replaced another, or if the traffic split changed, and the log does not "
+        "have the ranks of all rankers in both periods."
     )
 
 

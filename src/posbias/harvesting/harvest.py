@@ -86,6 +86,8 @@ _COUNTERS = {"signatures": count_signatures, "exposures": count_exposures}
 CountAxis = Literal["segment", "bucket", "ranker", "rank"]
 # The repr of a harvest names at most this many rankers.
 _MAX_NAMED_RANKERS = 6
+# If segments of page views lose rows, up to this share of the impressions exceeds the page views.
+_LOST_SHARE = 0.05
 # Interventions with more numbers than this (16 MB, twice) are computed again each time instead of kept in memory.
 _MAX_CACHED = 2 * 10**6
 
@@ -458,7 +460,8 @@ class Harvest:
     def segments_hold_whole_pages(self) -> bool:
         """Whether each page view lies in one segment.
 
-        Then no segment has more impressions at any rank than at the rank where its page views are counted.
+        Then no segment has more impressions at any rank than at the rank where its page views are counted, except for
+        rows that were lost. So a small share of impressions may exceed the page views.
         """
         cells = self._shown
         first, which = group([cells.segment, cells.ranker, cells.rank])
@@ -467,7 +470,8 @@ class Harvest:
         ranker, rank = cells.ranker[first], cells.rank[first] - 1
         own, pages = group([cells.segment[first], ranker])
         views = sum_by_index(pages, np.where(rank == self._busiest[ranker], shown, 0), len(own))
-        return bool(np.all(shown <= views[pages]))
+        excess = np.maximum(shown - views[pages], 0).sum()
+        return bool(excess <= _LOST_SHARE * shown.sum())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the harvest to one Parquet file; if writing fails, no file is left behind."""
