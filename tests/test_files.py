@@ -147,8 +147,8 @@ def test_a_folder_takes_its_place_only_once_it_is_complete(tmp_path):
 def test_a_folder_with_files_of_others_is_not_replaced(tmp_path):
     for name, found in [
         ("letter.txt", "such as 'letter.txt'"),
-        ("sub/part-0.parquet", "such as 'sub'"),
-        ("part-0.parquet", "no file"),
+        ("sub/part-0.parquet", "such as 'sub/'"),
+        ("part-0.parquet", "such as 'part-0.parquet'"),
     ]:
         home = tmp_path / name.replace("/", "_") / "home"
         (home / name).parent.mkdir(parents=True)
@@ -156,6 +156,16 @@ def test_a_folder_with_files_of_others_is_not_replaced(tmp_path):
         with pytest.raises(PosbiasError, match=f"did not write, .*{found}"), atomic_write_folder(home) as draft:
             Path(draft).mkdir()
         assert (home / name).read_text() == "mine"
+
+
+def test_a_file_that_was_added_to_a_folder_of_ours_is_not_lost(tmp_path):
+    with atomic_write_folder(tmp_path / "log") as draft:
+        Path(draft).mkdir()
+        (Path(draft) / "part-0.parquet").write_text("ours")
+    (tmp_path / "log" / "part-1.parquet").write_text("mine")
+    with pytest.raises(PosbiasError, match=r"such as 'part-1\.parquet'"), atomic_write_folder(tmp_path / "log"):
+        pass
+    assert (tmp_path / "log" / "part-1.parquet").read_text() == "mine"
 
 
 def test_a_file_that_comes_while_a_folder_is_written_is_not_lost(tmp_path):

@@ -9,7 +9,6 @@ locked meanwhile, so that no change of another process is lost.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -35,9 +34,8 @@ _HEAD = 2**16
 _DRAFT = ".posbias-{}.part"
 _SCRATCH = "posbias-"
 _HELD = ".held"
-# The file that marks a folder as written by posbias, and the names of files that Spark writes beside it.
-_OURS = "_posbias"
-_SPARK_FILE = re.compile(r"_posbias|\.?_SUCCESS(\.crc)?|\.?part-[^/]*\.parquet(\.crc)?")
+# The file that marks a folder as written by posbias. It lists the other files, one in a line.
+FOLDER_MARKER = "_posbias"
 # Another run may remove a new file before it is locked; then it is created again, at most so often.
 _TRIES = 5
 # A change of a file takes a moment. A process that waits longer than this many seconds gives up, and says so.
@@ -276,9 +274,9 @@ def _held_draft(target: Path) -> tuple[Path, int]:
 def atomic_write_folder(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield the name of a folder to create and fill; it is renamed to `path` when it is complete.
 
-    The folder gets an empty file, `_posbias`, which says that posbias wrote it. An existing folder is replaced only if
-    it has that file and nothing that Spark does not write. It is moved away first, and removed at the end. After a kill
-    in between, the next run moves it back.
+    The folder gets a file, `_posbias`, which lists the files that posbias wrote. An existing folder is replaced only if
+    it has nothing else. It is moved away first, and removed at the end. After a kill in between, the next run moves it
+    back.
     """
     name = as_path("path", path)
     if not os.path.isdir(name):
@@ -295,7 +293,8 @@ def atomic_write_folder(path: str | os.PathLike[str]) -> Iterator[str]:
         _lock(descriptor)
         os.write(descriptor, os.fsencode(target.name))
         yield str(draft / "new")
-        (draft / "new" / _OURS).touch()
+        names = sorted(file.name for file in (draft / "new").iterdir())
+        (draft / "new" / FOLDER_MARKER).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
         # Again: it may have changed while the new folder was filled.
         check_replaceable_folder(target)
         if target.exists():
@@ -310,14 +309,27 @@ def atomic_write_folder(path: str | os.PathLike[str]) -> Iterator[str]:
 
 def check_replaceable_folder(folder: Path) -> None:
     """Raise an error if a folder has anything that posbias did not write."""
-    if not folder.is_dir():
-        return
-    files = sorted(folder.rglob("*"))
-    foreign = [file for file in files if not (file.is_file() and _SPARK_FILE.fullmatch(file.name))]
-    if files and (foreign or not (folder / _OURS).is_file()):
-        found = f"such as {str(foreign[0].relative_to(folder))!r}" if foreign else f"and no file {_OURS!r}"
+    if folder.is_dir():
+        marker = folder / FOLDER_MARKER
+        listed = marker.read_text(encoding="utf-8", errors="replace") if marker.is_file() else None
+        names = [str(path.relative_to(folder)) + (os.sep if path.is_dir() else "") for path in folder.rglob("*")]
+        check_folder_content(str(folder), names, listed)
+
+
+def check_folder_content(folder: str, names: Sequence[str], listed: str | None) -> None:
+    """Raise an error if a folder has anything that its marker does not list.
+
+    Arguments:
+        folder (str): the folder, for the message.
+        names (sequence of str): the files in it.
+        listed (str or None): the text of its marker, or None if it has none.
+    """
+    ours = {FOLDER_MARKER, f".{FOLDER_MARKER}.crc", *(listed or "").splitlines()}
+    foreign = sorted(set(names) - ours)
+    if names and (foreign or listed is None):
+        found = f"such as {foreign[0]!r}" if foreign else f"and no file {FOLDER_MARKER!r}"
         raise PosbiasError(
-            f"The folder {str(folder)!r} has files that posbias did not write, {found}, so it is not replaced. Name "
+            f"The folder {folder!r} has files that posbias did not write, {found}, so it is not replaced. Name "
             "another folder, or remove this one first."
         )
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas
 import polars
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -21,7 +22,9 @@ from hypothesis import strategies as st
 
 import posbias
 from posbias.cli import cli
+from posbias.progress import silent
 from tests.harvesting.test_harvest import examples
+from tests.support import sparks
 from tests.support.logs import Row, to_csv, to_jsonl, to_parquet
 
 WORLD = posbias.World(queries=60, repeats=5, max_rank=4, segments={"phone": 1.5, "desk": 0.5}, seed=3)
@@ -603,6 +606,60 @@ def test_remote_inputs_are_never_written_over() -> None:
         with pytest.raises(posbias.PosbiasError, match="being read"):
             refuse_overwriting(output, ["s3://b/in/shown.parquet" if output == "s3://b" else "s3://b/in"])
     refuse_overwriting("s3://b/inner", ["s3://b/in"])
+
+
+def test_an_address_of_a_local_folder_is_guarded_like_its_path(tmp_path: Path) -> None:
+    from posbias.engines.files import refuse_overwriting
+
+    folder = tmp_path / "my in"
+    folder.mkdir()
+    pq.write_table(pa.table(SHOWN), folder / "part-0.parquet")
+    for source in (folder.as_uri(), f"file:{folder}", pyarrow.dataset.dataset(folder)):
+        for output in (folder, folder.as_uri(), tmp_path, folder / "part-0.parquet"):
+            with pytest.raises(posbias.PosbiasError, match="being read"):
+                refuse_overwriting(str(output), [source])
+    refuse_overwriting(str(tmp_path / "my"), [folder.as_uri()])
+
+
+@pytest.mark.server
+def test_spark_replaces_no_input_and_no_folder_of_others(tmp_path: Path) -> None:
+    session = sparks.session()
+    pq.write_table(pa.table(TAPS), tmp_path / "taps.parquet")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("mine")
+    log = log_of(SHOWN)
+    out = tmp_path / "out"
+    posbias.write_events(log, out, engine="spark")
+    assert {"_SUCCESS", *(p.name for p in out.glob("part-*"))} <= set((out / "_posbias").read_text().split())
+
+    def refused(impressions: Any, output: object, message: str) -> None:
+        events = posbias.ClickLog.from_events(
+            impressions, str(tmp_path / "taps.parquet"), sql="SELECT * EXCEPT (clicked) FROM source"
+        )
+        with pytest.raises(posbias.PosbiasError, match=message):
+            posbias.write_events(events, str(output), overwrite=True, engine="spark")
+        assert sum(pq.read_table(file).num_rows for file in out.glob("part-*")) == 4
+
+    # As an address, as a frame that reads it, and as a view of it.
+    session.read.parquet(str(out)).createOrReplaceTempView("shown_before")
+    for source in (out.as_uri(), session.read.parquet(str(out)), "shown_before"):
+        refused(source, out, "being read")
+        refused(source, out.as_uri(), "being read")
+    refused(str(tmp_path / "taps.parquet"), (tmp_path / "home").as_uri(), "did not write, such as 'letter.txt'")
+    assert (tmp_path / "home" / "letter.txt").read_text() == "mine"
+
+
+@pytest.mark.server
+def test_spark_itself_replaces_only_a_folder_of_ours(tmp_path: Path) -> None:
+    """On storage that only Spark reaches there is no rename: Spark replaces the folder, after the same check."""
+    spark, events = posbias.Spark(sparks.session()), log_of(SHOWN).source
+    address = (tmp_path / "out").as_uri()
+    for _ in range(2):
+        assert spark.write(events, address, silent, overwrite=True).rows == 4
+    (tmp_path / "out" / "part-9.parquet").write_text("mine")
+    with pytest.raises(posbias.PosbiasError, match=r"did not write, such as 'part-9\.parquet'"):
+        spark.write(events, address, silent, overwrite=True)
+    assert (tmp_path / "out" / "part-9.parquet").read_text() == "mine"
 
 
 def test_output_name_without_parquet_is_rejected(tmp_path: Path) -> None:

@@ -108,8 +108,6 @@ class DuckDB:
 
     def write(self, events: Events, path: str, progress: Progress) -> WrittenLog:
         """Join events into a log, and write it as a Parquet file."""
-        pass
-
         return write_events(events, path, memory_limit=self.memory_limit, threads=self.threads, progress=progress)
 
 

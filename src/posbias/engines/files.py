@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import unquote
 
 from posbias._files import special_file_kind
 from posbias._text import listed
@@ -139,21 +140,32 @@ def partition_columns(files: Sequence[str]) -> list[str]:
     return [key for key in keys[0] if all(key in keys_of_file for keys_of_file in keys)]
 
 
+def local_path(path: str) -> str:
+    """Return the path of an address such as file:///logs/day; any other path is returned as it is.
+
+    >>> local_path("file:///logs/my%20day"), local_path("file:/logs"), local_path("logs/file:x"), local_path("s3://b/x")
+    ('/logs/my day', '/logs', 'logs/file:x', 's3://b/x')
+    """
+    if not path.startswith("file:/"):
+        return path
+    rest = path.removeprefix("file:")
+    return unquote("/" + rest.lstrip("/") if rest.startswith("///") or not rest.startswith("//") else path)
+
+
 def refuse_overwriting(path: str, sources: Iterable[Any]) -> None:
     """Refuse to write a result over its input, or where the next run would read it as part of the log."""
+    path = local_path(path)
     if "://" in path:
         return _refuse_overwriting_remote(path, sources)
     target = os.path.realpath(path)
-    for source in filter(is_path, sources):
+    for source in map(_paths_of, sources):
         files = [os.path.realpath(file) for file in _existing_files(source)]
         if target in files:
             raise PosbiasError(f"{path!r} is the file that is being read. Write the result to another file.")
-        names = [
-            os.path.realpath(name) for name in map(os.fspath, source if isinstance(source, list | tuple) else [source])
-        ]
+        names = [os.path.realpath(name) for name in source]
         if any((file + os.sep).startswith(target + os.sep) for file in [*files, *names]):
             raise PosbiasError(f"{path!r} is, or contains, what is being read. Write the result elsewhere.")
-        for name in map(os.fspath, source if isinstance(source, list | tuple) else [source]):
+        for name in source:
             inside = os.path.isdir(name) and target.startswith(os.path.realpath(name) + os.sep)
             if inside or (not os.path.lexists(name) and _matches(target, name)):
                 where = "is in the folder" if inside else "matches the pattern"
@@ -163,19 +175,32 @@ def refuse_overwriting(path: str, sources: Iterable[Any]) -> None:
                 )
 
 
+def _paths_of(source: Any) -> list[str]:
+    """Return the paths and addresses that a source reads, as far as it tells."""
+    if is_path(source):
+        paths = source if isinstance(source, list | tuple) else [source]
+    elif type(source).__module__.startswith("pyspark."):
+        # The files as they are now; a frame that is computed from other data has none.
+        paths = source.inputFiles()
+    else:
+        # A dataset of Arrow lists its files.
+        paths = [name for name in getattr(source, "files", None) or () if isinstance(name, str)]
+    return [local_path(os.fspath(path)) for path in paths]
+
+
 def _refuse_overwriting_remote(path: str, sources: Iterable[Any]) -> None:
     """Refuse to write to an address that is, contains, or lies in one that is being read."""
     target = path.rstrip("/") + "/"
-    for source in filter(is_path, sources):
-        for name in map(os.fspath, source if isinstance(source, list | tuple) else [source]):
+    for source in map(_paths_of, sources):
+        for name in source:
             address = name.rstrip("/") + "/"
             if address.startswith(target) or target.startswith(address):
                 raise PosbiasError(f"{path!r} is, contains or lies in what is being read, {name!r}. Write elsewhere.")
 
 
-def _existing_files(source: Any) -> list[str]:
+def _existing_files(source: list[str]) -> list[str]:
     try:
-        return find_files(source)
+        return find_files(source) if source else []
     except PosbiasError:
         return []  # A table, or a file that does not exist; reading it reports that.
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
-from posbias._files import scratch_folder
+from posbias._files import FOLDER_MARKER, check_folder_content, scratch_folder
 from posbias._optional import optional
 from posbias.engines.base import OpenLog
 from posbias.engines.events import LOG_COUNTS, Joined, WrittenLog, join_events
@@ -33,6 +33,7 @@ from posbias.engines.files import (
     partition_columns,
     read_header,
     refuse_other_case,
+    refuse_overwriting,
     refuse_unreadable,
 )
 from posbias.errors import LogError, PosbiasError
@@ -125,10 +126,20 @@ class Spark:
         """Open a log for a `with` block."""
         return open_spark_log(log, self.session or find_session(log, self.master, self.conf), progress=progress)
 
-    def write(self, events: Events, path: str, progress: Progress, *, overwrite: bool = False) -> WrittenLog:
-        """Join events into a log, and write it as a folder of Parquet files."""
+    def write(
+        self, events: Events, path: str, progress: Progress, *, output: str | None = None, overwrite: bool = False
+    ) -> WrittenLog:
+        """Join events into a log, and write it as a folder of Parquet files.
+
+        Arguments:
+            events (Events): the tables of events.
+            path (str): the folder to write.
+            progress (Progress): called with the name of the current step.
+            output (str, optional): the folder that `path` is renamed to; what is read must not be there.
+            overwrite (bool, default False): replace a folder on remote storage, if posbias wrote it.
+        """
         session = self.session or find_session(ClickLog(events), self.master, self.conf)
-        return write_events(events, path, session, progress, overwrite=overwrite)
+        return write_events(events, path, session, progress, output=output or path, overwrite=overwrite)
 
 
 @contextmanager
@@ -686,17 +697,67 @@ def open_events(
 
 
 def write_events(
-    events: Events, path: str, session: SparkSession, progress: Progress, *, overwrite: bool
+    events: Events, draft: str, session: SparkSession, progress: Progress, *, output: str, overwrite: bool
 ) -> WrittenLog:
     """Join events into a log, and write it as a folder of Parquet files."""
     with translate_errors(), _join(session, events, progress) as (frame, joined):
+        # Tables and views tell their files only now.
+        refuse_overwriting(output, [frame])
+        if draft == output and overwrite:
+            _check_replaceable_remotely(session, output)
         progress("Writing", 0.0)
         with step("Writing"):
-            frame.write.mode("overwrite" if overwrite else "errorifexists").parquet(path)
-        written = session.read.parquet(path)
+            frame.write.mode("overwrite" if overwrite else "errorifexists").parquet(draft)
+        if draft == output:
+            _mark_remotely(session, output)
+        written = session.read.parquet(draft)
         with temporary_views(session, {"written": written}) as views:
             [(rows, page_views, clicks)] = run_query(session, f"SELECT {LOG_COUNTS} FROM written", views).collect()
         return WrittenLog(rows, page_views, clicks or 0, tuple(frame.columns), joined.findings)
+
+
+def _check_replaceable_remotely(session: SparkSession, address: str) -> None:
+    """Raise an error if a folder on storage that Spark reaches has anything that posbias did not write."""
+    if not hasattr(session, "_jsparkSession"):
+        raise PosbiasError(
+            "With Spark Connect, posbias cannot see what a folder holds, and does not replace it. Name a new folder."
+        )
+    files, folder = _remote_folder(session, address)
+    if not files.exists(folder):
+        return
+    entries = [(entry.getPath().getName(), entry.isDirectory()) for entry in files.listStatus(folder)]
+    names = [f"{name}/" if is_folder else name for name, is_folder in entries]
+    listed = None
+    if FOLDER_MARKER in names:
+        stream = files.open(_hadoop(session).Path(folder, FOLDER_MARKER))
+        try:
+            listed = bytes(stream.readAllBytes()).decode(errors="replace")
+        finally:
+            stream.close()
+    check_folder_content(address, names, listed)
+
+
+def _mark_remotely(session: SparkSession, address: str) -> None:
+    """Write the marker of a folder on storage that Spark reaches: the list of its files."""
+    if not hasattr(session, "_jsparkSession"):
+        return
+    files, folder = _remote_folder(session, address)
+    names = sorted(entry.getPath().getName() for entry in files.listStatus(folder))
+    stream = files.create(_hadoop(session).Path(folder, FOLDER_MARKER), True)
+    try:
+        stream.write("".join(f"{name}\n" for name in names).encode())
+    finally:
+        stream.close()
+
+
+def _remote_folder(session: SparkSession, address: str) -> tuple[Any, Any]:
+    """Return Hadoop's file system and path of an address."""
+    folder = _hadoop(session).Path(address)
+    return folder.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()), folder
+
+
+def _hadoop(session: SparkSession) -> Any:
+    return session.sparkContext._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
 
 
 @contextmanager

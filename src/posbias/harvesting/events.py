@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from posbias._files import atomic_write, atomic_write_folder, writable
 from posbias._validate import as_path, boolean
 from posbias.engines import EngineChoice, WrittenLog, choose_engine
-from posbias.engines.files import file_format, refuse_overwriting, verify_checksums
+from posbias.engines.files import file_format, local_path, refuse_overwriting, verify_checksums
 from posbias.errors import LogError, PosbiasError
 from posbias.logs.click_log import ClickLog, Events
 from posbias.progress import Progress, silent
@@ -49,11 +50,13 @@ def write_events(
     if not isinstance(log, ClickLog) or not isinstance(log.source, Events):
         raise LogError("Expected a log of events: ClickLog.from_events(impressions, clicks) makes one.")
     runner = choose_engine(log, engine)
-    name = as_path("output", output)
+    name = local_path(as_path("output", output))
     refuse_overwriting(name, log.sources)
-    with verify_checksums(log), _place(name, overwrite=overwrite, folder=runner.name == "spark") as draft:
-        # On remote storage Spark itself replaces a folder, or refuses to.
-        return runner.write(log.source, draft, progress, **({"overwrite": overwrite} if draft == name else {}))
+    spark = runner.name == "spark"
+    with verify_checksums(log), _place(name, overwrite=overwrite, folder=spark) as draft:
+        # Only Spark knows the files of its tables, and what is on remote storage.
+        target: dict[str, Any] = {"output": name, "overwrite": overwrite} if spark else {}
+        return runner.write(log.source, draft, progress, **target)
 
 
 @contextmanager
