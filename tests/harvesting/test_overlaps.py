@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -165,3 +167,76 @@ def test_a_damaged_list_of_parts_is_refused(
     pq.write_table(table.replace_schema_metadata({b"posbias.harvest": json.dumps(about)}), tmp_path / "x")
     with pytest.raises(posbias.HarvestError):
         posbias.Harvest.load(tmp_path / "x", force=True)
+
+
+# ---- Buckets: a query is in the same bucket, whatever type holds its id
+
+
+TYPES = {
+    "int": pa.int64(),
+    "small": pa.int16(),
+    "text": pa.string(),
+    "dictionary": pa.dictionary(pa.int32(), pa.string()),
+    "double": pa.float64(),
+    "decimal": pa.decimal128(12, 2),
+    "huge": pa.decimal128(38, 0),
+    "unsigned": pa.uint64(),
+}
+
+
+def with_query_type(table: pa.Table, type_: pa.DataType) -> pa.Table:
+    """A log whose queries are the numbers from 0 on, as another type."""
+    at = table.column_names.index("query_id")
+    numbers = table["query_id"].dictionary_encode().combine_chunks().indices.cast(pa.int64())
+    if pa.types.is_dictionary(type_):
+        ids = numbers.cast(pa.string()).dictionary_encode()
+    else:
+        ids = (numbers.cast(pa.decimal128(21, 0)) if pa.types.is_decimal(type_) else numbers).cast(type_)
+    return table.set_column(at, "query_id", ids)
+
+
+@pytest.mark.parametrize("layout", ["wide", "replay"])
+def test_buckets_do_not_depend_on_the_type_of_the_query(layout: str, each_engine: str) -> None:
+    world = posbias.World(queries=40, max_rank=5)
+    log = posbias.simulate(world, layout)  # type: ignore[arg-type]
+    whole = posbias.harvest(posbias.ClickLog(with_query_type(log, pa.int64())), max_rank=5)
+    types = TYPES if each_engine == "duckdb" else {name: TYPES[name] for name in ("text", "double", "decimal")}
+    for name, type_ in types.items():
+        found = posbias.harvest(posbias.ClickLog(with_query_type(log, type_)), max_rank=5)
+        np.testing.assert_array_equal(found.counts("bucket", "rank"), whole.counts("bucket", "rank"), err_msg=name)
+        assert found.buckets.tolist() == whole.buckets.tolist(), name
+
+
+def test_a_day_in_parquet_and_a_day_in_csv_share_their_queries(tmp_path: Path) -> None:
+    days = [
+        with_query_type(posbias.simulate(posbias.World(queries=40, max_rank=5, seed=s)), pa.int64()) for s in (1, 2)
+    ]
+    csv.write_csv(days[1], tmp_path / "day.csv")
+    mixed = posbias.merge(
+        posbias.harvest(posbias.ClickLog(days[0]), max_rank=5),
+        posbias.harvest(posbias.ClickLog(tmp_path / "day.csv"), max_rank=5),
+    )
+    plain = posbias.merge([posbias.harvest(posbias.ClickLog(day), max_rank=5) for day in days])
+    fitted = [posbias.CrossFit().fit(harvest) for harvest in (mixed, plain)]
+    np.testing.assert_array_equal(fitted[0].degrees_of_freedom_, fitted[1].degrees_of_freedom_)
+    np.testing.assert_array_equal(fitted[0].interval_, fitted[1].interval_)
+
+
+def test_page_views_that_a_csv_and_a_parquet_share_are_found(tmp_path: Path) -> None:
+    table = with_query_type(day(4), pa.int64())
+    csv.write_csv(table.slice(table.num_rows // 2), tmp_path / "half.csv")
+    with pytest.raises(posbias.HarvestError, match="share about"):
+        posbias.merge(harvest(table), posbias.harvest(posbias.ClickLog(tmp_path / "half.csv"), max_rank=5))
+
+
+def test_harvests_of_an_earlier_rule_of_buckets_are_not_mixed_with_new_ones(days: list[posbias.Harvest]) -> None:
+    about = {name: value for name, value in days[0].about.items() if name != "bucket_rule"}
+    old = replace(days[0], about=about)
+    for pair in ((old, days[1]), (days[1], old)):
+        with pytest.raises(posbias.HarvestError, match=r"An earlier version of posbias .* Harvest the older log again"):
+            posbias.merge(pair)
+    forced = posbias.merge([old, days[1]], force=True)
+    assert "mixed-engines" in [finding.code for finding in forced.findings]
+    assert "mixed-engines" in [finding.code for finding in posbias.merge([forced, days[2]], force=True).findings]
+    assert not posbias.compare(old, days[1]).paired
+    assert posbias.compare(days[0], days[1]).paired

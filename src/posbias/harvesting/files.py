@@ -93,7 +93,7 @@ _NARROW_TYPES = ("uint8", "uint16", "uint32")
 _SORTED_COLUMNS = ("bucket", "stratum")
 TABLES: dict[str, type[Cells] | type[PairSums]] = {"cells": Cells, "pair_sums": PairSums}
 # The fields of `about` that are counts, and those that are texts.
-_COUNT_FIELDS = (*(f.name for f in fields(RowCounts)), "parts")
+_COUNT_FIELDS = (*(f.name for f in fields(RowCounts)), "parts", "bucket_rule")
 _TEXT_FIELDS = ("posbias", "engine", "made", "source")
 # The largest size of an array by bucket and ranker, or by ranker and rank: half a GB.
 _MAX_NUMBERS = 2**26

@@ -78,6 +78,7 @@ from posbias.harvesting.tables import (
 )
 from posbias.logs.click_log import WEIGHTINGS, ClickLog, Layout, Segment, Weighting
 from posbias.progress import Progress, silent
+from posbias.sql.dialects import BUCKET_RULE
 from posbias.sql.plan import QueryPlan
 from posbias.version import __version__
 
@@ -190,6 +191,7 @@ def harvest(
             about={
                 "posbias": __version__,
                 "engine": opened.dialect.name,
+                "bucket_rule": BUCKET_RULE,
                 "made": datetime.now(UTC).isoformat(timespec="seconds"),
                 "source": repr(log),
                 **counted.rows.to_dict(),

@@ -13,7 +13,13 @@ from posbias._validate import boolean
 from posbias.errors import HarvestError
 from posbias.findings import merge_findings
 from posbias.harvesting.harvest import Harvest
-from posbias.harvesting.overlaps import merged_sketch, parts_of, refuse_same_rows, refuse_shared_page_views
+from posbias.harvesting.overlaps import (
+    bucketing,
+    merged_sketch,
+    parts_of,
+    refuse_same_rows,
+    refuse_shared_page_views,
+)
 from posbias.harvesting.row_checks import MIXED_ENGINES, MIXED_UNITS, RowCounts
 from posbias.harvesting.tables import Cells, PairSums, concatenate, merge_equal_strata, merge_equal_sums
 from posbias.logs.click_log import Segment
@@ -78,18 +84,21 @@ def _merged(harvests: Sequence[Harvest], *, force: bool) -> Harvest:
     if not force:
         refuse_same_rows(parts)
         refuse_shared_page_views(harvests)
-    engines = {h.about.get("engine") for h in harvests}
+        _refuse_other_rules(harvests)
+    bucketings = {bucketing(h) for h in harvests}
     rankers = tuple(sorted({name for h in harvests for name in h.rankers}))
     segments = tuple(
         sorted({s for h in harvests for s in h.segments}, key=lambda s: [(v is not None, v or "") for v in s])
     )
     table = _added([_renamed(h, rankers, segments) for h in counted])
-    findings = [finding for h in harvests for finding in h.findings if finding.code != MIXED_ENGINES.code]
+    findings = [finding for h in harvests for finding in h.findings]
+    mixed = len(bucketings) > 1 or any(finding.code == MIXED_ENGINES.code for finding in findings)
+    findings = [finding for finding in findings if finding.code != MIXED_ENGINES.code]
     units = [h.units for h in counted if h.units is not None]
     have_units = len(units) == len(counted) and len({one.column for one in units}) == 1
     if units and not have_units:
         findings.append(MIXED_UNITS)
-    if len(engines) > 1:
+    if mixed:
         findings.append(MIXED_ENGINES)
     about = dict(first.about) | {
         field.name: sum(h.about.get(field.name, 0) for h in harvests)
@@ -117,6 +126,21 @@ def _merged(harvests: Sequence[Harvest], *, force: bool) -> Harvest:
     of_units = zip(*((one.by_unit, one.by_both) for one in units), strict=True)
     by_units = [_added([_renamed(h, rankers, segments) for h in part]) for part in of_units]
     return merged.with_units(units[0].column, by_units)
+
+
+def _refuse_other_rules(harvests: Sequence[Harvest]) -> None:
+    """Refuse harvests of one engine whose queries were put into buckets by different rules."""
+    rules = {bucketing(h): h for h in harvests}
+    for engine, rule in rules:
+        newer = next((h for (other, r), h in rules.items() if other == engine and str(r) > str(rule)), None)
+        if newer is not None:
+            names = [str(h.about.get("source", "?")) for h in (rules[engine, rule], newer)]
+            raise HarvestError(
+                f"An earlier version of posbias made the harvest of {names[0]}, and put queries into other buckets "
+                f"than that of {names[1]}. A query of both would count as two, and intervals would be too narrow. "
+                "Harvest the older log again.",
+                {"force": True},
+            )
 
 
 def _added(tables: Sequence[Cells | PairSums]) -> Cells | PairSums:

@@ -29,6 +29,11 @@ SKETCH_SIZE, _MERGED_SKETCH_SIZE = 512, 4096
 _MIN_SHARED, _MIN_SHARED_SHARE = 2, 0.003
 
 
+def bucketing(harvest: Harvest) -> tuple[object, object]:
+    """Return what decides the bucket of a query: the engine, and the rule by which posbias hashed ids then."""
+    return harvest.about.get("engine"), harvest.about.get("bucket_rule", 1)
+
+
 class MergedPart(NamedTuple):
     """A harvest that was not merged: a digest of its counts ("" if it has few clicks), its log, when it was made."""
 
@@ -48,8 +53,8 @@ def parts_of(harvest: Harvest) -> list[MergedPart]:
     counts = harvest.counts("bucket", "ranker", "rank")
     if counts[1].sum() < _ENOUGH_CLICKS:
         return [MergedPart("", *names)]
-    # Buckets differ between engines.
-    key = json.dumps([str(harvest.about.get("engine")), harvest.rankers, harvest.buckets.tolist()])
+    # Buckets differ between engines, and between rules.
+    key = json.dumps([*map(str, bucketing(harvest)), harvest.rankers, harvest.buckets.tolist()])
     digest = hashlib.sha256(key.encode() + np.ascontiguousarray(counts).tobytes())
     return [MergedPart(digest.hexdigest()[:32], *names)]
 
@@ -111,8 +116,8 @@ def merged_sketch(harvests: Sequence[Harvest]) -> dict[str, str]:
     """Return the sketch of all page views as a field of the merged harvest, if each harvest has one."""
     sketches = [Sketch.of(harvest) for harvest in harvests]
     known = [sketch for sketch in sketches if sketch is not None]
-    one_engine = len({harvest.about.get("engine") for harvest in harvests}) == 1
-    return {"page_view_sketch": Sketch.union(known).text} if one_engine and len(known) == len(harvests) else {}
+    same_hash = len({bucketing(harvest) for harvest in harvests}) == 1
+    return {"page_view_sketch": Sketch.union(known).text} if same_hash and len(known) == len(harvests) else {}
 
 
 def refuse_shared_page_views(harvests: Sequence[Harvest]) -> None:
@@ -120,7 +125,7 @@ def refuse_shared_page_views(harvests: Sequence[Harvest]) -> None:
     known = [(harvest, sketch) for harvest in harvests if (sketch := Sketch.of(harvest)) is not None]
     for i, (first, one) in enumerate(known):
         for second, other in known[:i]:
-            if first.about.get("engine") != second.about.get("engine"):
+            if bucketing(first) != bucketing(second):
                 continue
             one_in = max(one.one_in, other.one_in)
             a, b = one.thinned(one_in).hashes, other.thinned(one_in).hashes

@@ -93,15 +93,16 @@ def sketch_page_views(opened: OpenLog, plan: QueryPlan, rows: int) -> dict[str, 
     schema, d = plan.schema, plan.dialect
     if schema.impression is None or opened.samples_first or (opened.is_text and rows > SAMPLE_ROWS):
         return {}
-    view, query = d.quote(schema.impression), d.quote(schema.query)
+    view = d.quote(schema.impression)
     if schema.types[schema.impression] in INTEGERS:
         [(least,)] = opened.rows(f"SELECT MIN({view}) FROM log")
         if least is None or least in (0, 1):
             return {}
+    ids = ", ".join(d.id_hash(d.quote(name), schema.types[name]) for name in (schema.impression, schema.query))
     # Most page views have a few rows.
     one_in = sampling_interval(rows, 4 * SKETCH_SIZE)
     sql = (
-        f"SELECT DISTINCT v FROM (SELECT {d.hash(f'{view}, {query}')} AS v FROM log WHERE {view} IS NOT NULL) s "
+        f"SELECT DISTINCT v FROM (SELECT {d.hash(ids)} AS v FROM log WHERE {view} IS NOT NULL) s "
         f"WHERE v & {one_in - 1} = 0"
     )
     hashes = frozenset(row[0] for row in opened.rows(sql, "Sampling page views"))

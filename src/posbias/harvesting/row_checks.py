@@ -39,9 +39,9 @@ _FIRST_ROWS = 2**15
 MIXED_ENGINES = Finding(
     "mixed-engines",
     "warning",
-    "The harvests come from engines that assign queries to different buckets, so intervals may be a little too narrow: "
-    "a query that occurs in both is resampled as if it were two",
-    remedy="Harvest all parts with the same engine.",
+    "The harvests come from engines, or from versions of posbias, that assign queries to different buckets, so "
+    "intervals may be a little too narrow: a query that occurs in both is resampled as if it were two",
+    remedy="Harvest all parts with the same engine and version.",
 )
 UNITS_NOT_COUNTED = Finding(
     "units-not-counted",

@@ -28,6 +28,7 @@ from posbias.errors import CurveError
 from posbias.estimators import FROM_HARVESTS, estimator_class
 from posbias.estimators.base import CurveEstimator, Estimator, Jackknife
 from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.overlaps import bucketing
 from posbias.harvesting.row_checks import MIXED_ENGINES
 from posbias.judging.significance import Contrasts, joint_test, ratio_from_log, simultaneous_p_values
 from posbias.progress import step
@@ -189,7 +190,8 @@ def _notes(first: ComparedCurve, second: ComparedCurve, paired: bool) -> tuple[s
         )
     if not paired and first.jackknife is not None and second.jackknife is not None:
         notes.append(
-            "The engines of the harvests put queries into different buckets, so the curves are treated as independent."
+            "The engines, or the versions of posbias, of the harvests put queries into different buckets, so the "
+            "curves are treated as independent."
         )
     if first.max_rank != second.max_rank:
         notes.append(f"Ranks beyond {min(first.max_rank, second.max_rank)} are in one curve only, and are left out.")
@@ -381,7 +383,7 @@ class ComparedCurve:
         curve (Curve): the curve itself.
         jackknife (Jackknife or None): the refits without each bucket, if they can be paired with another curve's.
         buckets (array of int): the bucket that each refit leaves out.
-        engine (object): the engine that put queries into buckets; another engine may use other buckets.
+        engine (object): the engine and the rule that put queries into buckets; others may use other buckets.
     """
 
     log_propensity: FloatArray
@@ -411,7 +413,7 @@ class ComparedCurve:
         # If the estimator left buckets out, it is not known which bucket each refit leaves out.
         if mixed or jackknife.buckets != len(harvest.buckets):
             return compared
-        return replace(compared, jackknife=jackknife, buckets=harvest.buckets, engine=harvest.about.get("engine"))
+        return replace(compared, jackknife=jackknife, buckets=harvest.buckets, engine=bucketing(harvest))
 
     @classmethod
     def _of_curve(cls, curve: Curve) -> ComparedCurve:

@@ -27,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from posbias.logs.schema import INTEGERS as INTEGERS
 from posbias.logs.schema import NESTED
 
+# How ids are hashed into buckets, see `Dialect.id_hash`. Harvests of rule 1 hashed each id as the type that held it.
+BUCKET_RULE = 2
 # Queries are hashed into so many buckets, from which confidence intervals are computed, and so are units.
 BUCKETS = 256
 # Two counters share one 64-bit sum: room for 2^31 impressions and as many clicks of one (query, document, ranker).
@@ -187,11 +189,28 @@ class Dialect:
         """Return a 64-bit hash of one or several columns."""
         return self.hash_template.format(columns)
 
-    def bucket(self, expression: str, type_: str) -> str:
-        """Return the bucket of a query: the same id has the same bucket, whatever integer type holds it."""
+    def id_hash(self, expression: str, type_: str) -> str:
+        """Return a hash of an id, the same whatever type holds it: 7 as an integer, a fraction, a decimal or a text.
+
+        Integers are hashed as such, because turning each into a text is slow. So are texts for integers; all other ids
+        are hashed as texts. The texts 7 and 07 have the same hash, which does no harm.
+        """
         if type_ in _UP_TO_64_BITS:
-            expression = self.cast(expression, "BIGINT")
-        return self.cast(f"{self.hash(expression)} & {BUCKETS - 1}", self.bucket_type)
+            return self.hash(self.cast(expression, "BIGINT"))
+        text = expression if type_ == "VARCHAR" else self.as_text(expression)
+        if type_ == "VARCHAR":
+            # Most texts differ from a number in their first character or in their length, which is seen at once.
+            is_number = f"{expression} < ':' AND LENGTH({expression}) <= 20 AND "
+        elif type_ in INTEGERS or type_ in FLOATS or type_.startswith("DECIMAL"):
+            is_number = ""
+        else:
+            return self.hash(text)
+        number = self.try_cast(expression, "BIGINT")
+        return f"CASE WHEN {is_number}{number} IS NOT NULL THEN {self.hash(number)} ELSE {self.hash(text)} END"
+
+    def bucket(self, expression: str, type_: str) -> str:
+        """Return the bucket of a query: the same id has the same bucket, whatever type holds it."""
+        return self.cast(f"({self.id_hash(expression, type_)}) & {BUCKETS - 1}", self.bucket_type)
 
     def total(self, expression: str) -> str:
         """Return a sum as a 64-bit integer; the query fails if it does not fit."""
