@@ -59,6 +59,7 @@ def test_documents_are_compared_across_all_positions(
         ),
         "uniform": lambda: oracle.uniform(log.rows, M, stratum),
         "harmonic": lambda: oracle.harmonic(log.rows, M, stratum),
+        "min": lambda: oracle.smaller(log.rows, M, stratum),
     }[weighting]()
     assert_equal(found.pairs(), want, M)
     assert found.rankers == ("any",)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 Row = dict[str, Any]
 
 LAYOUTS = ("wide", "long", "replay")
-WEIGHTINGS = ("traffic", "uniform", "harmonic")
+WEIGHTINGS = ("traffic", "uniform", "harmonic", "min")
 
 
 @dataclass(frozen=True)

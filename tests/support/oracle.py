@@ -134,6 +134,10 @@ def harmonic(rows: list[Row], M: int, stratum: Callable[[Row], Stratum] = query_
     return own_rates(rows, M, stratum, lambda N, N_: Fraction(N * N_, N + N_))
 
 
+def smaller(rows: list[Row], M: int, stratum: Callable[[Row], Stratum] = query_doc) -> Pairs:
+    return own_rates(rows, M, stratum, lambda N, N_: Fraction(min(N, N_)))
+
+
 def own_rates(
     rows: list[Row], M: int, stratum: Callable[[Row], Stratum], weight: Callable[[int, int], Fraction]
 ) -> Pairs:
@@ -185,7 +189,7 @@ def harvest(
     if weighting == "traffic":
         w = exposure(shares_of(layout, rows, M, rankings, stratum), page_views(rows, M))
         return traffic(rows, w, M, stratum)
-    return {"uniform": uniform, "harmonic": harmonic}[weighting](rows, M, stratum)
+    return {"uniform": uniform, "harmonic": harmonic, "min": smaller}[weighting](rows, M, stratum)
 
 
 def intervention_sets(

@@ -209,7 +209,7 @@ def weighting_options(command: F) -> F:
     options = [
         click.option(
             "--weighting",
-            type=click.Choice(["traffic", "harmonic", "uniform"]),
+            type=click.Choice(["traffic", "harmonic", "min", "uniform"]),
             help="Weight of each (query, document) pair.  [default: traffic if ranks are known, else harmonic]",
         ),
         click.option(

@@ -438,8 +438,8 @@ class PairEstimator(Estimator[Interventions]):
     A subclass defines `name`, `propensities` and `explain`.
 
     Arguments:
-        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic" or
-            "uniform"; by default the harvest's own weighting.
+        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic",
+            "min" or "uniform"; by default the harvest's own weighting.
         level (float, default 0.95): the coverage of the intervals.
         interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
             takes percentiles of resampled buckets, None computes no intervals.

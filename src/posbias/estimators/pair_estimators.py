@@ -63,8 +63,8 @@ class AllPairs(PairEstimator):
     learning rate, no number of epochs and no seed.
 
     Arguments:
-        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic" or
-            "uniform"; by default the harvest's own weighting.
+        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic",
+            "min" or "uniform"; by default the harvest's own weighting.
         level (float, default 0.95): the coverage of the intervals.
         interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
             takes percentiles of resampled buckets, None computes no intervals.
@@ -109,8 +109,8 @@ class PivotOne(PairEstimator):
     """Estimate p_k / p_1 = ĉ_k^{1,k} / ĉ_1^{1,k}, from documents that one ranker puts first and another at rank k.
 
     Arguments:
-        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic" or
-            "uniform"; by default the harvest's own weighting.
+        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic",
+            "min" or "uniform"; by default the harvest's own weighting.
         level (float, default 0.95): the coverage of the intervals.
         interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
             takes percentiles of resampled buckets, None computes no intervals.
@@ -155,8 +155,8 @@ class AdjacentChain(PairEstimator):
     If two adjacent ranks have no common document, or no click on one, the ranks below them have no estimate.
 
     Arguments:
-        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic" or
-            "uniform"; by default the harvest's own weighting.
+        weighting (str or None, default None): how much each (query, document) pair counts: "traffic", "harmonic",
+            "min" or "uniform"; by default the harvest's own weighting.
         level (float, default 0.95): the coverage of the intervals.
         interval (str or None, default "jackknife"): "jackknife" leaves out one bucket of queries at a time, "bootstrap"
             takes percentiles of resampled buckets, None computes no intervals.

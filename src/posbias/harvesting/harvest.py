@@ -112,10 +112,11 @@ def harvest(
         max_rank (int, default 10): M, the number of top ranks. Results shown or ranked below it are not counted.
         by (str or sequence of str, default ()): segment columns. Each segment gets its own counts in the same pass. In
             replay a document is compared with itself only within a segment, for the curve of all segments as well.
-        weighting ("traffic", "harmonic" or "uniform", default None): how much each (query, document) pair counts.
-            "traffic" is the weighting of the paper, and the default where ranks are known (wide, long). "harmonic" is
-            the default in replay. "uniform" counts each pair once. The last two compare a pair only with itself, where
-            it was shown at both ranks.
+        weighting ("traffic", "harmonic", "min" or "uniform", default None): how much each (query, document) pair
+            counts. "traffic" is the weighting of the paper, and the default where ranks are known (wide, long).
+            "harmonic" is the default in replay. "min" counts each pair as often as its smaller number of impressions at
+            the two ranks, "uniform" once. All but "traffic" compare a pair only with itself, where it was shown at both
+            ranks.
         non_functional ("share" or "refuse", default "share"): what to do in replay with a ranker that showed a document
             at several ranks for one query. "share" counts each rank by its share of the impressions; "refuse" raises an
             error.
@@ -344,7 +345,7 @@ class Harvest:
         """Return ĉ and ¬ĉ of every intervention set by bucket, so that buckets can be resampled.
 
         Arguments:
-            weighting (str, default None): "traffic", "harmonic" or "uniform"; by default that of the harvest.
+            weighting (str, default None): "traffic", "harmonic", "min" or "uniform"; by default that of the harvest.
 
         Raises:
             HarvestError: the harvest does not have the counts that this weighting needs.

@@ -27,7 +27,7 @@ _MAX_KEPT = 2**21
 
 
 def interventions_from_strata(strata: Strata, weighting: Weighting) -> Interventions:
-    """Return the interventions of strata with observed exposure, for the weighting "harmonic" or "uniform"."""
+    """Return the interventions of strata with observed exposure, for the weighting "harmonic", "min" or "uniform"."""
     cells, compared = _shown_cells(strata)
     size = strata.max_rank
     pairs = [(cells.rank[a] - 1) * size + cells.rank[b] - 1 for a, b in compared]
@@ -38,11 +38,14 @@ def interventions_from_strata(strata: Strata, weighting: Weighting) -> Intervent
     clicks, skips = np.zeros((2, strata.buckets * len(groups)))
     for pair, (a, b) in zip(pairs, compared, strict=True):
         shown, clicked = cells.impressions[a], cells.clicks[a]
+        other = cells.impressions[b]
         if weighting == "harmonic":
             # The pair's own click rate times N_k N_k' / (N_k + N_k'), summed over the pairs of the stratum
             # (Magnani and Xie, CIKM 2026: a surrogate for inverse variances).
-            other = cells.impressions[b]
             factor = other / (shown + other)
+        elif weighting == "min":
+            # The pair's own click rate times min(N_k, N_k') (Magnani and Xie, draft of 2025, section 3.1).
+            factor = np.minimum(shown, other) / shown
         else:
             factor = cells.pairs[a] / shown
         where = cells.bucket[a] * len(groups) + lookup(pair, groups)

@@ -1,9 +1,11 @@
 """The click log as the user describes it: where its rows are, what its columns mean, and which layout it has.
 
 Also the weightings, which say how much each (query, document) pair counts in a comparison of two ranks: by the page
-views of the rankers ("traffic"), each pair once ("uniform"), or by the harmonic mean of its impressions ("harmonic").
+views of the rankers ("traffic"), each pair once ("uniform"), by the harmonic mean of its impressions at the two ranks
+("harmonic"), or by the smaller of the two ("min").
 
-Reference: Agarwal et al., WSDM 2019 (traffic); Magnani and Xie, CIKM 2026 (harmonic).
+Reference: Agarwal et al., WSDM 2019 (traffic); Magnani and Xie, CIKM 2026 (harmonic) and its
+draft of 2025 (min).
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from typing import Any, Literal, TypeVar, get_args
 from posbias._text import source_repr
 from posbias.errors import LogError
 
-Weighting = Literal["traffic", "uniform", "harmonic"]
-WEIGHTINGS: tuple[Weighting, ...] = ("traffic", "uniform", "harmonic")
+Weighting = Literal["traffic", "uniform", "harmonic", "min"]
+WEIGHTINGS: tuple[Weighting, ...] = ("traffic", "uniform", "harmonic", "min")
 # Given in place of a ranker column: the log names no ranker.
 NO_RANKER = "none"
 # Given in place of a unit column: intervals cluster by query alone, whatever the columns are called.

@@ -285,18 +285,23 @@ def exposure_pair_sums(plan: QueryPlan, weighting: str, firsts: Sequence[int]) -
 
     Arguments:
         plan (QueryPlan): what is asked of the log.
-        weighting (str): "traffic", "uniform" or "harmonic".
+        weighting (str): "traffic", "uniform", "harmonic" or "min".
         firsts (sequence of int): the position at which the page views of each ranker are counted; only "traffic" uses
             it.
     """
     segments = plan.segments
     ids = comma(segments, "query", "doc")
+    least = "CASE WHEN a.impressions < b.impressions THEN a.impressions ELSE b.impressions END"
     clicks, skips = {
         "traffic": ("a.clicks / a.w", "(a.impressions - a.clicks) / a.w"),
         "uniform": ("1e0 * a.clicks / a.impressions", "1e0 - 1e0 * a.clicks / a.impressions"),
         "harmonic": (
             "1e0 * a.clicks * b.impressions / (a.impressions + b.impressions)",
             "1e0 * (a.impressions - a.clicks) * b.impressions / (a.impressions + b.impressions)",
+        ),
+        "min": (
+            f"1e0 * a.clicks * {least} / a.impressions",
+            f"1e0 * (a.impressions - a.clicks) * {least} / a.impressions",
         ),
     }[weighting]
     bucket = plan.dialect.bucket("a.query", plan.schema.types[plan.schema.query])
