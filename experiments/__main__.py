@@ -25,8 +25,8 @@ _OURS = (
     "judgments",
     "audit",
 )
-# Of `experiments.real`: real logs that readers fetch themselves.
-_REAL = ("sogou",)
+# Of `experiments.real`: real logs that readers fetch themselves, and published experiments.
+_REAL = ("sogou", "yandex", "baidu", "open-bandit", "seznam", "wikimedia", "magnani")
 
 
 class _Command(ErrorReportingCommand, SectionedCommand):
@@ -41,7 +41,7 @@ class _Command(ErrorReportingCommand, SectionedCommand):
     "--data",
     metavar="PATH",
     help="Use this LETOR file of judgments, such as Yahoo's set1.train.txt.  [default: generated judgments] With real: "
-    "the folder of the data.",
+    "the file or folder of the data.",
 )
 @click.option(
     "--output",
@@ -73,8 +73,9 @@ def command(
     learning (quality gained by training rankers on corrected clicks) and audit (coverage, errors and warnings on logs
     of another simulator; takes more than an hour, and continues after an interruption). The name all leaves these out.
 
-    Real logs: real sogou estimates the curve of a public log and compares it with a published one. docs/real_data.md
-    says where to fetch it.
+    Real data: real NAME estimates the curve of a public log, or repeats a published experiment, and compares it with
+    what others published. The names are sogou, yandex, baidu, open-bandit, seznam, wikimedia and magnani.
+    docs/real_data.md says where to fetch the data.
 
     Each experiment writes NAME.csv, NAME.png and NAME.txt to the folder. It prints each claim, whether the claim
     holds, and the measured numbers.
@@ -121,7 +122,8 @@ def command(
             raise
         print_to_stderr(printable(f"Interrupted; {', '.join(done)} already written to {output}."))
         raise click.exceptions.Exit(130) from None
-    summary = f"{summarize(holding, claims, undecided)} Numbers and figures are in {output}."
+    verdict = f"{summarize(holding, claims, undecided)} " if claims else ""
+    summary = f"{verdict}Numbers and figures are in {output}."
     click.echo("\n".join(wrap(printable(summary), breaking=False)))
 
 
