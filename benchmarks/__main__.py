@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import bootstrap_fits, estimates, harvests, peer, report, spark, startup, weights
+from benchmarks import bootstrap_fits, estimates, evaluation, harvests, peer, report, spark, startup, weights
 from benchmarks.timing import load_average, table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -86,7 +86,7 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     "weights": ("Weights", learning),
     "evaluate": (
         "Evaluations",
-        lambda options: table([weights.measure_evaluation(m, options.repeats) for m in options.heavy_millions]),
+        lambda options: evaluation.to_markdown(options.heavy_millions, options.repeats),
     ),
     "fits": ("1,000 bootstrap fits of AllPairs", lambda options: bootstrap_fits.to_markdown()),
     "spark": ("On Spark", lambda options: spark.text(options.millions, options.repeats)),

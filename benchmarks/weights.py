@@ -36,34 +36,6 @@ def measure(millions: int, ids: str, repeats: int) -> Ratio:
         )
 
 
-def measure_evaluation(millions: int, repeats: int) -> Ratio:
-    """Compare the evaluation of a ranking on a heavy-tailed log with the joins of the same result in plain SQL."""
-    log = data.heavy(millions)
-    with TemporaryDirectory(dir=log.parent) as folder:
-        ranking = f"{folder}/ranking.parquet"
-        _run(
-            "COPY (SELECT query_id, doc_id, hash(doc_id) / 2e19 AS score FROM "
-            f"(SELECT DISTINCT query_id, doc_id FROM read_parquet('{log}'))) TO '{ranking}' (FORMAT parquet)"
-        )
-        # The documents of each query in the new order, and the credit of their clicks at the rank they get there.
-        joins = (
-            "WITH pairs AS (SELECT query_id, doc_id, ranker, position, COUNT(*) AS n, SUM(clicked) AS c "
-            f"FROM read_parquet('{log}') GROUP BY ALL), documents AS (SELECT query_id, doc_id, SUM(n) AS n, "
-            "SUM(c) AS c, SUM(n / position) / SUM(n) AS p FROM pairs GROUP BY ALL), ranked AS (SELECT d.*, "
-            "ROW_NUMBER() OVER (PARTITION BY d.query_id ORDER BY r.score DESC NULLS LAST, d.doc_id) AS rank "
-            f"FROM documents d LEFT JOIN read_parquet('{ranking}') r USING (query_id, doc_id)) "
-            "SELECT hash(query_id) & 255, SUM(c / p / LOG2(1 + rank)), SUM(c) FROM ranked GROUP BY ALL"
-        )
-        return compare(
-            f"evaluate a ranking, string ids, {millions} million rows",
-            lambda: posbias.evaluate(posbias.ClickLog(str(log)), ranking, force=True),
-            "the joins of the same result in plain SQL",
-            lambda: _run(joins),
-            repeats=repeats,
-            promise="3",
-        )
-
-
 def measure_memory(millions: int, limit: str = "2GB") -> str:
     """Compute weights under a memory limit in a separate process, and check that no impression or click is lost."""
     path = data.replay(millions, "str")

@@ -26,7 +26,7 @@ from posbias.judging.compare import fit_harvest
 from posbias.learning.evaluate import ClickCredits, ClickFit, FrequentQueries, JackknifeValues, Metric
 from posbias.simulation import rank
 from posbias.simulation.simulate import blocks_of, draw_rankings
-from posbias.sql.evaluation import EvaluatedRanking, reranked_pairs
+from posbias.sql.evaluation import EvaluatedRanking, reranked_documents, reranked_pairs, shown_ranks
 from posbias.sql.plan import QueryPlan
 from tests.support import ROOT, oracle
 
@@ -669,7 +669,9 @@ def test_what_relevance_explains_is_that_of_a_loop() -> None:
         plan = QueryPlan(opened.schema, opened.dialect, ("a", "b"), 10)
         types = tuple(opened.extra_tables["ranking_0"].types[name] for name in ("query_id", "doc_id", "rank"))
         ranking = EvaluatedRanking("ranking_0", -1, "query_id", "doc_id", "rank", types, descending=False)
-        pairs = opened.table(reranked_pairs(plan, [ranking], p, 1))
+        opened.keep("shown_ranks", shown_ranks(plan, [ranking], p))
+        opened.keep("reranked_documents", reranked_documents(plan, [ranking], lambda rank: "0e0", pages="whole"))
+        pairs = opened.table(reranked_pairs(plan, [0], 1))
     found = ClickFit.of(pairs, pairs["rank_0"])
     assert found is not None
     assert found.explained == pytest.approx(float(fitted @ fitted))

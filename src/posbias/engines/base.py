@@ -83,6 +83,10 @@ class OpenLog(ABC):
         """Stream the result of a query into a Parquet file with metadata; only DuckDB does this."""
         raise self._only_duckdb()
 
+    def keep(self, name: str, sql: str, step: str = "") -> None:
+        """Keep the result of a query as a table that other queries read by its name; only DuckDB does this."""
+        raise self._only_duckdb()
+
     def _only_duckdb(self) -> PosbiasError:
         return PosbiasError(
             f"Only DuckDB can weight rows, not {self.dialect.name}. Leave out engine, and give the log as files."

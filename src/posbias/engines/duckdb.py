@@ -268,6 +268,12 @@ class DuckDBLog(OpenLog):
         with translate_errors(self.schema), self.reporting_progress(step, sql):
             self._connection.execute(f"COPY (\n{sql}\n) TO {d.literal(path)} ({options})")
 
+    def keep(self, name: str, sql: str, step: str = "") -> None:
+        """Keep the result of a query as a table; what does not fit into memory goes to disk."""
+        with translate_errors(self.schema), self.reporting_progress(step, sql) as measured:
+            [(rows,)] = self._connection.execute(f"CREATE TEMP TABLE {name} AS\n{sql}").fetchall()
+            measured.add_rows(rows_out=rows)
+
     def cache_text(self, extra_columns: Sequence[str] = ()) -> None:
         """Copy a log of CSV or JSON files into a table; what does not fit into memory goes to disk."""
         if self.is_text and not self._is_cached:

@@ -60,7 +60,9 @@ from posbias.sql.evaluation import (
     page_shapes,
     ranking_rows,
     repeated_pairs,
+    reranked_documents,
     reranked_pairs,
+    shown_ranks,
 )
 from posbias.sql.plan import QueryPlan
 from posbias.version import __version__
@@ -192,11 +194,13 @@ def evaluate(
         evaluated = _resolve_rankings(sources, ranking_tables, harvest.rankers)
         plan = HarvestSettings(max_rank, (), harvest.weighting, "share", 0).plan(opened, harvest.rankers)
         pages, empty_share = _page_shapes(opened, plan, harvest.impressions)
-        sql = credit_sums(plan, evaluated, propensity, chosen_metric.gain, pages=pages)
-        answer = opened.table(sql, "Evaluating")
+        opened.keep("shown_ranks", shown_ranks(plan, evaluated, propensity), "Counting documents by rank")
+        documents = reranked_documents(plan, evaluated, chosen_metric.gain, pages=pages)
+        opened.keep("reranked_documents", documents, "Joining the rankings")
+        answer = opened.table(credit_sums(plan, len(evaluated), chosen_metric.gain, pages=pages), "Evaluating")
         top = chosen_metric.cutoff or max_rank
-        unseen = _unseen_shares(opened, plan, evaluated, top)
-        memorised = _memorised(opened, plan, evaluated, propensity, float(harvest.impressions.sum()))
+        unseen = _unseen_shares(opened, plan, evaluated, top, pages)
+        memorised = _memorised(opened, plan, evaluated, float(harvest.impressions.sum()))
     # A bucket that the harvest lacks has no usable row.
     answer = filter_rows(answer, np.isin(answer["bucket"], harvest.buckets))
     clicks = round(float(answer["clicks"].sum()))
@@ -680,12 +684,12 @@ def empty_rank_share(impressions: Iterable[float]) -> float:
 
 
 def _unseen_shares(
-    opened: OpenLog, plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int
+    opened: OpenLog, plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int, pages: PageKnowledge
 ) -> list[UnseenShares | None]:
     """Return how much of each ranking's top ranks the log did not show; None for a ranker of the log."""
     shares: list[UnseenShares | None] = [None] * len(rankings)
     if any(ranking.table for ranking in rankings):
-        rows = opened.rows(never_shown(plan, rankings, top), "Looking for documents never shown")
+        rows = opened.rows(never_shown(plan, rankings, top, pages=pages), "Looking for documents never shown")
         for number, total, never, deeper, lowest in rows:
             if total:
                 shares[number] = UnseenShares(float(never / total), float(deeper / total), int(lowest or 0))
@@ -775,16 +779,17 @@ def find_unseen(name: str, shares: UnseenShares | None, top: int, max_rank: int)
 
 
 def _memorised(
-    opened: OpenLog, plan: QueryPlan, rankings: Sequence[EvaluatedRanking], propensity: Sequence[float], rows: float
+    opened: OpenLog, plan: QueryPlan, rankings: Sequence[EvaluatedRanking], rows: float
 ) -> list[ClickFit | None]:
     """Return how closely each ranking follows single clicks; None where it is not tested."""
-    tables = [ranking for ranking in rankings if ranking.table]
+    tables = [j for j, ranking in enumerate(rankings) if ranking.table]
     if not tables:
         return [None] * len(rankings)
     every = sampling_interval(round(rows), _MEMORISED_ROWS)
-    pairs = opened.table(reranked_pairs(plan, tables, propensity, every), "Looking for memorised clicks")
-    fits = iter([ClickFit.of(pairs, pairs[f"rank_{j}"]) for j in range(len(tables))])
-    return [next(fits) if ranking.table else None for ranking in rankings]
+    pairs = opened.table(reranked_pairs(plan, tables, every), "Looking for memorised clicks")
+    with step("Testing for memorised clicks"):
+        fits = {j: ClickFit.of(pairs, pairs[f"rank_{j}"]) for j in tables}
+    return [fits.get(j) for j in range(len(rankings))]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Queries that estimate what rankings are worth from the clicks of a log.
 
 A click is divided by the probability that its document was examined, and multiplied by the gain of the rank that an
-evaluated ranking gives the document (inverse propensity scoring). `credit_sums` returns these sums by bucket and rank.
-The other queries find problems first: rows of a ranking that cannot be used, repeated documents, documents that the log
+evaluated ranking gives the document (inverse propensity scoring). `credit_sums` returns these sums by bucket and rank,
+from two tables that are made once: `shown_ranks`, the only one that reads the log, and `reranked_documents`.
+The other queries find problems: rows of a ranking that cannot be used, repeated documents, documents that the log
 never showed, and page views with vacant ranks (such as a rank taken by an advertisement).
 """
 
@@ -22,83 +23,61 @@ PageKnowledge = Literal["whole", "known", "unknown"]
 FREQUENT_SHARE, FREQUENT_TIMES = 0.01, 10.0
 
 
-def credit_sums(
-    plan: QueryPlan,
-    rankings: Sequence[EvaluatedRanking],
-    propensity: Sequence[float],
-    gain: Callable[[str], str],
-    *,
-    pages: PageKnowledge,
-) -> str:
-    """Return the query of clicks and what they are worth, by bucket and rank.
+def shown_ranks(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], propensity: Sequence[float]) -> str:
+    """Return the query of the table `shown_ranks`: each (query, document) at each rank, whichever ranker put it there.
 
-    The columns are `worth` (each click divided by its propensity), `worth_log` (times the gain in the pages that were
-    shown) and `worth_<j>` (times the gain in ranking j). Rank 0 has the page views of a bucket.
+    The other queries read this table instead of the log. Its columns are `query`, `doc`, `rank` (also beyond M),
+    `impressions`, `clicks`, `p` (0 beyond M) and `ranker_<i>` for each ranker of the log that is evaluated.
 
     Arguments:
         plan (QueryPlan): what is asked of the log.
         rankings (sequence of EvaluatedRanking): what is evaluated.
         propensity (sequence of float): p_k / p_1 from rank 1 on.
-        gain (callable): from SQL for a rank to SQL for what a relevant document is worth there.
-        pages (str): "whole", "known" or "unknown": see `PageKnowledge`.
     """
-    means = [f"AVG(rank_gain_{j}) OVER (PARTITION BY query, score_{j}) AS gain_{j}" for j in range(len(rankings))]
-    gains = [f"{gain(f'rank_{j}')} AS rank_gain_{j}" for j in (*range(len(rankings)), "all")]
-    steps = [
-        *_documents(plan, rankings, propensity, gain, pages),
-        *_rerank(plan, rankings),
-        Step(
-            "rank_gains",
-            "The gain of a relevant document at that rank.",
-            "SELECT *,\n  " + ",\n  ".join(gains) + "\nFROM reranked",
-        ),
-        Step(
-            "gains",
-            "Documents with the same score share their gain; gain_log is the gain in the pages that were shown.",
-            "SELECT *,\n  "
-            + ",\n  ".join([*means, f"{_gain_as_shown(by_page=pages == 'known')} AS gain_log"])
-            + "\nFROM rank_gains",
-        ),
-    ]
-    return render([*steps, *_credits(plan, len(rankings))])
-
-
-def reranked_pairs(
-    plan: QueryPlan, rankings: Sequence[EvaluatedRanking], propensity: Sequence[float], every: int
-) -> str:
-    """Return the query of (query, document) pairs with their clicks and ranks, of one query in `every`.
-
-    The columns are `bucket`, `query`, `clicks` C, `exposure` Σ N_k p_k, `squares` Σ N_k p_k², and `rank_<j>` for each
-    ranking. Pairs with a single impression are left out: they tell nothing about chance.
-    """
-    d = plan.dialect
-    sample = f"{d.hash('query')} >> 8 & {every - 1} = 0" if every > 1 else "TRUE"
-    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
-    # A shift, because a hash may be unsigned.
-    query = d.cast(f"{d.hash('query')} >> 1", "BIGINT")
-    ranks = comma([f"rank_{j}" for j in range(len(rankings))])
+    plan = _without_window(plan)
+    d, known, rankers = plan.dialect, plan.schema.layout.ranks_known, _evaluated_rankers(rankings)
+    p = " ".join(f"WHEN {k} THEN {double_literal(value)}" for k, value in enumerate(propensity, start=1))
+    if known:
+        ranks = [f"MIN(CASE WHEN rank_{i} <= {plan.max_rank} THEN rank_{i} END) AS ranker_{i}" for i in rankers]
+    else:
+        ranks = [f"SUM(CASE WHEN ranker = {i} THEN impressions ELSE 0 END) AS ranker_{i}" for i in rankers]
+    counted = "query IS NOT NULL AND doc IS NOT NULL AND position > 0"
     return render(
         [
-            *_documents(plan, rankings, propensity, lambda rank: "0e0", "whole", sample),
-            # Documents with the same score must not be in the order of another ranking.
-            *_rerank(plan, rankings, ties=f", {d.hash('doc')}"),
+            *shown_steps(plan, ranks=known and bool(rankers)),
             Step(
-                "pairs",
-                "What the memorised clicks are looked for in.",
-                f"SELECT {bucket} AS bucket, {query} AS query, 1e0 * clicks AS clicks, exposure, squares, {ranks}\n"
-                "FROM reranked\nWHERE impressions > 1",
+                "ranks",
+                "Each (query, document) at each rank, whichever ranker put it there.",
+                "SELECT "
+                + comma("query", "doc", "position AS rank", f"{d.total('impressions')} AS impressions", ranks)
+                + f",\n  {d.total('clicks')} AS clicks, CASE position {p} ELSE 0e0 END AS p\nFROM shown\n"
+                # An aggregated row may have no impressions.
+                f"WHERE {counted}{' AND impressions > 0' if plan.schema.aggregated else ''}\n"
+                "GROUP BY query, doc, position",
             ),
         ]
     )
 
 
-def _rerank(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], *, ties: str = "") -> list[Step]:
-    """Return the steps that end in `reranked`: each document of a query with its rank in each ranking.
+def reranked_documents(
+    plan: QueryPlan, rankings: Sequence[EvaluatedRanking], gain: Callable[[str], str], *, pages: PageKnowledge
+) -> str:
+    """Return the query of the table `reranked_documents`: each document of a query with its rank in each ranking.
 
-    `ties` continues the order of documents with the same score, which is arbitrary without it.
+    It reads `shown_ranks`. A rank is among the documents of the query that were shown in the top M; documents without a
+    score are last. The columns are `query`, `doc`, `impressions`, `clicks`, `exposure` Σ N_k p_k, `squares` Σ N_k p_k²,
+    `shown_gain`, the page views of the query `views`, and for each ranking `score_<j>`, `rank_<j>` and `equals_<j>`:
+    so many documents have the same score, and all of them the first of their ranks.
+
+    Arguments:
+        plan (QueryPlan): what is asked of the log.
+        rankings (sequence of EvaluatedRanking): what is evaluated.
+        gain (callable): from SQL for a rank to SQL for what a relevant document is worth there.
+        pages (str): "whole", "known" or "unknown": see `PageKnowledge`.
     """
+    d = plan.dialect
     joins = [
-        f"LEFT JOIN ({ranking.select_scores(plan.dialect)} FROM {ranking.table}) t_{j} "
+        f"LEFT JOIN ({ranking.select_scores(d)} FROM {ranking.table}) t_{j} "
         f"ON {_same_ids(plan, ranking, 'd', f't_{j}')}"
         for j, ranking in enumerate(rankings)
         if ranking.table
@@ -107,21 +86,112 @@ def _rerank(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], *, ties: str 
         f"{f't_{j}.score' if ranking.table else f'd.ranker_score_{ranking.ranker}'} AS score_{j}"
         for j, ranking in enumerate(rankings)
     ]
-    # "all" ranks the documents of a query in any order: the sum of gains is the same in every order.
-    orders = {str(j): f"score_{j} DESC NULLS LAST{ties}" for j in range(len(rankings))} | {"all": "doc"}
-    ranks = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY {order}) AS rank_{j}" for j, order in orders.items()]
+    ranks = [text for j in range(len(rankings)) for text in _rank_columns(f"score_{j}", f"_{j}")]
+    return render(
+        [
+            *_documents(plan, rankings, gain, pages),
+            Step(
+                "scored",
+                "The score of each document in each ranking, NULL where a ranking does not have it.",
+                f"SELECT d.*, {comma(scores)}\nFROM documents d\n" + "\n".join(joins),
+            ),
+            Step(
+                "reranked",
+                "The rank of each document among those of its query that were shown.",
+                "SELECT *,\n  " + ",\n  ".join(ranks) + "\nFROM scored",
+            ),
+        ]
+    )
+
+
+def _rank_columns(score: str, suffix: str = "") -> list[str]:
+    """Return SQL for the rank of documents by their score, and for how many have the same score."""
+    order = f"PARTITION BY query ORDER BY {score} DESC NULLS LAST"
     return [
+        f"RANK() OVER ({order}) AS rank{suffix}",
+        f"COUNT(*) OVER ({order} RANGE BETWEEN CURRENT ROW AND CURRENT ROW) AS equals{suffix}",
+    ]
+
+
+def credit_sums(plan: QueryPlan, rankings: int, gain: Callable[[str], str], *, pages: PageKnowledge) -> str:
+    """Return the query of clicks and what they are worth, by bucket and rank.
+
+    It reads `shown_ranks` and `reranked_documents`. The columns are `worth` (each click divided by its propensity),
+    `worth_log` (times the gain in the pages that were shown) and `worth_<j>` (times the gain in ranking j). Rank 0 has
+    the page views of a bucket.
+
+    Arguments:
+        plan (QueryPlan): what is asked of the log.
+        rankings (int): the number of rankings.
+        gain (callable): from SQL for a rank to SQL for what a relevant document is worth there.
+        pages (str): "whole", "known" or "unknown": see `PageKnowledge`.
+    """
+    shared = [
         Step(
-            "scored",
-            "The score of each document in each ranking, NULL where a ranking does not have it.",
-            f"SELECT d.*, {comma(scores)}\nFROM documents d\n" + "\n".join(joins),
+            f"shared_gains_{j}",
+            "Documents with the same score share the gains of their ranks.",
+            f"SELECT query, rank, AVG({gain('nth')}) AS gain\nFROM (\n"
+            f"  SELECT query, rank_{j} AS rank,\n"
+            f"    rank_{j} - 1 + ROW_NUMBER() OVER (PARTITION BY query, rank_{j}) AS nth\n"
+            f"  FROM reranked_documents WHERE equals_{j} > 1\n) tied\nGROUP BY query, rank",
+        )
+        for j in range(rankings)
+    ]
+    gains = [f"COALESCE(s_{j}.gain, {gain(f'rank_{j}')}) AS gain_{j}" for j in range(rankings)]
+    joins = [
+        f"LEFT JOIN shared_gains_{j} s_{j} ON d.query = s_{j}.query AND d.rank_{j} = s_{j}.rank"
+        for j in range(rankings)
+    ]
+    steps = [
+        *shared,
+        Step(
+            "gains",
+            "The gain of a relevant document at its rank in each ranking.",
+            "SELECT d.*,\n  " + ",\n  ".join(gains) + "\nFROM reranked_documents d\n" + "\n".join(joins),
         ),
         Step(
-            "reranked",
-            "The rank of each document among those of its query that were shown; documents without a score are last.",
-            "SELECT *,\n  " + ",\n  ".join(ranks) + "\nFROM scored",
+            "page_views",
+            "The page views of each query, and the gain that they leave to documents that they do not show. The sum of "
+            "gains over all ranks is the same in every ranking.",
+            "SELECT query, MAX(views) AS views, SUM(gain_0) AS all_gain,\n"
+            "  SUM(gain_0 * views - shown_gain) / NULLIF(SUM(views - impressions), 0) AS left_gain\nFROM gains\n"
+            "GROUP BY query",
         ),
     ]
+    return render([*steps, *_credits(plan, rankings, by_page=pages == "known")])
+
+
+def reranked_pairs(plan: QueryPlan, rankings: Sequence[int], every: int) -> str:
+    """Return the query of (query, document) pairs with their clicks and ranks, of one query in `every`.
+
+    It reads `reranked_documents`. The columns are `bucket`, `query`, `clicks` C, `exposure` Σ N_k p_k, `squares`
+    Σ N_k p_k², and `rank_<j>` for each of the rankings, given by their numbers. Pairs with a single impression are left
+    out: they tell nothing about chance.
+    """
+    d = plan.dialect
+    sample = f"\nWHERE {d.hash('query')} >> 8 & {every - 1} = 0" if every > 1 else ""
+    bucket = d.bucket("query", plan.schema.types[plan.schema.query])
+    # A shift, because a hash may be unsigned.
+    query = d.cast(f"{d.hash('query')} >> 1", "BIGINT")
+    # Documents with the same score must not be in the order of another ranking.
+    ranks = [f"ROW_NUMBER() OVER (PARTITION BY query ORDER BY rank_{j}, {d.hash('doc')}) AS rank_{j}" for j in rankings]
+    return render(
+        [
+            Step(
+                "documents",
+                "The documents of some queries, each at a rank of its own.",
+                f"SELECT query, impressions, clicks, exposure, squares, {comma(ranks)}\n"
+                f"FROM reranked_documents{sample}",
+            ),
+            Step(
+                "pairs",
+                "What the memorised clicks are looked for in.",
+                f"SELECT {bucket} AS bucket, {query} AS query, 1e0 * clicks AS clicks, exposure, squares, "
+                + comma([f"rank_{j}" for j in rankings])
+                + "\nFROM documents\nWHERE impressions > 1",
+            ),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -174,30 +244,15 @@ def _same_ids(
 
 
 def _documents(
-    plan: QueryPlan,
-    rankings: Sequence[EvaluatedRanking],
-    propensity: Sequence[float],
-    gain: Callable[[str], str],
-    pages: PageKnowledge,
-    sample: str = "TRUE",
+    plan: QueryPlan, rankings: Sequence[EvaluatedRanking], gain: Callable[[str], str], pages: PageKnowledge
 ) -> list[Step]:
-    """Return the steps that end in `documents`: the documents shown for each query, where and how often.
-
-    `sample` is a condition on `query`, which may leave out queries.
-    """
-    # A window limits which impressions are compared for the curve. Here a document is the same in every window.
-    schema = replace(plan.schema, window=None)
-    plan = replace(plan, schema=schema, by=(), keep=(schema.impression or "",) if pages == "known" else ())
-    d, known = plan.dialect, plan.schema.layout.ranks_known
-    counted = _counted_rows(plan) + (f" AND {sample}" if sample != "TRUE" else "")
-    rankers = list(dict.fromkeys(ranking.ranker for ranking in rankings if not ranking.table))
-    p = " ".join(f"WHEN {k} THEN {double_literal(value)}" for k, value in enumerate(propensity, start=1))
-    if known:
-        ranks = [f"MIN(CASE WHEN rank_{i} <= {plan.max_rank} THEN rank_{i} END) AS ranker_{i}" for i in rankers]
+    """Return the steps that end in `documents`: the documents shown for each query, where and how often."""
+    plan = replace(_without_window(plan), keep=(plan.schema.impression or "",) if pages == "known" else ())
+    counted, rankers = _counted_rows(plan), _evaluated_rankers(rankings)
+    if plan.schema.layout.ranks_known:
         means = [f"-1e0 * MIN(ranker_{i}) AS ranker_score_{i}" for i in rankers]
     else:
         # The score of a document is minus the mean rank at which the ranker showed it.
-        ranks = [f"SUM(CASE WHEN ranker = {i} THEN impressions ELSE 0 END) AS ranker_{i}" for i in rankers]
         means = [f"-1e0 * SUM(ranker_{i} * r.rank) / NULLIF(SUM(ranker_{i}), 0) AS ranker_score_{i}" for i in rankers]
     worth, join_adjusted, join_remainder, remainder = gain("r.rank"), "", "", ""
     if pages != "whole":
@@ -208,15 +263,8 @@ def _documents(
         remainder = ", u.slots AS all_slots, u.above AS all_above"
         join_remainder = "\nLEFT JOIN unshown_ranks u ON e.query = u.query"
     return [
-        *shown_steps(plan, ranks=known and bool(rankers)),
-        Step(
-            "ranks",
-            "Each (query, document) at each rank, whichever ranker put it there.",
-            "SELECT "
-            + comma("query", "doc", "position AS rank", f"{d.total('impressions')} AS impressions", ranks)
-            + f",\n  {d.total('clicks')} AS clicks, CASE position {p} ELSE 0e0 END AS p\nFROM shown\n"
-            f"WHERE {counted}\nGROUP BY query, doc, position",
-        ),
+        *(shown_steps(plan, ranks=False) if plan.keep else []),
+        Step("ranks", "The top M.", f"SELECT *\nFROM shown_ranks\nWHERE rank <= {plan.max_rank}"),
         Step(
             "rank_impressions",
             "How often each rank of a query was shown.",
@@ -248,6 +296,19 @@ def _documents(
             f"SELECT e.*, v.views{remainder}\nFROM exposures e\nJOIN page_views v ON e.query = v.query{join_remainder}",
         ),
     ]
+
+
+def _without_window(plan: QueryPlan) -> QueryPlan:
+    """Return the plan for all impressions: a window limits which of them are compared for the curve.
+
+    Here a document is the same in every window.
+    """
+    return replace(plan, schema=replace(plan.schema, window=None), by=())
+
+
+def _evaluated_rankers(rankings: Sequence[EvaluatedRanking]) -> list[int]:
+    """Return the numbers of the rankers of the log that are evaluated."""
+    return list(dict.fromkeys(ranking.ranker for ranking in rankings if not ranking.table))
 
 
 def _counted_rows(plan: QueryPlan) -> str:
@@ -350,17 +411,15 @@ def _gain_as_shown(*, by_page: bool) -> str:
     Each page view ranks all documents of the query: first those that it shows, then the others in any order. Those
     share the gain of the remaining ranks in equal parts.
     """
-    of_query = "OVER (PARTITION BY query)"
-    left = f"SUM(rank_gain_all * views - shown_gain) {of_query} / NULLIF(SUM(views - impressions) {of_query}, 0)"
-    elsewhere = f"(views - impressions) * COALESCE({left}, 0e0)"
+    elsewhere = "(g.views - g.impressions) * COALESCE(v.left_gain, 0e0)"
     if by_page:
         # Pages with different numbers of documents leave different gains.
-        parts = f"SUM(rank_gain_all) {of_query} * (all_slots - slots) - (all_above - above)"
-        elsewhere = f"CASE WHEN all_slots IS NULL THEN {elsewhere} ELSE {parts} END"
-    return f"(shown_gain + {elsewhere}) / views"
+        parts = "v.all_gain * (g.all_slots - g.slots) - (g.all_above - g.above)"
+        elsewhere = f"CASE WHEN g.all_slots IS NULL THEN {elsewhere} ELSE {parts} END"
+    return f"(g.shown_gain + {elsewhere}) / g.views"
 
 
-def _credits(plan: QueryPlan, rankings: int) -> list[Step]:
+def _credits(plan: QueryPlan, rankings: int, *, by_page: bool) -> list[Step]:
     """Return the last steps, which end in the sums of what clicks are worth."""
     d = plan.dialect
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
@@ -384,8 +443,10 @@ def _credits(plan: QueryPlan, rankings: int) -> list[Step]:
             "clicked",
             "Each clicked document once for every rank at which it was shown, with that rank's part of its exposure.",
             "SELECT g.*, r.rank, r.impressions * r.p / g.exposure AS part, g.exposure / g.views AS rho,\n"
-            f"  CASE WHEN g.{is_frequent} THEN {document} ELSE 0 END AS frequent\nFROM gains g\n"
-            "JOIN ranks r ON g.query = r.query AND g.doc = r.doc\nWHERE g.clicks > 0 AND g.exposure > 0",
+            f"  CASE WHEN g.{is_frequent} THEN {document} ELSE 0 END AS frequent,\n"
+            f"  {_gain_as_shown(by_page=by_page)} AS gain_log\nFROM gains g\nJOIN page_views v ON g.query = v.query\n"
+            "JOIN shown_ranks r ON g.query = r.query AND g.doc = r.doc\n"
+            f"WHERE g.clicks > 0 AND g.exposure > 0 AND r.rank <= {plan.max_rank}",
         ),
         Step(
             "credits",
@@ -448,15 +509,20 @@ def repeated_pairs(d: Dialect, ranking: EvaluatedRanking) -> str:
     )
 
 
-def never_shown(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int) -> str:
+def never_shown(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int, *, pages: PageKnowledge) -> str:
     """Return the query of how much of the top ranks of each ranking the log never showed, weighted by page views.
 
-    A row has the number of a ranking that is a table, the impressions that its top ranks would get, how many of them
-    would go to documents that were never shown, and how many to documents that were shown only below the top M, with
-    the lowest rank at which these were shown first.
+    It reads `shown_ranks` and `reranked_documents`. A row has the number of a ranking that is a table, the impressions
+    that its top ranks would get, how many of them would go to documents that were never shown, and how many to
+    documents that were shown only below the top M, with the lowest rank at which these were shown first.
     """
-    plan = replace(plan, schema=replace(plan.schema, window=None), by=())
-    counted = _counted_rows(plan)
+    views = "SELECT query, MAX(views) AS views\nFROM reranked_documents\nGROUP BY query"
+    if pages == "known":
+        # Not all of the page views: the impressions at the rank that was shown most often.
+        views = (
+            "SELECT query, MAX(shown) AS views\nFROM (\n  SELECT query, rank, SUM(impressions) AS shown "
+            f"FROM shown_ranks WHERE rank <= {plan.max_rank} GROUP BY query, rank\n) r\nGROUP BY query"
+        )
     steps, answers = [], []
     for j, ranking in enumerate(rankings):
         if not ranking.table:
@@ -464,15 +530,15 @@ def never_shown(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int)
         steps += [
             Step(
                 f"ranked_{j}",
-                "Whether a document is in the top of the ranking, among all documents that the ranking has.",
-                f"SELECT query, doc, score,\n  CASE WHEN ROW_NUMBER() OVER (PARTITION BY query ORDER BY score DESC) "
-                f"<= {top} THEN 1e0 ELSE 0e0 END AS in_top\n"
+                "The rank of documents among all that the ranking has, and how many have the same score.",
+                f"SELECT query, doc, {comma(_rank_columns('score'))}\n"
                 f"FROM ({ranking.select_scores(plan.dialect)} FROM {ranking.table}) r\nWHERE score IS NOT NULL",
             ),
             Step(
                 f"top_{j}",
                 "Documents with the same score share their ranks in the top.",
-                f"SELECT query, doc, AVG(in_top) OVER (PARTITION BY query, score) AS part\nFROM ranked_{j}",
+                f"SELECT query, doc, LEAST(1e0 * ({top + 1} - rank) / equals, 1e0) AS part\n"
+                f"FROM ranked_{j}\nWHERE rank <= {top}",
             ),
         ]
         answers.append(
@@ -481,22 +547,19 @@ def never_shown(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], top: int)
             f"  SUM(CASE WHEN s.highest > {plan.max_rank} THEN v.views * t.part ELSE 0e0 END) AS deeper,\n"
             "  MAX(s.highest) AS lowest\n"
             f"FROM top_{j} t\nJOIN page_views v ON {_same_ids(plan, ranking, 'v', 't', ['query'])}\n"
-            f"LEFT JOIN documents s ON {_same_ids(plan, ranking, 's', 't')}\nWHERE t.part > 0"
+            f"LEFT JOIN documents s ON {_same_ids(plan, ranking, 's', 't')}"
         )
     return render(
         [
-            *shown_steps(plan, ranks=False),
             Step(
                 "documents",
-                "The documents shown, and their highest rank.",
-                "SELECT query, doc, MIN(position) AS highest\nFROM shown\nWHERE position > 0\nGROUP BY query, doc",
+                f"The documents shown, and their highest rank beyond {plan.max_rank} where they were shown only there.",
+                "SELECT query, doc, 1 AS highest\nFROM reranked_documents\nUNION ALL\n"
+                "SELECT query, doc, MIN(rank) AS highest\nFROM shown_ranks r\n"
+                f"WHERE rank > {plan.max_rank} AND NOT EXISTS (\n  SELECT 1 FROM reranked_documents d "
+                "WHERE d.query = r.query AND d.doc = r.doc\n)\nGROUP BY query, doc",
             ),
-            Step(
-                "page_views",
-                "The page views of each query: the impressions at the rank that was shown most often.",
-                "SELECT query, MAX(shown) AS views\nFROM (\n  SELECT query, position, SUM(impressions) AS shown "
-                f"FROM shown WHERE {counted} GROUP BY query, position\n) r\nGROUP BY query",
-            ),
+            Step("page_views", "The page views of each query.", views),
             *steps,
             Step("never_shown", "What would be shown, and how much of it never was.", "\nUNION ALL\n".join(answers)),
         ]
