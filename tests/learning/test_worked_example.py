@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,8 +87,5 @@ def uncorrected(log: posbias.ClickLog, curve: posbias.CrossFit, **settings: Any)
 def quality(folder: Path, site: Site) -> float:
     """nDCG@10 of the ranker that the script wrote, on queries it has not seen."""
     features = site.held_out.features
-    scores = sum(
-        factor * np.asarray(lightgbm.Booster(model_file=folder / f"{name}.txt").predict(features, raw_score=True))
-        for name, factor in json.loads((folder / "blend.json").read_text())[0].items()
-    )
+    scores = lightgbm.Booster(model_file=folder / "ranker.txt").predict(features)
     return ndcg(site.held_out, rank_scores(site.held_out, np.asarray(scores)))
