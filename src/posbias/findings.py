@@ -225,6 +225,7 @@ CODES: dict[str, str] = {
     "clicks-exceed-impressions": "A row of an aggregated log has more clicks than impressions.",
     "contradicted-rank": "A row was shown at another position than the rank of its ranker.",
     "duplicates": "Rows repeat a result of the same page view at the same position.",
+    "ids-written-two-ways": "Ids are whole numbers in one place and fractions such as 7.0 in another.",
     "negative-position": "A position is negative.",
     "no-common-ids": "The log and the table of rankings have no id in common.",
     "not-a-click": "The click column holds a value that is neither 0 nor 1.",

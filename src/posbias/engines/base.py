@@ -36,6 +36,7 @@ class OpenLog(ABC):
         progress (callable): called with the name of the current step and the share of it that is done.
         findings (tuple of Finding): what was found while a log was joined from events.
         extra_tables (mapping of str to Columns): the columns of the tables that were opened with the log, by name.
+        files (sequence of str): the files of the log, if it is not the result of a query over them.
         full_view (str): the view with all columns of the log; `log` may have only those that the schema uses.
     """
 
@@ -46,6 +47,7 @@ class OpenLog(ABC):
         self.progress = progress
         self.findings = tuple(findings)
         self.extra_tables: Mapping[str, Columns] = {}
+        self.files: Sequence[str] = ()
         self.full_view = "log"
 
     @abstractmethod

@@ -179,6 +179,7 @@ class DuckDBLog(OpenLog):
         self._files = files
         self._is_cached = False
         self._has_query = has_query
+        self.files = () if has_query else files
         # Fractions in ids, positions or counts may be NaN.
         self._may_be_nan = any(schema.types.get(name) in FLOATS for name in _used_columns(schema)) or bool(
             FLOATS & {*schema.rankings.values()}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from posbias._text import listed
 from posbias.findings import Finding, UnusableLogError, unusable
 from posbias.logs.click_log import Events
-from posbias.logs.schema import CLICK, VIEW, Columns, EventSchema, resolve_events
+from posbias.logs.schema import CLICK, EXACT, VIEW, Columns, EventSchema, resolve_events, rounded_ids
 from posbias.sql.dialects import Dialect
 from posbias.sql.events import (
     EventPlan,
@@ -26,6 +26,7 @@ from posbias.sql.events import (
     shape_query,
     unmatched_clicks_query,
 )
+from posbias.sql.plan import Step, render
 from posbias.sql.trackers import Ubi
 
 # Runs a query, named as a step of the progress, and returns its rows.
@@ -77,7 +78,7 @@ def join_events(events: Events, dialect: Dialect, impressions: Columns, clicks: 
         findings += _check_requests(rows(ubi.pages_query, "Checking requests"))
     else:
         plan = EventPlan(resolve_events(events, impressions, clicks), dialect, positions_as_logged=True)
-    findings += _check_missing_values(plan, rows)
+    findings += [*_find_rounded_ids(plan, rows), *_check_missing_values(plan, rows)]
     counts = [_PageViewCounts(*row) for row in rows(shape_query(plan), "Checking page views")]
     if not sum(group.pages for group in counts):
         if ubi is not None and ubi.ranker is not None:
@@ -153,6 +154,26 @@ class _RequestGroup(NamedTuple):
     page: int | None
     requests: int
     at_top: int
+
+
+def _find_rounded_ids(plan: EventPlan, rows: Rows) -> Iterator[Finding]:
+    """Yield findings about ids that are stored as floats and are too large to be exact: clicks would join others."""
+    schema, d = plan.schema, plan.dialect
+    # The documents of an array are not looked at: as floats they are unheard of.
+    shown = [schema.impression, schema.query, *([] if schema.position is None else [schema.doc])]
+    tables = {
+        "impressions": {name: schema.types[name] for name in shown},
+        "clicks": {name: schema.click_types[name] for name in (schema.click_impression, schema.click_doc)},
+    }
+    for table, types in tables.items():
+        for name, type_ in types.items():
+            if type_ in EXACT:
+                source = plan.impressions if table == "impressions" else plan.clicks
+                condition = d.is_rounded(d.quote(name), type_)
+                query = f"SELECT COUNT(CASE WHEN {condition} THEN 1 END) FROM {source}"
+                [(count,)] = rows(render([*plan.source_steps, Step("rounded", "Rounded ids.", query)]), "Checking ids")
+                if count:
+                    yield rounded_ids(schema.user_names.get(name, name), type_, count, f"the {table}")
 
 
 def _check_missing_values(plan: EventPlan, rows: Rows) -> Iterator[Finding]:

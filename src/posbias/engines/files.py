@@ -12,6 +12,7 @@ import fnmatch
 import glob
 import gzip
 import io
+import itertools
 import os
 import threading
 import zlib
@@ -308,6 +309,34 @@ def read_header(name: str) -> Header:
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise damaged_file(name, error) from None
+
+
+def parquet_float_columns(name: str, columns: Sequence[str]) -> list[str]:
+    """Return those of some columns that a Parquet file holds as floats; none for other files."""
+    if file_format(name) != "parquet":
+        return []
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(name)
+    except (pa.ArrowException, OSError):
+        return []
+    return [c for c in columns if c in schema.names and pa.types.is_floating(schema.field(c).type)]
+
+
+def read_csv_head(name: str, columns: Sequence[str], rows: int) -> dict[str, list[str]]:
+    """Return the first values of some columns of a CSV file; nothing for other files, and for what cannot be read."""
+    if file_format(name) != "csv":
+        return {}
+    try:
+        header = read_header(name)
+        with _open_text(name) as stream:
+            records = list(itertools.islice(csv.reader(stream, delimiter=header.delimiter), rows + 1))[1:]
+    except (PosbiasError, OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error):
+        return {}
+    places = {column: header.names.index(column) for column in columns if column in header.names}
+    return {column: [record[at] for record in records if at < len(record)] for column, at in places.items()}
 
 
 @dataclass(frozen=True)

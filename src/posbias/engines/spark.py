@@ -50,7 +50,7 @@ from posbias.logs.schema import (
     resolve_log,
 )
 from posbias.progress import Progress, step
-from posbias.sql.dialects import SparkDialect
+from posbias.sql.dialects import FLOATS, SparkDialect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,6 +163,7 @@ def open_spark_log(log: ClickLog, session: SparkSession, *, progress: Progress) 
 
             opened.frame.withColumn(NATURAL, lit(ANY_RANKER)).createOrReplaceTempView(views["log"])
         spark_log = SparkLog(session, schema, views, opened.files, progress, findings)
+        spark_log.files = () if log.sql is not None else opened.files
         if schema.layout.ranks_in == "table":
             spark_log.refuse_empty_rankings()
         yield spark_log
@@ -634,7 +635,7 @@ def _escape_glob(file: str) -> str:
 
 
 def _union(frames: list[DataFrame], in_paths: list[str]) -> tuple[DataFrame, list[str]]:
-    """Concatenate tables by column name. Where types differ, integers are widened and anything else becomes text."""
+    """Concatenate tables by column name. Where types differ, numbers are widened and anything else becomes text."""
     from pyspark.sql import functions
 
     types: dict[str, set[str]] = {}
@@ -645,7 +646,8 @@ def _union(frames: list[DataFrame], in_paths: list[str]) -> tuple[DataFrame, lis
         for name in frame.columns if len(frames) > 1 else ():
             if len(types[name]) > 1:
                 _refuse_nested(name, types[name])
-                wider = "bigint" if types[name] <= INTEGERS else "string"
+                numbers = "bigint" if types[name] <= INTEGERS else "double"
+                wider = numbers if types[name] <= INTEGERS | FLOATS else "string"
                 frames[i] = frames[i].withColumn(name, functions.col(_quote(name)).cast(wider))
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames), in_paths
 

@@ -10,19 +10,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from posbias._text import Arguments, listed
 from posbias.engines import OpenLog
+from posbias.engines.files import parquet_float_columns, read_csv_head
 from posbias.errors import LogError
 from posbias.findings import Finding, Severity, UnusableLogError
 from posbias.harvesting.tables import PositionCounts
 from posbias.logs.click_log import Weighting
-from posbias.logs.schema import Schema, check_count_sums, check_rankers, guess_column
+from posbias.logs.schema import Schema, check_count_sums, check_rankers, guess_column, rounded_ids
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialects import FLOATS, INTEGERS, Dialect
@@ -65,8 +67,10 @@ _MAX_EXAMPLE_COLUMNS = 10
 # Time is cut into this many windows, each with as many different times. Rankers overlap in time if they do so in these
 # windows at least half as much as if page views were split at random; a window helps if there is some overlap.
 _TIME_WINDOWS, _ENOUGH_OVERLAP, _SOME_OVERLAP = 24, 0.5, 0.05
-# From these numbers on, a float of 64 or 32 bits does not hold every whole number.
-_EXACT = {"DOUBLE": 2**53, "FLOAT": 2**24}
+# Ids as texts are looked at in so many rows of each CSV file, of so many files.
+_HEAD_ROWS, _MAX_HEADS = 200, 1000
+_WHOLE, _WITH_FRACTION = re.compile(r"-?\d+"), re.compile(r"-?\d+\.0+")
+_SCIENTIFIC = re.compile(r"-?\d(\.\d+)?[eE]\+\d+")
 _DROP = "Leave such rows out, or fix the job that writes the log."
 
 
@@ -626,27 +630,87 @@ def explain_unusable(opened: OpenLog, plan: QueryPlan, unusable: int, rows: int)
 
 
 def find_rounded_ids(opened: OpenLog) -> list[Finding]:
-    """Report ids that are stored as floats and are too large to be exact, so that different ids became one."""
-    schema, d = opened.schema, opened.dialect
-    names = [name for name in (schema.query, schema.doc, schema.impression) if name is not None]
-    floats = {name: schema.types[name].replace("REAL", "FLOAT") for name in names if schema.types[name] in FLOATS}
-    if not floats:
-        return []
-    ids = {name: d.nan_to_null(d.quote(name), schema.types[name]) for name in floats}
-    counts = [f"COUNT(CASE WHEN ABS({ids[name]}) >= {_EXACT[kind]} THEN 1 END)" for name, kind in floats.items()]
-    found = opened.rows(f"SELECT {', '.join(counts)} FROM log", "Looking for rounded ids")[0]
+    """Report ids that lost digits: floats that are too large to be exact, and texts that were written from floats."""
+    schema = opened.schema
+    names = [name for name in (schema.query, schema.doc, schema.impression, schema.unit) if name is not None]
+    ranked = {name: schema.rankings[name] for name in (schema.query, schema.doc) if name in schema.rankings}
     return [
-        Finding(
-            "rounded-ids",
-            "error",
-            f"{{count}} rows have an id in {name!r} of {_EXACT[kind]:,} or more, which the type {kind} does not hold "
-            "exactly: different ids became one",
-            int(count),
-            remedy="Write the column as BIGINT or VARCHAR at the source of the log: a cast of this file is too late.",
-        )
-        for (name, kind), count in zip(floats.items(), found, strict=True)
-        if count
+        *_find_rounded(opened, "log", {name: schema.types[name] for name in names}, _file_of_floats),
+        *_find_rounded(opened, "rankings", ranked, "the rankings table"),
+        *_find_ids_written_from_floats(opened, names),
     ]
+
+
+def refuse_rounded_ids(opened: OpenLog, table: str, ids: Mapping[str, str], where: str) -> None:
+    """Reject a table with ids, given with their types, that are stored as floats and too large to be exact."""
+    found = list(_find_rounded(opened, table, ids, where))
+    if found:
+        raise UnusableLogError(*found)
+
+
+def _find_rounded(
+    opened: OpenLog, table: str, ids: Mapping[str, str], where: str | Callable[[OpenLog, str], str]
+) -> Iterator[Finding]:
+    """Yield a finding for each id of a table that is stored as a float and too large to be exact."""
+    d = opened.dialect
+    floats = {name: type_ for name, type_ in ids.items() if type_ in FLOATS}
+    if floats:
+        counts = [f"COUNT(CASE WHEN {d.is_rounded(d.quote(name), type_)} THEN 1 END)" for name, type_ in floats.items()]
+        [row] = opened.rows(f"SELECT {', '.join(counts)} FROM {table}", "Looking for rounded ids")
+        for (name, type_), count in zip(floats.items(), row, strict=True):
+            if count:
+                yield rounded_ids(name, type_, int(count), where if isinstance(where, str) else where(opened, name))
+
+
+def _file_of_floats(opened: OpenLog, name: str) -> str:
+    """Return the file that has an id as a float, for a message; the column may have another type in other files."""
+    types = opened.file_columns()
+    files = [file for file in opened.files if not types or types[file].get(name) in FLOATS]
+    return "" if not files else repr(files[0]) + (f" and {len(files) - 1:,} more files" if files[1:] else "")
+
+
+def _find_ids_written_from_floats(opened: OpenLog, names: Sequence[str]) -> Iterator[Finding]:
+    """Yield findings about texts that were written from floats: 7.0 beside 7, or 1.2e+18.
+
+    A program writes a whole column one way, so the first rows of each CSV file show it. Floats of a Parquet file become
+    texts if the column is text in another file.
+    """
+    texts = [name for name in names if opened.schema.types[name] == "VARCHAR"]
+    examples: dict[str, dict[str, tuple[str, str]]] = {name: {} for name in texts}
+    for file in opened.files[:_MAX_HEADS] if texts else ():
+        for name in parquet_float_columns(file, texts):
+            yield _written_two_ways(name, "text or whole numbers", "another file", file, "")
+        for name, values in read_csv_head(file, texts, _HEAD_ROWS).items():
+            for value in values:
+                kind = "whole" if _WHOLE.fullmatch(value) else "fraction" if _WITH_FRACTION.fullmatch(value) else ""
+                kind = kind or ("scientific" if _SCIENTIFIC.fullmatch(value) else "")
+                examples[name].setdefault(kind, (value, file))
+    for name, kinds in examples.items():
+        if "scientific" in kinds:
+            value, file = kinds["scientific"]
+            yield Finding(
+                "rounded-ids",
+                "error",
+                f"Ids in {name!r} of {file!r} were written from fractions, which do not hold all their digits: "
+                "different ids became one",
+                example=f"{name}={value}",
+                remedy="Write the column as whole numbers or as text at the source: a cast of this file is too late.",
+            )
+        elif {"whole", "fraction"} <= kinds.keys():
+            (whole, whole_file), (fraction, file) = kinds["whole"], kinds["fraction"]
+            example = f"{name}={whole} and {name}={fraction}"
+            yield _written_two_ways(name, "whole numbers", repr(whole_file), file, example)
+
+
+def _written_two_ways(name: str, what: str, where: str, file: str, example: str) -> Finding:
+    return Finding(
+        "ids-written-two-ways",
+        "error",
+        f"Ids in {name!r} are {what} in {where} and fractions such as 7.0 in {file!r}, so one id counts as two",
+        example=example or None,
+        remedy="Write the column as whole numbers in all files. Missing values turn it into fractions in pandas: use "
+        "the type Int64 there.",
+    )
 
 
 def find_copied_files(opened: OpenLog) -> list[Finding]:

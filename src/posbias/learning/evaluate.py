@@ -46,11 +46,11 @@ from posbias.estimators.base import (
 from posbias.findings import Finding
 from posbias.harvesting.count import HarvestSettings, check_settings
 from posbias.harvesting.harvest import harvest as harvest_log
-from posbias.harvesting.row_checks import sampling_interval
+from posbias.harvesting.row_checks import refuse_rounded_ids, sampling_interval
 from posbias.judging.compare import fit_harvest, format_change
 from posbias.judging.significance import Contrasts, ratio_from_log
 from posbias.logs.click_log import ClickLog
-from posbias.logs.schema import NESTED, check_id_types, guess_column
+from posbias.logs.schema import EXACT, NESTED, check_id_types, guess_column
 from posbias.progress import Progress, silent, step
 from posbias.sql.evaluation import (
     EvaluatedRanking,
@@ -170,6 +170,8 @@ def evaluate(
     ) as opened:
         # Before the harvest, so that errors in a ranking come early.
         ranking_tables = _read_tables(opened, tables, score)
+        for name, ranking in ranking_tables.items():
+            _refuse_nan_in_frame(name, sources[name], ranking.score)
         harvest = harvest_log(log, max_rank=max_rank, engine=engine, progress=progress, force=force)
         fitted = fit_harvest(harvest, estimator, level)
         fewer = _ranks_before_one_without_clicks(harvest, fitted)
@@ -555,6 +557,23 @@ def _read_columns(opened: OpenLog, name: str, table: str, score: str | None) -> 
     return EvaluatedRanking(table, -1, query, doc, by, used_types, descending)
 
 
+def _refuse_nan_in_frame(name: str, source: Any, column: str) -> None:
+    """Reject NaN among the scores of a pandas frame: DuckDB reads it as NULL, and in a file NaN is an error."""
+    if not type(source).__module__.startswith("pandas") or column not in source:
+        return
+    scores = source[column].to_numpy()
+    nan = int(sum(isinstance(score, float) and score != score for score in scores.tolist()))
+    if nan:
+        raise _not_numeric(name, column, nan, len(scores))
+
+
+def _not_numeric(name: str, column: str, count: int, rows: int) -> PosbiasError:
+    return PosbiasError(
+        f"{count:,} of {rows:,} rows of the ranking {name!r} have NaN or a value that is not a number in column "
+        f"{column!r}, so they cannot be ranked. Give each a number, or NULL to put it last."
+    )
+
+
 def _require_column(name: str, column: str, role: str, types: Mapping[str, str], which: str) -> None:
     if column in types:
         return
@@ -585,19 +604,24 @@ def _score_or_rank(name: str, types: Mapping[str, str], rank: str, score: str | 
 
 def _check_rows(opened: OpenLog, name: str, ranking: EvaluatedRanking) -> None:
     """Reject a ranking with unusable rows."""
+    ids = dict(zip((ranking.query, ranking.doc), ranking.types, strict=False))
+    refuse_rounded_ids(opened, ranking.table, ids, f"the ranking {name!r}")
     sql = ranking_rows(opened.dialect, ranking)
-    [(rows, without_id, not_numeric, scores, low, high)] = opened.rows(sql, "Checking rankings")
+    [(rows, without_id, not_numeric, scores, low, high, inexact)] = opened.rows(sql, "Checking rankings")
     if not scores and not not_numeric:
         what = "has no rows" if not rows else f"has no value in column {ranking.score!r}"
         raise PosbiasError(f"The ranking {name!r} {what}. Expected a row for each query and document with its score.")
     if not_numeric:
-        raise PosbiasError(
-            f"{not_numeric:,} of {rows:,} rows of the ranking {name!r} have NaN or a value that is not a number in "
-            f"column {ranking.score!r}, so they cannot be ranked. Give each a number, or NULL to put it last."
-        )
+        raise _not_numeric(name, ranking.score, not_numeric, rows)
     if without_id:
         raise PosbiasError(
             f"{without_id:,} of {rows:,} rows of the ranking {name!r} have no query or no document. Leave them out."
+        )
+    if inexact:
+        raise PosbiasError(
+            f"{inexact:,} of {rows:,} rows of the ranking {name!r} have a score in column {ranking.score!r}, of type "
+            f"{ranking.types[2]}, beyond {EXACT['DOUBLE']:,}. Scores are compared as DOUBLE, which does not hold such "
+            "numbers exactly, so their order would be lost. Write smaller scores: subtract a constant, or give ranks."
         )
     if scores > 1 and low == high:
         raise PosbiasError(

@@ -37,7 +37,13 @@ from posbias.findings import Finding
 from posbias.harvesting.count import check_findings, check_page_view_ids, check_usable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.page_checks import find_repeats
-from posbias.harvesting.row_checks import find_click_defects, sampling_interval, small_sample
+from posbias.harvesting.row_checks import (
+    find_click_defects,
+    find_rounded_ids,
+    refuse_rounded_ids,
+    sampling_interval,
+    small_sample,
+)
 from posbias.harvesting.tables import PositionCounts
 from posbias.judging.compare import fit_harvest
 from posbias.logs.click_log import ClickLog, Segment
@@ -465,7 +471,8 @@ def _take_profile(opened: OpenLog, plan: QueryPlan, *, force: bool) -> WeightPro
     # Segments in order, those without a value first.
     counts.sort(key=lambda each: ([(value is not None, value or "") for value in each.segment], each.position))
     profile_ = WeightProfile(tuple(counts), ())
-    findings = [*find_click_defects(profile_.positions), *find_repeats(opened, plan, small_sample(opened, rows))]
+    findings = [*find_rounded_ids(opened), *find_click_defects(profile_.positions)]
+    findings += [*find_repeats(opened, plan, small_sample(opened, rows))]
     check_findings(findings, force=force)
     if not profile_.clicks:
         raise LogError("There is no click in the log: nothing can be learned from it.")
@@ -685,6 +692,8 @@ def _check_uncapped(rank_weights: Sequence[RankWeight], profile: WeightProfile, 
 
 def _check_candidates(opened: OpenLog, plan: QueryPlan, candidates: Columns) -> None:
     """Reject candidates without an id, or with ids that are not written as in the log."""
+    ids = {name: candidates.types[name] for name in (plan.schema.query, plan.schema.doc)}
+    refuse_rounded_ids(opened, "candidates", ids, "the candidates")
     [(rows, missing)] = opened.rows(unreadable_candidates(plan, candidates), "Checking candidates")
     if not rows:
         raise LogError("The candidates are empty: the table has columns but no rows.")

@@ -15,7 +15,7 @@ from itertools import product
 
 from posbias._text import listed
 from posbias.errors import LogError
-from posbias.findings import UnusableLogError, unusable
+from posbias.findings import Finding, UnusableLogError, unusable
 from posbias.logs.click_log import DEFAULT_RANKS, NO_RANKER, NO_RANKS, NO_UNIT, ClickLog, DefaultName, Events, Layout
 
 # Common names of the columns of each role, the most certain first. Case and punctuation do not matter.
@@ -40,6 +40,8 @@ _OTHER_NAMES = {
     " session",
 }
 # Types have DuckDB's names here, whatever the engine calls them.
+# From these numbers on, a type does not hold every whole number.
+EXACT = {"DOUBLE": 2**53, "FLOAT": 2**24, "REAL": 2**24}
 INTEGERS = frozenset(
     ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
 )
@@ -489,6 +491,19 @@ def check_id_types(column: str, log_type: str, other_type: str, where: str) -> N
             "An id stored as a fraction may have lost digits, and never equals a whole number. Write both as whole "
             "numbers.",
         )
+
+
+def rounded_ids(column: str, type_: str, count: int, where: str = "") -> Finding:
+    """Return the finding that different ids became one, because they are stored as floats."""
+    return Finding(
+        "rounded-ids",
+        "error",
+        f"{{count}} rows have an id in {column!r} of {EXACT[type_]:,} or more, which the type {type_}"
+        f"{where and f' (in {where})'} does not hold exactly: different ids became one",
+        count,
+        remedy="Write the column as BIGINT or VARCHAR at the source, in JSON as text in quotes: a cast of this file is "
+        "too late.",
+    )
 
 
 def _ids_never_match(one: str, other: str) -> bool:

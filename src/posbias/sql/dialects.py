@@ -24,8 +24,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from posbias.logs.schema import EXACT, NESTED
 from posbias.logs.schema import INTEGERS as INTEGERS
-from posbias.logs.schema import NESTED
 
 # How ids are hashed into buckets, see `Dialect.id_hash`. Harvests of rule 1 hashed each id as the type that held it.
 BUCKET_RULE = 2
@@ -115,6 +115,10 @@ class Dialect:
     def nan_to_null(self, expression: str, type_: str) -> str:
         """Return an id, NULL where it is NaN: NaN stands for a missing id, though in SQL it equals every other NaN."""
         return f"CASE WHEN NOT {self.is_nan(expression)} THEN {expression} END" if type_ in FLOATS else expression
+
+    def is_rounded(self, expression: str, type_: str) -> str:
+        """Return whether an id that is stored as a float is too large to be exact."""
+        return f"ABS({self.nan_to_null(expression, type_)}) >= {EXACT[type_]}"
 
     def is_nan(self, expression: str) -> str:
         """Return whether a number, or a text for one, is NaN."""

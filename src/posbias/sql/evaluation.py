@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from posbias.sql.dialects import Dialect, double_literal
+from posbias.logs.schema import EXACT
+from posbias.sql.dialects import FLOATS, Dialect, double_literal
 from posbias.sql.exposures import in_top_ranks
 from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 
@@ -218,6 +219,14 @@ class EvaluatedRanking:
         """Return SQL for the score, or the rank, as a DOUBLE."""
         raw, kind = d.quote(self.score), self.types[2]
         return d.as_double(raw, kind) if kind == "VARCHAR" else d.cast(raw, "DOUBLE")
+
+    def score_is_rounded(self, d: Dialect) -> str:
+        """Return SQL for whether a whole number is too large to be exact as a DOUBLE."""
+        raw, kind = d.quote(self.score), self.types[2]
+        if kind in FLOATS:
+            return "FALSE"
+        whole = f" AND {raw} NOT LIKE '%.%'" if kind == "VARCHAR" else ""
+        return f"(ABS({self.score_as_double(d)}) >= {EXACT['DOUBLE']}{whole})"
 
     def select_scores(self, d: Dialect) -> str:
         """Return a SELECT of query, doc and a score of which a higher one is better; FROM is left to the caller."""
@@ -467,7 +476,7 @@ def _credits(plan: QueryPlan, rankings: int, *, by_page: bool) -> list[Step]:
 def ranking_rows(d: Dialect, ranking: EvaluatedRanking) -> str:
     """Return the query of how many rows a ranking has: all, without an id, without a number, with a score.
 
-    The least and the greatest score follow.
+    The least and the greatest score follow, and the number of scores that are too large to be exact.
     """
     raw = d.as_text(d.quote(ranking.score))
     # A NaN is found by its text: in SQL it is a number, and greater than all others.
@@ -477,14 +486,15 @@ def ranking_rows(d: Dialect, ranking: EvaluatedRanking) -> str:
             Step(
                 "scores",
                 "The rows of the ranking.",
-                f"{ranking.select_scores(d)}, CASE WHEN {not_a_number} THEN 1 END AS not_a_number\n"
+                f"{ranking.select_scores(d)}, CASE WHEN {not_a_number} THEN 1 END AS not_a_number, "
+                f"CASE WHEN {ranking.score_is_rounded(d)} THEN 1 END AS rounded\n"
                 f"FROM {ranking.table}",
             ),
             Step(
                 "ranking_rows",
                 "How many can be used.",
                 "SELECT COUNT(*), COUNT(CASE WHEN query IS NULL OR doc IS NULL THEN 1 END), COUNT(not_a_number), "
-                "COUNT(score),\n  MIN(score), MAX(score)\nFROM scores",
+                "COUNT(score),\n  MIN(score), MAX(score), COUNT(rounded)\nFROM scores",
             ),
         ]
     )
