@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from posbias.simulation.simulate import blocks_of, draw_rankings
 from posbias.sql.evaluation import EvaluatedRanking, reranked_documents, reranked_pairs, shown_ranks
 from posbias.sql.plan import QueryPlan
 from tests.support import ROOT, oracle
+from tests.support.users import with_users
 
 Row = dict[str, Any]
 Gain = Callable[[int], float]
@@ -788,3 +790,69 @@ def test_the_command_reports_errors_without_a_traceback(wide: pa.Table, tmp_path
         assert done.exit_code == 2, words
         assert message in done.stderr
         assert "Traceback" not in done.output
+
+
+def test_with_units_values_change_as_they_do_without_the_users_of_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = with_users(30, queries=12, max_rank=5, repeats=40, quality=(0.5, 2.0), similarity=0.3)
+    log = posbias.ClickLog(table, unit="user_id")
+    harvest = posbias.harvest(log, max_rank=5)
+    fitted = fit_harvest(harvest, None, 0.95)
+    assert fitted.jackknife_ is not None
+    units = fitted.jackknife_.units
+    assert units is not None
+    made: list[JackknifeValues] = []
+    of = JackknifeValues.of.__func__  # type: ignore[attr-defined]
+    monkeypatch.setattr(JackknifeValues, "of", classmethod(lambda cls, *args: made.append(of(cls, *args)) or made[-1]))
+    evaluate(log, ["ranker:a", "ranker:b"], max_rank=5)
+    by_units = made[0].by_units
+    assert by_units is not None
+
+    rows = rows_of(table)
+    with open_log(log) as opened:
+        bucket = {
+            column: dict(opened.rows(f"SELECT DISTINCT {column}, {opened.dialect.bucket(column, 'BIGINT')} FROM log"))
+            for column in ("query_id", "user_id")
+        }
+    scores: dict[str, dict[Any, dict[Any, float]]] = {name: defaultdict(dict) for name in "ab"}
+    for row, (name, ranks) in product(rows, scores.items()):
+        if (row["ranks"][name] or math.inf) <= 5:
+            ranks[row["query"]][row["doc"]] = -row["ranks"][name]
+
+    def log_ratio(kept: list[Row], p: Any) -> float:
+        one, other = (
+            judge(kept, ranks, p.tolist(), lambda k: GAINS["dcg"](k) * (k <= 5), 5) for ranks in scores.values()
+        )
+        return math.log(other / one)
+
+    for row in rows:
+        row["by_unit"] = bucket["user_id"][row["user_id"]]
+        row["by_both"] = (bucket["query_id"][row["query"]] + row["by_unit"]) % 256
+    for kind, jackknife, values in (
+        ("by_unit", units.by_unit, by_units[0]),
+        ("by_both", units.by_both, by_units[1]),
+    ):
+        curves = fitted.propensity_ * jackknife.deletions / jackknife.propensity
+        numbers = sorted({row[kind] for row in rows})
+        expected = [log_ratio([row for row in rows if row[kind] != b], p) for b, p in zip(numbers, curves, strict=True)]
+        found = np.log(values[:, 3] / values[:, 2])
+        # To first order, which leaves a little of the change out.
+        assert np.corrcoef(found, expected)[0, 1] > 0.99
+        assert np.std(found) == pytest.approx(np.std(expected), rel=0.1)
+
+
+def test_users_who_differ_make_intervals_wider_than_queries_alone_do() -> None:
+    table = with_users(40, queries=200, max_rank=5, quality=(0.5, 2.0), similarity=0.3)
+    ratios = [
+        evaluate(posbias.ClickLog(table, unit=unit), ["ranker:a", "ranker:b"], max_rank=5)["b"].ratio
+        for unit in ("user_id", "none")
+    ]
+    by_both, by_query = (ratio.high / ratio.value for ratio in ratios)
+    assert ratios[0].value == ratios[1].value
+    assert math.log(by_both) > 1.2 * math.log(by_query)
+
+
+def test_few_units_give_no_interval() -> None:
+    table = with_users(4, max_rank=3)
+    ratio = evaluate(posbias.ClickLog(table, unit="user_id"), ["ranker:a", "ranker:b"], max_rank=3)["b"].ratio
+    assert (ratio.low, ratio.high) == (None, None)
+    assert "units (user_id) fill only 4 buckets" in ratio.reason

@@ -39,6 +39,8 @@ from posbias.estimators.base import (
     FEW_DEGREES,
     MIN_BUCKETS,
     ONE_BUCKET_REASON,
+    ONE_UNIT_REASON,
+    Jackknife,
     deletion_weights,
     explain_few_buckets,
     explain_few_degrees,
@@ -52,6 +54,7 @@ from posbias.judging.significance import Contrasts, ratio_from_log
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import EXACT, NESTED, check_id_types, guess_column
 from posbias.progress import Progress, silent, step
+from posbias.sql.dialects import BUCKETS
 from posbias.sql.evaluation import (
     EvaluatedRanking,
     PageKnowledge,
@@ -63,6 +66,7 @@ from posbias.sql.evaluation import (
     reranked_documents,
     reranked_pairs,
     shown_ranks,
+    unit_credit_sums,
 )
 from posbias.sql.plan import QueryPlan
 from posbias.version import __version__
@@ -200,6 +204,10 @@ def evaluate(
         documents = reranked_documents(plan, evaluated, chosen_metric.gain, pages=pages)
         opened.keep("reranked_documents", documents, "Joining the rankings")
         answer = opened.table(credit_sums(plan, len(evaluated), chosen_metric.gain, pages=pages), "Evaluating")
+        unit_credits = None
+        if harvest.units is not None and fitted.jackknife_ is not None:
+            sums = unit_credit_sums(plan, len(evaluated), propensity, chosen_metric.gain, pages=pages)
+            unit_credits = _unit_credits(harvest, fitted, opened.table(sums, "Evaluating by unit"), len(evaluated))
         top = chosen_metric.cutoff or max_rank
         unseen = _unseen_shares(opened, plan, evaluated, top, pages)
         memorised = _memorised(opened, plan, evaluated, float(harvest.impressions.sum()))
@@ -213,7 +221,9 @@ def evaluate(
     findings += [found for name, fit in zip(sources, memorised, strict=True) for found in find_memorised(name, fit)]
     credits_ = _click_credits(harvest, answer, propensity, len(evaluated))
     never_shown = [None if shares is None else shares.never for shares in unseen]
-    evaluation = _make_evaluation(fitted, credits_, chosen_metric, clicks, level, covered, never_shown, findings)
+    evaluation = _make_evaluation(
+        fitted, credits_, unit_credits, chosen_metric, clicks, level, covered, never_shown, findings
+    )
     return replace(evaluation, part=log.part)
 
 
@@ -896,12 +906,11 @@ def find_memorised(name: str, fit: ClickFit | None) -> Iterable[Finding]:
 
 def _click_credits(harvest: Harvest, answer: Answer, propensity: Sequence[float], rankings: int) -> ClickCredits:
     """Return the engine's answer as arrays by bucket and rank: of all that is relevant, of the log, of each ranking."""
-    names = ["worth", "worth_log", *(f"worth_{j}" for j in range(rankings))]
     rank, frequent = answer["rank"], answer["frequent"] != 0
-    worth = np.stack([answer[name] for name in names])
+    worth = _worths(answer, rankings)
     # Rank 0 has the page views.
     pages, clicked = rank == 0, rank > 0
-    credit = np.zeros((len(names), len(harvest.buckets), harvest.max_rank + 1))
+    credit = np.zeros((len(worth), len(harvest.buckets), harvest.max_rank + 1))
     views = np.zeros(len(harvest.buckets))
     bucket = lookup(answer["bucket"], harvest.buckets)
     credit[:, bucket[~frequent], rank[~frequent]] = worth[:, ~frequent]
@@ -915,6 +924,60 @@ def _click_credits(harvest: Harvest, answer: Answer, propensity: Sequence[float]
     counts = rows["rank"], document, rows["clicks"], rows["impressions"]
     found = FrequentQueries.of(worth[:, apart], *counts, served, harvest.max_rank)
     return ClickCredits(credit[..., 1:], views, np.array(propensity), found)
+
+
+def _worths(answer: Answer, rankings: int) -> FloatArray:
+    """Return what clicks are worth by list and row: of all that is relevant, of the log, of each ranking."""
+    return np.stack([answer[name] for name in ("worth", "worth_log", *(f"worth_{j}" for j in range(rankings)))])
+
+
+def _unit_credits(
+    harvest: Harvest, fitted: Estimator[Any], answer: Answer, rankings: int
+) -> tuple[UnitCredits, UnitCredits]:
+    """Return what each bucket of units, and of queries and units, adds to the values, with its refit of the curve."""
+    units = None if fitted.jackknife_ is None else fitted.jackknife_.units
+    assert units is not None
+    assert harvest.units is not None
+    found = []
+    kinds = ((harvest.units.by_unit, units.by_unit), (harvest.units.by_both, units.by_both))
+    for kind, (counted, jackknife) in enumerate(kinds, start=1):
+        first = kind * BUCKETS
+        rows = filter_rows(answer, np.isin(answer["bucket"], counted.buckets + first))
+        bucket = lookup(rows["bucket"] - first, counted.buckets)
+        worth = np.zeros((len(counted.buckets), rankings + 2))
+        worth[bucket] = _worths(rows, rankings).T
+        views = sum_by_index(bucket, rows["views"], len(counted.buckets))
+        found.append(UnitCredits(worth, views, jackknife, units.reason))
+    return found[0], found[1]
+
+
+@dataclass(frozen=True, eq=False)
+class UnitCredits:
+    """What buckets of units add to the values of L lists.
+
+    Attributes:
+        worth: Σ (clicks − exposure · click rate) λ / ρ over documents, plus page views times their worth. (B, L)
+        views: page views by bucket. (B,)
+        jackknife: the curve with its refits without each of the buckets.
+        reason: why there is no interval, if the units fill too few buckets.
+    """
+
+    worth: FloatArray
+    views: FloatArray
+    jackknife: Jackknife
+    reason: str | None = None
+
+    def changes(self, credits: ClickCredits) -> FloatArray | None:
+        """Return how each value changes without each bucket, to first order, (B, L); None without such refits."""
+        if len(self.jackknife.deletions) != len(self.views):
+            return None
+        curve = self.jackknife.propensity
+        used = (credits.propensity > 0) & (curve > 0)
+        ratio = np.where(used, self.jackknife.deletions / np.where(used, curve, 1.0), 1.0)
+        by_curve = (_inverse(ratio) - 1) @ credits.total.T / credits.page_views
+        rest = self.views.sum() - self.views
+        added = self.worth - self.views[:, None] * (self.worth.sum(axis=0) / self.views.sum())
+        return np.asarray(by_curve - added / np.maximum(rest, 1.0)[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -981,6 +1044,12 @@ class ClickCredits:
         """All page views."""
         return float(self.views.sum()) + (self.frequent.views if self.frequent else 0.0)
 
+    @property
+    def total(self) -> FloatArray:
+        """Credit by list and rank, of all queries. (L, M)"""
+        total = self.credit.sum(axis=1)
+        return np.asarray(total if self.frequent is None else total + self.frequent.credit)
+
     def values(self, weights: FloatArray, curves: FloatArray) -> FloatArray:
         """Return Δ of every list, (..., L), for buckets counted `weights` (..., B) times and curves (..., M)."""
         shown = self.propensity > 0
@@ -1005,6 +1074,7 @@ def _inverse(x: FloatArray) -> FloatArray:
 def _make_evaluation(
     fitted: Estimator[Any],
     credits_: ClickCredits,
+    units: tuple[UnitCredits, UnitCredits] | None,
     metric: Metric,
     clicks: int,
     level: float,
@@ -1013,7 +1083,7 @@ def _make_evaluation(
     findings: Sequence[Finding],
 ) -> Evaluation:
     max_degrees = np.inf if fitted.jackknife_ is None else fitted.jackknife_.max_degrees
-    values = JackknifeValues.of(credits_, np.array(credits_.propensity), fitted.deletions_, level, max_degrees)
+    values = JackknifeValues.of(credits_, np.array(credits_.propensity), fitted.deletions_, level, max_degrees, units)
 
     def ranking_result(number: int, name: str, unseen_share: float | None) -> RankingResult:
         return RankingResult(
@@ -1046,7 +1116,10 @@ def _make_evaluation(
 
 @dataclass(frozen=True, eq=False)
 class JackknifeValues:
-    """Values of L lists, (L,), and those without each of the buckets, (B, L), if there are enough buckets."""
+    """Values of L lists, (L,), and those without each of the buckets, (B, L), if there are enough buckets.
+
+    With units, the variance is V_query + V_unit − V_both, but at least V_query, as that of a curve is.
+    """
 
     credits: ClickCredits
     value: FloatArray
@@ -1054,20 +1127,34 @@ class JackknifeValues:
     level: float
     max_degrees: float
     reason: str | None = None
+    by_units: tuple[FloatArray, FloatArray] | None = None
 
     @classmethod
     def of(
-        cls, credits: ClickCredits, curve: FloatArray, refits: FloatArray | None, level: float, max_degrees: float
+        cls,
+        credits: ClickCredits,
+        curve: FloatArray,
+        refits: FloatArray | None,
+        level: float,
+        max_degrees: float,
+        units: tuple[UnitCredits, UnitCredits] | None = None,
     ) -> JackknifeValues:
         """Return the values with the curve, and with its refit without each bucket."""
         buckets = len(credits.views)
         value = credits.values(np.ones(buckets), curve)
         if buckets < MIN_BUCKETS:
             return cls(credits, value, None, level, max_degrees, explain_few_buckets(buckets))
-        if refits is None or len(refits) != buckets:
+        by_units = None
+        if units is not None:
+            by_unit, by_both = (one.changes(credits) for one in units)
+            by_units = None if by_unit is None or by_both is None else (value + by_unit, value + by_both)
+        if units is not None and units[0].reason is not None:
+            return cls(credits, value, None, level, max_degrees, units[0].reason)
+        if refits is None or len(refits) != buckets or (units is not None and by_units is None):
             reason = "the curve has no refits of the same buckets: no interval"
             return cls(credits, value, None, level, max_degrees, reason)
-        return cls(credits, value, credits.values(deletion_weights(buckets), refits), level, max_degrees)
+        deletions = credits.values(deletion_weights(buckets), refits)
+        return cls(credits, value, deletions, level, max_degrees, by_units=by_units)
 
     def ratio(self, one: int, other: int) -> Estimate:
         """Return the ratio of the values of two lists, with its interval on the log scale."""
@@ -1089,21 +1176,37 @@ class JackknifeValues:
         point = float(np.exp(value)) if log else value
         if self.deletions is None or not np.isfinite(value):
             return Estimate(point, reason=self.reason)
-        changes = contrast(self.deletions) - value
-        if not np.isfinite(changes).all():
+        variance, degrees = self._variance(contrast(self.deletions) - value, self.max_degrees)
+        if not np.isfinite(variance):
             return Estimate(point, reason=ONE_BUCKET_REASON)
-        buckets = len(changes)
-        scaled = (changes * np.sqrt((buckets - 1) / buckets))[:, None]
-        sampled = Contrasts.from_deletions(np.array([value]), scaled, self.max_degrees)
-        variance, noise = float(sampled.covariance[0, 0]), self._click_noise(contrast)
+        noise = self._click_noise(contrast)
         # Satterthwaite's degrees of freedom of a sum of which one part is known much better.
-        degrees = sampled.degrees * (1 + noise / variance) ** 2 if variance > 0 else sampled.degrees
-        half = float((t_quantile(degrees, (1 + self.level) / 2) * np.sqrt(variance + noise))[0])
+        few = degrees * (1 + noise / variance) ** 2 if variance > 0 else degrees
+        total, what = variance + noise, "queries"
+        if self.by_units is not None:
+            of_unit, of_both = (self._variance(contrast(refits) - value) for refits in self.by_units)
+            if not np.isfinite([of_unit[0], of_both[0]]).all():
+                return Estimate(point, reason=ONE_UNIT_REASON)
+            added = of_unit[0] - of_both[0]
+            if added > 0:
+                by_query, parts = few, ((variance, degrees), of_unit, of_both)
+                total += added
+                few = total**2 / sum(part**2 / own for part, own in parts)
+                what = "units" if few < FEW_DEGREES <= by_query else what
+        half = float(t_quantile(np.array([few]), (1 + self.level) / 2)[0] * np.sqrt(total))
         ends = value - half, value + half
         low, high = map(ratio_from_log, ends) if log else ends
-        few = float(degrees[0])
-        reason = explain_few_degrees(few) if few < FEW_DEGREES and half > 0 else None
-        return Estimate(point, float(low), float(high), few, reason)
+        reason = explain_few_degrees(few, what) if few < FEW_DEGREES and half > 0 else None
+        return Estimate(point, float(low), float(high), float(few), reason)
+
+    @staticmethod
+    def _variance(changes: FloatArray, max_degrees: float = np.inf) -> tuple[float, float]:
+        """Return the jackknife variance of one number from its changes, (B,), and its degrees of freedom."""
+        if not np.isfinite(changes).all():
+            return float("nan"), 1.0
+        scaled = (changes * np.sqrt((len(changes) - 1) / len(changes)))[:, None]
+        sampled = Contrasts.from_deletions(np.zeros(1), scaled, max_degrees)
+        return float(sampled.covariance[0, 0]), float(sampled.degrees[0])
 
     def _click_noise(self, contrast: Callable[[FloatArray], FloatArray]) -> float:
         """Return the variance of a function of the values that comes from the clicks of frequent queries."""

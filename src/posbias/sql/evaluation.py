@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from posbias.logs.schema import EXACT
-from posbias.sql.dialects import FLOATS, Dialect, double_literal
+from posbias.sql.dialects import BUCKETS, FLOATS, Dialect, double_literal
 from posbias.sql.exposures import in_top_ranks
-from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
+from posbias.sql.plan import BY_BOTH, QueryPlan, Step, bucket_columns, bucket_steps, comma, render, shown_steps
 
 # "whole": every page view shows all ranks down to the same one. Otherwise, whether each row names its page view.
 PageKnowledge = Literal["whole", "known", "unknown"]
@@ -37,7 +37,6 @@ def shown_ranks(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], propensit
     """
     plan = _without_window(plan)
     d, known, rankers = plan.dialect, plan.schema.layout.ranks_known, _evaluated_rankers(rankings)
-    p = " ".join(f"WHEN {k} THEN {double_literal(value)}" for k, value in enumerate(propensity, start=1))
     if known:
         ranks = [f"MIN(CASE WHEN rank_{i} <= {plan.max_rank} THEN rank_{i} END) AS ranker_{i}" for i in rankers]
     else:
@@ -51,7 +50,7 @@ def shown_ranks(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], propensit
                 "Each (query, document) at each rank, whichever ranker put it there.",
                 "SELECT "
                 + comma("query", "doc", "position AS rank", f"{d.total('impressions')} AS impressions", ranks)
-                + f",\n  {d.total('clicks')} AS clicks, CASE position {p} ELSE 0e0 END AS p\nFROM shown\n"
+                + f",\n  {d.total('clicks')} AS clicks, {_propensity_case(propensity)} AS p\nFROM shown\n"
                 # An aggregated row may have no impressions.
                 f"WHERE {counted}{' AND impressions > 0' if plan.schema.aggregated else ''}\n"
                 "GROUP BY query, doc, position",
@@ -127,6 +126,82 @@ def credit_sums(plan: QueryPlan, rankings: int, gain: Callable[[str], str], *, p
         gain (callable): from SQL for a rank to SQL for what a relevant document is worth there.
         pages (str): "whole", "known" or "unknown": see `PageKnowledge`.
     """
+    return render([*_gains(rankings, gain), *_credits(plan, rankings, by_page=pages == "known")])
+
+
+def unit_credit_sums(
+    plan: QueryPlan, rankings: int, propensity: Sequence[float], gain: Callable[[str], str], *, pages: PageKnowledge
+) -> str:
+    """Return the query of what each bucket of units adds to the sums of `credit_sums`, and each of queries and units.
+
+    It reads `reranked_documents` and the log. Buckets are numbered as in a harvest of a log with units. A sum is
+    Σ (C_u − E_u C / E) λ / ρ over documents, with C_u clicks and the exposure E_u in the bucket, plus the page views of
+    each query in the bucket times what one of them is worth. The arguments are as in `credit_sums` and `shown_ranks`.
+    """
+    plan = _without_window(plan)
+    gains = {"worth": "1e0", "worth_log": "gain_log", **{f"worth_{j}": f"gain_{j}" for j in range(rankings)}}
+    residual = "(u.clicks - u.exposure * g.clicks / g.exposure) * g.views / g.exposure"
+    residuals = comma([f"SUM({residual} * {text}) AS {name}" for name, text in gains.items()])
+    worths = comma([f"SUM(clicks / exposure * {text}) AS {name}" for name, text in gains.items()])
+    of_pages = comma([f"SUM(p.views * COALESCE(w.{name}, 0e0)) AS {name}" for name in gains])
+    buckets = "unit_bucket, both_bucket"
+    return render(
+        [
+            *_gains(rankings, gain),
+            Step(
+                "clicked",
+                "The clicked documents with their gains in each ranking and in the pages that were shown.",
+                f"SELECT g.*, {_gain_as_shown(by_page=pages == 'known')} AS gain_log\nFROM gains g\n"
+                "JOIN page_views v ON g.query = v.query\nWHERE g.clicks > 0 AND g.exposure > 0",
+            ),
+            *shown_steps(plan, ranks=False),
+            *bucket_steps(plan, "shown"),
+            Step(
+                "unit_rows",
+                "Each row with the bucket of its unit.",
+                f"SELECT query, doc, position, impressions, clicks, {bucket_columns(plan)}\nFROM with_buckets\n"
+                f"WHERE {_counted_rows(plan)}",
+            ),
+            Step(
+                "unit_documents",
+                "The clicks on each document and its exposure, by bucket of units.",
+                f"SELECT query, doc, {buckets}, SUM(clicks) AS clicks,\n"
+                f"  SUM(impressions * {_propensity_case(propensity)}) AS exposure\nFROM unit_rows\n"
+                f"GROUP BY query, doc, {buckets}",
+            ),
+            Step(
+                "unit_views",
+                "The page views of each query, by bucket of units.",
+                f"SELECT query, {buckets}, MAX(n) AS views\nFROM (\n  SELECT query, {buckets}, SUM(impressions) AS n "
+                f"FROM unit_rows GROUP BY query, {buckets}, position\n) r\nGROUP BY query, {buckets}",
+            ),
+            Step(
+                "query_worth",
+                "What one page view of a query is worth.",
+                f"SELECT query, {worths}\nFROM clicked\nGROUP BY query",
+            ),
+            Step(
+                "unit_worth",
+                "Clicks above what the exposure in the bucket explains, and page views.",
+                f"SELECT {buckets}, 0e0 AS views, {residuals}\nFROM unit_documents u\n"
+                f"JOIN clicked g ON u.query = g.query AND u.doc = g.doc\nGROUP BY {buckets}\nUNION ALL\n"
+                f"SELECT {buckets}, 1e0 * SUM(views) AS views, {of_pages}\nFROM unit_views p\n"
+                f"LEFT JOIN query_worth w ON p.query = w.query\nGROUP BY {buckets}",
+            ),
+            Step(
+                "unit_credits",
+                "The same by bucket of units, and by bucket of queries and units.",
+                f"SELECT CASE WHEN GROUPING(unit_bucket) = 0 THEN {BUCKETS} + unit_bucket ELSE {BY_BOTH} + both_bucket "
+                "END AS bucket,\n  SUM(views) AS views, "
+                + comma([f"SUM({name}) AS {name}" for name in gains])
+                + "\nFROM unit_worth\nGROUP BY GROUPING SETS ((unit_bucket), (both_bucket))",
+            ),
+        ]
+    )
+
+
+def _gains(rankings: int, gain: Callable[[str], str]) -> list[Step]:
+    """Return the steps that end in `gains`, what a relevant document is worth in each ranking, and in `page_views`."""
     shared = [
         Step(
             f"shared_gains_{j}",
@@ -143,7 +218,7 @@ def credit_sums(plan: QueryPlan, rankings: int, gain: Callable[[str], str], *, p
         f"LEFT JOIN shared_gains_{j} s_{j} ON d.query = s_{j}.query AND d.rank_{j} = s_{j}.rank"
         for j in range(rankings)
     ]
-    steps = [
+    return [
         *shared,
         Step(
             "gains",
@@ -159,7 +234,6 @@ def credit_sums(plan: QueryPlan, rankings: int, gain: Callable[[str], str], *, p
             "GROUP BY query",
         ),
     ]
-    return render([*steps, *_credits(plan, rankings, by_page=pages == "known")])
 
 
 def reranked_pairs(plan: QueryPlan, rankings: Sequence[int], every: int) -> str:
@@ -318,6 +392,12 @@ def _without_window(plan: QueryPlan) -> QueryPlan:
 def _evaluated_rankers(rankings: Sequence[EvaluatedRanking]) -> list[int]:
     """Return the numbers of the rankers of the log that are evaluated."""
     return list(dict.fromkeys(ranking.ranker for ranking in rankings if not ranking.table))
+
+
+def _propensity_case(propensity: Sequence[float]) -> str:
+    """Return SQL for p_k / p_1 of the position of a row."""
+    values = " ".join(f"WHEN {k} THEN {double_literal(value)}" for k, value in enumerate(propensity, start=1))
+    return f"CASE position {values} ELSE 0e0 END"
 
 
 def _counted_rows(plan: QueryPlan) -> str:
