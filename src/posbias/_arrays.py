@@ -21,8 +21,8 @@ BoolArray = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
 T = TypeVar("T")
 S = TypeVar("S")
-# Up to this many possible combinations of values, a table is faster than sorting.
-_DIRECT = 2**24
+# A table of all possible values is faster than sorting if it has at most this many, and at most so many for each row.
+_DIRECT, _DIRECT_PER_ROW = 2**24, 8
 # This many rows at a time stay in the cache, and their temporary arrays need no new memory from the system.
 _BLOCK = 2**16
 # The names of threads that compute start with this.
@@ -54,7 +54,7 @@ def group(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     if is_sorted(key):
         begins = starts_of_runs(key)
         return np.flatnonzero(begins), np.cumsum(begins) - 1
-    if size > _DIRECT:
+    if not _fits_table(key, size):
         order = sorted_order(key, size)
         begins = starts_of_runs(key[order])
         which = np.empty(len(key), dtype=np.int64)
@@ -124,7 +124,7 @@ def add_by_index(where: IntArray, values: IntArray, size: int) -> IntArray:
 
 def distinct(values: IntArray, size: int) -> IntArray:
     """Return the distinct values of whole numbers below `size`, sorted."""
-    if size > _DIRECT:
+    if not _fits_table(values, size):
         # Faster than np.unique, which builds a hash table.
         ordered = np.sort(values)
         return ordered[starts_of_runs(ordered)]
@@ -133,24 +133,9 @@ def distinct(values: IntArray, size: int) -> IntArray:
     return np.flatnonzero(held)
 
 
-def runs(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """Return an order of rows in which equal combinations of values (none negative) are adjacent, and their starts."""
-    # As few keys as hold all columns: the first is sorted fast, the others by a stable sort.
-    keys, size = [np.zeros(len(columns[0]), dtype=np.int64)], 1
-    for column in columns:
-        span = int(column.max(initial=0)) + 1
-        if size * span < 2**62:
-            keys[-1], size = keys[-1] * span + column, size * span
-        else:
-            keys, size = [*keys, column], span
-    order = np.argsort(keys[0])
-    for key in keys[1:]:
-        order = order[np.argsort(key[order], kind="stable")]
-    begins = np.zeros(len(order), dtype=np.bool_)
-    begins[:1] = True
-    for key in (key[order] for key in keys):
-        begins[1:] |= key[1:] != key[:-1]
-    return order, np.flatnonzero(begins)
+def _fits_table(values: IntArray, size: int) -> bool:
+    """Return whether a table with a place for each number below `size` is faster than sorting the values."""
+    return size <= min(_DIRECT, _DIRECT_PER_ROW * max(len(values), _BLOCK // _DIRECT_PER_ROW))
 
 
 def blocks(size: int) -> list[slice]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import posbias
 from posbias.harvesting import count as natural_variation
-from posbias.sql import exposures
+from posbias.harvesting.tables import canonical
+from posbias.sql import exposures, plan
 
 CELL = ("stratum", "bucket", "rank", "pairs", "impressions", "clicks")
 IDS = {
@@ -33,15 +35,19 @@ def test_frequent_pairs_are_counted_like_others(ids: str, max_rank: int, monkeyp
     )
     assert (wanted.table.impressions >= 32 * wanted.table.pairs).any()
     assert (wanted.table.impressions < 32 * wanted.table.pairs).any()
+    # A pair that is shown 32 times is frequent enough for this test.
+    monkeypatch.setattr(plan, "RANK_BITS", 5)
+    monkeypatch.setattr(exposures, "RANK_BITS", 5)
     for most, rows in ((20_000, 2**26), (0, 2**26), (20_000, 0)):
         monkeypatch.setattr(natural_variation, "_MAX_SELECTED_QUERIES", most)
         # With more rows than their number counts, they are counted beside it.
         monkeypatch.setattr(exposures, "_MOST_ROWS", rows)
         found = posbias.harvest(posbias.ClickLog(log, ranker="none"), max_rank=max_rank)
         assert strata_of(found) == strata_of(wanted)
+        assert_canonical(found)
 
 
-@pytest.mark.parametrize("views", [31, 32, 33, 64, 1000])
+@pytest.mark.parametrize("views", [31, 1023, 1024, 1025])
 def test_packed_digits_hold_their_range(views: int, monkeypatch: Any) -> None:
     """A pair shown and clicked so often at the last rank of a number of digits, and once at the first."""
     rows = [("q", "d", 10)] * (views - 1) + [("q", "d", 1)]
@@ -53,6 +59,28 @@ def test_packed_digits_hold_their_range(views: int, monkeypatch: Any) -> None:
             (1, 1, 1),
             (10, *[views - 1] * 2),
         ]
+
+
+@pytest.mark.parametrize("ranker", ["ranker", "none"])
+def test_the_order_of_rows_does_not_matter(ranker: str) -> None:
+    """Also with a ranker that shows documents at several ranks, which are counted separately."""
+    log = posbias.simulate(posbias.World(queries=60, repeats=20, max_rank=5, seed=2), "replay")
+    rows = np.random.default_rng(1).permutation(len(log))
+    names = pa.array(np.where(np.arange(len(log)) % 7 == 0, "mixed", log["ranker"].to_pylist()).tolist())
+    log = log.set_column(2, "ranker", names).append_column("half", pa.array((np.arange(len(log)) % 2).astype(str)))
+    found = [
+        posbias.harvest(posbias.ClickLog(table, ranker=ranker), max_rank=5, by="half", force=True)
+        for table in (log, log.take(rows))
+    ]
+    assert_canonical(found[0])
+    for name, column in found[0].table.columns().items():
+        assert np.array_equal(column, getattr(found[1].table, name)), name
+
+
+def assert_canonical(harvest: posbias.Harvest) -> None:
+    """Merging equal strata leaves the table as it is."""
+    merged = canonical(harvest.table).columns()
+    assert all(np.array_equal(column, merged[name]) for name, column in harvest.table.columns().items())
 
 
 def strata_of(harvest: posbias.Harvest) -> list[Any]:

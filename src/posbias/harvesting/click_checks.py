@@ -61,6 +61,8 @@ _MAX_PERIODS = 3
 # Clicks follow the document if its click rate at a rank at least twice as deep is at least this share (with 99%
 # confidence), though the click rates of these ranks fall to less than _STEEP.
 _FLAT, _STEEP, _FLAT_QUANTILE = 0.85, 0.5, 2.33
+# About this many cells are enough to see it, but at least one of so many buckets.
+_FLAT_CELLS, _FLAT_BUCKETS = 2**17, 8
 # Page views are those of crawlers if at most this share of them can be those of users; fewer page views than these, or
 # than this share of all, do not matter.
 _MAX_USERS_SHARE, _MIN_CRAWLED, _MIN_CRAWLED_SHARE = 0.1, 10, 0.001
@@ -565,8 +567,11 @@ def find_flat_curve(cells: Cells) -> list[Finding]:
     Strata are numbered as `merge_equal_strata` does: each is in one segment and one bucket.
 
     It compares the click rates of the same stratum at two ranks, one at least twice as deep as the other, by the rate
-    ratio of Mantel and Haenszel, with a variance from buckets.
+    ratio of Mantel and Haenszel, with a variance from buckets. Some of the buckets of a large log are enough.
     """
+    every = min(len(cells) // _FLAT_CELLS, _FLAT_BUCKETS)
+    if every > 1:
+        cells = cells.where(cells.bucket % every == 0)
     clicked = sum_by_index(cells.stratum, cells.clicks, int(cells.stratum.max(initial=-1)) + 1) > 0
     if not clicked.any():
         return []

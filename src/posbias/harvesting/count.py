@@ -103,8 +103,8 @@ class CountedLog:
         kind (str): what the table holds: "signatures", "exposures" or "pairs".
         rankers (tuple of str): the names of the rankers, sorted.
         segments (list of tuples): the segments that the numbers in the table stand for.
-        pending (Cells, PairSums or Future): the table, or a future of it. The table may be built while the engine runs
-            the next query.
+        pending (Cells, PairSums or Future): the table in canonical order, or a future of it. The table may be built
+            while the engine runs the next query.
         rows (RowCounts): how many rows were counted and left out.
         findings (list of Finding): what was found while counting.
         by_units (tuple of tables, default ()): the same counts by bucket of units, and by bucket of queries and units.
@@ -147,13 +147,13 @@ def count_signatures(opened: OpenLog, settings: HarvestSettings) -> CountedLog:
     if answer is None:
         return _sum_signatures(opened, plan)
     from posbias.engines.base import filter_rows, segment_numbers
-    from posbias.harvesting.tables import cells_from_signatures, split_buckets
+    from posbias.harvesting.tables import canonical, cells_from_signatures, split_buckets
 
     counts = _count_coded_rows(opened, plan, answer)
     counted = filter_rows(answer, answer["code_0"] >= 0)
     segment, segments = segment_numbers(counted, plan.segments)
     counts_by_kind = cells_from_signatures(counted, segment, plan.coding)
-    cells, *by_units = split_buckets(counts_by_kind, bucketings(plan.schema))
+    cells, *by_units = map(canonical, split_buckets(counts_by_kind, bucketings(plan.schema)))
     # A second table has the ranks of all rankers, whichever was shown; columns may lack them.
     one_sided = find_one_sided_cells(cells, plan.rankers) if plan.schema.layout.ranks_in == "columns" else []
     findings = [*_find_left_out(opened, plan, counts), *one_sided]
@@ -173,14 +173,14 @@ def known_rankers(opened: OpenLog) -> tuple[str, ...]:
 def _sum_signatures(opened: OpenLog, plan: QueryPlan) -> CountedLog:
     """Sum over intervention sets, because there are too many signatures to keep."""
     from posbias.engines.base import filter_rows
-    from posbias.harvesting.tables import busiest_ranks, pair_sums, split_buckets
+    from posbias.harvesting.tables import busiest_ranks, canonical, pair_sums, split_buckets
 
     totals = opened.table(signature_sql.signature_totals(plan), "Counting page views")
     counts = _count_coded_rows(opened, plan, totals)
     totals = filter_rows(totals, totals["code_0"] >= 0)
     sums = opened.table(signature_sql.signature_pair_sums(plan, busiest_ranks(totals, len(plan.rankers))), "Summing")
     all_sums, segments = pair_sums(totals, sums, plan.segments)
-    table, *by_units = split_buckets(all_sums, bucketings(plan.schema))
+    table, *by_units = map(canonical, split_buckets(all_sums, bucketings(plan.schema)))
     findings = _find_left_out(opened, plan, counts)
     return CountedLog("pairs", plan.rankers, segments, table, counts, findings, tuple(by_units))
 
@@ -309,9 +309,8 @@ def _count_one_pass(
 
     def make_cells() -> Cells:
         split = row_count(answers[0])
-        parts = [tables.cells_from_exposures(answers[0], segment[:split], plan.masks, packed)]
-        parts += [tables.cells_from_rows(rest, segment[split:]) for rest in answers[1:]]
-        return tables.Cells.concatenate(tables.renumber_strata(parts))
+        others = tables.cells_from_rows(answers[1], segment[split:]) if non_functional else None
+        return tables.cells_from_exposures(answers[0], segment[:split], plan.masks, packed, others)
 
     findings = [*find_non_functional(non_functional, pairs), *_find_replay(plan, settings)]
     return CountedLog("exposures", plan.rankers, segments, run_in_background(make_cells), counts, findings)
@@ -330,12 +329,12 @@ def _count_cells(plan: QueryPlan, settings: HarvestSettings, counts: RowCounts, 
     check_non_functional(settings.non_functional, non_functional, pairs)
     counts = replace(counts, non_functional_pairs=non_functional)
     findings = [*find_non_functional(non_functional, pairs), *_find_replay(plan, settings)]
-    return CountedLog("exposures", plan.rankers, segments, cells, counts, findings)
+    return CountedLog("exposures", plan.rankers, segments, tables.canonical(cells), counts, findings)
 
 
 def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: HarvestSettings, counts: RowCounts) -> CountedLog:
     """Sum over intervention sets with the weighting of the harvest, because there are too many strata to keep."""
-    from posbias.harvesting.tables import busiest_ranks, pair_sums
+    from posbias.harvesting.tables import busiest_ranks, canonical, pair_sums
 
     _check_ids(opened, plan, counts)
     findings = _find_replay(plan, settings)
@@ -349,7 +348,7 @@ def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: HarvestSettings, 
     page_view_ranks = busiest_ranks(totals, len(plan.rankers))
     sums = opened.table(exposure_sql.exposure_pair_sums(plan, settings.weighting, page_view_ranks), "Summing")
     table, segments = pair_sums(totals, sums, plan.segments)
-    return CountedLog("pairs", plan.rankers, segments, table, counts, findings)
+    return CountedLog("pairs", plan.rankers, segments, canonical(table), counts, findings)
 
 
 def _find_replay(plan: QueryPlan, settings: HarvestSettings) -> list[Finding]:
@@ -422,43 +421,38 @@ def _packed_rank_cells(
     Pairs with more impressions than fit into packed counts are counted by a second query.
     """
     packed = exposure_sql.pack_by_rank(plan, counts.rows)
-    # The answer has a row for each distinct number of clicks, about 1.6 for each stratum in a log of ten million rows.
+    # The answer has a row for each distinct number of clicks, up to 1.6 for each stratum in a log of ten million rows.
     answer = opened.table_up_to(exposure_sql.packed_rank_exposures(plan, packed), 2 * max_strata, "Harvesting")
     if answer is None:
         return None
     from posbias._arrays import run_in_background
-    from posbias.engines.base import filter_rows, merge_segments, row_count, segment_numbers
+    from posbias.engines.base import filter_rows, row_count, segment_numbers, stack_columns
     from posbias.harvesting import tables
 
     bucket = answer["bucket"]
     _check_counted_ids(opened, plan, counts, answer)
     counted = filter_rows(answer, bucket >= 0)
-    segment, segments = segment_numbers(counted, plan.segments)
-    cells = run_in_background(lambda: tables.cells_from_packed_ranks(counted, segment, packed))
     # Rows of pairs that are too frequent hold the number of their query in place of impressions.
     frequent_queries = answer["packed_impressions_0"][bucket == exposure_sql.TOO_FREQUENT]
-    frequent = None
+    answers = [counted]
     if len(frequent_queries):
         queries = sorted(set(frequent_queries.tolist()))
         sql = exposure_sql.frequent_pair_cells(plan, queries if len(queries) <= _MAX_SELECTED_QUERIES else ())
         frequent = opened.table_up_to(sql, max_strata, "Harvesting frequent pairs")
         if frequent is None:
             return None
-    if row_count(counted) > max_strata and cells.result().stratum.max(initial=-1) >= max_strata:
-        return None
-    if frequent is None:
-        return cells, segments
-    frequent_segment, frequent_segments = segment_numbers(frequent, plan.segments)
-    all_segments = merge_segments([segments, frequent_segments])
+        answers.append(frequent)
+    segment, segments = segment_numbers(stack_columns(answers, ["bucket", *plan.segments]), plan.segments)
 
     def make_cells() -> Cells:
-        parts = [
-            cells.result().renumber_segments(segments, all_segments),
-            tables.cells_from_rows(frequent, frequent_segment).renumber_segments(frequent_segments, all_segments),
-        ]
-        return tables.Cells.concatenate(tables.renumber_strata(parts))
+        split = row_count(counted)
+        others = [tables.cells_from_rows(frequent, segment[split:]) for frequent in answers[1:]]
+        return tables.cells_from_packed_ranks(counted, segment[:split], packed, *others)
 
-    return run_in_background(make_cells), all_segments
+    cells = run_in_background(make_cells)
+    if row_count(counted) > max_strata and cells.result().stratum.max(initial=-1) >= max_strata:
+        return None
+    return cells, segments
 
 
 # ---- First scan of a replay

@@ -39,7 +39,7 @@ from posbias.harvesting.files import (
     read_settings,
     segment_columns,
 )
-from posbias.harvesting.harvest import Harvest, canonical
+from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.row_checks import (
     RowCounts,
     check_non_functional,
@@ -51,6 +51,7 @@ from posbias.harvesting.row_checks import (
 )
 from posbias.harvesting.tables import (
     Cells,
+    canonical,
     cells_from_signatures,
     count_non_functional,
     count_pairs,

@@ -72,7 +72,6 @@ from posbias.harvesting.tables import (
     busiest_rank_index,
     count_positions,
     largest_shortfall,
-    merge_equal_strata,
     sort_cells,
     strata_from_cells,
 )
@@ -161,7 +160,7 @@ def harvest(
         sample = small_sample(opened, counted.rows.rows)
         repeats = find_repeats(opened, plan, sample)
         patterns = find_click_patterns(opened, plan, sample.beginning)
-        table = canonical(counted.table)
+        table = counted.table
         click_defects = [*find_click_defects(count_positions(table))]
         # Clicks that were joined without the page view explain a flat curve.
         flat = find_flat_curve(table) if isinstance(table, Cells) and not any_error(patterns) else []
@@ -200,7 +199,7 @@ def harvest(
             },
             findings=tuple(findings),
         )
-        return found.with_units(opened.schema.unit, [canonical(units) for units in counted.by_units])
+        return found.with_units(opened.schema.unit, counted.by_units)
 
 
 @dataclass(frozen=True, eq=False)
@@ -528,11 +527,6 @@ class Units:
     def map(self, change: Callable[[Harvest], Harvest]) -> Units:
         """Return the units with both harvests changed."""
         return Units(self.column, change(self.by_unit), change(self.by_both))
-
-
-def canonical(table: Cells | PairSums) -> Cells | PairSums:
-    """Return counts in a canonical order, with equal strata merged."""
-    return merge_equal_strata(table) if isinstance(table, Cells) else table
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from posbias.harvesting.overlaps import (
     refuse_shared_page_views,
 )
 from posbias.harvesting.row_checks import MIXED_ENGINES, MIXED_UNITS, RowCounts
-from posbias.harvesting.tables import Cells, PairSums, concatenate, merge_equal_strata, merge_equal_sums
+from posbias.harvesting.tables import Cells, PairSums, canonical, concatenate
 from posbias.logs.click_log import Segment
 from posbias.progress import step
 
@@ -145,8 +145,7 @@ def _refuse_other_rules(harvests: Sequence[Harvest]) -> None:
 
 def _added(tables: Sequence[Cells | PairSums]) -> Cells | PairSums:
     """Return the counts of tables of one kind in one table, with equal strata and sums merged."""
-    table = concatenate(tables)
-    return merge_equal_strata(table) if isinstance(table, Cells) else merge_equal_sums(table)
+    return canonical(concatenate(tables))
 
 
 def _renamed(harvest: Harvest, rankers: tuple[str, ...], segments: tuple[Segment, ...]) -> Cells | PairSums:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -38,22 +38,20 @@ from posbias._arrays import (
     lookup,
     map_threads,
     ranges,
-    runs,
     sorted_order,
     starts_of_runs,
     sum_by_index,
 )
 from posbias.engines.base import Answer, row_count, segment_numbers, stack_columns
-from posbias.logs.click_log import Segment
 from posbias.sql.dialects import BUCKETS
-from posbias.sql.plan import PackedCounts, RankMasks, SignatureCoding
+from posbias.sql.plan import PackedCounts, PackedRanks, RankMasks, SignatureCoding
 
 # With fewer page views than this, comparisons with a ranker are mostly noise.
 MIN_PAGE_VIEWS = 30
 # Up to this many combinations of segment, bucket, ranker and rank have a place each in an array.
 _MAX_TOTALS = 2**22
 # The rank, pairs, impressions and clicks of some cells.
-_CellValues = tuple[AnyArray | int, IntArray | int, IntArray, IntArray]
+_CellValues = tuple[AnyArray | int, IntArray | int, IntArray, IntArray | int]
 # A ranker has a shortfall if it showed less than this share of the expected impressions, and if the difference exceeds
 # this many standard errors.
 _RANKER_SHARE, _STANDARD_ERRORS = 0.85, 5.0
@@ -136,13 +134,6 @@ class Cells(_Table):
         segment, bucket, ranker, rank = totals
         pairs, impressions, clicks = sums
         return Cells(segment, bucket, np.zeros_like(bucket), pairs, ranker, rank, impressions, clicks)
-
-    def renumber_segments(self, segments: list[Segment], among: list[Segment]) -> Cells:
-        """Return the cells with segments, which are numbered as in `segments`, numbered as in `among`."""
-        if segments == among[: len(segments)]:
-            return self
-        number = {key: i for i, key in enumerate(among)}
-        return replace(self, segment=np.array([number[key] for key in segments], dtype=np.int64)[self.segment])
 
 
 @dataclass(frozen=True)
@@ -244,24 +235,44 @@ def cells_from_signatures(answer: Answer, segment: IntArray, coding: SignatureCo
     return _fill_cells(len(ranks), segment[first], bucket[first], lambda ranker, rows: ranks[ranker][rows], values)
 
 
-def cells_from_exposures(answer: Answer, segment: IntArray, masks: RankMasks, packed: PackedCounts | None) -> Cells:
-    """Return the cells of a replay in which each ranker shows a pair at one rank.
+def cells_from_exposures(
+    answer: Answer, segment: IntArray, masks: RankMasks, packed: PackedCounts | None, others: Cells | None = None
+) -> Cells:
+    """Return the cells of a replay in which each ranker shows a pair at one rank, in canonical order.
 
-    The rank is a bit of a mask. Counts are packed into integers, or have a column for each ranker.
+    The rank is a bit of a mask. Counts are packed into integers, or have a column for each ranker. `others` are the
+    cells of pairs that were counted separately.
     """
 
-    def counts(name: str, ranker: int, rows: IntArray) -> IntArray:
-        return packed.read(answer, f"packed_{name}", ranker, rows) if packed else answer[f"{name}_{ranker}"][rows]
+    def read(name: str, ranker: int | IntArray, rows: IntArray | slice) -> IntArray:
+        if packed:
+            return packed.read(answer, f"packed_{name}", ranker, rows)
+        return np.stack([answer[f"{name}_{i}"] for i in range(masks.rankers)])[ranker, rows]
+
+    codes = []
+    for ranker in range(masks.rankers):
+        shown, bits = read("impressions", ranker, slice(None)), masks.read(answer, ranker, slice(None))
+        span = int(shown.max(initial=0)) + 1
+        code = np.where(bits > 0, _rank_of_bit(bits) * span + shown, 0)
+        codes.append(_number_values(code, (masks.max_rank + 1) * span))
+    example, exposure = group(codes)
 
     def values(ranker: int, row: IntArray) -> _CellValues:
-        # Rank k is bit k - 1: the number of bits up to and including it is k.
-        rank = np.bitwise_count((masks.read(answer, ranker, row) << 1) - 1)
-        pairs = answer["pairs"][row]
-        return rank, pairs, counts("impressions", ranker, row) * pairs, counts("clicks", ranker, row)
+        rank = _rank_of_bit(masks.read(answer, ranker, example[row]))
+        return rank, 1, read("impressions", ranker, example[row]), 0
 
-    return _fill_cells(
-        masks.rankers, segment, answer["bucket"], lambda ranker, rows: masks.read(answer, ranker, rows), values
+    none = np.zeros_like(example)
+    exposures = _fill_cells(
+        masks.rankers, none, none, lambda ranker, rows: masks.read(answer, ranker, example[rows]), values
     )
+    return _cells_in_order(
+        exposures, exposure, answer, segment, lambda row, ranker, rank: read("clicks", ranker, row), others
+    )
+
+
+def _rank_of_bit(bits: IntArray) -> IntArray:
+    """Return rank k for the mask of bit k - 1: the number of bits up to and including it."""
+    return np.asarray(np.bitwise_count((bits << 1) - 1), dtype=np.int64)
 
 
 def packed_counts_fit(answers: Sequence[Answer], packed: PackedCounts, rows: int) -> bool:
@@ -283,28 +294,124 @@ def packed_counts_fit(answers: Sequence[Answer], packed: PackedCounts, rows: int
     return total == rows and all(largest < 1 << packed.bits for _, largest in counted)
 
 
-def cells_from_packed_ranks(answer: Answer, segment: IntArray, packed: PackedCounts) -> Cells:
-    """Return the cells of a replay that names no ranker, whose counts by rank are packed into integers."""
-    names = packed.names("packed_impressions")
-    order, starts = runs([segment, answer["bucket"], *(answer[name] for name in names)])
-    first = order[starts]
-    impressions = {name: answer[name][first] for name in names}
-    clicks = {name: answer[name][order] for name in packed.names("packed_clicks")}
-    pairs = answer["pairs"][order]
-    pairs_of_stratum = np.add.reduceat(pairs, starts)
-    clicks_at = [
-        np.add.reduceat(packed.read(clicks, "packed_clicks", place) * pairs, starts) for place in range(packed.slots)
-    ]
+def cells_from_packed_ranks(
+    answer: Answer, segment: IntArray, packed: PackedRanks, others: Cells | None = None
+) -> Cells:
+    """Return the cells of a replay that names no ranker, whose counts by rank are packed into integers.
 
-    def impressions_at(place: int, rows: IntArray | slice) -> IntArray:
-        return packed.read(impressions, "packed_impressions", place, rows)
+    They are in canonical order. `others` are the cells of pairs that were counted separately.
+    """
+    example, exposure = group([_number_values(answer[name], 2**62) for name in packed.names("packed_impressions")])
 
-    def values(place: int, row: IntArray) -> _CellValues:
-        pairs_here = pairs_of_stratum[row]
-        return place + 1, pairs_here, impressions_at(place, row) * pairs_here, clicks_at[place][row]
+    def impressions(place: int, rows: IntArray | slice) -> IntArray:
+        return packed.read(answer, "packed_impressions", place, example[rows])
 
-    cells = _fill_cells(packed.slots, segment[first], answer["bucket"][first], impressions_at, values)
-    return replace(cells, ranker=np.zeros_like(cells.ranker))
+    none = np.zeros_like(example)
+    exposures = _fill_cells(
+        packed.ranks, none, none, impressions, lambda place, row: (place + 1, 1, impressions(place, row), 0)
+    )
+    return _cells_in_order(
+        replace(exposures, ranker=np.zeros_like(exposures.ranker)),
+        exposure,
+        answer,
+        segment,
+        lambda row, ranker, rank: packed.read(answer, "packed_clicks", rank - 1, row) * answer["pairs"][row],
+        others,
+    )
+
+
+def _number_values(values: IntArray, size: int) -> IntArray:
+    """Return whole numbers below `size`, numbered in their order without gaps, so that few bits hold them."""
+    if size <= _MAX_TOTALS:
+        return lookup(values, distinct(values, size))
+    order = np.argsort(values)
+    number = np.empty(len(values), dtype=np.int64)
+    number[order] = np.cumsum(starts_of_runs(values[order])) - 1
+    return number
+
+
+def _cells_in_order(
+    exposures: Cells,
+    exposure: IntArray,
+    answer: Answer,
+    segment: IntArray,
+    clicks: Callable[[IntArray, IntArray, IntArray], IntArray],
+    others: Cells | None,
+) -> Cells:
+    """Return the cells of rows that count pairs of equal exposure, in canonical order and with equal strata merged.
+
+    There are fewer exposures than strata, so that these are sorted instead, and the cells are made in their order.
+
+    Arguments:
+        exposures (Cells): the cells of one pair of each exposure, sorted, with the exposure as stratum.
+        exposure (array): the exposure of each row.
+        answer (Answer): the bucket and the pairs of each row.
+        segment (array): the segment of each row.
+        clicks (function): returns the clicks in cells from the row, the ranker and the rank of each.
+        others (Cells or None): cells of other pairs, in any order.
+    """
+    bucket, pairs = answer["bucket"], answer["pairs"]
+    rows, together = len(exposure), [exposures]
+    if others is not None:
+        others = merge_equal_strata(others)
+        together.append(others)
+    equal = EqualStrata.of(Cells.concatenate(renumber_strata(together)))
+    number = equal.number[exposure]
+    if others is not None:
+        first = np.flatnonzero(starts_of_runs(others.stratum))
+        number = np.concatenate([number, equal.number[len(equal.number) - len(first) :]])
+        segment, bucket, pairs = (
+            np.concatenate([values, more[first]])
+            for values, more in ((segment, others.segment), (bucket, others.bucket), (pairs, others.pairs))
+        )
+    key = (segment * BUCKETS + bucket) * len(equal.exposures.size) + number
+    order = sorted_order(key, int(key.max(initial=0)) + 1)
+    begins = starts_of_runs(key[order])
+    first = np.flatnonzero(begins)
+    number, segment, bucket = (values[order[first]] for values in (number, segment, bucket))
+    pairs = np.add.reduceat(pairs[order], first) if len(first) else pairs
+    size = equal.exposures.size[number]
+    cell = ranges(equal.exposures.first[number], size)
+    ranker, rank = equal.exposures.ranker[cell], equal.exposures.rank[cell]
+    # Several rows of one stratum differ in their clicks.
+    size_of_row = size if len(first) == len(order) else size[np.cumsum(begins) - 1]
+    row = np.repeat(order, size_of_row)
+    if len(row) == len(cell):
+        clicked = _clicks_of_cells(row, ranker, rank, clicks, rows, others)
+    else:
+        at = ranges((np.cumsum(size) - size)[np.cumsum(begins) - 1], size_of_row)
+        clicked = add_by_index(at, _clicks_of_cells(row, ranker[at], rank[at], clicks, rows, others), len(cell))
+    return Cells(
+        # Zeros take no memory until they are written.
+        segment=np.repeat(segment, size) if segment.any() else np.zeros_like(cell),
+        bucket=np.repeat(bucket, size),
+        stratum=np.repeat(np.arange(len(first)), size),
+        pairs=np.repeat(pairs, size),
+        ranker=ranker,
+        rank=rank,
+        impressions=equal.exposures.shown[cell] * np.repeat(pairs, size),
+        clicks=clicked,
+    )
+
+
+def _clicks_of_cells(
+    row: IntArray,
+    ranker: IntArray,
+    rank: IntArray,
+    clicks: Callable[[IntArray, IntArray, IntArray], IntArray],
+    rows: int,
+    others: Cells | None,
+) -> IntArray:
+    """Return the clicks of cells, of which those of the first `rows` rows are read, and the rest is in `others`."""
+    if others is None:
+        return clicks(row, ranker, rank)
+    clicked = np.empty(len(row), dtype=np.int64)
+    own = row < rows
+    clicked[own] = clicks(row[own], ranker[own], rank[own])
+    # A stable order by row is that of `others`, which are sorted by stratum, ranker and rank.
+    rest = np.flatnonzero(~own)
+    clicked[rest[np.argsort(row[rest], kind="stable")]] = others.clicks
+    return clicked
 
 
 def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:
@@ -332,30 +439,40 @@ def _fill_cells(
     present: Callable[[int, slice], AnyArray],
     values: Callable[[int, IntArray], _CellValues],
 ) -> Cells:
-    """Return a cell for each ranker and stratum where `present` is not 0, filled in place with `values`.
+    """Return a cell for each stratum and ranker where `present` is not 0, in this order, filled in place with `values`.
 
     There may be millions of cells, and each copy of them would take as long as counting them did.
     """
     parts = blocks(len(bucket))
+    # Starting threads takes longer than filling a small table.
+    each = map_threads if len(parts) > 1 else map
 
-    def count(ranker: int) -> int:
-        return sum(int(np.count_nonzero(present(ranker, part))) for part in parts)
+    def count(part: slice) -> IntArray:
+        counts = np.zeros(part.stop - part.start, dtype=np.int64)
+        for ranker in range(rankers):
+            counts += present(ranker, part) != 0
+        return counts
 
-    sizes = map_threads(count, range(rankers))
-    cells = Cells(*(np.zeros(sum(sizes), dtype=np.int64) for _ in fields(Cells)))
+    sizes = list(each(count, parts))
+    ends = np.cumsum([0, *(int(size.sum()) for size in sizes)])
+    cells = Cells(*(np.zeros(ends[-1], dtype=np.int64) for _ in fields(Cells)))
     segmented = segment.any()
 
-    def fill(ranker: int) -> None:
-        end = sum(sizes[:ranker])
-        for part in parts:
-            row = np.flatnonzero(present(ranker, part)) + part.start
-            end, at = end + len(row), slice(end, end + len(row))
+    def fill(number: int) -> None:
+        part, size = parts[number], sizes[number]
+        place = np.cumsum(size) - size + ends[number]
+        for ranker in range(rankers):
+            row = np.flatnonzero(present(ranker, part))
+            at = place[row]
+            # The next ranker of a stratum comes after this one.
+            place[row] += 1
+            row += part.start
             cells.stratum[at], cells.bucket[at], cells.ranker[at] = row, bucket[row], ranker
             if segmented:
                 cells.segment[at] = segment[row]
             cells.rank[at], cells.pairs[at], cells.impressions[at], cells.clicks[at] = values(ranker, row)
 
-    map_threads(fill, range(rankers))
+    list(each(fill, range(len(parts))))
     return cells
 
 
@@ -481,9 +598,10 @@ def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairS
 
 
 def merge_equal_sums(sums: PairSums) -> PairSums:
-    """Return the sums with one row for each bucket and intervention set."""
+    """Return the sums with one row for each bucket and intervention set, sorted, plain counts first."""
+    between_ranks = (sums.other > 0).astype(np.int64)
     # Sums over all rankers have ranker -1, and `group` takes no negative numbers.
-    first, which = group([sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
+    first, which = group([between_ranks, sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other])
     columns = {name: column[first] for name, column in sums.columns().items()}
     columns |= {name: sum_by_index(which, getattr(sums, name), len(first)) for name in ("clicks", "skips")}
     return PairSums(**columns)
@@ -516,6 +634,12 @@ def renumber_strata(parts: Sequence[Cells]) -> list[Cells]:
         shifted.append(replace(part, stratum=part.stratum + start) if start else part)
         start += int(part.stratum.max(initial=-1)) + 1
     return shifted
+
+
+def canonical(table: T) -> T:
+    """Return counts in a canonical order, whatever the order of the rows, with equal strata or sums merged."""
+    merged = merge_equal_strata(table) if isinstance(table, Cells) else merge_equal_sums(table)
+    return cast(T, merged)
 
 
 def merge_equal_strata(cells: Cells) -> Cells:

@@ -18,16 +18,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from posbias.sql.dialects import PACK
-from posbias.sql.plan import PackedCounts, QueryPlan, Step, comma, render, shown_steps
+from posbias.sql.plan import RANK_BITS, PackedCounts, PackedRanks, QueryPlan, Step, comma, render, shown_steps
 
 # The bucket of pairs that are not counted: without an id, shown at several ranks by one ranker, shown too often for
 # the digits of their counts.
 MISSING_ID, NON_FUNCTIONAL, TOO_FREQUENT = -1, -2, -3
 # The condition on the cells of a pair that some ranker showed at several ranks.
 SEVERAL_RANKS = "COUNT(*) > COUNT(DISTINCT ranker)"
-# A digit of five bits counts to 31, and most pairs are shown less often. Twenty of them leave room for 2^32 clicks, or
-# for counts of 2^26 rows.
-_BITS, _HALF, _MOST_ROWS = 5, 50, 2**26
+# The packed counts of a log with more rows have no room for the number of rows.
+_MOST_ROWS = 2**26
 _BUCKETED = "The bucket of the pair, or a negative mark for a pair without an id or with several ranks by one ranker."
 _STRATA = "Pairs with the same exposure form one stratum."
 
@@ -154,7 +153,7 @@ def pack_by_ranker(plan: QueryPlan, most: int) -> PackedCounts:
 # ---- A log that names no ranker
 
 
-def packed_rank_exposures(plan: QueryPlan, counts: PackedCounts) -> str:
+def packed_rank_exposures(plan: QueryPlan, counts: PackedRanks) -> str:
     """Return the query of how many pairs have the same packed impressions and clicks at each rank, by bucket.
 
     For a log that names no ranker. Pairs that were shown too often for the counts come back under bucket TOO_FREQUENT,
@@ -164,24 +163,21 @@ def packed_rank_exposures(plan: QueryPlan, counts: PackedCounts) -> str:
     bucket = d.bucket("query", plan.schema.types[plan.schema.query])
     names = [*counts.names("packed_impressions"), *counts.names("packed_clicks")]
     keys = comma(segments, "bucket", names)
-    # A separate COUNT(*) would be one more number to keep for every pair.
-    count = [] if counts.row_count_bit else ["COUNT(*) AS row_count"]
-    frequent = f"{counts.row_count() if counts.row_count_bit else 'row_count'} >= {2**_BITS}"
+    frequent = f"{counts.row_count()} >= {2**RANK_BITS}"
     return render(
         [
             *shown_steps(plan, ranks=False),
             Step(
                 "packed",
                 "What each row adds to which packed number.",
-                f"SELECT {comma(segments, 'query', 'doc')},\n"
-                f"  {counts.row_value(d, '(position - 1)', aggregated=False)} AS row_value, "
-                f"{counts.number_of_slot(d, 'position - 1')} AS number\nFROM shown\nWHERE {in_top_ranks(plan)}",
+                f"SELECT {comma(segments, 'query', 'doc', 'position', 'clicks')},\n"
+                f"  {counts.row_value(d)} AS row_value\nFROM shown\nWHERE {in_top_ranks(plan)}",
             ),
             Step(
                 "pairs",
                 "Each (query, document) once: how often it was shown and clicked at each rank, as counts.",
                 f"SELECT {comma(segments, 'query', 'doc')},\n  "
-                + ",\n  ".join([*count, *counts.sum_columns()])
+                + ",\n  ".join(counts.sum_columns(d))
                 + f"\nFROM packed\nGROUP BY {comma(segments, 'query', 'doc')}",
             ),
             Step(
@@ -202,9 +198,9 @@ def packed_rank_exposures(plan: QueryPlan, counts: PackedCounts) -> str:
     )
 
 
-def pack_by_rank(plan: QueryPlan, rows: int) -> PackedCounts:
+def pack_by_rank(plan: QueryPlan, rows: int) -> PackedRanks:
     """Return how the counts of a pair in a log of `rows` rows are packed, with a digit for each rank."""
-    return PackedCounts(plan.max_rank, _BITS, _HALF, 2 * _HALF if rows < _MOST_ROWS else 0)
+    return PackedRanks(plan.max_rank, counts_rows=rows < _MOST_ROWS)
 
 
 def frequent_pair_cells(plan: QueryPlan, queries: Sequence[int]) -> str:
@@ -212,7 +208,7 @@ def frequent_pair_cells(plan: QueryPlan, queries: Sequence[int]) -> str:
 
     `queries` are the numbers of their queries; empty to search the whole log.
     """
-    having = f"SUM(impressions) >= {2**_BITS}"
+    having = f"SUM(impressions) >= {2**RANK_BITS}"
     if not queries:
         return cells(plan, having=having)
     d, schema = plan.dialect, plan.schema

@@ -13,11 +13,12 @@ columns under the names that all later steps use:
     kept_0, kept_1, ...                                   the columns of QueryPlan.keep, as they are
     rank_0, rank_1, ...                                   the rank that each ranker gives the document (wide and long)
 
-Three classes say how many small numbers share one integer column, which engines group and sum faster than many columns:
+Four classes say how many small numbers share one integer column, which engines group and sum faster than many columns:
 
     SignatureCoding     the ranks of all rankers as digits in base M + 1, with 0 for "not in the top M"
     RankMasks           the ranks at which rankers showed a (query, document) pair, one bit each
-    PackedCounts        impressions and clicks by ranker or rank, added up side by side in 128 bits
+    PackedCounts        impressions and clicks by ranker, added up side by side in 128 bits
+    PackedRanks         impressions by rank in 128 bits, and clicks by rank in as many
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 # A signed 64-bit integer holds so many bits with room for the negative codes of rows that are not counted.
 _CODE_BITS = 62
+# A digit of ten bits counts to 1,023, and few pairs are shown more often. Ten digits of a 128-bit integer leave room
+# for counts of 2^26 rows.
+RANK_BITS = 10
+_RANKS_IN_128_BITS, _RANKS_IN_64_BITS, _ROW_COUNT_BIT = 10, 5, 100
 
 
 # ---- Steps
@@ -461,7 +466,7 @@ class RankMasks:
 
 @dataclass(frozen=True)
 class PackedCounts:
-    """How impressions and clicks by slot (a ranker or a rank) are added up side by side, as digits of 128-bit integers.
+    """How impressions and clicks by slot (a ranker) are added up side by side, as digits of 128-bit integers.
 
     The lower half of an integer holds the impressions of its slots and the upper half their clicks, so one SUM adds up
     both. The cost of a GROUP BY grows with the number of sums that it keeps for each group.
@@ -471,8 +476,6 @@ class PackedCounts:
         bits (int): how many bits the count of one slot gets.
         half_bits (int, default 60): how many bits of an integer count impressions, and as many clicks. The rest is
             room for overflow: a pair that is marked as too frequent may have 2^7 times as much.
-        row_count_bit (int, default 0): if not 0, the integer counts its rows from this bit on. More rows than a digit
-            holds mean that the digits may have overflowed.
 
     Example:
         >>> PackedCounts(3, 20).groups, PackedCounts(10, 12).groups
@@ -482,7 +485,6 @@ class PackedCounts:
     slots: int
     bits: int
     half_bits: int = 60
-    row_count_bit: int = 0
 
     @cached_property
     def groups(self) -> list[range]:
@@ -511,9 +513,8 @@ class PackedCounts:
             unit = f"({dialect.cast('1', 'BIGINT')} << ({self.bits} * ({place})))"
             return f"{unit} * (impressions + {dialect.cast(str(2**self._clicks_bit), 'HUGEINT')} * clicks)"
         # Looking a value up is faster than computing it: for each slot the value without a click, then with one.
-        row = 2**self.row_count_bit if self.row_count_bit else 0
         units = [2 ** (self.bits * (place % fit)) for place in range(self.slots)]
-        values = [unit * (1 + click * 2**self._clicks_bit) + row for unit in units for click in (0, 1)]
+        values = [unit * (1 + click * 2**self._clicks_bit) for unit in units for click in (0, 1)]
         index = dialect.cast(f"2 * {slot} + clicks + 1", "BIGINT")
         return f"[{', '.join(dialect.cast(str(value), 'HUGEINT') for value in values)}][{index}]"
 
@@ -529,29 +530,120 @@ class PackedCounts:
             f"COALESCE(SUM(row_value) FILTER (WHERE number = {g}), 0) AS packed_{g}" for g in range(len(self.groups))
         ]
 
-    def row_count(self) -> str:
-        """Return SQL for how many rows were added up; it is larger if there are more than a digit holds."""
-        return " + ".join(f"({name} >> {self.row_count_bit})" for name in self.names("packed"))
-
-    def split_columns(self, dialect: Dialect, condition: str, otherwise: str = "0") -> list[str]:
-        """Return SQL for `packed_impressions_<g>` and `packed_clicks_<g>`, the two halves of each integer.
-
-        Where the condition does not hold they are 0, but the first is `otherwise`.
-        """
+    def split_columns(self, dialect: Dialect, condition: str) -> list[str]:
+        """Return SQL for `packed_impressions_<g>` and `packed_clicks_<g>`, the two halves; 0 without the condition."""
         low = [f"{name} & {2**self._clicks_bit - 1}" for name in self.names("packed")]
         high = [f"{name} >> {self._clicks_bit}" for name in self.names("packed")]
-        if self.row_count_bit:
-            high = [f"({text}) & {2 ** (self.row_count_bit - self._clicks_bit) - 1}" for text in high]
         names = [*self.names("packed_impressions"), *self.names("packed_clicks")]
         return [
-            f"CASE WHEN {condition} THEN {dialect.cast(text, 'BIGINT')} ELSE {otherwise if i == 0 else 0} END AS {name}"
-            for i, (text, name) in enumerate(zip([*low, *high], names, strict=True))
+            f"CASE WHEN {condition} THEN {dialect.cast(text, 'BIGINT')} ELSE 0 END AS {name}"
+            for text, name in zip([*low, *high], names, strict=True)
         ]
 
     def read(
-        self, answer: Mapping[str, AnyArray], prefix: str, slot: int, rows: AnyArray | slice = slice(None)
+        self, answer: Mapping[str, AnyArray], prefix: str, slot: int | IntArray, rows: AnyArray | slice = slice(None)
     ) -> IntArray:
-        """Return the counts of a slot in some rows of an answer."""
-        number, place = divmod(slot, self._slots_per_number)
-        column: IntArray = answer[f"{prefix}_{number}"][rows]
-        return column >> place * self.bits & (1 << self.bits) - 1
+        """Return the counts of a slot, or of a slot for each row, in some rows of an answer."""
+        return _read_digits(answer, self.names(prefix), slot, rows, self._slots_per_number, self.bits)
+
+
+@dataclass(frozen=True)
+class PackedRanks:
+    """How impressions by rank, and clicks in the same way, are added up side by side as digits of 128-bit integers.
+
+    Two sums count up to 1,023 impressions of a pair at each of ten ranks. The second is cheap, because most rows have
+    no click. In the answer an integer of 64 bits holds five ranks.
+
+    Arguments:
+        ranks (int): M, the number of ranks.
+        counts_rows (bool): whether the integers count their rows, too, above the digits. More rows than a digit holds
+            mean that the digits may have overflowed.
+
+    Example:
+        >>> PackedRanks(10, True).names("packed_clicks")
+        ['packed_clicks_0', 'packed_clicks_1']
+    """
+
+    ranks: int
+    counts_rows: bool
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the columns of the integers in an answer: <prefix>_0, <prefix>_1, ..."""
+        return [f"{prefix}_{i}" for i in range(-(-self.ranks // _RANKS_IN_64_BITS))]
+
+    @property
+    def _sums(self) -> range:
+        """The numbers of the sums of 128 bits."""
+        return range(-(-self.ranks // _RANKS_IN_128_BITS))
+
+    def row_value(self, dialect: Dialect) -> str:
+        """Return SQL for what a row adds to the sum of its rank."""
+        row = 2**_ROW_COUNT_BIT if self.counts_rows else 0
+        # Looking a value up is faster than computing it.
+        values = [2 ** (RANK_BITS * place) + row for place in range(min(self.ranks, _RANKS_IN_128_BITS))]
+        place = "position" if len(self._sums) == 1 else f"(position - 1) % {_RANKS_IN_128_BITS} + 1"
+        listed = ", ".join(dialect.cast(str(value), "HUGEINT") for value in values)
+        return f"[{listed}][{dialect.cast(place, 'BIGINT')}]"
+
+    def sum_columns(self, dialect: Dialect) -> list[str]:
+        """Return SQL for the sums `packed_<g>` and `clicked_<g>` of `row_value`, and `row_count` if they lack it."""
+        columns = [] if self.counts_rows else ["COUNT(*) AS row_count"]
+        for g in self._sums:
+            own = [] if len(self._sums) == 1 else [f"{dialect.quotient('(position - 1)', _RANKS_IN_128_BITS)} = {g}"]
+            columns += [
+                f"COALESCE(SUM(row_value){_filter(conditions)}, 0) AS {name}_{g}"
+                for name, conditions in (("packed", own), ("clicked", [*own, "clicks = 1"]))
+            ]
+        return columns
+
+    def row_count(self) -> str:
+        """Return SQL for how many rows were added up."""
+        return " + ".join(f"(packed_{g} >> {_ROW_COUNT_BIT})" for g in self._sums) if self.counts_rows else "row_count"
+
+    def split_columns(self, dialect: Dialect, condition: str, otherwise: str) -> list[str]:
+        """Return SQL for `packed_impressions_<i>` and `packed_clicks_<i>`, the sums by 64 bits.
+
+        Where the condition does not hold they are 0, but the first is `otherwise`.
+        """
+        half = RANK_BITS * _RANKS_IN_64_BITS
+        columns: list[str] = []
+        for prefix, total in (("packed_impressions", "packed"), ("packed_clicks", "clicked")):
+            for i, name in enumerate(self.names(prefix)):
+                digits = f"({total}_{i // 2} >> {half * (i % 2)}) & {2**half - 1}"
+                other = "0" if columns else otherwise
+                columns.append(
+                    f"CASE WHEN {condition} THEN {dialect.cast(digits, 'BIGINT')} ELSE {other} END AS {name}"
+                )
+        return columns
+
+    def read(
+        self, answer: Mapping[str, AnyArray], prefix: str, place: int | IntArray, rows: AnyArray | slice = slice(None)
+    ) -> IntArray:
+        """Return the counts at rank `place` + 1, or at a rank for each row, in some rows of an answer."""
+        return _read_digits(answer, self.names(prefix), place, rows, _RANKS_IN_64_BITS, RANK_BITS)
+
+
+def _filter(conditions: Sequence[str]) -> str:
+    return f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
+
+
+def _read_digits(
+    answer: Mapping[str, AnyArray],
+    names: Sequence[str],
+    place: int | IntArray,
+    rows: AnyArray | slice,
+    digits: int,
+    bits: int,
+) -> IntArray:
+    """Return a digit of the integers in some rows of an answer, or for each of these rows its own digit."""
+    if isinstance(place, int):
+        column: IntArray = answer[names[place // digits]][rows]
+        return column >> place % digits * bits & (1 << bits) - 1
+    import numpy as np
+
+    places = np.arange(digits * len(names))
+    shift = (places % digits * bits)[place]
+    held = answer[names[0]][rows]
+    for i, name in enumerate(names[1:], start=1):
+        held = np.where((places // digits == i)[place], answer[name][rows], held)
+    return np.asarray(held >> shift & (1 << bits) - 1)
