@@ -128,6 +128,24 @@ def test_a_draft_that_another_run_sweeps_before_it_is_held_is_made_anew(tmp_path
     assert (tmp_path / "c").read_text() == "new"
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="lists open files as Linux does")
+def test_no_draft_is_open_when_it_is_renamed_where_there_are_no_locks(tmp_path, monkeypatch):
+    """Windows has no fcntl, and does not rename an open file."""
+
+    def open_drafts():
+        folder = Path("/proc/self/fd")
+        return [name for fd in os.listdir(folder) if (name := os.path.realpath(folder / fd)).startswith(str(tmp_path))]
+
+    with atomic_write(tmp_path / "a"):
+        assert len(open_drafts()) == 1
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with atomic_write(tmp_path / "a") as draft:
+        Path(draft).write_text("new", "utf-8")
+        assert open_drafts() == []
+    assert (tmp_path / "a").read_text("utf-8") == "new"
+    assert os.listdir(tmp_path) == ["a"]
+
+
 def test_a_folder_takes_its_place_only_once_it_is_complete(tmp_path):
     path = tmp_path / "log"
     for text in ("one", "two"):

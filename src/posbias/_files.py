@@ -157,6 +157,15 @@ def _sweep(folder: Path) -> None:
                 os.close(descriptor)
 
 
+def _has_locks() -> bool:
+    """Return whether the operating system has the locks that keep drafts; Windows has not."""
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 def _lock(descriptor: int) -> bool:
     """Lock a file for as long as it is open, and return whether that succeeded. The lock ends with the process."""
     try:
@@ -253,15 +262,20 @@ def _draft(target: Path) -> Iterator[str]:
             os.chmod(draft, stat.S_IMODE(target.stat().st_mode))
         yield str(draft)
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
         draft.unlink(missing_ok=True)
 
 
-def _held_draft(target: Path) -> tuple[Path, int]:
-    """Return a new file beside the target, and the descriptor that locks it."""
+def _held_draft(target: Path) -> tuple[Path, int | None]:
+    """Return a new file beside the target, and the descriptor that locks it; None where there are no such locks."""
     for left in range(_TRIES, -1, -1):
         draft = target.with_name(_DRAFT.format(uuid.uuid4().hex))
         descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        if not _has_locks():
+            # Windows does not rename an open file.
+            os.close(descriptor)
+            return draft, None
         # Before it is locked, another run may remove it as the draft of a killed run. Without locks nobody removes any.
         if (_lock(descriptor) and draft.exists()) or not left:
             break

@@ -57,8 +57,10 @@ def _repeat_interrupt(ignored: UnraisableHookArgs) -> None:
     if issubclass(ignored.exc_type, KeyboardInterrupt):
         from threading import Timer
 
+        # os.kill also ends what the process waits for. On Windows it would end the process without a word.
+        send = (signal.raise_signal, ()) if os.name == "nt" else (os.kill, (os.getpid(),))
         # Only after this hook has returned: Python would swallow an exception in it too.
-        Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        Timer(0.05, send[0], (*send[1], signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(ignored)
 
