@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import bootstrap_fits, estimates, evaluation, harvests, peer, report, spark, startup, weights
+from benchmarks import bootstrap_fits, estimates, evaluation, harvests, report, spark, startup, weights
 from benchmarks.timing import load_average, table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -90,10 +90,6 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     ),
     "fits": ("1,000 bootstrap fits of AllPairs", lambda options: bootstrap_fits.to_markdown()),
     "spark": ("On Spark", lambda options: spark.text(options.millions, options.repeats)),
-    "peer": (
-        "Against ultr-bias-toolkit",
-        lambda options: f"{_PEER}\n\n{peer.to_markdown(peer.measure(logs=options.logs))}",
-    ),
 }
 
 
@@ -103,7 +99,6 @@ def main() -> None:
     parser.add_argument("--millions", type=int, nargs="+", default=[10, 100], help="rows of the logs, in millions")
     parser.add_argument("--heavy-millions", type=int, nargs="+", default=[5, 20], help="rows of the heavy-tailed logs")
     parser.add_argument("--repeats", type=int, default=3, help="measured rounds of each comparison")
-    parser.add_argument("--logs", type=int, default=3, help="logs on which the peer is run")
     options = parser.parse_args()
 
     parts = _existing_parts()
@@ -123,13 +118,6 @@ def _existing_parts() -> dict[str, str]:
         return {}
     blocks = RESULTS.read_text(encoding="utf-8").split("\n## ")[1:]
     return {heading: body.strip() for heading, _, body in (block.partition("\n") for block in blocks)}
-
-
-_PEER = (
-    "The same replay logs, of a million rows where nothing else is said, each program in a fresh process from the "
-    "Parquet file to the curve; ours with its intervals, which the peer does not have. Command: "
-    "`python -m benchmarks.peer`."
-)
 
 
 def _header() -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import click
 
 from posbias._text import printable, wrap
 from posbias.cli import main
 from posbias.cli.commands import ErrorReportingCommand
 from posbias.cli.options import SectionedCommand, print_to_stderr
+
+if TYPE_CHECKING:
+    from experiments.outcomes import Outcome
 
 # A copy of the names in `experiments.registry`: importing that module would make --help wait for NumPy and DuckDB.
 _PAPER = ("synthetic", "a", "b", "c", "d", "e", "f", "arxiv", "drive")
@@ -34,7 +40,7 @@ class _Command(ErrorReportingCommand, SectionedCommand):
 
 
 @click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", type=click.Choice([*_PAPER, *_OURS, "all", "real"]), metavar="NAME")
+@click.argument("name", type=click.Choice([*_PAPER, *_OURS, "all", "real", "peers"]), metavar="NAME")
 @click.argument("dataset", type=click.Choice(_REAL), metavar="[DATASET]", required=False)
 @click.option("--quick", is_flag=True, help="Use fewer queries, runs and points: each takes under a minute.")
 @click.option(
@@ -57,7 +63,9 @@ class _Command(ErrorReportingCommand, SectionedCommand):
     show_default=True,
     help="Random seed; the same seed gives the same numbers.",
 )
-@click.option("--setting", metavar="TEXT", help="Of the audit, run only the settings whose names contain this text.")
+@click.option(
+    "--setting", metavar="TEXT", help="Of audit or peers, run only the settings with this text in their names."
+)
 def command(
     name: str, dataset: str | None, quick: bool, data: str | None, output: str, seed: int, setting: str | None
 ) -> None:
@@ -77,12 +85,16 @@ def command(
     what others published. The names are sogou, yandex, baidu, open-bandit, seznam, wikimedia and magnani.
     docs/real_data.md says where to fetch the data.
 
+    Other packages: peers compares error, time and memory with ultr-bias-toolkit, PyClick and clax on simulated logs of
+    1 and 10 million rows. It installs them into .venv-peer.
+
     Each experiment writes NAME.csv, NAME.png and NAME.txt to the folder. It prints each claim, whether the claim
     holds, and the measured numbers.
     """
     from pathlib import Path
 
     from experiments.outcomes import summarize
+    from experiments.peers import run_peers
     from experiments.real import run_real
     from experiments.registry import run
     from posbias._files import writable
@@ -104,11 +116,14 @@ def command(
     done: list[str] = []
     try:
         with show_progress() as progress:
-            outcomes = (
-                run(chosen, quick=quick, data=data, seed=seed, folder=folder, setting=setting, progress=progress)
-                if dataset is None
-                else [run_real(dataset, data, folder)]
-            )
+            if dataset is not None:
+                outcomes: Iterable[Outcome] = [run_real(dataset, data, folder)]
+            elif name == "peers":
+                outcomes = [run_peers(quick=quick, seed=seed, setting=setting, progress=progress)]
+            else:
+                outcomes = run(
+                    chosen, quick=quick, data=data, seed=seed, folder=folder, setting=setting, progress=progress
+                )
             for outcome in outcomes:
                 outcome.save(folder)
                 done.append(outcome.name)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import duckdb
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from experiments.figures import Line, draw_curves
 from experiments.outcomes import Outcome, Verdict, make_verdict
@@ -57,11 +56,11 @@ def compare_log(name: str, path: Path, real: RealLog) -> Outcome:
     whole = curves[0].harvest
     notes = []
     largest = _largest_queries(path)
-    if len(largest):
-        left_out = ", ".join(_literal(query) for query in largest.to_pylist())
+    if largest:
+        left_out = ", ".join(_literal(query) for query in largest)
         rest = ClickLog(str(path), sql=f"SELECT * FROM source WHERE query_id NOT IN ({left_out})")
         curves.append(_fit("without", CrossFit(), harvest(rest, max_rank=real.max_rank, force=True)))
-        names = ", ".join(str(query)[:_LONGEST_NAME] for query in largest.to_pylist())
+        names = ", ".join(str(query)[:_LONGEST_NAME] for query in largest)
         notes.append(f"Without: the curve without the {_LARGEST} queries with most page views ({names}).")
     if real.random is not None:
         curves.append(_fit("random", RandomTraffic(real.random), whole))
@@ -79,7 +78,7 @@ def compare_log(name: str, path: Path, real: RealLog) -> Outcome:
         _contains(published, [same_kind[published.name]] if published.name in same_kind else curves)
         for published in real.published
     )
-    drawn = curves[1] if len(largest) else curves[0]
+    drawn = curves[1] if largest else curves[0]
     lines = [Line("posbias", drawn.propensity, *drawn.interval.T)]
     lines += [Line(published.name, published.curve) for published in real.published]
     return Outcome(f"real-{name}", rows, draw_curves(lines, bands=False), verdicts, notes=tuple(notes))
@@ -98,11 +97,15 @@ def _fit(name: str, estimator: Estimator[Any] | RandomTraffic, counted: Harvest)
     return _Fit(name, counted, fitted.propensity_, fitted.interval_, fitted.degrees_of_freedom_)
 
 
-def _largest_queries(path: Path) -> pa.Array:
+def _largest_queries(path: Path) -> list[int | str]:
     """Return the queries with most rows, or none if there are few queries."""
-    queries, counts = np.unique(pq.read_table(path, columns=["query_id"])["query_id"], return_counts=True)
-    few = len(queries) < _ENOUGH_QUERIES
-    return pa.array(queries[np.argsort(-counts, kind="stable")][: 0 if few else _LARGEST])
+    by_rows = f"GROUP BY query_id ORDER BY count(*) DESC, query_id LIMIT {_ENOUGH_QUERIES}"
+    with duckdb.connect() as connection:
+        largest = [
+            row[0]
+            for row in connection.execute(f"SELECT query_id FROM read_parquet(?) {by_rows}", [str(path)]).fetchall()
+        ]
+    return largest[:_LARGEST] if len(largest) == _ENOUGH_QUERIES else []
 
 
 def _literal(query: int | str) -> str:
