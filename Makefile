@@ -13,7 +13,10 @@ SITE   := $(VENV)/.site
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup demo test test-servers dist fuzz experiments lint format bench docs site clean
+# Where tests do not compare printed pages, whose digits may differ between versions of other packages.
+PLAIN  := $(addprefix tests/,cli curves engines estimators harvesting judging learning logs planning plots reporting simulation sql)
+
+.PHONY: setup demo test test-servers test-oldest test-newest dist fuzz experiments lint format bench docs site clean
 
 # Exact versions from constraints.txt, build tools included. Compiled once, on all cores and without the tests of others:
 # where Python cannot write bytecode on import, every start would compile again.
@@ -68,8 +71,23 @@ test: $(TEST)
 	$(PYTEST) -m "not (server or long)"
 
 # Build sdist and wheel into build/dist, and run the README's first minute with the wheel: without extras, then with each.
+# `make dist EXTRAS="--python python3.13 none plot"` chooses a Python and the extras.
 dist: $(TEST)
 	$(BIN)/python -m tests.dist $(EXTRAS)
+
+# The tests with the oldest versions of other packages that pyproject.toml allows, and with the newest that pip finds.
+# Warnings of other versions are not errors. `make test-oldest TESTS=tests/curves` runs a part; PYTHON chooses the Python.
+define test_versions
+	test -x .venv-$(1)/bin/python || $(PYTHON) -m venv .venv-$(1)
+	.venv-$(1)/bin/python -m pip install --quiet --no-compile --upgrade --editable '.[test]' $(2)
+	OMP_NUM_THREADS=1 .venv-$(1)/bin/python -m pytest -q -n 2 --dist worksteal --disable-warnings -m "not (server or long)" -o filterwarnings= $(or $(TESTS),$(PLAIN))
+endef
+
+test-oldest:
+	$(call test_versions,oldest,-c constraints-oldest.txt)
+
+test-newest:
+	$(call test_versions,newest)
 
 test-servers: setup $(NODE)/.complete
 	$(PYTEST) -m "server or long"
@@ -112,4 +130,4 @@ site: $(SITE)
 	$(BIN)/python -m website
 
 clean:
-	rm -rf $(VENV) $(NODE) .venv-peer build demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NODE) .venv-* build demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

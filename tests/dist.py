@@ -1,13 +1,15 @@
 """Build the sdist and the wheel, install the wheel into fresh environments, and run the README's first minute there.
 
-    python -m tests.dist [EXTRA...]
+    python -m tests.dist [--python PYTHON] [EXTRA...]
 
-Without arguments it tries the wheel without any extra first, then with each one. These environments know nothing of the
-project but the wheel: they run in a folder of their own, without a path to the clone.
+Without arguments it tries the wheel without any extra first, then with each one; the extra `none` is no extra. These
+environments know nothing of the project but the wheel: they run in a folder of their own, without a path to the clone.
+They are made by another Python if one is named.
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import os
 import re
@@ -22,7 +24,7 @@ from tests.support import ROOT
 DIST = ROOT / "build" / "dist"
 # Each extra with a statement that needs it.
 EXTRAS = {
-    "": "import posbias",
+    "none": "import posbias",
     "plot": "import matplotlib",
     "report": "import jinja2",
     "learn": "import lightgbm, sklearn, xgboost",
@@ -40,11 +42,11 @@ def build() -> Path:
     return wheel
 
 
-def environment(folder: Path, *requirements: str) -> str:
+def environment(folder: Path, *requirements: str, interpreter: str = sys.executable) -> str:
     """Make a virtual environment with some requirements, and return its Python."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    subprocess.run([interpreter, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin" / "python")
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
     subprocess.run([*install, "-c", str(ROOT / "constraints.txt"), *requirements], check=True)
     return python
 
@@ -93,16 +95,22 @@ def run_command(session: InstalledSession, example: Example, *, pictures: bool) 
     print(f"$ {example.source.splitlines()[0]}")
 
 
-def main(extras: list[str]) -> None:
+def main(interpreter: str, extras: list[str]) -> None:
     """Build, install and run."""
     wheel = build()
     for extra in extras or EXTRAS:
         with tempfile.TemporaryDirectory() as folder:
-            python = environment(Path(folder) / "venv", f"{wheel}[{extra}]" if extra else str(wheel))
-            print(f"== {wheel.name} with {extra or 'no extra'}, {sys.version.split()[0]}", flush=True)
+            package = str(wheel) if extra == "none" else f"{wheel}[{extra}]"
+            python = environment(Path(folder) / "venv", package, interpreter=interpreter)
+            version = subprocess.check_output([python, "--version"], text=True).strip()
+            print(f"== {wheel.name} with {'no extra' if extra == 'none' else extra}, {version}", flush=True)
             subprocess.run([python, "-c", EXTRAS[extra]], check=True)
             first_minute(python, pictures=extra == "plot")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Build the wheel, and run the first minute of the README with it.")
+    parser.add_argument("extras", nargs="*", metavar="EXTRA", help=f"some of {', '.join(EXTRAS)}")
+    parser.add_argument("--python", default=sys.executable, help="the Python of the environments")
+    options = parser.parse_args()
+    main(options.python, options.extras)

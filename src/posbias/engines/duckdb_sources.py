@@ -57,7 +57,7 @@ _REMEDIES = {
     ),
     r"no space left": ("disk-full", "Free space in the temporary folder, or point TMPDIR to another."),
     r"footer|magic bytes|too small|truncated|gzip|eof|end of|decompress|corrupt|snappy|zstd|checksum|invalid page"
-    r"|tprotocol": (
+    r"|tprotocol|don't know what type": (
         "damaged-file",
         "The file looks truncated or damaged. Copy or write it again, or leave it out.",
     ),
