@@ -320,6 +320,18 @@ def test_pages_of_synthetic_harvests_are_whole() -> None:
     assert PageDepth.of(drawn.strata()) is None
 
 
+def test_pages_of_synthetic_harvests_end_where_those_of_the_log_do() -> None:
+    log = posbias.simulate(posbias.World(queries=400, max_rank=6, similarity=0.6, seed=1))
+    page = np.unique(np.array(log.column("impression_id").to_pylist()), return_inverse=True)[1]
+    depth = np.random.default_rng(0).choice([3, 6], page.max() + 1)[page]
+    harvest = posbias.harvest(posbias.ClickLog(log.filter(log.column("position").to_numpy() <= depth)), max_rank=6)
+    model = HarvestModel.of(harvest, posbias.CrossFit(interval=None).fit(harvest).propensity_)
+    drawn = model.draw(np.array([0.5, 0.5]), np.random.default_rng(0))
+    np.testing.assert_allclose(drawn.impressions, harvest.impressions, rtol=0.08)
+    joined = with_new_ranker(model, 400, np.random.default_rng(0)).draw(np.ones(3), np.random.default_rng(0))
+    np.testing.assert_allclose(joined.impressions, harvest.impressions, rtol=0.1)
+
+
 def test_a_plan_is_json_and_text() -> None:
     found = json.loads(json.dumps(planned().to_dict(), allow_nan=False))
     assert found["forecasts"][0]["requirements"][0]["rank"] == 2

@@ -33,6 +33,7 @@ from posbias._validate import shares as valid_shares
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit, estimator_class
 from posbias.estimators.base import MIN_BUCKETS
+from posbias.estimators.page_depth import PageDepth
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells, strata_from_cells
 from posbias.progress import Progress, profile_is_on, step
@@ -337,6 +338,7 @@ class HarvestModel:
         clicks: clicks and missed clicks, (rows, 2): the parameters of the Beta distribution of relevance.
         pages: page views by bucket.
         propensity: p_k / p_1, (M,), a number at every rank.
+        shown: the share of its page views on which each ranker shows what it ranks, (m, M); None if pages are whole.
     """
 
     harvest: Harvest
@@ -346,6 +348,7 @@ class HarvestModel:
     clicks: FloatArray
     pages: IntArray
     propensity: FloatArray
+    shown: FloatArray | None = None
 
     @classmethod
     def of(cls, harvest: Harvest, propensity: FloatArray) -> HarvestModel:
@@ -364,13 +367,16 @@ class HarvestModel:
         shown = sum_by_index(row, cells.impressions, len(first))
         clicks = sum_by_index(row, cells.clicks, len(first))
         exposure = sum_by_index(row, cells.impressions * p[cells.rank - 1], len(first))
-        reach = (ranks > 0) @ (traffic / traffic.sum())
+        depth = PageDepth.of(harvest.strata())
+        reached = None if depth is None else _shown_shares(depth, traffic)
+        on_page = ranks > 0 if reached is None else _at_ranks(reached, ranks)
+        reach = on_page @ (traffic / traffic.sum())
         pages = np.rint(harvest.views.sum(axis=1)).astype(np.int64)
         bucket, stratum = cells.bucket[first], cells.stratum[first]
         # Only the rankers that rank a document show it: with the others there were this many page views.
         views = np.minimum(shown / np.maximum(reach, 1e-12), pages[bucket])
         relevance = _relevance_counts(stratum, clicks, exposure)
-        return cls(harvest, bucket, ranks, views, relevance, pages, p)._thinned()
+        return cls(harvest, bucket, ranks, views, relevance, pages, p, reached)._thinned()
 
     def _thinned(self) -> HarvestModel:
         """Return the model with a part of the buckets, if it has more cells than are worth drawing."""
@@ -417,6 +423,8 @@ class HarvestModel:
         shown = _draw_impressions(traffic[bucket], views, rng)
         row, ranker = np.nonzero(ranked)
         rank, impressions = ranked[row, ranker], shown[row, ranker]
+        if self.shown is not None:
+            impressions = rng.binomial(impressions, self.shown[ranker, rank - 1])
         click_rate = np.minimum(self.propensity[rank - 1] * relevance[row], 1.0)
         cells = Cells(
             segment=np.zeros(len(row), dtype=np.int64),
@@ -430,7 +438,7 @@ class HarvestModel:
         )
         names = (*self.harvest.rankers, *(f"new {i + 1}" for i in range(self.rankers - len(self.harvest.rankers))))
         used_buckets = np.unique(cells.bucket)
-        cells = _with_whole_pages(cells, traffic[used_buckets].sum(axis=0), self.harvest.max_rank)
+        cells = _with_other_documents(cells, traffic[used_buckets].sum(axis=0), self.harvest.max_rank, self.shown)
         return replace(
             self.harvest,
             rankers=names,
@@ -442,15 +450,31 @@ class HarvestModel:
         )
 
 
-def _with_whole_pages(cells: Cells, traffic: IntArray, max_rank: int) -> Cells:
-    """Return cells with those of documents at one rank only, so that every page view shows a result at every rank.
+def _shown_shares(depth: PageDepth, traffic: FloatArray) -> FloatArray:
+    """Return the share of page views on which each ranker shows what it ranks, (m, M), at most 1.
 
-    Pages are drawn whole. If these impressions were missing, estimators would have to test whether pages end early.
+    A ranker that served nothing yet shows as much as the others on average.
+    """
+    shares = np.minimum(depth.shown, 1.0)
+    mean = traffic @ shares / traffic.sum()
+    return np.where(traffic[:, None] > 0, shares, mean)
+
+
+def _at_ranks(shown: FloatArray, ranks: IntArray) -> FloatArray:
+    """Return, for each row and ranker, the share of page views that show the row's documents, (rows, m)."""
+    return np.where(ranks > 0, shown[np.arange(len(shown)), ranks - 1], 0.0)
+
+
+def _with_other_documents(cells: Cells, traffic: IntArray, max_rank: int, shown: FloatArray | None) -> Cells:
+    """Return cells with those of documents at one rank only, so that every page view shows all of its results.
+
+    If these impressions were missing, pages would seem to end earlier than they do.
     """
     if not len(cells):
         return cells
     ranker, rank = np.divmod(np.arange(len(traffic) * max_rank), max_rank)
-    shown = sum_by_index(cells.ranker * max_rank + cells.rank - 1, cells.impressions, len(rank))
+    counted = sum_by_index(cells.ranker * max_rank + cells.rank - 1, cells.impressions, len(rank))
+    wanted = traffic[ranker] if shown is None else np.rint(traffic[ranker] * shown.ravel()).astype(np.int64)
     none = np.zeros_like(rank)
     others = Cells(
         segment=none,
@@ -459,7 +483,7 @@ def _with_whole_pages(cells: Cells, traffic: IntArray, max_rank: int) -> Cells:
         pairs=none,
         ranker=ranker,
         rank=rank + 1,
-        impressions=np.maximum(traffic[ranker] - shown.astype(np.int64), 0),
+        impressions=np.maximum(wanted - counted.astype(np.int64), 0),
         clicks=none,
     )
     return Cells.concatenate([cells, others])
@@ -821,7 +845,10 @@ def with_new_ranker(model: HarvestModel, queries: int | None, rng: np.random.Gen
         sum_by_index(which, views, len(first)),
     )
     clicks = _match_relevance(ranks, views, model.clicks[kept], len(model.propensity))
-    return replace(model, bucket=model.bucket[kept], ranks=ranks.reshape(-1, m + 1), views=views, clicks=clicks)
+    # The pages of the new ranker are as long as those of the others.
+    shown = None if model.shown is None else np.vstack([model.shown, model.shown.mean(axis=0)])
+    ranks = ranks.reshape(-1, m + 1)
+    return replace(model, bucket=model.bucket[kept], ranks=ranks, views=views, clicks=clicks, shown=shown)
 
 
 def _draw_similar_ranks(ranks: IntArray, views: FloatArray, max_rank: int, rng: np.random.Generator) -> IntArray:
