@@ -35,8 +35,8 @@ from posbias.engines.duckdb import DuckDB
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
 from posbias.estimators.base import Estimator, Jackknife
-from posbias.harvesting.harvest import Harvest, canonical
-from posbias.harvesting.tables import Cells, PairSums
+from posbias.harvesting.harvest import Harvest
+from posbias.harvesting.tables import Cells, PairSums, canonical
 from posbias.judging.diagnose import diagnose
 from posbias.judging.diagnostics import unit_split_test
 from posbias.judging.significance import ALARM_LEVEL
