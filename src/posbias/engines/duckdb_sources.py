@@ -15,9 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from posbias._text import listed
 from posbias.engines.files import (
@@ -47,6 +45,9 @@ from posbias.logs.schema import (
     names_differ_by_case,
 )
 from posbias.sql.dialects import INTEGERS, DuckDBDialect
+
+if TYPE_CHECKING:
+    import duckdb
 
 # Pattern in DuckDB's message -> code of the finding, and its remedy.
 _REMEDIES = {
@@ -171,6 +172,8 @@ def connect(
         threads (int, optional): the number of threads.
         with_progress (bool, default False): whether the connection tracks the progress of its queries.
     """
+    import duckdb
+
     con = duckdb.connect(":memory:", config={"temp_directory": spill, **_ISOLATION_SETTINGS})
     try:
         if memory_limit is not None:
@@ -197,6 +200,8 @@ def connect(
 
 def _enable_progress(con: duckdb.DuckDBPyConnection, enable: bool) -> None:
     """Let the connection track the progress of queries, without printing it."""
+    import duckdb
+
     # In a notebook without ipywidgets DuckDB has no progress and rejects the setting.
     with suppress(duckdb.InvalidInputException):
         con.execute(f"SET enable_progress_bar = {enable}")
@@ -249,6 +254,8 @@ def translate_errors(schema: Schema | None = None) -> Iterator[None]:
     Arguments:
         schema (Schema, optional): the schema of the log, to recognise counts whose sum overflows.
     """
+    import duckdb
+
     try:
         yield
     except duckdb.OutOfMemoryException as error:
@@ -359,6 +366,8 @@ class SourceView:
 
 def create_source_view(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> SourceView:
     """Create a view of files or of data in memory."""
+    import duckdb
+
     if files:
         query = read_files(con, files)
         con.execute(f"CREATE TEMP VIEW {name} AS {query.select}")
@@ -723,6 +732,8 @@ def expose_tables(con: duckdb.DuckDBPyConnection, tables: Mapping[str, str], sql
 
 
 def _register(con: duckdb.DuckDBPyConnection, name: str, source: Any) -> None:
+    import duckdb
+
     try:
         con.register(name, source)
     except duckdb.Error:
