@@ -315,6 +315,7 @@ CODES: dict[str, str] = {
     "few-clicks-for-ips": "Queries have too few page views or clicks to learn from inverse propensities alone.",
     "kept-column-varies": "A kept column has several values for one query-document pair.",
     "much-weight-capped": "The cap removes much of the total weight.",
+    "other-rankers": "The curve was estimated from other rankers than those of the log.",
     "queries-without-candidates": "Queries of the log have no candidates.",
     "zero-propensity-rank": "The estimated propensity of a rank with results is 0.",
     "shown-documents-not-in-candidates": "Documents that were shown are not among the candidates of their query.",

@@ -323,6 +323,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "truth in JSON": (["estimate", "{log}", "--json", "--truth", "x"], "in a --plot, not by --json. Leave one out"),
     "traffic": (["simulate", "x.csv", "--traffic", "a,b"], "such as 0.9,0.1, not 'a,b'"),
     "segment": (["simulate", "x.csv", "--segment", "phone"], "expected NAME=ETA such as mobile=1.5"),
+    "segment twice": (["simulate", "x.csv", "--segment", "phone=1", "--segment", "phone=2"], "'phone' is given twice"),
 }
 
 

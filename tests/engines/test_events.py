@@ -569,6 +569,28 @@ def test_too_large_positions_are_counted(each_engine: str, first: int, tmp_path:
     assert found == {"not-a-position": 2}
 
 
+@pytest.mark.parametrize(
+    ("shift", "first", "message"),
+    [
+        (0, 0, r"first=0 says that positions count from 0, but no page view has a position 0, and 300 begin at 1"),
+        (1, None, r"None of 300 page views begins at position 0 or 1"),
+        (10, 1, r"None of 300 page views begins at position 0 or 1"),
+        (1, 0, r"None of 300 page views begins at position 0\."),
+    ],
+)
+def test_positions_that_do_not_begin_at_the_top_are_an_error(
+    each_engine: str, shift: int, first: int | None, message: str, tmp_path: Path
+) -> None:
+    rows = simulated()
+    shown = [row | {"position": row["position"] + shift} for row in rows]
+    taps = [{"impression_id": row["impression_id"], "doc_id": row["doc_id"]} for row in rows if row["clicked"]]
+    log = posbias.ClickLog.from_events(
+        pa.Table.from_pylist(shown).drop_columns(["clicked"]), pa.Table.from_pylist(taps), first=first
+    )
+    with pytest.raises(posbias.PosbiasError, match=message):
+        posbias.write_events(log, tmp_path / "log.parquet")
+
+
 def test_files_are_replaced_only_on_request(each_engine: str, tmp_path: Path) -> None:
     log, path = log_of(SHOWN), tmp_path / "log.parquet"
     path.write_text("mine")

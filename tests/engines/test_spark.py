@@ -295,3 +295,14 @@ def test_spark_flags_require_the_spark_engine(tmp_path: Path) -> None:
     done = command("check", str(tmp_path), "--engine", "spark", "--spark-conf", "memory")
     assert done.returncode == 2
     assert "NAME=VALUE" in done.stderr
+
+
+@pytest.mark.server
+def test_an_error_of_a_query_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(posbias.simulate(posbias.World(queries=20, max_rank=3)), tmp_path / "log.parquet")
+    log = posbias.ClickLog(tmp_path / "log.parquet", sql="SELECT * FROM nowhere")
+    with pytest.raises(posbias.LogError, match=r"`nowhere` cannot be found\. Check the query") as raised:
+        posbias.harvest(log, engine=posbias.Spark(sparks.session()))
+    assert len(str(raised.value)) < 300
+    # PySpark would log the same error as JSON with a Java stack.
+    assert "SQLQueryContextLogger" not in "".join(capfd.readouterr())

@@ -810,3 +810,15 @@ def test_a_pandas_frame_is_accepted_and_returned(files: Path) -> None:
     written = posbias.ips_weights(posbias.ClickLog(files / "log.parquet"), a_curve(), files / "w.parquet")
     with pytest.raises(posbias.PosbiasError, match="Read that file"):
         written.to_pandas()
+
+
+def test_the_curve_of_other_rankers_is_reported() -> None:
+    own, other = (
+        posbias.ClickLog(posbias.simulate(posbias.World(queries=100, max_rank=4, rankers=rankers)))
+        for rankers in (("a", "b"), ("x", "y"))
+    )
+    curve = posbias.CrossFit(interval=None).fit(posbias.harvest(other, max_rank=4)).curve()
+    [finding] = [f for f in posbias.ips_weights(own, curve).findings if f.code == "other-rankers"]
+    assert "from the rankers 'x', 'y', and the log has 'a', 'b'" in finding.message
+    assert not any(f.code == "other-rankers" for f in posbias.ips_weights(other, curve).findings)
+    assert not any(f.code == "other-rankers" for f in posbias.ips_weights(own, [1, 0.5, 0.3, 0.2]).findings)

@@ -58,13 +58,18 @@ def parameters(**values: Any) -> list[Row]:
     ]
 
 
-def ga4_events(rows: list[Row], *, numbered: bool = True, page: bool = False) -> pa.Table:
-    """Views of lists and clicks in them: one stream counts from 0, the other from 1; clicks come twice."""
+def ga4_events(
+    rows: list[Row], *, numbered: bool = True, page: bool = False, zero_share: float | None = None
+) -> pa.Table:
+    """Views of lists and clicks in them: one stream counts from 0, the other from 1; clicks come twice.
+
+    With `zero_share` there is one stream, which counts from 0 on this share of its pages.
+    """
     chance = random.Random(5)
     events = []
     moment = 1_000_000
     for number, shown in enumerate(pages_of(rows)):
-        app = number % 2
+        app = number % 2 if zero_share is None else int(number % 20 >= 20 * zero_share)
         own = {"view": f"p{number}"} if page else {}
         told = parameters(
             ga_session_id=7, search_term=f" Q{shown[0]['query_id']} ".upper(), variant=shown[0]["ranker"], **own
@@ -80,7 +85,11 @@ def ga4_events(rows: list[Row], *, numbered: bool = True, page: bool = False) ->
             for row in shown
         ]
         # The same user sees the same list again later: a click is on the last view before it.
-        base = {"user_pseudo_id": f"u{number % 5}", "stream_id": f"s{app}", "event_date": "20260101"}
+        base = {
+            "user_pseudo_id": f"u{number % 5}",
+            "stream_id": f"s{app if zero_share is None else ''}",
+            "event_date": "20260101",
+        }
         base |= {"device": {"category": "phone"}, "event_params": told}
         moment += 1000
         events.append(base | {"event_name": "view_item_list", "event_timestamp": moment, "items": items})
@@ -98,13 +107,18 @@ def ga4_events(rows: list[Row], *, numbered: bool = True, page: bool = False) ->
     return pa.Table.from_pylist(events)
 
 
-def snowplow_events(rows: list[Row]) -> pa.Table:
+def snowplow_events(rows: list[Row], zero_share: float | None = None) -> pa.Table:
     """Views of lists and clicks in them: one application counts from 0, the other from 1; a page has a second list."""
     chance = random.Random(5)
     events = []
     for number, shown in enumerate(pages_of(rows)):
-        products = [{"id": str(row["doc_id"]), "position": row["position"] - number % 2} for row in shown]
-        base = {"app_id": f"a{number % 2}", WEB_PAGE: [{"id": f"page{number}"}], "variant": shown[0]["ranker"]}
+        zero = number % 2 if zero_share is None else int(number % 20 < 20 * zero_share)
+        products = [{"id": str(row["doc_id"]), "position": row["position"] - zero} for row in shown]
+        base = {
+            "app_id": f"a{zero if zero_share is None else ''}",
+            WEB_PAGE: [{"id": f"page{number}"}],
+            "variant": shown[0]["ranker"],
+        }
         base |= {"page_urlquery": f"Q{shown[0]['query_id']}"}
         events.append(base | {ACTION: {"type": "list_view", "name": "results"}, PRODUCTS: products})
         for row, product in zip(shown, products, strict=True):
@@ -229,6 +243,45 @@ def test_a_stray_position_0_does_not_make_an_application_zero_based(preset: str,
     assert min(added) == 2
 
 
+@pytest.mark.parametrize("dialect", ["bigquery", "duckdb"])
+@pytest.mark.parametrize("preset", TRACKERS)
+@pytest.mark.parametrize("share", [0.45, 0.55])
+def test_an_application_that_counts_some_pages_from_0_loses_no_row(preset: str, dialect: str, share: float) -> None:
+    rows = simulated()
+    make = ga4_events if preset == "ga4" else snowplow_events
+    events = make(rows, zero_share=share)
+    sql = posbias.events_sql(preset, "tracked", dialect=dialect, ranker="variant")
+    assert keyed(run(sql if dialect == "duckdb" else translated(sql, dialect), events)) == expected(rows)
+
+
+@pytest.mark.parametrize("dialect", TRACKERS["ga4"])
+def test_clicks_that_name_their_list_by_its_name_are_kept(dialect: str) -> None:
+    rows = simulated()
+    events = ga4_events(rows).to_pylist()
+    for event in events:
+        click = event["event_name"] == "select_item"
+        named = {"item_list_name": "Search results"} | ({"item_list_id": None} if click else {})
+        event["items"] = [item | named for item in event["items"]]
+    sql = posbias.events_sql("ga4", "tracked", dialect=dialect, ranker="variant")
+    found = run(sql if dialect == "duckdb" else translated(sql, dialect), pa.Table.from_pylist(events))
+    assert keyed(found) == expected(rows)
+
+
+@pytest.mark.parametrize("preset", TRACKERS)
+def test_the_printed_query_counts_what_it_leaves_out(preset: str) -> None:
+    rows = simulated()
+    known = ga4_events(rows) if preset == "ga4" else snowplow_events(rows)
+    sql = posbias.events_sql(preset, "tracked", dialect="duckdb", ranker="variant")
+    steps, rest = sql.split("-- Each result, clicked or not.\n")
+    count = steps + "\n".join(line.removeprefix("-- ") for line in rest[rest.index("-- SELECT") :].splitlines())
+    [found] = run(count, known)
+    clicked = sum(row["clicked"] for row in rows)
+    assert (found["rows_of_the_log"], found["clicked_rows_of_the_log"]) == (len(rows), clicked)
+    # A page view came twice, and so did each click; one click is on nothing that was shown.
+    assert found["items_shown"] > found["rows_of_the_log"]
+    assert found["clicks"] == 2 * clicked + 1
+
+
 @pytest.mark.parametrize("dialect", TRACKERS["ga4"])
 @pytest.mark.parametrize("lacks", ["user", "session"])
 def test_events_without_a_user_or_session_are_left_out(lacks: str, dialect: str) -> None:
@@ -283,7 +336,7 @@ def test_a_click_belongs_to_the_last_view_even_if_that_is_left_out(lacks: str, d
     def event(name: str, moment: int, order: str, params: Row, first: int = 1) -> Row:
         items = [
             {"item_id": doc, "item_list_id": None, "item_list_name": None, "item_list_index": str(place)}
-            for place, doc in enumerate(order, first)
+            for place, doc in zip((first, 2), order, strict=False)
         ]
         base = {"user_pseudo_id": "u", "stream_id": "s", "event_date": "20260101", "device": {"category": "phone"}}
         times = {"event_name": name, "event_timestamp": moment}

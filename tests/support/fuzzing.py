@@ -64,6 +64,10 @@ class Trial:
     container: str
     source: Any
     arguments: dict[str, Any]
+    names: Names
+    # The rows as columns, before anything was damaged, and the ids by role, of which rows hold the places.
+    columns: Columns
+    ids: dict[str, Column]
     # What is wrong with what posbias is given, if anything, and what may be found of it.
     defect: str = ""
     found: tuple[str, ...] = ()
@@ -522,6 +526,7 @@ def draw(seed: int, folder: Path, containers: tuple[str, ...] = tuple(CONTAINERS
     columns = _columns(chance, log, names, pool, text)
     rankings = _ranking_columns(chance, log, names, pool) if log.layout == "long" else None
 
+    whole_columns = {name: (type_, list(values)) for name, (type_, values) in columns.items()}
     weighting = chance.choice([None, None, *WEIGHTINGS])
     defect, found = "", ()
     arguments = _arguments(log, names)
@@ -562,9 +567,19 @@ def draw(seed: int, folder: Path, containers: tuple[str, ...] = tuple(CONTAINERS
         container=container,
         source=source,
         arguments=arguments,
+        names=names,
+        columns=whole_columns,
+        ids=pool,
         defect=defect,
         found=found,
     )
+
+
+def write_beside(trial: Trial, columns: Columns, path: Path) -> Any:
+    """Return another table in the container of a random log; one that is a single table in memory is Arrow."""
+    kind = trial.container.split()[-1]
+    kind = kind if kind in ("csv", "json", "parquet", "pandas", "polars") else "arrow"
+    return CONTAINERS[kind](random.Random(0), columns, path)
 
 
 _NO_UUIDS = ("pandas", "polars", "lazy", "parquet", "parts of parquet", "dataset of files")

@@ -115,7 +115,7 @@ def simulate(
     world = World(
         rankers=tuple(name.strip() for name in rankers.split(",")),
         quality=quality[0] if len(quality) == 1 else quality,
-        segments=dict(_parse_segment(text) for text in segment),
+        segments=_parse_segments(segment),
         **settings,
     )
     _refuse_full_disk(world, output)
@@ -145,6 +145,15 @@ def _refuse_full_disk(world: World, output: str) -> None:
             f"The log would have about {rows:,} rows, and {folder!r} has {free:,} bytes left. Lower --queries, "
             "--repeats or --max-rank."
         )
+
+
+def _parse_segments(texts: tuple[str, ...]) -> dict[str, float]:
+    segments: dict[str, float] = {}
+    for name, eta in map(_parse_segment, texts):
+        if name in segments:
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--segment")
+        segments[name] = eta
+    return segments
 
 
 def _parse_segment(text: str) -> tuple[str, float]:

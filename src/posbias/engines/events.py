@@ -35,6 +35,8 @@ Rows = Callable[[str, str], list[tuple[Any, ...]]]
 _PAGE_VIEWS_PER_ACCIDENT = 100
 # From this share and this number on, clicks without an impression are an error.
 _MAX_UNMATCHED_SHARE, _MIN_UNMATCHED = 0.5, 20
+# Of this many page views, at least one should begin at the top.
+_ENOUGH_PAGE_VIEWS = 20
 # A column with more values is not one of applications but probably one of ids.
 _MAX_APPLICATIONS = 1_000
 # The counts of a written log: rows, page views and clicks.
@@ -287,6 +289,8 @@ def _first_positions(
         name = "" if plan.schema.application is None else f" of application {group.application!r}"
         if first is None and min(zero, one) * _PAGE_VIEWS_PER_ACCIDENT > zero + one:
             findings.append(_two_first_positions(plan, group, name))
+        if group.pages and not (zero if first == 0 else zero + one):
+            findings.append(_no_first_position(group, first, name))
         if first == 0 or (first is None and zero > one):
             from_zero.append(group.application)
         elif zero:
@@ -302,6 +306,27 @@ def _first_positions(
                 )
             )
     return tuple(from_zero), findings
+
+
+def _no_first_position(group: _PageViewCounts, first: int | None, name: str) -> Finding:
+    """Return the finding that no page view begins at the top position."""
+    if first == 0 and group.at_one:
+        return Finding(
+            "no-first-position",
+            "error",
+            f"first=0 says that positions count from 0, but no page view{name} has a position 0, and {{count}} begin "
+            "at 1: every result would be one rank too low",
+            group.at_one,
+            remedy="Give first=1, or leave it out.",
+        )
+    return Finding(
+        "no-first-position",
+        "error" if group.pages >= _ENOUGH_PAGE_VIEWS else "warning",
+        f"None of {{count}} page views{name} begins at position {'0' if first == 0 else '0 or 1'}",
+        group.pages,
+        remedy="Propensities are relative to the top position. If positions count from another number, subtract it "
+        "(sql); if these are only later pages of results, add the first ones.",
+    )
 
 
 def _two_first_positions(plan: EventPlan, group: _PageViewCounts, name: str) -> Finding:

@@ -5,6 +5,7 @@ The log may be a DataFrame, a table, files that the cluster can read, or data in
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -368,7 +369,9 @@ def translate_errors(file: str | None = None, schema: Schema | None = None) -> I
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        # PySpark logs such errors as JSON with a Java stack, besides raising them.
+        with _silence_logger("SQLQueryContextLogger"):
+            yield
     except (PySparkException, Py4JError) as error:
         text = str(error)
         if "JAVA_GATEWAY_EXITED" in text:
@@ -399,6 +402,17 @@ def translate_errors(file: str | None = None, schema: Schema | None = None) -> I
             summary = describe_broken_csv(where) if "mixes" in describe_broken_csv(where) else summary
         what = f"Spark cannot read the log: {summary}"
         raise unusable(code, f"{what} ({where!r})" if where else what, remedy) from None
+
+
+@contextmanager
+def _silence_logger(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def error_summary(text: str) -> str:

@@ -47,7 +47,16 @@ from posbias.harvesting.row_checks import (
 from posbias.harvesting.tables import PositionCounts
 from posbias.judging.compare import fit_harvest
 from posbias.logs.click_log import ClickLog, Segment
-from posbias.logs.schema import INTEGERS, NATURAL, Columns, Schema, check_count_sums, check_id_types, require_column
+from posbias.logs.schema import (
+    ANY_RANKER,
+    INTEGERS,
+    NATURAL,
+    Columns,
+    Schema,
+    check_count_sums,
+    check_id_types,
+    require_column,
+)
 from posbias.progress import Progress, silent
 from posbias.sql import weights as weight_sql
 from posbias.sql.plan import QueryPlan
@@ -79,6 +88,8 @@ _MAX_CELLS = 200_000
 MIN_VIEWS_PER_QUERY, MIN_CLICKS_PER_QUERY = 4, 4
 # A cap that removes at least this share of the weight is reported.
 _MUCH_CAPPED = 0.25
+# A log with more rankers is not compared with those of the curve.
+_MAX_RANKERS = 1000
 _LARGEST_CAP = 10**9
 _FRACTIONS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 # Above this many rows, queries are counted approximately, and kept columns are checked in a sample of about this size.
@@ -366,6 +377,7 @@ def _make_weights(opened: OpenLog, curve: Curve, options: _Options, draft: str |
     findings = [
         *opened.findings,
         *profile.findings,
+        *_find_other_rankers(opened, curve),
         *_check_kept_columns(opened, plan, candidates, options.keep, profile.rows),
         *candidate_findings,
         *find_zero_propensity(zero, profile.rows, options.cap, by=curve.by),
@@ -386,6 +398,27 @@ def _make_weights(opened: OpenLog, curve: Curve, options: _Options, draft: str |
         findings=tuple(findings),
         table=table,
     )
+
+
+def _find_other_rankers(opened: OpenLog, curve: Curve) -> list[Finding]:
+    """Report a curve that was estimated from other rankers than those of the log: it may be of another system."""
+    schema, d = opened.schema, opened.dialect
+    own = {name for name in curve.page_views if name != ANY_RANKER}
+    if schema.natural or not own:
+        return []
+    ranker = d.as_text(d.quote(schema.ranker))
+    rankers = [row[0] for row in opened.rows(f"SELECT DISTINCT {ranker} FROM log LIMIT {_MAX_RANKERS}")]
+    if own & {*rankers} or len(rankers) == _MAX_RANKERS:
+        return []
+    return [
+        Finding(
+            "other-rankers",
+            "warning",
+            f"The curve was estimated from the rankers {listed(sorted(own), most=3)}, and the log has "
+            f"{listed(sorted(filter(None, rankers)), most=3)}: it may be the curve of another system",
+            remedy="Position bias depends on the page. Estimate the curve from this log, or from one of the same page.",
+        )
+    ]
 
 
 # ---- Checks of columns

@@ -28,6 +28,8 @@ _PARAMETER = {
     "CAST(p.value.double_value AS VARCHAR))\n"
     "    FROM (SELECT UNNEST(t.event_params) AS p) s WHERE p.key = {key} LIMIT 1)",
 }
+# At most one page view in this many may begin at 1 by accident in an application that counts from 0.
+_PAGE_VIEWS_PER_ACCIDENT = 100
 # GA4 exports this for a value that a site does not send.
 _NOT_SET = "'(not set)'"
 _WEB_PAGE = "contexts_com_snowplowanalytics_snowplow_web_page_1"
@@ -73,6 +75,7 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
         "t.user_pseudo_id AS visitor",
         f"{parameter('ga_session_id')} AS session_id",
         f"COALESCE({item_field('item_list_id')}, {item_field('item_list_name')}, '') AS list",
+        f"{item_field('item_list_name')} AS list_name",
         f"{page_id} AS page_id",
         f"{_query_text(parameter(query))} AS search_term",
         *([f"{parameter(ranker)} AS ranker"] if ranker else []),
@@ -106,22 +109,26 @@ def ga4(dialect: str, table: str, query: str, ranker: str | None, impression: st
             Step(
                 "shown",
                 "Items shown. GA4 has no id of a page view: it is the session, the list and the time, or a parameter.",
-                f"SELECT {page.format(moment=d.as_text('event_time'))} AS page_view, session, list, page_id, "
-                f"event_time,\n  {_QUERY_OR_LIST}{ranked}, doc, position, device, event_date\n"
+                f"SELECT {page.format(moment=d.as_text('event_time'))} AS page_view, session, list, list_name, "
+                f"page_id, event_time,\n  {_QUERY_OR_LIST}{ranked}, doc, position, device, event_date\n"
                 "FROM positioned\nWHERE NOT is_click AND doc IS NOT NULL",
             ),
             Step(
                 "attributed",
-                "A click belongs to the last page view before it that showed its item in the same list and session.",
-                "SELECT c.session, c.list, c.doc, c.page_id, c.event_time, MAX(s.event_time) AS shown_time\n"
-                "FROM positioned c\nJOIN shown s ON s.session = c.session AND s.list = c.list AND s.doc = c.doc\n"
+                "A click belongs to the last page view before it that showed its item in the same list and session. A "
+                "click may give only the name of a list, and its page view the id too.",
+                "SELECT s.page_view, s.doc, ROW_NUMBER() OVER (\n"
+                "    PARTITION BY c.session, c.list, c.doc, c.page_id, c.event_time\n"
+                "    ORDER BY CASE WHEN s.list = c.list THEN 0 ELSE 1 END, s.event_time DESC) AS choice\n"
+                "FROM positioned c\nJOIN shown s ON s.session = c.session AND s.doc = c.doc\n"
+                "  AND (s.list = c.list OR s.list_name = c.list_name)\n"
                 "  AND COALESCE(s.page_id, '') = COALESCE(c.page_id, '') AND s.event_time <= c.event_time\n"
-                "WHERE c.is_click\nGROUP BY c.session, c.list, c.doc, c.page_id, c.event_time",
+                "WHERE c.is_click",
             ),
             Step(
                 "clicked",
                 "Each clicked result once, however often it was clicked.",
-                f"SELECT DISTINCT {page.format(moment=d.as_text('shown_time'))} AS page_view, doc\nFROM attributed",
+                "SELECT DISTINCT page_view, doc\nFROM attributed\nWHERE choice = 1",
             ),
             *_log_steps(["device", "event_date"], bool(ranker)),
         ],
@@ -134,20 +141,42 @@ def _query_text(text: str) -> str:
 
 
 def _printed(d: Warehouse, title: str, steps: list[Step]) -> str:
+    """Return a query with a title, and with a comment that holds the query of what it leaves out."""
     head = (
         f"-- {title}\n-- The result is a click log. Keep it as a table and print its harvest with posbias sql, or "
         "export it for posbias check.\n"
     )
-    return f"{head}{render(steps)}{d.query_suffix}\n"
+    in_log = "clicked c JOIN deduplicated s ON s.page_view = c.page_view AND s.doc = c.doc"
+    counts = {
+        "items_shown": "items WHERE NOT is_click",
+        "items_with_ids": "shown",
+        "rows_of_the_log": "deduplicated",
+        "clicks": "items WHERE is_click",
+        "clicked_results": "clicked",
+        "clicked_rows_of_the_log": in_log,
+    }
+    tail = "\n".join(
+        f"--   (SELECT COUNT(*) FROM {source}) AS {name}," for name, source in counts.items()
+    ).removesuffix(",")
+    what = (
+        "-- To count what is left out, put this in place of the last SELECT. Events that are repeated count more than "
+        "once among items and clicks.\n-- SELECT\n"
+    )
+    return f"{head}{render(steps)}{d.query_suffix}\n\n{what}{tail}\n"
 
 
 def _position_steps(source: str, view: list[str]) -> list[Step]:
     """Return the steps that end in `positioned`: items with positions that count from 1.
 
-    Some applications number items from 0. `view` are the columns that identify a page view.
+    Some applications number items from 0, and some do so on a part of their pages. So each page view that has the
+    numbers 0 and 1 counts from 0. One that lacks a number does so only if nearly all page views of its application do.
+    `view` are the columns that identify a page view.
     """
     at_zero, at_one = (f"COUNT(CASE WHEN lowest = {place} THEN 1 END)" for place in (0, 1))
     keys = ", ".join(["application", *view])
+    numbers = [
+        f"MAX(CASE WHEN NOT is_click AND item_index = {n} THEN 1 END) OVER (PARTITION BY {keys})" for n in (0, 1)
+    ]
     return [
         Step(
             "first_numbers",
@@ -157,16 +186,21 @@ def _position_steps(source: str, view: list[str]) -> list[Step]:
         ),
         Step(
             "zero_based",
-            "Applications that count from 0: more of their page views begin at 0 than at 1.",
+            f"Applications that count from 0: at most one page view in {_PAGE_VIEWS_PER_ACCIDENT} begins at 1.",
             "SELECT COALESCE(application, '') AS application\nFROM first_numbers\nGROUP BY COALESCE(application, '')\n"
-            f"HAVING {at_zero} > {at_one}",
+            f"HAVING {at_zero} >= {_PAGE_VIEWS_PER_ACCIDENT} * {at_one} AND {at_zero} > 0",
+        ),
+        Step(
+            "numbered",
+            "Whether the page view of an item has the numbers 0 and 1.",
+            f"SELECT s.*, {numbers[0]} AS has_zero,\n  {numbers[1]} AS has_one\nFROM {source} s",
         ),
         Step(
             "positioned",
             "Positions from 1, by the number of an item, or by its place in the event if it has no number.",
             "SELECT s.*,\n"
-            "  CASE WHEN item_index >= 0 THEN item_index + CASE WHEN z.application IS NULL THEN 0 ELSE 1 END\n"
-            f"    ELSE place END AS position\nFROM {source} s\n"
+            "  CASE WHEN item_index >= 0 THEN item_index\n"
+            "      + CASE WHEN has_zero + has_one = 2 OR z.application IS NOT NULL THEN 1 ELSE 0 END\n    ELSE place END AS position\nFROM numbered s\n"
             "LEFT JOIN zero_based z ON COALESCE(s.application, '') = z.application",
         ),
     ]
