@@ -198,9 +198,9 @@ def _position_steps(source: str, view: list[str]) -> list[Step]:
         Step(
             "positioned",
             "Positions from 1, by the number of an item, or by its place in the event if it has no number.",
-            "SELECT s.*,\n"
-            "  CASE WHEN item_index >= 0 THEN item_index\n"
-            "      + CASE WHEN has_zero + has_one = 2 OR z.application IS NOT NULL THEN 1 ELSE 0 END\n    ELSE place END AS position\nFROM numbered s\n"
+            "SELECT s.*,\n  CASE WHEN item_index >= 0 THEN item_index\n"
+            "      + CASE WHEN has_zero + has_one = 2 OR z.application IS NOT NULL THEN 1 ELSE 0 END\n"
+            "    ELSE place END AS position\nFROM numbered s\n"
             "LEFT JOIN zero_based z ON COALESCE(s.application, '') = z.application",
         ),
     ]
