@@ -304,7 +304,8 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "a log for a command": (["{log}"], "To check that log, run: posbias check {log}"),
     "nothing given": (["estimate"], "Missing argument 'LOG...'"),
     "no output": (["harvest", "{log}"], "Missing option '-o' / '--output'"),
-    "no such flag": (["estimate", "{log}", "--qery", "q"], "'--query'?"),
+    # How the nearest flag is suggested depends on the version of click.
+    "no such flag": (["estimate", "{log}", "--qery", "q"], "--query"),
     "no such estimator": (["estimate", "{log}", "--estimator", "best"], "'all-pairs', 'pivot-one', 'adjacent-chain'"),
     "level": (["estimate", "{log}", "--level", "95"], "95.0 is not in the range 0<x<1"),
     "rank": (["estimate", "{log}", "--max-rank", "1"], "1 is not in the range x>=2"),
