@@ -86,14 +86,16 @@ class Setting:
         max_rank: M, the results of a whole page.
         candidates: the fewest and the most documents of a query.
         relevance: the mean chance of a click on an examined document by the most active user.
-        assigned: what draws a ranker: each "view", "user" or "query"; "time" lets rankers serve one after another.
+        assigned: what draws a ranker: each "view", "user" or "query"; "time" lets rankers serve one after another, and
+            "ramp" lets the share of the second of two rise from 0 to 1 over time.
         users: the number of users; None if each page view has its own.
         user_shape: how much a user clicks is beta-distributed with this shape on both sides; None if all are alike.
         user_tail: the shape of the side of active users, if it differs: the larger, the fewer of them there are.
         depths: the depths of pages, one of which each page view draws; None for whole pages.
         ranker_depths: the same for each ranker, where they differ.
         mix_drift: how much the mix of queries changes over the time of the log.
-        relevance_drift: the share of a document's relevance that is new at the end, which later rankers know.
+        relevance_drift: the share of a document's relevance that is new at the end, which later rankers know. It
+            changes in steps, as many as there are rankers, or steadily if the share of a ranker rises.
         replay: whether the log has no ranks of the rankers that were not shown.
         crawled: the share of page views of crawlers, which click half of their results.
         lost: the share of the clicks on pages of the last ranker that is not logged.
@@ -229,7 +231,8 @@ def draw_results(setting: Setting, seed: int) -> Results:
     view, rank = np.nonzero(shown)
     doc = order[query[view], ranker[view], rank]
     # Rankers that serve one after another find the relevance of their own time.
-    drift = np.floor(time * rankers) / max(rankers - 1, 1) * setting.relevance_drift
+    moment = time if setting.assigned == "ramp" else np.floor(time * rankers) / max(rankers - 1, 1)
+    drift = moment * setting.relevance_drift
     relevance = (1 - drift[view]) * early[query[view], doc] + drift[view] * late[query[view], doc]
     scale = setting.propensity / setting.propensity.max()
     chance = scale[rank] * relevance * activity[user[view]]
@@ -348,6 +351,8 @@ def _draw_rankers(setting: Setting, rng: np.random.Generator, query: IntArray, u
     if setting.assigned == "time":
         time = np.arange(setting.views) / setting.views
         return np.asarray(np.searchsorted(np.cumsum(shares)[:-1], time, side="right"))
+    if setting.assigned == "ramp":
+        return (rng.random(setting.views) < np.arange(setting.views) / setting.views).astype(np.int64)
     unit = {"view": np.arange(setting.views), "user": user, "query": query}[setting.assigned]
     return np.asarray(rng.choice(len(shares), int(unit.max()) + 1, p=shares)[unit])
 

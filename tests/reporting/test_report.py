@@ -49,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A log by segments, its harvest, that of another time, one with hostile names, and some days."""
     folder = tmp_path_factory.mktemp("report")
     made = {name: str(folder / name) for name in ("log.parquet", "one.harvest", "two.harvest", "evil.harvest", "days")}
-    log = posbias.simulate(posbias.World(queries=250, max_rank=M, segments={"phone": 1.5, "desk": 0.5}))
+    log = posbias.simulate(posbias.World(queries=250, max_rank=M, segments={"phone": 1.5, "desk": 0.5}, seed=2))
     pq.write_table(log, made["log.parquet"])
     harvest = posbias.harvest(posbias.ClickLog(made["log.parquet"]), max_rank=M, by=["device"])
     harvest.save(made["one.harvest"])

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,8 +66,9 @@ _ENOUGH_RESULTS = 100
 # An example of a row shows up to this many columns.
 _MAX_EXAMPLE_COLUMNS = 10
 # Time is cut into this many windows, each with as many different times. Rankers overlap in time if they do so in these
-# windows at least half as much as if page views were split at random; a window helps if there is some overlap.
-_TIME_WINDOWS, _ENOUGH_OVERLAP, _SOME_OVERLAP = 24, 0.5, 0.05
+# windows nearly as much as if page views were split at random: where one of them grows from none to all of the traffic,
+# the overlap is about 0.7. They follow one another below the second number; a window helps above the third.
+_TIME_WINDOWS, _ENOUGH_OVERLAP, _HALF_OVERLAP, _SOME_OVERLAP = 8, 0.9, 0.5, 0.05
 # Ids as texts are looked at in so many rows of each CSV file, of so many files.
 _HEAD_ROWS, _MAX_HEADS = 200, 1000
 _WHOLE, _WITH_FRACTION = re.compile(r"-?\d+"), re.compile(r"-?\d+\.0+")
@@ -463,15 +465,16 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     if schema.time is None:
         return []
     time, type_ = d.quote(schema.time), schema.types[schema.time]
+    position = d.integer(d.quote(schema.position), schema.types[schema.position])
     # Hours are fine enough, and are few.
     moment = f"date_trunc('hour', {time})" if type_ in ("TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMP_MS") else time
     sql = render(
         [
             Step(
                 "moments",
-                "The results that each ranker showed at each time.",
+                "The first results that each ranker showed at each time: one for each page view.",
                 f"SELECT {moment} AS moment, {d.quote(schema.ranker)} AS ranker, COUNT(*) AS n\nFROM log\n"
-                f"WHERE {time} IS NOT NULL AND {d.quote(schema.ranker)} IS NOT NULL\nGROUP BY 1, 2",
+                f"WHERE {position} = 1 AND {time} IS NOT NULL AND {d.quote(schema.ranker)} IS NOT NULL\nGROUP BY 1, 2",
             ),
             Step("ordered", "Times in order.", "SELECT *, DENSE_RANK() OVER (ORDER BY moment) AS place\nFROM moments"),
             Step("counted", "With their number.", "SELECT *, MAX(place) OVER () AS places\nFROM ordered"),
@@ -486,23 +489,32 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     counts: dict[object, Counter[str]] = {}
     for window, ranker, n in opened.rows(sql, "Comparing rankers over time"):
         counts.setdefault(window, Counter())[str(ranker)] += int(n)
-    # The chance that two results of one window are of different rankers, over that of any two results.
+    # The chance that two page views of one window are of different rankers, over that of any two page views.
     whole: Counter[str] = sum(counts.values(), Counter())
     different = _different_rankers(whole)
-    if len(counts) < 2 or not different:
+    several = [window for window in counts.values() if window.total() > 1]
+    if len(counts) < 2 or not several or not different:
         return []
-    overlap = sum(window.total() * _different_rankers(window) for window in counts.values()) / whole.total() / different
+    views = sum(window.total() for window in several)
+    overlap = sum(window.total() * _different_rankers(window) for window in several) / views / different
+    # Its standard error for a random split among two rankers: it is 1 less a χ² of the windows over the page views.
+    error = math.sqrt(2 * len(several)) / views
     evidence = {"overlap": round(overlap, 3), "windows": len(counts)}
-    if overlap >= _ENOUGH_OVERLAP:
-        message = f"The rankers overlap in time ({schema.time!r}): {overlap:.0%} of the overlap of a random split"
+    of_random = f"{overlap:.0%} of the overlap of a random split"
+    if overlap - 2 * error >= _ENOUGH_OVERLAP:
+        message = f"The rankers overlap in time ({schema.time!r}): {of_random}"
         return [Finding("rankers-overlap", "info", message, evidence=evidence)]
+    # In a small log, rankers that were drawn at random may seem to follow one another.
+    if overlap + 2 * error >= _ENOUGH_OVERLAP:
+        return []
     arguments: Arguments = {"window": schema.time} if overlap > _SOME_OVERLAP and not type_.startswith("TIME") else {}
+    replaced = "followed one another in time" if overlap < _HALF_OVERLAP else "overlap only in part in time"
     return [
         Finding(
             "rankers-replaced",
             "warning",
-            f"The rankers followed one another in time ({schema.time!r}: {overlap:.0%} of the overlap of a random "
-            "split). The curve compares different times, and is wrong if relevance, prices or demand changed meanwhile",
+            f"The rankers {replaced} ({schema.time!r}: {of_random}). The curve compares different times, and is wrong "
+            "if relevance, prices or demand changed meanwhile",
             evidence=evidence,
             remedy="No test shows it. Compare documents only within a day or week in which both rankers served "
             "(window), or let both rankers serve at the same time for a while.",
@@ -512,9 +524,9 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
 
 
 def _different_rankers(counts: Counter[str]) -> float:
-    """Return the probability that two results drawn at random are of different rankers."""
+    """Return the probability that two page views drawn at random, one after the other, are of different rankers."""
     total = counts.total()
-    return 1 - sum((n / total) ** 2 for n in counts.values()) if total else 0.0
+    return sum(n * (total - n) for n in counts.values()) / (total * (total - 1)) if total > 1 else 0.0
 
 
 def find_biased_weighting(weighting: Weighting) -> list[Finding]:

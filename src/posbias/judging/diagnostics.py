@@ -176,21 +176,23 @@ def _ranks_have(ranks: Sequence[int]) -> str:
 
 
 def find_few_degrees(context: Context) -> Iterator[Finding]:
-    """Find ranks with few degrees of freedom; a warning if they are most of the ranks.
+    """Find ranks with few degrees of freedom; a warning if no rank has more.
 
-    A single such rank is normal: one frequent query has most of the variance there, and the interval allows for it.
+    Some such ranks are normal: one frequent query has most of the variance there. The interval allows for it, and
+    contains the truth no less often than others.
     """
-    weak = [one for one in context.support if _has_few_degrees(one)]
+    known = [one for one in context.support if one.degrees_of_freedom is not None]
+    weak = [one for one in known if _has_few_degrees(one)]
     if not weak:
         return
     least = min(one.degrees_of_freedom or 0 for one in weak)
     ranks = [one.rank for one in weak]
-    most = 2 * len(weak) > len(context.support)
+    whole = len(weak) == len(known)
     subject = _ranks_have(ranks)
     yield Finding(
         "few-degrees-of-freedom",
-        "warning" if most else "info",
-        (f"The whole curve depends on few queries: {subject}" if most else subject[:1].upper() + subject[1:])
+        "warning" if whole else "info",
+        (f"The whole curve depends on few queries: {subject}" if whole else subject[:1].upper() + subject[1:])
         + f" fewer than {_FEW_DEGREES:.0f} degrees of freedom ({least:.1f} the fewest)",
         len(weak),
         evidence={"ranks": ranks},
@@ -215,10 +217,10 @@ def find_dominant_buckets(context: Context) -> Iterator[Finding]:
         return
     worst = max(dominated, key=lambda one: one.largest_bucket_share or 0)
     share = worst.largest_bucket_share or 0.0
-    # se² = (B − 1)/B Σ d², so that d_b exceeds se if its share of Σ d² exceeds (B − 1)/B.
-    decisive = share > (buckets - 1) / buckets
     query = context.largest_queries.get(worst.largest_bucket) if worst.largest_bucket is not None else None
     one_query = query is not None and query.share > _MOST_CLICKS
+    # se² = (B − 1)/B Σ d², so that d_b exceeds se if its share of Σ d² exceeds (B − 1)/B.
+    decisive = share > (buckets - 1) / buckets and (one_query or query is None)
     subject = "One query" if one_query else f"One of {buckets} buckets of queries"
     yield Finding(
         "dominant-bucket",
@@ -426,10 +428,14 @@ def segments_test(context: Context) -> Iterator[AssumptionTest]:
 
 
 def agreement_test(context: Context) -> Iterator[AssumptionTest]:
-    """Test whether all estimators give the same curve as the first one, at any rank (Bonferroni)."""
+    """Test whether other estimators give the same curve as the first one, at any rank (Bonferroni).
+
+    Where ranker pairs are known, the first one is compared with AllPairs alone. The others use few pairs of ranks, and
+    the test of one curve finds pairs that contradict each other with fewer false alarms.
+    """
     best: tuple[str, int, float, FTest] | None = None
     names, tests = list(context.curves), 0
-    for name in names[1:]:
+    for name in names[1:] if context.ranker_pairs is None else names[1:2]:
         reference, curve = context.curves[names[0]], context.curves[name]
         # Estimators that left buckets out cannot be paired by bucket.
         if curve.buckets != reference.buckets or curve.buckets < MIN_BUCKETS:
@@ -538,7 +544,10 @@ def split_test(context: Context) -> Iterator[AssumptionTest]:
     if context.units is not None:
         by_unit, views = context.units, context.units.sum(axis=0)
     what = "Page views" if context.units is None else "Units"
-    if by_unit is None:
+    if by_unit is None and dispersion(harvest.views) > STICKY_DISPERSION:
+        # Page views of a query have one ranker: frequent queries, and not page views, decide the shares.
+        result = unit_split_test(harvest.views[:, included], shares[included])
+    elif by_unit is None:
         expected = views[included].sum() * shares[included]
         numerator = int(included.sum()) - 1
         denominator = float(max(len(harvest.views) - 1, 1))

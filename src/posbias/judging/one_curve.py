@@ -36,7 +36,7 @@ from posbias.estimators.page_depth import PageDepth
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells
-from posbias.judging.significance import ONE_CURVE_LEVEL, RANKER_EFFECT_LEVEL, AssumptionTest, wald_test
+from posbias.judging.significance import ONE_CURVE_LEVEL, RANKER_EFFECT_LEVEL, AssumptionTest, Contrasts, joint_test
 from posbias.logs.schema import ANY_RANKER
 
 # Only the rankers with most page views are compared: the number of pairs grows with its square.
@@ -58,7 +58,7 @@ _MAX_NUMBERS = 10**7
 # Pairs of rankers with a smaller variance have too few clicks for e²/v to be χ²; a smaller trace of it is rounding.
 _MIN_VARIANCE, _ROUNDING = 1.0, 1e-6
 # If trust bias that changes a rank by a larger factor could have gone unnoticed, its size is not reported.
-_MAX_FACTOR = 10.0
+MAX_FACTOR = 10.0
 # This many pairs of rankers with the largest residuals are named.
 _MAX_NAMED_PAIRS = 3
 _RESEMBLES = {
@@ -116,7 +116,7 @@ def _why_not_tested(one_curve: OneCurve, harvest: Harvest) -> str:
         return "the log names no rankers"
     if not harvest.layout.ranks_known and not any(finding.code == "rankers-overlap" for finding in harvest.findings):
         replaced = any(finding.code == "rankers-replaced" for finding in harvest.findings)
-        return "the rankers followed one another in time" if replaced else "nothing shows that rankers overlap in time"
+        return "the rankers overlap too little in time" if replaced else "nothing shows that rankers overlap in time"
     if not one_curve.overall_test.tested or not one_curve.can_detect_trust_bias:
         return "the rankers are too similar, or there is too little data"
     return ""
@@ -177,12 +177,21 @@ def _describe_unnoticed(one_curve: OneCurve) -> str:
     band = one_curve.unnoticed_band
     last = int(np.flatnonzero(np.isfinite(band).all(axis=1))[-1]) if np.isfinite(band).any() else 0
     low, high = band[last]
-    if not last or not np.isfinite(high) or high > _MAX_FACTOR:
+    if not last or not np.isfinite(high) or high > MAX_FACTOR:
         return "Trust bias of any size could have gone unnoticed"
     return (
         f"Trust bias could have gone unnoticed that multiplies the propensity at rank {last + 1} by {low:.2f} to "
         f"{high:.2f} for documents that are half or twice as relevant as the average"
     )
+
+
+def unnoticed_factors(log_propensity: FloatArray, detectable: float) -> FloatArray:
+    """Return by what trust bias of a detectable size multiplies a curve, at least and at most: (M, 2).
+
+    It is for documents half or twice as relevant as the average: x_k (1 ± δ log 2), with x = log p and δ the size.
+    """
+    change = np.abs(log_propensity) * detectable * np.log(2)
+    return np.asarray(np.exp(np.stack([-change, change], axis=1).clip(-_MAX_LOG_PROPENSITY, _MAX_LOG_PROPENSITY)))
 
 
 def _ranker_effect_tests(one_curve: OneCurve) -> list[AssumptionTest]:
@@ -226,8 +235,7 @@ class OneCurve:
     def directions_test(self) -> FTest:
         """The test for a ranker effect, trust bias and a bend together."""
         residuals, pairs = self.residuals, self.residuals.pairs
-        directions = [*ranker_effects(pairs), trust(residuals), bend(pairs)]
-        return wald_test([self._sum_by_bucket(direction) for direction in directions])
+        return self._effects_test([*ranker_effects(pairs), trust(residuals), bend(pairs)])
 
     @cached_property
     def overall_test(self) -> FTest:
@@ -255,12 +263,41 @@ class OneCurve:
     def ranker_effect_test(self) -> FTest:
         """The test for a ranker effect alone, on the documents of every two rankers at all pairs of ranks."""
         return self._larger_p_value(
-            wald_test([self._sum_by_bucket(effect) for effect in ranker_effects(self.residuals.pairs)]),
-            lambda by_unit: by_unit.ranker_effect_test,
+            self._effects_test(ranker_effects(self.residuals.pairs)), lambda by_unit: by_unit.ranker_effect_test
         )
 
-    def _sum_by_bucket(self, direction: FloatArray) -> FloatArray:
-        return self.residuals.sum_by_bucket(self.residuals.project_off_fit(direction))
+    def _effects_test(self, directions: Sequence[FloatArray]) -> FTest:
+        """Test whether the effects along some directions are 0 (Hotelling's T²).
+
+        The effects δ are fitted, V δ = Σ_b E_b with V_b = Σ c cᵀ v, and the variance comes from what they leave:
+        E_b − V_b δ. A bucket with a frequent query would otherwise take an effect for noise. Its part in the fit is
+        allowed for: (1 − V_b V⁻¹)⁻¹ (MacKinnon and White, 1985, HC3).
+        """
+        residuals, pairs = self.residuals, self.residuals.pairs
+        if not directions or pairs.bucket_count < MIN_BUCKETS:
+            return not_tested("there is no data on it")
+        projected = np.stack([residuals.project_off_fit(direction) for direction in directions], axis=1)
+        scale = np.sqrt((projected**2 * residuals.variance[:, None]).sum(axis=0))
+        known = scale > _ROUNDING * max(1.0, float(scale.max(initial=0)))
+        projected = projected[:, known] / scale[known]
+        size = projected.shape[1]
+        if not size:
+            return not_tested("there is no data on it")
+        sums = np.stack([residuals.sum_by_bucket(direction) for direction in projected.T], axis=1)
+        products = projected[:, :, None] * projected[:, None, :] * residuals.variance[:, None, None]
+        by_bucket = np.stack(
+            [sum_by_index(pairs.bucket, column, pairs.bucket_count) for column in products.reshape(-1, size**2).T],
+            axis=1,
+        ).reshape(-1, size, size)
+        inverse = np.linalg.pinv(by_bucket.sum(axis=0), rcond=_ROUNDING, hermitian=True)
+        left = sums - by_bucket @ (inverse @ sums.sum(axis=0))
+        rest = np.eye(size) - by_bucket @ inverse
+        if np.linalg.cond(rest).max() > 1 / _ROUNDING:
+            return not_tested("all data is of one bucket of queries")
+        changes = np.linalg.solve(rest, left[:, :, None])[:, :, 0]
+        if (changes**2).sum(axis=0).min() <= _ROUNDING**2:
+            return not_tested("the curve fits exactly")
+        return joint_test(Contrasts.from_deletions(sums.sum(axis=0), changes))
 
     @cached_property
     def misfit_test(self) -> FTest:
@@ -334,13 +371,9 @@ class OneCurve:
 
     @cached_property
     def unnoticed_band(self) -> FloatArray:
-        """By what trust bias that may have gone unnoticed multiplies the curve, at least and at most: (M, 2).
-
-        It is for documents half or twice as relevant as the average: x_k (1 ± δ log 2), with δ the detectable size.
-        """
+        """By what trust bias that may have gone unnoticed multiplies the curve, at least and at most: (M, 2)."""
         x = self.residuals.log_propensity - self.residuals.log_propensity[0]
-        change = np.abs(x) * self.detectable_trust_bias * np.log(2)
-        return np.asarray(np.exp(np.stack([-change, change], axis=1).clip(-_MAX_LOG_PROPENSITY, _MAX_LOG_PROPENSITY)))
+        return unnoticed_factors(x, self.detectable_trust_bias)
 
     @cached_property
     def click_rate_ratio(self) -> float:
