@@ -218,6 +218,7 @@ CODES: dict[str, str] = {
     "not-an-array": "The column of documents holds no arrays.",
     "too-many-rankers": "The log names more rankers than can be compared, so the column may hold something else.",
     "unused-rank-columns": "The log has columns that look like ranks of each ranker, and they are not used.",
+    "possible-proxy": "A column that is not used may serve as a proxy of relevance.",
     "heavy-unit": "One unit has a large share of the rows: it may stand for all users who are not known.",
     "unused-unit": "Each value of a column that looks like a user saw one ranker, and the column is not used.",
     "window-is-timestamp": "The window column is a point in time, where a period such as a day is expected.",

@@ -118,6 +118,38 @@ def test_rows_beyond_the_deepest_rank_are_reported(table: pa.Table) -> None:
     assert "480 of them beyond rank 3 and not counted" in str(found)
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "proxy"),
+    [
+        ("price", lambda doc: 7.5 * doc, "high_price"),
+        ("unitPrice", lambda doc: 7 * doc, "high_unitPrice"),
+        ('bm25 "score"', lambda doc: doc / 3, 'high_bm25 "score"'),
+        ("grade", lambda doc: doc % 3, "grade"),
+        ("click_score", lambda doc: doc / 3, None),
+        ("price", lambda doc: 9, None),
+        ("price", lambda doc: f"{doc} EUR", None),
+        ("pricey", lambda doc: doc / 3, None),
+    ],
+)
+def test_a_proxy_of_relevance_is_suggested(
+    table: pa.Table, column: str, values: Callable[[int], Any], proxy: str | None
+) -> None:
+    log = table.append_column(column, pa.array([values(hash(doc) % 97) for doc in table["doc_id"].to_pylist()]))
+    found = check(log)
+    if proxy is None:
+        assert found.findings == ()
+        return
+    finding = only(found, "possible-proxy")
+    assert (finding.severity, found.usable) == ("info", True)
+    named = dict(finding.arguments)
+    assert named.pop("proxy") == proxy
+    diagnosis = posbias.diagnose(posbias.ClickLog(log, **named), proxy=proxy, max_rank=5)
+    assert any(other.code.endswith(("by-proxy", "proxy-not-tested")) for other in diagnosis.findings)
+    # A log that is a query already cannot take another one.
+    queried = posbias.check(posbias.ClickLog(log, sql="SELECT * FROM source"), max_rank=5)
+    assert only(queried, "possible-proxy").arguments == ({} if "sql" in finding.arguments else finding.arguments)
+
+
 def test_layouts(table: pa.Table, replayed: Rows) -> None:
     found = check(replayed)
     assert found.layout == "replay"

@@ -6,6 +6,7 @@ returns findings; the queries that several of them need are run once, and only i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -82,6 +83,22 @@ _MAX_PATTERNS = 8
 _MIN_UNITS, _CROSSED_SHARE = 20, 0.3
 # A unit with more than this share of the rows hardly is one user.
 _HEAVY_SHARE = 0.2
+# Words in the names of columns that may tell how relevant a document is, the best first, and words of columns that are
+# made from ranks or clicks. A proxy with more classes than the first number, in so many rows, is cut at its median.
+_PROXY_WORDS = ("relevance", "grade", "score", "similarity", "bm25", "rating", "stars", "popularity", "sales", "price")
+_NOT_PROXY_WORDS = {
+    "rank",
+    "position",
+    "click",
+    "clicks",
+    "clicked",
+    "ctr",
+    "impressions",
+    "views",
+    "propensity",
+    "weight",
+}
+_MAX_CLASSES, _PROXY_ROWS = 10, 100_000
 # Columns are taken to be ranks if this share of rows is shown at them; in interleaved lists, about a third is.
 _SHOWN_AT_RANK_SHARE = 0.25
 
@@ -166,6 +183,7 @@ def _find_problems(scan: LogScan) -> Iterator[Finding]:
         find_rare_rankers,
         find_unused_unit,
         find_heavy_unit,
+        suggest_proxy,
         find_no_intervention,
         find_replaced_rankers,
         find_missing_clicks,
@@ -575,6 +593,52 @@ def find_heavy_unit(scan: LogScan) -> Iterator[Finding]:
                 evidence={"rows": scan.profile.rows},
                 remedy="If it does, replace it by NULL with a query (sql). Such rows then cluster by query.",
             )
+
+
+def suggest_proxy(scan: LogScan) -> Iterator[Finding]:
+    """Suggest a column that may serve as a proxy of relevance, by its name and type."""
+    schema, d = scan.plan.schema, scan.plan.dialect
+    used = {*schema.roles.values(), *schema.rank_columns.values()}
+    numbers = [name for name, kind in schema.types.items() if name not in used and _is_number(kind)]
+    words = {name: re.findall("[a-z0-9]+", re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()) for name in numbers}
+    found = [
+        name
+        for word in _PROXY_WORDS
+        for name in numbers
+        if word in words[name] and not _NOT_PROXY_WORDS.intersection(words[name])
+    ]
+    if not found:
+        return
+    column = d.quote(found[0])
+    few = f"SELECT {column} AS x FROM {scan.opened.full_view} WHERE {column} IS NOT NULL LIMIT {_PROXY_ROWS}"
+    try:
+        answer = scan.opened.rows(f"SELECT COUNT(DISTINCT x) FROM ({few}) t", "Looking for a proxy of relevance")
+    except LogError:
+        # A broken value in an unused column is no reason to refuse the log.
+        return
+    classes = answer[0][0]
+    if classes < 2:
+        return
+    arguments: Arguments = {"proxy": found[0]}
+    if classes > _MAX_CLASSES:
+        high = f"high_{found[0]}"
+        half = f"{column} > (SELECT MEDIAN({column}) FROM source)"
+        arguments = {"sql": f"SELECT *, {half} AS {d.quote(high)} FROM source", "proxy": high}
+    yield Finding(
+        "possible-proxy",
+        "info",
+        f"Column {found[0]!r} may tell which documents are relevant"
+        + (f" (others: {listed(found[1:], most=4)})" if found[1:] else ""),
+        len(found),
+        remedy="If it was made neither from these clicks nor from positions, diagnose the log with it as a proxy of "
+        "relevance. That finds trust bias with similar rankers too.",
+        # Only one query can be given.
+        arguments={} if classes > _MAX_CLASSES and scan.log.sql is not None else arguments,
+    )
+
+
+def _is_number(type_: str) -> bool:
+    return type_ in INTEGERS or type_ in FLOATS or type_.startswith("DECIMAL")
 
 
 def find_no_intervention(scan: LogScan) -> Iterator[Finding]:
