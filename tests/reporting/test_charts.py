@@ -60,6 +60,26 @@ def test_a_curve_is_drawn_where_its_numbers_are(curve: posbias.Curve) -> None:
     np.testing.assert_allclose(ends, curve.interval, atol=1e-3)
 
 
+def test_trust_bias_that_could_have_gone_unnoticed_is_a_band(curve: posbias.Curve) -> None:
+    """p_k to the power of 1 ± δ log 2."""
+    figure = curve_figure("p0-curve", curve, unnoticed=0.3)
+    exponents = 1 + 0.3 * math.log(2) * np.array([1, -1])
+    expected = [f"{low:.3f} – {high:.3f}" for low, high in curve.propensity[1:, None] ** exponents]
+    column = figure.table.heads.index("with trust bias")
+    assert [row[column] for row in figure.table.rows] == ["", *expected]
+    assert "if unnoticed trust bias were there" in figure.svg
+    low = ticks(figure.svg)["0.0"]
+    unit = low - ticks(figure.svg)["1.0"]
+    corners = [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", path(drawn_area(figure.svg), "band", "grey"))]
+    assert {round((low - y) / unit, 2) for y in corners} == {
+        1.0,
+        *np.round(curve.propensity[1:, None] ** exponents, 2).flat,
+    }
+    # Nothing is shown where the size is not known, or where any size could have gone unnoticed.
+    for unknown in (None, 20.0):
+        assert "trust bias" not in curve_figure("p0-curve", curve, unnoticed=unknown).svg
+
+
 def test_a_rank_without_a_number_is_a_gap(curve: posbias.Curve) -> None:
     gone = replace(curve.positions[2], propensity=None, low=None, high=None, reason="too thin")
     torn = replace(curve, positions=(*curve.positions[:2], gone, *curve.positions[3:]), covariance=None)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posbias._charts import Chart, Series, number_axis, rank_axis, short_names
+from posbias._charts import Chart, Series, known, number_axis, rank_axis, short_names
 from posbias._text import label, printable
 from posbias.curves.curve import Curve, Position, curve_chart, largest_segments
 from posbias.estimators.base import connected_ranks
 from posbias.judging.compare import Comparison, comparison_chart, format_change, p_value_cell
 from posbias.judging.history import History
+from posbias.judging.one_curve import MAX_FACTOR, unnoticed_factors
 from posbias.plots.curves import curves_chart, day_number, history_chart, some_ranks
 from posbias.plots.evidence import click_rates_chart, graph_chart, information, pair_ratios_chart, sets_chart
 from posbias.reporting.drawing import Mark, draw_svg
@@ -82,34 +83,74 @@ def _describe(heads: Sequence[str], row: Sequence[str]) -> str:
 # ---- Curves
 
 
-def curve_figure(key: str, curve: Curve) -> Figure:
-    """Return the figure of a curve, with its intervals and its joint band."""
+def curve_figure(key: str, curve: Curve, *, unnoticed: float | None = None) -> Figure:
+    """Return the figure of a curve, with its intervals and its joint band.
+
+    Arguments:
+        key (str): the start of its ids in the page.
+        curve (Curve): the curve.
+        unnoticed (float, optional): the size of trust bias that could have gone unnoticed, shown as one more band.
+    """
     curve = without_segments(curve)
+    trust_bias = _trust_bias_band(curve, unnoticed)
     joint = curve.interval_by == "jackknife" and curve.covariance is not None
     bands = curve.joint_ends() if joint else [(None, None)] * len(curve.positions)
-    heads = ("rank", "propensity", "interval", *(["joint band"] if joint else []), "impressions", "clicks", "note")
+    more = [*(["joint band"] if joint else []), *(["with trust bias"] if trust_bias else [])]
+    heads = ("rank", "propensity", "interval", *more, "impressions", "clicks", "note")
     rows = [
         (
             f"{p.position}",
             number(p.propensity),
             "" if p.position == 1 else interval(p.low, p.high),
             *([interval(*band)] if joint else []),
+            *(["" if p.position == 1 else interval(*trust_bias[place])] if trust_bias else []),
             f"{p.impressions:,}",
             f"{p.clicks:,}",
             p.reason or "",
         )
-        for p, band in zip(curve.positions, bands, strict=True)
+        for place, (p, band) in enumerate(zip(curve.positions, bands, strict=True))
     ]
     last = [p for p in curve.positions if p.propensity is not None][-1]
+    text = (
+        f"How often each rank is seen relative to rank 1: from 1 at rank 1 to {number(last.propensity)} at rank "
+        f"{last.position}, with {curve.interval_name}."
+    )
+    chart = curve_chart(curve, joint=joint)
+    if trust_bias:
+        text += (
+            " Grey: the curves of documents half and twice as relevant as the average, if there were trust bias of the "
+            "size that this log could not show."
+        )
+        chart = replace(chart, series=[*_trust_bias_series(curve, trust_bias), *chart.series])
     return _figure(
         key,
         "Examination by rank",
-        f"How often each rank is seen relative to rank 1: from 1 at rank 1 to {number(last.propensity)} at rank "
-        f"{last.position}, with {curve.interval_name}.",
-        curve_chart(curve, joint=joint),
+        text,
+        chart,
         Table(heads, tuple(rows)),
         at=[p.position for p in curve.positions],
     )
+
+
+def _trust_bias_band(curve: Curve, unnoticed: float | None) -> list[tuple[float | None, float | None]]:
+    """Return the ends of the curve with trust bias of this size, by rank; nothing if the size is not known, or any."""
+    if unnoticed is None:
+        return []
+    factors = unnoticed_factors(np.log(np.maximum(curve.propensity, 1e-300)), unnoticed)
+    estimated = np.isfinite(curve.propensity) & (curve.propensity > 0)
+    if not estimated.any() or not factors[estimated].max() <= MAX_FACTOR:
+        return []
+    ends = curve.propensity[:, None] * factors
+    return [(low, high) if has else (None, None) for (low, high), has in zip(ends.tolist(), estimated, strict=True)]
+
+
+def _trust_bias_series(curve: Curve, band: Sequence[tuple[float | None, float | None]]) -> list[Series]:
+    ranks = [p.position for p in curve.positions]
+    low, high = (known(ends) for ends in zip(*band, strict=True))
+    filled = Series(
+        "if unnoticed trust bias were there", "grey", ranks, low, low, high, line="dashed", band=True, bars=False
+    )
+    return [filled, Series("", "grey", ranks, high, line="dashed")]
 
 
 def curves_figure(key: str, title: str, text: str, curves: Mapping[str, Curve]) -> Figure:

@@ -106,7 +106,7 @@ def _page_part(part: ReportPart, key: str, steps: Mapping[str, str]) -> PagePart
     return PagePart(
         part=part,
         key=key,
-        answer=curve_figure(f"{key}-curve", curve),
+        answer=curve_figure(f"{key}-curve", curve, unnoticed=part.unnoticed_trust_bias),
         evidence=(
             click_rates_figure(f"{key}-rates", curve),
             sets_figure(f"{key}-sets", part),

@@ -276,6 +276,12 @@ class ReportPart:
         return "warning" if "warning" in severities or _is_incomplete(self.curve) else "info"
 
     @property
+    def unnoticed_trust_bias(self) -> float | None:
+        """The size of trust bias that could have gone unnoticed; None if it is not known, or if pairs contradict."""
+        of_test = [f for f in self.diagnosis.findings if f.code in ("one-curve", "one-curve-not-tested")]
+        return next((f.evidence["trust_bias_detectable"] for f in of_test), None)
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """The answer in words: the curve, whether to trust it, what is missing, and the data."""
         return (
