@@ -49,7 +49,7 @@ ALARMS = (
 # Every log whose ranker pairs were tested has one of these findings.
 _TEST_CODES = ("contradictory-pairs", "one-curve", "one-curve-not-tested")
 # The largest allowed share of logs with any false alarm and with a given one, and the smallest allowed detection rate.
-MAX_ALARM_RATE, MAX_RATE_PER_ALARM, MIN_DETECTION_RATE = 0.07, 0.05, 0.9
+MAX_ALARM_RATE, MAX_RATE_PER_ALARM, MIN_DETECTION_RATE = 0.05, 0.02, 0.9
 # Settings that violate the model are larger and need fewer logs: this many times fewer.
 _FEWER_LOGS = 5
 # How often the proxy of relevance is right.

