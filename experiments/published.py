@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.stats import norm
 
-from experiments.figures import Line, draw_curves
+from experiments.figures import Line, draw_curves, draw_settings
 from experiments.outcomes import Outcome, make_verdict
 from posbias import AdjacentChain, AllPairs, ClickLog, CrossFit, harvest
 from posbias._arrays import FloatArray
@@ -100,15 +100,14 @@ def run_wikimedia() -> Outcome:
             abs(z) < norm.ppf(0.995),
         )
     )
-    lines = [
-        Line(
-            f"{swap.counted}: both results",
-            np.array([np.nan, 1, row["ratio"]]),
-            np.array([np.nan, 1, row["low"]]),
-            np.array([np.nan, 1, row["high"]]),
-        )
-        for swap, row in zip(WIKIMEDIA, (row for row in rows if row["of"] == "both"), strict=True)
-    ]
+    kinds = list(dict.fromkeys(row["of"] for row in rows))
+    drawn = {
+        swap.counted: np.array(
+            [(row["ratio"], row["ratio"] * row["error"]) for row in rows if row["counted"] == swap.counted]
+        ).T
+        for swap in WIKIMEDIA
+    }
+    figure = draw_settings(kinds, drawn, "p₃/p₂", (0.0, 0.0), (0.4, 0.8))
     notes = [
         "The propensities are relative to rank 2, because nothing was swapped with rank 1.",
         "counted by  of                                p3/p2  interval",
@@ -117,12 +116,13 @@ def run_wikimedia() -> Outcome:
             for row in rows
         ),
     ]
-    return Outcome("real-wikimedia", rows, draw_curves(lines, bands=False), tuple(verdicts), notes=tuple(notes))
+    return Outcome("real-wikimedia", rows, figure, tuple(verdicts), notes=tuple(notes))
 
 
 def _ratio_row(counted: str, of: str, value: float, variance: float) -> dict[str, Any]:
     half = norm.ppf(0.975) * sqrt(variance)
-    return {"counted": counted, "of": of, "ratio": exp(value), "low": exp(value - half), "high": exp(value + half)}
+    limits = {"low": exp(value - half), "high": exp(value + half)}
+    return {"counted": counted, "of": of, "ratio": exp(value), "error": sqrt(variance), **limits}
 
 
 # ---- Magnani and Xie: adjacent ranks with very unequal numbers of impressions
