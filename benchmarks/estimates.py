@@ -1,10 +1,19 @@
-"""An estimate with its intervals, against the harvest that it is made of."""
+"""An estimate with its intervals: against the harvest that it is made of, and with many ranks."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import posbias
 from benchmarks import data
-from benchmarks.timing import Ratio, compare, table
+from benchmarks.timing import COMMAND, Ratio, compare, cpu_seconds_of, in_small_process, table
+from posbias.simulation import World, write
+
+# Ranks, queries of ten page views each, and the CPU seconds that are promised.
+_MANY_RANKS = ((48, 6_000, 3), (200, 1_000, 10))
+_FIT = "import posbias, sys; posbias.CrossFit().fit(posbias.Harvest.load(sys.argv[1]))"
 
 
 def measure(millions: int, layout: str, kind: str, repeats: int) -> tuple[Ratio, int]:
@@ -22,6 +31,30 @@ def measure(millions: int, layout: str, kind: str, repeats: int) -> tuple[Ratio,
         promise="0.25" if millions >= 100 or layout == "heavy" else "1",
     )
     return ratio, len(posbias.CrossFit().count(harvest).rows.cell_bucket)
+
+
+def measure_many_ranks() -> str:
+    """Return the CPU seconds of an estimate with many ranks, whatever number of threads the user has set."""
+    lines = [
+        "| M | page views | OMP_NUM_THREADS | `CrossFit` in Python | `posbias estimate` | at most |",
+        "| ---: | ---: | --- | ---: | ---: | --- |",
+    ]
+    with TemporaryDirectory() as folder:
+        for ranks, queries, promise in _MANY_RANKS:
+            log, file = Path(folder, f"{ranks}.parquet"), f"{folder}/{ranks}.harvest"
+            write(World(queries=queries, repeats=10, max_rank=ranks, candidates=ranks + 10), log, "wide")
+            posbias.harvest(posbias.ClickLog(str(log)), max_rank=ranks).save(file)
+            for threads in ("not set", "1", "8"):
+                setting = ["-u", "OMP_NUM_THREADS"] if threads == "not set" else [f"OMP_NUM_THREADS={threads}"]
+                fit, command = (
+                    in_small_process(cpu_seconds_of, ["env", *setting, *words])
+                    for words in ([sys.executable, "-c", _FIT, file], [COMMAND, "estimate", file])
+                )
+                broken = " **broken**" if max(fit, command) > promise else ""
+                lines.append(
+                    f"| {ranks} | {10 * queries:,} | {threads} | {fit:.1f} s | {command:.1f} s | {promise} s{broken} |"
+                )
+    return "\n".join(lines)
 
 
 def to_markdown(millions: list[int], repeats: int) -> str:
