@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import posbias
 from posbias import progress
+from posbias.cli.commands import COMMANDS
 from posbias.cli.main import main
 from posbias.progress import print_profile, step
 from posbias.simulation import write
@@ -68,3 +71,63 @@ def test_a_command_ends_with_its_queries_and_fits(
     assert harvesting[3] == "1,440"
     assert {"Opening the log", "Grouping the counts", "Fitting cross-fit", "Computing intervals"} <= rows.keys()
     assert "Harvesting" not in printed.out
+
+
+# How each command is run, and a query or a computation that its profile must list.
+RUNS = {
+    "simulate": ("simulate {folder}/other.parquet --queries 50", "Simulating"),
+    "check": ("check {log} --max-rank 4", "Checking the clicks of page views"),
+    "harvest": ("harvest {log} --max-rank 4 -o {folder}/one.harvest", "Harvesting"),
+    "merge": ("merge {folder}/a.harvest {folder}/b.harvest -o {folder}/both.harvest", "Merging harvests"),
+    "sets": ("sets {log} --max-rank 4", "Counting"),
+    # It reads no log.
+    "sql": ("sql --table clicks --dialect bigquery", "start"),
+    "estimate": ("estimate {folder}/a.harvest", "Fitting cross-fit"),
+    "diagnose": ("diagnose {folder}/a.harvest", "One curve test"),
+    "report": ("report {folder}/a.harvest -o {folder}/page.html", "Drawing the page"),
+    "compare": ("compare {folder}/a.harvest {folder}/b.harvest", "Comparing curves"),
+    "evaluate": ("evaluate {log} --ranking ranker:a --max-rank 4", "Evaluating"),
+    "plan": ("plan {folder}/a.harvest --no-scenarios --estimator all-pairs", "Fitting all-pairs"),
+    "weights": ("weights {log} --estimate {folder}/curve.json -o {folder}/w.parquet", "Weighting"),
+    "judgments": ("judgments {log} --estimate {folder}/curve.json -o {folder}/j.parquet", "Weighting"),
+    "history": ("history add {folder}/history.parquet {folder}/curve.json --date 2026-03-01", "Writing the history"),
+    "events": ("events {folder}/shown.parquet {folder}/clicked.parquet -o {folder}/joined.parquet", "Joining"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log, two harvests, a curve, and events."""
+    folder = tmp_path_factory.mktemp("profile")
+    for seed, name in enumerate("ab"):
+        world = posbias.World(queries=300, repeats=6, max_rank=4, seed=seed)
+        write(world, folder / f"{name}.parquet")
+        harvest = posbias.harvest(posbias.ClickLog(str(folder / f"{name}.parquet")), max_rank=4)
+        harvest.save(folder / f"{name}.harvest")
+    posbias.CrossFit().fit(harvest).curve().save(folder / "curve.json")
+    table = pq.read_table(folder / "a.parquet")
+    pq.write_table(table.drop_columns(["clicked"]), folder / "shown.parquet")
+    clicked = table.filter(pc.equal(table["clicked"], 1))
+    pq.write_table(clicked.select(["impression_id", "doc_id"]), folder / "clicked.parquet")
+    return folder
+
+
+def test_every_command_is_run() -> None:
+    assert RUNS.keys() == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_every_command_has_a_profile(
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, step_name = RUNS[command]
+    monkeypatch.setenv("POSBIAS_PROFILE", "1")
+    arguments = words.format(log=folder / "a.parquet", folder=folder).split()
+    monkeypatch.setattr("sys.argv", ["posbias", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    printed = capsys.readouterr().err
+    assert stopped.value.code in (0, None, 1), printed
+    assert "CPU seconds" in printed
+    assert "rows out" in printed
+    assert step_name in printed

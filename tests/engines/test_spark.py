@@ -11,11 +11,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -23,8 +25,11 @@ from click.testing import CliRunner
 import posbias
 from posbias.cli import cli
 from posbias.engines import open_log
+from posbias.engines.spark import SparkLog
 from posbias.errors import PosbiasError
 from posbias.harvesting.count import MAX_STRATA, HarvestSettings, known_rankers
+from posbias.judging import diagnose as diagnose_module
+from posbias.progress import print_profile
 from posbias.sql import exposures, signatures
 from tests.support import sparks
 
@@ -306,3 +311,90 @@ def test_an_error_of_a_query_is_one_line(tmp_path: Path, capfd: pytest.CaptureFi
     assert len(str(raised.value)) < 300
     # PySpark would log the same error as JSON with a Java stack.
     assert "SQLQueryContextLogger" not in "".join(capfd.readouterr())
+
+
+# ---- Samples, time and the profile
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Replay logs in which one ranker served before the other, by the type of their column `time`."""
+    table = posbias.simulate(posbias.World(queries=200, repeats=8, seed=3), layout="replay")
+    second = np.array(table["ranker"].to_pylist()) == "b"
+    hours = np.array(table["impression_id"].to_pylist()) % 500 + 500 * second
+    moments = [datetime(2026, 1, 1) + timedelta(hours=int(hour)) for hour in hours]
+    columns = {
+        "timestamp": pa.array(moments, pa.timestamp("us")),
+        "timestamp with time zone": pa.array(moments, pa.timestamp("us", "UTC")),
+        "date": pa.array([moment.date() for moment in moments]),
+        "number": pa.array(hours),
+        "text": pa.array([moment.date().isoformat() for moment in moments]),
+    }
+    folder = tmp_path_factory.mktemp("timed")
+    for name, column in columns.items():
+        pq.write_table(table.append_column("time", column), folder / f"{name}.parquet")
+    return {name: folder / f"{name}.parquet" for name in columns}
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp with time zone", "date", "number", "text"])
+@pytest.mark.filterwarnings("ignore::posbias.PosbiasWarning")
+def test_rankers_that_followed_each_other_are_found(kind: str, timed: dict[str, Path], spark: Any) -> None:
+    log = posbias.ClickLog(timed[kind], time="time")
+    found, expected = (posbias.harvest(log, engine=engine).findings for engine in ("spark", "duckdb"))
+    assert [finding.code for finding in found] == ["rankers-replaced"]
+    assert found[0].evidence == pytest.approx(expected[0].evidence)
+
+
+@pytest.mark.filterwarnings("ignore::posbias.PosbiasWarning")
+def test_a_diagnosis_compares_within_days(timed: dict[str, Path], spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The histogram of clicks, the largest queries and the days are counted as by DuckDB."""
+    log = posbias.ClickLog(timed["timestamp"], time="time")
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(diagnose_module, "diagnose_harvest", lambda harvest, **counts: given.append(counts))
+    for engine in ("spark", "duckdb"):
+        posbias.diagnose(log, engine=engine)
+    found, expected = given
+    assert found["within"] is not None
+    np.testing.assert_array_equal(found["within"].impressions, expected["within"].impressions)
+    np.testing.assert_array_equal(found["within"].clicks, expected["within"].clicks)
+    np.testing.assert_array_equal(found["page_clicks"].histogram, expected["page_clicks"].histogram)
+    # Buckets are others than DuckDB's, but each has the query with most of its clicks.
+    assert found["largest_queries"].keys() <= set(range(256))
+    assert all(0 < query.share <= 1 and int(query.name) < 200 for query in found["largest_queries"].values())
+    assert len(found["largest_queries"]) > 100
+
+
+def test_a_harvest_of_files_is_one_query(
+    tmp_path: Path, table: pa.Table, spark: Any, monkeypatch: pytest.MonkeyPatch, expected: posbias.Harvest
+) -> None:
+    """Samples of Parquet files are read without a job, and their findings are those of DuckDB."""
+    pq.write_table(table, tmp_path / "clicks.parquet")
+    queries: list[str] = []
+    frame = SparkLog.frame
+    monkeypatch.setattr(SparkLog, "frame", lambda self, sql: queries.append(sql) or frame(self, sql))
+    assert_same(posbias.harvest(posbias.ClickLog(tmp_path / "clicks.parquet"), engine="spark"), expected)
+    assert len(queries) == 1
+
+
+def test_samples_of_files_find_what_is_wrong(tmp_path: Path, table: pa.Table, spark: Any) -> None:
+    """A tenth of the page views was written twice."""
+    again = table.filter(pc.equal(pc.bit_wise_and(table["impression_id"], 7), 0))
+    pq.write_table(pa.concat_tables([table, again]), tmp_path / "clicks.parquet")
+    log = posbias.ClickLog(tmp_path / "clicks.parquet")
+    with pytest.warns(posbias.PosbiasWarning):
+        found = [posbias.harvest(log, engine=engine, force=True).findings for engine in ("spark", "duckdb")]
+    assert [(one.code, one.count) for one in found[0]] == [(one.code, one.count) for one in found[1]]
+    assert found[0]
+
+
+def test_the_profile_has_rows_of_queries(
+    tmp_path: Path, table: pa.Table, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(table, tmp_path / "clicks.parquet")
+    monkeypatch.setenv("POSBIAS_PROFILE", "1")
+    harvest = posbias.harvest(posbias.ClickLog(tmp_path / "clicks.parquet"), engine="spark")
+    print_profile()
+    lines = [line.split() for line in capsys.readouterr().err.splitlines()]
+    harvesting = next(words for words in lines if words[:1] == ["Harvesting"])
+    assert harvesting[-2] == f"{table.num_rows:,}"
+    assert int(harvesting[-1].replace(",", "")) >= len(harvest.table) / 2

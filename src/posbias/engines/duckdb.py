@@ -266,8 +266,10 @@ class DuckDBLog(OpenLog):
         d = self.dialect
         pairs = ", ".join(f"{d.quote(name)}: {d.literal(value)}" for name, value in (metadata or {}).items())
         options = _PARQUET_OPTIONS + (f", KV_METADATA {{{pairs}}}" if pairs else "")
-        with translate_errors(self.schema), self.reporting_progress(step, sql):
-            self._connection.execute(f"COPY (\n{sql}\n) TO {d.literal(path)} ({options})")
+        with translate_errors(self.schema), self.reporting_progress(step, sql) as measured:
+            copy = f"COPY (\n{sql}\n) TO {d.literal(path)} ({options})"
+            [(rows,)] = self._connection.execute(copy).fetchall()
+            measured.add_rows(rows_out=rows)
 
     def keep(self, name: str, sql: str, step: str = "") -> None:
         """Keep the result of a query as a table; what does not fit into memory goes to disk."""
@@ -418,7 +420,9 @@ def open_events(
         joined, rankings_table, extra = _join(con, events, log.rankings, outputs, progress, extra_tables)
         progress("Joining", 0.0)
         # A table, because a log is read more than once. What does not fit into memory goes to disk.
-        con.execute(f"CREATE TEMP TABLE joined AS {joined.query}")
+        with step("Joining") as measured:
+            [(rows,)] = con.execute(f"CREATE TEMP TABLE joined AS {joined.query}").fetchall()
+            measured.add_rows(rows_out=rows)
         return create_view(con, "log", "SELECT * FROM joined", []), rankings_table, extra, joined.findings
 
 
@@ -430,7 +434,10 @@ def write_events(
     with scratch_folder() as spill, connect(spill, memory_limit, threads) as con, translate_errors():
         joined, *_ = _join(con, events, None, (path,), progress, {})
         progress("Writing", 0.0)
-        con.execute(f"COPY ({joined.query}) TO {dialect.literal(path)} ({_PARQUET_OPTIONS})")
+        with step("Joining and writing") as measured:
+            copy = f"COPY ({joined.query}) TO {dialect.literal(path)} ({_PARQUET_OPTIONS})"
+            [(written_rows,)] = con.execute(copy).fetchall()
+            measured.add_rows(rows_out=written_rows)
         written = f"FROM read_parquet({dialect.literal(escape_glob(path))})"
         columns = [row[0] for row in con.execute(f"DESCRIBE SELECT * {written}").fetchall()]
         [(rows, page_views, clicks)] = con.execute(f"SELECT {LOG_COUNTS} {written}").fetchall()
@@ -479,8 +486,10 @@ def _join(
 
     def rows(sql: str, name: str) -> list[tuple[Any, ...]]:
         progress(name, 0.0)
-        with step(name):
-            return con.execute(sql).fetchall()
+        with step(name) as measured:
+            found = con.execute(sql).fetchall()
+            measured.add_rows(rows_out=len(found))
+            return found
 
     extra = open_extra_tables(con, extra_tables, extra_files, tables)
     return join_events(events, DuckDBDialect(), impressions.columns, clicks.columns, rows), rankings_table, extra

@@ -13,9 +13,9 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
@@ -50,7 +50,7 @@ from posbias.logs.schema import (
     counts_overflow,
     resolve_log,
 )
-from posbias.progress import Progress, step
+from posbias.progress import Progress, TimedStep, step
 from posbias.sql.dialects import FLOATS, SparkDialect
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def open_spark_log(log: ClickLog, session: SparkSession, *, progress: Progress) 
             from pyspark.sql.functions import lit
 
             opened.frame.withColumn(NATURAL, lit(ANY_RANKER)).createOrReplaceTempView(views["log"])
-        spark_log = SparkLog(session, schema, views, opened.files, progress, findings)
+        spark_log = SparkLog(session, schema, views, opened.files, progress, findings, log)
         spark_log.files = () if log.sql is not None else opened.files
         if schema.layout.ranks_in == "table":
             spark_log.refuse_empty_rankings()
@@ -183,8 +183,10 @@ class SparkLog(OpenLog):
         files: list[str],
         progress: Progress,
         findings: Sequence[Finding] = (),
+        log: ClickLog | None = None,
     ) -> None:
         super().__init__(schema, progress, findings)
+        self._log = log
         self._session = session
         self._views = views
         self._files = files
@@ -196,7 +198,7 @@ class SparkLog(OpenLog):
 
     def rows(self, sql: str, step: str = "") -> list[tuple[Any, ...]]:
         """Run a query and return its few rows."""
-        with translate_errors(schema=self.schema), self._job_group(step), self.reporting_progress(step) as measured:
+        with self._running(step, sql) as measured:
             rows = [tuple(row) for row in self.frame(sql).collect()]
             measured.add_rows(rows_out=len(rows))
             return rows
@@ -205,7 +207,7 @@ class SparkLog(OpenLog):
         """Run a query and return its columns."""
         from posbias.engines.base import from_arrow, row_count
 
-        with translate_errors(schema=self.schema), self._job_group(step), self.reporting_progress(step) as measured:
+        with self._running(step, sql) as measured:
             answer = from_arrow(self.frame(sql).toArrow())
             measured.add_rows(rows_out=row_count(answer))
             return answer
@@ -224,6 +226,32 @@ class SparkLog(OpenLog):
     def is_text(self) -> bool:
         """Whether the log is CSV or JSON, so that each query parses all of it again."""
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
+
+    @contextmanager
+    def for_samples(self) -> Iterator[OpenLog]:
+        """Yield the log opened by DuckDB if the driver can read its Parquet files: a job takes longer than a sample."""
+        from posbias.engines.duckdb import open_duckdb_log
+
+        with ExitStack() as stack:
+            local: OpenLog = self
+            if self._log is not None and self._driver_reads_files:
+                # What only Spark can read, it reads itself.
+                with suppress(PosbiasError):
+                    local = stack.enter_context(open_duckdb_log(self._log, progress=self.progress))
+            yield local
+
+    @cached_property
+    def _rows_to_profile(self) -> int | None:
+        """The rows of Parquet files, which store their number."""
+        import pyarrow.parquet as pq
+
+        return sum(pq.read_metadata(file).num_rows for file in self._files) if self._driver_reads_files else None
+
+    @property
+    def _driver_reads_files(self) -> bool:
+        """Whether the log consists of Parquet files, as they are, that were found on the machine of the driver."""
+        changed = self._log is None or self._log.sql is not None or self.schema.drop_duplicates
+        return not changed and bool(self._files) and file_format(self._files[0]) == "parquet"
 
     @property
     def samples_first(self) -> bool:
@@ -244,6 +272,16 @@ class SparkLog(OpenLog):
     def _has_context(self) -> bool:
         """Whether the session has a local context to track jobs with; a session of Spark Connect has none."""
         return hasattr(self._session, "_jsparkSession")
+
+    @contextmanager
+    def _running(self, step: str, sql: str) -> Iterator[TimedStep]:
+        """Translate errors, track jobs, report progress and measure while a query runs."""
+        with (
+            translate_errors(schema=self.schema),
+            self._job_group(step),
+            self.reporting_progress(step, sql) as measured,
+        ):
+            yield measured
 
     @contextmanager
     def _job_group(self, step: str) -> Iterator[None]:
@@ -722,7 +760,7 @@ def write_events(
         if draft == output and overwrite:
             _check_replaceable_remotely(session, output)
         progress("Writing", 0.0)
-        with step("Writing"):
+        with step("Joining and writing"):
             frame.write.mode("overwrite" if overwrite else "errorifexists").parquet(draft)
         if draft == output:
             _mark_remotely(session, output)
@@ -785,8 +823,10 @@ def _join(session: SparkSession, events: Events, progress: Progress) -> Iterator
 
         def rows(sql: str, name: str) -> list[tuple[Any, ...]]:
             progress(name, 0.0)
-            with step(name):
-                return [tuple(row) for row in run_query(session, sql, views).collect()]
+            with step(name) as measured:
+                found = [tuple(row) for row in run_query(session, sql, views).collect()]
+                measured.add_rows(rows_out=len(found))
+                return found
 
         joined = join_events(events, SparkDialect(), impressions.columns, clicks.columns, rows)
         yield run_query(session, joined.query, views), joined

@@ -387,8 +387,7 @@ class Estimator(CurveEstimator, Generic[C]):
                 f"fit takes a Harvest, not a {type(harvest).__name__}. Make one with posbias.harvest(ClickLog(...))."
             )
         require_rank_one(harvest.impressions)
-        with step("Grouping the counts"):
-            counts = self.count(harvest)
+        counts = self._timed_count(harvest)
         if not counts.clicked:
             raise EstimateError(_explain_no_comparison(harvest))
         self._fit_counts(harvest, counts)
@@ -402,9 +401,13 @@ class Estimator(CurveEstimator, Generic[C]):
     @one_blas_thread()
     def estimate(self, harvest: Harvest) -> None:
         """Estimate one curve, without segments, and store it."""
-        with step("Grouping the counts"):
-            counts = self.count(harvest)
+        counts = self._timed_count(harvest)
         self._fit_counts(harvest, counts)
+
+    def _timed_count(self, harvest: Harvest) -> C:
+        with step("Grouping the counts") as measured:
+            measured.add_rows(rows_in=len(harvest.table))
+            return self.count(harvest)
 
     def _fit_counts(self, harvest: Harvest, counts: C) -> None:
         self.notes_ = ()

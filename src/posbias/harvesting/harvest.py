@@ -158,8 +158,10 @@ def harvest(
         counted = _COUNTERS[kind](opened, settings)
         plan = settings.plan(opened, counted.rankers)
         sample = small_sample(opened, counted.rows.rows)
-        repeats = find_repeats(opened, plan, sample)
-        patterns = find_click_patterns(opened, plan, sample.beginning)
+        with opened.for_samples() as sampled:
+            sampled_plan = settings.plan(sampled, counted.rankers)
+            repeats = find_repeats(sampled, sampled_plan, sample)
+            patterns = find_click_patterns(sampled, sampled_plan, sample.beginning)
         table = counted.table
         click_defects = [*find_click_defects(count_positions(table))]
         # Clicks that were joined without the page view explain a flat curve.

@@ -16,7 +16,7 @@ import numpy as np
 from posbias._arrays import FloatArray, one_blas_thread
 from posbias._defaults import DEFAULT_MAX_RANK
 from posbias._text import as_python
-from posbias.engines import EngineChoice, open_log
+from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import HarvestError, LogError, Spelling
 from posbias.estimators.base import Jackknife
 from posbias.findings import MARKS, Finding, any_error, quiet
@@ -136,9 +136,9 @@ def diagnose(
         page_clicks = count_page_clicks(opened, harvest.rankers, max_rank)
         largest_queries = count_largest_queries(opened, harvest.rankers, max_rank)
         units = None if split is None else count_units(opened, harvest.rankers, max_rank)
-        schema = opened.schema
+        schema, days = opened.schema, _within_days(source, opened)
     within = None
-    if harvest.kind == "exposures" and proxy is None and (days := _within_days(source, schema)) is not None:
+    if harvest.kind == "exposures" and proxy is None and days is not None:
         with contextlib.suppress(HarvestError, LogError), quiet():
             within = make_harvest(days, max_rank=max_rank, engine=engine, progress=progress, force=True)
     return diagnose_harvest(
@@ -153,15 +153,17 @@ def diagnose(
     )
 
 
-def _within_days(log: ClickLog, schema: Schema) -> ClickLog | None:
+def _within_days(log: ClickLog, opened: OpenLog) -> ClickLog | None:
     """Return the log with comparisons within one day only; None if it has no time, or a window already."""
+    schema, d = opened.schema, opened.dialect
     if schema.time is None or schema.window is not None:
         return None
     if not schema.types[schema.time].startswith("TIME"):
         return replace(log, window=schema.time, time=None)
     if log.sql is not None or isinstance(log.source, Events):
         return None
-    return replace(log, sql=f'SELECT *, CAST("{schema.time}" AS DATE) AS {_DAY} FROM source', window=_DAY)
+    day = d.cast(d.quote(schema.time), "DATE")
+    return replace(log, sql=f"SELECT *, {day} AS {_DAY} FROM source", window=_DAY)
 
 
 @one_blas_thread()

@@ -29,6 +29,7 @@ from posbias.findings import wrap_printable
 from posbias.harvesting.files import first_line, read_parquet
 from posbias.judging.compare import ComparedCurve, Comparison, compare_curves
 from posbias.judging.significance import Contrasts
+from posbias.progress import step
 from posbias.version import __version__
 
 FORMAT = 1
@@ -120,6 +121,7 @@ class History:
         """The days with another estimator or level than the day before, which cannot be compared with it."""
         return tuple(day for before, day in pairwise(self.days) if day.estimated_with != before.estimated_with)
 
+    @step("Comparing periods")
     def check(
         self, reference: tuple[date | str, date | str], *, days: int = 7, span: int = 1, level: float = CHECK_LEVEL
     ) -> Comparison:
@@ -309,6 +311,7 @@ def parse_date(day: date | str) -> date:
 # ---- The file
 
 
+@step("Writing the history")
 def save(history: History, path: str | os.PathLike[str]) -> None:
     """Save a history as a Parquet file, with a row for each day and rank."""
     import pyarrow as pa
@@ -331,6 +334,7 @@ def _file_row(day: Day, position: Position) -> dict[str, Any]:
     }
 
 
+@step("Reading the history")
 def load(path: str | os.PathLike[str]) -> History:
     """Load a history from a Parquet file, and refuse a file that is damaged or not a history."""
     name = as_path("path", path, CurveError)
