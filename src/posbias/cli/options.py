@@ -348,7 +348,9 @@ def log_from_flags(flags: dict[str, Any]) -> ClickLog:
 
 def given_parameters(ctx: click.Context) -> list[str]:
     """Return the names of the parameters that were given on the command line."""
-    return [name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    given = [name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    # click 8.2 also names arguments that were left out.
+    return [name for name in given if ctx.params[name] != ()]
 
 
 @contextmanager
