@@ -1,7 +1,8 @@
 """How long work takes: a bar on a terminal while it runs, and a profile of its steps afterwards.
 
 Functions that may take long have the argument `progress`: a function that is called with the name of the current step
-and the share of it that is done, such as `progress("Harvesting", 0.25)`. In a pipe nothing is drawn.
+and the share of it that is done, such as `progress("Harvesting", 0.25)`. Work that cannot tell its share is a `step`:
+if it takes over a second, the command shows its name and how long it has been running. In a pipe nothing is drawn.
 
 If POSBIAS_PROFILE is set, a table of how long each query and each computation took is printed to stderr when the
 command, or the Python process, ends.
@@ -10,11 +11,12 @@ command, or the Python process, ends.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter, process_time
 
@@ -24,6 +26,8 @@ Progress = Callable[[str, float], None]
 # The time left is not estimated from less than this: the first moments go into opening files.
 _LEAST_SHARE, _LEAST_SECONDS = 0.02, 0.5
 _NARROWEST_BAR, _WIDEST_BAR = 4, 40
+# A step is shown if it takes longer than this many seconds, and its time is renewed so often.
+_LATE, _TICK = 1.0, 0.25
 # The environment variable that asks for a profile.
 _PROFILE = "POSBIAS_PROFILE"
 # Steps that took less than this would only be zeros in the table.
@@ -36,11 +40,10 @@ def show_progress() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield silent
         return
-    line = _TerminalLine()
     try:
-        yield ProgressBar(line.draw)
+        yield ProgressBar(_line.draw)
     finally:
-        line.erase()
+        _line.erase()
 
 
 def silent(step: str, share: float) -> None:
@@ -84,9 +87,15 @@ class _TerminalLine:
     """The line of a terminal on which the bar is drawn again and again."""
 
     def __init__(self) -> None:
-        self._drawn = ""
+        self._drawn, self._lock = "", threading.Lock()
+        self.drawn_at = -math.inf
+
+    def write(self, text: str) -> None:
+        """Show a text in place of the bar."""
+        self._replace(text[: terminal_width(sys.stderr.fileno()) - 1])
 
     def draw(self, step: str, share: float, pace: str) -> None:
+        self.drawn_at = monotonic()
         # A line as wide as the terminal would wrap on some of them.
         room = terminal_width(sys.stderr.fileno()) - 1
         width = min(max(room - len(f"{step}  100% {pace}"), _NARROWEST_BAR), _WIDEST_BAR)
@@ -96,14 +105,85 @@ class _TerminalLine:
         self._replace("")
 
     def _replace(self, line: str) -> None:
-        if line == self._drawn:
-            return
-        blank = " " * len(self._drawn)
-        self._drawn = line
-        # The terminal may be gone.
-        with suppress(OSError, ValueError):
-            sys.stderr.write(f"\r{blank}\r{line}")
-            sys.stderr.flush()
+        with self._lock:
+            if line == self._drawn:
+                return
+            blank = " " * len(self._drawn)
+            self._drawn = line
+            # The terminal may be gone.
+            with suppress(OSError, ValueError):
+                sys.stderr.write(f"\r{blank}\r{line}")
+                sys.stderr.flush()
+
+
+_line = _TerminalLine()
+
+
+@contextmanager
+def show_steps() -> Iterator[None]:
+    """Show steps that take over a second on stderr, if that is a terminal, where no bar shows their share."""
+    global _shown
+    if not sys.stderr.isatty():
+        yield
+        return
+    _shown = RunningSteps(_line.write, lambda: monotonic() - _line.drawn_at > _LATE)
+    stopped = threading.Event()
+
+    def watch(steps: RunningSteps) -> None:
+        while not stopped.wait(_TICK):
+            steps.draw()
+
+    threading.Thread(target=watch, args=(_shown,), daemon=True).start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        _shown = None
+
+
+class RunningSteps:
+    """The steps that run now, of which the first is shown once it has taken a second.
+
+    Arguments:
+        write (function): shows a text on the line of the bar; "" erases it.
+        is_free (function): returns whether no bar uses the line.
+        clock (function, default time.monotonic): the time in seconds.
+    """
+
+    def __init__(
+        self, write: Callable[[str], None], is_free: Callable[[], bool], clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._write, self._is_free, self._clock = write, is_free, clock
+        self._running: list[tuple[str, float]] = []
+        self._lock, self._written = threading.Lock(), False
+
+    def draw(self) -> None:
+        """Show the first step that runs, if it has been running for a second."""
+        with self._lock:
+            if self._running and self._is_free():
+                name, started = self._running[0]
+                seconds = self._clock() - started
+                if seconds >= _LATE:
+                    self._write(f"{name} … {format_duration(seconds)}")
+                    self._written = True
+
+    @contextmanager
+    def run(self, name: str) -> Iterator[None]:
+        """Run a step; its line is erased before anything else is printed."""
+        this = (name, self._clock())
+        with self._lock:
+            self._running.append(this)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.remove(this)
+                if self._written and not self._running:
+                    self._write("")
+                    self._written = False
+
+
+_shown: RunningSteps | None = None
 
 
 def format_duration(seconds: float) -> str:
@@ -165,10 +245,17 @@ def profile_is_on() -> bool:
 
 @contextmanager
 def step(name: str) -> Iterator[TimedStep]:
-    """Measure a step, if the user wants a profile. It is a decorator, too."""
-    if not profile_is_on():
-        yield TimedStep(name)
-        return
+    """Show a step that takes long, and measure it if the user wants a profile. It is a decorator, too."""
+    with nullcontext() if _shown is None else _shown.run(name):
+        if profile_is_on():
+            with _measured(name) as this:
+                yield this
+        else:
+            yield TimedStep(name)
+
+
+@contextmanager
+def _measured(name: str) -> Iterator[TimedStep]:
     if not _total.parts:
         atexit.register(print_profile)
     outer = _current.step or _total

@@ -14,7 +14,7 @@ import pytest
 
 import posbias
 from posbias.engines import open_log
-from posbias.progress import ProgressBar
+from posbias.progress import ProgressBar, RunningSteps
 from posbias.simulation import write
 
 COMMAND = [sys.executable, "-c", "from posbias.cli import script; script()"]
@@ -126,3 +126,35 @@ def test_the_rows_are_known_if_no_data_must_be_read_for_them(tmp_path: Path) -> 
     assert known("parquet") == 5000
     assert known("csv") is None
     assert known("parquet", sql="SELECT * FROM source") is None
+
+
+STEPS = """
+from time import sleep
+from posbias.progress import show_steps, step
+with show_steps():
+    with step("Fitting a curve"):
+        sleep(1.6)
+    print("done")
+"""
+
+
+def test_a_step_without_a_share_is_shown_after_a_second_and_erased_before_anything_is_printed() -> None:
+    shown = on_terminal(sys.executable, "-c", STEPS)
+    assert re.search(r"Fitting a curve … [12] s\r +\r(.*\r +\r)*done", shown), shown
+
+
+def test_the_first_running_step_is_shown_once_it_is_late_and_no_bar_is_there() -> None:
+    written, time, free = [], [0.0], [True]
+    steps = RunningSteps(written.append, lambda: free[0], lambda: time[0])
+    with steps.run("Fitting"):
+        steps.draw()
+        time[0] = 2.0
+        free[0] = False
+        steps.draw()
+        assert written == []
+        free[0] = True
+        with steps.run("Intervals"):
+            steps.draw()
+        assert written == ["Fitting … 2 s"]
+    steps.draw()
+    assert written == ["Fitting … 2 s", ""]

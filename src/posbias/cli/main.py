@@ -71,11 +71,13 @@ def _run(load: Callable[[], click.Command] | None, name: str) -> int:
 
     from posbias.cli.commands import cli
     from posbias.errors import PosbiasWarning
+    from posbias.progress import show_steps
 
     # The command prints the same findings in its own words.
     warnings.simplefilter("ignore", PosbiasWarning)
     try:
-        (load() if load else cli).main(prog_name=name, standalone_mode=False)
+        with show_steps():
+            (load() if load else cli).main(prog_name=name, standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
