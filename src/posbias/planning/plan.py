@@ -19,7 +19,7 @@ from posbias._charts import MARKERS, Chart, Rule, Series, number_axis
 from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._matplotlib import draw, save
 from posbias._optional import Columns, pandas_frame, polars_frame
-from posbias._text import Column, printable, table, wrap
+from posbias._text import Column, format_ranks, printable, table, wrap
 from posbias._validate import check_type, integer, number, one_of, share, shares, texts
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import EstimateError, PosbiasError
@@ -34,6 +34,7 @@ from posbias.planning.forecast import (
     DataSize,
     Forecast,
     PrecisionTarget,
+    RankRequirement,
     Scenario,
     ScenarioInputs,
     StandardErrors,
@@ -96,6 +97,8 @@ _STICKY_NOTE = (
     "query went to rankers together: take these forecasts as a rough guide."
 )
 _FINEST_PRECISION, _MOST_QUERIES = 1e-6, 10**15
+# Other traffic is recommended if it needs at most this share of the data.
+_WORTHWHILE = 0.8
 
 
 def plan(
@@ -229,7 +232,7 @@ class Plan:
     def to_text(self) -> str:
         """Return the plan as tables."""
         blocks = [
-            self._title(),
+            "\n".join([self._title(), *map(_wrap, self._answer())]),
             self._requirement_table(),
             self._estimator_table(),
             self._scenario_table(),
@@ -248,6 +251,46 @@ class Plan:
         return _wrap(
             f"Target: {100 * self.level:g}% intervals of ±{_format_percent(self.precision)}. Data: {data} ({traffic})."
         )
+
+    def _answer(self) -> list[str]:
+        """Return the plan in a few sentences: what is needed, for which ranks nothing is known, and what would help."""
+        first, target = self.forecasts[0], f"±{_format_percent(self.precision)}"
+        known = [each for each in first.requirements if each.times is not None]
+        unknown = format_ranks([each.rank for each in first.requirements if each.times is None]).capitalize()
+        worst = first.worst
+        if worst is None:
+            return [
+                f"Needed: not known. {unknown} {'has' if len(first.requirements) == 1 else 'have'} too little data."
+            ]
+        done = [each.rank for each in known if (each.times or 0) <= 1]
+        if len(done) == len(known):
+            sentences = [f"Needed: no more data. {format_ranks(done).capitalize()} already have intervals of {target}."]
+        else:
+            size = f"{_format_count(worst.page_views)} page views"
+            size += "" if worst.queries is None else f" of {_format_count(worst.queries)} queries"
+            times = "" if self.assumed else f", {_format_multiple(worst.times or 0.0)} times the present data"
+            ranks = "every rank" if len(known) == len(first.requirements) else "every rank with a forecast"
+            sentences = [f"Needed: {size}{times}, for {target} at {ranks}; rank {worst.rank} needs the most."]
+            half = [each.rank for each in known if (each.times or 0) <= (worst.times or 0) / 2]
+            if half:
+                sentences.append(f"{format_ranks(half).capitalize()} need{'s' * (len(half) == 1)} at most half of it.")
+        if len(known) < len(first.requirements):
+            single = len(first.requirements) - len(known) == 1
+            sentences.append(f"{unknown} {'has' if single else 'have'} too little data for a number.")
+        return [" ".join(sentences), *self._best_scenario(worst)]
+
+    def _best_scenario(self, worst: RankRequirement) -> list[str]:
+        """Return the scenario that needs the least data for all ranks, if it needs a fifth less than the present."""
+        needs = {
+            scenario.name: found.times
+            for scenario in self.scenarios
+            if (found := scenario.forecasts[0].worst) is not None and found.times is not None
+        }
+        name = min(needs, key=lambda name: needs[name], default=None)
+        if name is None or worst.times is None or worst.times <= 1 or needs[name] > _WORTHWHILE * worst.times:
+            return []
+        times = f"{_format_times(needs[name])} instead of {_format_times(worst.times)}"
+        return [f"What would help most: {printable(name)} ({times}; see below)."]
 
     def _requirement_table(self) -> str:
         first = self.forecasts[0]
