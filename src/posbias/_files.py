@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from posbias._text import Arguments
 from posbias._validate import as_path
 from posbias.errors import PosbiasError
 
@@ -101,8 +102,11 @@ def special_file_kind(path: str | os.PathLike[str]) -> str | None:
         return None
 
 
-def check_replaceable(path: str | os.PathLike[str], kind: Kind) -> None:
-    """Raise an error if a file of another kind would be replaced; empty and damaged files may be."""
+def check_replaceable(path: str | os.PathLike[str], kind: Kind, arguments: Arguments | None = None) -> None:
+    """Raise an error, with the arguments that help, if a file of another kind would be replaced.
+
+    Empty and damaged files may be.
+    """
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD)
@@ -112,9 +116,10 @@ def check_replaceable(path: str | os.PathLike[str], kind: Kind) -> None:
     content = parquet_footer(path) if head.startswith(_PARQUET) else head
     if not head or content is None or (head.startswith(kind.first_bytes) and kind.contains in content):
         return
+    remedy = "or replace it." if arguments else "or remove that file first."
     raise PosbiasError(
-        f"{os.fspath(path)!r} exists and is not {kind.name}, so it is not replaced. Choose another path, or remove "
-        "that file first."
+        f"{os.fspath(path)!r} exists and is not {kind.name}, so it is not replaced. Choose another path, {remedy}",
+        arguments,
     )
 
 
@@ -400,5 +405,6 @@ def scratch_folder() -> Iterator[str]:
 HARVEST = Kind("a harvest", (_PARQUET,), b"posbias.harvest")
 HISTORY = Kind("a history", (_PARQUET,), b"posbias.history")
 REPORT = Kind("a report of posbias", (b"<!DOCTYPE html>",), b'name="generator" content="posbias')
+WEIGHTS = Kind("a table of weights", (_PARQUET,), b"posbias.scale")
 CURVE = Kind("a curve", (b"{",), b'"positions"')
 PICTURE = Kind("a picture", (b"\x89PNG", b"%PDF", b"<?xml", b"<svg"))

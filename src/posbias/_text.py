@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -22,6 +22,13 @@ _CONTROLS = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff
 # Invisible characters: zero-width blanks, fillers, the Braille blank. Joiners are part of words and emoji.
 _INVISIBLE = r"\xad\u115f\u1160\u180e\u200b\u2060-\u2064\u2800\u3164\ufeff\uffa0"
 _JOINERS = re.compile(r"[\u200c\u200d\ufe00-\ufe0f]+")
+# Arguments that messages name, as in "(proxy)" and "duplicates='drop'".
+_ARGUMENTS = (
+    "by|candidates|click|conf|doc|duplicates|engine|impression|interval|max_rank|non_functional|original|part|position|"
+    "proxy|query|ranker|rankers|rankings|ranks|rows|split|sql|unit|window"
+)
+_NAMED_ARGUMENT = re.compile(rf"(?<= )\(({_ARGUMENTS})\)")
+_GIVEN_ARGUMENT = re.compile(rf"\b({_ARGUMENTS})=(True|'([^']+)')")
 _CONTROL = re.compile(rf"[\x00-\x1f{_CONTROLS}{_INVISIBLE}]")
 # The others are escaped by the json module.
 _RAW_IN_JSON = re.compile(rf"[{_CONTROLS}]")
@@ -92,6 +99,18 @@ def as_python(arguments: Arguments) -> str:
     "query='qid', rankers=['a', 'b']"
     """
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+
+
+def spelled(text: str, spell: Callable[[Arguments], str]) -> str:
+    """Return a message whose arguments, such as (proxy) or duplicates='drop', are written as its reader types them.
+
+    >>> spelled("Name it (query), or use duplicates='drop'.", lambda found: " ".join(f"--{name}" for name in found))
+    'Name it (--query), or use --duplicates.'
+    """
+    if spell is as_python:
+        return text
+    text = _NAMED_ARGUMENT.sub(lambda found: f"({spell({found[1]: True})})", text)
+    return _GIVEN_ARGUMENT.sub(lambda found: spell({found[1]: found[3] or True}), text)
 
 
 def source_repr(value: Any) -> str:

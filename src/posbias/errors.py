@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from posbias._text import Arguments, as_python
+from posbias._text import Arguments, as_python, spelled
 
 Spelling = Callable[[Arguments], str]
 
@@ -57,4 +57,5 @@ class LogError(PosbiasError):
 
 def with_arguments(message: str, arguments: Arguments, spell: Spelling) -> str:
     """Return a message followed by the arguments to add, if there are any."""
+    message = spelled(message, spell)
     return f"{message} Add {spell(arguments)}" if arguments else message

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from posbias._text import Arguments, as_python, printable, wrap
+from posbias._text import Arguments, as_python, printable, spelled, wrap
 from posbias.errors import LogError, PosbiasWarning, Spelling, with_arguments
 
 Severity = Literal["error", "warning", "info"]
+_WORD = re.compile(r"(?!posbias)[a-z]+[ ,:;]")
 MARKS: dict[Severity, str] = {"error": "✗", "warning": "!", "info": "·"}
 
 
@@ -75,7 +77,8 @@ class Finding:
         for name, value in {"count": self.count, **self.evidence}.items():
             if isinstance(value, int):
                 text = text.replace(f"{{{name}}}", f"{value:,}")
-        return text
+        # A name such as ubi_events stays as it is.
+        return text[:1].upper() + text[1:] if _WORD.match(text) else text
 
     def sentence(self, spell: Spelling = as_python) -> str:
         """Return the finding, its example and remedy on one line, with arguments as Python or as flags."""
@@ -88,7 +91,7 @@ class Finding:
         if self.example:
             lines += wrap_printable(self.example, "    example  ", " " * 13)
         if self.remedy:
-            lines += wrap_printable(self.remedy, "    remedy   ", " " * 13)
+            lines += wrap_printable(spelled(self.remedy, spell), "    remedy   ", " " * 13)
         # The arguments are to be copied, so they stay on one line.
         return "\n".join([*lines, f"    add      {printable(spell(self.arguments))}"] if self.arguments else lines)
 
@@ -101,7 +104,7 @@ class Finding:
             "count": self.count,
             "example": self.example,
             "evidence": dict(self.evidence),
-            "remedy": self.remedy,
+            "remedy": spelled(self.remedy, spell),
             "add": spell(self.arguments),
         }
 
@@ -118,6 +121,17 @@ def wrap_printable(text: str, first: str, rest: str) -> list[str]:
     """Return text as indented lines with control characters escaped."""
     # Ids, names and commands are never broken.
     return wrap(printable(text), first, rest, breaking=False)
+
+
+def legend(findings: Iterable[Finding]) -> str:
+    """Return what the marks of these findings mean.
+
+    >>> legend([Finding("a", "info", "a"), Finding("b", "error", "b")])
+    '✗ error  · information'
+    """
+    names: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "information"}
+    used = {finding.severity for finding in findings}
+    return "  ".join(f"{MARKS[severity]} {name}" for severity, name in names.items() if severity in used)
 
 
 def any_error(findings: Iterable[Finding]) -> bool:
@@ -294,7 +308,7 @@ CODES: dict[str, str] = {
     "sticky-traffic": "Page views of one query were assigned to rankers together, not one by one.",
     # ---- Diagnosis of a curve
     "contradictory-pairs": "Pairs of ranks contradict each other: no single curve fits the clicks of all rankers.",
-    "crawlers": "Page views have more clicks than the curve allows any user: crawlers, or tests.",
+    "crawlers": "Page views have more clicks than users make, or clicks anywhere: crawlers, or tests.",
     "curves-differ-by-proxy": "Documents of different relevance classes have different curves.",
     "dominant-bucket": "A single bucket of queries carries much of the estimate at some ranks.",
     "estimators-disagree": "Two estimators that should agree give different curves.",

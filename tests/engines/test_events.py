@@ -698,7 +698,9 @@ def test_command_prints_written_rows_and_findings(tmp_path: Path, monkeypatch: p
     done = CliRunner().invoke(cli, [*words, "log.parquet"])
     assert done.exit_code == 0
     assert "4 rows of 2 page views with 1 clicks written to log.parquet" in done.stderr
-    assert "Note: 1 of 3 clicks match no impression: 0 are on known page views that did not show " in done.stderr
+    assert "Note: 1 of 3 clicks match no impression: 0 are on known page views that did not show " in " ".join(
+        done.stderr.split()
+    )
     told = json.loads(CliRunner().invoke(cli, [*words, "other.parquet", "--json"]).stdout)
     assert {f["code"]: f["count"] for f in told.pop("findings")} == {"double-clicks": 1, "click-without-impression": 1}
     columns = ["query_id", "doc_id", "ranker", "position", "clicked", "impression_id"]

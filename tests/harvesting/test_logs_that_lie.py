@@ -138,7 +138,7 @@ def test_the_first_rows_of_a_large_log_tell(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(row_checks, "_FIRST_ROWS", 2**12)
     frame = LIES[1].spoil(healthy(True, VIEWS), np.random.default_rng(0))
     found = {f.code: f for f in harvest(log_of(frame, impression="impression_id")).findings}
-    assert "in the first 4,096 rows" in found[CUT].message
+    assert "In the first 4,096 rows" in found[CUT].message
 
 
 def test_a_log_of_few_queries_is_not_called_flat() -> None:
@@ -159,7 +159,7 @@ def test_a_ranker_that_cuts_its_pages_is_named() -> None:
     cut = LIES[0].spoil(frame, np.random.default_rng(0))
     mixed = frame[(frame.ranker == "a") | frame.index.isin(cut.index)]
     found = {f.code: f for f in harvest(log_of(mixed, impression="impression_id")).findings}
-    assert found[CUT].message.startswith("ranker 'b': ")
+    assert found[CUT].message.startswith("Ranker 'b': ")
 
 
 def test_the_remedy_for_first_positions_runs() -> None:

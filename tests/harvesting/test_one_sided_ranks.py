@@ -20,8 +20,8 @@ def with_own_positions(world: posbias.World) -> pandas.DataFrame:
 def test_rank_column_with_only_own_positions_is_rejected():
     log = posbias.ClickLog(with_own_positions(SHUFFLED))
     found = [finding for finding in posbias.check(log).findings if finding.code == "one-sided-ranks"]
-    assert "the ranks of 'r' are known only" in found[0].message
-    with pytest.raises(posbias.LogError, match=r"the ranks of 'r' are known only.*Add ranks='none'"):
+    assert "The ranks of 'r' are known only" in found[0].message
+    with pytest.raises(posbias.LogError, match=r"The ranks of 'r' are known only.*Add ranks='none'"):
         posbias.harvest(log)
 
 
@@ -40,7 +40,7 @@ def test_one_sided_ranks_of_a_deterministic_ranker_are_rejected():
     table = posbias.simulate(posbias.World(queries=200)).to_pandas()
     table["rank_b"] = table["rank_b"].where(table["ranker"] == "b")
     assert "one-sided-ranks" in [f.code for f in posbias.check(posbias.ClickLog(table)).findings]
-    with pytest.raises(posbias.LogError, match="the ranks of 'b' are known only"):
+    with pytest.raises(posbias.LogError, match="The ranks of 'b' are known only"):
         posbias.harvest(posbias.ClickLog(table))
 
 

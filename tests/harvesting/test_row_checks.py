@@ -144,7 +144,7 @@ def test_damaged_log_is_rejected_unless_allowed(case: str, wide: Rows, tmp_path:
     log = log_of(damage(wide))
     for count in (posbias.harvest, posbias.intervention_sets, posbias.NaiveCTR(max_rank=5).observe):
         settings = {} if count.__name__ == "observe" else {"max_rank": 5}
-        with pytest.raises(posbias.LogError, match=f"(?s){message}.*add force=True"):
+        with pytest.raises(posbias.LogError, match=f"(?s){message}" + ".*add force=True" * (case != "no clicks")):
             count(log, **settings)  # type: ignore[operator]
         count(log, force=True, **settings)  # type: ignore[operator]
     forced = posbias.harvest(log, max_rank=5, force=True)
@@ -184,7 +184,9 @@ def test_duplicates_are_found_in_a_sample_of_a_large_log(ending: str, tmp_path: 
     twice = table.filter(pa.compute.equal(pa.compute.bit_wise_and(table["impression_id"], 63), 5))
     path = tmp_path / f"log.{ending}"
     (pq.write_table if ending == "parquet" else pa.csv.write_csv)(pa.concat_tables([twice, table]), path)
-    with pytest.raises(posbias.LogError, match=r"in (a sample of one in 2|the first 131,072 rows), [\d,]+ rows repeat"):
+    with pytest.raises(
+        posbias.LogError, match=r"[Ii]n (a sample of one in 2|the first 131,072 rows), [\d,]+ rows repeat"
+    ):
         posbias.harvest(posbias.ClickLog(path))
     full = posbias.check(posbias.ClickLog(path))
     assert [f.count for f in full.findings if f.code == "duplicates"] == [len(twice)]

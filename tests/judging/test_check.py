@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import posbias
-from posbias._text import printable
+from posbias._text import printable, spelled
 from posbias.cli import cli
 from posbias.cli.options import as_flags
 from posbias.engines import open_log
@@ -71,7 +71,8 @@ def only(found: Check, name: str) -> Finding:
     assert len(named) == 1, [p.code for p in found.findings]
     problem = named[0]
     text = " ".join(found.to_text(as_flags).split())
-    for part in (problem.message, problem.example or "", problem.remedy, as_flags(problem.arguments)):
+    remedy = spelled(problem.remedy, as_flags)
+    for part in (problem.message, problem.example or "", remedy, as_flags(problem.arguments)):
         assert " ".join(printable(part).split()) in text
     assert problem.remedy.endswith((".", "?"))
     return problem

@@ -747,10 +747,22 @@ def test_the_command_writes_what_the_function_returns(files: Path) -> None:
     result = posbias.ips_weights(posbias.ClickLog(log), curve, cap=3)
     assert_alike(values_of(pq.read_table(output)), values_of(result.table))
     assert printed == {**result.to_dict(), "output": output}
-    assert "exists already" in invoke(log, "--estimate", curve, "-o", output).stderr
-    again = invoke(log, "--estimate", curve, "-o", output, "--overwrite", "--cap", "none")
+    again = invoke(log, "--estimate", curve, "-o", output, "--cap", "none")
     assert again.exit_code == 0
     assert "effective sample size" in again.stderr
+
+
+def test_a_table_of_weights_is_replaced_and_other_files_are_not(files: Path) -> None:
+    log, curve, output = (str(files / name) for name in ("log.parquet", "curve.json", "other.parquet"))
+    pq.write_table(pa.table({"x": [1]}), output)
+    refused = invoke(log, "--estimate", curve, "-o", output)
+    assert refused.exit_code == 2
+    assert "exists and is not a table of weights, so it is not replaced" in refused.stderr
+    assert refused.stderr.rstrip().endswith("Add --overwrite")
+    assert pq.read_table(output).column_names == ["x"]
+    for words in (["--overwrite"], ["--rows"], []):
+        assert invoke(log, "--estimate", curve, "-o", output, *words).exit_code == 0
+        assert "weight" in pq.read_table(output).column_names
 
 
 @pytest.mark.parametrize(
@@ -759,7 +771,7 @@ def test_the_command_writes_what_the_function_returns(files: Path) -> None:
         (["--cap", "many"], "expected a number of 1 or more, or none"),
         (["--cap", "0"], "cap must be a number of 1 or more"),
         (["--engine", "spark"], "DuckDB"),
-        (["--rows", "--keep", "ranker"], "rows=True keeps all columns of the log"),
+        (["--rows", "--keep", "ranker"], "--rows keeps all columns of the log"),
         (["--estimate", "{folder}/log.parquet"], "is not a curve, or is damaged"),
         (["-o", "{folder}/log.parquet"], "is the file that is being read"),
         (["-o", "{folder}/curve.json"], "is the file that is being read"),

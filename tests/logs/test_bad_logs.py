@@ -577,7 +577,7 @@ CASES: dict[str, Case] = {
     "click of bytes": Case(the(every("clicked", lambda c: b"1" if c else b"0")), "neither 0 nor 1"),
     "click of objects": Case(the(WIDE.to_pandas().assign(clicked=["yes", 1, 0] * (len(WIDE) // 3))), "neither 0 nor 1"),
     "no click at all": Case(the(every("clicked", lambda c: 0)), "not a single click on 360 results"),
-    "nothing but clicks": Case(the(every("clicked", lambda c: 1)), "all 360 results were clicked"),
+    "nothing but clicks": Case(the(every("clicked", lambda c: 1)), "All 360 results were clicked"),
     # Counts.
     "more clicks than impressions": Case(
         the(some("clicks", 10**6, table=COUNTS)), "more clicks in 'clicks' than impressions"
@@ -595,7 +595,7 @@ CASES: dict[str, Case] = {
     "impressions of dates": Case(the(every("impressions", lambda n: day(1), COUNTS)), "not a whole number"),
     "impressions of lists": Case(the(every("impressions", lambda n: [n], COUNTS)), "not a whole number"),
     "no impressions at all": Case(
-        the(every("clicks", lambda n: 0, every("impressions", lambda n: 0, COUNTS))), "nothing was shown", finding=True
+        the(every("clicks", lambda n: 0, every("impressions", lambda n: 0, COUNTS))), "Nothing was shown", finding=True
     ),
     "clicks alone": Case(the(COUNTS.drop_columns(["impressions"])), "Column 'clicked' is not in the log"),
     # Ids.

@@ -490,8 +490,15 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print a note on stderr, in yellow."""
-    print_to_stderr(f"Note: {text}", fg="yellow")
+    """Print a note on stderr, in yellow; in a pipe too its lines are no longer than 80 characters."""
+    import sys
+
+    from posbias._text import wrap
+
+    lines = [f"Note: {text}"]
+    if not sys.stderr.isatty():
+        lines = wrap(printable(lines[0]), "", "  ", breaking=False)
+    print_to_stderr("\n".join(lines), fg="yellow")
 
 
 def print_to_stderr(text: str, **style: Any) -> None:

@@ -44,7 +44,7 @@ def _parse_cap(ctx: click.Context, param: click.Parameter, value: str) -> float 
 @part_options
 @click.option("--estimate", metavar="FILE", help="Curve file from posbias estimate --json, or a harvest.  [required]")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Parquet file to write.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file that is not a table of weights.")
 @click.option(
     "--cap",
     default=f"{DEFAULT_CAP:g}",

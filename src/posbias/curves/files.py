@@ -46,7 +46,7 @@ _ROUNDING = 1e-9
 _LARGEST = 1e100
 _LARGEST_COVARIANCE = 1e6
 _MOST_BYTES = 64 * 2**20
-_REWRITE = "Write it again: with Curve.save, or as the JSON of posbias estimate."
+_REWRITE = "Write it again: as the JSON of posbias estimate, or with Curve.save in Python."
 
 
 def save(curve: Curve, path: str | os.PathLike[str]) -> None:
@@ -67,7 +67,9 @@ def load(path: str | os.PathLike[str]) -> Curve:
     try:
         return read_curve(_read(name))
     except FileNotFoundError:
-        raise CurveError(f"There is no file {name!r}. {_REWRITE}") from None
+        raise CurveError(
+            f"There is no file {name!r}. Make it as the JSON of posbias estimate, or with Curve.save in Python."
+        ) from None
     except RecordError as error:
         raise CurveError(
             f"{name!r} is not a curve, or is damaged: {_message(error)}. {error.remedy or _REWRITE}"

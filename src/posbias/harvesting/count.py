@@ -566,8 +566,10 @@ def check_findings(findings: Iterable[Finding], *, force: bool) -> None:
     forced = boolean("force", force)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors and not forced:
+        # Without a click there is nothing to continue with.
+        arguments = {} if any(finding.code == "no-clicks" for finding in errors) else {"force": True}
         raise UnusableLogError(
-            *errors, lead="The log cannot be used as it is:", tail="To continue anyway,", arguments={"force": True}
+            *errors, lead="The log cannot be used as it is:", tail="To continue anyway,", arguments=arguments
         )
 
 

@@ -19,7 +19,7 @@ from posbias._text import as_python
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import HarvestError, LogError, Spelling
 from posbias.estimators.base import Jackknife
-from posbias.findings import MARKS, Finding, any_error, quiet
+from posbias.findings import MARKS, Finding, any_error, legend, quiet
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
 from posbias.judging.compare_segments import SegmentComparison
@@ -245,7 +245,8 @@ class Diagnosis:
     def to_text(self, spell: Spelling = as_python) -> str:
         """Return the diagnosis as text."""
         blocks = [self._support_table(), *(finding.block(spell) for finding in self.findings)]
-        return "\n\n".join([*(block for block in blocks if block), self._verdict()])
+        marks = f"\n({legend(self.findings)})" if self.findings else ""
+        return "\n\n".join([*(block for block in blocks if block), f"{self._verdict()}{marks}"])
 
     def __str__(self) -> str:
         return self.to_text()
@@ -253,12 +254,12 @@ class Diagnosis:
     def _support_table(self) -> str:
         if not self.support:
             return ""
-        lines = ["rank  degrees of freedom  largest bucket  compared with ranks"]
+        lines = ["rank  degrees of freedom  variance from one bucket  compared with ranks"]
         for one in self.support:
             degrees = "–" if one.degrees_of_freedom is None else f"{one.degrees_of_freedom:,.0f}"
             share = "–" if one.largest_bucket_share is None else f"{one.largest_bucket_share:.1%}"
             compared = ", ".join(_with_shares(one.compared_ranks)) or "–"
-            lines.append(f"{one.rank:>4} {degrees:>19} {share:>15}  {compared}")
+            lines.append(f"{one.rank:>4} {degrees:>19} {share:>25}  {compared}")
         return "\n".join(lines)
 
     def _verdict(self) -> str:

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from posbias._defaults import DEFAULT_CAP
-from posbias._files import atomic_write, writable
+from posbias._files import WEIGHTS, atomic_write, check_replaceable, writable
 from posbias._text import as_python, format_ranges, format_ranks, label, listed
 from posbias._validate import as_path, boolean, names, number, one_of
 from posbias.curves.curve import Curve, Position
@@ -134,7 +134,7 @@ def ips_weights(
         candidates (table or path, default None): documents that could have been shown, with the log's columns of query
             and document. The table then has those never shown too, and the exposure counts all page views of the query:
             Σ_k N_k p_k + (N_q − N) p_last, where N_q are the page views of the query and no p is below 1 / cap.
-        overwrite (bool, default False): replace an existing file.
+        overwrite (bool, default False): replace an existing file that is not a table of weights.
         engine (str or DuckDB, default "duckdb"): "duckdb", or `posbias.DuckDB(...)` with its settings.
         progress (callable, default none): called with the present step and the share that is done.
         force (bool, default False): continue where the log is damaged.
@@ -321,8 +321,8 @@ def _draft_of(output: str | os.PathLike[str] | None, *, overwrite: bool) -> Iter
         return
     name = as_path("output", output)
     writable(name)
-    if os.path.lexists(name) and not boolean("overwrite", overwrite):
-        raise PosbiasError(f"{name!r} exists already. Name another file, or replace it.", {"overwrite": True})
+    if not boolean("overwrite", overwrite):
+        check_replaceable(name, WEIGHTS, {"overwrite": True})
     if file_format(name) != "parquet":
         raise PosbiasError(
             f"Weights are written as Parquet: the name of the file must end with .parquet, not {name!r}."
