@@ -320,3 +320,27 @@ def test_the_ranks_of_a_history_must_be_ranks(kept: posbias.History) -> None:
     for ranks in (3, "12", [0], [1.5], [None]):
         with pytest.raises(posbias.CurveError, match="ranks must be"):
             plots.history(kept, ranks=ranks)  # type: ignore[arg-type]
+
+
+# ---- Legible pictures
+
+
+def test_all_segments_start_at_rank_1(fitted: posbias.CrossFit) -> None:
+    for chart in (curve_chart(fitted.curve()), curves_chart({"one": fitted.curve(), "two": fitted.curve()})):
+        assert [one.x[0] for one in chart.series] == [1] * len(chart.series)
+        assert len({one.x[1] for one in chart.series}) == len(chart.series)
+
+
+def test_the_joint_band_is_the_only_area(fitted: posbias.CrossFit) -> None:
+    curve = replace(fitted.curve(), by=(), segments={})
+    (band,) = [one for one in curve_chart(curve, joint=True).series if one.band]
+    low, high = zip(*curve.joint_ends(), strict=True)
+    np.testing.assert_array_equal((band.low[1:], band.high[1:]), (low[1:], high[1:]))
+
+
+@pytest.mark.parametrize("ranks", [5, 10, 20, 50])
+def test_each_rank_has_at_least_one_and_all_have_two_arcs_on_average(ranks: int) -> None:
+    clicks = np.random.default_rng(0).uniform(1, 100, (ranks, ranks))
+    arcs = graph_chart(clicks).arcs
+    assert {rank for arc in arcs for rank in arc} == {*range(1, ranks + 1)}
+    assert len(arcs) <= 2 * ranks

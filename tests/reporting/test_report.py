@@ -149,7 +149,7 @@ def test_a_report_on_a_log_checks_page_views_and_names_columns(files: dict[str, 
     codes = {f.code for f in made.parts[0].findings}
     assert codes >= {f.code for f in found.findings}
     assert codes & {"page-clicks", "one-click-pages"}
-    assert made.title == "Position bias: log"
+    assert made.title == "Position bias in log.parquet"
     facts = made.parts[0].origin.facts
     assert facts["columns"].startswith("query: query_id, doc: doc_id, ranker: ranker, position: position, click:")
 
@@ -251,7 +251,7 @@ def test_two_harvests_are_compared(files: dict[str, str]) -> None:
     harvests = [posbias.Harvest.load(files[name]) for name in ("one.harvest", "two.harvest")]
     found = posbias.compare(*harvests, names=["one", "two"])
     assert made.comparison == found
-    assert made.title == "Position bias: one and two"
+    assert made.title == "Position bias in one.harvest and two.harvest"
     shown = made.to_html()
     assert found.verdict in elements(shown)[0].text
     rows = table(shown, "Numbers of: two against one")[1:]
@@ -277,6 +277,17 @@ def test_segments_are_compared(files: dict[str, str], page: str) -> None:
     assert found.verdict in elements(page)[0].text
     rows = table(page, "Segments against the mean of all")[1:]
     assert {row[0]: row[2] for row in rows} == {one.segment[0]: f"{one.ratio:.3f}" for one in found.segments}
+
+
+def test_a_report_by_segments_leads_with_them_and_with_the_test_whether_they_differ(report: Report, page: str) -> None:
+    lead, _, together, *_ = report.parts[0].sentences
+    assert re.match(r"By device, a result at rank 2 is seen \d+% \(desk\) and \d+% \(phone\) as often as one", lead)
+    assert "segments by device" in lead
+    assert together.startswith("All segments together: a result at rank 2 is seen")
+    places = [
+        page.index(text) for text in ("By device, a result", "Segments side by side", "all segments together</h3>")
+    ]
+    assert places == sorted(places)
 
 
 def test_segments_that_differ_are_a_warning(files: dict[str, str], report: Report, tmp_path: Path) -> None:

@@ -432,11 +432,13 @@ def curve_chart(curve: Curve, *, truth: Sequence[float] | Any = None, joint: boo
     """Return the chart of a curve and its segments."""
     boolean("joint", joint, CurveError)
     segments = largest_segments(curve, _MOST_SEGMENTS)
-    series = [curve_series(curve, "all" if segments else curve.estimator, band=True)]
+    # The joint band is the only area then: two areas of one colour would hide each other.
+    series = [curve_series(curve, "all" if segments else curve.estimator, band=not joint)]
     if joint:
         ranks = [p.position for p in curve.positions]
         low, high = (known(ends) for ends in zip(*curve.joint_ends(), strict=True))
-        series.append(Series(f"joint {100 * (curve.level or 0):g}% band", 0, ranks, low, line="dotted"))
+        name = f"joint {100 * (curve.level or 0):g}% band"
+        series.append(Series(name, 0, ranks, low, low, high, line="dotted", band=True, bars=False))
         series.append(Series("", 0, ranks, high, line="dotted"))
     for place, (key, part) in enumerate(segments.items(), start=1):
         series.append(curve_series(part, label(key), place, shift=0.08 * place))
@@ -466,8 +468,11 @@ def largest_segments(curve: Curve, most: int) -> dict[Segment, Curve]:
 
 
 def curve_series(curve: Curve, name: str, color: int = 0, *, shift: float = 0.0, band: bool = False) -> Series:
-    """Return a curve with its intervals, shifted by a part of a rank so that several do not hide each other."""
-    ranks = [p.position + shift for p in curve.positions]
+    """Return a curve with its intervals, shifted by a part of a rank so that several do not hide each other.
+
+    Rank 1 is not shifted: all curves are 1 there.
+    """
+    ranks = [p.position + shift * (p.position > 1) for p in curve.positions]
     y, low, high = (known(getattr(p, field) for p in curve.positions) for field in ("propensity", "low", "high"))
     return Series(name, color, ranks, y, low, high, MARKERS[color], band=band)
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _MOST_PAIRS = 150
 # A bucket that makes up more than this share of the variance of a rank is marked.
 _LARGE_SHARE = 0.25
-# Links with less than this share of all information are not drawn.
-_LEAST_SHARE = 0.002
+# So many links of each rank are drawn, the most precise ones: more arcs would hide each other.
+_LINKS = 2
 
 
 # ---- Click rates
@@ -196,7 +196,7 @@ def _set_clicks(harvest: object) -> FloatArray:
 def graph(harvest: Harvest, ax: Axes | None = None) -> Axes:
     """Draw the ranks in a row, with an arc between two ranks that are compared, the wider the more precisely.
 
-    Arcs with almost no information are left out. A rank is hollow if no chain of clicks connects it with rank 1.
+    Each rank has its two most precise arcs. A rank is hollow if no chain of clicks connects it with rank 1.
 
     Arguments:
         harvest (Harvest): the clicks.
@@ -229,13 +229,13 @@ def graph_chart(clicks: FloatArray) -> Chart:
 
 
 def _arc_widths(clicks: FloatArray) -> dict[tuple[int, int], float]:
-    """Return the width in points of the arc between two ranks, first < last, that have enough information."""
+    """Return the width in points of the arc between two ranks, first < last, for the best links of each rank."""
     both = information(clicks)
-    pairs = np.triu(both, 1)
-    # The best link of a rank is drawn, however little information it has.
-    best = (both > 0) & (both == both.max(axis=1, keepdims=True))
-    drawn = (pairs >= _LEAST_SHARE * max(pairs.sum(), 1e-300)) | np.triu(best | best.T, 1)
-    return {(k + 1, j + 1): float(0.4 + 9 * np.sqrt(pairs[k, j] / pairs.max())) for k, j in np.argwhere(drawn).tolist()}
+    best = np.argsort(-both, axis=1, kind="stable")[:, :_LINKS]
+    drawn = np.zeros(both.shape, dtype=bool)
+    np.put_along_axis(drawn, best, True, axis=1)
+    drawn = np.triu((drawn | drawn.T) & (both > 0), 1)
+    return {(k + 1, j + 1): float(0.4 + 6 * np.sqrt(both[k, j] / both.max())) for k, j in np.argwhere(drawn).tolist()}
 
 
 def information(clicks: FloatArray) -> FloatArray:

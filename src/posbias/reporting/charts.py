@@ -84,13 +84,14 @@ def _describe(heads: Sequence[str], row: Sequence[str]) -> str:
 
 
 def curve_figure(key: str, curve: Curve, *, unnoticed: float | None = None) -> Figure:
-    """Return the figure of a curve, with its intervals and its joint band.
+    """Return the figure of a curve, with its intervals and its joint band; that of segments is their average.
 
     Arguments:
         key (str): the start of its ids in the page.
         curve (Curve): the curve.
         unnoticed (float, optional): the size of trust bias that could have gone unnoticed, shown as one more band.
     """
+    title = "Examination by rank: all segments together" if curve.segments else "Examination by rank"
     curve = without_segments(curve)
     trust_bias = _trust_bias_band(curve, unnoticed)
     joint = curve.interval_by == "jackknife" and curve.covariance is not None
@@ -114,6 +115,7 @@ def curve_figure(key: str, curve: Curve, *, unnoticed: float | None = None) -> F
     text = (
         f"How often each rank is seen relative to rank 1: from 1 at rank 1 to {number(last.propensity)} at rank "
         f"{last.position}, with {curve.interval_name}."
+        + (" The shaded band holds all ranks at once, so it is wider than the bars of single ranks." if joint else "")
     )
     chart = curve_chart(curve, joint=joint)
     if trust_bias:
@@ -124,7 +126,7 @@ def curve_figure(key: str, curve: Curve, *, unnoticed: float | None = None) -> F
         chart = replace(chart, series=[*_trust_bias_series(curve, trust_bias), *chart.series])
     return _figure(
         key,
-        "Examination by rank",
+        title,
         text,
         chart,
         Table(heads, tuple(rows)),
@@ -179,13 +181,8 @@ def _without_intervals(curve: Curve) -> Curve:
 
 
 def segment_curves(curve: Curve, most: int) -> dict[str, Curve]:
-    """Return the curve of all data, and those of the segments with most data, by name."""
-    curves = {"all": without_segments(curve)}
-    for key, part in largest_segments(curve, most).items():
-        # A segment may be called "all" too.
-        name = label(key)
-        curves[f'"{name}"' if name in curves else name] = part
-    return curves
+    """Return the curves of the segments with most data, by name."""
+    return {label(key): part for key, part in largest_segments(curve, most).items()}
 
 
 def thin_curve(curve: Curve) -> Curve:
@@ -326,22 +323,18 @@ def _describe_sets(clicks: Any, rank: int) -> str:
 def graph_figure(key: str, part: ReportPart) -> Figure:
     """Return the figure of the comparisons that link the ranks."""
     connected = connected_ranks(part.pair_clicks > 0)
-    known = information(part.pair_clicks)
-    share = known / np.maximum(known.sum(axis=1, keepdims=True), 1e-300)
-    rows, places = [], spread(len(part.pair_clicks))
-    for k in places:
-        order = [int(j) for j in np.argsort(-share[k], kind="stable")[:3] if share[k, j] > 0]
-        links = ", ".join(f"{j + 1} ({share[k, j]:.0%})" for j in order)
-        rows.append((f"{k + 1}", "yes" if connected[k] else "no", f"{int((share[k] > 0).sum())}", links or "–"))
+    linked_ranks = (information(part.pair_clicks) > 0).sum(axis=1)
+    places = spread(len(part.pair_clicks))
+    rows = [(f"{k + 1}", "yes" if connected[k] else "no", f"{linked_ranks[k]}") for k in places]
     apart = int((~connected).sum())
     linked = "Every rank is" if not apart else "1 rank is not" if apart == 1 else f"{apart} ranks are not"
     return _figure(
         key,
         "Comparisons that link the ranks",
-        "An arc links two ranks that show the same documents. The wider the arc, the more precise the comparison; the "
-        f"faintest are left out. {linked} linked to rank 1.",
+        "Arcs link each rank with the two ranks that the same documents compare it with most precisely. The wider the "
+        f"arc, the more precise the comparison. {linked} linked to rank 1.",
         graph_chart(part.pair_clicks),
-        Table(("rank", "compared with rank 1", "linked ranks", "most information from ranks"), tuple(rows)),
+        Table(("rank", "linked to rank 1", "linked ranks"), tuple(rows)),
         at=[place + 1 for place in places],
     )
 

@@ -10,11 +10,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
 from posbias._optional import optional
-from posbias._text import format_ranges, json_text, label, printable_lines
+from posbias._text import format_ranges, json_text, label, printable_lines, spelled
 from posbias.curves.curve import Curve, Position
 from posbias.errors import Spelling
 from posbias.judging.compare import p_value_cell
@@ -42,8 +43,8 @@ from posbias.reporting.charts import (
 if TYPE_CHECKING:
     from posbias.reporting.report import Report, ReportPart
 
-# The largest number of segments drawn beside the curve of all data.
-_MOST_SEGMENTS = 7
+# The largest number of segments drawn side by side.
+_MOST_SEGMENTS = 8
 # The largest number of segments or rankers in a table, and of ranks in the table of all decimals.
 _MOST_ROWS, _MOST_RANKS = 40, 200
 # JSON with more characters leaves out covariances, and then segments.
@@ -73,6 +74,7 @@ def render(report: Report, spell: Spelling) -> str:
         comparison=_comparison_figures(report),
         history=None if report.history is None else history_figure(report.history),
         spell=spell,
+        spelled=partial(spelled, spell=spell),
         severities=_SEVERITIES,
         is_compared=lambda segments: isinstance(segments, SegmentComparison),
         safe=jinja.utils.markupsafe.Markup,
@@ -99,9 +101,10 @@ def _page_part(part: ReportPart, key: str, steps: Mapping[str, str]) -> PagePart
     segments = None
     if curve.segments:
         curves = segment_curves(curve, _MOST_SEGMENTS)
-        count = f"{len(curves) - 1} of {len(curve.segments):,} segments by {', '.join(curve.by)}"
-        text = f"The curve of all data, and those of {count}."
-        segments = curves_figure(f"{key}-segments", "Curves of segments", text, curves)
+        shown = "" if len(curves) == len(curve.segments) else f" {len(curves)} of {len(curve.segments):,} segments:"
+        text = f"How often each rank is seen relative to rank 1, by {', '.join(curve.by)}.{shown}"
+        text = f"{text} those with the most page views." if shown else text
+        segments = curves_figure(f"{key}-segments", "Segments side by side", text, curves)
     json, left_out = _json(part.curve)
     return PagePart(
         part=part,
@@ -164,7 +167,7 @@ class PagePart:
             largest = "–" if one.largest_bucket_share is None else f"{one.largest_bucket_share:.1%}"
             ranks = ", ".join(f"{rank} ({share:.0%})" for rank, share in one.compared_ranks.items())
             rows.append((f"{one.rank}", degrees, largest, ranks or "–"))
-        return Table(("rank", "degrees of freedom", "largest bucket", "compared with ranks"), tuple(rows))
+        return Table(("rank", "degrees of freedom", "variance from one bucket", "compared with ranks"), tuple(rows))
 
     @property
     def positions(self) -> tuple[Position, ...]:

@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 from posbias._arrays import FloatArray, run_in_background
 from posbias._defaults import DEFAULT_CAP, DEFAULT_LEVEL, DEFAULT_MAX_RANK
-from posbias._text import as_python, format_ranks
+from posbias._text import as_python, format_ranks, label, printable, spelled
 from posbias._validate import names as segment_columns
 from posbias._validate import share, texts
-from posbias.curves.curve import Curve, Position
+from posbias.curves.curve import Curve, Position, largest_segments
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import CurveError, EstimateError, HarvestError, Spelling
 from posbias.estimators import FROM_HARVESTS
@@ -125,7 +125,7 @@ def report(
         >>> harvest = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=500, max_rank=5))))
         >>> report = posbias.report(harvest, names=["spring"])
         >>> report.title, report.sound
-        ('Position bias: spring', True)
+        ('Position bias in spring', True)
         >>> report.save("report.html")  # doctest: +SKIP
     """
     share("level", level, CurveError)
@@ -187,8 +187,8 @@ class Report:
 
     @property
     def title(self) -> str:
-        """The title, with the names of the harvests."""
-        return f"Position bias: {' and '.join(part.name for part in self.parts)}"
+        """The title, with the names of the harvests, or of their files."""
+        return f"Position bias in {' and '.join(part.title for part in self.parts)}"
 
     @property
     def sound(self) -> bool:
@@ -282,19 +282,28 @@ class ReportPart:
         return next((f.evidence["trust_bias_detectable"] for f in of_test), None)
 
     @property
+    def title(self) -> str:
+        """The name of its file, unless it has a name of its own."""
+        file = os.path.basename(self.origin.path or "")
+        return file if self.name == os.path.splitext(file)[0] else self.name
+
+    @property
     def sentences(self) -> tuple[str, ...]:
-        """The answer in words: the curve, whether to trust it, what is missing, and the data."""
-        return (
-            _curve_sentence(self.curve),
+        """The answer in words: the curve, whether to trust it, what is missing, and the data.
+
+        With segments, the answer is their curves and whether these differ. The curve of all data follows.
+        """
+        trust, more = (
             _trust_sentence(self.curve, self.diagnosis, self.findings),
-            *_missing_sentences(self.curve),
-            *(
-                [_segments_sentence(self.segments, self.diagnosis)]
-                if isinstance(self.segments, SegmentComparison)
-                else []
-            ),
-            _data_sentence(self.curve),
+            (*_missing_sentences(self.curve), _data_sentence(self.curve)),
         )
+        if self.segments is None:
+            return (_curve_sentence(self.curve), trust, *more)
+        tested = self.segments
+        if isinstance(tested, SegmentComparison):
+            tested = _segments_sentence(tested, self.diagnosis)
+        together = f"All segments together: {_lower_first(_curve_sentence(self.curve))}"
+        return (" ".join([*_segment_curves_sentence(self.curve), tested]), trust, together, *more)
 
     def to_dict(self, spell: Spelling = as_python) -> dict[str, Any]:
         """Return the results as plain data."""
@@ -304,7 +313,7 @@ class ReportPart:
             "curve": self.curve.to_dict(),
             "sound": self.sound,
             "findings": [
-                {"code": f.code, "severity": f.severity, "message": f.message, "remedy": f.remedy}
+                {"code": f.code, "severity": f.severity, "message": f.message, "remedy": spelled(f.remedy, spell)}
                 | {"add": spell(f.arguments)}
                 for f in self.findings
             ],
@@ -685,6 +694,28 @@ def _missing_sentences(curve: Curve) -> list[str]:
         estimate = "no estimate" if missing else "a weak estimate"
         sentences.append(f"{format_ranks(ranks).capitalize()} {have} {estimate}: {reason}.")
     return sentences
+
+
+def _segment_curves_sentence(curve: Curve) -> list[str]:
+    """Return the propensities of the segments with most page views at the second and the last rank, if any is known."""
+    shown = largest_segments(curve, _MOST_NAMED)
+    ranks = [p.position for p in curve.positions if p.position > 1]
+    parts: list[str] = []
+    for rank in dict.fromkeys([*ranks[:1], *ranks[-1:]]):
+        found = {key: p for key, part in shown.items() for p in part.positions if p.position == rank and p.propensity}
+        if found:
+            shares = [f"{_percent(p.propensity)} ({printable(label(key))})" for key, p in found.items()]
+            seen = " and ".join([", ".join(shares[:-1]), shares[-1]] if len(shares) > 1 else shares)
+            parts.append(f"at rank {rank}, {seen}" if parts else f"a result at rank {rank} is seen {seen}")
+    if not parts:
+        return []
+    largest = "" if len(shown) == len(curve.segments) else f" (the {len(shown)} largest segments)"
+    parts[0] += " as often as one at rank 1"
+    return [f"By {printable(', '.join(curve.by))}{largest}, {'; '.join(parts)}."]
+
+
+def _lower_first(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
 
 
 def _segments_sentence(segments: SegmentComparison, diagnosis: Diagnosis) -> str:
