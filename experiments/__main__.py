@@ -23,6 +23,7 @@ _OURS = (
     "coverage",
     "diagnosis",
     "alarms",
+    "crawlers",
     "drift",
     "pooling",
     "planning",
@@ -77,11 +78,11 @@ def command(
 
     Experiments of posbias: estimators (errors compared with each other and with the lowest possible error), coverage
     (how often confidence intervals contain the truth; takes more than an hour), diagnosis (false alarms and detected
-    problems), alarms (warnings of any kind about healthy and about broken logs), drift (how often a change of the curve
-    is reported), pooling (accuracy gained by pooling segments), planning (accuracy of forecast standard errors),
-    evaluation (how often clicks identify the better of two rankings), learning (quality gained by training rankers on
-    corrected clicks) and audit (coverage, errors and warnings on logs of another simulator; continues after an
-    interruption). The name all leaves these out.
+    problems), alarms (warnings of any kind about healthy and about broken logs), crawlers (how often check finds
+    crawlers), drift (how often a change of the curve is reported), pooling (accuracy gained by pooling segments),
+    planning (accuracy of forecast standard errors), evaluation (how often clicks identify the better of two rankings),
+    learning (quality gained by training rankers on corrected clicks) and audit (coverage, errors and warnings on logs
+    of another simulator; continues after an interruption). The name all leaves these out.
 
     Real data: real NAME estimates the curve of a public log, or repeats a published experiment, and compares it with
     what others published. The names are sogou, yandex, baidu, open-bandit, seznam, wikimedia and magnani.

@@ -74,6 +74,7 @@ class Sizes:
     judgment_queries: int = 800
     audit_logs: int = 200
     alarm_logs: int = 15
+    crawler_logs: int = 10
     learning_queries: int = 700
     learning_seeds: int = 8
     # More seeds, because each has fewer queries and is therefore noisier.
@@ -243,6 +244,7 @@ QUICK = Sizes(
     judgment_queries=40,
     audit_logs=2,
     alarm_logs=1,
+    crawler_logs=1,
     learning_queries=400,
     learning_seeds=2,
     linear_seeds=1,

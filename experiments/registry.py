@@ -14,6 +14,7 @@ from experiments.arxiv import run_arxiv
 from experiments.audit import run_audit
 from experiments.click_judgments import run_judgments
 from experiments.coverage import run_coverage
+from experiments.crawlers import run_crawlers
 from experiments.diagnosis import run_diagnosis
 from experiments.drift import run_drift
 from experiments.drive import run_drive
@@ -39,6 +40,7 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "coverage": run_coverage,
     "diagnosis": run_diagnosis,
     "alarms": run_alarms,
+    "crawlers": run_crawlers,
     "drift": run_drift,
     "pooling": run_pooling,
     "planning": run_planning,
@@ -54,6 +56,7 @@ WITHOUT_JUDGMENTS = (
     "coverage",
     "diagnosis",
     "alarms",
+    "crawlers",
     "drift",
     "pooling",
     "planning",

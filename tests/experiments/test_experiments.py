@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from experiments import audit, click_judgments, coverage, diagnosis, drift, evaluation, planning, pooling
+from experiments import audit, click_judgments, coverage, crawlers, diagnosis, drift, evaluation, planning, pooling
 from experiments import estimators as bounds
 from experiments import estimators as comparison
 from experiments.__main__ import _OURS, _PAPER, command
@@ -90,6 +90,7 @@ TINY = Sizes(
     judgment_queries=100,
     audit_logs=1,
     alarm_logs=1,
+    crawler_logs=1,
     learning_queries=100,
     learning_seeds=2,
     linear_seeds=1,
@@ -107,6 +108,7 @@ MODULES = {
     "pooling": pooling,
     "planning": planning,
     "audit": audit,
+    "crawlers": crawlers,
     "judgments": click_judgments,
 }
 SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
@@ -617,7 +619,11 @@ def test_experiments_without_judgments_do_not_load_them(name: str, monkeypatch: 
     def shrunk(one: Any) -> Any:
         if name == "judgments":
             return one
-        return replace(one, views=500) if name == "audit" else replace(one, world=replace(one.world, queries=100))
+        return (
+            replace(one, views=500)
+            if name in ("audit", "crawlers")
+            else replace(one, world=replace(one.world, queries=100))
+        )
 
     first = {key: shrunk(one) for key, one in SETTINGS_OF[name].items()}
     monkeypatch.setattr(MODULES[name], "SETTINGS", dict(list(first.items())[:1] + list(first.items())[7:8]))
@@ -632,6 +638,7 @@ def test_experiments_without_judgments_do_not_load_them(name: str, monkeypatch: 
         judgment_logs=2,
         judgment_queries=100,
         audit_logs=2,
+        crawler_logs=2,
     )
     # Few draws make the test fast; it does not check the accuracy of plans.
     monkeypatch.setattr(scenarios, "DRAWS", 2)

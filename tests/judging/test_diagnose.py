@@ -22,9 +22,10 @@ from experiments.diagnosis import ALARMS, SETTINGS, measure
 from experiments.simulated_logs import buckets_of, draw_log, draw_page_clicks
 from posbias._stats import FTest, f_tail, not_tested, satterthwaite
 from posbias.cli import cli
+from posbias.engines import open_log
 from posbias.errors import HarvestError
 from posbias.findings import Finding, any_error
-from posbias.harvesting.click_checks import possible_page_views
+from posbias.harvesting.click_checks import count_click_histogram, count_click_order, possible_page_views
 from posbias.judging.diagnose import Diagnosis, diagnose_harvest, summary_lines
 from posbias.judging.diagnostics import (
     Context,
@@ -437,7 +438,9 @@ def test_rankers_that_followed_one_another_are_reported_by_every_command(tmp_pat
     pq.write_table(log, path)
     runner = CliRunner()
     made = runner.invoke(cli, ["harvest", str(path), "-o", str(harvest)])
-    assert "The rankers followed one another in time ('day': 0% of the overlap of a random split)" in made.stderr
+    assert "The rankers followed one another in time ('day': 0% of the overlap of a random split)" in " ".join(
+        made.stderr.split()
+    )
     for words in (["check", str(path)], ["diagnose", str(path)], ["diagnose", str(harvest)]):
         printed = " ".join(runner.invoke(cli, words).stdout.split())
         assert "! The rankers followed one another in time" in printed
@@ -727,9 +730,9 @@ def test_the_most_clicks_of_a_user_match_an_enumeration() -> None:
     np.testing.assert_allclose(possible, most, rtol=1e-3)
 
 
-def crawled_log(share: float = 0.02, users: bool = False) -> pa.Table:
-    """A log of 20 ranks on which some page views have half of their results clicked."""
-    log = posbias.simulate(posbias.World(queries=800, max_rank=20, relevant=0.2))
+def crawled_log(share: float = 0.02, users: bool = False, ranks: int = 20) -> pa.Table:
+    """A log on which some page views have half of their results clicked."""
+    log = posbias.simulate(posbias.World(queries=800 if ranks == 20 else 2000, max_rank=ranks, relevant=0.2))
     rng = np.random.default_rng(0)
     view = log["impression_id"].to_numpy()
     crawled = rng.random(view.max() + 1) < share
@@ -740,23 +743,62 @@ def crawled_log(share: float = 0.02, users: bool = False) -> pa.Table:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("ranks", [10, 20])
 @pytest.mark.parametrize("users", [False, True])
-def test_crawlers_are_named_and_the_filter_restores_the_curve(users: bool) -> None:
-    log = posbias.ClickLog(crawled_log(users=users))
+def test_crawlers_are_named_and_the_filter_restores_the_curve(users: bool, ranks: int) -> None:
+    log = posbias.ClickLog(crawled_log(users=users, ranks=ranks))
     checked, diagnosed = (
-        only(found, "crawlers") for found in (posbias.check(log, max_rank=20), posbias.diagnose(log, max_rank=20))
+        only(found, "crawlers") for found in (posbias.check(log, max_rank=ranks), posbias.diagnose(log, max_rank=ranks))
     )
     assert checked == diagnosed
     assert checked.severity == "warning"
     assert ("user_id" in checked.arguments["sql"]) == users
     filtered = replace(log, sql=checked.arguments["sql"])
-    assert "crawlers" not in codes(posbias.check(filtered, max_rank=20))
+    assert "crawlers" not in codes(posbias.check(filtered, max_rank=ranks))
     with_them, without, healthy = (
-        posbias.CrossFit(interval=None).fit(posbias.harvest(one, max_rank=20)).propensity_[-1]
-        for one in (log, filtered, posbias.ClickLog(crawled_log(share=0.0)))
+        posbias.CrossFit(interval=None).fit(posbias.harvest(one, max_rank=ranks)).propensity_[-1]
+        for one in (log, filtered, posbias.ClickLog(crawled_log(share=0.0, ranks=ranks)))
     )
-    assert with_them > 1.3 * healthy
+    assert with_them > (1.3 if ranks == 20 else 1.15) * healthy
     assert without == pytest.approx(healthy, rel=0.1)
+
+
+def test_crawlers_that_click_half_of_ten_results_are_found_by_their_clicks_anywhere() -> None:
+    found = only(posbias.check(posbias.ClickLog(crawled_log(ranks=10))), "crawlers")
+    assert found.evidence["order"] < 0.15
+    assert "follow neither rank nor document" in found.message
+
+
+def test_how_far_clicks_follow_rank_and_document_matches_the_definition() -> None:
+    table = crawled_log(ranks=10).slice(0, 20_000)
+    log = table.to_pandas()
+    with open_log(posbias.ClickLog(table)) as opened:
+        histogram = count_click_histogram(opened, ("a", "b"), 10)
+        assert histogram is not None
+        order = count_click_order(opened, ("a", "b"), histogram)
+    rate = log.groupby("position").clicked.transform("mean")
+    pair = log.assign(rate=rate).groupby(["query_id", "doc_id"])
+    score = rate * (pair.clicked.transform("sum") - log.clicked + 1) / (pair.rate.transform("sum") - rate + 1)
+    sums = np.zeros((11, 3))
+    for _, page in log.assign(score=score).groupby("impression_id"):
+        n, clicks, centred = len(page), page.clicked.sum(), page.score - page.score.mean()
+        if 0 < clicks < n:
+            chance = clicks * (n - clicks) / (n * (n - 1))
+            sums[clicks] += 1, (centred * page.clicked).sum(), chance * (centred**2).sum()
+    np.testing.assert_allclose(order.sums[:, :3], sums, rtol=1e-9, atol=1e-9)
+
+
+def test_users_who_read_whole_pages_are_not_taken_for_crawlers() -> None:
+    """One page view in ten is read to its end, and each relevant result is clicked: many clicks, but not anywhere."""
+    table = posbias.simulate(posbias.World(queries=1500, eta=0.0, noise=0.05))
+    depth = (np.arange(1, 11) ** -1.0 > np.random.default_rng(0).random((15_001, 1))).sum(axis=1)
+    clicked = table["clicked"].to_numpy() * (table["position"].to_numpy() <= depth[table["impression_id"].to_numpy()])
+    log = posbias.ClickLog(table.set_column(table.column_names.index("clicked"), "clicked", pa.array(clicked)))
+    with open_log(log) as opened:
+        histogram = count_click_histogram(opened, ("a", "b"), 10)
+        assert histogram is not None
+        assert count_click_order(opened, ("a", "b"), histogram).find_crawled(histogram) is None
+    assert "crawlers" not in [*codes(posbias.check(log)), *codes(posbias.diagnose(log))]
 
 
 def test_crawlers_are_not_looked_for_where_page_views_are_not_known() -> None:
@@ -838,7 +880,7 @@ def test_the_command_prints_text_and_json(tmp_path: Path) -> None:
     run = CliRunner()
     result = run.invoke(cli, ["diagnose", str(log), "--split", "a=50,b=50"])
     assert result.exit_code == 1, result.output
-    assert result.stdout.rstrip().endswith("An assumption behind the curve does not hold.")
+    assert result.stdout.rstrip().endswith("An assumption behind the curve does not hold.\n(✗ error  · information)")
     assert run.invoke(cli, ["harvest", str(log), "-o", str(harvest)]).exit_code == 0
     result = run.invoke(cli, ["diagnose", str(harvest), "--json"])
     assert result.exit_code == 0, result.output

@@ -9,7 +9,8 @@
 - pages that begin below position 1, or leave positions out.
 
 `find_flat_curve` reports clicks that follow the document wherever it is shown, from the counts of a harvest.
-`possible_page_views` says how many page views with many clicks users can make; the others are those of crawlers.
+`possible_page_views` says how many page views with many clicks users can make, and `ClickOrder` whether the clicks of
+such page views follow rank and document as those of users do. The others are those of crawlers.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from posbias._arrays import BoolArray, FloatArray, IntArray, group, sum_by_index
 from posbias._text import Arguments, listed
 from posbias.engines import OpenLog
 from posbias.findings import Finding
-from posbias.harvesting.row_checks import ALL_ROWS, Sample
+from posbias.harvesting.row_checks import ALL_ROWS, Sample, sampling_interval
 from posbias.logs.schema import ANY_RANKER, Schema
-from posbias.sql.observations import click_histogram
+from posbias.sql.observations import click_histogram, click_order
 from posbias.sql.plan import QueryPlan, Step, deduplicated_step, render
 
 if TYPE_CHECKING:
@@ -66,6 +67,14 @@ _FLAT_CELLS, _FLAT_BUCKETS = 2**17, 8
 # Page views are those of crawlers if at most this share of them can be those of users; fewer page views than these, or
 # than this share of all, do not matter.
 _MAX_USERS_SHARE, _MIN_CRAWLED, _MIN_CRAWLED_SHARE = 0.1, 10, 0.001
+# Page views with many clicks are those of crawlers if their clicks follow rank and document by at most this share of
+# what other clicks do, and with 95% confidence by at most _ORDER_LIMIT. Those of users do so by .4 or more. Page views
+# that do so by less than _CUT_ORDER are left out with them. At most this share of page views is examined.
+_MAX_ORDER, _ORDER_LIMIT, _CUT_ORDER, _ORDER_QUANTILE, _MAX_EXAMINED_SHARE = 0.15, 0.28, 0.4, 1.645, 0.1
+# Other clicks must follow rank and document with this many standard errors.
+_MIN_ORDER_ERRORS = 3.0
+# Rows that tell how clicks follow rank and document.
+_ORDER_ROWS = 2**20
 # Relevances of page views that are tried.
 _RELEVANCES = 50
 _FEWEST_BUCKETS = 8
@@ -657,6 +666,77 @@ def exceeds_users(histogram: FloatArray, possible: FloatArray) -> BoolArray:
     at_least = np.cumsum(histogram.sum(axis=0)[::-1])[::-1]
     enough = at_least >= max(_MIN_CRAWLED, _MIN_CRAWLED_SHARE * histogram.sum())
     return np.asarray(enough & (possible < _MAX_USERS_SHARE * at_least))
+
+
+def count_click_order(opened: OpenLog, rankers: tuple[str, ...], histogram: FloatArray) -> ClickOrder:
+    """Count how far clicks follow rank and document, for page views with the histogram of `count_click_histogram`."""
+    max_rank = len(histogram) - 1
+    rows = int(histogram.sum(axis=1) @ np.arange(max_rank + 1))
+    sql = click_order(QueryPlan(opened.schema, opened.dialect, rankers, max_rank), sampling_interval(rows, _ORDER_ROWS))
+    sums = np.zeros((max_rank + 1, 6))
+    for clicks, *row in opened.rows(sql, "Comparing page views with many clicks"):
+        sums[min(int(clicks), max_rank)] += np.array(row, dtype=np.float64)
+    return ClickOrder(sums)
+
+
+@dataclass(frozen=True, eq=False)
+class ClickOrder:
+    """How far clicks follow rank and document, by the number of clicks of the page view.
+
+    Users click the first and the best results of a page view. A crawler clicks any of them. The slope of clicks on the
+    scores of `click_order` is Σa / Σb over page views.
+
+    Attributes:
+        sums (array of shape (M + 1) × 6): page views, and sums of a, b, a², ab and b² over them, by clicks.
+    """
+
+    sums: FloatArray
+
+    def compared(self, clicks: int) -> tuple[float, float]:
+        """Return the slope of page views with so many clicks or more, over that of the others, and its upper limit.
+
+        Both are NaN if there is too little data.
+        """
+        (many, error), (few, other_error) = _slope(self.sums[clicks:]), _slope(self.sums[1:clicks])
+        if not few > _MIN_ORDER_ERRORS * other_error or not np.isfinite(many):
+            return math.nan, math.nan
+        ratio = many / few
+        return ratio, ratio + _ORDER_QUANTILE * math.hypot(error, ratio * other_error) / few
+
+    def follows(self, clicks: int, histogram: FloatArray) -> bool:
+        """Return whether most page views with so many clicks show where users click, and their clicks do follow.
+
+        A page view on which everything is clicked shows nothing.
+        """
+        many = histogram[:, clicks:]
+        telling = np.tril(histogram, -1)[:, clicks:].sum()
+        ratio, limit = self.compared(clicks)
+        return bool(2 * telling >= many.sum() and 2 * ratio - limit > _MAX_ORDER)
+
+    def find_crawled(self, histogram: FloatArray) -> tuple[int, float, int] | None:
+        """Return from how many clicks on page views are those of crawlers, how far their clicks follow, and a cut.
+
+        Page views from the cut on are mostly those of crawlers too. None if there are none.
+        """
+        at_least = np.cumsum(histogram.sum(axis=0)[::-1])[::-1]
+        low, high = max(_MIN_CRAWLED, _MIN_CRAWLED_SHARE * histogram.sum()), _MAX_EXAMINED_SHARE * histogram.sum()
+        counted = np.cumsum(self.sums[::-1, 0])[::-1] >= _MIN_CRAWLED
+        tried = [c for c in range(2, len(self.sums)) if low <= at_least[c] <= high and counted[c]]
+        compared = {clicks: self.compared(clicks) for clicks in tried}
+        crawled = [clicks for clicks, (ratio, limit) in compared.items() if limit < _ORDER_LIMIT and ratio < _MAX_ORDER]
+        if not crawled:
+            return None
+        cut = min(clicks for clicks, (ratio, _) in compared.items() if ratio < _CUT_ORDER)
+        return crawled[0], compared[crawled[0]][0], cut
+
+
+def _slope(sums: FloatArray) -> tuple[float, float]:
+    """Return the slope of page views and its standard error; NaN without variance."""
+    _, a, b, aa, ab, bb = sums.sum(axis=0)
+    if not b > 0:
+        return math.nan, math.nan
+    slope = a / b
+    return float(slope), math.sqrt(max(aa - 2 * slope * ab + slope**2 * bb, 0.0)) / b
 
 
 def _most_clicks(chances: FloatArray) -> FloatArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
@@ -20,9 +21,10 @@ from posbias._optional import Columns, pandas_frame, polars_frame
 from posbias._text import Arguments, Column, as_python, html_table, listed, printable, table, wrap
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import LogError, PosbiasError, Spelling
-from posbias.findings import Finding, UnusableLogError, any_error, quiet, serious
+from posbias.findings import Finding, UnusableLogError, any_error, legend, quiet, serious
 from posbias.harvesting.click_checks import (
     count_click_histogram,
+    count_click_order,
     exceeds_users,
     find_click_patterns,
     period_columns,
@@ -748,28 +750,26 @@ def find_no_clicks_at_rank_1(scan: LogScan) -> Iterator[Finding]:
 
 
 def find_crawling(scan: LogScan) -> Iterator[Finding]:
-    """Find page views with more clicks than any user has.
+    """Find page views with more clicks than any user has, or with clicks anywhere.
 
     A curve is estimated only if there would be such page views with the click rates by position as the curve. These
     fall faster than the curve, because rankers put relevant results first.
     """
     positions, max_rank = scan.profile.positions, scan.plan.max_rank
-    histogram = count_click_histogram(scan.opened, scan.profile.rankers, max_rank) if scan.is_countable else None
+    rankers = scan.profile.rankers
+    histogram = count_click_histogram(scan.opened, rankers, max_rank) if scan.is_countable else None
     if histogram is None or not positions:
         return
     rates = np.zeros(max_rank)
     rates[[shown.position - 1 for shown in positions]] = [s.clicks / max(s.impressions, 1) for s in positions]
-    if not exceeds_users(histogram, possible_page_views(histogram, rates / max(rates.max(), 1e-300))).any():
-        return
-    try:
-        # Other checks report what the harvest warns of.
-        with quiet():
+    curve = None
+    if exceeds_users(histogram, possible_page_views(histogram, rates / max(rates.max(), 1e-300))).any():
+        # Without a curve it is not known how often users may click. Other checks report what the harvest warns of.
+        with suppress(PosbiasError), quiet():
             found = harvest(scan.log, max_rank=max_rank, engine=scan.engine, force=True)
-    except PosbiasError:
-        # Without a curve it is not known how often users may click.
-        return
-    for curve in [*fit_estimators(found).values()][:1]:
-        yield from find_crawlers(histogram, curve, scan.plan.schema)
+            curve = next(iter(fit_estimators(found).values()), None)
+    order = count_click_order(scan.opened, rankers, histogram)
+    yield from find_crawlers(histogram, curve, order, scan.plan.schema)
 
 
 # ---- The result
@@ -915,7 +915,7 @@ class Check:
             return "No problems found: the log can be used."
         blocks = [finding.block(spell) for finding in sorted(self.findings, key=lambda f: f.severity != "error")]
         verdict = "The log can be used." if self.usable else "The log cannot be used as it is."
-        return "\n\n".join([*blocks, verdict])
+        return "\n\n".join([*blocks, f"{verdict}\n({legend(self.findings)})"])
 
 
 def _fact(name: str, text: str) -> list[str]:

@@ -24,7 +24,13 @@ from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
 from posbias.estimators.base import MIN_BUCKETS, Jackknife, deletion_weights
 from posbias.estimators.cross_fit import STICKY_DISPERSION
 from posbias.findings import Finding
-from posbias.harvesting.click_checks import count_click_histogram, exceeds_users, possible_page_views
+from posbias.harvesting.click_checks import (
+    ClickOrder,
+    count_click_histogram,
+    count_click_order,
+    exceeds_users,
+    possible_page_views,
+)
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.tables import Cells
@@ -735,7 +741,9 @@ def count_page_clicks(opened: OpenLog, rankers: tuple[str, ...], max_rank: int) 
     plan = QueryPlan(opened.schema, opened.dialect, rankers, max_rank)
     rows = np.array(opened.rows(page_clicks(plan), "Counting clicks of page views"), dtype=np.float64)
     views, clicked, several = (int(n) for n in rows[:, 1:4].sum(axis=0))
-    return PageClicks(views, clicked, several, histogram, *rows[:, 4:].T)
+    order = count_click_order(opened, rankers, histogram)
+    pairs, expected = rows[:, 4:].T
+    return PageClicks(views, clicked, several, histogram, pairs, expected, order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -747,6 +755,7 @@ class PageClicks:
         histogram (array of shape (M + 1) × (M + 1)): page views by the number of results and of clicks.
         click_pairs (array of length B): ordered pairs of clicks of one page view, on pages that were shown again.
         expected_click_pairs (array of length B): their number if clicks were independent.
+        order (ClickOrder, optional): how far clicks follow rank and document.
     """
 
     page_views: int
@@ -755,6 +764,7 @@ class PageClicks:
     histogram: FloatArray
     click_pairs: FloatArray
     expected_click_pairs: FloatArray
+    order: ClickOrder | None = None
 
     @cached_property
     def several_clicks_test(self) -> FTest:
@@ -771,42 +781,58 @@ class PageClicks:
 # ---- Crawlers
 #
 # Under the model a user clicks rank k with a probability of at most p_k / max p, no matter how active the user
-# or how relevant the results. Page views with more clicks than such a user ever makes are not those of users.
+# or how relevant the results. Page views with more clicks than such a user ever makes are not those of users. Where
+# users can make that many clicks, crawlers still differ: their clicks follow neither rank nor document.
 
 
 def crawlers_test(context: Context) -> Iterator[Finding]:
-    """Find page views with more clicks than the curve allows any user, if the log was given."""
+    """Find page views of crawlers by their clicks, if the log was given."""
     pages, curve = context.page_clicks, next(iter(context.curves.values()), None)
-    if pages is not None and curve is not None:
-        yield from find_crawlers(pages.histogram, curve, context.schema)
+    if pages is not None:
+        yield from find_crawlers(pages.histogram, curve, pages.order, context.schema)
 
 
-def find_crawlers(histogram: FloatArray, curve: Jackknife, schema: Schema | None) -> Iterator[Finding]:
-    """Find page views with more clicks than a curve allows any user, and give a filter that leaves them out.
+def find_crawlers(
+    histogram: FloatArray, curve: Jackknife | None, order: ClickOrder | None, schema: Schema | None
+) -> Iterator[Finding]:
+    """Find page views with many clicks that are not those of users, and give a filter that leaves them out.
 
     Arguments:
         histogram (array of shape (M + 1) × (M + 1)): page views by the number of results and of clicks.
-        curve (Jackknife): the curve with its refits. Crawlers flatten it, so that some of them go unnoticed.
+        curve (Jackknife or None): the curve with its refits. Crawlers flatten it, so that some of them go unnoticed.
+        order (ClickOrder or None): how far the clicks of page views follow rank and document.
         schema (Schema or None): the columns of the log, for the filter.
     """
-    views, at_least = histogram.sum(), np.cumsum(histogram.sum(axis=0)[::-1])[::-1]
-    possible = possible_page_views(histogram, _highest_curve(curve))
-    crawled = exceeds_users(histogram, possible)
-    if not crawled.any():
-        return
-    clicks = int(np.argmax(crawled))
+    views, by_clicks = histogram.sum(), histogram.sum(axis=0)
+    at_least = np.cumsum(by_clicks[::-1])[::-1]
+    evidence: dict[str, Any] = {"page_views": int(views)}
+    possible = possible_page_views(histogram, _highest_curve(curve)) if curve is not None else at_least
+    impossible = exceeds_users(histogram, possible)
+    clicks = int(np.argmax(impossible))
+    # Users who read a whole page click more often than the curve allows on average, but still the best results.
+    if impossible.any() and not (order is not None and order.follows(clicks, histogram)):
+        # Crawlers with fewer clicks are cut off, too, where their page views begin to be more numerous again.
+        top = int(np.argmax(by_clicks[: clicks + 1]))
+        cut = top + int(np.argmin(by_clicks[top : clicks + 1]))
+        reason = ". By the curve, users click that often on {possible} page views at most, however relevant the "
+        reason += "results are"
+        evidence |= {"clicks": clicks, "possible": int(np.ceil(possible[clicks]))}
+    else:
+        crawled = None if order is None else order.find_crawled(histogram)
+        if crawled is None:
+            return
+        clicks, follows, cut = crawled
+        reason = (
+            f", and their clicks follow neither rank nor document ({max(follows, 0.0):.0%} as much as other clicks)"
+        )
+        evidence |= {"clicks": clicks, "order": round(follows, 3)}
     count = int(at_least[clicks])
-    # Crawlers with fewer clicks are cut off, too, where their page views begin to be more numerous again.
-    counts = histogram.sum(axis=0)[: clicks + 1]
-    top = int(np.argmax(counts))
-    cut = top + int(np.argmin(counts[top:]))
     yield Finding(
         "crawlers",
         "warning",
-        f"Crawlers? {{count}} of {{page_views}} page views ({count / views:.1%}) have {clicks} clicks or more. "
-        "By the curve, users click that often on {possible} page views at most, however relevant the results are",
+        f"Crawlers? {{count}} of {{page_views}} page views ({count / views:.1%}) have {clicks} clicks or more{reason}",
         count,
-        evidence={"page_views": int(views), "clicks": clicks, "possible": int(np.ceil(possible[clicks]))},
+        evidence=evidence,
         remedy="Crawlers click all ranks alike and flatten the curve. Leave them out of the log, best by what "
         "identifies them (user, address, agent), since some of their page views have fewer clicks.",
         arguments=_filter_arguments(schema, cut),

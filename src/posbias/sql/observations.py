@@ -307,6 +307,61 @@ def click_histogram(plan: QueryPlan) -> str:
     )
 
 
+def click_order(plan: QueryPlan, one_in: int) -> str:
+    """Return the query of how far the clicks of page views follow rank and document, by the clicks of the page view.
+
+    A result's score is the click rate of its rank, times how often its document is clicked on other page views beside
+    what their ranks lead to expect. `a` is the covariance of clicks and scores on a page view, `b` the variance of
+    that sum if as many clicks fell on any of its results. Queries are sampled: one in `one_in`, a power of 2.
+    """
+    d = plan.dialect
+    sampled = f"WHERE {d.hash('query')} & {one_in - 1} = 0" if one_in > 1 else ""
+    n, clicks = "COUNT(*)", "SUM(clicked)"
+    a = f"SUM(score * clicked) - SUM(score) * {clicks} / {n}"
+    b = f"(SUM(score * score) - SUM(score) * SUM(score) / {n}) * {clicks} * ({n} - {clicks}) / ({n} * ({n} - 1))"
+    return render(
+        [
+            *_result_steps(plan),
+            Step("sampled", "Results of some queries.", f"SELECT * FROM results\n{sampled}"),
+            Step(
+                "rates",
+                "The click rate of each position.",
+                f"SELECT position, AVG({d.cast('clicked', 'DOUBLE')}) AS rate\nFROM sampled\nGROUP BY position",
+            ),
+            Step(
+                "expected",
+                "Each result with the click rate of its position.",
+                "SELECT s.query, s.ranker, s.page, s.doc, s.clicked, r.rate\n"
+                "FROM sampled s JOIN rates r ON r.position = s.position",
+            ),
+            Step(
+                "documents",
+                "Clicks of each document of a query, and those expected at its positions.",
+                "SELECT query, doc, SUM(clicked) AS clicks, SUM(rate) AS expected\nFROM expected\nGROUP BY query, doc",
+            ),
+            Step(
+                "scored",
+                "Each result with its score from other page views.",
+                "SELECT e.query, e.ranker, e.page, e.clicked,\n"
+                "  e.rate * (d.clicks - e.clicked + 1) / (d.expected - e.rate + 1) AS score\n"
+                "FROM expected e JOIN documents d ON d.query = e.query AND d.doc = e.doc",
+            ),
+            Step(
+                "pages",
+                "How far the clicks of each page view follow the scores.",
+                f"SELECT {clicks} AS clicks, {a} AS a, {b} AS b\nFROM scored\nGROUP BY query, ranker, page\n"
+                f"HAVING {clicks} > 0 AND {clicks} < {n}",
+            ),
+            Step(
+                "answer",
+                "Sums by the number of clicks.",
+                "SELECT clicks, COUNT(*) AS page_views, SUM(a) AS a, SUM(b) AS b, SUM(a * a) AS aa, SUM(a * b) AS ab,\n"
+                "  SUM(b * b) AS bb\nFROM pages\nGROUP BY clicks\nORDER BY clicks",
+            ),
+        ]
+    )
+
+
 def _result_steps(plan: QueryPlan) -> list[Step]:
     """Return the steps that end in `results`: the results in the top M of known page views."""
     schema, d = plan.schema, plan.dialect
