@@ -6,10 +6,15 @@ import itertools
 import json
 from typing import Any
 
+import click
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posbias import _text
 from posbias._text import json_text, label, printable
+from posbias.cli import cli
+from posbias.cli.options import as_flags, flag_name
 
 
 @given(st.lists(st.lists(st.none() | st.text(alphabet='a,"\\ nul\x1bx1b\n', max_size=6), min_size=2, max_size=2)))
@@ -53,3 +58,26 @@ def test_rows_of_numbers_stand_on_one_line() -> None:
         '{\n  "a": [\n    [],\n    [1],\n    [-1e-05, null, true],\n'
         '    [\n      "[\\n1\\n]",\n      2\n    ],\n    {}\n  ]\n}'
     )
+
+
+def test_every_argument_that_messages_name_is_a_flag_of_a_command() -> None:
+    context = click.Context(cli)
+    commands = [cli.get_command(context, name) for name in cli.list_commands(context)]
+    flags = {flag for command in commands if command for option in command.params for flag in option.opts}
+    names = _text._ARGUMENTS.split("|")
+    # An interval is chosen in Python only.
+    assert {flag_name(name) for name in names} - flags <= {"--interval"}
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("Name that column (query).", "Name that column (--query)."),
+        ("Use non_functional='refuse', or rows=True.", "Use --non-functional refuse, or --rows."),
+        ("A rank_{ranker} column, ranks='rank_{ranker}'.", "A rank_{ranker} column, --ranks 'rank_{ranker}'."),
+        ("The word (other) stays, and so does f(query).", "The word (other) stays, and so does f(query)."),
+    ],
+)
+def test_arguments_in_messages_are_spelled_for_the_reader(text: str, flags: str) -> None:
+    assert _text.spelled(text, as_flags) == flags
+    assert _text.spelled(text, _text.as_python) == text

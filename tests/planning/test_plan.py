@@ -662,3 +662,18 @@ def test_the_command_says_what_is_wrong(name: str, folder: Path, monkeypatch: py
     found = run(*words)
     assert found.exit_code == 2
     assert message in " ".join(found.stderr.replace("│", " ").split())
+
+
+# ---- The answer above the tables
+
+
+def test_a_plan_begins_with_what_is_needed() -> None:
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=300, max_rank=4)))
+    made = posbias.plan(log, max_rank=4, scenarios=False)
+    worst = made.forecasts[0].worst
+    assert worst is not None
+    top = " ".join(made.to_text().split("\n\n")[0].split())
+    assert f"for ±5% at every rank; rank {worst.rank} needs the most." in top
+    assert f"{worst.times:,.0f} times the present data" in top or f"{worst.times:.2f} times the present data" in top
+    enough = posbias.plan(log, max_rank=4, scenarios=False, precision=5.0)
+    assert "Needed: no more data. Ranks 2 to 4 already have intervals of ±500%." in enough.to_text()
