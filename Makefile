@@ -102,6 +102,7 @@ $(NODE)/.complete: tests/support/browser/package.json
 # random logs against the oracle until it is interrupted, or so long: `make fuzz SECONDS=600`.
 fuzz: setup
 	POSBIAS_FUZZ_STEP=1 $(BIN)/python -m pytest -q tests/harvesting/test_files.py tests/harvesting/test_damaged_exports.py tests/engines/test_checksums.py
+	POSBIAS_STRESS=20 $(BIN)/python -m pytest -q tests/test_under_stress.py
 	POSBIAS_FUZZ_SECONDS=$(or $(SECONDS),inf) $(BIN)/python -m pytest -q tests/harvesting/test_fuzz.py -k until_the_time_limit
 
 lint: setup

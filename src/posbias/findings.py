@@ -198,6 +198,7 @@ CODES: dict[str, str] = {
     "broken-row": "A row of a CSV or JSON file cannot be parsed.",
     "copied-files": "A file of the log is a copy of another one, so its rows would be counted twice.",
     "damaged-file": "A file is truncated or damaged.",
+    "file-changed": "A file of the log changed while it was read.",
     "disk-full": "The disk for temporary files is full.",
     "empty-file": "A file is empty and has no columns.",
     "empty-log": "The log has no rows.",

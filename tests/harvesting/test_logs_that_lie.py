@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
+from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -172,8 +175,33 @@ def test_the_remedy_for_first_positions_runs() -> None:
     np.testing.assert_allclose(healed, true_curve(False), rtol=1e-9)
 
 
+def count_false_alarms(logs: int) -> str:
+    """Return how many healthy logs of the audit's simulator have an error or a warning about their clicks."""
+    names = [name for name, setting in SETTINGS.items() if setting.healthy]
+    alarms: Counter[str] = Counter()
+    for number in range(logs):
+        setting = replace(SETTINGS[names[number % len(names)]], views=(200, 1000, 5000)[number // len(names) % 3])
+        table = draw_log(setting, number)
+        given = {"impression": "impression_id"} if number % 2 else {}
+        log = posbias.ClickLog(table if given else table.drop_columns(["impression_id"]), **given)
+        try:
+            found = posbias.harvest(log, max_rank=setting.max_rank, engine=DuckDB(threads=1), force=True).findings
+        except posbias.PosbiasError as error:
+            alarms["refused"] += 1
+            print(f"{number}, {names[number % len(names)]}: {error}")
+            continue
+        accused = [f for f in found if f.code in CODES and f.severity in ("error", "warning")]
+        alarms.update({f.severity for f in accused})
+        for f in accused:
+            print(f"{number}, {names[number % len(names)]}, {setting.views} page views: {f.severity} {f.code}")
+    return f"{logs:,} healthy logs: {dict(alarms)}"
+
+
 def main() -> None:
-    """Write the table of the page."""
+    """Write the table of the page, or count false alarms in as many healthy logs as the argument says."""
+    if len(sys.argv) > 1:
+        print(count_false_alarms(int(sys.argv[1])))
+        return
     page = PAGE.read_text("utf-8")
     begin, _, rest = page.partition("| --- | --- | --- | --- |\n")
     after = rest[rest.index("\n\n") :]

@@ -87,6 +87,14 @@ def _run(load: Callable[[], click.Command] | None, name: str) -> int:
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
+    except (MemoryError, ImportError) as error:
+        # A library that does not fit into the address space fails like a missing one.
+        if isinstance(error, ImportError) and "failed to map segment" not in str(error):
+            raise
+        _print_to_stderr(
+            "Error: There is not enough memory. Raise the limit of this process (ulimit -v), or free some."
+        )
+        return 2
     finally:
         # Not at exit: `script` ends the process before.
         if os.environ.get("POSBIAS_PROFILE"):

@@ -267,6 +267,12 @@ def translate_errors(schema: Schema | None = None) -> Iterator[None]:
         raise KeyboardInterrupt from None
     except duckdb.Error as error:
         text = str(error).lower()
+        full = re.search(r'write file \\*"([^"\\]*)[/\\]\.posbias-\w+\.part\\*"', str(error))
+        if full and re.search("no space left|file too large|quota", text):
+            raise PosbiasError(
+                f"The disk of the folder {full[1]!r} is full, so the result cannot be written there. Free space, or "
+                "write it elsewhere."
+            ) from None
         if schema is not None and schema.aggregated and re.search("out of range|overflow in", text):
             raise counts_overflow(schema) from None
         code, remedy = next(

@@ -409,12 +409,47 @@ def describe_broken_csv(name: str) -> str:
 
 @contextmanager
 def verify_checksums(log: ClickLog) -> Iterator[None]:
-    """Raise an error at the end of the `with` block that reads a log if one of its compressed files is damaged.
+    """Raise an error at the end of the `with` block that reads a log if a file has changed, or is damaged.
 
-    DuckDB does not compare checksums, so a thread decompresses the files once more while the engine reads them. The
-    engine reads a compressed file with one thread, so a core is usually idle.
+    A log is read several times, so the counts of a file that changed would not fit together. DuckDB does not compare
+    the checksums of compressed files, so a thread decompresses them once more while the engine reads them. The engine
+    reads a compressed file with one thread, so a core is usually idle.
     """
-    files = _compressed_files(log)
+    all_files = _local_files(log)
+    before = {name: _file_state(name) for name in all_files}
+    files = [name for name in all_files if _decompressor(name) is not None]
+    try:
+        with _decompressing(files):
+            yield
+    except PosbiasError:
+        _refuse_changed(before)
+        raise
+    _refuse_changed(before)
+
+
+def _file_state(name: str) -> tuple[int, ...]:
+    """Return what differs once a file was written to or replaced: its size, its time and its number."""
+    try:
+        state = os.stat(name)
+    except OSError:
+        return ()
+    return state.st_size, state.st_mtime_ns, state.st_ino
+
+
+def _refuse_changed(before: Mapping[str, tuple[int, ...]]) -> None:
+    changed = [name for name, state in before.items() if _file_state(name) != state]
+    if changed:
+        raise unusable(
+            "file-changed",
+            f"The file {changed[0]!r} changed while it was read",
+            "Read it again once it is complete. If a job appends to it, read a copy.",
+            count=len(changed),
+        )
+
+
+@contextmanager
+def _decompressing(files: Sequence[str]) -> Iterator[None]:
+    """Decompress files in a thread during a `with` block, and raise an error at its end if one is damaged."""
     if not files:
         yield
         return
@@ -438,15 +473,15 @@ def verify_checksums(log: ClickLog) -> Iterator[None]:
         raise errors[0] from None
 
 
-def _compressed_files(log: ClickLog) -> list[str]:
-    """Return the compressed files of a log that are on this machine."""
+def _local_files(log: ClickLog) -> list[str]:
+    """Return the files of a log that are on this machine."""
     files: list[str] = []
     for source in log.sources:
         if is_path(source):
             # The source may be a table, or not exist; opening it reports that.
             with suppress(PosbiasError, OSError, ValueError):
                 files += find_files(source)
-    return [name for name in files if _decompressor(name) is not None]
+    return files
 
 
 def _check_files(files: Sequence[str], stop: threading.Event, errors: list[UnusableLogError]) -> None:
