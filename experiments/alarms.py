@@ -56,7 +56,7 @@ SETTINGS: dict[str, Setting] = {
     "30 queries": Setting(views=3000, queries=30),
     "one query has half of all views": Setting(hot=0.5),
     "low CTR, 0.3%, 5 ranks": Setting(views=20_000, max_rank=5, relevance=0.006),
-    "low CTR, 3% at rank 1": Setting(relevance=0.03),
+    "low CTR, relevance 3%": Setting(relevance=0.03),
     "20 ranks": Setting(views=4000, max_rank=20, candidates=(20, 38), eta=0.7),
     "sticky users": _USERS,
     "sticky users, who click differently": replace(_USERS, relevance=0.5, user_shape=1.5),
