@@ -220,6 +220,10 @@ class Dialect:
         """Return a sum as a 64-bit integer; the query fails if it does not fit."""
         return self.cast(f"SUM({expression})", "BIGINT")
 
+    def exact_sum(self, expression: str, decimals: int = 15) -> str:
+        """Return a sum of fractions that is the same in any order of the rows: each is rounded to so many decimals."""
+        return self.cast(f"SUM({self.cast(expression, f'DECIMAL(38, {decimals})')})", "DOUBLE")
+
     def string_agg(self, expression: str, order: str) -> str:
         """Return an aggregate that joins texts with spaces in a fixed order."""
         return self.string_agg_template.format(expression, order)

@@ -285,7 +285,7 @@ def exposure_pair_sums(plan: QueryPlan, weighting: str, firsts: Sequence[int]) -
         firsts (sequence of int): the position at which the page views of each ranker are counted; only "traffic" uses
             it.
     """
-    segments = plan.segments
+    d, segments = plan.dialect, plan.segments
     ids = comma(segments, "query", "doc")
     least = "CASE WHEN a.impressions < b.impressions THEN a.impressions ELSE b.impressions END"
     clicks, skips = {
@@ -300,7 +300,7 @@ def exposure_pair_sums(plan: QueryPlan, weighting: str, firsts: Sequence[int]) -
             f"1e0 * (a.impressions - a.clicks) * {least} / a.impressions",
         ),
     }[weighting]
-    bucket = plan.dialect.bucket("a.query", plan.schema.types[plan.schema.query])
+    bucket = d.bucket("a.query", plan.schema.types[plan.schema.query])
     names = [f"a.{s}" for s in segments]
     on_views = " AND ".join([*(f"c.{s} IS NOT DISTINCT FROM v.{s}" for s in segments), "c.ranker = v.ranker"])
     over = f"PARTITION BY {comma(segments)}" if segments else ""
@@ -323,7 +323,8 @@ def exposure_pair_sums(plan: QueryPlan, weighting: str, firsts: Sequence[int]) -
                 f"FROM cells c\nJOIN page_views v ON {on_views}",
             ),
         ]
-    source, w = ("weighted", ", SUM(w) AS w") if weighting == "traffic" else ("cells", "")
+    # Shares are at most 1, and small ones need their digits.
+    source, w = ("weighted", f", {d.exact_sum('w', 24)} AS w") if weighting == "traffic" else ("cells", "")
     keys = comma(names, bucket, "a.rank", "b.rank")
     return render(
         [
@@ -338,7 +339,7 @@ def exposure_pair_sums(plan: QueryPlan, weighting: str, firsts: Sequence[int]) -
                 "pair_sums",
                 "ĉ and ¬ĉ of every intervention set.",
                 f"SELECT {comma(names)}{', ' if names else ''}{bucket} AS bucket, a.rank AS rank, "
-                f"b.rank AS other, SUM({clicks}) AS clicks, SUM({skips}) AS skips\nFROM ranked a\n"
+                f"b.rank AS other, {d.exact_sum(clicks)} AS clicks, {d.exact_sum(skips)} AS skips\nFROM ranked a\n"
                 f"JOIN ranked b ON {_same_pair('a', 'b', segments)} AND a.rank <> b.rank\nGROUP BY {keys}",
             ),
         ]

@@ -328,8 +328,8 @@ def signature_pair_sums(plan: QueryPlan, firsts: Sequence[int]) -> str:
             Step(
                 "pair_sums",
                 "ĉ and ¬ĉ of every intervention set.",
-                f"SELECT {comma(segments, 'bucket')}, rank, other, SUM(weighted_clicks) AS clicks, "
-                f"SUM(weighted_skips) AS skips\nFROM rank_pairs\nGROUP BY {keys}",
+                f"SELECT {comma(segments, 'bucket')}, rank, other, {d.exact_sum('weighted_clicks')} AS clicks, "
+                f"{d.exact_sum('weighted_skips')} AS skips\nFROM rank_pairs\nGROUP BY {keys}",
             ),
         ]
     )
