@@ -171,3 +171,13 @@ def test_ticks_lie_within_the_axis_and_are_few(one: float, other: float) -> None
         assert len({*found.values()}) == len(found)
         near = 1e-6 * (high - low)
         assert all(low - near <= value <= high + near for value in found)
+
+
+def test_the_band_of_unnoticed_trust_bias_has_the_ranks_of_the_curve() -> None:
+    """A log of three ranks that is harvested to ten."""
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=300, max_rank=3)))
+    curve = posbias.CrossFit().fit(posbias.harvest(log, max_rank=10)).curve()
+    assert len(curve.positions) < len(curve.propensity)
+    figure = curve_figure("c", curve, unnoticed=0.1)
+    assert "with trust bias" in figure.table.heads
+    assert len(figure.table.rows) == len(curve.positions)

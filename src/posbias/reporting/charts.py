@@ -135,15 +135,17 @@ def curve_figure(key: str, curve: Curve, *, unnoticed: float | None = None) -> F
 
 
 def _trust_bias_band(curve: Curve, unnoticed: float | None) -> list[tuple[float | None, float | None]]:
-    """Return the ends of the curve with trust bias of this size, by rank; nothing if the size is not known, or any."""
+    """Return the ends of the curve with trust bias of this size, by position; nothing if any size is possible."""
     if unnoticed is None:
         return []
     factors = unnoticed_factors(np.log(np.maximum(curve.propensity, 1e-300)), unnoticed)
     estimated = np.isfinite(curve.propensity) & (curve.propensity > 0)
     if not estimated.any() or not factors[estimated].max() <= MAX_FACTOR:
         return []
-    ends = curve.propensity[:, None] * factors
-    return [(low, high) if has else (None, None) for (low, high), has in zip(ends.tolist(), estimated, strict=True)]
+    ends = (curve.propensity[:, None] * factors).tolist()
+    # A curve has positions only at ranks with results, which may be fewer than M.
+    places = [p.position - 1 for p in curve.positions]
+    return [(ends[k][0], ends[k][1]) if estimated[k] else (None, None) for k in places]
 
 
 def _trust_bias_series(curve: Curve, band: Sequence[tuple[float | None, float | None]]) -> list[Series]:
