@@ -28,8 +28,6 @@ from posbias.sql.plan import (
     shown_steps,
 )
 
-# What a row adds to a sum of rows and clicks. So a group may have 2³² rows, and half as many clicks.
-_ROW = 2**31
 # `code_0` of rows that are not counted: shown beyond the top M, shown at a position that is not the rank by their
 # ranker, or without a usable value.
 BEYOND, CONTRADICTED, UNUSABLE = -1, -2, -3
@@ -70,7 +68,7 @@ def signature_steps(plan: QueryPlan) -> list[Step]:
     # Constants in place of a product tell DuckDB how large the number can be.
     starts = " ".join(f"WHEN {i} THEN {i * size - UNUSABLE}" for i in range(unknown))
     packed = f"CASE ranker {starts} ELSE {unknown * size - UNUSABLE} END + code_0"
-    bucket, kept, totals = "bucket", bucket_names(plan), "impressions, clicks, row_count"
+    bucket, kept = "bucket", bucket_names(plan)
     keys = comma(plan.segments, bucket_key(plan), "packed")
     groups = bucket_groups(plan, plan.segments, "packed")
     if "bucket" in d.packed_keys and plan.schema.unit is None:
@@ -78,11 +76,6 @@ def signature_steps(plan: QueryPlan) -> list[Step]:
         bucket = f"{d.cast(d.quotient('packed', span), 'SMALLINT')} AS bucket"
         keys = comma(plan.segments, "packed")
         groups = f"GROUP BY {keys}"
-        if not plan.schema.aggregated:
-            # One sum is faster than two counts.
-            counts = f"SUM(CASE WHEN clicks = 1 THEN {_ROW + 1} ELSE {_ROW} END) AS packed_counts"
-            rows = d.quotient("packed_counts", _ROW)
-            totals = f"{rows} AS impressions, packed_counts % {_ROW} AS clicks, {rows} AS row_count"
     ranker = d.cast(f"NULLIF({d.quotient('packed', size)} % {unknown + 1}, {unknown})", "SMALLINT")
     return [
         *_with_signature(plan),
@@ -100,7 +93,7 @@ def signature_steps(plan: QueryPlan) -> list[Step]:
             "signatures",
             "The bucket, the ranker and the signature that the number stands for.",
             f"SELECT {comma(plan.segments, bucket, f'{ranker} AS ranker')},\n"
-            f"  packed % {size} + {UNUSABLE} AS code_0, {totals}\nFROM counted",
+            f"  packed % {size} + {UNUSABLE} AS code_0, impressions, clicks, row_count\nFROM counted",
         ),
     ]
 
