@@ -769,6 +769,8 @@ def find_crawling(scan: LogScan) -> Iterator[Finding]:
             found = harvest(scan.log, max_rank=max_rank, engine=scan.engine, force=True)
             curve = next(iter(fit_estimators(found).values()), None)
     order = count_click_order(scan.opened, rankers, histogram)
+    if curve is None and order.find_crawled(histogram) is None:
+        return
     yield from find_crawlers(histogram, curve, order, scan.plan.schema)
 
 
