@@ -86,8 +86,10 @@ _COUNTERS = {"signatures": count_signatures, "exposures": count_exposures}
 CountAxis = Literal["segment", "bucket", "ranker", "rank"]
 # The repr of a harvest names at most this many rankers.
 _MAX_NAMED_RANKERS = 6
-# If segments of page views lose rows, up to this share of the impressions exceeds the page views.
+# Page views may have lost up to this share of the rows at a rank.
 _LOST_SHARE = 0.05
+# Lost rows explain differences between ranks within segments that are up to so many times those of the whole log.
+_LOST_TIMES = 10
 # Interventions with more numbers than this (16 MB, twice) are computed again each time instead of kept in memory.
 _MAX_CACHED = 2 * 10**6
 
@@ -465,7 +467,8 @@ class Harvest:
         """Whether each page view lies in one segment.
 
         Then no segment has more impressions at any rank than at the rank where its page views are counted, except for
-        rows that were lost. So a small share of impressions may exceed the page views.
+        rows that were lost. If rows were lost, ranks differ in the whole log too, and the square of an excess is a
+        small share of the page views. In segments of documents the excess is chance: it is larger than that.
         """
         cells = self._shown
         first, which = group([cells.segment, cells.ranker, cells.rank])
@@ -474,8 +477,21 @@ class Harvest:
         ranker, rank = cells.ranker[first], cells.rank[first] - 1
         own, pages = group([cells.segment[first], ranker])
         views = sum_by_index(pages, np.where(rank == self._busiest[ranker], shown, 0), len(own))
-        excess = np.maximum(shown - views[pages], 0).sum()
-        return bool(excess <= _LOST_SHARE * shown.sum())
+        excess = np.maximum(shown - views[pages], 0)
+        if not excess.any():
+            return True
+        _, place = group([ranker, rank])
+        in_log = sum_by_index(place, shown, int(place.max()) + 1)[place]
+        most = np.zeros(len(self.rankers))
+        np.maximum.at(most, ranker, in_log)
+        lost = most[ranker] - in_log
+        # Ranks that few pages reach show no excess in either case.
+        reached = (lost <= _LOST_SHARE * most[ranker]) & (rank != self._busiest[ranker])
+        if not reached.any():
+            return False
+        by_segment = (excess**2 / np.maximum(views[pages], 1))[reached].mean()
+        by_log = (lost**2 / np.maximum(most[ranker], 1))[reached].mean()
+        return bool(by_segment <= min(2 * _LOST_SHARE, _LOST_TIMES * by_log))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the harvest to one Parquet file; if writing fails, no file is left behind."""
