@@ -133,11 +133,14 @@ def show_steps() -> Iterator[None]:
         while not stopped.wait(_TICK):
             steps.draw()
 
-    threading.Thread(target=watch, args=(_shown,), daemon=True).start()
+    watcher = threading.Thread(target=watch, args=(_shown,), daemon=True)
+    watcher.start()
     try:
         yield
     finally:
         stopped.set()
+        # DuckDB prints warnings if a thread is alive when the process ends.
+        watcher.join()
         _shown = None
 
 
