@@ -90,8 +90,8 @@ class _Parser:
             mark = self._tokens[self._next][2]
             self._next += 1
             if mark == "'":
-                # As a superscript, the character would be tiny.
-                base = base.removesuffix("</mi>") + "′</mi>"
+                # As a superscript, the character would be tiny. Within <mi>, the letter would not be italic.
+                base = f"<mrow>{base}<mo>′</mo></mrow>"
             else:
                 scripts[mark] = self._element()
         if not scripts:

@@ -119,7 +119,7 @@ def test_no_formula_is_left_as_tex(pages: Pages) -> None:
     ("tex", "inner"),
     [
         (r"\frac{a}{2}", "<mfrac><mrow><mi>a</mi></mrow><mrow><mn>2</mn></mrow></mfrac>"),
-        (r"x'_k", "<msub><mi>x′</mi><mi>k</mi></msub>"),
+        (r"x'_k", "<msub><mrow><mi>x</mi><mo>′</mo></mrow><mi>k</mi></msub>"),
         (r"x_k^2", "<msubsup><mi>x</mi><mi>k</mi><mn>2</mn></msubsup>"),
         (r"\text{a b} < 1.5", "<mtext>a\N{NO-BREAK SPACE}b</mtext><mo>&lt;</mo><mn>1.5</mn>"),
         (r"\hat{c} - \alpha", "<mover><mrow><mi>c</mi></mrow><mo>^</mo></mover><mo>−</mo><mi>α</mi>"),
@@ -141,6 +141,14 @@ def test_unknown_or_broken_tex_is_an_error(tex: str) -> None:
 def test_dollars_in_code_and_prices_are_no_formulas() -> None:
     text = "`$x$` costs 5 $ or 6 $\n\n```sh\n$ a $b$\n```\n"
     assert convert_formulas(text) == text
+
+
+def test_printed_tables_fit_beside_the_menus(pages: Pages) -> None:
+    """Lines of more than 100 characters wrap (website/look.css), which would break the columns of a table."""
+    code = "\n".join(re.findall(r"^```.*?^```$", "\n".join(pages.values()), flags=re.MULTILINE | re.DOTALL))
+    rows = re.findall(r"^ *\d+(?: {2,}\S+){2,}.*$", code, flags=re.MULTILINE)
+    assert len(rows) > 100
+    assert [row for row in rows if len(row) > 100] == []
 
 
 def test_every_public_name_is_described_and_linked(pages: Pages) -> None:
