@@ -181,3 +181,14 @@ def test_the_band_of_unnoticed_trust_bias_has_the_ranks_of_the_curve() -> None:
     figure = curve_figure("c", curve, unnoticed=0.1)
     assert "with trust bias" in figure.table.heads
     assert len(figure.table.rows) == len(curve.positions)
+
+
+def test_the_label_of_an_axis_does_not_touch_the_numbers() -> None:
+    series = Series("", 0, [1, 2, 3], [1.0, 0.05, 0.002])
+    drawn = svg(Chart("", rank_axis([1, 2, 3]), number_axis("Share", series.y, log=True), [series]))
+    label = re.search(r'<text class="mid" x="[^"]*" y="([^"]*)" transform="rotate\(-90\)">Share<', drawn)
+    longest = re.search(r'<text class="end" x="([^"]*)" y="[^"]*">0\.003<', drawn)
+    assert label is not None
+    assert longest is not None
+    # Text is 10 points high. In wide fonts a digit is 6.4 points wide and a dot 3.2; a descender is 2.4 points deep.
+    assert 7.6 <= float(label[1]) < float(longest[1]) - 4 * 6.4 - 3.2 - 1.5

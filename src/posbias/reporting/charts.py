@@ -115,7 +115,7 @@ def curve_figure(key: str, curve: Curve, *, unnoticed: float | None = None) -> F
     text = (
         f"How often each rank is seen relative to rank 1: from 1 at rank 1 to {number(last.propensity)} at rank "
         f"{last.position}, with {curve.interval_name}."
-        + (" The shaded band holds all ranks at once, so it is wider than the bars of single ranks." if joint else "")
+        + (" The dotted band holds all ranks at once, so it is wider than the bars of single ranks." if joint else "")
     )
     chart = curve_chart(curve, joint=joint)
     if trust_bias:

@@ -37,15 +37,16 @@ _WIDTH = 345.6
 # A chart that is one inch high in matplotlib has this height here.
 _INCH = 66.0
 # The space around the frame, and the length of the sides of a map.
-_LEFT, _RIGHT, _ABOVE, _BELOW, _MAP = 43.2, 5.8, 5.8, 34.0, 250.0
-# The length of ticks, the gap to their texts, the distance of axis labels, and half the width of the cap of a bar.
-_TICK, _GAP, _LABEL, _CAP = 3.5, 3.5, 29.5, 3.0
+_LEFT, _RIGHT, _ABOVE, _BELOW, _MAP = 46.0, 5.8, 5.8, 34.0, 250.0
+# The length of ticks, the gap to their texts, the distance of axis labels below and to the left, and half the width of
+# the cap of a bar.
+_TICK, _GAP, _LABEL_BELOW, _LABEL_LEFT, _CAP = 3.5, 3.5, 29.5, 37.5, 3.0
 # The legend: the height of a row, the width of a sample, and about that of a character.
 _ROW, _SAMPLE, _CHARACTER = 15.0, 18.0, 5.8
 # How far the mark of a point reaches: a point itself is too small for a finger.
 _REACH = 6.0
 # The largest number of cells in a row of a map that a screen can show, and the place and width of the scale beside it.
-_MOST_CELLS, _SCALE_GAP, _SCALE_WIDTH = 500, 10.0, 11.0
+_MOST_CELLS, _SCALE_GAP, _SCALE_WIDTH = 500, 7.0, 11.0
 
 
 @dataclass(frozen=True)
@@ -145,8 +146,8 @@ def _axes(frame: Frame, *, grid: bool) -> str:
     edges = _line([(frame.left, frame.top) if frame.y.ticks else corner, corner, (frame.right, frame.bottom)])
     across, down = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
     texts += [
-        _text(frame.x.label, across, frame.bottom + _LABEL, "mid"),
-        _text(frame.y.label, -down, frame.left - _LABEL, "mid", transform="rotate(-90)"),
+        _text(frame.x.label, across, frame.bottom + _LABEL_BELOW, "mid"),
+        _text(frame.y.label, -down, frame.left - _LABEL_LEFT, "mid", transform="rotate(-90)"),
     ]
     return "".join([_path("grid", lines) if grid else "", _path("axis", edges + ticks), *texts])
 
