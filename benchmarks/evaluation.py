@@ -96,7 +96,7 @@ def to_markdown(heavy_millions: list[int], repeats: int) -> str:
     ratios = [measure(f"{m} million rows, heavy", data.heavy(m), repeats) for m in heavy_millions]
     ratios.append(measure("10 million rows", data.replay(10, "str"), repeats, unseen=8))
     return (
-        "The plain SQL is in `benchmarks/evaluation.py`; intervals, tests and findings are on our side only. Load "
+        "The plain SQL is in `benchmarks/evaluation.py`. It has no intervals, tests or findings; `evaluate` has. Load "
         f"average of the machine over 1, 5 and 15 minutes: {before} before, {load_average()} after. Command: "
         f"`python -m benchmarks --parts evaluate`.\n\n{table(ratios)}"
     )

@@ -127,8 +127,8 @@ def to_markdown(millions: list[int], repeats: int) -> str:
     ratios = [measure(size, repeats) for size in millions]
     demo = measure_demo(repeats)
     return (
-        "Wide logs with 3 rankers and M = 10. An estimate is that of `CrossFit`, which a report has beside "
-        f"three others. A report of 100 million rows is promised in {_REPORT_SECONDS} s. Command: "
+        "Wide logs with 3 rankers and M = 10. The estimate is that of `CrossFit`; a report has three others, "
+        f"too. A report of 100 million rows is promised in {_REPORT_SECONDS} s. Command: "
         f"`python -m benchmarks --parts report`.\n\n{table(ratios)}\n\n"
         f"The three commands of `make demo` take {demo:.1f} s; {_DEMO_SECONDS} s are promised."
     )
