@@ -304,6 +304,7 @@ CODES: dict[str, str] = {
     "repeated-pairs": "The share of query-document pairs that were shown at two ranks.",
     "sample-ratio-as-intended": "Page views are split among the rankers as intended.",
     "sample-ratio-mismatch": "Page views are not split among the rankers as intended.",
+    "sample-ratio-not-tested": "Whether page views are split among the rankers as intended could not be tested.",
     "similar-rankers": "Two rankers put most documents at the same ranks.",
     "single-ranker": "The log has only one ranker.",
     "sticky-traffic": "Page views of one query were assigned to rankers together, not one by one.",

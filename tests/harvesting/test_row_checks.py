@@ -319,3 +319,14 @@ def test_a_harvest_file_holds_no_example(tmp_path: Path) -> None:
     assert any("secret" in (finding.example or "") for finding in made.findings)
     made.save(tmp_path / "x")
     assert b"secret" not in pq.read_schema(tmp_path / "x").metadata[b"posbias.harvest"]
+
+
+@pytest.mark.parametrize("written", ["{d}/{m}/2026", "{d:02}.{m:02}.2026 00:00", "2026-{m:02}-{d:02}"])
+def test_rankers_that_followed_one_another_are_found_however_days_are_written(written: str) -> None:
+    log = posbias.simulate(posbias.World(queries=60, repeats=30, max_rank=3)).to_pandas()
+    log = log.drop(columns=["rank_a", "rank_b"])
+    day = log["impression_id"] % 28 + 1
+    replaced = log.assign(day=[written.format(d=d, m=1 + (r == "b")) for d, r in zip(day, log["ranker"], strict=True)])
+    together = log.assign(day=[written.format(d=d, m=1) for d in day])
+    for table, code in ((replaced, "rankers-replaced"), (together, "rankers-overlap")):
+        assert code in [one.code for one in posbias.harvest(posbias.ClickLog(table), max_rank=3).findings]

@@ -927,3 +927,17 @@ def test_pages_of_different_depth_are_no_alarm(depths):
 
 def test_whole_pages_have_no_depth():
     assert "page-depth" not in {f.code for f in posbias.diagnose(drawn(UNEQUAL)).findings}
+
+
+def test_the_split_by_users_is_tested_only_if_users_are_counted() -> None:
+    log = posbias.simulate(posbias.World(queries=100, repeats=30, max_rank=4)).to_pandas()
+    log = log.drop(columns=["rank_a", "rank_b"]).assign(user_id=log["impression_id"] % 50)
+    harvest = posbias.harvest(posbias.ClickLog(log), max_rank=4)
+    one_user = posbias.ClickLog(log.assign(user_id=1))
+    for source, reason in ((harvest, "does not count units"), (one_user, "too few units")):
+        found = posbias.diagnose(source, split={"a": 50, "b": 50}, max_rank=None if source is harvest else 4)
+        [finding] = [one for one in found.findings if one.code.startswith("sample-ratio")]
+        assert finding.code == "sample-ratio-not-tested"
+        assert reason in finding.message
+    found = posbias.diagnose(posbias.ClickLog(log), split={"a": 50, "b": 50}, max_rank=4)
+    assert "sample-ratio-as-intended" in [one.code for one in found.findings]

@@ -834,3 +834,15 @@ def test_the_curve_of_other_rankers_is_reported() -> None:
     assert "from the rankers 'x', 'y', and the log has 'a', 'b'" in finding.message
     assert not any(f.code == "other-rankers" for f in posbias.ips_weights(other, curve).findings)
     assert not any(f.code == "other-rankers" for f in posbias.ips_weights(own, [1, 0.5, 0.3, 0.2]).findings)
+
+
+def test_a_log_is_split_by_the_unit_and_by_the_time() -> None:
+    log = posbias.simulate(posbias.World(queries=100, max_rank=3)).to_pandas()
+    log = log.assign(user_id=log["impression_id"] % 50, day=log["impression_id"] % 20)
+    for column in ("user_id", "day"):
+        made = [
+            posbias.ips_weights(posbias.ClickLog(log, part=part, split=column, time="day"), [1, 0.5, 0.3])
+            for part in ("train", "test")
+        ]
+        assert sum(one.clicks for one in made) == log["clicked"].sum()
+        assert min(one.clicks for one in made) > 0

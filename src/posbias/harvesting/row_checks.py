@@ -468,6 +468,9 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     position = d.integer(d.quote(schema.position), schema.types[schema.position])
     # Hours are fine enough, and are few.
     moment = f"date_trunc('hour', {time})" if type_ in ("TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMP_MS") else time
+    # A text such as 1/2/2026 has no order, and is a window of its own.
+    order = d.try_cast("moment", "TIMESTAMP") if type_ == "VARCHAR" else "moment"
+    window = f"CAST(FLOOR((place - 1) * {_TIME_WINDOWS}.0 / places) AS INTEGER)"
     sql = render(
         [
             Step(
@@ -476,12 +479,21 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
                 f"SELECT {moment} AS moment, {d.quote(schema.ranker)} AS ranker, COUNT(*) AS n\nFROM log\n"
                 f"WHERE {position} = 1 AND {time} IS NOT NULL AND {d.quote(schema.ranker)} IS NOT NULL\nGROUP BY 1, 2",
             ),
-            Step("ordered", "Times in order.", "SELECT *, DENSE_RANK() OVER (ORDER BY moment) AS place\nFROM moments"),
-            Step("counted", "With their number.", "SELECT *, MAX(place) OVER () AS places\nFROM ordered"),
+            Step(
+                "ordered",
+                "Times in order.",
+                f"SELECT *, DENSE_RANK() OVER (ORDER BY {order}, moment) AS place\nFROM moments",
+            ),
+            Step(
+                "counted",
+                "With their number, and whether all of them have an order.",
+                f"SELECT *, MAX(place) OVER () AS places,\n"
+                f"  MIN(CASE WHEN {order} IS NULL THEN 0 ELSE 1 END) OVER () AS has_order\nFROM ordered",
+            ),
             Step(
                 "windows",
                 "The same by window of time.",
-                f"SELECT CAST(FLOOR((place - 1) * {_TIME_WINDOWS}.0 / places) AS INTEGER) AS w, ranker, "
+                f"SELECT CASE WHEN has_order = 1 THEN {window} ELSE CAST(place AS INTEGER) END AS w, ranker, "
                 f"{d.total('n')} AS n\nFROM counted\nGROUP BY 1, 2",
             ),
         ]

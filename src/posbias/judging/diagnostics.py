@@ -33,6 +33,7 @@ from posbias.harvesting.click_checks import (
 )
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.interventions import Interventions
+from posbias.harvesting.row_checks import UNITS_NOT_COUNTED
 from posbias.harvesting.tables import Cells
 from posbias.judging.compare_segments import SegmentComparison
 from posbias.judging.one_curve import OneCurve, RankerPairs, Residuals, assumption_tests, ranker_effects
@@ -550,7 +551,10 @@ def split_test(context: Context) -> Iterator[AssumptionTest]:
     if context.units is not None:
         by_unit, views = context.units, context.units.sum(axis=0)
     what = "Page views" if context.units is None else "Units"
-    if by_unit is None and dispersion(harvest.views) > STICKY_DISPERSION:
+    if by_unit is None and any(finding.code == UNITS_NOT_COUNTED.code for finding in harvest.findings):
+        # Rankers were drawn for units, which the harvest does not count.
+        result = not_tested("the harvest does not count units; diagnose the log")
+    elif by_unit is None and dispersion(harvest.views) > STICKY_DISPERSION:
         # Page views of a query have one ranker: frequent queries, and not page views, decide the shares.
         result = unit_split_test(harvest.views[:, included], shares[included])
     elif by_unit is None:
@@ -569,6 +573,7 @@ def split_test(context: Context) -> Iterator[AssumptionTest]:
     intended_text = ", ".join(f"{name!r} {share:.2%}" for name, share in intended.items() if share > 0)
     p_value = format_p_value(result.p_value)
     evidence = {what.lower().replace(" ", "_"): found, "intended": intended}
+    why_not = result.reason if by_unit is None else "there are too few units"
     yield AssumptionTest(
         result,
         Finding(
@@ -583,6 +588,13 @@ def split_test(context: Context) -> Iterator[AssumptionTest]:
             "sample-ratio-as-intended",
             "info",
             f"{what} are split as intended ({p_value}): {found_text}",
+            evidence=evidence,
+        )
+        if result.tested
+        else Finding(
+            "sample-ratio-not-tested",
+            "info",
+            f"Not tested: whether {what.lower()} are split as intended ({why_not})",
             evidence=evidence,
         ),
     )

@@ -97,7 +97,8 @@ def split_column(log: ClickLog, schema: Schema, table: Columns) -> str:
         return schema.query
     _require_columns({"split": log.split}, table.types, "the log")
     column = table.names.get(log.split, log.split)
-    roles = {role: name for role, name in schema.roles.items() if role not in ("query", "impression", "window")}
+    whole_pages = ("query", "impression", "window", "unit", "time")
+    roles = {role: name for role, name in schema.roles.items() if role not in whole_pages}
     within_page = next((role for role, name in roles.items() if name == column), None)
     if within_page or column in schema.rank_columns.values():
         raise LogError(
