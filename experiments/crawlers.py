@@ -53,7 +53,8 @@ def run_crawlers(lab: Laboratory) -> Outcome:
     ]
     healthy, crawled, readers, _ = np.array([*shares.values()]).T
     easy = np.array([not any(word in name for word in _HARD) for name in shares])
-    enough = len(shares) * lab.sizes.crawler_logs >= ENOUGH_LOGS
+    # Shares of a few per cent take more logs than an error does.
+    enough = len(shares) * lab.sizes.crawler_logs >= 10 * ENOUGH_LOGS
     verdicts = (
         make_verdict(
             "In at most 1% of healthy logs crawlers are reported",

@@ -318,7 +318,9 @@ def click_order(plan: QueryPlan, one_in: int) -> str:
     sampled = f"WHERE {d.hash('query')} & {one_in - 1} = 0" if one_in > 1 else ""
     n, clicks = "COUNT(*)", "SUM(clicked)"
     a = f"SUM(score * clicked) - SUM(score) * {clicks} / {n}"
-    b = f"(SUM(score * score) - SUM(score) * SUM(score) / {n}) * {clicks} * ({n} - {clicks}) / ({n} * ({n} - 1))"
+    # Spark divides before it leaves out pages of one result.
+    chance = f"{clicks} * ({n} - {clicks}) / NULLIF({n} * ({n} - 1), 0)"
+    b = f"(SUM(score * score) - SUM(score) * SUM(score) / {n}) * {chance}"
     return render(
         [
             *_result_steps(plan),
