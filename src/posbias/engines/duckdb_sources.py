@@ -15,7 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
 
 from posbias._text import listed
 from posbias.engines.files import (
@@ -45,9 +47,6 @@ from posbias.logs.schema import (
     names_differ_by_case,
 )
 from posbias.sql.dialects import INTEGERS, DuckDBDialect
-
-if TYPE_CHECKING:
-    import duckdb
 
 # Pattern in DuckDB's message -> code of the finding, and its remedy.
 _REMEDIES = {
@@ -172,8 +171,6 @@ def connect(
         threads (int, optional): the number of threads.
         with_progress (bool, default False): whether the connection tracks the progress of its queries.
     """
-    import duckdb
-
     con = duckdb.connect(":memory:", config={"temp_directory": spill, **_ISOLATION_SETTINGS})
     try:
         if memory_limit is not None:
@@ -200,8 +197,6 @@ def connect(
 
 def _enable_progress(con: duckdb.DuckDBPyConnection, enable: bool) -> None:
     """Let the connection track the progress of queries, without printing it."""
-    import duckdb
-
     # In a notebook without ipywidgets DuckDB has no progress and rejects the setting.
     with suppress(duckdb.InvalidInputException):
         con.execute(f"SET enable_progress_bar = {enable}")
@@ -254,8 +249,6 @@ def translate_errors(schema: Schema | None = None) -> Iterator[None]:
     Arguments:
         schema (Schema, optional): the schema of the log, to recognise counts whose sum overflows.
     """
-    import duckdb
-
     try:
         yield
     except duckdb.OutOfMemoryException as error:
@@ -372,8 +365,6 @@ class SourceView:
 
 def create_source_view(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> SourceView:
     """Create a view of files or of data in memory."""
-    import duckdb
-
     if files:
         query = read_files(con, files)
         con.execute(f"CREATE TEMP VIEW {name} AS {query.select}")
@@ -738,8 +729,6 @@ def expose_tables(con: duckdb.DuckDBPyConnection, tables: Mapping[str, str], sql
 
 
 def _register(con: duckdb.DuckDBPyConnection, name: str, source: Any) -> None:
-    import duckdb
-
     try:
         con.register(name, source)
     except duckdb.Error:
